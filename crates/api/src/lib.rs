@@ -1,0 +1,46 @@
+//! Requests and replies of the native HTTP API under `/api/v1`, as types; what agents and service say to each
+//! other; the errors all of them use.
+//!
+//! Pure but for [`client`], the typed HTTP client that commands and agents share.
+//! Not here: routing and authorisation (`service`), pages (`web`).
+//! Start with [`agent`] for the control protocol and [`native`] for people and programs; [`routes`] lists every route.
+
+pub mod agent;
+pub mod client;
+pub mod native;
+pub mod openapi;
+pub mod problem;
+pub mod routes;
+
+pub use problem::Problem;
+
+/// Versions of the agent protocol that this build speaks, lowest and highest. N and N-1 work together.
+pub const AGENT_PROTOCOL: VersionRange = VersionRange { lowest: 1, highest: 1 };
+
+/// An inclusive range of protocol versions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
+pub struct VersionRange {
+    pub lowest: u16,
+    pub highest: u16,
+}
+
+impl VersionRange {
+    /// The highest version both sides speak.
+    pub fn agree(self, other: VersionRange) -> Option<u16> {
+        let version = self.highest.min(other.highest);
+        (version >= self.lowest && version >= other.lowest).then_some(version)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_agree_and_strangers_do_not() {
+        let old = VersionRange { lowest: 1, highest: 2 };
+        let new = VersionRange { lowest: 2, highest: 3 };
+        assert_eq!(old.agree(new), Some(2));
+        assert_eq!(old.agree(VersionRange { lowest: 3, highest: 4 }), None);
+    }
+}

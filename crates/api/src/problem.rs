@@ -1,0 +1,88 @@
+//! Errors of the API: RFC 9457 `application/problem+json` with our code, the next step and an id.
+
+use longhaul_model::{Fault, FaultCode, IncidentId};
+use serde::{Deserialize, Serialize};
+
+/// What, why, what next, and an id to quote: the four parts of every error a person or a program gets.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Problem {
+    /// `urn:longhaul:error:E1002`
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// What, in plain words.
+    pub title: String,
+    pub status: u16,
+    /// Why: the particulars.
+    pub detail: String,
+    #[schema(value_type = String)]
+    pub code: FaultCode,
+    /// What to do next.
+    pub remedy: String,
+    /// Finds the log lines of this error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub instance: Option<IncidentId>,
+}
+
+impl Problem {
+    pub fn new(code: FaultCode, title: impl Into<String>, detail: impl Into<String>) -> Self {
+        Problem {
+            kind: format!("urn:longhaul:error:{code}"),
+            title: title.into(),
+            status: status_of(code),
+            detail: detail.into(),
+            code,
+            remedy: code.next_step().to_owned(),
+            instance: None,
+        }
+    }
+
+    pub fn with_remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = remedy.into();
+        self
+    }
+
+    /// Exit code of a command that ends with this problem (`docs/reference/exit-codes.md`).
+    pub fn exit_code(&self) -> u8 {
+        match self.code {
+            FaultCode::NotFound => 3,
+            code if (4000..5000).contains(&code.number()) => 4,
+            FaultCode::WrongDigest => 10,
+            code if code.retry() != longhaul_model::Retry::Never => 5,
+            FaultCode::BadRequest | FaultCode::BadName | FaultCode::BadManifest | FaultCode::TooLarge => 2,
+            _ => 6,
+        }
+    }
+}
+
+impl From<Fault> for Problem {
+    fn from(fault: Fault) -> Self {
+        Problem::new(fault.code, fault.code.title(), fault.detail)
+    }
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.title, self.detail)
+    }
+}
+
+impl std::error::Error for Problem {}
+
+/// The HTTP status that fits a code.
+pub fn status_of(code: FaultCode) -> u16 {
+    use FaultCode::*;
+    match code {
+        BadRequest | BadName | BadManifest => 400,
+        NotAuthenticated | JoinTokenUsed | JoinTokenExpired => 401,
+        NotAllowed | ForeignDeployment | StaleIncarnation | PermitRefused => 403,
+        NotFound => 404,
+        AlreadyExists | Conflict | LastReplica | NameClash | CaseTwin => 409,
+        TooLarge => 413,
+        VersionMismatch => 426,
+        Busy => 503,
+        NoSpaceForRequest | TargetFull => 507,
+        code if code.number() >= 9000 => 500,
+        _ => 422,
+    }
+}

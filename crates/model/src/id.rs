@@ -1,0 +1,153 @@
+//! Identifiers. Two kinds: *row ids* count up inside one catalog; *stamped ids* carry their time, sort by
+//! it, and are what people see and quote (13 characters of Crockford's base 32).
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::Timestamp;
+
+const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+/// Low bits that count within a millisecond.
+const COUNTER_BITS: u32 = 21;
+/// 2020-01-01: 42 bits of milliseconds from here last until 2159.
+const EPOCH_MS: i64 = 1_577_836_800_000;
+
+fn encode(value: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let mut text = [0u8; 13];
+    for (place, slot) in text.iter_mut().enumerate() {
+        let shift = 5 * (12 - place) as u32;
+        *slot = ALPHABET[((value >> shift) & 31) as usize];
+    }
+    f.write_str(std::str::from_utf8(&text).unwrap_or_default())
+}
+
+fn decode(text: &str) -> Option<u64> {
+    if text.len() != 13 {
+        return None;
+    }
+    let mut value: u64 = 0;
+    for byte in text.bytes() {
+        let digit = ALPHABET.iter().position(|&c| c == byte.to_ascii_uppercase())? as u64;
+        value = value.checked_mul(32)?.checked_add(digit)?;
+    }
+    (value <= i64::MAX as u64).then_some(value)
+}
+
+/// Makes stamped ids that never repeat and never go back, even when the clock does.
+#[derive(Debug, Default)]
+pub struct IdMaker {
+    last: u64,
+}
+
+impl IdMaker {
+    /// `last` is the highest id known to be in use (0 if none).
+    pub fn after(last: u64) -> Self {
+        IdMaker { last }
+    }
+
+    pub fn next<T: From<u64>>(&mut self, now: Timestamp) -> T {
+        let ms = (now.0 / 1000 - EPOCH_MS).max(0) as u64;
+        self.last = (self.last + 1).max((ms << COUNTER_BITS) & i64::MAX as u64);
+        T::from(self.last)
+    }
+}
+
+macro_rules! stamped_id {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub u64);
+
+        impl From<u64> for $name {
+            fn from(value: u64) -> Self { $name(value) }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result { encode(self.0, f) }
+        }
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result { encode(self.0, f) }
+        }
+        impl FromStr for $name {
+            type Err = String;
+            fn from_str(text: &str) -> Result<Self, String> {
+                decode(text).map($name).ok_or_else(|| format!(
+                    "{text:?} is no id: 13 characters such as 01JD3QW8V0G01 are expected"))
+            }
+        }
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    )*};
+}
+
+stamped_id! {
+    /// The intent to bring one file to one storage.
+    TransferId,
+    /// One try of a transfer; also the name of its lease.
+    AttemptId,
+    /// A standing wish.
+    SubscriptionId,
+    /// Work of an agent that moves no bytes between sites: scan, verify, delete.
+    TaskId,
+    /// One agent, given when it joins.
+    AgentId,
+    /// One error as told to a person, to look it up in the logs.
+    IncidentId,
+}
+
+macro_rules! row_id {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub u64);
+
+        impl From<u64> for $name {
+            fn from(value: u64) -> Self { $name(value) }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result { self.0.fmt(f) }
+        }
+    )*};
+}
+
+row_id! {
+    DatasetId,
+    BlockId,
+    FileId,
+    SiteId,
+    StorageId,
+    /// Grows with every lease of a transfer; a report under an older epoch is ignored.
+    Epoch,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_grow_even_when_the_clock_goes_back() {
+        let mut maker = IdMaker::default();
+        let first: TransferId = maker.next(Timestamp::from_seconds(1_800_000_000));
+        let second: TransferId = maker.next(Timestamp::from_seconds(1_700_000_000));
+        assert!(second > first);
+        assert_eq!(first.to_string().len(), 13);
+        assert_eq!(second.to_string().parse::<TransferId>().unwrap(), second);
+    }
+
+    #[test]
+    fn refuses_what_is_no_id() {
+        for bad in ["", "01JD3QW8V0G0", "01JD3QW8V0G0U", "ZZZZZZZZZZZZZ", "🦀🦀🦀a"] {
+            assert!(bad.parse::<TransferId>().is_err(), "{bad}");
+        }
+    }
+}

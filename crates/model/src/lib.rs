@@ -1,0 +1,28 @@
+//! The nouns of Longhaul: names, ids, sizes, times, digests, states, faults and limits.
+//!
+//! Pure: no clock, socket, file, thread or random source. Everything that crosses a room is made of
+//! these types, so that a name, a unit or a limit is written once.
+//!
+//! Not here: requests and replies (`api`), frames (`wire`), beliefs (`network`), decisions (`scheduler`).
+//! Start with [`Lfn`], [`DigestSet`] and [`Fault`].
+
+pub mod digest;
+pub mod fault;
+pub mod id;
+pub mod lifecycle;
+pub mod limits;
+pub mod name;
+pub mod rules;
+pub mod time;
+pub mod units;
+
+pub use digest::{Algorithm, Digest, DigestSet, Hasher};
+pub use fault::{Blame, Fault, FaultCode, Retry};
+pub use id::{
+    AgentId, AttemptId, BlockId, DatasetId, Epoch, FileId, IdMaker, IncidentId, SiteId, StorageId,
+    SubscriptionId, TaskId, TransferId,
+};
+pub use lifecycle::{SubscriptionState, TransferState, Verification};
+pub use name::{BlockName, CommunityName, DatasetName, Lfn, NameError, Pfn, SiteName, StorageName};
+pub use rules::NameRules;
+pub use time::Timestamp;

@@ -1,0 +1,123 @@
+//! States that several rooms speak of, with their transitions.
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! words {
+    ($name:ident { $($variant:ident = $word:literal),* $(,)? }) => {
+        impl $name {
+            pub const ALL: &'static [$name] = &[$($name::$variant),*];
+            pub fn word(self) -> &'static str {
+                match self { $($name::$variant => $word),* }
+            }
+        }
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result { f.pad(self.word()) }
+        }
+        impl std::str::FromStr for $name {
+            type Err = String;
+            fn from_str(text: &str) -> Result<Self, String> {
+                match text {
+                    $($word => Ok($name::$variant),)*
+                    _ => Err(format!("{text:?} is not one of: {}",
+                        [$($word),*].join(", "))),
+                }
+            }
+        }
+    };
+}
+pub(crate) use words;
+
+/// ```text
+/// active ⇄ suspended      either ─► cancelled (terminal)
+/// ```
+/// Completeness is no state: a growing dataset makes a complete subscription incomplete again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SubscriptionState {
+    Active,
+    Suspended,
+    Cancelled,
+}
+
+words!(SubscriptionState { Active = "active", Suspended = "suspended", Cancelled = "cancelled" });
+
+impl SubscriptionState {
+    pub fn may_become(self, next: SubscriptionState) -> bool {
+        self != SubscriptionState::Cancelled && self != next
+    }
+}
+
+/// ```text
+/// waiting ─► leased ─► done          leased ─► waiting (retry)       any but done ─► failed, cancelled
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TransferState {
+    /// In the queue: for a slot, a source, or the time of the next try.
+    Waiting,
+    /// An agent holds the right to run it.
+    Leased,
+    Done,
+    Failed,
+    Cancelled,
+}
+
+words!(TransferState {
+    Waiting = "waiting",
+    Leased = "leased",
+    Done = "done",
+    Failed = "failed",
+    Cancelled = "cancelled",
+});
+
+impl TransferState {
+    pub fn is_terminal(self) -> bool {
+        matches!(self, TransferState::Done | TransferState::Failed | TransferState::Cancelled)
+    }
+
+    pub fn may_become(self, next: TransferState) -> bool {
+        use TransferState::*;
+        match (self, next) {
+            (Waiting, Leased | Failed | Cancelled) => true,
+            (Leased, Waiting | Done | Failed | Cancelled) => true,
+            _ => false,
+        }
+    }
+}
+
+/// How bytes at a target were compared. Ordered: a later one proves more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verification {
+    /// Chunk checksums between source's memory and target's memory only.
+    Wire,
+    /// What was handed to the target's storage, hashed in memory, equals the catalog's digest.
+    EndToEnd,
+    /// As above, and read again from the storage.
+    Readback,
+}
+
+words!(Verification { Wire = "wire", EndToEnd = "end-to-end", Readback = "readback" });
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terminal_states_stay() {
+        for &state in TransferState::ALL {
+            for &next in TransferState::ALL {
+                assert!(!(state.is_terminal() && state.may_become(next)), "{state} to {next}");
+            }
+        }
+        assert!(!SubscriptionState::Cancelled.may_become(SubscriptionState::Active));
+    }
+
+    #[test]
+    fn words_parse_back() {
+        for &state in TransferState::ALL {
+            assert_eq!(state.word().parse::<TransferState>().unwrap(), state);
+        }
+        assert!("finished".parse::<TransferState>().unwrap_err().contains("waiting"));
+    }
+}

@@ -1,0 +1,271 @@
+//! Names of things, valid by construction.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::limits::{COMPONENT_BYTES_MAX, LFN_BYTES_MAX};
+use crate::units::printable;
+
+/// Why a text is no name. The text itself is shown escaped.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} \"{shown}\": {why}")]
+pub struct NameError {
+    pub kind: &'static str,
+    pub shown: String,
+    pub why: String,
+}
+
+impl NameError {
+    fn new(kind: &'static str, text: &str, why: impl Into<String>) -> Self {
+        let mut shown: String = text.chars().take(120).collect();
+        if shown.len() < text.len() {
+            shown.push('…');
+        }
+        NameError { kind, shown: printable(&shown), why: why.into() }
+    }
+}
+
+/// Rules of DESIGN section 8 for a relative path: components of 1 to 255 bytes, none of them `.` or `..`.
+fn check_path(kind: &'static str, text: &str) -> Result<(), NameError> {
+    let fail = |why: String| Err(NameError::new(kind, text, why));
+    if text.is_empty() {
+        return fail("is empty".into());
+    }
+    if text.len() > LFN_BYTES_MAX {
+        return fail(format!("has {} bytes, the limit is {LFN_BYTES_MAX}", text.len()));
+    }
+    if text.contains('\0') {
+        return fail("contains a NUL byte".into());
+    }
+    if text.starts_with('/') {
+        return fail("is absolute: leave out the leading /".into());
+    }
+    for component in text.split('/') {
+        match component {
+            "" => return fail("has an empty component (// or a trailing /)".into()),
+            "." | ".." => return fail(format!("has a component {component}, which names another place")),
+            _ if component.len() > COMPONENT_BYTES_MAX => {
+                return fail(format!("has a component of {} bytes, the limit is {COMPONENT_BYTES_MAX}", component.len()));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+macro_rules! text_type {
+    ($name:ident) => {
+        impl $name {
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:?}", &*self.0)
+            }
+        }
+        impl FromStr for $name {
+            type Err = NameError;
+            fn from_str(text: &str) -> Result<Self, NameError> {
+                Self::parse(text)
+            }
+        }
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
+            }
+        }
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                Self::parse(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+/// Logical file name: a relative path in UTF-8, never normalised, unique in a catalog. Newlines and other
+/// control characters are allowed; show it with [`Lfn::shown`].
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lfn(Arc<str>);
+text_type!(Lfn);
+
+impl Lfn {
+    pub fn parse(text: &str) -> Result<Self, NameError> {
+        check_path("LFN", text)?;
+        Ok(Lfn(text.into()))
+    }
+
+    /// With control characters escaped, for terminals, logs and pages.
+    pub fn shown(&self) -> String {
+        printable(&self.0)
+    }
+}
+
+/// Where a replica lies inside one storage: a path relative to the storage's root.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Pfn {
+    pub storage: StorageName,
+    path: PfnPath,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct PfnPath(Arc<str>);
+text_type!(PfnPath);
+
+impl PfnPath {
+    fn parse(text: &str) -> Result<Self, NameError> {
+        check_path("PFN", text)?;
+        Ok(PfnPath(text.into()))
+    }
+}
+
+impl Pfn {
+    pub fn new(storage: StorageName, path: &str) -> Result<Self, NameError> {
+        Ok(Pfn { storage, path: PfnPath::parse(path)? })
+    }
+
+    /// Relative to the storage's root; no `.`, `..` or empty component.
+    pub fn path(&self) -> &str {
+        self.path.as_str()
+    }
+}
+
+impl fmt::Display for Pfn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.storage, printable(self.path()))
+    }
+}
+
+fn check_word(kind: &'static str, text: &str) -> Result<(), NameError> {
+    let first = text.bytes().next();
+    if first.is_none_or(|c| !c.is_ascii_alphanumeric()) {
+        return Err(NameError::new(kind, text, "has to begin with a letter or a digit"));
+    }
+    if text.len() > 64 {
+        return Err(NameError::new(kind, text, "has more than 64 characters"));
+    }
+    match text.bytes().find(|c| !(c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.'))) {
+        Some(_) => Err(NameError::new(kind, text, "has characters other than letters, digits, - _ and .")),
+        None => Ok(()),
+    }
+}
+
+macro_rules! word_type {
+    ($($(#[$doc:meta])* $name:ident, $kind:literal;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Arc<str>);
+        text_type!($name);
+        impl $name {
+            pub fn parse(text: &str) -> Result<Self, NameError> {
+                check_word($kind, text)?;
+                Ok($name(text.into()))
+            }
+        }
+    )*};
+}
+
+word_type! {
+    /// Administrative domain with people, policy, agents and storages.
+    SiteName, "site name";
+    /// A named, exported place of a site; unique in a deployment. A site's first storage bears its name.
+    StorageName, "storage name";
+    /// A tenant.
+    CommunityName, "community name";
+}
+
+/// One or more words joined by `/`, such as `higgs/run7-aod`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DatasetName(Arc<str>);
+text_type!(DatasetName);
+
+impl DatasetName {
+    pub fn parse(text: &str) -> Result<Self, NameError> {
+        if text.len() > 250 {
+            return Err(NameError::new("dataset name", text, "has more than 250 characters"));
+        }
+        for word in text.split('/') {
+            check_word("dataset name", word).map_err(|error| NameError::new("dataset name", text, error.why))?;
+        }
+        Ok(DatasetName(text.into()))
+    }
+}
+
+/// `dataset#part`, such as `higgs/run7-aod#0001`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockName(Arc<str>);
+text_type!(BlockName);
+
+impl BlockName {
+    pub fn parse(text: &str) -> Result<Self, NameError> {
+        let Some((dataset, part)) = text.split_once('#') else {
+            return Err(NameError::new("block name", text, "has no # between dataset and block"));
+        };
+        DatasetName::parse(dataset).and_then(|_| check_word("block name", part))
+            .map_err(|error| NameError::new("block name", text, error.why))?;
+        Ok(BlockName(text.into()))
+    }
+
+    /// The `number`-th automatic block of `dataset`, counted from 1.
+    pub fn numbered(dataset: &DatasetName, number: u64) -> Self {
+        BlockName(format!("{dataset}#{number:04}").into())
+    }
+
+    pub fn dataset(&self) -> DatasetName {
+        DatasetName(self.0.split('#').next().unwrap_or_default().into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn lfn_rules() {
+        for good in ["a", "a/b", "new\nline", "ünï/cödé", "...", "..a", "a b", "-x", "a\\b"] {
+            assert_eq!(good.parse::<Lfn>().unwrap().as_str(), good);
+        }
+        let long = "x".repeat(256);
+        let deep = "y/".repeat(600) + "z";
+        for bad in ["", "/a", "a/", "a//b", ".", "a/./b", "../a", "a/..", "a\0b", &long, &deep] {
+            let error = bad.parse::<Lfn>().unwrap_err();
+            assert!(!error.why.is_empty() && error.shown.len() < 400, "{error}");
+        }
+    }
+
+    #[test]
+    fn words() {
+        assert!(SiteName::parse("T2_CH-x.1").is_ok());
+        for bad in ["", "-a", ".a", "a/b", "a b", "ä", "a\n", &"x".repeat(65)] {
+            assert!(SiteName::parse(bad).is_err(), "{bad:?}");
+        }
+        assert!(DatasetName::parse("higgs/run7-aod").is_ok());
+        assert!(DatasetName::parse("higgs//aod").is_err());
+        let block = BlockName::numbered(&"a/b".parse().unwrap(), 7);
+        assert_eq!(block.as_str(), "a/b#0007");
+        assert_eq!(block.dataset().as_str(), "a/b");
+        assert!(BlockName::parse("a/b").is_err());
+    }
+
+    proptest! {
+        /// Promise 9: no accepted name leaves the directory it is joined to.
+        #[test]
+        fn an_lfn_never_leaves_its_root(text in ".{0,40}|([./a]{1,3}/){0,5}[./a]{1,3}") {
+            if let Ok(lfn) = Lfn::parse(&text) {
+                prop_assert!(std::path::Path::new(lfn.as_str()).components()
+                    .all(|c| matches!(c, std::path::Component::Normal(_))));
+                prop_assert!(!lfn.shown().chars().any(char::is_control));
+            }
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Points in time: microseconds since 1970-01-01 UTC, always an argument in pure rooms.
+
+use std::fmt;
+use std::ops::{Add, Sub};
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Microseconds since the epoch, UTC. Prints and parses as RFC 3339.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(pub i64);
+
+impl Timestamp {
+    pub const ZERO: Timestamp = Timestamp(0);
+    pub const MAX: Timestamp = Timestamp(i64::MAX);
+
+    pub fn from_seconds(seconds: i64) -> Self {
+        Timestamp(seconds.saturating_mul(1_000_000))
+    }
+
+    pub fn as_micros(self) -> i64 {
+        self.0
+    }
+
+    pub fn as_seconds_f64(self) -> f64 {
+        self.0 as f64 / 1e6
+    }
+
+    /// Time since `earlier`, zero if `earlier` is later (clocks jump).
+    pub fn since(self, earlier: Timestamp) -> Duration {
+        Duration::from_micros(self.0.saturating_sub(earlier.0).max(0) as u64)
+    }
+
+    pub fn plus(self, by: Duration) -> Timestamp {
+        Timestamp(self.0.saturating_add(i64::try_from(by.as_micros()).unwrap_or(i64::MAX)))
+    }
+}
+
+impl Add<Duration> for Timestamp {
+    type Output = Timestamp;
+    fn add(self, by: Duration) -> Timestamp {
+        self.plus(by)
+    }
+}
+
+impl Sub<Duration> for Timestamp {
+    type Output = Timestamp;
+    fn sub(self, by: Duration) -> Timestamp {
+        Timestamp(self.0.saturating_sub(i64::try_from(by.as_micros()).unwrap_or(i64::MAX)))
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match jiff::Timestamp::from_microsecond(self.0) {
+            Ok(at) => write!(f, "{at:.3}"),
+            Err(_) => write!(f, "{} µs since 1970", self.0),
+        }
+    }
+}
+
+impl FromStr for Timestamp {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse::<jiff::Timestamp>()
+            .map(|at| Timestamp(at.as_microsecond()))
+            .map_err(|error| format!("not a time like 2026-11-21T14:02:11Z: {error}"))
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prints_and_parses_rfc3339_to_the_millisecond() {
+        let at = Timestamp(1_763_717_531_123_000);
+        assert_eq!(at.to_string(), "2025-11-21T09:32:11.123Z");
+        assert_eq!(at.to_string().parse::<Timestamp>().unwrap(), at);
+        assert!("yesterday".parse::<Timestamp>().is_err());
+    }
+
+    #[test]
+    fn never_overflows() {
+        assert_eq!(Timestamp::MAX + Duration::from_secs(1), Timestamp::MAX);
+        assert_eq!(Timestamp::ZERO.since(Timestamp::MAX), Duration::ZERO);
+    }
+}

@@ -1,0 +1,126 @@
+//! Quantities for people: SI bytes, rates, durations; and their parsing from options.
+
+use std::time::Duration;
+
+const STEPS: [(f64, &str); 5] = [(1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
+
+fn scaled(value: f64, suffix: &str) -> String {
+    for (size, unit) in STEPS {
+        // 999.95 MB would print as 1000 MB: move on to the next unit.
+        if value >= size * 0.9995 {
+            let n = value / size;
+            let digits = if n >= 99.95 { 0 } else if n >= 9.995 { 1 } else { 2 };
+            return format!("{n:.digits$} {unit}{suffix}");
+        }
+    }
+    format!("{value:.0} B{suffix}")
+}
+
+/// `1.22 TB`; decimal units, three digits.
+pub fn bytes(value: u64) -> String {
+    scaled(value as f64, "")
+}
+
+/// `812 MB/s`.
+pub fn rate(bytes_per_s: f64) -> String {
+    if bytes_per_s.is_finite() && bytes_per_s >= 0.0 { scaled(bytes_per_s, "/s") } else { "–".to_owned() }
+}
+
+/// `1,481`.
+pub fn count(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Two units at the most: `24 min`, `3 h 20 min`, `2.3 s`; beyond a year `over 1 year`.
+pub fn duration(value: Duration) -> String {
+    let seconds = value.as_secs();
+    match seconds {
+        0 => format!("{} ms", value.as_millis()),
+        1..=59 => {
+            if seconds < 10 { format!("{:.1} s", value.as_secs_f64()) } else { format!("{seconds} s") }
+        }
+        60..=3_599 => pair(seconds / 60, "min", seconds % 60, "s"),
+        3_600..=86_399 => pair(seconds / 3_600, "h", seconds % 3_600 / 60, "min"),
+        86_400..=31_535_999 => pair(seconds / 86_400, "d", seconds % 86_400 / 3_600, "h"),
+        _ => "over 1 year".to_owned(),
+    }
+}
+
+fn pair(large: u64, large_unit: &str, small: u64, small_unit: &str) -> String {
+    if small == 0 || large >= 10 {
+        format!("{large} {large_unit}")
+    } else {
+        format!("{large} {large_unit} {small} {small_unit}")
+    }
+}
+
+/// `64MB`, `1.5 GB`, `256MiB`, `1000`: bytes.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let bad = || format!("{text:?} is no size: write 64MB, 1.5GB, 256MiB or a number of bytes");
+    let number: f64 = number.parse().map_err(|_| bad())?;
+    let factor = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1.0,
+        "k" | "kb" => 1e3,
+        "m" | "mb" => 1e6,
+        "g" | "gb" => 1e9,
+        "t" | "tb" => 1e12,
+        "p" | "pb" => 1e15,
+        "kib" => 1024.0,
+        "mib" => 1024f64.powi(2),
+        "gib" => 1024f64.powi(3),
+        "tib" => 1024f64.powi(4),
+        _ => return Err(bad()),
+    };
+    let value = number * factor;
+    if value <= i64::MAX as f64 { Ok(value as u64) } else { Err(bad()) }
+}
+
+/// Control characters escaped, so that a hostile name cannot move the cursor or forge a log line.
+pub fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        let hidden = c.is_control() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
+        if hidden { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_as_people_write() {
+        assert_eq!(bytes(0), "0 B");
+        assert_eq!(bytes(1_220_000_000_000), "1.22 TB");
+        assert_eq!(bytes(999_990_000), "1.00 GB");
+        assert_eq!(rate(812e6), "812 MB/s");
+        assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!(duration(Duration::from_secs(24 * 60)), "24 min");
+        assert_eq!(duration(Duration::from_secs(12_000)), "3 h 20 min");
+        assert_eq!(duration(Duration::from_millis(2_300)), "2.3 s");
+        assert_eq!(printable("a\nb\u{1b}[2J\u{202e}"), "a\\nb\\u{1b}[2J\\u{202e}");
+    }
+
+    #[test]
+    fn parses_sizes() {
+        assert_eq!(parse_bytes("64MB").unwrap(), 64_000_000);
+        assert_eq!(parse_bytes("1.5 GB").unwrap(), 1_500_000_000);
+        assert_eq!(parse_bytes("256MiB").unwrap(), 268_435_456);
+        assert_eq!(parse_bytes("1000").unwrap(), 1000);
+        for bad in ["", "MB", "-1", "1 fortnight", "1e400", "9999999PB"] {
+            assert!(parse_bytes(bad).is_err(), "{bad}");
+        }
+    }
+}
