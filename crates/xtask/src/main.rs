@@ -1,1 +1,47 @@
-fn main() {}
+//! The project's chores, in Rust so that no other tool has to be installed: `cargo xtask <chore>`.
+//!
+//! * `test`  — everything a change must pass; `.ci/run` calls just this.
+//! * `tidy`  — the rules of the rooms and of the text, alone. `tidy --fix` rewrites generated pages.
+//! * `soak`  — the random and long tests in full.
+//! * `bench` — the benchmarks, printed as ratios.
+//!
+//! Not here: what is tested (beside the code, and in `testbed`) and what is measured (`bench/`).
+
+// A command's output is its purpose here.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod bench;
+mod soak;
+mod test;
+mod tidy;
+mod tools;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: cargo xtask <chore>
+
+  test                 format, lints, tidy, all tests, an end-to-end demo
+  tidy [--fix]         the rules of the rooms and of the text; --fix rewrites generated pages
+  soak kill [N]        the main job under N kill -9 (default 100)
+  soak all             every random and long test in full
+  bench [CASE]         benchmarks, as ratios (cases: cargo xtask bench list)";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match words.as_slice() {
+        ["test"] => test::run(),
+        ["tidy"] => tidy::run(false),
+        ["tidy", "--fix"] => tidy::run(true),
+        ["soak", rest @ ..] => soak::run(rest),
+        ["bench", rest @ ..] => bench::run(rest),
+        _ => Err(USAGE.to_owned()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! `cargo xtask test`: everything that a change must pass, in the order in which it fails fastest.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use crate::tools::{self, cargo, in_ci, run_command};
+use crate::tidy;
+
+pub(crate) fn run_step(name: &str, step: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+    println!("\n== {name}");
+    let begun = Instant::now();
+    step()?;
+    println!("== {name}: ok ({} s)", begun.elapsed().as_secs());
+    Ok(())
+}
+
+
+/// How many tests ran, from the runner's own closing lines.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Counts {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
+}
+
+pub(crate) fn run() -> Result<(), String> {
+    let mut missing = Vec::new();
+    run_step("format", || needed("rustfmt", &["fmt", "--version"], &mut missing, &["fmt", "--all", "--check"]))?;
+    run_step("tidy", || tidy::run(false))?;
+    run_step("lint", || {
+        needed("clippy", &["clippy", "--version"], &mut missing,
+            &["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"])
+    })?;
+    run_step("build", || run_command(cargo().args(["build", "--release", "--workspace"])))?;
+    let chromium = browser(&mut missing)?;
+    let mut counts = Counts::default();
+    run_step("tests", || {
+        // The tests find the browser by this name; set here once, before any thread exists.
+        let mut command = cargo();
+        command.args(["test", "--release", "--workspace", "--no-fail-fast"]);
+        if let Some(path) = &chromium {
+            command.env("LONGHAUL_CHROMIUM", path);
+        }
+        counts = run_counted(&mut command)?;
+        Ok(())
+    })?;
+    run_step("demo", demo)?;
+    for what in &missing {
+        println!("NOT RUN: {what}");
+    }
+    println!("\n{} passed, {} failed", counts.passed + 1, counts.failed);
+    Ok(())
+}
+
+/// Runs a cargo subcommand that may not be installed: says so, and fails where nothing may be left out.
+fn needed(tool: &str, probe: &[&str], missing: &mut Vec<String>, arguments: &[&str]) -> Result<(), String> {
+    let there = cargo().args(probe).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success());
+    if there {
+        return run_command(cargo().args(arguments));
+    }
+    let what = format!("{tool} is not installed (rustup component add {tool})");
+    if in_ci() {
+        return Err(what);
+    }
+    println!("NOT RUN: {what}");
+    missing.push(what);
+    Ok(())
+}
+
+fn browser(missing: &mut Vec<String>) -> Result<Option<PathBuf>, String> {
+    match tools::chromium() {
+        Ok(path) => Ok(Some(path)),
+        Err(why) if in_ci() => Err(why),
+        Err(why) => {
+            let what = format!("the pages in a browser: {why}");
+            println!("NOT RUN: {what}");
+            missing.push(what);
+            Ok(None)
+        }
+    }
+}
+
+/// The main job as a newcomer runs it.
+fn demo() -> Result<(), String> {
+    run_command(cargo().args(["run", "--release", "--", "demo", "--exit"]))
+}
+
+/// Runs a test command, showing its output, and adds up what its runner says.
+pub(crate) fn run_counted(command: &mut Command) -> Result<Counts, String> {
+    use std::io::{BufRead, BufReader};
+    println!("$ {}", tools::shown(command));
+    let mut child = command.stdout(Stdio::piped()).spawn().map_err(|error| format!("cannot run cargo: {error}"))?;
+    let mut counts = Counts::default();
+    if let Some(output) = child.stdout.take() {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            if let Some(rest) = line.strip_prefix("test result: ") {
+                counts.passed += number_before(rest, " passed");
+                counts.failed += number_before(rest, " failed");
+            }
+            println!("{line}");
+        }
+    }
+    let status = child.wait().map_err(|error| error.to_string())?;
+    if !status.success() || counts.failed > 0 {
+        return Err(format!("tests failed: {} passed, {} failed, {status}", counts.passed, counts.failed));
+    }
+    if counts.passed == 0 {
+        return Err("no test ran".into());
+    }
+    Ok(counts)
+}
+
+fn number_before(text: &str, word: &str) -> u64 {
+    text.find(word)
+        .and_then(|end| text[..end].rsplit(|c: char| !c.is_ascii_digit()).next())
+        .and_then(|digits| digits.parse().ok())
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_read_from_the_runner() {
+        let line = "ok. 21 passed; 3 failed; 0 ignored; 0 measured";
+        assert_eq!(number_before(line, " passed"), 21);
+        assert_eq!(number_before(line, " failed"), 3);
+    }
+}

@@ -1,0 +1,69 @@
+//! Rules that the compiler does not know: who may depend on whom, what pure rooms must not touch, sizes,
+//! licences, generated pages, links. Each finding is one line that says where, what and why.
+
+mod generated;
+mod licences;
+mod rooms;
+mod text;
+
+use std::process::Command;
+
+use crate::tools::{cargo, root};
+
+/// Findings of all rules; empty means tidy.
+pub(crate) type Findings = Vec<String>;
+
+pub(crate) fn run(fix: bool) -> Result<(), String> {
+    let metadata = metadata()?;
+    let files = tracked_files()?;
+    let mut findings = Findings::new();
+    rooms::check(&metadata, &mut findings);
+    licences::check(&metadata, &mut findings);
+    text::check(&files, &mut findings);
+    generated::check(&metadata, fix, &mut findings);
+    if findings.is_empty() {
+        println!("tidy: {} files, {} crates", files.len(), rooms::ROOMS.len());
+        return Ok(());
+    }
+    Err(format!("{}\ntidy: {} findings", findings.join("\n"), findings.len()))
+}
+
+/// What cargo knows of every package in the build.
+fn metadata() -> Result<serde_json::Value, String> {
+    let output = cargo()
+        .args(["metadata", "--format-version", "1", "--locked"])
+        .output()
+        .map_err(|error| format!("cannot run cargo metadata: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr)));
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| format!("cargo metadata: {error}"))
+}
+
+/// Files under version control, and new ones that are not ignored, relative to the root.
+fn tracked_files() -> Result<Vec<String>, String> {
+    let output = Command::new("git")
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root())
+        .output()
+        .map_err(|error| format!("cannot run git: {error}"))?;
+    let mut files: Vec<String> = String::from_utf8_lossy(&output.stdout)
+        .split('\0')
+        .filter(|name| !name.is_empty() && root().join(name).exists())
+        .map(str::to_owned)
+        .collect();
+    files.sort();
+    files.dedup();
+    Ok(files)
+}
+
+/// The packages of the workspace.
+fn members(metadata: &serde_json::Value) -> impl Iterator<Item = &serde_json::Value> {
+    let ids: Vec<&str> =
+        metadata["workspace_members"].as_array().into_iter().flatten().filter_map(|id| id.as_str()).collect();
+    metadata["packages"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(move |package| package["id"].as_str().is_some_and(|id| ids.contains(&id)))
+}

@@ -1,0 +1,154 @@
+//! Rules on the text of files: what pure rooms must not call, sizes, marks of unfinished work, links.
+
+use super::Findings;
+use super::rooms::{Kind, ROOMS};
+use crate::tools::root;
+
+/// Longer files have two subjects.
+const LINES_MAX: usize = 800;
+
+/// Calls that make a pure room impure, with what to do instead.
+const IMPURE: &[(&str, &str)] = &[
+    ("Instant::now", "take `now` as an argument"),
+    ("SystemTime", "take `now` as an argument"),
+    ("Timestamp::now", "take `now` as an argument"),
+    ("Zoned::now", "take `now` as an argument"),
+    ("std::fs", "files belong to edge rooms"),
+    ("std::io::stdin", "input belongs to the binary"),
+    ("TcpStream", "sockets belong to edge rooms"),
+    ("TcpListener", "sockets belong to edge rooms"),
+    ("UdpSocket", "sockets belong to edge rooms"),
+    ("std::thread", "threads belong to edge rooms"),
+    ("tokio::", "tasks belong to edge rooms"),
+    ("std::env", "the environment belongs to the binary"),
+    ("std::process", "processes belong to edge rooms"),
+    ("rand::", "take randomness as an argument"),
+    ("RandomState", "take randomness as an argument"),
+    ("HashMap", "its order is random: use BTreeMap"),
+    ("HashSet", "its order is random: use BTreeSet"),
+];
+
+/// The typed client: a caller of the network that lives with the types it sends, behind a feature.
+const EXEMPT: &[&str] = &["crates/api/src/client"];
+
+/// Marks that must not land. Split so that this file does not find itself.
+const UNFINISHED: &[&str] = &[concat!("todo", "!("), concat!("unimplemented", "!("), concat!("FIX", "ME"), concat!("XX", "X:")];
+
+/// Paths that only exist on one machine.
+const PRIVATE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/home", "/")];
+
+/// The small modules that may hold `unsafe`, each for one need that it explains.
+const UNSAFE: &[&str] = &["crates/engine/src/sys.rs", "crates/storage/src/posix/sys.rs", "crates/storage/src/sys.rs"];
+
+pub(crate) fn check(files: &[String], findings: &mut Findings) {
+    for name in files {
+        let Ok(text) = std::fs::read_to_string(root().join(name)) else { continue };
+        if name.ends_with(".rs") {
+            check_rust(name, &text, findings);
+        }
+        if name.ends_with(".md") {
+            check_links(name, &text, findings);
+        }
+        for path in PRIVATE_PATHS {
+            if let Some(line) = text.lines().position(|line| line.contains(path)) {
+                findings.push(format!("{name}:{}: names a path of one machine ({path})", line + 1));
+            }
+        }
+    }
+}
+
+fn check_rust(name: &str, text: &str, findings: &mut Findings) {
+    let lines = text.lines().count();
+    if lines > LINES_MAX {
+        findings.push(format!("{name}: {lines} lines, over {LINES_MAX}: two subjects?"));
+    }
+    let is_root = name.ends_with("src/lib.rs") || name.ends_with("src/main.rs");
+    if is_root && !text.starts_with("//!") {
+        findings.push(format!("{name}: begins with no module comment (what it is, what it is not, where to start)"));
+    }
+    for mark in UNFINISHED {
+        if let Some(line) = text.lines().position(|line| line.contains(mark)) {
+            findings.push(format!("{name}:{}: unfinished ({mark})", line + 1));
+        }
+    }
+    if text.contains(concat!("allow(", "unsafe_code)")) && !UNSAFE.contains(&name) {
+        findings.push(format!("{name}: holds unsafe code and is not among the modules that may"));
+    }
+    if is_pure(name) {
+        check_pure(name, text, findings);
+    }
+}
+
+fn is_pure(name: &str) -> bool {
+    ROOMS
+        .iter()
+        .filter(|room| room.kind == Kind::Pure)
+        .any(|room| name.starts_with(&format!("crates/{}/src/", room.name)))
+        && !EXEMPT.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Tests stand at the bottom of a file and may do as they like; comments may speak of anything.
+fn check_pure(name: &str, text: &str, findings: &mut Findings) {
+    for (number, line) in text.lines().enumerate() {
+        if line.starts_with("#[cfg(test)]") {
+            return;
+        }
+        let code = line.split("//").next().unwrap_or_default();
+        for (call, instead) in IMPURE {
+            if code.contains(call) {
+                findings.push(format!("{name}:{}: {call} in a pure room: {instead}", number + 1));
+            }
+        }
+    }
+}
+
+/// Relative links in documents lead to files that exist.
+fn check_links(name: &str, text: &str, findings: &mut Findings) {
+    let folder = root().join(name).parent().map(ToOwned::to_owned).unwrap_or_default();
+    let mut fenced = false;
+    for (number, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+        }
+        if fenced {
+            continue;
+        }
+        for part in line.split("](").skip(1) {
+            let target = part.split(')').next().unwrap_or_default().split('#').next().unwrap_or_default();
+            let outside = target.is_empty() || target.contains("://") || target.starts_with("mailto:");
+            if !outside && !folder.join(target).exists() {
+                findings.push(format!("{name}:{}: leads to {target}, which does not exist", number + 1));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impure_calls_are_found_outside_tests_and_comments() {
+        let mut findings = Findings::new();
+        let text = "//! x\nlet now = Instant::now();\n// Instant::now\n#[cfg(test)]\nmod tests { use std::fs; }\n";
+        check_rust("crates/wire/src/x.rs", text, &mut findings);
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        findings.clear();
+        check_rust("crates/engine/src/x.rs", text, &mut findings);
+        assert!(findings.is_empty(), "{findings:?}");
+    }
+
+    #[test]
+    fn long_files_and_missing_comments_are_found() {
+        let mut findings = Findings::new();
+        check_rust("crates/engine/src/lib.rs", &"x\n".repeat(LINES_MAX + 1), &mut findings);
+        assert_eq!(findings.len(), 2, "{findings:?}");
+    }
+
+    #[test]
+    fn dead_links_are_found() {
+        let mut findings = Findings::new();
+        check_links("README.md", "[a](Cargo.toml) [b](nowhere.md) [c](https://example.org)\n```\n[d](nowhere)\n```", &mut findings);
+        assert_eq!(findings.len(), 1, "{findings:?}");
+    }
+}

@@ -1,0 +1,98 @@
+//! Running other programs, and finding or installing those that tests need.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The root of the checkout: two levels above this crate.
+pub(crate) fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here).to_owned()
+}
+
+/// Where cargo puts what it builds.
+pub(crate) fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+pub(crate) fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    command
+}
+
+/// With `CI=true` a check that cannot run is a failure; elsewhere it is said.
+pub(crate) fn in_ci() -> bool {
+    std::env::var("CI").is_ok_and(|value| value == "true")
+}
+
+/// Runs to the end; the error names the command.
+pub(crate) fn run_command(command: &mut Command) -> Result<(), String> {
+    let shown = shown(command);
+    println!("$ {shown}");
+    let status = command.status().map_err(|error| format!("cannot run {shown}: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{shown}: {status}")) }
+}
+
+pub(crate) fn shown(command: &Command) -> String {
+    std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+pub(crate) fn works(program: &str, arguments: &[&str]) -> bool {
+    Command::new(program)
+        .args(arguments)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+/// A Chromium for the page tests: one that is installed, else Debian's package, as root into the system and
+/// otherwise unpacked below the target folder.
+pub(crate) fn chromium() -> Result<PathBuf, String> {
+    let unpacked = target().join("tools/chromium");
+    let wrapper = unpacked.join("run");
+    let candidates = ["chromium", "chromium-browser", "google-chrome"];
+    if let Some(found) = candidates.iter().find(|name| works(name, &["--version"])) {
+        return Ok(PathBuf::from(found));
+    }
+    if wrapper.exists() {
+        return Ok(wrapper);
+    }
+    if !works("apt-get", &["--version"]) {
+        return Err("no Chromium here, and no apt-get to install Debian's".into());
+    }
+    if works("sh", &["-c", "test \"$(id -u)\" = 0"]) {
+        run_command(Command::new("apt-get").args(["-q", "-y", "update"]).stdout(Stdio::null()))?;
+        run_command(Command::new("apt-get")
+            .args(["-q", "-y", "install", "--no-install-recommends", "chromium", "fonts-dejavu-core"])
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .stdout(Stdio::null()))?;
+        return Ok(PathBuf::from("chromium"));
+    }
+    unpack_chromium(&unpacked, &wrapper)?;
+    Ok(wrapper)
+}
+
+/// Without root: downloads the package with what it depends on and unpacks all of it into one folder.
+fn unpack_chromium(folder: &Path, wrapper: &Path) -> Result<(), String> {
+    let script = r#"set -e
+mkdir -p "$1/debs" && cd "$1/debs"
+apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces --no-enhances chromium \
+  | grep '^[a-z0-9]' | sort -u > ../packages
+xargs apt-get download < ../packages
+for deb in *.deb; do dpkg-deb -x "$deb" ../root; done
+cat > ../run <<EOF
+#!/bin/sh
+here="$1/root"
+export LD_LIBRARY_PATH="\$here/usr/lib/x86_64-linux-gnu:\$here/usr/lib/chromium:\$here/lib/x86_64-linux-gnu"
+exec "\$here/usr/lib/chromium/chromium" "\$@"
+EOF
+chmod +x ../run"#;
+    let folder_text = folder.to_string_lossy();
+    run_command(Command::new("sh").args(["-c", script, "sh", &folder_text]).stdout(Stdio::null()))?;
+    if wrapper.exists() { Ok(()) } else { Err("unpacking Chromium left nothing to run".into()) }
+}
