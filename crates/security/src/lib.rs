@@ -1,0 +1,35 @@
+//! Who is who and who may do what: the built-in certificate authority, identities in certificates, TLS settings,
+//! permits from the service to sources, join tokens and API tokens, login sessions, roles.
+//!
+//! Not here: sockets and handshakes (`engine`, `service`, `api::client` run them with the settings made here), where
+//! tokens are stored (`catalog` keeps their hashes), which route needs which role (`api::routes`).
+//! No function reads a clock: the time is an argument. The cryptography is aws-lc-rs, named in every TLS setting, never
+//! the process's default. Secrets stay out of `Debug` output, and so out of logs.
+//!
+//! Start with [`Authority`] (the service's side), [`Credentials`] (everyone's) and [`Permit`].
+
+mod authority;
+mod error;
+mod files;
+mod identity;
+mod origin;
+mod permit;
+mod role;
+mod session;
+mod text;
+mod tls;
+mod token;
+
+pub use authority::{Authority, Issued, KeyPair, new_signing_request};
+pub use error::SecurityError;
+pub use files::{read_private, write_private};
+pub use identity::{Credentials, PeerIdentity, expires, needs_renewal, peer_identity};
+pub use origin::check_origin;
+pub use permit::{Permit, PermitVerifier, list_digest};
+pub use role::{Action, Principal, Role, authorise};
+pub use session::{Session, Sessions};
+pub use tls::{
+    AGENT_NAME, SERVICE_NAME, agent_client_tls, client_identity, data_server_tls, io_fault, join_client_tls,
+    people_client_tls, server_identity, service_server_tls, tls_fault,
+};
+pub use token::{JoinToken, new_secret, same_hash, secret_hash};

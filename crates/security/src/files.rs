@@ -1,0 +1,88 @@
+//! Files that hold secrets: readable by their owner only, and either old or new, never half.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+use crate::SecurityError;
+
+/// Largest file of this kind: a PEM chain or key has a few kilobytes.
+const FILE_BYTES_MAX: u64 = 64 << 10;
+
+/// Writes `path` with mode 0600 through a temporary name in the same directory: flushed, renamed, directory flushed.
+pub fn write_private(path: &Path, contents: &[u8]) -> Result<(), SecurityError> {
+    replace(path, contents).map_err(|source| SecurityError::File {
+        what: "cannot write",
+        path: path.into(),
+        source,
+    })
+}
+
+/// Reads a small text file.
+pub fn read_private(path: &Path) -> Result<String, SecurityError> {
+    let read = || -> io::Result<String> {
+        let mut text = String::new();
+        File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+        if text.len() as u64 > FILE_BYTES_MAX {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "too large for a key or certificate"));
+        }
+        Ok(text)
+    };
+    read().map_err(|source| SecurityError::File { what: "cannot read", path: path.into(), source })
+}
+
+/// Makes `path` (mode 0700) and what leads to it.
+pub(crate) fn make_private_directory(path: &Path) -> Result<(), SecurityError> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|source| SecurityError::File {
+        what: "cannot make the directory",
+        path: path.into(),
+        source,
+    })
+}
+
+fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
+    let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut temporary = std::ffi::OsString::from(".");
+    temporary.push(name);
+    temporary.push(".new");
+    let temporary = directory.join(temporary);
+    // What a killed predecessor left is worthless; `create_new` then makes sure that nobody else's file or link is used.
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+    file.write_all(contents)?;
+    file.sync_all()?;
+    fs::rename(&temporary, path)?;
+    File::open(directory)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn is_private_and_replaces_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("key.pem");
+        write_private(&path, b"one").unwrap();
+        fs::write(directory.path().join(".key.pem.new"), "left by a killed process").unwrap();
+        write_private(&path, b"two").unwrap();
+        assert_eq!(read_private(&path).unwrap(), "two");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no temporary file stays");
+    }
+
+    #[test]
+    fn refuses_what_is_too_large_and_names_the_path() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("big");
+        fs::write(&path, vec![b'x'; FILE_BYTES_MAX as usize + 1]).unwrap();
+        assert!(read_private(&path).unwrap_err().to_string().contains("big"));
+        assert!(read_private(&directory.path().join("absent")).unwrap_err().to_string().contains("absent"));
+    }
+}
