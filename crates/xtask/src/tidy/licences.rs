@@ -1,7 +1,7 @@
 //! Licences and bans of third-party packages, by the lists in `deny.toml`, which `cargo deny` reads too.
 
 use super::Findings;
-use crate::tools::root;
+use crate::tools::{cargo, root};
 
 pub(crate) fn check(metadata: &serde_json::Value, findings: &mut Findings) {
     let settings = std::fs::read_to_string(root().join("deny.toml")).unwrap_or_default();
@@ -16,10 +16,18 @@ pub(crate) fn check(metadata: &serde_json::Value, findings: &mut Findings) {
         if !fits(licence, &allowed) {
             findings.push(format!("{name}: its licence ({licence}) is not on the list in deny.toml"));
         }
-        if banned.iter().any(|ban| ban == name) {
-            findings.push(format!("{name}: is banned in deny.toml"));
-        }
     }
+    let built = built();
+    for ban in banned.iter().filter(|ban| built.contains(ban)) {
+        findings.push(format!("{ban}: is banned in deny.toml (cargo tree -i {ban})"));
+    }
+}
+
+/// Names of the packages that are really built. The lock file also holds optional ones that nobody switched on.
+fn built() -> Vec<String> {
+    let output = cargo().args(["tree", "--workspace", "--edges", "normal,build", "--prefix", "none", "--locked"]).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    text.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
 }
 
 /// The quoted words of a TOML list that begins with `opening` at the start of a line.
