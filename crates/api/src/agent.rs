@@ -122,11 +122,25 @@ pub struct Entry {
 pub enum Fact {
     Outcome(Outcome),
     /// A batch of files that a scan found, or of problems it met.
-    Scanned { #[schema(value_type = String)] task: TaskId, found: Vec<FoundFile>, left_out: Vec<LeftOut> },
+    Scanned {
+        #[schema(value_type = String)]
+        task: TaskId,
+        found: Vec<FoundFile>,
+        left_out: Vec<LeftOut>,
+    },
     /// Files of a verify or delete task, with what was found.
-    Checked { #[schema(value_type = String)] task: TaskId, files: Vec<CheckedFile> },
+    Checked {
+        #[schema(value_type = String)]
+        task: TaskId,
+        files: Vec<CheckedFile>,
+    },
     /// The last fact of a task.
-    TaskDone { #[schema(value_type = String)] task: TaskId, #[schema(value_type = Option<Object>)] fault: Option<Fault> },
+    TaskDone {
+        #[schema(value_type = String)]
+        task: TaskId,
+        #[schema(value_type = Option<Object>)]
+        fault: Option<Fault>,
+    },
 }
 
 /// The end of an attempt.

@@ -3,8 +3,9 @@
 //! Lists are pages: `limit` items at the most, `next` is the cursor of the following page.
 
 use longhaul_model::{
-    AgentId, Algorithm, AttemptId, BlockName, CommunityName, DatasetName, Digest, DigestSet, Fault, Lfn, SiteName,
-    StorageName, SubscriptionId, SubscriptionState, TaskId, Timestamp, TransferId, TransferState, Verification,
+    AgentId, Algorithm, AttemptId, BlockName, CommunityName, DatasetName, Digest, DigestSet, Fault, Lfn,
+    SiteName, StorageName, SubscriptionId, SubscriptionState, TaskId, Timestamp, TransferId, TransferState,
+    Verification,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -419,6 +420,14 @@ pub struct SiteAdd {
     pub token_seconds: Option<u64>,
 }
 
+/// `POST /api/v1/sites/{site}/join-tokens`
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct JoinTokenCreate {
+    /// Seconds until the token expires; default one day.
+    #[serde(default)]
+    pub token_seconds: Option<u64>,
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct SiteAdded {
     #[schema(value_type = String)]
@@ -578,6 +587,51 @@ pub struct ProblemView {
     pub open: bool,
 }
 
+/// `GET /api/v1/history/rates`: verified bytes per second in steps, oldest first, the last one ending at `until`.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct RateHistory {
+    pub step_s: u32,
+    #[schema(value_type = String)]
+    pub until: Timestamp,
+    /// All links together.
+    pub total: Vec<f64>,
+    pub links: Vec<LinkRates>,
+}
+
+/// One link of a [`RateHistory`], with the same steps.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct LinkRates {
+    #[schema(value_type = String)]
+    pub source: StorageName,
+    #[schema(value_type = String)]
+    pub target: StorageName,
+    pub bytes_per_s: Vec<f64>,
+}
+
+/// One event of `GET /api/v1/events`: something changed; read it again to see how.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ChangeEvent {
+    #[schema(value_type = String)]
+    pub at: Timestamp,
+    /// What kind of thing; also the name of the event.
+    pub kind: ChangeKind,
+    /// Its name or id; none if several changed at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ChangeKind {
+    Status,
+    Dataset,
+    Subscription,
+    Transfer,
+    Task,
+    Site,
+    Problem,
+}
+
 /// `GET /api/v1/check`: the invariants of the state.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct CheckReport {
@@ -610,6 +664,49 @@ pub struct TokenCreate {
     pub role: String,
     #[serde(default)]
     pub seconds: Option<u64>,
+}
+
+/// An API token without its secret.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct TokenView {
+    pub name: String,
+    /// `admin` or `viewer`.
+    pub role: String,
+    #[schema(value_type = String)]
+    pub created: Timestamp,
+    #[schema(value_type = Option<String>)]
+    pub expires: Option<Timestamp>,
+}
+
+/// `POST /api/v1/session`: an API token or a one-time login token in, a cookie out.
+#[derive(Clone, Serialize, Deserialize, ToSchema)]
+pub struct LoginRequest {
+    pub token: String,
+}
+
+impl std::fmt::Debug for LoginRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LoginRequest(secret)")
+    }
+}
+
+#[derive(Clone, Serialize, Deserialize, ToSchema)]
+pub struct LoginReply {
+    pub name: String,
+    /// `admin` or `viewer`.
+    pub role: String,
+    /// To be sent as `X-CSRF-Token` with every request of this session that changes something.
+    pub csrf_token: String,
+    #[schema(value_type = String)]
+    pub expires: Timestamp,
+}
+
+/// `POST /api/v1/session/tokens`: opens one login session, once, within minutes.
+#[derive(Clone, Serialize, Deserialize, ToSchema)]
+pub struct LoginToken {
+    pub token: String,
+    #[schema(value_type = String)]
+    pub expires: Timestamp,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]

@@ -1,1 +1,406 @@
-//! The list of routes.
+//! Every route of the native API, once: the service's router, its check of roles, the OpenAPI description, the client and
+//! the test that walks them all are made from this table.
+//!
+//! A parameter in a path, such as `{dataset}`, is one segment. Dataset names contain `/` and block names `#`, so they are
+//! percent-encoded there: the dataset `higgs/run7` is shown by `GET /api/v1/datasets/higgs%2Frun7`. [`Route::fill`] does it.
+//! LFNs are long and full of slashes; they only ever stand in queries and bodies.
+//!
+//! Start with [`ALL`]; each route is also a constant of its own.
+
+use std::fmt::Write;
+
+/// Items of one page when the request names no `limit`, and the most it can name.
+pub const PAGE_ITEMS_DEFAULT: u32 = 100;
+pub const PAGE_ITEMS_MAX: u32 = 1_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Method {
+    Get,
+    Post,
+    Patch,
+    Delete,
+}
+
+impl Method {
+    pub const fn word(self) -> &'static str {
+        match self {
+            Method::Get => "GET",
+            Method::Post => "POST",
+            Method::Patch => "PATCH",
+            Method::Delete => "DELETE",
+        }
+    }
+}
+
+/// What a caller has to show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// Nothing (or something in the body: a join token, an API token).
+    Public,
+    /// An API token or a session with at least this role.
+    Viewer,
+    Admin,
+    /// The certificate of an agent of this deployment, over TLS 1.3.
+    AgentCertificate,
+}
+
+/// What a body holds. Types are named as in the OpenAPI description: `Page_DatasetView` is `Page<DatasetView>`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body {
+    None,
+    Json(&'static str),
+    /// `application/x-ndjson`: one object of this type a line, any number of lines.
+    Lines(&'static str),
+    /// `text/event-stream`, each event's data one object of this type.
+    Events(&'static str),
+    /// `text/plain`
+    Text,
+    /// A JSON document of a shape of its own.
+    Document,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueryKind {
+    Text,
+    Integer,
+    Boolean,
+}
+
+/// One query parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Query {
+    pub name: &'static str,
+    pub kind: QueryKind,
+    pub required: bool,
+    pub summary: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Unique; the constant's name in lower case.
+    pub operation: &'static str,
+    pub method: Method,
+    /// With parameters in braces, as routers and OpenAPI write them.
+    pub path: &'static str,
+    /// One line.
+    pub summary: &'static str,
+    pub access: Access,
+    pub query: &'static [Query],
+    pub request: Body,
+    pub reply: Body,
+    /// Status of success.
+    pub status: u16,
+    /// Takes an `Idempotency-Key` header: a repetition with the same key gets the first answer and does nothing.
+    pub idempotency_key: bool,
+}
+
+impl Route {
+    const fn new(operation: &'static str, method: Method, path: &'static str, access: Access) -> Route {
+        Route {
+            operation,
+            method,
+            path,
+            summary: "",
+            access,
+            query: &[],
+            request: Body::None,
+            reply: Body::None,
+            status: 204,
+            idempotency_key: false,
+        }
+    }
+
+    const fn takes(self, request: Body) -> Route {
+        Route { request, ..self }
+    }
+
+    const fn asks(self, query: &'static [Query]) -> Route {
+        Route { query, ..self }
+    }
+
+    const fn gives(self, status: u16, reply: Body) -> Route {
+        Route { reply, status, ..self }
+    }
+
+    const fn with_idempotency_key(self) -> Route {
+        Route { idempotency_key: true, ..self }
+    }
+
+    const fn says(self, summary: &'static str) -> Route {
+        Route { summary, ..self }
+    }
+
+    /// Names of the parameters in the path, in order.
+    pub fn parameters(&self) -> impl Iterator<Item = &'static str> {
+        self.path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'))
+    }
+
+    /// The path with `values` in place of its parameters, percent-encoded.
+    ///
+    /// # Panics
+    /// If the number of values is not that of the parameters: the caller named the wrong route.
+    pub fn fill(&self, values: &[&str]) -> String {
+        assert_eq!(self.parameters().count(), values.len(), "parameters of {}", self.operation);
+        let mut values = values.iter();
+        let mut filled = String::new();
+        for segment in self.path.split('/').skip(1) {
+            filled.push('/');
+            match (segment.starts_with('{'), values.as_slice().first()) {
+                (true, Some(value)) => {
+                    encode_into(&mut filled, value);
+                    values.next();
+                }
+                _ => filled.push_str(segment),
+            }
+        }
+        filled
+    }
+
+    /// The path and query of a request: [`Route::fill`], then `?name=value&…`.
+    pub fn target(&self, values: &[&str], query: &[(&str, &str)]) -> String {
+        let mut target = self.fill(values);
+        for (place, (name, value)) in query.iter().enumerate() {
+            target.push(if place == 0 { '?' } else { '&' });
+            encode_into(&mut target, name);
+            target.push('=');
+            encode_into(&mut target, value);
+        }
+        target
+    }
+}
+
+/// The route of an operation.
+pub fn by_operation(operation: &str) -> Option<&'static Route> {
+    ALL.iter().find(|route| route.operation == operation)
+}
+
+/// Percent-encodes everything but RFC 3986's unreserved characters.
+pub fn encode(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    encode_into(&mut encoded, text);
+    encoded
+}
+
+fn encode_into(encoded: &mut String, text: &str) {
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+            encoded.push(byte as char);
+        } else {
+            // Writing to a string does not fail.
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+}
+
+const fn text(name: &'static str, summary: &'static str) -> Query {
+    Query { name, kind: QueryKind::Text, required: false, summary }
+}
+
+const fn integer(name: &'static str, summary: &'static str) -> Query {
+    Query { name, kind: QueryKind::Integer, required: false, summary }
+}
+
+const fn required(query: Query) -> Query {
+    Query { required: true, ..query }
+}
+
+const LIMIT: Query = integer("limit", "Most items of the page; 100 if absent, at most 1,000.");
+const AFTER: Query = text("after", "Cursor: `next` of the page before.");
+const DATASET: Query = text("dataset", "Only of this dataset.");
+const STORAGE: Query = text("storage", "Only of this storage.");
+const PAGE: &[Query] = &[LIMIT, AFTER];
+
+macro_rules! routes {
+    ($($name:ident = $method:ident $path:literal $operation:literal $access:ident, $summary:literal
+        $(, $step:ident($($argument:expr),*))*;)*) => {
+        $(
+            #[doc = $summary]
+            pub const $name: Route =
+                Route::new($operation, Method::$method, $path, Access::$access).says($summary)$(.$step($($argument),*))*;
+        )*
+
+        /// The table.
+        pub const ALL: &[Route] = &[$($name),*];
+
+        #[cfg(test)]
+        const NAMES: &[&str] = &[$(stringify!($name)),*];
+    };
+}
+
+use Body::{Document, Events, Json, Lines, Text};
+
+routes! {
+    DATASET_LIST = Get "/api/v1/datasets" "dataset_list" Viewer, "Lists datasets by name",
+        asks(PAGE), gives(200, Json("Page_DatasetView"));
+    DATASET_CREATE = Post "/api/v1/datasets" "dataset_create" Admin, "Makes an empty dataset, or returns the one of that name",
+        takes(Json("DatasetCreate")), gives(200, Json("DatasetView"));
+    DATASET_SHOW = Get "/api/v1/datasets/{dataset}" "dataset_show" Viewer, "Shows a dataset: sizes, replicas, what was left out",
+        gives(200, Json("DatasetView"));
+    DATASET_CLOSE = Post "/api/v1/datasets/{dataset}/close" "dataset_close" Admin, "Closes a dataset: nothing can be added any more",
+        gives(200, Json("DatasetView"));
+    DATASET_DELETE = Delete "/api/v1/datasets/{dataset}" "dataset_delete" Admin, "Deletes an empty dataset";
+    DATASET_BLOCKS = Get "/api/v1/datasets/{dataset}/blocks" "dataset_blocks" Viewer, "Lists the blocks of a dataset with their replicas",
+        asks(PAGE), gives(200, Json("Page_BlockView"));
+    DATASET_FILES = Get "/api/v1/datasets/{dataset}/files" "dataset_files" Viewer, "Lists the files of a dataset",
+        asks(&[text("block", "Only of this block."), LIMIT, AFTER]), gives(200, Json("Page_FileView"));
+    DATASET_REPLICAS = Get "/api/v1/datasets/{dataset}/replicas" "dataset_replicas" Viewer, "Lists where a dataset is, a row per storage",
+        gives(200, Json("Page_ReplicaView"));
+    DATASET_SCAN = Post "/api/v1/datasets/{dataset}/scan" "dataset_scan" Admin, "Has an agent register the files it finds in a storage",
+        takes(Json("ScanRequest")), gives(202, Json("TaskView")), with_idempotency_key();
+    DATASET_ADD_FILES = Post "/api/v1/datasets/{dataset}/files" "dataset_add_files" Admin, "Registers files by a manifest; all or nothing",
+        asks(&[text("storage", "Where the files are already; without it only their names are registered.")]),
+        takes(Lines("ManifestLine")), gives(200, Json("Registered"));
+
+    REPLICA_OF_FILE = Get "/api/v1/replicas" "replica_of_file" Viewer, "Shows where one file is, and how each replica was verified",
+        asks(&[required(text("lfn", "The file."))]), gives(200, Json("FileReplicas"));
+
+    DELETION_CREATE = Post "/api/v1/deletions" "deletion_create" Admin, "Deletes a dataset's replicas at a storage, or only tells what that would do",
+        takes(Json("DeletionRequest")), gives(200, Json("DeletionReply")), with_idempotency_key();
+    VERIFICATION_CREATE = Post "/api/v1/verifications" "verification_create" Admin, "Has an agent read a dataset's replicas again and compare",
+        takes(Json("VerificationRequest")), gives(202, Json("TaskView")), with_idempotency_key();
+
+    TASK_LIST = Get "/api/v1/tasks" "task_list" Viewer, "Lists scans, verifications and deletions, newest first",
+        asks(&[DATASET, STORAGE, LIMIT, AFTER]), gives(200, Json("Page_TaskView"));
+    TASK_SHOW = Get "/api/v1/tasks/{task}" "task_show" Viewer, "Shows a task and the problems it met",
+        gives(200, Json("TaskView"));
+    TASK_CANCEL = Post "/api/v1/tasks/{task}/cancel" "task_cancel" Admin, "Cancels a task; what it has done stays",
+        gives(200, Json("TaskView"));
+
+    SUBSCRIPTION_LIST = Get "/api/v1/subscriptions" "subscription_list" Viewer, "Lists subscriptions with progress and expected end",
+        asks(&[DATASET, STORAGE, text("state", "Only in this state: active, suspended or cancelled."), LIMIT, AFTER]),
+        gives(200, Json("Page_SubscriptionView"));
+    SUBSCRIPTION_CREATE = Post "/api/v1/subscriptions" "subscription_create" Admin, "Wishes that a dataset or block be at a storage",
+        takes(Json("Subscribe")), gives(201, Json("SubscriptionView")), with_idempotency_key();
+    SUBSCRIPTION_SHOW = Get "/api/v1/subscriptions/{subscription}" "subscription_show" Viewer, "Shows a subscription",
+        gives(200, Json("SubscriptionView"));
+    SUBSCRIPTION_CHANGE = Patch "/api/v1/subscriptions/{subscription}" "subscription_change" Admin, "Suspends, resumes or cancels a subscription, or changes its priority",
+        takes(Json("SubscriptionChange")), gives(200, Json("SubscriptionView"));
+
+    TRANSFER_LIST = Get "/api/v1/transfers" "transfer_list" Viewer, "Lists transfers, newest change first",
+        asks(&[
+            DATASET,
+            text("source", "Only from this storage."),
+            text("target", "Only to this storage."),
+            text("state", "Only in this state: waiting, leased, done, failed or cancelled."),
+            LIMIT,
+            AFTER
+        ]),
+        gives(200, Json("Page_TransferView"));
+    TRANSFER_SHOW = Get "/api/v1/transfers/{transfer}" "transfer_show" Viewer, "Shows a transfer: its attempts, their phases, and why each source was chosen",
+        gives(200, Json("TransferDetail"));
+    TRANSFER_RETRY = Post "/api/v1/transfers/{transfer}/retry" "transfer_retry" Admin, "Tries a waiting or failed transfer again now",
+        gives(200, Json("TransferView"));
+
+    SITE_LIST = Get "/api/v1/sites" "site_list" Viewer, "Lists sites with their storages and agents",
+        asks(PAGE), gives(200, Json("Page_SiteView"));
+    SITE_ADD = Post "/api/v1/sites" "site_add" Admin, "Makes a site and a token with which one agent can join it",
+        takes(Json("SiteAdd")), gives(201, Json("SiteAdded"));
+    SITE_SHOW = Get "/api/v1/sites/{site}" "site_show" Viewer, "Shows a site, its storages and its agents",
+        gives(200, Json("SiteView"));
+    SITE_CHANGE = Patch "/api/v1/sites/{site}" "site_change" Admin, "Pauses, drains or opens a site, or changes its limits",
+        takes(Json("SiteChange")), gives(200, Json("SiteView"));
+    SITE_JOIN_TOKEN = Post "/api/v1/sites/{site}/join-tokens" "site_join_token" Admin, "Makes a token with which one more agent can join a site",
+        takes(Json("JoinTokenCreate")), gives(201, Json("SiteAdded"));
+    STORAGE_LIST = Get "/api/v1/storages" "storage_list" Viewer, "Lists storages with their space and contents",
+        asks(PAGE), gives(200, Json("Page_StorageView"));
+
+    STATUS = Get "/api/v1/status" "status" Viewer, "Shows what moves, what waits and what is wrong",
+        gives(200, Json("Status"));
+    PROBLEM_LIST = Get "/api/v1/problems" "problem_list" Viewer, "Lists faults, equal ones counted together, latest first",
+        asks(PAGE), gives(200, Json("Page_ProblemView"));
+    RATE_HISTORY = Get "/api/v1/history/rates" "rate_history" Viewer, "Shows verified bytes per second over time, in all and per link",
+        asks(&[
+            text("source", "Only from this storage."),
+            text("target", "Only to this storage."),
+            integer("seconds", "How far back; 3,600 if absent.")
+        ]),
+        gives(200, Json("RateHistory"));
+    CHECK = Get "/api/v1/check" "check" Viewer, "Verifies the invariants of the state",
+        gives(200, Json("CheckReport"));
+    EVENTS = Get "/api/v1/events" "events" Viewer, "Streams what changes, as it changes",
+        gives(200, Events("ChangeEvent"));
+
+    WHOAMI = Get "/api/v1/whoami" "whoami" Viewer, "Tells whose credential this is",
+        gives(200, Json("WhoAmI"));
+    TOKEN_LIST = Get "/api/v1/tokens" "token_list" Admin, "Lists API tokens, never their secrets",
+        asks(PAGE), gives(200, Json("Page_TokenView"));
+    TOKEN_CREATE = Post "/api/v1/tokens" "token_create" Admin, "Makes an API token",
+        takes(Json("TokenCreate")), gives(201, Json("TokenCreated"));
+    TOKEN_REVOKE = Delete "/api/v1/tokens/{token}" "token_revoke" Admin, "Revokes the API token of that name";
+    SESSION_LOGIN = Post "/api/v1/session" "session_login" Public, "Opens a login session with an API token or a one-time login token",
+        takes(Json("LoginRequest")), gives(200, Json("LoginReply"));
+    SESSION_LOGOUT = Delete "/api/v1/session" "session_logout" Viewer, "Ends the login session";
+    LOGIN_TOKEN_CREATE = Post "/api/v1/session/tokens" "login_token_create" Viewer, "Makes a one-time token that opens a login session as the caller",
+        gives(201, Json("LoginToken"));
+
+    AGENT_JOIN = Post "/api/v1/agent/join" "agent_join" Public, "Makes an agent of a site: a join token in, a certificate out",
+        takes(Json("JoinRequest")), gives(200, Json("JoinReply"));
+    AGENT_REPORT = Post "/api/v1/agent/report" "agent_report" AgentCertificate, "Takes an agent's outcomes, progress and observations",
+        takes(Json("Report")), gives(200, Json("ReportReply"));
+    AGENT_WORK = Post "/api/v1/agent/work" "agent_work" AgentCertificate, "Gives an agent work as soon as there is any",
+        takes(Json("WorkRequest")), gives(200, Json("Work"));
+    AGENT_RENEW = Post "/api/v1/agent/renew" "agent_renew" AgentCertificate, "Renews an agent's certificate",
+        takes(Json("RenewRequest")), gives(200, Json("RenewReply"));
+
+    OPENAPI = Get "/api/v1/openapi.json" "openapi" Public, "This description",
+        gives(200, Document);
+    HEALTHZ = Get "/healthz" "healthz" Public, "Tells whether the process works",
+        gives(200, Json("Health"));
+    READYZ = Get "/readyz" "readyz" Public, "Tells whether requests will be answered, and if not, why",
+        gives(200, Json("Health"));
+    METRICS = Get "/metrics" "metrics" Public, "Prometheus metrics",
+        gives(200, Text);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_and_routes_are_unique_and_named_after_their_constants() {
+        for (place, route) in ALL.iter().enumerate() {
+            assert_eq!(NAMES[place].to_lowercase(), route.operation);
+            assert!(!route.summary.is_empty() && !route.summary.ends_with('.'), "{}", route.operation);
+            for other in &ALL[..place] {
+                assert!((route.method, route.path) != (other.method, other.path), "{} twice", route.path);
+                assert_ne!(route.operation, other.operation);
+            }
+            assert_eq!(by_operation(route.operation), Some(route));
+        }
+    }
+
+    #[test]
+    fn only_reading_is_open_to_viewers() {
+        // Opening and ending one's own session changes nothing that others see.
+        let own = [SESSION_LOGOUT, LOGIN_TOKEN_CREATE];
+        for route in ALL.iter().filter(|route| route.access == Access::Viewer && !own.contains(route)) {
+            assert_eq!(route.method, Method::Get, "{}", route.operation);
+        }
+    }
+
+    #[test]
+    fn bodies_fit_methods_and_statuses() {
+        for route in ALL {
+            assert_eq!(route.reply == Body::None, route.status == 204, "{}", route.operation);
+            if matches!(route.method, Method::Get | Method::Delete) {
+                assert_eq!(route.request, Body::None, "{}", route.operation);
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_is_one_segment_whatever_is_in_it() {
+        assert_eq!(DATASET_BLOCKS.fill(&["higgs/run 7%"]), "/api/v1/datasets/higgs%2Frun%207%25/blocks");
+        assert_eq!(
+            REPLICA_OF_FILE.target(&[], &[("lfn", "a/ü\n&b"), ("x", "")]),
+            "/api/v1/replicas?lfn=a%2F%C3%BC%0A%26b&x="
+        );
+        assert_eq!(SITE_SHOW.parameters().collect::<Vec<_>>(), ["site"]);
+    }
+
+    #[test]
+    #[should_panic(expected = "parameters of site_show")]
+    fn a_missing_parameter_is_our_bug() {
+        SITE_SHOW.fill(&[]);
+    }
+}
