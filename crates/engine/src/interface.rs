@@ -1,0 +1,120 @@
+//! What the engine takes and gives: configuration, work, events, progress.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use longhaul_model::{
+    AgentId, AttemptId, DigestSet, Epoch, Fault, Lfn, NameRules, StorageName, Timestamp, TransferId, Verification,
+};
+use longhaul_storage::Storage;
+
+/// A storage that peers may read from, and that fetched files may be written to if it is writable.
+#[derive(Clone)]
+pub struct Export {
+    pub storage: Arc<dyn Storage>,
+    pub rules: NameRules,
+}
+
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub agent: AgentId,
+    pub deployment: String,
+    /// Where to accept streams of other agents; empty if this agent serves nothing.
+    pub listen: Vec<SocketAddr>,
+    /// The journals lie here. One engine per directory.
+    pub state_dir: PathBuf,
+    /// Buffers in user space plus the socket buffers of the kernel.
+    pub memory_bytes: u64,
+    /// TCP connections to one source agent.
+    pub streams_per_session: usize,
+    /// Event loops, each over many streams.
+    pub network_threads: usize,
+}
+
+/// The time, on the service's clock as far as it is known.
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+#[derive(Clone, Debug)]
+pub struct FetchFile {
+    pub attempt: AttemptId,
+    pub transfer: TransferId,
+    pub epoch: Epoch,
+    pub lfn: Lfn,
+    pub size: u64,
+    /// What the catalog promises.
+    pub digests: DigestSet,
+    pub verification: Verification,
+    /// Higher goes first.
+    pub priority: u8,
+}
+
+/// Files of one source storage for one target storage, under one permit.
+#[derive(Clone, Debug)]
+pub struct FetchBatch {
+    pub source_agent: AgentId,
+    pub source_storage: StorageName,
+    /// `host:port`, best first.
+    pub addresses: Vec<String>,
+    pub target_storage: StorageName,
+    pub permit: Arc<str>,
+    /// What has not begun by then must not begin.
+    pub start_by: Timestamp,
+    pub files: Vec<FetchFile>,
+}
+
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// The lease is used: from here on the attempt ends with [`Event::Finished`].
+    Started { attempt: AttemptId, at: Timestamp },
+    Finished(Finished),
+}
+
+/// The end of an attempt. Exactly one for each file given to `fetch`, except those cancelled.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    pub attempt: AttemptId,
+    pub transfer: TransferId,
+    pub epoch: Epoch,
+    pub result: Result<Success, Fault>,
+    /// Payload that crossed the wire, and of it what had to be sent again.
+    pub bytes_moved: u64,
+    pub bytes_resent: u64,
+    pub times: Times,
+}
+
+#[derive(Clone, Debug)]
+pub struct Success {
+    /// What the bytes handed to the storage were found to have.
+    pub digests: DigestSet,
+    pub verification: Verification,
+    /// The target held the right file already; nothing was moved.
+    pub already_there: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    pub received: Timestamp,
+    pub started: Option<Timestamp>,
+    pub first_byte: Option<Timestamp>,
+    pub last_byte: Option<Timestamp>,
+    /// Verified, under its final name, and flushed.
+    pub committed: Option<Timestamp>,
+}
+
+/// The present state, for progress reports and metrics.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// Attempts that have begun, with the bytes that are written.
+    pub running: Vec<(AttemptId, u64)>,
+    pub waiting: usize,
+    /// Payload since the start.
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    pub buffers_total: usize,
+    pub buffers_used: usize,
+    /// Most buffers ever in use at once.
+    pub buffers_peak: usize,
+    pub streams_in: usize,
+    pub streams_out: usize,
+}
