@@ -1,0 +1,24 @@
+//! The [`Storage`] interface to a named place that holds files, its posix adapter, a faulty one in memory for
+//! tests, and one conformance suite for all of them.
+//!
+//! What an adapter promises: a file has its final name only when it is complete and flushed (promise 1), and
+//! nothing outside the exported root is read or written (promise 9), whatever names and links say.
+//!
+//! Not here: which file goes where, what is compared with which digest, journals (`engine`), and how an LFN
+//! becomes a path (`model`'s name rules).
+//!
+//! Start with [`Storage`]; then [`Posix`], whose `beneath` module guards the root and whose `commit` module
+//! holds the order of flushes and renames.
+
+pub mod conformance;
+mod digest;
+mod interface;
+pub mod memory;
+mod posix;
+
+pub use digest::digest_file;
+pub use interface::{
+    Capabilities, Commit, Identity, LeftOut, SourceFile, Space, Storage, TargetFile, TempName, TempNameError,
+    Visit,
+};
+pub use posix::{FlushPolicy, Posix, PosixOptions};

@@ -1,0 +1,5 @@
+//! What every storage must do.
+use crate::Storage;
+pub fn check(make: &dyn Fn() -> Box<dyn Storage>) {
+    let _ = make();
+}

@@ -1,0 +1,233 @@
+//! The one interface to a place that holds files, and the few nouns it needs.
+
+use std::fmt;
+use std::ops::ControlFlow;
+use std::str::FromStr;
+
+use longhaul_model::{Fault, Pfn, StorageName};
+
+/// How a storage can be used decides how the engine drives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    pub writable: bool,
+    /// Names that differ in case only are one name here.
+    pub case_insensitive: bool,
+    /// A file may be written at any offset in any order.
+    pub random_write: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    pub total_bytes: u64,
+    /// What we may use: less than what is unused where the file system keeps a reserve.
+    pub free_bytes: u64,
+}
+
+/// What must not change while a file is read; text form `size:mtime_ns:inode` for frames and journals.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Identity {
+    pub size: u64,
+    pub mtime_ns: i64,
+    pub inode: u64,
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.size, self.mtime_ns, self.inode)
+    }
+}
+
+impl FromStr for Identity {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || "an identity is size:mtime:inode in decimal digits".to_owned();
+        let mut parts = text.splitn(3, ':');
+        let mut next = || parts.next().ok_or_else(wrong);
+        let (size, mtime_ns, inode) = (next()?, next()?, next()?);
+        Ok(Identity {
+            size: size.parse().map_err(|_| wrong())?,
+            mtime_ns: mtime_ns.parse().map_err(|_| wrong())?,
+            inode: inode.parse().map_err(|_| wrong())?,
+        })
+    }
+}
+
+/// The name of a temporary file: 32 lower-case hexadecimal digits. Whoever makes it sees to it that it is
+/// unique per agent and file identity, so that two agents may share a work directory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TempName(String);
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a temporary file is named by 32 lower-case hexadecimal digits")]
+pub struct TempNameError;
+
+impl TempName {
+    pub fn of_bytes(bytes: [u8; 16]) -> Self {
+        TempName(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    pub fn parse(text: &str) -> Result<Self, TempNameError> {
+        let digits = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        if text.len() == 32 && digits { Ok(TempName(text.to_owned())) } else { Err(TempNameError) }
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for TempName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// A complete temporary file and the name it shall have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Commit {
+    pub temp: TempName,
+    pub target: Pfn,
+    /// A temporary file of another size is refused.
+    pub size: u64,
+}
+
+/// What a walk finds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Visit {
+    File {
+        at: Pfn,
+        identity: Identity,
+    },
+    /// Something that cannot be registered as a file. A directory that is left out with all that is in it
+    /// has a `path` that ends in `/`.
+    LeftOut {
+        /// Relative to the root; escaped for people.
+        path: String,
+        reason: LeftOut,
+        detail: String,
+    },
+}
+
+/// Why something is no file for us; `api` has the same list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LeftOut {
+    /// A link to what no file name beneath the root reaches, or to a directory (whose files, if it lies
+    /// beneath the root, are found under their own names).
+    LinkLeadsOut,
+    BrokenLink,
+    Device,
+    Socket,
+    Fifo,
+    NotUtf8,
+    NameRules,
+    EmptyDirectory,
+    Unreadable,
+}
+
+/// A file open for reading, by any number of threads.
+pub trait SourceFile: Send + Sync {
+    /// As it was when the file was opened.
+    fn identity(&self) -> Identity;
+    /// As it is now. What was read is one version of the file only if both are equal.
+    fn identity_now(&self) -> Result<Identity, Fault>;
+    /// Fewer bytes than fit only at the end of the file.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Fault>;
+}
+
+/// A temporary file open for writing, by any number of threads.
+pub trait TargetFile: Send + Sync {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), Fault>;
+    /// Fewer bytes than fit only at the end of the file.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Fault>;
+    /// A hint: bring this extent to disk soon, and drop the extent hinted before from memory. Never waits
+    /// for a disk and never fails.
+    fn begin_writeback(&self, offset: u64, len: u64);
+    /// Returns when all that was written would survive a power cut. After an error the file is lost: begin
+    /// it anew, since a second flush may succeed without the bytes.
+    fn flush(&self) -> Result<(), Fault>;
+}
+
+/// A named place that holds files. Nothing outside it is read or written, whatever names and links say.
+///
+/// Faults of reading blame the source, faults of writing the target; whoever reads at a target (to compare
+/// with what is there) puts the blame right with [`Fault::blaming`].
+pub trait Storage: Send + Sync {
+    fn name(&self) -> &StorageName;
+
+    fn capabilities(&self) -> Capabilities;
+
+    fn space(&self) -> Result<Space, Fault>;
+
+    /// A regular file's identity, none if nothing is there; anything else there is a fault.
+    fn stat(&self, at: &Pfn) -> Result<Option<Identity>, Fault>;
+
+    fn open(&self, at: &Pfn) -> Result<Box<dyn SourceFile>, Fault>;
+
+    /// Makes an empty temporary file, in place of an older one of that name, and reserves `size` bytes, so
+    /// that a full storage is noticed before anything is sent.
+    fn create(&self, temp: &TempName, size: u64) -> Result<Box<dyn TargetFile>, Fault>;
+
+    /// Opens a temporary file of an earlier attempt; none if it is gone or larger than `size`.
+    fn reopen(&self, temp: &TempName, size: u64) -> Result<Option<Box<dyn TargetFile>>, Fault>;
+
+    /// Group commit: flushes the data of all, makes parent directories, gives all their final names without
+    /// replacing what is there (that is a `NameClash`, also if it is equal: compare before), flushes the
+    /// names. One result each, in order; success means that the file survives a power cut.
+    ///
+    /// After `TargetWrite` the temporary file is not to be trusted: remove it and begin anew.
+    fn commit(&self, batch: &[Commit]) -> Vec<Result<(), Fault>>;
+
+    /// Makes files durable that lie under their final names already: an earlier commit may have been
+    /// interrupted between the renames and the last flush. Call it before reporting a file as already there.
+    fn flush_present(&self, at: &[Pfn]) -> Result<(), Fault>;
+
+    /// All temporary files, of whatever agent.
+    fn temps(&self) -> Result<Vec<TempName>, Fault>;
+
+    /// No error if it is gone already.
+    fn remove_temp(&self, temp: &TempName) -> Result<(), Fault>;
+
+    /// Deletes a file if it is still the expected one, and the directories that become empty by that. No
+    /// error if it is gone already. A link is deleted, not what it leads to.
+    fn delete(&self, at: &Pfn, expected: &Identity) -> Result<(), Fault>;
+
+    /// Visits everything at and beneath `path` (`""` is the root), in the order of names, component by
+    /// component, until `visit` breaks. Files that vanish meanwhile are skipped.
+    fn walk(&self, path: &str, visit: &mut dyn FnMut(Visit) -> ControlFlow<()>) -> Result<(), Fault>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn temp_names() {
+        let name = TempName::of_bytes([0xab; 16]);
+        assert_eq!(TempName::parse(name.as_str()), Ok(name));
+        for bad in [
+            "",
+            "ab",
+            &"AB".repeat(16),
+            &"ab".repeat(17),
+            &"é".repeat(16),
+            "../../../../../../../../../../aaaa",
+        ] {
+            assert!(TempName::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn identities_have_a_text_form(size: u64, mtime_ns: i64, inode: u64) {
+            let identity = Identity { size, mtime_ns, inode };
+            prop_assert_eq!(identity.to_string().parse::<Identity>().unwrap(), identity);
+        }
+
+        #[test]
+        fn no_text_panics(text in "[0-9:x-]{0,60}") {
+            let _ = text.parse::<Identity>();
+            let _ = TempName::parse(&text);
+        }
+    }
+}
