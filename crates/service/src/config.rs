@@ -1,0 +1,156 @@
+//! What an administrator can set, with units in the names. The binary merges file, environment and options
+//! into one [`Config`]; nothing here reads any of them.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use longhaul_model::Fault;
+use longhaul_model::FaultCode;
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Holds the database, the CA and the keys; made with mode 0700.
+    pub state_dir: PathBuf,
+    /// Where agents and people connect with TLS.
+    pub listen: Vec<SocketAddr>,
+    /// A plain HTTP listener for browsers on this machine; only a loopback address is accepted. None: no such listener.
+    pub http: Option<SocketAddr>,
+    /// How others reach the service; written into join tokens. Empty: `https://` and the first listening address.
+    pub public_url: String,
+    /// Further host names and addresses that the service's certificate shall carry.
+    pub names: Vec<String>,
+    /// Name of the deployment, in every certificate. Chosen once, at `init`.
+    pub deployment: String,
+    /// A lease not begun within this many seconds must not begin.
+    pub lease_s: u32,
+    /// Agents report at least this often.
+    pub report_every_ms: u32,
+    /// A login session ends after this many seconds.
+    pub session_s: u32,
+    /// Finished transfers older than this many days are forgotten.
+    pub history_days: u32,
+    /// Finished transfers beyond this number are forgotten, oldest first.
+    pub history_rows: u64,
+    pub limits: HttpLimits,
+}
+
+/// Bounds of the two listeners.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HttpLimits {
+    /// Connections at a time, both listeners together; further ones wait in the kernel's queue.
+    pub connections: u32,
+    /// A JSON body.
+    pub body_bytes: u64,
+    /// An uploaded manifest.
+    pub manifest_bytes: u64,
+    /// The head of a request must have come, and a TLS handshake must have ended, within this time.
+    pub head_ms: u32,
+    /// A peer that neither sends nor takes a byte of a message under way for this long is dropped.
+    pub stall_ms: u32,
+    /// The longest that a work poll is held open.
+    pub poll_ms: u32,
+    /// Blocking operations at a time; further requests wait for `wait_ms`, then are told that it is busy.
+    pub operations: u32,
+    pub wait_ms: u32,
+    /// Listeners of the event stream at a time.
+    pub event_streams: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            state_dir: PathBuf::from("/var/lib/longhaul/service"),
+            listen: vec![SocketAddr::from(([0, 0, 0, 0], 8443))],
+            http: None,
+            public_url: String::new(),
+            names: Vec::new(),
+            deployment: "longhaul".to_owned(),
+            lease_s: 600,
+            report_every_ms: 1_000,
+            session_s: 12 * 3_600,
+            history_days: 30,
+            history_rows: 2_000_000,
+            limits: HttpLimits::default(),
+        }
+    }
+}
+
+impl Default for HttpLimits {
+    fn default() -> Self {
+        HttpLimits {
+            connections: 4_096,
+            body_bytes: longhaul_model::limits::BODY_BYTES_MAX as u64,
+            manifest_bytes: 2 << 30,
+            head_ms: 10_000,
+            stall_ms: 30_000,
+            poll_ms: 30_000,
+            operations: 16,
+            wait_ms: 20_000,
+            event_streams: 1_000,
+        }
+    }
+}
+
+impl Config {
+    /// What would only fail later, told at the start.
+    pub fn check(&self) -> Result<(), Fault> {
+        let bad = |detail: String| Err(Fault::new(FaultCode::BadRequest, detail));
+        if self.listen.is_empty() {
+            return bad("service.listen names no address: agents and people could not connect".into());
+        }
+        if let Some(http) = self.http
+            && !http.ip().is_loopback()
+        {
+            return bad(format!(
+                "service.http is {http}: plain HTTP is served on a loopback address only, such as 127.0.0.1:8080"
+            ));
+        }
+        if !self.public_url.is_empty() && !self.public_url.starts_with("https://") {
+            return bad(format!("service.public_url is {:?}: it must begin with https://", self.public_url));
+        }
+        longhaul_model::SiteName::parse(&self.deployment)
+            .map_err(|error| Fault::new(FaultCode::BadRequest, format!("service.deployment: {error}")))?;
+        for (name, value) in [
+            ("lease_s", self.lease_s),
+            ("report_every_ms", self.report_every_ms),
+            ("limits.connections", self.limits.connections),
+            ("limits.head_ms", self.limits.head_ms),
+            ("limits.stall_ms", self.limits.stall_ms),
+            ("limits.poll_ms", self.limits.poll_ms),
+            ("limits.operations", self.limits.operations),
+        ] {
+            if value == 0 {
+                return bad(format!("service.{name} is 0: it must be positive"));
+            }
+        }
+        Ok(())
+    }
+
+    pub fn lease(&self) -> Duration {
+        Duration::from_secs(u64::from(self.lease_s))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_http_is_for_this_machine_only() {
+        let mut config = Config { http: Some(SocketAddr::from(([127, 0, 0, 1], 0))), ..Config::default() };
+        assert!(config.check().is_ok());
+        config.http = Some(SocketAddr::from(([192, 0, 2, 1], 80)));
+        assert!(config.check().unwrap_err().detail.contains("loopback"));
+    }
+
+    #[test]
+    fn unknown_settings_are_refused() {
+        let error = serde_json::from_str::<Config>(r#"{"lisen":[]}"#).unwrap_err();
+        assert!(error.to_string().contains("lisen"));
+        assert!(serde_json::from_str::<Config>(r#"{"listen":[]}"#).unwrap().check().is_err());
+    }
+}

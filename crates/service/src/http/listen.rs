@@ -1,0 +1,185 @@
+//! Connections: accepted, brought through TLS, and served one request after the other, each step within its time.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use longhaul_model::Fault;
+use longhaul_security::PeerIdentity;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::Sleep;
+use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt;
+
+use crate::HttpLimits;
+
+/// Head of a request, all its lines.
+const HEAD_BYTES_MAX: usize = 32 << 10;
+const HEADER_LINES_MAX: usize = 100;
+/// After a failed accept (no file descriptor left, say).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Connections that still answer their last request at a stop.
+const STOP_GRACE: Duration = Duration::from_secs(5);
+
+/// Who is at the other end of a connection; an extension of each of its requests.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    pub address: SocketAddr,
+    /// Came over TLS.
+    pub secure: bool,
+    /// What its certificate says; the fault if it is not one of this deployment.
+    pub identity: Result<Option<PeerIdentity>, Fault>,
+}
+
+/// One listening socket with all it needs to serve.
+pub struct Listening {
+    pub listener: TcpListener,
+    /// None: plain HTTP.
+    pub tls: Option<TlsAcceptor>,
+    pub deployment: Arc<str>,
+    pub router: Router,
+    pub limits: HttpLimits,
+    pub connections: Arc<Semaphore>,
+    pub stop: watch::Receiver<bool>,
+}
+
+impl Listening {
+    /// Serves until told to stop; then lets requests under way end.
+    pub async fn run(self) {
+        let mut stop = self.stop.clone();
+        let mut tasks = JoinSet::new();
+        let shared = Arc::new(self);
+        loop {
+            while tasks.try_join_next().is_some() {}
+            let Ok(permit) = shared.connections.clone().acquire_owned().await else { break };
+            let accepted = tokio::select! {
+                accepted = shared.listener.accept() => accepted,
+                _ = stop.wait_for(|stop| *stop) => break,
+            };
+            match accepted {
+                Ok((stream, address)) => {
+                    let shared = shared.clone();
+                    tasks.spawn(async move {
+                        shared.connection(stream, address).await;
+                        drop(permit);
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+        let _ = tokio::time::timeout(STOP_GRACE, async { while tasks.join_next().await.is_some() {} }).await;
+    }
+
+    async fn connection(&self, stream: TcpStream, address: SocketAddr) {
+        let _ = stream.set_nodelay(true);
+        let Some(tls) = &self.tls else {
+            let peer = Peer { address, secure: false, identity: Ok(None) };
+            return self.requests(stream, peer).await;
+        };
+        let head = Duration::from_millis(u64::from(self.limits.head_ms));
+        match tokio::time::timeout(head, tls.accept(stream)).await {
+            Ok(Ok(stream)) => {
+                let identity = longhaul_security::client_identity(stream.get_ref().1, &self.deployment);
+                let peer = Peer { address, secure: true, identity };
+                self.requests(stream, peer).await;
+            }
+            Ok(Err(error)) => tracing::debug!(%address, fault = %longhaul_security::io_fault(&error), "handshake failed"),
+            Err(_) => tracing::debug!(%address, "no handshake in time"),
+        }
+    }
+
+    async fn requests<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S, peer: Peer) {
+        let address = peer.address;
+        let io = TokioIo::new(Patient::new(stream, Duration::from_millis(u64::from(self.limits.stall_ms))));
+        let router = self.router.clone();
+        let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(peer.clone());
+            router.clone().oneshot(request)
+        });
+        let mut connection = std::pin::pin!(
+            hyper::server::conn::http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(Duration::from_millis(u64::from(self.limits.head_ms)))
+                .max_headers(HEADER_LINES_MAX)
+                .max_buf_size(HEAD_BYTES_MAX)
+                .serve_connection(io, service)
+        );
+        let mut stop = self.stop.clone();
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            _ = stop.wait_for(|stop| *stop) => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%address, %error, "connection ended");
+        }
+    }
+}
+
+/// A stream whose peer must take what is sent to it: a write that makes no progress for `stall` is an error.
+/// Reading is not timed here, since a peer that waits for an answer rightly sends nothing.
+struct Patient<S> {
+    stream: S,
+    stall: Duration,
+    blocked: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Patient<S> {
+    fn new(stream: S, stall: Duration) -> Self {
+        Patient { stream, stall, blocked: None }
+    }
+
+    fn timed<T>(&mut self, progress: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if progress.is_ready() {
+            self.blocked = None;
+            return progress;
+        }
+        let stall = self.stall;
+        let blocked = self.blocked.get_or_insert_with(|| Box::pin(tokio::time::sleep(stall)));
+        match blocked.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer takes nothing"))),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let progress = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.timed(progress, context)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let progress = Pin::new(&mut self.stream).poll_flush(context);
+        self.timed(progress, context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let progress = Pin::new(&mut self.stream).poll_shutdown(context);
+        self.timed(progress, context)
+    }
+}

@@ -1,0 +1,222 @@
+//! What waits to be fetched by one agent: parcels under growing numbers, repeated until acknowledged. Pure.
+//!
+//! At most one parcel is under way; what comes meanwhile gathers for the next one, so a slow agent
+//! gets few large parcels and a quick one many small ones.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use longhaul_api::agent::{AgentSettings, LeaseBatch, Task, TaskKind, Work};
+use longhaul_model::{AttemptId, TaskId, Timestamp};
+
+/// Leases of one parcel.
+pub const PARCEL_LEASES_MAX: usize = 2_000;
+/// Files in the tasks of one parcel: a task is never split, so one may exceed it.
+pub const PARCEL_TASK_FILES_MAX: usize = 5_000;
+
+#[derive(Default)]
+pub struct Outbox {
+    last_number: u64,
+    sent: Option<Arc<Work>>,
+    batches: VecDeque<LeaseBatch>,
+    tasks: VecDeque<Task>,
+    cancel: BTreeSet<AttemptId>,
+    cancel_tasks: BTreeSet<TaskId>,
+    settings: Option<AgentSettings>,
+}
+
+impl Outbox {
+    pub fn put_leases(&mut self, batch: LeaseBatch) {
+        self.batches.push_back(batch);
+    }
+
+    pub fn put_task(&mut self, task: Task) {
+        let known = self.tasks.iter().any(|known| known.id == task.id);
+        if !known {
+            self.tasks.push_back(task);
+        }
+    }
+
+    pub fn put_settings(&mut self, settings: AgentSettings) {
+        self.settings = Some(settings);
+    }
+
+    /// Takes a lease back. The lease itself is still delivered if it has not been, since the permit covers its
+    /// batch as a whole; the cancellation follows in a later parcel.
+    pub fn cancel(&mut self, attempt: AttemptId) {
+        self.cancel.insert(attempt);
+    }
+
+    pub fn cancel_task(&mut self, task: TaskId) {
+        self.tasks.retain(|waiting| waiting.id != task);
+        self.cancel_tasks.insert(task);
+    }
+
+    /// The next parcel, given that everything up to number `received` is safe at the agent; none if there is
+    /// nothing to say. Until acknowledged, the same parcel comes again.
+    pub fn poll(&mut self, received: u64, now: Timestamp) -> Option<Arc<Work>> {
+        if self.sent.as_ref().is_some_and(|sent| sent.number <= received) {
+            self.sent = None;
+        }
+        // After a restart of the service its numbers continue where the agent's memory ends.
+        self.last_number = self.last_number.max(received);
+        if self.sent.is_none() && !self.is_idle() {
+            self.sent = Some(Arc::new(self.pack(now)));
+        }
+        self.sent.clone()
+    }
+
+    fn pack(&mut self, now: Timestamp) -> Work {
+        self.last_number += 1;
+        let mut work = Work {
+            number: self.last_number,
+            now,
+            cancel_tasks: std::mem::take(&mut self.cancel_tasks).into_iter().collect(),
+            settings: self.settings.take(),
+            ..Work::default()
+        };
+        let mut leases = 0;
+        while let Some(batch) = self.batches.front() {
+            leases += batch.leases.len();
+            if leases > PARCEL_LEASES_MAX && !work.batches.is_empty() {
+                break;
+            }
+            work.batches.extend(self.batches.pop_front());
+        }
+        let (later, now): (BTreeSet<_>, BTreeSet<_>) = {
+            let undelivered: BTreeSet<AttemptId> = work.batches.iter().chain(&self.batches).flat_map(attempts).collect();
+            std::mem::take(&mut self.cancel).into_iter().partition(|attempt| undelivered.contains(attempt))
+        };
+        self.cancel = later;
+        work.cancel = now.into_iter().collect();
+        let mut files = 0;
+        while let Some(task) = self.tasks.front() {
+            files += task_files(task);
+            if files > PARCEL_TASK_FILES_MAX && !work.tasks.is_empty() {
+                break;
+            }
+            work.tasks.extend(self.tasks.pop_front());
+        }
+        work
+    }
+
+    fn is_idle(&self) -> bool {
+        self.batches.is_empty()
+            && self.tasks.is_empty()
+            && self.cancel.is_empty()
+            && self.cancel_tasks.is_empty()
+            && self.settings.is_none()
+    }
+
+    /// Leases that the agent may not have got yet.
+    pub fn leases(&self) -> impl Iterator<Item = AttemptId> + '_ {
+        let sent = self.sent.iter().flat_map(|sent| sent.batches.iter());
+        sent.chain(&self.batches).flat_map(attempts)
+    }
+}
+
+fn attempts(batch: &LeaseBatch) -> impl Iterator<Item = AttemptId> + '_ {
+    batch.leases.iter().map(|lease| lease.attempt)
+}
+
+fn task_files(task: &Task) -> usize {
+    match &task.kind {
+        TaskKind::Scan { .. } => 1,
+        TaskKind::Verify { files } | TaskKind::Delete { files } => files.len(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longhaul_api::agent::{Lease, SourcePeer};
+    use longhaul_model::{AgentId, DigestSet, Epoch, TransferId, Verification};
+    use proptest::prelude::*;
+
+    fn batch(attempts: impl IntoIterator<Item = u64>) -> LeaseBatch {
+        LeaseBatch {
+            source: SourcePeer { agent: AgentId(1), storage: "alpha".parse().unwrap(), addresses: vec![] },
+            target_storage: "beta".parse().unwrap(),
+            permit: "".into(),
+            start_by: Timestamp::MAX,
+            leases: attempts
+                .into_iter()
+                .map(|n| Lease {
+                    attempt: AttemptId(n),
+                    transfer: TransferId(n),
+                    epoch: Epoch(1),
+                    lfn: format!("f{n}").parse().unwrap(),
+                    size: 1,
+                    digests: DigestSet::default(),
+                    verification: Verification::EndToEnd,
+                    priority: 5,
+                })
+                .collect(),
+        }
+    }
+
+    fn numbers(work: &Work) -> Vec<u64> {
+        work.batches.iter().flat_map(attempts).map(|attempt| attempt.0).collect()
+    }
+
+    #[test]
+    fn a_parcel_is_repeated_until_acknowledged() {
+        let mut outbox = Outbox::default();
+        assert!(outbox.poll(0, Timestamp::ZERO).is_none());
+        outbox.put_leases(batch([1, 2]));
+        let first = outbox.poll(0, Timestamp::ZERO).unwrap();
+        outbox.put_leases(batch([3]));
+        let again = outbox.poll(0, Timestamp::ZERO).unwrap();
+        assert_eq!((first.number, numbers(&first)), (again.number, numbers(&again)));
+        assert_eq!(outbox.leases().count(), 3);
+        let next = outbox.poll(first.number, Timestamp::ZERO).unwrap();
+        assert_eq!(numbers(&next), vec![3]);
+        assert!(outbox.poll(next.number, Timestamp::ZERO).is_none());
+        assert_eq!(outbox.leases().count(), 0);
+    }
+
+    #[test]
+    fn numbers_go_on_after_a_restart_of_the_service() {
+        let mut outbox = Outbox::default();
+        outbox.put_leases(batch([1]));
+        assert_eq!(outbox.poll(57, Timestamp::ZERO).unwrap().number, 58);
+    }
+
+    #[test]
+    fn a_cancellation_comes_after_its_lease() {
+        let mut outbox = Outbox::default();
+        outbox.put_leases(batch([1, 2]));
+        outbox.cancel(AttemptId(2));
+        let first = outbox.poll(0, Timestamp::ZERO).unwrap();
+        assert_eq!((numbers(&first), first.cancel.len()), (vec![1, 2], 0));
+        assert_eq!(outbox.poll(first.number, Timestamp::ZERO).unwrap().cancel, vec![AttemptId(2)]);
+    }
+
+    #[test]
+    fn parcels_are_bounded() {
+        let mut outbox = Outbox::default();
+        for start in 0..3 {
+            outbox.put_leases(batch((0..1_500).map(|n| start * 10_000 + n)));
+        }
+        assert_eq!(numbers(&outbox.poll(0, Timestamp::ZERO).unwrap()).len(), 1_500);
+    }
+
+    proptest! {
+        /// Promise 3: whatever replies are lost, an agent that stores parcels in order gets every lease once.
+        #[test]
+        fn every_lease_arrives_once(lost in proptest::collection::vec(any::<bool>(), 1..60)) {
+            let mut outbox = Outbox::default();
+            let (mut received, mut got) = (0, Vec::new());
+            for (step, lost) in lost.iter().chain(&[false, false]).enumerate() {
+                outbox.put_leases(batch([step as u64]));
+                if let Some(work) = outbox.poll(received, Timestamp::ZERO)
+                    && !lost && work.number > received
+                {
+                    received = work.number;
+                    got.extend(numbers(&work));
+                }
+            }
+            prop_assert_eq!(got, (0..lost.len() as u64 + 2).collect::<Vec<_>>());
+        }
+    }
+}
