@@ -1,0 +1,26 @@
+//! Decides what moves next, from where and why: demand → routes → queues → leases. Pure: no clock, socket, file,
+//! thread or random source; time is an argument, input is [`Event`]s, output is [`Decision`]s; the same events at
+//! the same times give the same decisions.
+//!
+//! Not here: what is wanted and where replicas are (`catalog`), what links can do (`network`), how bytes move
+//! (`engine`).
+//!
+//! Start with [`Scheduler`]: `handle(event, now)`, then `poll_decision(now)` until it returns none, then sleep until
+//! `next_wakeup()` or the next event.
+
+pub mod decision;
+pub mod event;
+pub mod query;
+mod scheduler;
+pub mod settings;
+
+pub use decision::{
+    CancelWhy, Candidate, CandidateInWords, Choice, ChoiceInWords, Decision, Lease, Unusable,
+};
+pub use event::{
+    Adopted, AdoptedLease, Demand, DemandId, Event, Outcome, SiteInfo, SiteLimits, SiteState, StorageInfo,
+    WantedFile,
+};
+pub use query::{Counts, LeasedNow, LinkNow, Outlook, TransferNow};
+pub use scheduler::Scheduler;
+pub use settings::Settings;

@@ -1,0 +1,132 @@
+//! What the scheduler decides, with the inputs of each choice of a source.
+
+use std::time::Duration;
+
+use longhaul_model::{
+    AgentId, AttemptId, BlockId, Epoch, Fault, FileId, StorageId, StorageName, Timestamp, TransferId,
+};
+
+use crate::event::DemandId;
+
+/// Made durable by the service before it leaves the process, in the order in which they come.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Decision {
+    /// Answer with [`crate::Event::Files`]: up to `limit` files of `block` with ids after `after` that are missing
+    /// at `target` and have no live transfer there and none that failed for good; or with
+    /// [`crate::Event::ExpandFailed`]. At most one is outstanding per demand.
+    Expand { demand: DemandId, block: BlockId, target: StorageId, after: Option<FileId>, limit: u32 },
+    /// An agent gets the right to run one attempt.
+    Lease(Lease),
+    /// A lease is taken back: tell `agent`. Outcomes that still come for it change nothing here.
+    Cancel { transfer: TransferId, attempt: AttemptId, agent: AgentId, why: CancelWhy },
+    /// A live transfer of before the restart that nobody wants and no agent holds.
+    Drop { transfer: TransferId },
+    /// The source's replica is not what the catalog says; no transfer uses it until [`crate::Event::ReplicaAdded`].
+    Suspect { transfer: TransferId, file: FileId, source: StorageId, fault: Fault },
+    /// The transfer has failed for good; a person must act and ask again.
+    Fail { transfer: TransferId, file: FileId, target: StorageId, fault: Fault },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CancelWhy {
+    /// No demand wants the transfer any more; it is over.
+    Unwanted,
+    /// A site was paused; the transfer goes back to the queue.
+    SitePaused,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lease {
+    pub transfer: TransferId,
+    pub attempt: AttemptId,
+    pub epoch: Epoch,
+    pub file: FileId,
+    pub block: BlockId,
+    pub size: u64,
+    pub source: StorageId,
+    pub source_agent: AgentId,
+    pub target: StorageId,
+    /// The agent that runs it, at the target.
+    pub agent: AgentId,
+    pub priority: u8,
+    /// Of this transfer, counted from 1.
+    pub try_number: u32,
+    pub chosen: Timestamp,
+    /// An attempt not begun by then must not begin.
+    pub start_by: Timestamp,
+    pub choice: Choice,
+}
+
+/// Inputs and runners-up of one choice. Numbers only, since there are many; [`crate::Scheduler::explain`] puts it in
+/// words.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice {
+    /// The chosen one first, then by expected finish, unusable ones last; at most [`crate::settings::CANDIDATES_MAX`].
+    pub candidates: Vec<Candidate>,
+    /// How long it waited since it could have been leased first, or since the last attempt ended.
+    pub waited: Duration,
+    /// Files of the same target leased while it waited.
+    pub leased_before: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Candidate {
+    pub storage: StorageId,
+    /// Expected time to finish from the choice, failures counted in.
+    pub finish: Duration,
+    pub rate_bytes_per_s: f64,
+    /// Given to this source before, for any target, and not yet done.
+    pub bytes_ahead: u64,
+    /// Share of recent attempts over this link that failed, 0 to 1.
+    pub failure_share: f64,
+    pub unusable: Option<Unusable>,
+}
+
+/// Why a replica could not be read from at the time of the choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unusable {
+    /// No agent serves the storage now.
+    NotConnected,
+    SiteDraining,
+    SitePaused,
+    /// The site's limit on attempts out, all in use.
+    ActiveOut {
+        limit: u32,
+    },
+    /// Enough has been given to this link.
+    WindowFull {
+        files: u32,
+        bytes: u64,
+    },
+    /// It failed for this file not long ago.
+    Resting {
+        until: Timestamp,
+    },
+    /// It could not be reached lately; tried again, once, at that time.
+    Unreachable {
+        until: Timestamp,
+    },
+    /// The service knows no such storage.
+    Unknown,
+}
+
+/// [`Choice`] in words, field by field what the API shows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChoiceInWords {
+    pub reason: String,
+    pub candidates: Vec<CandidateInWords>,
+    pub waited: Duration,
+    pub waited_for: String,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct CandidateInWords {
+    pub storage: StorageName,
+    pub chosen: bool,
+    /// None if unusable.
+    pub finish: Option<Duration>,
+    pub rate_bytes_per_s: f64,
+    pub bytes_ahead: u64,
+    pub failure_share: f64,
+    pub unusable: Option<String>,
+}

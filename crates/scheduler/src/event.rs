@@ -1,0 +1,151 @@
+//! What the scheduler is told. Events may come twice, late or about unknown things: such events change nothing.
+//!
+//! After a start the order is: sites, storages, demands, live transfers ([`Event::Adopt`]), and then agents as
+//! they say hello. Nothing is leased to an agent before [`Event::Agent`] says that it is connected.
+
+use longhaul_model::{
+    AgentId, AttemptId, BlockId, Epoch, Fault, FileId, SiteId, SiteName, StorageId, StorageName,
+    SubscriptionId, Timestamp, TransferId,
+};
+
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A site is new or has changed.
+    Site(SiteInfo),
+    /// A storage is new or has changed; also whenever an agent reports trouble or its end.
+    Storage(StorageInfo),
+    /// Which agent works for a storage, and whether it is in contact.
+    Agent { storage: StorageId, agent: Option<AgentId>, connected: bool },
+    /// An agent said hello and holds these leases: all others of it are released.
+    Held { agent: AgentId, attempts: Vec<AttemptId> },
+    /// A demand is new, or its priority or what it lacks has changed (growing datasets).
+    Demand(Demand),
+    /// Cancelled, suspended, or complete.
+    DemandGone { id: DemandId },
+    /// The same for all demands of a subscription.
+    SubscriptionGone { subscription: SubscriptionId },
+    /// The answer to [`crate::Decision::Expand`]: files missing at the target, in the order of their ids.
+    /// `exhausted`: there are none after these.
+    Files { demand: DemandId, files: Vec<WantedFile>, exhausted: bool },
+    /// [`crate::Decision::Expand`] could not be answered now; it is repeated after a while.
+    ExpandFailed { demand: DemandId },
+    /// A file is at a storage now. Implied by a successful [`Event::Outcome`]; saying it again does no harm.
+    ReplicaAdded { file: FileId, storage: StorageId },
+    /// A file is no longer usable at a storage.
+    ReplicaLost { file: FileId, storage: StorageId },
+    /// Every file of a block is at a storage now.
+    BlockComplete { block: BlockId, storage: StorageId },
+    /// No file of a block is usable at a storage any more.
+    BlockLost { block: BlockId, storage: StorageId },
+    /// A transfer that was live before the service restarted.
+    Adopt(Adopted),
+    /// An attempt has begun at its agent.
+    Started { attempt: AttemptId },
+    /// Bytes of an attempt that have arrived; cumulative.
+    Progress { attempt: AttemptId, bytes_done: u64 },
+    /// The end of an attempt, already durable.
+    Outcome(Outcome),
+    /// A lease that its agent does not hold: it goes back to the queue.
+    LeaseReleased { attempt: AttemptId },
+}
+
+/// One subscription's wish for one block at the subscription's target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DemandId {
+    pub subscription: SubscriptionId,
+    pub block: BlockId,
+}
+
+#[derive(Clone, Debug)]
+pub struct Demand {
+    pub id: DemandId,
+    pub target: StorageId,
+    /// 1 (least) to 9; others are taken as the nearest of these.
+    pub priority: u8,
+    /// When the subscription was made: the age of its demands.
+    pub created: Timestamp,
+    /// What is missing at the target now, transfers under way included.
+    pub files_left: u64,
+    pub bytes_left: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WantedFile {
+    pub file: FileId,
+    pub size: u64,
+    /// Storages with a usable replica now.
+    pub sources: Vec<StorageId>,
+}
+
+#[derive(Clone, Debug)]
+pub struct SiteInfo {
+    pub id: SiteId,
+    pub name: SiteName,
+    pub state: SiteState,
+    /// Why it is not open, in the words of who closed it.
+    pub reason: Option<String>,
+    pub limits: SiteLimits,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SiteState {
+    Open,
+    /// Nothing new is leased; what is leased goes on.
+    Draining,
+    /// Nothing new is leased; what is leased and has not begun is taken back.
+    Paused,
+}
+
+/// None is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SiteLimits {
+    pub active_in: Option<u32>,
+    pub active_out: Option<u32>,
+    /// Enforced by the agents; here they bound forecasts.
+    pub in_bytes_per_s: Option<u64>,
+    pub out_bytes_per_s: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+pub struct StorageInfo {
+    pub id: StorageId,
+    pub name: StorageName,
+    pub site: SiteId,
+    pub writable: bool,
+    /// Why it takes no files now, as its agent reports it.
+    pub trouble: Option<Fault>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Adopted {
+    pub transfer: TransferId,
+    pub file: FileId,
+    pub block: BlockId,
+    pub target: StorageId,
+    pub size: u64,
+    pub sources: Vec<StorageId>,
+    /// Attempts that have ended.
+    pub attempts: u32,
+    /// Of the last lease.
+    pub epoch: Epoch,
+    pub not_before: Option<Timestamp>,
+    pub lease: Option<AdoptedLease>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct AdoptedLease {
+    pub attempt: AttemptId,
+    pub source: StorageId,
+    /// The agent that holds it.
+    pub agent: AgentId,
+}
+
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    pub attempt: AttemptId,
+    pub epoch: Epoch,
+    /// None: the file is at the target, verified and durable.
+    pub fault: Option<Fault>,
+    /// Payload that crossed the wire; less than the size when a transfer was resumed or was there already.
+    pub bytes_moved: u64,
+}

@@ -1,0 +1,74 @@
+//! Every number that shapes decisions, with its reason. One value per service.
+
+use std::time::Duration;
+
+/// Sources remembered per transfer: more replicas than this add no speed and cost memory.
+pub const SOURCES_MAX: usize = 8;
+/// Candidates kept with each choice.
+pub const CANDIDATES_MAX: usize = SOURCES_MAX;
+/// Reasons listed by an outlook: more than a person reads.
+pub const REASONS_MAX: usize = 6;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Transfers of one target exist for this much work at its present rate, …
+    pub horizon: Duration,
+    /// … but for no more files than this, …
+    pub horizon_files: u32,
+    /// … and for at least so many, however slow it is.
+    pub horizon_files_min: u32,
+    /// A priority that others crowd out still has this many in memory, so that its turn finds work.
+    pub reserve_files: u32,
+    /// One [`crate::Decision::Expand`] asks for no more than this: the answer is one event.
+    pub expand_files: u32,
+
+    /// An agent holds leases for this much work at its measured rate.
+    pub lease_window: Duration,
+    /// Part of it that is filled even with files that a nearer target is fetching just now: covers the round trip
+    /// agent – service – agent with its commits, so that the wire never runs dry.
+    pub lease_window_low: Duration,
+    /// Before there is a measurement, and at the least: covers 100 ms at 640 MB/s.
+    pub lease_bytes_min: u64,
+    pub lease_files_min: u32,
+    /// However fast it is: what an agent journals, what a restart must adopt.
+    pub lease_files_max: u32,
+    /// So many files may be leased whatever their size, so that large ones overlap at their ends.
+    pub lease_files_always: u32,
+    /// An attempt not begun after this long must not begin.
+    pub lease_length: Duration,
+
+    /// One part in so many of a target's bytes goes to lower priorities than the highest that waits.
+    pub relief: u32,
+    /// Tries after which even a fault that retries at once is retried at the slowest pace only.
+    pub tries_until_slow: u32,
+    /// Consecutive failures to reach a source after which a link to it is only probed.
+    pub unreachable_link: u32,
+    /// The same for all links of a source together.
+    pub unreachable_source: u32,
+    /// Until a question to the catalog that failed, or a block that seemed done and is not, is asked again.
+    pub expand_again: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            horizon: Duration::from_secs(600),
+            horizon_files: 4_000,
+            horizon_files_min: 1_000,
+            reserve_files: 100,
+            expand_files: 4_000,
+            lease_window: Duration::from_secs(3),
+            lease_window_low: Duration::from_secs(1),
+            lease_bytes_min: 64_000_000,
+            lease_files_min: 256,
+            lease_files_max: 4_000,
+            lease_files_always: 8,
+            lease_length: Duration::from_secs(600),
+            relief: 16,
+            tries_until_slow: 20,
+            unreachable_link: 3,
+            unreachable_source: 8,
+            expand_again: Duration::from_secs(30),
+        }
+    }
+}
