@@ -1,0 +1,37 @@
+//! Durable state: sites, agents, datasets, files, replicas, subscriptions, transfers, tasks and their history,
+//! behind one interface of *intentional operations* ("begin these attempts", "apply this report"), on SQLite.
+//!
+//! Every operation that changes anything is one transaction that is on disk when the call returns. What is
+//! counted (files, bytes, verification kinds, what a subscription still lacks) is counted in the transaction
+//! that changes it, so that no view and no start ever scans the files; [`Catalog::check`] compares the
+//! counters with their sums. A complete block at a storage is one row.
+//!
+//! Not here: what to move next (`scheduler`), beliefs about links (`network`), HTTP (`service`), and no SQL
+//! leaves this crate. The calls block: a service makes them from threads that may.
+//!
+//! Start with [`Catalog`]; its operations are grouped by file as the data meets them: `sites`, `datasets`,
+//! `registration`, `subscriptions`, `expansion`, `attempts`, `report`, `tasks`, `deletion`, `history`, `check`.
+
+mod database;
+mod error;
+
+mod attempts;
+mod check;
+mod datasets;
+mod deletion;
+mod expansion;
+mod history;
+mod registration;
+mod replicas;
+mod report;
+mod sites;
+mod subscriptions;
+mod tasks;
+mod tokens;
+
+pub mod rows;
+
+pub use database::{Catalog, PAGE_ROWS_MAX};
+pub use error::{AddError, CatalogError, ManifestError};
+pub use rows::*;
+pub use tasks::{TASK_PROBLEMS_MAX, TaskAdded};

@@ -1,0 +1,13 @@
+//! What the operations take and return. Plain data; names and ids are `model`'s.
+
+mod datasets;
+mod sites;
+mod subscriptions;
+mod tasks;
+mod transfers;
+
+pub use datasets::*;
+pub use sites::*;
+pub use subscriptions::*;
+pub use tasks::*;
+pub use transfers::*;

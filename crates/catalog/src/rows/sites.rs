@@ -1,0 +1,125 @@
+//! Sites, agents, storages and tokens.
+
+use longhaul_model::{AgentId, Fault, NameRules, SiteId, SiteName, StorageId, StorageName, Timestamp};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SiteState {
+    Open,
+    /// Nothing starts; what runs is finished.
+    Draining,
+    /// Nothing starts and what waits at the agent is taken back.
+    Paused,
+}
+
+/// None is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SiteLimits {
+    pub active_in: Option<u32>,
+    pub active_out: Option<u32>,
+    pub in_bytes_per_s: Option<u64>,
+    pub out_bytes_per_s: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteRow {
+    pub id: SiteId,
+    pub name: SiteName,
+    pub state: SiteState,
+    /// Why it is not open, for everyone who waits for it.
+    pub reason: Option<String>,
+    pub limits: SiteLimits,
+    pub created: Timestamp,
+}
+
+/// What is absent stays.
+#[derive(Clone, Debug, Default)]
+pub struct SitePatch {
+    pub state: Option<SiteState>,
+    /// `Some(None)` takes the reason away.
+    pub reason: Option<Option<String>>,
+    pub limits: Option<SiteLimits>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentRow {
+    pub id: AgentId,
+    pub site: SiteId,
+    pub site_name: SiteName,
+    pub host: String,
+    /// Program version; empty before the first hello.
+    pub version: String,
+    /// Of the last accepted hello; 0 before the first.
+    pub incarnation: Incarnation,
+    pub addresses: Vec<String>,
+    pub certificate_expires: Timestamp,
+    /// Every entry up to this sequence number is applied.
+    pub acknowledged: u64,
+    pub created: Timestamp,
+    pub last_hello: Option<Timestamp>,
+}
+
+/// One start of an agent on its state directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Incarnation {
+    pub number: u64,
+    pub nonce: u64,
+}
+
+/// A storage as an agent offers it in its hello.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StorageOfferRow {
+    pub name: StorageName,
+    pub rules: NameRules,
+    pub writable: bool,
+    pub case_insensitive: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct StorageRow {
+    pub id: StorageId,
+    pub name: StorageName,
+    pub site: SiteId,
+    pub site_name: SiteName,
+    /// The agent that offered it last.
+    pub agent: AgentId,
+    pub rules: NameRules,
+    pub writable: bool,
+    pub case_insensitive: bool,
+    pub total_bytes: u64,
+    pub free_bytes: u64,
+    /// Why it takes no files now, if so.
+    pub trouble: Option<Fault>,
+    /// Replicas recorded here.
+    pub files: u64,
+    pub bytes: u64,
+}
+
+/// The present state of a storage, as its agent reports it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SpaceRow {
+    pub storage: StorageId,
+    pub total_bytes: u64,
+    pub free_bytes: u64,
+    pub trouble: Option<Fault>,
+}
+
+/// Why a join token was not redeemed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JoinRefusal {
+    #[error("the join token is unknown")]
+    Unknown,
+    #[error("the join token was used at {0}")]
+    Used(Timestamp),
+    #[error("the join token expired at {0}")]
+    Expired(Timestamp),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiTokenRow {
+    pub hash: [u8; 32],
+    pub name: String,
+    /// `admin` or `viewer`.
+    pub role: String,
+    pub expires: Option<Timestamp>,
+    pub created: Timestamp,
+}

@@ -1,0 +1,285 @@
+//! Transfers, attempts, what agents report of them, and what that changed.
+
+use longhaul_model::{
+    AgentId, AttemptId, BlockId, DatasetId, DatasetName, DigestSet, Epoch, Fault, FileId, Lfn, StorageId,
+    StorageName, SubscriptionId, TaskId, Timestamp, TransferId, TransferState, Verification,
+};
+
+use super::datasets::{BlockTotals, LeftOutRow, ReplicaChange};
+
+/// One page of the files of a block that a target lacks and no live transfer brings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Expanded {
+    pub files: Vec<ExpandedFile>,
+    /// Where to go on; none when the block is exhausted. A page may be short, even empty, and yet have one.
+    pub next: Option<FileId>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExpandedFile {
+    pub file: FileId,
+    pub lfn: Lfn,
+    pub size: u64,
+    pub digests: DigestSet,
+    /// Storages with a good replica that is not being deleted; may be empty.
+    pub sources: Vec<StorageId>,
+}
+
+/// A lease that has been decided on. It must be durable before it leaves the process.
+#[derive(Clone, Debug)]
+pub struct NewAttempt {
+    pub transfer: TransferId,
+    pub attempt: AttemptId,
+    /// Greater than that of every earlier lease of the transfer.
+    pub epoch: Epoch,
+    pub file: FileId,
+    pub source: StorageId,
+    pub target: StorageId,
+    /// At the target.
+    pub agent: AgentId,
+    /// Whose share it is charged to.
+    pub subscription: SubscriptionId,
+    pub start_by: Timestamp,
+    /// Why this source: inputs and runners-up, JSON.
+    pub choice: String,
+}
+
+/// What became of one [`NewAttempt`], in the order given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begun {
+    Leased,
+    Refused(Refusal),
+}
+
+/// The state moved on between decision and transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("there is no such file")]
+    NoSuchFile,
+    #[error("the target has the file already")]
+    AlreadyThere,
+    #[error("no active subscription wants the file there")]
+    NotWanted,
+    #[error("the source has no usable replica any more")]
+    SourceGone,
+    #[error("another transfer brings the file there, or this one is leased")]
+    Live,
+    #[error("the epoch is not newer than that of the last lease")]
+    StaleEpoch,
+}
+
+/// A transfer that is waiting or leased.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LiveTransferRow {
+    pub transfer: TransferId,
+    pub file: FileId,
+    pub lfn: Lfn,
+    pub size: u64,
+    pub digests: DigestSet,
+    pub block: BlockId,
+    pub dataset: DatasetId,
+    pub target: StorageId,
+    /// Whose share it is charged to.
+    pub subscription: SubscriptionId,
+    pub state: TransferState,
+    /// Attempts begun so far.
+    pub attempts: u32,
+    /// Of the present or last lease.
+    pub attempt: AttemptId,
+    pub epoch: Epoch,
+    pub source: StorageId,
+    pub agent: AgentId,
+    pub start_by: Timestamp,
+    /// Waiting: not to be tried before.
+    pub not_before: Timestamp,
+    pub created: Timestamp,
+    pub changed: Timestamp,
+    /// How the last attempt failed.
+    pub fault: Option<Fault>,
+}
+
+/// When an attempt passed its phases, on the service's clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AttemptTimes {
+    pub received: Timestamp,
+    pub started: Option<Timestamp>,
+    pub first_byte: Option<Timestamp>,
+    pub last_byte: Option<Timestamp>,
+    pub committed: Option<Timestamp>,
+}
+
+/// One fact of an agent, to be applied exactly once, in order.
+#[derive(Clone, Debug)]
+pub struct ReportItem {
+    pub sequence: u64,
+    pub fact: ReportedFact,
+}
+
+#[derive(Clone, Debug)]
+pub enum ReportedFact {
+    Outcome(ReportedOutcome),
+    Scanned { task: TaskId, found: Vec<ReportedFile>, left_out: Vec<LeftOutRow> },
+    Checked { task: TaskId, files: Vec<ReportedCheck> },
+    TaskDone { task: TaskId, fault: Option<Fault> },
+}
+
+/// The end of an attempt.
+#[derive(Clone, Debug)]
+pub struct ReportedOutcome {
+    pub attempt: AttemptId,
+    pub epoch: Epoch,
+    /// None if it succeeded.
+    pub fault: Option<Fault>,
+    pub digests: DigestSet,
+    pub verification: Verification,
+    pub already_there: bool,
+    pub bytes_moved: u64,
+    pub bytes_resent: u64,
+    pub times: AttemptTimes,
+}
+
+#[derive(Clone, Debug)]
+pub struct ReportedFile {
+    pub lfn: Lfn,
+    pub size: u64,
+    pub digests: DigestSet,
+}
+
+#[derive(Clone, Debug)]
+pub struct ReportedCheck {
+    pub lfn: Lfn,
+    /// None if the file is there and equal, or (deletion) is gone now.
+    pub fault: Option<Fault>,
+}
+
+/// What a report changed.
+#[derive(Clone, Debug, Default)]
+pub struct Applied {
+    /// Everything up to this sequence number is durable.
+    pub acknowledged: u64,
+    /// One for each outcome among the items, in their order.
+    pub outcomes: Vec<AppliedOutcome>,
+    /// Blocks that a target has completely now, with their totals.
+    pub complete: Vec<(BlockTotals, StorageId)>,
+    /// Subscriptions that became complete by this report.
+    pub subscriptions_complete: Vec<SubscriptionId>,
+    /// Registered by scans: totals of the blocks that grew or got replicas.
+    pub blocks: Vec<BlockTotals>,
+    /// Replicas that appeared or were lost by other ways than a successful outcome (scan, verify, delete, a
+    /// source found bad), and the demands of the touched blocks.
+    pub replicas: ReplicaChange,
+    /// Tasks that made progress, as they are now.
+    pub tasks: Vec<super::TaskRow>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct AppliedOutcome {
+    pub attempt: AttemptId,
+    /// None: this attempt or epoch is not live any more (a repetition, a revoked lease): nothing was changed.
+    pub applied: Option<AppliedTransfer>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct AppliedTransfer {
+    pub transfer: TransferId,
+    pub file: FileId,
+    pub block: BlockId,
+    pub dataset: DatasetId,
+    pub source: StorageId,
+    pub target: StorageId,
+    pub size: u64,
+    pub subscription: SubscriptionId,
+    /// Done, or waiting for the next try.
+    pub state: TransferState,
+    pub attempts: u32,
+    pub fault: Option<Fault>,
+    /// Waiting: not to be tried before.
+    pub not_before: Timestamp,
+}
+
+/// Which transfers to list, newest first. What is absent does not matter.
+#[derive(Clone, Debug, Default)]
+pub struct TransferFilter {
+    pub dataset: Option<DatasetId>,
+    pub source: Option<StorageId>,
+    pub target: Option<StorageId>,
+    pub state: Option<TransferState>,
+    /// Only transfers older than this one.
+    pub before: Option<TransferId>,
+    /// Bounded by [`crate::PAGE_ROWS_MAX`].
+    pub limit: usize,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct TransferPage {
+    pub items: Vec<TransferRow>,
+    /// Where to go on. A page may be short, even empty, and yet have one: a page looks at a bounded number of rows.
+    pub next: Option<TransferId>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct TransferRow {
+    pub id: TransferId,
+    pub file: FileId,
+    pub dataset: DatasetId,
+    pub dataset_name: DatasetName,
+    pub lfn: Lfn,
+    pub size: u64,
+    pub target: StorageId,
+    pub target_name: StorageName,
+    /// Of the present or last attempt.
+    pub source: StorageId,
+    pub source_name: StorageName,
+    pub state: TransferState,
+    pub attempts: u32,
+    /// The present or last attempt.
+    pub attempt: AttemptId,
+    pub not_before: Option<Timestamp>,
+    pub created: Timestamp,
+    pub changed: Timestamp,
+    pub fault: Option<Fault>,
+    pub verification: Option<Verification>,
+}
+
+#[derive(Clone, Debug)]
+pub struct TransferDetail {
+    pub transfer: TransferRow,
+    /// Oldest first; the last one may still run.
+    pub attempts: Vec<AttemptRow>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttemptRow {
+    pub id: AttemptId,
+    pub epoch: Epoch,
+    pub source: StorageId,
+    pub source_name: StorageName,
+    pub agent: AgentId,
+    /// When the lease was made.
+    pub chosen: Timestamp,
+    /// JSON as given to [`crate::Catalog::begin_attempts`]; empty if pruned.
+    pub choice: String,
+    /// None while it runs.
+    pub finished: Option<FinishedAttempt>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct FinishedAttempt {
+    pub at: Timestamp,
+    pub times: AttemptTimes,
+    pub bytes_moved: u64,
+    pub bytes_resent: u64,
+    pub fault: Option<Fault>,
+    pub verification: Option<Verification>,
+    pub digests: DigestSet,
+    pub already_there: bool,
+}
+
+/// One invariant of the state, and what breaks it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckResult {
+    pub name: &'static str,
+    pub violations: u64,
+    /// The first few.
+    pub examples: Vec<String>,
+}
