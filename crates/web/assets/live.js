@@ -1,0 +1,50 @@
+// Keeps the page fresh while somebody looks at it: fetches the same address again and carries the differences
+// over, so that nothing jumps under the pointer, focus stays, and the page is whole without this script.
+"use strict";
+
+const PERIOD_MS = 1500;
+const badge = document.getElementById("live");
+let last = Date.now();
+
+// Makes `old` like `fresh`, touching only what differs.
+function carry(old, fresh) {
+  if (old.nodeType !== fresh.nodeType || old.nodeName !== fresh.nodeName) { old.replaceWith(fresh.cloneNode(true)); return; }
+  if (old.nodeType === Node.TEXT_NODE) { if (old.data !== fresh.data) old.data = fresh.data; return; }
+  if (old.nodeType !== Node.ELEMENT_NODE) return;
+  if (old.matches("form, details")) return; // what somebody may be filling in or has opened
+  for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+  const before = [...old.childNodes], after = [...fresh.childNodes];
+  after.forEach((node, place) => before[place] ? carry(before[place], node) : old.append(node.cloneNode(true)));
+  before.slice(after.length).forEach((node) => node.remove());
+}
+
+async function refresh() {
+  if (document.hidden || document.querySelector("tbody tr:hover")?.closest("[data-still]")) return;
+  try {
+    const answer = await fetch(location.href, { headers: { Accept: "text/html" }, cache: "no-store" });
+    if (!answer.ok) throw new Error(String(answer.status));
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
+    const main = document.querySelector("main");
+    if (fresh && main) carry(main, fresh);
+    last = Date.now();
+    if (badge) badge.textContent = "live";
+  } catch {
+    if (badge) badge.textContent = `no answer for ${Math.round((Date.now() - last) / 1000)} s`;
+  }
+}
+
+const root = document.documentElement;
+const stored = localStorage.getItem("theme");
+if (stored) root.dataset.theme = stored;
+document.getElementById("theme")?.addEventListener("click", () => {
+  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = dark ? "light" : "dark";
+  localStorage.setItem("theme", root.dataset.theme);
+});
+
+if (document.querySelector("main[data-live]")) {
+  if (badge) badge.textContent = "live";
+  const turn = () => refresh().finally(() => setTimeout(turn, PERIOD_MS));
+  setTimeout(turn, PERIOD_MS);
+}

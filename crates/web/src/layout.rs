@@ -1,0 +1,103 @@
+//! The frame around every page: heading, places to go, the same view as JSON and as a command.
+
+use maud::{DOCTYPE, Markup, html};
+
+/// What the frame says about a page.
+pub struct Frame<'a> {
+    /// The question the page answers, in its window's title.
+    pub title: &'a str,
+    /// Which entry of the navigation it belongs to.
+    pub place: Place,
+    /// The same view from the API.
+    pub json: Option<String>,
+    /// The same view on a command line.
+    pub command: Option<String>,
+    /// Whether the page changes by itself.
+    pub live: bool,
+    pub deployment: &'a str,
+    /// Who looks, and the token that their forms must send back. None before login.
+    pub viewer: Option<Viewer<'a>>,
+}
+
+#[derive(Clone, Copy)]
+pub struct Viewer<'a> {
+    pub name: &'a str,
+    pub may_change: bool,
+    pub form_token: &'a str,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    Overview,
+    Datasets,
+    Subscriptions,
+    Transfers,
+    Sites,
+    Problems,
+    Outside,
+}
+
+const PLACES: [(Place, &str, &str); 6] = [
+    (Place::Overview, "/ui/", "Overview"),
+    (Place::Datasets, "/ui/datasets", "Datasets"),
+    (Place::Subscriptions, "/ui/subscriptions", "Subscriptions"),
+    (Place::Transfers, "/ui/transfers", "Transfers"),
+    (Place::Sites, "/ui/sites", "Sites"),
+    (Place::Problems, "/ui/problems", "Problems"),
+];
+
+pub fn page(frame: &Frame<'_>, body: Markup) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (frame.title) " · Longhaul" }
+                link rel="stylesheet" href="/ui/assets/style.css";
+                link rel="icon" href="/ui/assets/icon.svg" type="image/svg+xml";
+                script src="/ui/assets/live.js" defer {}
+            }
+            body {
+                a.skip href="#main" { "Skip to content" }
+                header { div.inner {
+                    a.name href="/ui/" { "Longhaul" }
+                    @if frame.viewer.is_some() {
+                        nav aria-label="Pages" {
+                            @for (place, address, name) in PLACES {
+                                a href=(address) aria-current=[(place == frame.place).then_some("page")] { (name) }
+                            }
+                        }
+                    }
+                    div.tail {
+                        span { (frame.deployment) }
+                        @if let Some(viewer) = frame.viewer {
+                            span { (viewer.name) }
+                            @if frame.live { span #live role="status" {} }
+                        }
+                        button #theme type="button" title="Switch between dark and light" { "◐ theme" }
+                    }
+                } }
+                main #main data-live[frame.live] { (body) }
+                footer {
+                    @if let Some(json) = &frame.json { a href=(json) { "this as JSON" } }
+                    @if let Some(command) = &frame.command { span { "on a command line: " code { (command) } } }
+                    span { "times are UTC" }
+                }
+            }
+        }
+    }
+}
+
+/// A form of one button that changes something; shown only to those who may.
+pub fn action(viewer: Option<Viewer<'_>>, address: &str, fields: &[(&str, &str)], label: &str) -> Markup {
+    html! {
+        @if let Some(viewer) = viewer.filter(|viewer| viewer.may_change) {
+            form.inline method="post" action=(address) {
+                input type="hidden" name="form_token" value=(viewer.form_token);
+                @for (name, value) in fields { input type="hidden" name=(name) value=(value); }
+                button type="submit" { (label) }
+            }
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! What is there, and where is it?
+
+use longhaul_api::native::{BlockView, DatasetView, Page, ReplicaView, SubscriptionView};
+use longhaul_model::units;
+use maud::{Markup, html};
+
+use super::Context;
+use super::subscriptions::table as subscription_table;
+use crate::layout::{Frame, Place, action, page};
+use crate::show;
+
+pub fn datasets(context: Context<'_>, list: &Page<DatasetView>) -> Markup {
+    let frame = Frame {
+        title: "Datasets",
+        place: Place::Datasets,
+        json: Some("/api/v1/datasets".into()),
+        command: Some("longhaul dataset list".into()),
+        live: true,
+        deployment: context.deployment,
+        viewer: context.viewer,
+    };
+    page(&frame, html! {
+        h1 { "Datasets: what is there, and where is it?" }
+        @if list.items.is_empty() {
+            p.empty { "No dataset is registered. " code { "longhaul dataset register NAME --scan STORAGE:PATH" } " registers what a storage holds." }
+        } @else {
+            div.scroll { table {
+                thead { tr { th scope="col" { "dataset" } th.number scope="col" { "files" } th.number scope="col" { "size" }
+                    th.number.wide scope="col" { "blocks" } th scope="col" { "at" } th.wide scope="col" { "state" } } }
+                tbody { @for item in &list.items { tr {
+                    td.name { a href={ "/ui/datasets/" (show::segment(item.name.as_str())) } { (item.name) } }
+                    td.number { (units::count(item.files)) } td.number { (show::size(item.bytes)) }
+                    td.number.wide { (units::count(item.blocks)) }
+                    td { @for (place, replica) in item.replicas.iter().enumerate() {
+                        @if place > 0 { ", " }
+                        (replica.storage) @if !replica.complete { " " span.soft { (show::percent(replica.bytes, item.bytes)) } }
+                    } }
+                    td.wide { (standing(item)) }
+                } } }
+            } }
+        }
+        @if let Some(next) = &list.next { p.pager { a href={ "/ui/datasets?after=" (show::segment(next)) } { "next" } } }
+    })
+}
+
+fn standing(item: &DatasetView) -> Markup {
+    match &item.scan {
+        Some(scan) if !scan.done => show::state("good", &format!("being scanned, {} files so far", units::count(scan.files_done))),
+        _ if item.open => show::state("idle", "open: files may be added"),
+        _ => show::state("idle", "closed"),
+    }
+}
+
+pub fn dataset(
+    context: Context<'_>,
+    item: &DatasetView,
+    blocks: &Page<BlockView>,
+    subscriptions: &[SubscriptionView],
+    storages: &[String],
+) -> Markup {
+    let title = item.name.to_string();
+    let segment = show::segment(item.name.as_str());
+    let frame = Frame {
+        title: &title,
+        place: Place::Datasets,
+        json: Some(format!("/api/v1/datasets/{segment}")),
+        command: Some(format!("longhaul dataset show {}", item.name)),
+        live: true,
+        deployment: context.deployment,
+        viewer: context.viewer,
+    };
+    page(&frame, html! {
+        h1 { (item.name) " " small { "where is it, and what holds it up?" } }
+        div.tiles {
+            div.tile { div.value { (units::count(item.files)) } div.label { "files" } }
+            div.tile { div.value { (show::size(item.bytes)) } div.label { "size" } }
+            div.tile { div.value { (units::count(item.blocks)) } div.label { "blocks" } }
+            div.tile { div.value { (standing(item)) } div.label { "of community " (item.community) } }
+        }
+        h2 { "Where is it?" }
+        (replicas(item, &item.replicas))
+        h2 { "Where is it wanted?" }
+        (subscription_table(context, subscriptions))
+        (subscribe(context, &segment, storages))
+        h2 { "Which blocks?" }
+        (block_table(item, blocks, &segment))
+        h2 { "What was left out?" }
+        (left_out(item))
+    })
+}
+
+fn replicas(item: &DatasetView, replicas: &[ReplicaView]) -> Markup {
+    html! {
+        @if replicas.is_empty() { p.empty { "Nowhere: no storage holds a file of it." } }
+        @else {
+            div.scroll { table {
+                thead { tr { th scope="col" { "storage" } th scope="col" { "holds" } th.number scope="col" { "files" }
+                    th.number scope="col" { "bytes" } th scope="col" { "how it was verified" } } }
+                tbody { @for replica in replicas { tr {
+                    td { (replica.storage) }
+                    td { @if replica.complete { (show::state("good", "all of it")) } @else { (show::bar(replica.bytes, item.bytes)) } }
+                    td.number { (units::count(replica.files)) } td.number { (show::size(replica.bytes)) }
+                    td { (show::verified(&replica.verified))
+                        @if replica.suspect_files > 0 { br; (show::state("bad", &format!("{} suspect", units::count(replica.suspect_files)))) } }
+                } } }
+            } }
+        }
+    }
+}
+
+fn subscribe(context: Context<'_>, segment: &str, storages: &[String]) -> Markup {
+    html! {
+        @if !storages.is_empty() {
+            div.actions { @for storage in storages {
+                (action(context.viewer, &format!("/ui/datasets/{segment}/subscribe"), &[("storage", storage)], &format!("Subscribe at {storage}")))
+            } }
+        }
+    }
+}
+
+fn block_table(item: &DatasetView, blocks: &Page<BlockView>, segment: &str) -> Markup {
+    html! {
+        @if blocks.items.is_empty() { p.empty { "None yet." } }
+        @else {
+            div.scroll { table {
+                thead { tr { th scope="col" { "block" } th.number scope="col" { "files" } th.number scope="col" { "size" } th scope="col" { "at" } } }
+                tbody { @for block in &blocks.items { tr {
+                    td.name { (block.name) @if block.open { " " span.soft { "open" } } }
+                    td.number { (units::count(block.files)) } td.number { (show::size(block.bytes)) }
+                    td { @for (place, replica) in block.replicas.iter().enumerate() {
+                        @if place > 0 { ", " }
+                        (replica.storage) @if !replica.complete { " " span.soft { (show::percent(replica.files, block.files)) } }
+                    } }
+                } } }
+            } }
+        }
+        @if let Some(next) = &blocks.next { p.pager { a href={ "/ui/datasets/" (segment) "?after=" (show::segment(next)) } { "next blocks" } } }
+        p.soft { "of " (units::count(item.blocks)) " in all" }
+    }
+}
+
+fn left_out(item: &DatasetView) -> Markup {
+    html! {
+        @if item.left_out.is_empty() { p { "Nothing." } }
+        @for count in &item.left_out {
+            details {
+                summary { (units::count(count.count)) " × " (format!("{:?}", count.reason)) }
+                ul { @for example in &count.examples { li { code { (example.path) } " " span.soft { (example.detail) } } } }
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What moves, what waits, what is wrong?
+
+use longhaul_api::native::{LinkView, Status};
+use longhaul_model::{StorageName, units};
+use maud::{Markup, html};
+
+use super::Context;
+use super::problems::problem_card;
+use super::subscriptions::table as subscription_table;
+use crate::layout::{Frame, Place, page};
+use crate::{plot, show};
+
+/// The page shows this many of the worst problems; the rest have their own page.
+const PROBLEMS_SHOWN: usize = 5;
+const SUBSCRIPTIONS_SHOWN: usize = 50;
+
+pub fn overview(context: Context<'_>, status: &Status) -> Markup {
+    let frame = Frame {
+        title: "Overview",
+        place: Place::Overview,
+        json: Some("/api/v1/status".into()),
+        command: Some("longhaul status --watch".into()),
+        live: true,
+        deployment: context.deployment,
+        viewer: context.viewer,
+    };
+    let open = status.problems.iter().filter(|problem| problem.open).count();
+    page(&frame, html! {
+        h1 { "Overview: what moves, what waits, what is wrong?" }
+        div.tiles {
+            (tile(show::rate(status.rate_now), "goodput now"))
+            (tile(html! { (units::count(status.transfers_running)) " / " (units::count(status.transfers_waiting)) }, "files running / waiting"))
+            (tile(html! { (units::count(status.files_done)) " · " (show::size(status.bytes_done)) }, "files verified so far"))
+            (tile(html! { @if open == 0 { (show::state("good", "none")) } @else { (show::state("warn", &open.to_string())) } }, "problems open"))
+        }
+        h2 { "Which links carry it?" }
+        (matrix(&status.links))
+        h2 { "What is on its way?" }
+        @let shown = &status.subscriptions[..status.subscriptions.len().min(SUBSCRIPTIONS_SHOWN)];
+        (subscription_table(context, shown))
+        @if status.subscriptions.len() > shown.len() { p.pager { a href="/ui/subscriptions" { "all subscriptions" } } }
+        h2 { "What is wrong?" }
+        @if status.problems.is_empty() { p.empty { "Nothing." } }
+        @for problem in status.problems.iter().take(PROBLEMS_SHOWN) { (problem_card(context, problem)) }
+        @if status.problems.len() > PROBLEMS_SHOWN { p { a href="/ui/problems" { "all problems" } } }
+        h2 { "How fast was it?" }
+        div.card { (plot::rates(&status.history, status.history_step_s)) }
+        h2 { "Whose turn was it when attempts failed?" }
+        @if status.failures_by_blame.iter().all(|count| count.count == 0) { p.empty { "No attempt has failed." } }
+        @else {
+            p { @for count in status.failures_by_blame.iter().filter(|count| count.count > 0) {
+                span.state.idle { (count.blame) ": " (units::count(count.count)) } " "
+            } }
+        }
+    })
+}
+
+fn tile(value: Markup, label: &str) -> Markup {
+    html! { div.tile { div.value { (value) } div.label { (label) } } }
+}
+
+/// Rows are sources, columns targets; a cell shows quality by symbol and colour, rate and count by number.
+fn matrix(links: &[LinkView]) -> Markup {
+    let mut sources: Vec<&StorageName> = links.iter().map(|link| &link.source).collect();
+    let mut targets: Vec<&StorageName> = links.iter().map(|link| &link.target).collect();
+    sources.sort();
+    sources.dedup();
+    targets.sort();
+    targets.dedup();
+    html! {
+        @if links.is_empty() { p.empty { "No file has moved yet. " a href="/ui/sites" { "Sites" } " shows who is connected." } }
+        @else {
+            div.scroll { table.matrix {
+                caption { "from (rows) to (columns); quality is done ÷ (done + failed) attempts" }
+                thead { tr { th scope="col" { "from ╲ to" } @for target in &targets { th scope="col" { (target) } } } }
+                tbody { @for source in &sources { tr {
+                    th scope="row" { (source) }
+                    @for target in &targets {
+                        td { @if let Some(link) = links.iter().find(|link| &&link.source == source && &&link.target == target) { (cell(link)) } @else { span.soft { "·" } } }
+                    }
+                } } }
+            } }
+        }
+    }
+}
+
+fn cell(link: &LinkView) -> Markup {
+    let tried = link.files_done + link.attempts_failed;
+    let quality = if tried == 0 { 1.0 } else { link.files_done as f64 / tried as f64 };
+    let kind = match quality {
+        _ if tried == 0 => "idle",
+        q if q >= 0.95 => "good",
+        q if q >= 0.5 => "warn",
+        _ => "bad",
+    };
+    let address = format!("/ui/transfers?source={}&target={}", link.source, link.target);
+    html! {
+        a href=(address) {
+            span.rate { @if link.active > 0 { (units::rate(link.rate_now)) } @else { "idle" } }
+        }
+        (show::state(kind, &format!("{} %", (quality * 100.0).floor())))
+        span.count { (units::count(link.files_done)) " files · " (units::bytes(link.bytes_done)) }
+    }
+}

@@ -1,0 +1,39 @@
+//! What is to be mended first, and by whom?
+
+use longhaul_api::native::ProblemView;
+use longhaul_model::units;
+use maud::{Markup, html};
+
+use super::Context;
+use crate::layout::{Frame, Place, page};
+use crate::show;
+
+pub fn problems(context: Context<'_>, list: &[ProblemView]) -> Markup {
+    let frame = Frame {
+        title: "Problems",
+        place: Place::Problems,
+        json: Some("/api/v1/problems".into()),
+        command: Some("longhaul problems".into()),
+        live: true,
+        deployment: context.deployment,
+        viewer: context.viewer,
+    };
+    page(&frame, html! {
+        h1 { "Problems: what is to be mended first, and by whom?" }
+        @if list.is_empty() { p.empty { "None." } }
+        @for problem in list { (problem_card(context, problem)) }
+    })
+}
+
+pub fn problem_card(context: Context<'_>, problem: &ProblemView) -> Markup {
+    html! {
+        div.problem.closed[!problem.open] {
+            p { span.what { (problem.fault.code) " " (problem.fault.code.title()) @if let Some(storage) = &problem.storage { " at " (storage) } }
+                " " span.soft { "× " (units::count(problem.count)) ", last " (show::ago(problem.last_seen, context.now))
+                    @if !problem.open { ", nothing waits for it any more" } } }
+            p { (problem.fault.detail) }
+            p { b { (problem.fault.blame) "'s turn: " } (problem.remedy) }
+            @if !problem.examples.is_empty() { details { summary { "examples" } ul { @for example in &problem.examples { li { code { (example) } } } } } }
+        }
+    }
+}

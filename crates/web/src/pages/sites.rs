@@ -1,0 +1,149 @@
+//! Is this site well, and does anyone have to act?
+
+use longhaul_api::native::{AgentView, SiteState, SiteView, StorageView};
+use longhaul_model::units;
+use maud::{Markup, html};
+
+use super::Context;
+use crate::layout::{Frame, Place, action, page};
+use crate::show;
+
+pub fn sites(context: Context<'_>, list: &[SiteView]) -> Markup {
+    let frame = Frame {
+        title: "Sites",
+        place: Place::Sites,
+        json: Some("/api/v1/sites".into()),
+        command: Some("longhaul site list".into()),
+        live: true,
+        deployment: context.deployment,
+        viewer: context.viewer,
+    };
+    page(&frame, html! {
+        h1 { "Sites: who is there, and is everyone well?" }
+        @if list.is_empty() { p.empty { "No site has been added. " code { "longhaul site add NAME" } " makes one, and a token for its agent." } }
+        @else {
+            div.scroll { table {
+                thead { tr { th scope="col" { "site" } th scope="col" { "state" } th scope="col" { "agent" } th.number scope="col" { "in" }
+                    th.number scope="col" { "out" } th.number.wide scope="col" { "queued" } th.number.wide scope="col" { "free" } } }
+                tbody { @for site in list { tr {
+                    td { a href={ "/ui/sites/" (site.name) } { (site.name) } }
+                    td { (standing(site)) }
+                    td { (agents_in_short(context, &site.agents)) }
+                    td.number { (show::rate(site.rate_in)) } td.number { (show::rate(site.rate_out)) }
+                    td.number.wide { (units::count(site.queued_files)) " files" br; (show::size(site.queued_bytes)) }
+                    td.number.wide { @for storage in &site.storages { (show::size(storage.free_bytes)) br; } }
+                } } }
+            } }
+        }
+    })
+}
+
+fn standing(site: &SiteView) -> Markup {
+    let trouble = site.storages.iter().find_map(|storage| storage.trouble.as_ref());
+    html! {
+        @match site.state {
+            SiteState::Open => @if let Some(fault) = trouble { (show::state("bad", fault.code.title())) } @else { (show::state("good", "open")) },
+            SiteState::Draining => (show::state("warn", "draining")),
+            SiteState::Paused => (show::state("warn", "paused")),
+        }
+        @if let Some(reason) = &site.reason { br; span.soft { "“" (reason) "”" } }
+    }
+}
+
+fn agents_in_short(context: Context<'_>, agents: &[AgentView]) -> Markup {
+    html! {
+        @if agents.is_empty() { span.soft { "none has joined" } }
+        @for agent in agents {
+            @if agent.connected { (show::state("good", "connected")) }
+            @else if let Some(at) = agent.last_contact { (show::state("bad", &format!("silent, last heard {}", show::ago(at, context.now)))) }
+            @else { (show::state("idle", "not heard of yet")) }
+            br;
+        }
+    }
+}
+
+pub fn site(context: Context<'_>, site: &SiteView) -> Markup {
+    let title = site.name.to_string();
+    let frame = Frame {
+        title: &title,
+        place: Place::Sites,
+        json: Some(format!("/api/v1/sites/{}", site.name)),
+        command: Some(format!("longhaul site show {}", site.name)),
+        live: true,
+        deployment: context.deployment,
+        viewer: context.viewer,
+    };
+    page(&frame, html! {
+        h1 { (site.name) " " small { "is it well, and does anyone have to act?" } }
+        dl.facts {
+            dt { "state" } dd { (standing(site)) }
+            dt { "now" } dd { (show::rate(site.rate_in)) " in (" (site.active_in) " files), " (show::rate(site.rate_out)) " out (" (site.active_out) " files)" }
+            dt { "waiting to come in" } dd { (units::count(site.queued_files)) " files, " (show::size(site.queued_bytes)) }
+            dt { "limits in" } dd { (limit(site.limits.active_in)) ", " (rate_limit(site.limits.in_bytes_per_s)) }
+            dt { "limits out" } dd { (limit(site.limits.active_out)) ", " (rate_limit(site.limits.out_bytes_per_s)) }
+        }
+        (changes(context, site))
+        h2 { "Storages" }
+        (storages(&site.storages))
+        h2 { "Agents" }
+        (agents(context, &site.agents))
+    })
+}
+
+fn limit(value: Option<u32>) -> String {
+    value.map_or_else(|| "any number of files at once".into(), |n| format!("{n} files at once"))
+}
+
+fn rate_limit(value: Option<u64>) -> String {
+    value.map_or_else(|| "any rate".into(), |n| units::rate(n as f64))
+}
+
+fn changes(context: Context<'_>, site: &SiteView) -> Markup {
+    let address = format!("/ui/sites/{}", site.name);
+    html! {
+        div.actions {
+            @if site.state == SiteState::Open {
+                (action(context.viewer, &address, &[("state", "draining")], "Drain (finish what runs)"))
+                (action(context.viewer, &address, &[("state", "paused")], "Pause"))
+            } @else { (action(context.viewer, &address, &[("state", "open")], "Resume")) }
+        }
+    }
+}
+
+fn storages(list: &[StorageView]) -> Markup {
+    html! {
+        @if list.is_empty() { p.empty { "None: its agent has not offered one yet." } }
+        @else {
+            div.scroll { table {
+                thead { tr { th scope="col" { "storage" } th scope="col" { "used" } th.number scope="col" { "free" } th.number scope="col" { "files of ours" }
+                    th.number scope="col" { "bytes of ours" } th scope="col" { "state" } } }
+                tbody { @for storage in list { tr {
+                    td { (storage.name) @if !storage.writable { " " span.soft { "read only" } } }
+                    td { (show::bar(storage.total_bytes.saturating_sub(storage.free_bytes), storage.total_bytes)) }
+                    td.number { (show::size(storage.free_bytes)) } td.number { (units::count(storage.files)) } td.number { (show::size(storage.bytes)) }
+                    td { @if let Some(fault) = &storage.trouble { (show::fault(fault)) } @else { (show::state("good", "well")) } }
+                } } }
+            } }
+        }
+    }
+}
+
+fn agents(context: Context<'_>, list: &[AgentView]) -> Markup {
+    html! {
+        @if list.is_empty() { p.empty { "None has joined. " code { "longhaul site add NAME" } " prints a token with which one can." } }
+        @for agent in list {
+            div.card {
+                dl.facts {
+                    dt { "host" } dd { (agent.host) " " (agents_in_short(context, std::slice::from_ref(agent))) }
+                    dt { "version" } dd { (agent.version) }
+                    dt { "incarnation" } dd { (agent.incarnation) " " span.soft { "(starts on its state directory)" } }
+                    dt { "last contact" } dd { @if let Some(at) = agent.last_contact { (show::time(at, context.now)) " (" (show::ago(at, context.now)) ")" } @else { "never" } }
+                    dt { "data port" } dd { (agent.data_addresses.join(", ")) }
+                    dt { "clock" } dd { (agent.clock_offset_ms) " ms ahead of the service" }
+                    @if let Some(at) = agent.certificate_expires { dt { "certificate" } dd { "until " (show::time(at, context.now)) } }
+                    dt { "id" } dd { code { (agent.id) } }
+                }
+            }
+        }
+    }
+}

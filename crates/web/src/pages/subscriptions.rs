@@ -1,0 +1,139 @@
+//! What was wished for: when is it there, and what holds it up?
+
+use longhaul_api::native::{Page, SubscriptionView};
+use longhaul_model::{SubscriptionState, units};
+use maud::{Markup, html};
+
+use super::Context;
+use crate::layout::{Frame, Place, action, page};
+use crate::show;
+
+pub fn subscriptions(context: Context<'_>, list: &Page<SubscriptionView>) -> Markup {
+    let frame = Frame {
+        title: "Subscriptions",
+        place: Place::Subscriptions,
+        json: Some("/api/v1/subscriptions".into()),
+        command: Some("longhaul subscription list".into()),
+        live: true,
+        deployment: context.deployment,
+        viewer: context.viewer,
+    };
+    page(&frame, html! {
+        h1 { "Subscriptions: what should be where, and when will it be there?" }
+        (table(context, &list.items))
+        @if let Some(next) = &list.next { p.pager { a href={ "/ui/subscriptions?after=" (show::segment(next)) } { "older ones" } } }
+    })
+}
+
+pub fn table(context: Context<'_>, items: &[SubscriptionView]) -> Markup {
+    html! {
+        @if items.is_empty() {
+            p.empty { "Nothing is subscribed. " code { "longhaul subscribe DATASET STORAGE" } " asks for a dataset at a storage." }
+        } @else {
+            div.scroll { table {
+                thead { tr {
+                    th scope="col" { "dataset" } th scope="col" { "to" } th scope="col" { "done" }
+                    th.number.wide scope="col" { "files left" } th.number.wide scope="col" { "left" } th.number scope="col" { "rate now" }
+                    th scope="col" { "expected" } th.wide scope="col" { "held up by" }
+                } }
+                tbody { @for item in items { tr {
+                    td.name { a href={ "/ui/subscriptions/" (item.id) } { (wanted(item)) } }
+                    td { (item.storage) }
+                    td { (show::bar(item.bytes_present, item.bytes_wanted)) }
+                    td.number.wide { (units::count(item.files_wanted.saturating_sub(item.files_present))) }
+                    td.number.wide { (show::size(item.bytes_wanted.saturating_sub(item.bytes_present))) }
+                    td.number { @if item.complete { "–" } @else { (show::rate(item.rate_now)) } }
+                    td { (standing(context, item)) }
+                    td.wide { @if !item.complete { @for (place, reason) in item.expected.held_up_by.iter().take(2).enumerate() {
+                        @if place > 0 { br; } (reason)
+                    } } }
+                } } }
+            } }
+        }
+    }
+}
+
+fn wanted(item: &SubscriptionView) -> String {
+    item.block.as_ref().map_or_else(|| item.dataset.to_string(), ToString::to_string)
+}
+
+fn standing(context: Context<'_>, item: &SubscriptionView) -> Markup {
+    match item.state {
+        SubscriptionState::Active => show::expected(&item.expected, item.complete, context.now),
+        SubscriptionState::Suspended => show::state("warn", "suspended"),
+        SubscriptionState::Cancelled => show::state("idle", "cancelled"),
+    }
+}
+
+pub fn subscription(context: Context<'_>, item: &SubscriptionView) -> Markup {
+    let title = format!("{} → {}", wanted(item), item.storage);
+    let frame = Frame {
+        title: &title,
+        place: Place::Subscriptions,
+        json: Some(format!("/api/v1/subscriptions/{}", item.id)),
+        command: Some(format!("longhaul subscription show {}", item.id)),
+        live: true,
+        deployment: context.deployment,
+        viewer: context.viewer,
+    };
+    page(&frame, html! {
+        h1 { (wanted(item)) " → " (item.storage) " " small { "when is it there, and what holds it up?" } }
+        div.card {
+            (show::bar(item.bytes_present, item.bytes_wanted))
+            p { (units::count(item.files_present)) " of " (units::count(item.files_wanted)) " files, "
+                (show::size(item.bytes_present)) " of " (show::size(item.bytes_wanted)) }
+        }
+        h2 { "When?" }
+        dl.facts {
+            dt { "expected" } dd { (standing(context, item)) }
+            @if let Some(at) = item.completed { dt { "completed" } dd { (show::time(at, context.now)) } }
+            dt { "rate" } dd { (show::rate(item.rate_now)) " now, " (show::rate(item.rate_average)) " on average" }
+            dt { "running" } dd { (units::count(item.files_running)) " files" }
+            dt { "tried again" } dd { (units::count(item.retries)) " times" }
+            @if item.failed_files > 0 { dt { "failed" } dd { (show::state("bad", &units::count(item.failed_files))) " files" } }
+        }
+        h2 { "What holds it up?" }
+        @if item.complete { p { "Nothing: it is complete." } }
+        @else if item.expected.held_up_by.is_empty() { p { "Nothing in particular: it moves as fast as its links." } }
+        @else { ul { @for reason in &item.expected.held_up_by { li { (reason) } } } }
+        h2 { "Where did it come from?" }
+        (sources(item))
+        h2 { "Was it verified?" }
+        p { (show::verified(&item.verified)) ". Asked for: " (item.verification) "." }
+        (changes(context, item))
+        p.soft { "id " code { (item.id) } " · priority " (item.priority) " · asked for " (show::time(item.created, context.now))
+            " · " a href={ "/ui/datasets/" (show::segment(item.dataset.as_str())) } { "dataset" }
+            " · " a href={ "/ui/transfers?dataset=" (show::segment(item.dataset.as_str())) "&target=" (item.storage) } { "its transfers" } }
+    })
+}
+
+fn sources(item: &SubscriptionView) -> Markup {
+    let all: u64 = item.sources.iter().map(|share| share.files).sum();
+    html! {
+        @if item.sources.is_empty() { p.empty { "No file of it has arrived yet." } }
+        @else {
+            div.scroll { table {
+                thead { tr { th scope="col" { "source" } th.number scope="col" { "files" } th.number scope="col" { "bytes" } th scope="col" { "share of files" } } }
+                tbody { @for share in &item.sources { tr {
+                    td { (share.storage) } td.number { (units::count(share.files)) } td.number { (show::size(share.bytes)) }
+                    td { (show::bar(share.files, all)) }
+                } } }
+            } }
+        }
+    }
+}
+
+fn changes(context: Context<'_>, item: &SubscriptionView) -> Markup {
+    let address = format!("/ui/subscriptions/{}", item.id);
+    html! {
+        @if item.state != SubscriptionState::Cancelled {
+            div.actions {
+                @if item.state == SubscriptionState::Active { (action(context.viewer, &address, &[("state", "suspended")], "Suspend")) }
+                @else { (action(context.viewer, &address, &[("state", "active")], "Resume")) }
+                @if item.priority < 9 { (action(context.viewer, &address, &[("priority", &(item.priority + 1).to_string())], "Raise priority")) }
+                @if item.priority > 1 { (action(context.viewer, &address, &[("priority", &(item.priority - 1).to_string())], "Lower priority")) }
+                (action(context.viewer, &address, &[("state", "cancelled")], "Cancel (keeps what arrived)"))
+            }
+        }
+    }
+}

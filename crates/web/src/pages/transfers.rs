@@ -1,0 +1,165 @@
+//! Which files move, which fail, and why this way?
+
+use std::time::Duration;
+
+use longhaul_api::native::{AttemptView, Candidate, Choice, Page, TransferDetail, TransferQuery, TransferView};
+use longhaul_model::{TransferState, units};
+use maud::{Markup, html};
+
+use super::Context;
+use crate::layout::{Frame, Place, action, page};
+use crate::{plot, show};
+
+pub fn transfers(context: Context<'_>, query: &TransferQuery, list: &Page<TransferView>) -> Markup {
+    let filter = filter_text(query);
+    let frame = Frame {
+        title: "Transfers",
+        place: Place::Transfers,
+        json: Some(format!("/api/v1/transfers?{filter}")),
+        command: Some(command(query)),
+        live: query.after.is_none(),
+        deployment: context.deployment,
+        viewer: context.viewer,
+    };
+    page(&frame, html! {
+        h1 { "Transfers: which files move, and which do not?" }
+        (filters(query))
+        @if list.items.is_empty() { p.empty { "No transfer fits." } }
+        @else {
+            div.scroll data-still { table {
+                thead { tr { th scope="col" { "file" } th.number scope="col" { "size" } th scope="col" { "from" } th scope="col" { "to" }
+                    th scope="col" { "state" } th.wide scope="col" { "since" } th.wide scope="col" { "why" } } }
+                tbody { @for item in &list.items { tr {
+                    td.name { a href={ "/ui/transfers/" (item.id) } { (item.lfn.shown()) } }
+                    td.number { (show::size(item.size)) }
+                    td { @if let Some(source) = &item.source { (source) } @else { "–" } }
+                    td { (item.target) }
+                    td.tight { (show::transfer_state(item.state))
+                        @if item.state == TransferState::Leased && item.size > 0 { " " span.soft { (show::percent(item.bytes_done, item.size)) } }
+                        @if item.attempts > 1 { br; span.soft { "attempt " (item.attempts) } } }
+                    td.wide.tight { (show::ago(item.changed, context.now)) }
+                    td.wide { @if let Some(why) = &item.waits_for { (why) } @else if let Some(fault) = &item.fault { (fault.to_string()) } }
+                } } }
+            } }
+        }
+        @if let Some(next) = &list.next { p.pager { a href={ "/ui/transfers?" (filter) "&after=" (show::segment(next)) } { "older ones" } } }
+    })
+}
+
+fn filter_text(query: &TransferQuery) -> String {
+    let pairs = [
+        ("dataset", query.dataset.as_ref().map(ToString::to_string)),
+        ("source", query.source.as_ref().map(ToString::to_string)),
+        ("target", query.target.as_ref().map(ToString::to_string)),
+        ("state", query.state.map(|state| state.to_string())),
+    ];
+    let set: Vec<String> =
+        pairs.into_iter().filter_map(|(name, value)| value.map(|value| format!("{name}={}", show::segment(&value)))).collect();
+    set.join("&")
+}
+
+fn command(query: &TransferQuery) -> String {
+    let mut text = String::from("longhaul transfer list");
+    for pair in filter_text(query).split('&').filter(|pair| !pair.is_empty()) {
+        text.push_str(" --");
+        text.push_str(&pair.replace('=', " ").replace("%2F", "/"));
+    }
+    text
+}
+
+fn filters(query: &TransferQuery) -> Markup {
+    let text = |value: Option<String>| value.unwrap_or_default();
+    html! {
+        form.filter method="get" action="/ui/transfers" {
+            label { "dataset" input name="dataset" value=(text(query.dataset.as_ref().map(ToString::to_string))); }
+            label { "from" input name="source" size="10" value=(text(query.source.as_ref().map(ToString::to_string))); }
+            label { "to" input name="target" size="10" value=(text(query.target.as_ref().map(ToString::to_string))); }
+            label { "state" select name="state" {
+                option value="" { "any" }
+                @for state in TransferState::ALL { option value=(state) selected[query.state == Some(*state)] { (state) } }
+            } }
+            button type="submit" { "Show" }
+        }
+    }
+}
+
+pub fn transfer(context: Context<'_>, detail: &TransferDetail) -> Markup {
+    let item = &detail.transfer;
+    let title = item.lfn.shown();
+    let frame = Frame {
+        title: &title,
+        place: Place::Transfers,
+        json: Some(format!("/api/v1/transfers/{}", item.id)),
+        command: Some(format!("longhaul transfer explain {}", item.id)),
+        live: !item.state.is_terminal(),
+        deployment: context.deployment,
+        viewer: context.viewer,
+    };
+    page(&frame, html! {
+        h1 { (item.lfn.shown()) " " small { "why this way, and where did the time go?" } }
+        dl.facts {
+            dt { "state" } dd { (show::transfer_state(item.state)) @if let Some(why) = &item.waits_for { " " (why) } }
+            dt { "dataset" } dd { a href={ "/ui/datasets/" (show::segment(item.dataset.as_str())) } { (item.dataset) } }
+            dt { "size" } dd { (show::size(item.size)) }
+            dt { "to" } dd { (item.target) }
+            @if let Some(how) = item.verification { dt { "verified" } dd { (how) } }
+            @if let Some(fault) = &item.fault { dt { "last fault" } dd { (show::fault(fault)) } }
+            dt { "id" } dd { code { (item.id) } }
+        }
+        @if matches!(item.state, TransferState::Waiting | TransferState::Failed) {
+            div.actions { (action(context.viewer, &format!("/ui/transfers/{}/retry", item.id), &[], "Try again now")) }
+        }
+        @if detail.attempts.is_empty() { p.empty { "No attempt has begun." } }
+        @for (place, attempt) in detail.attempts.iter().enumerate() {
+            h2 { "Attempt " (place + 1) " from " (attempt.source) }
+            (attempt_card(context, attempt))
+        }
+    })
+}
+
+fn attempt_card(context: Context<'_>, attempt: &AttemptView) -> Markup {
+    let waited = Duration::from_micros(attempt.choice.waited_us);
+    let end = if attempt.finished { attempt.times.committed.or(attempt.times.last_byte).unwrap_or(attempt.chosen) } else { context.now };
+    html! {
+        div.card {
+            p { @if attempt.already_there { (show::state("good", "the right file was there already")) }
+                @else if let Some(fault) = &attempt.fault { (show::fault(fault)) }
+                @else if attempt.finished { (show::state("good", "done")) @if let Some(how) = attempt.verification { ", verified " (how) } }
+                @else { (show::state("good", "running")) } }
+            (plot::phase_bars(&plot::phases(&attempt.times, waited, end)))
+            p.soft { "chosen " (show::time(attempt.chosen, context.now)) " · moved " (show::size(attempt.bytes_moved))
+                " · sent again " (show::size(attempt.bytes_resent))
+                @if !attempt.digests.is_empty() { " · " code { (attempt.digests) } }
+                " · attempt " code { (attempt.id) } }
+            (choice(&attempt.choice))
+        }
+    }
+}
+
+fn choice(choice: &Choice) -> Markup {
+    html! {
+        p { b { "Why this source: " } (choice.reason) }
+        @if !choice.waited_for.is_empty() { p { b { "Waited for: " } (choice.waited_for) } }
+        @if !choice.candidates.is_empty() {
+            div.scroll { table {
+                thead { tr { th scope="col" { "candidate" } th.number scope="col" { "would take" } th.number scope="col" { "rate" }
+                    th.number scope="col" { "work ahead" } th.number scope="col" { "failures" } th scope="col" { "" } } }
+                tbody { @for candidate in &choice.candidates { (candidate_row(candidate)) } }
+            } }
+        }
+    }
+}
+
+fn candidate_row(candidate: &Candidate) -> Markup {
+    html! {
+        tr {
+            td { (candidate.storage) }
+            td.number { @if let Some(us) = candidate.finish_us { (units::duration(Duration::from_micros(us))) } @else { "–" } }
+            td.number { (show::rate(candidate.rate_bytes_per_s)) }
+            td.number { (show::size(candidate.bytes_ahead)) }
+            td.number { (format!("{:.1} %", candidate.failure_share * 100.0)) }
+            td { @if candidate.chosen { (show::state("good", "chosen")) }
+                @else if let Some(why) = &candidate.unusable { (show::state("warn", why)) } }
+        }
+    }
+}
