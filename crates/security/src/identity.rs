@@ -1,6 +1,15 @@
-use crate::SecurityError;
-use longhaul_model::{AgentId, Fault, SiteName, Timestamp};
+//! Identities: who holds a certificate, and what a process shows to others.
+
+use std::fmt;
+use std::str::FromStr;
+
+use longhaul_model::{AgentId, Fault, FaultCode, SiteName, Timestamp};
 use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+
+use crate::{SecurityError, text};
+
+const SCHEME: &str = "longhaul://";
 
 /// Who holds a certificate of ours, from its URI name: `longhaul://DEPLOYMENT/agent/SITE/AGENTID` or
 /// `longhaul://DEPLOYMENT/service`.
@@ -8,6 +17,70 @@ use rustls::pki_types::CertificateDer;
 pub enum PeerIdentity {
     Agent { deployment: String, agent: AgentId, site: SiteName },
     Service { deployment: String },
+}
+
+impl PeerIdentity {
+    pub fn deployment(&self) -> &str {
+        match self {
+            PeerIdentity::Agent { deployment, .. } | PeerIdentity::Service { deployment } => deployment,
+        }
+    }
+
+    /// This identity, if it is of `deployment`.
+    pub fn of(self, deployment: &str) -> Result<Self, Fault> {
+        if self.deployment() == deployment {
+            return Ok(self);
+        }
+        let detail =
+            format!("the peer belongs to the deployment {}, this is {deployment}", self.deployment());
+        Err(Fault::new(FaultCode::ForeignDeployment, detail))
+    }
+
+    /// The agent it must be.
+    pub fn agent(&self) -> Result<(AgentId, &SiteName), Fault> {
+        match self {
+            PeerIdentity::Agent { agent, site, .. } => Ok((*agent, site)),
+            PeerIdentity::Service { .. } => Err(Fault::new(
+                FaultCode::NotAuthenticated,
+                "the peer is the service, an agent is expected here",
+            )),
+        }
+    }
+}
+
+impl fmt::Display for PeerIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PeerIdentity::Agent { deployment, agent, site } => {
+                write!(f, "{SCHEME}{deployment}/agent/{site}/{agent}")
+            }
+            PeerIdentity::Service { deployment } => write!(f, "{SCHEME}{deployment}/service"),
+        }
+    }
+}
+
+impl FromStr for PeerIdentity {
+    type Err = Fault;
+    fn from_str(uri: &str) -> Result<Self, Fault> {
+        parse(uri).ok_or_else(|| {
+            Fault::new(FaultCode::NotAuthenticated, "the name in the certificate is malformed")
+        })
+    }
+}
+
+fn parse(uri: &str) -> Option<PeerIdentity> {
+    let mut parts = uri.strip_prefix(SCHEME)?.split('/');
+    let deployment = parts.next()?.to_owned();
+    text::check_deployment(&deployment).ok()?;
+    let identity = match parts.next()? {
+        "service" => PeerIdentity::Service { deployment },
+        "agent" => {
+            let site = parts.next()?.parse().ok()?;
+            PeerIdentity::Agent { deployment, agent: parts.next()?.parse().ok()?, site }
+        }
+        _ => return None,
+    };
+    parts.next().is_none().then_some(identity)
 }
 
 /// What a process shows to others and what it trusts, all PEM.
@@ -21,21 +94,141 @@ pub struct Credentials {
 impl Credentials {
     /// Whose credentials these are.
     pub fn identity(&self) -> Result<PeerIdentity, Fault> {
-        todo!()
+        peer_identity(&first_certificate(&self.certificate_pem)?)
     }
 }
 
-/// The identity in a certificate whose chain has been verified.
-pub fn peer_identity(_certificate: &CertificateDer<'_>) -> Result<PeerIdentity, Fault> {
-    todo!()
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.identity() {
+            Ok(identity) => write!(f, "Credentials({identity}, key hidden)"),
+            Err(_) => f.write_str("Credentials(unusable, key hidden)"),
+        }
+    }
+}
+
+/// The identity in a certificate. It means something only if the chain has been verified, as every TLS setting of this
+/// crate does. Read by the parser that verifies chains, so that no second one can understand a certificate differently.
+pub fn peer_identity(certificate: &CertificateDer<'_>) -> Result<PeerIdentity, Fault> {
+    let refuse = |detail: &str| Err(Fault::new(FaultCode::NotAuthenticated, detail));
+    let Ok(parsed) = webpki::EndEntityCert::try_from(certificate) else {
+        return refuse("the peer's certificate cannot be parsed");
+    };
+    let mut uris = parsed.valid_uri_names().filter(|uri| uri.starts_with(SCHEME));
+    match (uris.next(), uris.next()) {
+        (Some(uri), None) => uri.parse(),
+        (None, _) => refuse("the peer's certificate names neither an agent nor a service of Longhaul"),
+        (Some(_), Some(_)) => refuse("the peer's certificate names more than one identity"),
+    }
 }
 
 /// When the first certificate of a PEM text expires.
-pub fn expires(_certificate_pem: &str) -> Result<Timestamp, SecurityError> {
-    todo!()
+pub fn expires(certificate_pem: &str) -> Result<Timestamp, SecurityError> {
+    Ok(life(certificate_pem)?.1)
 }
 
 /// Whether two thirds of its life are over.
-pub fn needs_renewal(_certificate_pem: &str, _now: Timestamp) -> Result<bool, SecurityError> {
-    todo!()
+pub fn needs_renewal(certificate_pem: &str, now: Timestamp) -> Result<bool, SecurityError> {
+    let (begins, ends) = life(certificate_pem)?;
+    Ok(now >= begins + ends.since(begins) / 3 * 2)
+}
+
+fn life(certificate_pem: &str) -> Result<(Timestamp, Timestamp), SecurityError> {
+    let der = first_certificate(certificate_pem)?;
+    let (_, certificate) = x509_parser::parse_x509_certificate(&der)
+        .map_err(|_| SecurityError::unusable("certificate", "malformed"))?;
+    let validity = certificate.validity();
+    let at = |time: x509_parser::time::ASN1Time| Timestamp::from_seconds(time.timestamp());
+    Ok((at(validity.not_before), at(validity.not_after)))
+}
+
+fn first_certificate(pem: &str) -> Result<CertificateDer<'static>, SecurityError> {
+    CertificateDer::from_pem_slice(pem.as_bytes())
+        .map_err(|error| SecurityError::unusable("certificate", error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Authority, new_signing_request};
+    use proptest::prelude::*;
+    use std::time::Duration;
+
+    const NOW: Timestamp = Timestamp(1_780_000_000_000_000);
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    fn credentials() -> Credentials {
+        let directory = tempfile::tempdir().unwrap();
+        let authority = Authority::create(directory.path(), "tier0", NOW).unwrap();
+        let pair = authority.issue_service(&[], NOW).unwrap();
+        Credentials {
+            certificate_pem: pair.certificate_pem,
+            key_pem: pair.key_pem,
+            ca_pem: authority.ca_pem().into(),
+        }
+    }
+
+    #[test]
+    fn renewal_begins_at_two_thirds() {
+        let certificate = credentials().certificate_pem;
+        assert_eq!(expires(&certificate).unwrap(), NOW + 90 * DAY);
+        assert!(!needs_renewal(&certificate, NOW + 59 * DAY).unwrap());
+        assert!(needs_renewal(&certificate, NOW + 61 * DAY).unwrap());
+        assert!(needs_renewal("garbage", NOW).is_err());
+    }
+
+    #[test]
+    fn the_key_stays_out_of_debug_output() {
+        let credentials = credentials();
+        let shown = format!("{credentials:?}");
+        assert!(shown.contains("longhaul://tier0/service") && !shown.contains("PRIVATE"), "{shown}");
+    }
+
+    #[test]
+    fn foreign_certificates_have_no_identity() {
+        let credentials = credentials();
+        let ca = CertificateDer::from_pem_slice(credentials.ca_pem.as_bytes()).unwrap();
+        assert_eq!(peer_identity(&ca).unwrap_err().code, FaultCode::NotAuthenticated);
+        assert!(peer_identity(&CertificateDer::from(vec![0x30, 0x82, 0xff])).is_err());
+        let (_, key) = new_signing_request().unwrap();
+        let key = rcgen::KeyPair::from_pem(&key).unwrap();
+        let mut params = rcgen::CertificateParams::default();
+        for uri in ["longhaul://a/service", "longhaul://b/service"] {
+            params.subject_alt_names.push(rcgen::SanType::URI(uri.try_into().unwrap()));
+        }
+        let two = params.self_signed(&key).unwrap();
+        assert!(peer_identity(two.der()).unwrap_err().detail.contains("more than one"));
+    }
+
+    #[test]
+    fn deployments_are_told_apart() {
+        let identity: PeerIdentity = "longhaul://one/service".parse().unwrap();
+        assert!(identity.clone().of("one").is_ok());
+        let fault = identity.clone().of("two").unwrap_err();
+        assert_eq!(fault.code, FaultCode::ForeignDeployment);
+        assert!(fault.detail.contains("one") && fault.detail.contains("two"));
+        assert!(identity.agent().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn identities_survive_their_text_form(site in "[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", id in 0..i64::MAX as u64) {
+            let identity = PeerIdentity::Agent {
+                deployment: "d".into(), agent: AgentId(id), site: site.parse().unwrap(),
+            };
+            prop_assert_eq!(identity.to_string().parse::<PeerIdentity>().unwrap(), identity);
+        }
+
+        #[test]
+        fn foreign_text_is_no_identity(text in "(longhaul://)?[a-z/]{0,12}(agent|service|/|.){0,6}") {
+            if let Ok(identity) = text.parse::<PeerIdentity>() {
+                prop_assert_eq!(identity.to_string(), text);
+            }
+        }
+
+        #[test]
+        fn foreign_bytes_are_no_certificate(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert!(peer_identity(&CertificateDer::from(bytes)).is_err());
+        }
+    }
 }

@@ -1,47 +1,214 @@
-use crate::Principal;
-use longhaul_model::{Fault, Timestamp};
+//! Login sessions of people, and the one-time tokens that open them. In memory: a restart logs everyone out. Only hashes
+//! of cookie values and tokens are kept.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use longhaul_model::{Fault, FaultCode, Timestamp};
+
+use crate::{Principal, new_secret, same_hash, secret_hash};
+
+const SESSION_LIFE: Duration = Duration::from_secs(12 * 3600);
+const LOGIN_TOKEN_LIFE: Duration = Duration::from_secs(600);
+/// When one more is opened, the one that ends first makes room.
+const SESSIONS_MAX: usize = 1_000;
+const LOGIN_TOKENS_MAX: usize = 100;
 
 /// A person who is logged in.
 #[derive(Clone)]
 pub struct Session {
     pub principal: Principal,
+    /// To be sent with every request that changes something.
     pub csrf_token: String,
     pub expires: Timestamp,
 }
 
-/// Login sessions and one-time login tokens, in memory: a restart logs everyone out.
-pub struct Sessions {}
-
-impl Default for Sessions {
-    fn default() -> Self {
-        Self::new()
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Session({:?} until {}, token hidden)", self.principal, self.expires)
     }
+}
+
+/// Login sessions and one-time login tokens.
+#[derive(Default)]
+pub struct Sessions {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    sessions: BTreeMap<[u8; 32], Session>,
+    login_tokens: BTreeMap<[u8; 32], LoginToken>,
+}
+
+struct LoginToken {
+    principal: Principal,
+    expires: Timestamp,
 }
 
 impl Sessions {
     pub fn new() -> Self {
-        todo!()
+        Self::default()
     }
+
     /// Opens a session; returns the cookie's value.
-    pub fn create(&self, _principal: Principal, _now: Timestamp) -> String {
-        todo!()
+    pub fn create(&self, principal: Principal, now: Timestamp) -> String {
+        let session = Session { principal, csrf_token: new_secret(""), expires: now + SESSION_LIFE };
+        let cookie = new_secret("lhc_");
+        let mut state = self.state();
+        make_room(&mut state.sessions, SESSIONS_MAX, now, |session| session.expires);
+        state.sessions.insert(secret_hash(&cookie), session);
+        cookie
     }
-    pub fn get(&self, _cookie: &str, _now: Timestamp) -> Option<Session> {
-        todo!()
+
+    pub fn get(&self, cookie: &str, now: Timestamp) -> Option<Session> {
+        let state = self.state();
+        state.sessions.get(&secret_hash(cookie)).filter(|session| now < session.expires).cloned()
     }
-    pub fn end(&self, _cookie: &str) {
-        todo!()
+
+    pub fn end(&self, cookie: &str) {
+        self.state().sessions.remove(&secret_hash(cookie));
     }
+
     /// Whether `token` is the CSRF token of that session.
-    pub fn check_csrf(&self, _cookie: &str, _token: &str, _now: Timestamp) -> Result<(), Fault> {
-        todo!()
+    pub fn check_csrf(&self, cookie: &str, token: &str, now: Timestamp) -> Result<(), Fault> {
+        let session = self
+            .get(cookie, now)
+            .ok_or_else(|| Fault::new(FaultCode::NotAuthenticated, "the login session has ended"))?;
+        if same_hash(&secret_hash(&session.csrf_token), &secret_hash(token)) {
+            return Ok(());
+        }
+        Err(Fault::new(
+            FaultCode::NotAllowed,
+            "the request does not carry its session's CSRF token: reload the page",
+        ))
     }
-    /// A token that opens one session within ten minutes.
-    pub fn create_login_token(&self, _principal: Principal, _now: Timestamp) -> String {
-        todo!()
+
+    /// A token that opens one session within ten minutes. Returns when it expires, too.
+    pub fn create_login_token(&self, principal: Principal, now: Timestamp) -> (String, Timestamp) {
+        let expires = now + LOGIN_TOKEN_LIFE;
+        let token = new_secret("lhl_");
+        let mut state = self.state();
+        make_room(&mut state.login_tokens, LOGIN_TOKENS_MAX, now, |token| token.expires);
+        state.login_tokens.insert(secret_hash(&token), LoginToken { principal, expires });
+        (token, expires)
     }
+
     /// Uses up a login token; returns the cookie's value.
-    pub fn redeem(&self, _login_token: &str, _now: Timestamp) -> Result<String, Fault> {
-        todo!()
+    pub fn redeem(&self, login_token: &str, now: Timestamp) -> Result<String, Fault> {
+        let token = self.state().login_tokens.remove(&secret_hash(login_token));
+        match token {
+            Some(token) if now < token.expires => Ok(self.create(token.principal, now)),
+            _ => Err(Fault::new(
+                FaultCode::NotAuthenticated,
+                "the login token is unknown, was used already, or is older than ten minutes",
+            )),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing here can stop half-way: what a panicking thread left is whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Sessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Sessions({} open)", self.state().sessions.len())
+    }
+}
+
+/// Leaves room for one more: drops what has expired, then what expires first.
+fn make_room<T>(
+    held: &mut BTreeMap<[u8; 32], T>,
+    most: usize,
+    now: Timestamp,
+    expires: impl Fn(&T) -> Timestamp,
+) {
+    if held.len() < most {
+        return;
+    }
+    held.retain(|_, item| now < expires(item));
+    while held.len() >= most {
+        let Some(first) = held.iter().min_by_key(|(_, item)| expires(item)).map(|(hash, _)| *hash) else {
+            return;
+        };
+        held.remove(&first);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Role;
+
+    const NOW: Timestamp = Timestamp(1_780_000_000_000_000);
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn somebody() -> Principal {
+        Principal { name: "somebody".into(), role: Role::Admin }
+    }
+
+    #[test]
+    fn a_session_lives_twelve_hours_or_until_it_is_ended() {
+        let sessions = Sessions::new();
+        let cookie = sessions.create(somebody(), NOW);
+        assert_eq!(sessions.get(&cookie, NOW + 11 * HOUR).unwrap().principal, somebody());
+        assert!(sessions.get(&cookie, NOW + 12 * HOUR).is_none());
+        assert!(sessions.get("lhc_guess", NOW).is_none());
+        sessions.end(&cookie);
+        assert!(sessions.get(&cookie, NOW).is_none());
+    }
+
+    #[test]
+    fn the_csrf_token_belongs_to_its_session() {
+        let sessions = Sessions::new();
+        let (one, other) = (sessions.create(somebody(), NOW), sessions.create(somebody(), NOW));
+        let token = sessions.get(&one, NOW).unwrap().csrf_token;
+        assert!(sessions.check_csrf(&one, &token, NOW).is_ok());
+        assert_eq!(sessions.check_csrf(&other, &token, NOW).unwrap_err().code, FaultCode::NotAllowed);
+        assert!(sessions.check_csrf(&one, "", NOW).is_err());
+        let late = sessions.check_csrf(&one, &token, NOW + 13 * HOUR).unwrap_err();
+        assert_eq!(late.code, FaultCode::NotAuthenticated);
+    }
+
+    #[test]
+    fn a_login_token_works_once_and_not_late() {
+        let sessions = Sessions::new();
+        let (token, expires) = sessions.create_login_token(somebody(), NOW);
+        let cookie = sessions.redeem(&token, NOW).unwrap();
+        assert!(sessions.get(&cookie, NOW).is_some());
+        assert_eq!(sessions.redeem(&token, NOW).unwrap_err().code, FaultCode::NotAuthenticated);
+        let (late, _) = sessions.create_login_token(somebody(), NOW);
+        assert!(sessions.redeem(&late, expires).is_err());
+    }
+
+    /// Promise 7.
+    #[test]
+    fn the_number_of_sessions_and_tokens_is_bounded() {
+        let sessions = Sessions::new();
+        let first = sessions.create(somebody(), NOW);
+        for second in 0..SESSIONS_MAX as u64 {
+            sessions.create(somebody(), NOW + Duration::from_secs(second + 1));
+        }
+        assert_eq!(sessions.state().sessions.len(), SESSIONS_MAX);
+        assert!(sessions.get(&first, NOW).is_none(), "the oldest made room");
+        for _ in 0..LOGIN_TOKENS_MAX + 5 {
+            sessions.create_login_token(somebody(), NOW);
+        }
+        assert_eq!(sessions.state().login_tokens.len(), LOGIN_TOKENS_MAX);
+        sessions.create(somebody(), NOW + 24 * HOUR);
+        assert_eq!(sessions.state().sessions.len(), 1, "what has expired goes first");
+    }
+
+    #[test]
+    fn nothing_secret_is_shown() {
+        let sessions = Sessions::new();
+        let cookie = sessions.create(somebody(), NOW);
+        let session = sessions.get(&cookie, NOW).unwrap();
+        let shown = format!("{sessions:?} {session:?}");
+        assert!(!shown.contains(&cookie) && !shown.contains(&session.csrf_token), "{shown}");
     }
 }

@@ -1,8 +1,28 @@
-use crate::{Credentials, PeerIdentity};
-use longhaul_model::Fault;
-use rustls::{ClientConfig, ServerConfig};
+//! TLS settings of every connection, and what a failed handshake means.
+//!
+//! Our own processes know each other by the identity in their certificates, not by host names: an agent has addresses
+//! that change, and a data port is dialled at whatever address works. So the server name given to rustls only says which
+//! kind of peer is meant, [`AGENT_NAME`] or (any other) the service, and the certificate has to be of that kind, from
+//! this deployment's CA. Our own connections are TLS 1.3; people with older programs may use 1.2 at the service's port.
+
 use std::io;
 use std::sync::Arc;
+
+use longhaul_model::{Fault, FaultCode};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use rustls::version::{TLS12, TLS13};
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, OtherError,
+    ProtocolVersion, RootCertStore, ServerConfig, SignatureScheme,
+};
+
+use crate::{Credentials, PeerIdentity, SecurityError, peer_identity, text};
 
 /// Server name to give when dialling the service. Any other name but [`AGENT_NAME`] means the service too, so that a URL's
 /// host does as well.
@@ -11,46 +31,365 @@ pub const SERVICE_NAME: &str = "service.longhaul";
 pub const AGENT_NAME: &str = "agent.longhaul";
 
 /// Of an agent, towards the service and towards sources. TLS 1.3 only.
-pub fn agent_client_tls(_credentials: &Credentials) -> Result<Arc<ClientConfig>, Fault> {
-    todo!()
+pub fn agent_client_tls(credentials: &Credentials) -> Result<Arc<ClientConfig>, Fault> {
+    let deployment = credentials.identity()?.deployment().to_owned();
+    let trust = Trust::Roots(roots(&credentials.ca_pem)?);
+    let (chain, key) = chain_and_key(credentials)?;
+    let mut config = client(trust, Some(deployment))?
+        .with_client_auth_cert(chain, key)
+        .map_err(|error| SecurityError::unusable("certificate and key", error))?;
+    // A resumed session would outlive the certificates it rests on, and a stream is opened too rarely to gain by it.
+    config.resumption = Resumption::disabled();
+    Ok(Arc::new(config))
 }
-/// Of an agent's data port: a client certificate of an agent of this deployment is required. TLS 1.3 only.
-pub fn data_server_tls(_credentials: &Credentials) -> Result<Arc<ServerConfig>, Fault> {
-    todo!()
+
+/// Of an agent's data port: a client certificate of an agent of this deployment is required. TLS 1.3 only, where the
+/// client learns of a refusal when it first reads.
+pub fn data_server_tls(credentials: &Credentials) -> Result<Arc<ServerConfig>, Fault> {
+    let (chain, key) = chain_and_key(credentials)?;
+    let mut config = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])
+        .map_err(internal)?
+        .with_client_cert_verifier(agents_only(credentials, true)?)
+        .with_single_cert(chain, key)
+        .map_err(|error| SecurityError::unusable("certificate and key", error))?;
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
 }
-/// Of the service's port: a client certificate is optional, and checked if there is one.
-pub fn service_server_tls(_credentials: &Credentials) -> Result<Arc<ServerConfig>, Fault> {
-    todo!()
+
+/// Of the service's port: a client certificate is optional, and has to be an agent's if there is one.
+pub fn service_server_tls(credentials: &Credentials) -> Result<Arc<ServerConfig>, Fault> {
+    let (mut chain, key) = chain_and_key(credentials)?;
+    // An agent that joins knows the CA by its fingerprint only, so the CA has to be sent.
+    chain.extend(certificates(&credentials.ca_pem)?);
+    let config = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13, &TLS12])
+        .map_err(internal)?
+        .with_client_cert_verifier(agents_only(credentials, false)?)
+        .with_single_cert(chain, key)
+        .map_err(|error| SecurityError::unusable("certificate and key", error))?;
+    Ok(Arc::new(config))
 }
+
 /// Of an agent that is about to join: trusts exactly the CA of that fingerprint.
-pub fn join_client_tls(_ca_fingerprint: &str) -> Result<Arc<ClientConfig>, Fault> {
-    todo!()
+pub fn join_client_tls(ca_fingerprint: &str) -> Result<Arc<ClientConfig>, Fault> {
+    let fingerprint = text::from_hex_32(ca_fingerprint)
+        .ok_or_else(|| Fault::new(FaultCode::BadRequest, "a CA fingerprint has 64 hexadecimal digits"))?;
+    Ok(Arc::new(client(Trust::Fingerprint(fingerprint), None)?.with_no_client_auth()))
 }
+
 /// Of commands: trusts the deployment's CA, shows no certificate.
-pub fn people_client_tls(_ca_pem: &str) -> Result<Arc<ClientConfig>, Fault> {
-    todo!()
+pub fn people_client_tls(ca_pem: &str) -> Result<Arc<ClientConfig>, Fault> {
+    Ok(Arc::new(client(Trust::Roots(roots(ca_pem)?), None)?.with_no_client_auth()))
 }
 
 /// Server side, after the handshake: who the client is. None if it showed no certificate.
 pub fn client_identity(
-    _connection: &rustls::ServerConnection,
-    _deployment: &str,
+    connection: &rustls::ServerConnection,
+    deployment: &str,
 ) -> Result<Option<PeerIdentity>, Fault> {
-    todo!()
+    let Some(certificate) = connection.peer_certificates().and_then(|chain| chain.first()) else {
+        return Ok(None);
+    };
+    if connection.protocol_version() != Some(ProtocolVersion::TLSv1_3) {
+        return Err(Fault::new(
+            FaultCode::NotAuthenticated,
+            "an agent's certificate counts over TLS 1.3 only",
+        ));
+    }
+    peer_identity(certificate)?.of(deployment).map(Some)
 }
+
 /// Client side, after the handshake: who the server is.
 pub fn server_identity(
-    _connection: &rustls::ClientConnection,
-    _deployment: &str,
+    connection: &rustls::ClientConnection,
+    deployment: &str,
 ) -> Result<PeerIdentity, Fault> {
-    todo!()
+    match connection.peer_certificates().and_then(|chain| chain.first()) {
+        Some(certificate) => peer_identity(certificate)?.of(deployment),
+        None => Err(Fault::new(FaultCode::NotAuthenticated, "the server showed no certificate")),
+    }
 }
 
 /// What a failed handshake means, in words for people.
-pub fn tls_fault(_error: &rustls::Error) -> Fault {
-    todo!()
+pub fn tls_fault(error: &rustls::Error) -> Fault {
+    use AlertDescription as Alert;
+    use FaultCode::*;
+    let (code, detail) = match error {
+        rustls::Error::InvalidCertificate(reason) => return certificate_fault(reason),
+        rustls::Error::NoCertificatesPresented => (NotAuthenticated, "the peer showed no certificate"),
+        // A certificate of a foreign CA with the same name fails at the signature.
+        rustls::Error::AlertReceived(Alert::UnknownCA | Alert::DecryptError) => {
+            (ForeignDeployment, "the peer does not know the authority that issued our certificate")
+        }
+        rustls::Error::AlertReceived(Alert::CertificateRequired) => {
+            (NotAuthenticated, "the peer requires the certificate of an agent")
+        }
+        rustls::Error::AlertReceived(Alert::CertificateExpired) => (
+            NotAuthenticated,
+            "the peer says that our certificate has expired or is not valid yet: are both clocks right?",
+        ),
+        rustls::Error::AlertReceived(
+            Alert::BadCertificate
+            | Alert::CertificateUnknown
+            | Alert::AccessDenied
+            | Alert::UnsupportedCertificate,
+        ) => (NotAuthenticated, "the peer refused our certificate; its log says why"),
+        rustls::Error::AlertReceived(Alert::ProtocolVersion | Alert::HandshakeFailure)
+        | rustls::Error::PeerIncompatible(_) => {
+            (VersionMismatch, "the two ends have no version of TLS in common")
+        }
+        rustls::Error::InvalidMessage(_) => (ProtocolError, "the peer does not speak TLS"),
+        rustls::Error::DecryptError => (Corrupted, "a TLS record failed its check"),
+        other => return Fault::new(ProtocolError, format!("TLS: {other}")),
+    };
+    Fault::new(code, detail)
 }
+
 /// The same for an error of a stream: TLS errors inside it are found.
-pub fn io_fault(_error: &io::Error) -> Fault {
-    todo!()
+pub fn io_fault(error: &io::Error) -> Fault {
+    use io::ErrorKind::*;
+    let mut inner = error.get_ref().map(|inner| inner as &(dyn std::error::Error + 'static));
+    while let Some(cause) = inner {
+        if let Some(tls) = cause.downcast_ref::<rustls::Error>() {
+            return tls_fault(tls);
+        }
+        inner = match cause.downcast_ref::<io::Error>() {
+            Some(nested) => nested.get_ref().map(|inner| inner as &(dyn std::error::Error + 'static)),
+            None => cause.source(),
+        };
+    }
+    let code = match error.kind() {
+        ConnectionRefused | HostUnreachable | NetworkUnreachable | AddrNotAvailable | NetworkDown
+        | NotFound => FaultCode::Unreachable,
+        TimedOut => FaultCode::Stalled,
+        _ => FaultCode::ConnectionLost,
+    };
+    Fault::new(code, error.to_string())
+}
+
+fn certificate_fault(reason: &CertificateError) -> Fault {
+    use CertificateError as Certificate;
+    use FaultCode::*;
+    match reason {
+        Certificate::Other(OtherError(cause)) => match cause.downcast_ref::<Fault>() {
+            Some(fault) => fault.clone(),
+            None => Fault::new(NotAuthenticated, cause.to_string()),
+        },
+        // A foreign CA with the name of ours fails at the signature.
+        Certificate::UnknownIssuer | Certificate::BadSignature => Fault::new(
+            ForeignDeployment,
+            "the peer's certificate was not issued by this deployment's authority",
+        ),
+        Certificate::Expired | Certificate::ExpiredContext { .. } => Fault::new(
+            NotAuthenticated,
+            format!("the peer's certificate has expired, or this host's clock is wrong: {reason}"),
+        ),
+        Certificate::NotValidYet | Certificate::NotValidYetContext { .. } => Fault::new(
+            ClockSkew,
+            format!("the peer's certificate is not valid yet by this host's clock: {reason}"),
+        ),
+        other => Fault::new(NotAuthenticated, format!("the peer's certificate: {other}")),
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
+}
+
+fn internal(error: rustls::Error) -> Fault {
+    Fault::new(FaultCode::Internal, format!("TLS settings: {error}"))
+}
+
+fn client(
+    trust: Trust,
+    deployment: Option<String>,
+) -> Result<rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCert>, Fault> {
+    let provider = provider();
+    let verifier = ServerVerifier { trust, deployment, provider: provider.clone() };
+    Ok(ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&TLS13])
+        .map_err(internal)?
+        .dangerous() // the verifier below is stricter than the one for the web
+        .with_custom_certificate_verifier(Arc::new(verifier)))
+}
+
+fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, SecurityError> {
+    let chain = CertificateDer::pem_slice_iter(pem.as_bytes())
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| SecurityError::unusable("certificate", error))?;
+    if chain.is_empty() {
+        return Err(SecurityError::unusable("certificate", "there is none in the file"));
+    }
+    Ok(chain)
+}
+
+fn roots(ca_pem: &str) -> Result<RootCertStore, SecurityError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(ca_pem)? {
+        roots.add(certificate).map_err(|error| SecurityError::unusable("CA certificate", error))?;
+    }
+    Ok(roots)
+}
+
+type ChainAndKey = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+fn chain_and_key(credentials: &Credentials) -> Result<ChainAndKey, SecurityError> {
+    let key = PrivateKeyDer::from_pem_slice(credentials.key_pem.as_bytes())
+        .map_err(|error| SecurityError::unusable("private key", error))?;
+    Ok((certificates(&credentials.certificate_pem)?, key))
+}
+
+/// Makes a refusal of ours travel through rustls to [`tls_fault`].
+fn refused(fault: Fault) -> rustls::Error {
+    rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(fault))))
+}
+
+#[derive(Debug)]
+enum Trust {
+    Roots(RootCertStore),
+    /// SHA-256 of a CA certificate that the server has to send.
+    Fingerprint([u8; 32]),
+}
+
+impl Trust {
+    fn roots(&self, sent: &[CertificateDer<'_>]) -> Result<RootCertStore, rustls::Error> {
+        let fingerprint = match self {
+            Trust::Roots(roots) => return Ok(roots.clone()),
+            Trust::Fingerprint(fingerprint) => fingerprint,
+        };
+        let Some(ca) = sent.iter().find(|sent| text::sha256(sent) == *fingerprint) else {
+            let detail = "the service at this address is not the one that the join token is for";
+            return Err(refused(Fault::new(FaultCode::ForeignDeployment, detail)));
+        };
+        let mut roots = RootCertStore::empty();
+        roots.add(ca.clone().into_owned())?;
+        Ok(roots)
+    }
+}
+
+/// Chain to the deployment's CA, then kind and deployment of the identity.
+#[derive(Debug)]
+struct ServerVerifier {
+    trust: Trust,
+    /// Known to those who have credentials of their own.
+    deployment: Option<String>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for ServerVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let algorithms = self.provider.signature_verification_algorithms.all;
+        let certificate = ParsedCertificate::try_from(end_entity)?;
+        let roots = self.trust.roots(intermediates)?;
+        verify_server_cert_signed_by_trust_anchor(&certificate, &roots, intermediates, now, algorithms)?;
+        let mut identity = peer_identity(end_entity).map_err(refused)?;
+        if let Some(deployment) = &self.deployment {
+            identity = identity.of(deployment).map_err(refused)?;
+        }
+        let wants_agent = matches!(server_name, ServerName::DnsName(name) if name.as_ref() == AGENT_NAME);
+        match (wants_agent, identity) {
+            (true, PeerIdentity::Agent { .. }) | (false, PeerIdentity::Service { .. }) => {
+                Ok(ServerCertVerified::assertion())
+            }
+            (true, identity) | (false, identity) => {
+                let wanted = if wants_agent { "an agent" } else { "the service" };
+                let detail = format!("{wanted} was expected at this address, {identity} answered");
+                Err(refused(Fault::new(FaultCode::NotAuthenticated, detail)))
+            }
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+fn agents_only(credentials: &Credentials, required: bool) -> Result<Arc<dyn ClientCertVerifier>, Fault> {
+    let deployment = credentials.identity()?.deployment().to_owned();
+    let builder =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots(&credentials.ca_pem)?), provider());
+    let builder = if required { builder } else { builder.allow_unauthenticated() };
+    let inner = builder.build().map_err(|error| SecurityError::unusable("CA certificate", error))?;
+    Ok(Arc::new(AgentsOnly { inner, deployment }))
+}
+
+/// rustls's own verifier of client certificates, and then: it has to be an agent of this deployment.
+#[derive(Debug)]
+struct AgentsOnly {
+    inner: Arc<dyn ClientCertVerifier>,
+    deployment: String,
+}
+
+impl ClientCertVerifier for AgentsOnly {
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let verified = self.inner.verify_client_cert(end_entity, intermediates, now)?;
+        let identity = peer_identity(end_entity).and_then(|identity| identity.of(&self.deployment));
+        identity.and_then(|identity| identity.agent().map(|_| ())).map_err(refused)?;
+        Ok(verified)
+    }
+
+    fn offer_client_auth(&self) -> bool {
+        self.inner.offer_client_auth()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        self.inner.client_auth_mandatory()
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.inner.root_hint_subjects()
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.inner.supported_verify_schemes()
+    }
 }
