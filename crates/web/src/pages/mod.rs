@@ -27,3 +27,221 @@ pub struct Context<'a> {
     pub viewer: Option<Viewer<'a>>,
     pub now: Timestamp,
 }
+
+#[cfg(test)]
+mod tests {
+    use longhaul_api::native::{
+        AgentView, Candidate, Choice, Expected, LinkView, Page, ProblemView, SiteLimits, SiteState, SiteView, Status,
+        StorageView, SubscriptionView, TransferDetail, TransferQuery, TransferView,
+    };
+    use longhaul_api::agent::AttemptTimes;
+    use longhaul_api::native::AttemptView;
+    use longhaul_model::{
+        AgentId, AttemptId, DigestSet, Fault, FaultCode, SubscriptionId, SubscriptionState, TransferId, TransferState,
+        Verification,
+    };
+
+    use super::*;
+
+    const HOSTILE: &str = "x/<img src=x onerror=alert(1)>\n\u{1b}[2J\"'";
+
+    fn context(viewer: Option<Viewer<'_>>) -> Context<'_> {
+        Context { deployment: "test", viewer, now: Timestamp::from_seconds(1_763_717_531) }
+    }
+
+    fn admin() -> Viewer<'static> {
+        Viewer { name: "root<u>", may_change: true, form_token: "secret-form-token" }
+    }
+
+    fn subscription_view() -> SubscriptionView {
+        SubscriptionView {
+            id: SubscriptionId(7),
+            dataset: "higgs/run7".parse().unwrap(),
+            block: None,
+            storage: "beta".parse().unwrap(),
+            state: SubscriptionState::Active,
+            priority: 5,
+            verification: Verification::EndToEnd,
+            created: Timestamp::from_seconds(1_763_717_000),
+            files_wanted: 2_000,
+            bytes_wanted: 1_000_000_000,
+            files_present: 1_481,
+            bytes_present: 741_000_000,
+            complete: false,
+            completed: None,
+            rate_now: 612e6,
+            rate_average: 588e6,
+            files_running: 12,
+            retries: 0,
+            failed_files: 0,
+            sources: vec![],
+            expected: Expected { held_up_by: vec!["<u>alpha's outbound limit</u>".into()], ..Expected::default() },
+            verified: vec![],
+        }
+    }
+
+    fn transfer_view() -> TransferView {
+        TransferView {
+            id: TransferId(9),
+            dataset: "higgs/run7".parse().unwrap(),
+            lfn: HOSTILE.parse().unwrap(),
+            size: 4_100,
+            target: "gamma".parse().unwrap(),
+            source: Some("beta".parse().unwrap()),
+            state: TransferState::Waiting,
+            attempts: 2,
+            bytes_done: 0,
+            changed: Timestamp::from_seconds(1_763_717_500),
+            waits_for: Some("a slot on beta → gamma: 8 of 8 busy <script>".into()),
+            fault: Some(Fault::new(FaultCode::WrongDigest, "<script>alert(2)</script>")),
+            verification: None,
+        }
+    }
+
+    fn status_view() -> Status {
+        let link = LinkView {
+            source: "alpha".parse().unwrap(),
+            target: "beta".parse().unwrap(),
+            rate_now: 1e6,
+            active: 2,
+            files_done: 9,
+            bytes_done: 1,
+            attempts_failed: 1,
+        };
+        let problem = ProblemView {
+            fault: Fault::new(FaultCode::TargetFull, "0 B free"),
+            storage: Some("beta".parse().unwrap()),
+            count: 3,
+            first_seen: Timestamp::from_seconds(1_763_717_000),
+            last_seen: Timestamp::from_seconds(1_763_717_100),
+            remedy: "free space".into(),
+            examples: vec![HOSTILE.into()],
+            open: true,
+        };
+        Status {
+            deployment: "test".into(),
+            version: "0".into(),
+            now: Timestamp::from_seconds(1_763_717_531),
+            started: Timestamp::ZERO,
+            rate_now: 0.0,
+            files_done: 0,
+            bytes_done: 0,
+            transfers_running: 0,
+            transfers_waiting: 0,
+            subscriptions: vec![subscription_view()],
+            links: vec![link],
+            problems: vec![problem],
+            failures_by_blame: vec![],
+            history: vec![0.0, 1e6],
+            history_step_s: 1,
+        }
+    }
+
+    fn detail() -> TransferDetail {
+        let candidate = Candidate {
+            storage: "alpha".parse().unwrap(),
+            chosen: false,
+            finish_us: None,
+            rate_bytes_per_s: f64::NAN,
+            bytes_ahead: 0,
+            failure_share: 0.5,
+            unusable: Some("<s>paused</s>".into()),
+        };
+        let attempt = AttemptView {
+            id: AttemptId(1),
+            source: "beta".parse().unwrap(),
+            chosen: Timestamp::from_seconds(1_763_717_500),
+            choice: Choice { reason: "beta, because it finishes <first>".into(), candidates: vec![candidate], ..Choice::default() },
+            times: AttemptTimes::default(),
+            bytes_moved: 0,
+            bytes_resent: 0,
+            fault: None,
+            verification: None,
+            digests: DigestSet::default(),
+            already_there: false,
+            finished: false,
+        };
+        TransferDetail { transfer: transfer_view(), attempts: vec![attempt] }
+    }
+
+    fn site_view() -> SiteView {
+        SiteView {
+            name: "beta".parse().unwrap(),
+            state: SiteState::Paused,
+            reason: Some("UPS <work>".into()),
+            limits: SiteLimits::default(),
+            storages: vec![StorageView {
+                name: "beta".parse().unwrap(),
+                writable: true,
+                total_bytes: 0,
+                free_bytes: 0,
+                files: 0,
+                bytes: 0,
+                trouble: None,
+                rules_version: 1,
+            }],
+            agents: vec![AgentView {
+                id: AgentId(3),
+                host: "<host>".into(),
+                version: "0".into(),
+                incarnation: 1,
+                last_contact: None,
+                connected: false,
+                data_addresses: vec![],
+                clock_offset_ms: -3_600_000,
+                certificate_expires: None,
+            }],
+            rate_in: 0.0,
+            rate_out: 0.0,
+            active_in: 0,
+            active_out: 0,
+            queued_files: 0,
+            queued_bytes: 0,
+        }
+    }
+
+    fn all(viewer: Option<Viewer<'_>>) -> Vec<String> {
+        let context = context(viewer);
+        let transfers_page = Page { items: vec![transfer_view()], next: Some("a&b".into()) };
+        [
+            overview(context, &status_view()),
+            subscriptions(context, &Page { items: vec![subscription_view()], next: None }),
+            subscription(context, &subscription_view()),
+            transfers(context, &TransferQuery::default(), &transfers_page),
+            transfer(context, &detail()),
+            sites(context, &[site_view()]),
+            site(context, &site_view()),
+            problems(context, &status_view().problems),
+            login(context, Some("<u>")),
+        ]
+        .map(maud::Markup::into_string)
+        .to_vec()
+    }
+
+    #[test]
+    fn nothing_from_outside_becomes_markup() {
+        for text in all(Some(admin())) {
+            for mark in ["<img", "alert(1)>", "<u>", "<s>", "<first>", "<work>", "<host>", "<script>", "\u{1b}"] {
+                assert!(!text.contains(mark), "{mark} in {text}");
+            }
+            assert!(text.contains("&lt;"), "the hostile part is not shown at all: {text}");
+        }
+    }
+
+    #[test]
+    fn only_those_who_may_change_see_forms() {
+        let viewer = Viewer { may_change: false, ..admin() };
+        let forms = |text: &String| text.contains("method=\"post\"") && !text.contains("/ui/login");
+        assert_eq!(all(Some(viewer)).iter().filter(|text| forms(text)).count(), 0);
+        assert!(all(Some(admin())).iter().filter(|text| forms(text)).count() >= 3);
+        assert!(!all(Some(viewer)).concat().contains("secret-form-token"));
+    }
+
+    #[test]
+    fn no_page_needs_an_inline_script_or_style() {
+        for text in all(Some(admin())) {
+            assert!(!text.contains("style=") && !text.contains("<style") && !text.contains("onclick"), "{text}");
+            assert_eq!(text.matches("<script").count(), 1, "only the module of our own");
+        }
+    }
+}
