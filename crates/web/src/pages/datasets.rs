@@ -145,7 +145,7 @@ fn left_out(item: &DatasetView) -> Markup {
         @for count in &item.left_out {
             details {
                 summary { (units::count(count.count)) " × " (format!("{:?}", count.reason)) }
-                ul { @for example in &count.examples { li { code { (example.path) } " " span.soft { (example.detail) } } } }
+                ul { @for example in &count.examples { li { code { (units::printable(&example.path)) } " " span.soft { (units::printable(&example.detail)) } } } }
             }
         }
     }

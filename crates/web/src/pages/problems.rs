@@ -31,9 +31,9 @@ pub fn problem_card(context: Context<'_>, problem: &ProblemView) -> Markup {
             p { span.what { (problem.fault.code) " " (problem.fault.code.title()) @if let Some(storage) = &problem.storage { " at " (storage) } }
                 " " span.soft { "× " (units::count(problem.count)) ", last " (show::ago(problem.last_seen, context.now))
                     @if !problem.open { ", nothing waits for it any more" } } }
-            p { (problem.fault.detail) }
+            p { (units::printable(&problem.fault.detail)) }
             p { b { (problem.fault.blame) "'s turn: " } (problem.remedy) }
-            @if !problem.examples.is_empty() { details { summary { "examples" } ul { @for example in &problem.examples { li { code { (example) } } } } } }
+            @if !problem.examples.is_empty() { details { summary { "examples" } ul { @for example in &problem.examples { li { code { (units::printable(example)) } } } } } }
         }
     }
 }
