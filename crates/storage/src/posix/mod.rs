@@ -1,8 +1,41 @@
-//! posix
-use crate::*;
-use longhaul_model::*;
+//! A directory tree as a storage.
+//!
+//! Reading follows links that stay beneath the root, writing follows none. Temporary files lie in a work
+//! directory on the same file system, which is made when first needed: a storage that cannot be written just
+//! now (full, read-only) opens all the same, and says so whenever writing is tried.
+
+mod beneath;
+mod commit;
+mod delete;
+mod fault;
+mod file;
+mod flush;
+mod seam;
+#[cfg(test)]
+mod tests;
+mod walk;
+mod work;
+mod writeback;
+
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use longhaul_model::limits::SMALL_FILE_BYTES;
+use longhaul_model::{Fault, FaultCode, Pfn, StorageName};
+use rustix::fd::OwnedFd;
+use rustix::fs::{self, Advice, FallocateFlags, FileType, Mode, OFlags};
+use rustix::io::{self, Errno};
+
+use crate::{Capabilities, Commit, Identity, SourceFile, Space, Storage, TargetFile, TempName, Visit};
+use beneath::{Astray, Beneath, Resolver};
+use fault::{Role, fault};
+use flush::Flusher;
+use seam::{Call, Seam};
+use work::{WORK_DIRECTORY, Work};
+
 /// When a commit waits for the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FlushPolicy {
@@ -12,64 +45,363 @@ pub enum FlushPolicy {
     /// Never: for storages that do not outlive a power cut anyway, such as tmpfs.
     None,
 }
+
 #[derive(Clone, Debug)]
 pub struct PosixOptions {
     pub name: StorageName,
-    /// Must exist.
+    /// Must exist: a root made by us would hide a disk that is not mounted.
     pub root: PathBuf,
-    /// Directory of temporary files, on the same file system; none means `.longhaul` in the root.
+    /// The directory of temporary files, on the same file system; none means `.longhaul` in the root.
     pub work: Option<PathBuf>,
-    /// If not, nothing is ever created beneath the root, not even the work directory.
+    /// If not, nothing is ever created or changed, and there is no work directory.
     pub writable: bool,
     pub flush: FlushPolicy,
 }
-/// A directory tree.
+
 pub struct Posix {
     name: StorageName,
+    writable: bool,
+    beneath: Beneath,
+    work_elsewhere: Option<PathBuf>,
+    work: Mutex<Option<Arc<Work>>>,
+    flusher: Arc<Flusher>,
+    seam: Seam,
+    /// See `walk`; smaller in tests.
+    names_at_once: usize,
 }
+
 impl Posix {
+    /// Fails if the root is no directory or the work directory lies on another file system.
     pub fn open(options: PosixOptions) -> Result<Posix, Fault> {
-        Ok(Posix { name: options.name })
+        Posix::open_with(options, None, Seam::default())
+    }
+
+    fn open_with(options: PosixOptions, resolver: Option<Resolver>, seam: Seam) -> Result<Posix, Fault> {
+        let shown = options.root.display();
+        let failed = |errno| {
+            let error = std::io::Error::from(errno);
+            Fault::new(FaultCode::StateDirectory, format!("the storage's root {shown}: {error}"))
+        };
+        let canonical = |path: &Path| {
+            path.canonicalize().map_err(|error| failed(Errno::from_io_error(&error).unwrap_or(Errno::IO)))
+        };
+        let root_path = canonical(&options.root)?;
+        let root = fs::open(&root_path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(failed)?;
+        let mut reserved = vec![WORK_DIRECTORY.as_bytes().to_vec()];
+        if let Some(work) = options.work.as_deref() {
+            reserved.extend(path_beneath(work, &root_path));
+        }
+        let posix = Posix {
+            name: options.name,
+            writable: options.writable,
+            beneath: Beneath::new(root, root_path.as_os_str().as_bytes(), resolver, reserved),
+            work_elsewhere: options.work,
+            work: Mutex::new(None),
+            flusher: Arc::new(Flusher::new(options.flush, seam.clone())),
+            seam,
+            names_at_once: walk::NAMES_AT_ONCE,
+        };
+        if posix.writable {
+            match posix.work() {
+                // A mistake of configuration, as opposed to a full or read-only disk.
+                Err(fault) if fault.code == FaultCode::StateDirectory => return Err(fault),
+                Err(fault) => {
+                    tracing::warn!(storage = %posix.name, %fault, "the storage cannot be written now")
+                }
+                Ok(_) => {}
+            }
+        }
+        Ok(posix)
+    }
+
+    /// The work directory, made if it is missing.
+    fn work(&self) -> Result<Arc<Work>, Fault> {
+        if !self.writable {
+            let detail = format!("{} is configured read-only", self.name);
+            return Err(Fault::new(FaultCode::TargetReadOnly, detail));
+        }
+        let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(work) = &*work {
+            return Ok(Arc::clone(work));
+        }
+        let prepared = Arc::new(Work::prepare(&self.beneath, self.work_elsewhere.as_deref())?);
+        *work = Some(Arc::clone(&prepared));
+        Ok(prepared)
+    }
+
+    /// None while there is none yet, or on a storage that has none.
+    fn work_if_any(&self) -> Option<Arc<Work>> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn case_insensitive(&self) -> bool {
+        self.work_if_any().is_some_and(|work| work.case_insensitive)
+    }
+
+    /// Refuses names of another storage and names in the work directory.
+    fn refuse_reserved(&self, at: &Pfn) -> Result<(), Fault> {
+        if at.storage != self.name {
+            return Err(Fault::new(FaultCode::NotFound, format!("{at} is not in the storage {}", self.name)));
+        }
+        let path = at.path().as_bytes();
+        let reserved = self.beneath.is_reserved(path)
+            || self.case_insensitive() && self.beneath.is_reserved_in_any_case(path);
+        if reserved {
+            return Err(Fault::new(FaultCode::BadName, format!("{at} lies in the work directory")));
+        }
+        Ok(())
+    }
+
+    fn path_for_writing<'a>(&self, at: &'a Pfn) -> Result<&'a [u8], Fault> {
+        self.refuse_reserved(at)?;
+        Ok(at.path().as_bytes())
+    }
+
+    /// Finds what `at` names, following links that stay beneath the root.
+    fn find(&self, at: &Pfn) -> Result<Option<(Vec<u8>, fs::Stat)>, Fault> {
+        self.refuse_reserved(at)?;
+        let failed = |errno| fault(Role::Read, errno, at);
+        let path = at.path().as_bytes();
+        match self.beneath.stat(path) {
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink => {
+                return Ok(Some((path.to_vec(), stat)));
+            }
+            Ok(_) | Err(Errno::LOOP) => {}
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+            Err(errno) => return Err(failed(errno)),
+        }
+        let why = match self.beneath.resolve(path) {
+            Ok(path) => {
+                let stat = self.beneath.stat(&path).map_err(failed)?;
+                return Ok(Some((path, stat)));
+            }
+            Err(Astray::Errno(Errno::NOENT | Errno::NOTDIR)) => return Ok(None),
+            Err(Astray::Errno(errno)) => return Err(failed(errno)),
+            Err(Astray::Out) => "leads out of the storage",
+            Err(Astray::WorkDirectory) => "leads into the work directory",
+            Err(Astray::Broken) => "leads to nothing",
+            Err(Astray::Loop) => "leads in a circle",
+        };
+        Err(Fault::new(FaultCode::SourceUnreadable, format!("{at} is or contains a link that {why}")))
+    }
+
+    /// The same for a regular file.
+    fn find_file(&self, at: &Pfn) -> Result<Option<(Vec<u8>, fs::Stat)>, Fault> {
+        let Some((path, stat)) = self.find(at)? else { return Ok(None) };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Ok(Some((path, stat))),
+            kind => {
+                let what =
+                    if kind == FileType::Directory { "a directory" } else { "a device, pipe or socket" };
+                Err(Fault::new(FaultCode::SourceUnreadable, format!("{at} is {what}, not a file")))
+            }
+        }
+    }
+
+    /// Opens a regular file for reading, without changing its time of access where that is allowed. `NONBLOCK`
+    /// is for a pipe that takes a file's place between the look and the open.
+    fn open_for_reading(&self, path: &[u8]) -> io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        match self.beneath.open(path, flags | OFlags::NOATIME) {
+            Err(Errno::PERM) => self.beneath.open(path, flags),
+            done => done,
+        }
+    }
+
+    /// Reserves space, so that a full disk is noticed before the first byte is sent. A small file is not
+    /// worth it: it is whole in memory before it is written, and its write is its reservation.
+    fn reserve(&self, file: &OwnedFd, size: u64) -> io::Result<()> {
+        if size <= SMALL_FILE_BYTES {
+            return Ok(());
+        }
+        let reserved = self
+            .seam
+            .before(Call::Reserve, "")
+            .and_then(|()| io::retry_on_intr(|| fs::fallocate(file, FallocateFlags::empty(), 0, size)));
+        match reserved {
+            // Not `posix_fallocate`, which then writes every block.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                if free_bytes(file)? < size {
+                    return Err(Errno::NOSPC);
+                }
+                fs::ftruncate(file, size)
+            }
+            done => done,
+        }
+    }
+
+    fn target(&self, work: Arc<Work>, file: OwnedFd, temp: &TempName) -> Box<dyn TargetFile> {
+        self.flusher.begin(temp);
+        Box::new(file::Target {
+            file,
+            temp: temp.clone(),
+            shown: format!("the temporary file {temp} in {}", self.name),
+            work,
+            flusher: Arc::clone(&self.flusher),
+            name_flushed: AtomicBool::new(false),
+            hinted: Mutex::new(None),
+        })
     }
 }
+
 impl Storage for Posix {
     fn name(&self) -> &StorageName {
         &self.name
     }
+
     fn capabilities(&self) -> Capabilities {
-        todo!()
+        Capabilities {
+            writable: self.writable,
+            case_insensitive: self.case_insensitive(),
+            random_write: true,
+        }
     }
+
     fn space(&self) -> Result<Space, Fault> {
-        todo!()
+        let failed = |errno| fault(Role::Read, errno, format_args!("the space of {}", self.name));
+        let status = fs::fstatvfs(self.beneath.root()).map_err(failed)?;
+        Ok(Space {
+            total_bytes: status.f_blocks.saturating_mul(status.f_frsize),
+            free_bytes: status.f_bavail.saturating_mul(status.f_frsize),
+        })
     }
-    fn stat(&self, _at: &Pfn) -> Result<Option<Identity>, Fault> {
-        todo!()
+
+    fn stat(&self, at: &Pfn) -> Result<Option<Identity>, Fault> {
+        let Some((path, stat)) = self.find_file(at)? else { return Ok(None) };
+        if self.case_insensitive() {
+            self.refuse_other_spelling(at, &path)?;
+        }
+        Ok(Some(file::identity_of(&stat)))
     }
-    fn open(&self, _at: &Pfn) -> Result<Box<dyn SourceFile>, Fault> {
-        todo!()
+
+    fn open(&self, at: &Pfn) -> Result<Box<dyn SourceFile>, Fault> {
+        let failed = |errno| fault(Role::Read, errno, at);
+        let (path, _) = self.find_file(at)?.ok_or_else(|| failed(Errno::NOENT))?;
+        let file = self.open_for_reading(&path).map_err(failed)?;
+        let stat = fs::fstat(&file).map_err(failed)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(Fault::new(FaultCode::SourceUnreadable, format!("{at} is no longer a file")));
+        }
+        let identity = file::identity_of(&stat);
+        if identity.size > SMALL_FILE_BYTES {
+            // Larger read-ahead; a hint.
+            let _ = fs::fadvise(&file, 0, None, Advice::Sequential);
+        }
+        Ok(Box::new(file::Source { file, identity, shown: at.to_string() }))
     }
-    fn create(&self, _temp: &TempName, _size: u64) -> Result<Box<dyn TargetFile>, Fault> {
-        todo!()
+
+    fn create(&self, temp: &TempName, size: u64) -> Result<Box<dyn TargetFile>, Fault> {
+        let failed = |errno| {
+            fault(
+                Role::Write,
+                errno,
+                format_args!("making a temporary file of {size} bytes in {}", self.name),
+            )
+        };
+        let mut work = self.work()?;
+        let mut made = work.create(temp);
+        if matches!(made, Err(Errno::NOENT)) {
+            // Somebody removed the work directory.
+            *self.work.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            work = self.work()?;
+            made = work.create(temp);
+        }
+        let file = made.map_err(failed)?;
+        if let Err(errno) = self.reserve(&file, size) {
+            // What was reserved goes back at once; if that fails too, the next `create` or `temps` finds it.
+            let _ = work.remove(temp);
+            return Err(failed(errno));
+        }
+        Ok(self.target(work, file, temp))
     }
-    fn reopen(&self, _temp: &TempName, _size: u64) -> Result<Option<Box<dyn TargetFile>>, Fault> {
-        todo!()
+
+    fn reopen(&self, temp: &TempName, size: u64) -> Result<Option<Box<dyn TargetFile>>, Fault> {
+        let failed = |errno| {
+            fault(Role::Write, errno, format_args!("opening the temporary file {temp} in {}", self.name))
+        };
+        let work = self.work()?;
+        let Some(file) = work.reopen(temp, true).map_err(failed)? else { return Ok(None) };
+        let stat = fs::fstat(&file).map_err(failed)?;
+        // Larger than it should be: of another file. Two names: a crash in the middle of a commit left it
+        // linked to its final name, where nothing must change any more. Lost: see `flush`.
+        let foreign = file::identity_of(&stat).size > size || stat.st_nlink != 1;
+        if foreign || self.flusher.is_lost(temp) {
+            work.remove(temp).map_err(failed)?;
+            return Ok(None);
+        }
+        Ok(Some(self.target(work, file, temp)))
     }
-    fn commit(&self, _batch: &[Commit]) -> Vec<Result<(), Fault>> {
-        todo!()
+
+    fn commit(&self, batch: &[Commit]) -> Vec<Result<(), Fault>> {
+        match self.work() {
+            Ok(work) => commit::commit(self, &work, batch),
+            Err(fault) => batch.iter().map(|_| Err(fault.clone())).collect(),
+        }
     }
-    fn flush_present(&self, _at: &[Pfn]) -> Result<(), Fault> {
-        todo!()
+
+    fn flush_present(&self, at: &[Pfn]) -> Result<(), Fault> {
+        let work = self.work()?;
+        let mut paths = Vec::with_capacity(at.len());
+        for at in at {
+            let (path, _) = self.find_file(at)?.ok_or_else(|| fault(Role::Write, Errno::NOENT, at))?;
+            paths.push(path);
+        }
+        self.flusher.flush_present(&work, &self.beneath, &paths)
     }
+
     fn temps(&self) -> Result<Vec<TempName>, Fault> {
-        todo!()
+        if !self.writable {
+            return Ok(Vec::new());
+        }
+        let failed =
+            |errno| fault(Role::Write, errno, format_args!("listing temporary files in {}", self.name));
+        self.work()?.list().map_err(failed)
     }
-    fn remove_temp(&self, _temp: &TempName) -> Result<(), Fault> {
-        todo!()
+
+    fn remove_temp(&self, temp: &TempName) -> Result<(), Fault> {
+        let failed = |errno| {
+            fault(Role::Write, errno, format_args!("removing the temporary file {temp} in {}", self.name))
+        };
+        self.work()?.remove(temp).map_err(failed)?;
+        self.flusher.end(temp);
+        Ok(())
     }
-    fn delete(&self, _at: &Pfn, _expected: &Identity) -> Result<(), Fault> {
-        todo!()
+
+    fn delete(&self, at: &Pfn, expected: &Identity) -> Result<(), Fault> {
+        self.work()?;
+        delete::delete(self, at, expected)
     }
-    fn walk(&self, _path: &str, _visit: &mut dyn FnMut(Visit) -> ControlFlow<()>) -> Result<(), Fault> {
-        todo!()
+
+    fn walk(&self, path: &str, visit: &mut dyn FnMut(Visit) -> ControlFlow<()>) -> Result<(), Fault> {
+        walk::walk(self, path, visit)
     }
+}
+
+impl Posix {
+    /// Where case is lost, a file that answers to a name need not bear it.
+    fn refuse_other_spelling(&self, at: &Pfn, path: &[u8]) -> Result<(), Fault> {
+        let failed = |errno| fault(Role::Read, errno, at);
+        let (parent, name) = beneath::split(path);
+        let directory = self.beneath.open(parent, OFlags::RDONLY | OFlags::DIRECTORY).map_err(failed)?;
+        match work::twin_of(&directory, name).map_err(failed)? {
+            None => Ok(()),
+            Some(twin) => {
+                let detail = format!("{at} meets {:?}", String::from_utf8_lossy(&twin));
+                Err(Fault::new(FaultCode::CaseTwin, detail))
+            }
+        }
+    }
+}
+
+fn free_bytes(file: &OwnedFd) -> io::Result<u64> {
+    let status = fs::fstatvfs(file)?;
+    Ok(status.f_bavail.saturating_mul(status.f_frsize))
+}
+
+/// `path` relative to `root`, if it lies in it. What does not exist yet is taken at its word.
+fn path_beneath(path: &Path, root: &Path) -> Option<Vec<u8>> {
+    let path = path.canonicalize().or_else(|_| std::path::absolute(path)).ok()?;
+    let inside = path.strip_prefix(root).ok()?.as_os_str().as_bytes().to_vec();
+    (!inside.is_empty()).then_some(inside)
 }

@@ -1,0 +1,200 @@
+//! Group commit: flush data, rename, flush names, in this order (promises 1 and 4).
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, OwnedFd};
+
+use longhaul_model::units::printable;
+use longhaul_model::{Fault, FaultCode};
+use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags};
+use rustix::io::{self, Errno};
+
+use super::Posix;
+use super::beneath::{components, split};
+use super::fault::{Role, fault};
+use super::seam::Call;
+use super::work::{Work, twin_of};
+use crate::{Commit, TempName};
+
+/// A deletion may prune a directory between our making it and our renaming into it.
+const PRUNED_TRIES: usize = 8;
+
+pub(super) fn commit(posix: &Posix, work: &Work, batch: &[Commit]) -> Vec<Result<(), Fault>> {
+    let mut results: Vec<Result<(), Fault>> = batch.iter().map(|item| admit(posix, work, item)).collect();
+    flush_data(posix, work, batch, &mut results);
+
+    let mut touched = BTreeSet::new();
+    place_all(posix, work, batch, &mut results, &mut touched);
+
+    if !touched.is_empty()
+        && let Err(lost) = posix.flusher.flush_names(work, &posix.beneath, &touched)
+    {
+        // Some may be there and stay; none is known to.
+        results.iter_mut().filter(|result| result.is_ok()).for_each(|result| *result = Err(lost.clone()));
+    }
+    for (item, result) in batch.iter().zip(&results) {
+        if result.is_ok() {
+            posix.flusher.end(&item.temp);
+        }
+    }
+    results
+}
+
+/// Whether `item` may be committed at all.
+fn admit(posix: &Posix, work: &Work, item: &Commit) -> Result<(), Fault> {
+    posix.path_for_writing(&item.target)?;
+    let found = work
+        .stat(&item.temp)
+        .map_err(|errno| fault(Role::Write, errno, format_args!("the temporary file of {}", item.target)))?;
+    match found {
+        Some(identity) if identity.size == item.size => Ok(()),
+        found => {
+            let has = found.map_or("is gone".to_owned(), |identity| format!("has {} bytes", identity.size));
+            let detail = format!("the temporary file of {} {has}, not {}", item.target, item.size);
+            Err(Fault::new(FaultCode::TargetWrite, detail))
+        }
+    }
+}
+
+fn flush_data(posix: &Posix, work: &Work, batch: &[Commit], results: &mut [Result<(), Fault>]) {
+    let admitted: Vec<usize> = (0..batch.len()).filter(|&at| results[at].is_ok()).collect();
+    let temps: Vec<&TempName> = admitted.iter().map(|&at| &batch[at].temp).collect();
+    for (at, result) in admitted.into_iter().zip(posix.flusher.flush_data(work, &temps)) {
+        results[at] = result;
+    }
+}
+
+/// Renames everything that is flushed, directory by directory, so that one of them is open at a time.
+fn place_all(
+    posix: &Posix,
+    work: &Work,
+    batch: &[Commit],
+    results: &mut [Result<(), Fault>],
+    touched: &mut BTreeSet<Vec<u8>>,
+) {
+    let mut order: Vec<usize> = (0..batch.len()).filter(|&at| results[at].is_ok()).collect();
+    order.sort_by_key(|&at| split(batch[at].target.path().as_bytes()).0);
+    let mut open: Option<(&[u8], OwnedFd)> = None;
+    for at in order {
+        let item = &batch[at];
+        let (parent, name) = split(item.target.path().as_bytes());
+        results[at] = place(posix, work, item, parent, name, &mut open, touched);
+    }
+}
+
+fn place<'a>(
+    posix: &Posix,
+    work: &Work,
+    item: &Commit,
+    parent: &'a [u8],
+    name: &[u8],
+    open: &mut Option<(&'a [u8], OwnedFd)>,
+    touched: &mut BTreeSet<Vec<u8>>,
+) -> Result<(), Fault> {
+    let failed = |errno| fault(Role::Write, errno, format_args!("naming {}", item.target));
+    for _ in 0..PRUNED_TRIES {
+        if open.as_ref().is_none_or(|(path, _)| *path != parent) {
+            *open = Some((parent, make_parent(posix, work, item, parent, touched)?));
+        }
+        let Some((_, directory)) = open else { break };
+        match rename(posix, work, &item.temp, directory, name) {
+            Ok(()) => {
+                touched.insert(parent.to_vec());
+                return Ok(());
+            }
+            Err(Errno::NOENT) => match work.stat(&item.temp) {
+                Ok(Some(_)) => *open = None,
+                gone => return Err(failed(gone.err().unwrap_or(Errno::NOENT))),
+            },
+            Err(Errno::EXIST) => {
+                if work.case_insensitive {
+                    let directory = posix.beneath.open(parent, OFlags::RDONLY | OFlags::DIRECTORY);
+                    refuse_twin(&directory.map_err(failed)?, name, item)?;
+                }
+                return Err(failed(Errno::EXIST));
+            }
+            Err(errno) => return Err(failed(errno)),
+        }
+    }
+    Err(failed(Errno::NOENT))
+}
+
+fn rename(posix: &Posix, work: &Work, temp: &TempName, directory: &OwnedFd, name: &[u8]) -> io::Result<()> {
+    let temps = work.temps_directory();
+    let renamed = posix
+        .seam
+        .before(Call::Rename, temp.as_str())
+        .and_then(|()| fs::renameat_with(temps, temp.as_str(), directory, name, RenameFlags::NOREPLACE));
+    match renamed {
+        // The file system cannot rename without replacing: a second name, then one less. A crash between
+        // the two leaves a temporary name for a complete file, which `reopen` notices.
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            posix.seam.before(Call::Link, temp.as_str())?;
+            fs::linkat(temps, temp.as_str(), directory, name, AtFlags::empty())?;
+            fs::unlinkat(temps, temp.as_str(), AtFlags::empty())
+        }
+        done => done,
+    }
+}
+
+/// Opens the directory, making what is missing of it. No link is followed on the way.
+fn make_parent(
+    posix: &Posix,
+    work: &Work,
+    item: &Commit,
+    parent: &[u8],
+    touched: &mut BTreeSet<Vec<u8>>,
+) -> Result<OwnedFd, Fault> {
+    let failed = |errno| fault(Role::Write, errno, format_args!("making the directory of {}", item.target));
+    let flags = OFlags::PATH | OFlags::DIRECTORY;
+    if !work.case_insensitive {
+        match posix.beneath.open(parent, flags) {
+            Err(Errno::NOENT) => {}
+            done => return done.map_err(failed),
+        }
+    }
+    let mut at = posix.beneath.open(b"", OFlags::RDONLY | OFlags::DIRECTORY).map_err(failed)?;
+    let mut path: Vec<u8> = Vec::new();
+    for name in components(parent) {
+        posix.seam.before(Call::MakeDirectory, &String::from_utf8_lossy(name)).map_err(failed)?;
+        match fs::mkdirat(&at, name, Mode::from_raw_mode(0o777)) {
+            Ok(()) => {
+                touched.insert(path.clone());
+            }
+            Err(Errno::EXIST) if work.case_insensitive => refuse_twin(&at, name, item)?,
+            Err(Errno::EXIST) => {}
+            Err(errno) => return Err(failed(errno)),
+        }
+        at = step_into(&at, name).map_err(failed)?;
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name);
+    }
+    Ok(at)
+}
+
+fn step_into(directory: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match fs::openat(&directory, name, flags, Mode::empty()) {
+        // A directory that we may write but not list serves as well, unless case matters.
+        Err(Errno::ACCESS) => {
+            fs::openat(&directory, name, flags - OFlags::RDONLY | OFlags::PATH, Mode::empty())
+        }
+        done => done,
+    }
+}
+
+/// On a storage that ignores case: an error if `name` is taken by a name that is spelled differently.
+fn refuse_twin(directory: &OwnedFd, name: &[u8], item: &Commit) -> Result<(), Fault> {
+    let twin = twin_of(directory, name).map_err(|errno| {
+        fault(Role::Write, errno, format_args!("listing the directory of {}", item.target))
+    })?;
+    match twin {
+        None => Ok(()),
+        Some(twin) => {
+            let twin = printable(&String::from_utf8_lossy(&twin));
+            let detail = format!("{} meets \"{twin}\", which is there already", item.target);
+            Err(Fault::new(FaultCode::CaseTwin, detail))
+        }
+    }
+}

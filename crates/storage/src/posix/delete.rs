@@ -1,0 +1,55 @@
+//! Deleting a file, and the directories that become empty by that.
+
+use longhaul_model::{Fault, FaultCode, Pfn};
+use rustix::fs::{self, AtFlags, OFlags};
+use rustix::io::{self, Errno};
+
+use super::Posix;
+use super::beneath::{Astray, split};
+use super::fault::{Role, fault};
+use super::file::identity_of;
+use crate::Identity;
+
+/// Not flushed: after a power cut a deleted file may be there again, complete, as if never deleted.
+pub(super) fn delete(posix: &Posix, at: &Pfn, expected: &Identity) -> Result<(), Fault> {
+    let failed = |errno| fault(Role::Write, errno, format_args!("deleting {at}"));
+    let Some((_, stat)) =
+        posix.find_file(at).map_err(|fault| fault.blaming(longhaul_model::Blame::Target))?
+    else {
+        return Ok(());
+    };
+    let found = identity_of(&stat);
+    if found != *expected {
+        let detail = format!("{at} is {found}, not {expected} (size:mtime:inode), and stays");
+        return Err(Fault::new(FaultCode::Conflict, detail));
+    }
+    // Its directory may be reached through links; the last component is the name to delete, link or not.
+    let (parent, name) = split(at.path().as_bytes());
+    let parent = posix.beneath.resolve(parent).map_err(|astray| match astray {
+        Astray::Errno(errno) => failed(errno),
+        _ => failed(Errno::LOOP),
+    })?;
+    match unlink(posix, &parent, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(errno) => return Err(failed(errno)),
+    }
+    prune(posix, &parent);
+    Ok(())
+}
+
+/// Removes `directory` and those above it as long as they are empty. Whatever stands against it (another
+/// file, a right we lack) is no fault of the deletion.
+fn prune(posix: &Posix, mut directory: &[u8]) {
+    while !directory.is_empty() {
+        let (parent, name) = split(directory);
+        if unlink(posix, parent, name, AtFlags::REMOVEDIR).is_err() {
+            return;
+        }
+        directory = parent;
+    }
+}
+
+fn unlink(posix: &Posix, directory: &[u8], name: &[u8], flags: AtFlags) -> io::Result<()> {
+    let directory = posix.beneath.open(directory, OFlags::PATH | OFlags::DIRECTORY)?;
+    fs::unlinkat(&directory, name, flags)
+}

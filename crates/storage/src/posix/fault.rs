@@ -1,0 +1,62 @@
+//! What an error number means, by what we were doing.
+
+use std::fmt::Display;
+
+use longhaul_model::{Fault, FaultCode};
+use rustix::io::Errno;
+
+/// Reading blames the source, writing the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Read,
+    Write,
+}
+
+pub(super) fn fault(role: Role, errno: Errno, doing: impl Display) -> Fault {
+    let code = match role {
+        Role::Read => reading(errno),
+        Role::Write => writing(errno),
+    };
+    let why = match errno {
+        Errno::XDEV => "it lies on another file system than the work directory".to_owned(),
+        Errno::LOOP => "a link stands in the way, and links are not followed for writing".to_owned(),
+        other => std::io::Error::from(other).to_string(),
+    };
+    Fault::new(code, format!("{doing}: {why}"))
+}
+
+fn reading(errno: Errno) -> FaultCode {
+    match errno {
+        Errno::NOENT | Errno::NOTDIR => FaultCode::SourceMissing,
+        // Whether it is looked for before writing or before reading: it cannot be here.
+        Errno::NAMETOOLONG => FaultCode::NameTooLong,
+        _ => FaultCode::SourceUnreadable,
+    }
+}
+
+fn writing(errno: Errno) -> FaultCode {
+    match errno {
+        Errno::NOSPC | Errno::DQUOT => FaultCode::TargetFull,
+        Errno::ROFS | Errno::ACCESS | Errno::PERM => FaultCode::TargetReadOnly,
+        Errno::EXIST | Errno::NOTDIR | Errno::ISDIR | Errno::LOOP => FaultCode::NameClash,
+        Errno::NAMETOOLONG => FaultCode::NameTooLong,
+        _ => FaultCode::TargetWrite,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longhaul_model::Blame;
+
+    #[test]
+    fn blame_follows_the_role() {
+        assert_eq!(fault(Role::Read, Errno::IO, "reading a").blame, Blame::Source);
+        assert_eq!(fault(Role::Write, Errno::IO, "writing a").blame, Blame::Target);
+        assert_eq!(fault(Role::Write, Errno::DQUOT, "writing a").code, FaultCode::TargetFull);
+        assert_eq!(fault(Role::Write, Errno::ROFS, "writing a").code, FaultCode::TargetReadOnly);
+        assert_eq!(fault(Role::Write, Errno::NOTDIR, "naming a").code, FaultCode::NameClash);
+        let text = fault(Role::Write, Errno::NOSPC, "writing a").to_string();
+        assert!(text.contains("writing a") && text.contains("space"), "{text}");
+    }
+}

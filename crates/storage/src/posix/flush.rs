@@ -1,0 +1,182 @@
+//! Bringing data and names to disk, and remembering what was lost on the way.
+//!
+//! The kernel tells a write-back error once per descriptor and then drops the data: a second flush succeeds
+//! without the bytes. So an error of the file system as a whole fails every temporary file that existed
+//! then, whoever asked for the flush, and no flush is ever repeated in the hope of success.
+
+use std::collections::{BTreeSet, HashMap};
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
+
+use longhaul_model::{Fault, FaultCode};
+use rustix::fs::{self, OFlags};
+use rustix::io::{self, Errno};
+
+use super::FlushPolicy;
+use super::beneath::Beneath;
+use super::fault::{Role, fault};
+use super::seam::{Call, Seam};
+use super::work::Work;
+use crate::TempName;
+
+/// Up to so many directories are flushed one by one: cheaper than the whole file system, and other users'
+/// data are left alone. Beyond, one flush of everything costs less than many of the file system's journal.
+const DIRECTORIES_FLUSHED_SINGLY: usize = 4;
+
+pub(super) struct Flusher {
+    policy: FlushPolicy,
+    seam: Seam,
+    /// Held during a flush of the file system, so that its error, told once, is counted before another such
+    /// flush can succeed.
+    flushing: Mutex<()>,
+    ledger: Mutex<Ledger>,
+}
+
+#[derive(Default)]
+struct Ledger {
+    /// Failed flushes of the file system as a whole, since the storage was opened.
+    failures: u64,
+    /// For each temporary file the failures before it was begun, or none if a flush of its own failed; as
+    /// many as there are such files.
+    begun: HashMap<TempName, Option<u64>>,
+}
+
+impl Flusher {
+    pub(super) fn new(policy: FlushPolicy, seam: Seam) -> Self {
+        Flusher { policy, seam, flushing: Mutex::default(), ledger: Mutex::default() }
+    }
+
+    pub(super) fn policy(&self) -> FlushPolicy {
+        self.policy
+    }
+
+    pub(super) fn begin(&self, temp: &TempName) {
+        let mut ledger = self.ledger();
+        let failures = ledger.failures;
+        ledger.begun.insert(temp.clone(), Some(failures));
+    }
+
+    /// A flush of `temp` alone failed.
+    pub(super) fn lose(&self, temp: &TempName) {
+        self.ledger().begun.insert(temp.clone(), None);
+    }
+
+    /// Whether a flush failed since `temp` was begun, in which case its data may be lost.
+    pub(super) fn is_lost(&self, temp: &TempName) -> bool {
+        let ledger = self.ledger();
+        ledger.begun.get(temp).is_some_and(|begun| begun.is_none_or(|before| before < ledger.failures))
+    }
+
+    /// `temp` is under its final name, or gone.
+    pub(super) fn end(&self, temp: &TempName) {
+        self.ledger().begun.remove(temp);
+    }
+
+    /// Flushes the data of complete temporary files; one result each.
+    pub(super) fn flush_data(&self, work: &Work, temps: &[&TempName]) -> Vec<Result<(), Fault>> {
+        if self.policy == FlushPolicy::None {
+            return temps.iter().map(|_| Ok(())).collect();
+        }
+        if temps.len() > 1 && work.flushed_as_a_whole {
+            let whole = self.flush_file_system(work);
+            return temps.iter().map(|temp| whole.clone().and_then(|()| self.check(temp))).collect();
+        }
+        temps.iter().map(|temp| self.flush_one(work, temp).and_then(|()| self.check(temp))).collect()
+    }
+
+    fn flush_one(&self, work: &Work, temp: &TempName) -> Result<(), Fault> {
+        let flush = || self.flush_open(&work.reopen(temp, false)?.ok_or(Errno::NOENT)?, temp);
+        flush().map_err(|errno| fault(Role::Write, errno, format_args!("flushing the temporary file {temp}")))
+    }
+
+    /// Flushes the data of one temporary file.
+    pub(super) fn flush_open(&self, file: &OwnedFd, temp: &TempName) -> io::Result<()> {
+        let flush = || {
+            self.seam.before(Call::FlushData, temp.as_str())?;
+            io::retry_on_intr(|| fs::fdatasync(file))
+        };
+        flush().inspect_err(|_| self.lose(temp))
+    }
+
+    fn flush_file_system(&self, work: &Work) -> Result<(), Fault> {
+        let _one_at_a_time = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        let flush = || {
+            self.seam.before(Call::FlushFileSystem, "")?;
+            io::retry_on_intr(|| fs::syncfs(&work.flush_handle))
+        };
+        flush().map_err(|errno| {
+            self.ledger().failures += 1;
+            fault(Role::Write, errno, "flushing the file system")
+        })
+    }
+
+    fn check(&self, temp: &TempName) -> Result<(), Fault> {
+        if !self.is_lost(temp) {
+            return Ok(());
+        }
+        let detail = format!("the temporary file {temp} may have lost data when a flush failed");
+        Err(Fault::new(FaultCode::TargetWrite, detail))
+    }
+
+    /// Flushes the names in these directories (paths without links; empty: the root).
+    pub(super) fn flush_names(
+        &self,
+        work: &Work,
+        beneath: &Beneath,
+        directories: &BTreeSet<Vec<u8>>,
+    ) -> Result<(), Fault> {
+        if self.policy == FlushPolicy::None {
+            return Ok(());
+        }
+        if directories.len() > DIRECTORIES_FLUSHED_SINGLY && work.flushed_as_a_whole {
+            return self.flush_file_system(work);
+        }
+        for path in directories {
+            let shown = String::from_utf8_lossy(path);
+            let flush = || {
+                let directory = match beneath.open(path, OFlags::RDONLY | OFlags::DIRECTORY) {
+                    // Emptied and pruned by a deletion meanwhile, so no name of ours is in it.
+                    Err(Errno::NOENT) => return Ok(()),
+                    opened => opened?,
+                };
+                self.seam.before(Call::FlushDirectory, &shown)?;
+                io::retry_on_intr(|| fs::fsync(&directory))
+            };
+            flush().map_err(|errno| {
+                fault(Role::Write, errno, format_args!("flushing the directory {:?}", &*shown))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Flushes files under their final names (paths without links), with the names of all directories above.
+    pub(super) fn flush_present(
+        &self,
+        work: &Work,
+        beneath: &Beneath,
+        paths: &[Vec<u8>],
+    ) -> Result<(), Fault> {
+        if self.policy == FlushPolicy::None || paths.is_empty() {
+            return Ok(());
+        }
+        if work.flushed_as_a_whole {
+            return self.flush_file_system(work);
+        }
+        let mut directories = BTreeSet::from([Vec::new()]);
+        for path in paths {
+            let flush = || {
+                let file = beneath.open(path, OFlags::RDONLY | OFlags::NONBLOCK)?;
+                self.seam.before(Call::FlushData, &String::from_utf8_lossy(path))?;
+                io::retry_on_intr(|| fs::fsync(&file))
+            };
+            flush().map_err(|errno| fault(Role::Write, errno, "flushing a file that was there"))?;
+            let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+            directories.extend(slashes.map(|(at, _)| path[..at].to_vec()));
+        }
+        self.flush_names(work, beneath, &directories)
+    }
+
+    fn ledger(&self) -> std::sync::MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,284 @@
+//! Walking the tree: every file once per name, and everything else with the reason why it is left out.
+//!
+//! Without recursion, and with a bounded number of names in memory per level: a directory with more than
+//! [`NAMES_AT_ONCE`] is read several times, each time for the next names in order.
+
+use std::collections::BinaryHeap;
+use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
+
+use longhaul_model::units::printable;
+use longhaul_model::{Fault, FaultCode, Pfn};
+use rustix::fs::{self, Access, AtFlags, Dir, FileType, OFlags};
+use rustix::io::{self, Errno};
+
+use super::Posix;
+use super::beneath::Astray;
+use super::fault::{Role, fault};
+use super::file::identity_of;
+use super::seam::Call;
+use crate::{LeftOut, Visit};
+
+/// Some 5 MB of names per level.
+pub(super) const NAMES_AT_ONCE: usize = 65_536;
+
+type Visitor<'a> = &'a mut dyn FnMut(Visit) -> ControlFlow<()>;
+
+pub(super) fn walk(posix: &Posix, path: &str, visit: Visitor<'_>) -> Result<(), Fault> {
+    let shown = if path.is_empty() { "the root" } else { path };
+    let failed =
+        |errno| fault(Role::Read, errno, format_args!("walking {}:{}", posix.name, printable(shown)));
+    if !path.is_empty() {
+        let start = Pfn::new(posix.name.clone(), path)
+            .map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))?;
+        posix.refuse_reserved(&start)?;
+    }
+    let stat = posix.beneath.stat(path.as_bytes()).map_err(failed)?;
+    let mut walk = Walk { posix, visit };
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => {
+            // The caller named it, so that it cannot be read is an error and not a thing left out.
+            posix.beneath.open(path.as_bytes(), OFlags::RDONLY | OFlags::DIRECTORY).map_err(failed)?;
+            let _ = walk.tree(path.as_bytes());
+            Ok(())
+        }
+        FileType::RegularFile => {
+            let _ = walk.file(path.as_bytes(), &stat);
+            Ok(())
+        }
+        _ => {
+            let detail = format!("{}:{} is neither a directory nor a file", posix.name, printable(path));
+            Err(Fault::new(FaultCode::SourceUnreadable, detail))
+        }
+    }
+}
+
+/// A directory that is being walked.
+struct Level {
+    path: Vec<u8>,
+    /// Names still to be visited, the next one last.
+    names: Vec<Vec<u8>>,
+    /// The last name of this page, if more follow it.
+    more_after: Option<Vec<u8>>,
+    /// Closed while a directory in it is walked, so that depth costs no descriptors.
+    directory: Option<OwnedFd>,
+}
+
+struct Walk<'a> {
+    posix: &'a Posix,
+    visit: Visitor<'a>,
+}
+
+impl Walk<'_> {
+    fn tree(&mut self, start: &[u8]) -> ControlFlow<()> {
+        let mut levels = Vec::new();
+        levels.extend(self.enter(start.to_vec())?);
+        while let Some(level) = levels.last_mut() {
+            let Some(name) = level.names.pop() else {
+                match level.more_after.take() {
+                    Some(last) => self.turn_page(level, &last)?,
+                    None => {
+                        levels.pop();
+                    }
+                }
+                continue;
+            };
+            if let Some(path) = self.entry(level, &name)? {
+                level.directory = None;
+                levels.extend(self.enter(path)?);
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Opens a directory and reads its first names.
+    fn enter(&mut self, path: Vec<u8>) -> ControlFlow<(), Option<Level>> {
+        let mut level = Level { path, names: Vec::new(), more_after: None, directory: None };
+        match self.read_page(&mut level, None) {
+            Ok(true) => {}
+            Ok(false) if level.path.is_empty() => {}
+            Ok(false) => self.left_out(&level.path, true, LeftOut::EmptyDirectory, "nothing is in it")?,
+            Err(errno) => {
+                self.unreadable(&level.path, true, errno)?;
+                return ControlFlow::Continue(None);
+            }
+        }
+        ControlFlow::Continue(Some(level))
+    }
+
+    fn turn_page(&mut self, level: &mut Level, last: &[u8]) -> ControlFlow<()> {
+        match self.read_page(level, Some(last)) {
+            Ok(_) => ControlFlow::Continue(()),
+            Err(errno) => self.unreadable(&level.path, true, errno),
+        }
+    }
+
+    /// Reads the smallest names after `after`; says whether the directory holds anything at all.
+    fn read_page(&self, level: &mut Level, after: Option<&[u8]>) -> io::Result<bool> {
+        self.posix.seam.before(Call::ReadDirectory, &String::from_utf8_lossy(&level.path))?;
+        let directory = self.posix.beneath.open(&level.path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let limit = self.posix.names_at_once;
+        let mut page: BinaryHeap<Vec<u8>> = BinaryHeap::new();
+        let (mut any, mut more) = (false, false);
+        for entry in Dir::read_from(&directory)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name == b"." || name == b".." {
+                continue;
+            }
+            any = true;
+            if after.is_some_and(|after| name <= after)
+                || self.posix.beneath.is_reserved(&join(&level.path, name))
+            {
+                continue;
+            }
+            if page.len() < limit {
+                page.push(name.to_vec());
+            } else {
+                more = true;
+                if page.peek().is_some_and(|largest| name < largest.as_slice()) {
+                    page.pop();
+                    page.push(name.to_vec());
+                }
+            }
+        }
+        let mut names = page.into_sorted_vec();
+        // A directory that changes while it is read may tell a name twice.
+        names.dedup();
+        level.more_after = names.last().filter(|_| more).cloned();
+        names.reverse();
+        level.names = names;
+        level.directory = Some(directory);
+        Ok(any)
+    }
+
+    /// Visits one entry; returns the path of a directory that is to be entered.
+    fn entry(&mut self, level: &mut Level, name: &[u8]) -> ControlFlow<(), Option<Vec<u8>>> {
+        let path = join(&level.path, name);
+        let stat = match self.stat(level, name) {
+            Ok(stat) => stat,
+            Err(errno) => {
+                self.unreadable(&path, false, errno)?;
+                return ControlFlow::Continue(None);
+            }
+        };
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if kind == FileType::Directory {
+            return match self.pfn(&path, true)? {
+                Some(_) => ControlFlow::Continue(Some(path)),
+                None => ControlFlow::Continue(None),
+            };
+        }
+        match kind {
+            FileType::RegularFile => self.file(&path, &stat)?,
+            FileType::Symlink => self.link(&path)?,
+            FileType::Socket => self.left_out(&path, false, LeftOut::Socket, "a socket")?,
+            FileType::Fifo => self.left_out(&path, false, LeftOut::Fifo, "a named pipe")?,
+            _ => self.left_out(&path, false, LeftOut::Device, "a device")?,
+        }
+        ControlFlow::Continue(None)
+    }
+
+    fn stat(&self, level: &mut Level, name: &[u8]) -> io::Result<fs::Stat> {
+        let directory = match level.directory.take() {
+            Some(directory) => directory,
+            None => self.posix.beneath.open(&level.path, OFlags::RDONLY | OFlags::DIRECTORY)?,
+        };
+        let stat = fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW);
+        level.directory = Some(directory);
+        stat
+    }
+
+    fn file(&mut self, path: &[u8], stat: &fs::Stat) -> ControlFlow<()> {
+        self.regular(path, path, stat)
+    }
+
+    /// A regular file named `path` that lies at `real`.
+    fn regular(&mut self, path: &[u8], real: &[u8], stat: &fs::Stat) -> ControlFlow<()> {
+        let Some(at) = self.pfn(path, false)? else { return ControlFlow::Continue(()) };
+        match self.may_read(real) {
+            Ok(()) => (self.visit)(Visit::File { at, identity: identity_of(stat) }),
+            Err(errno) => self.unreadable(path, false, errno),
+        }
+    }
+
+    fn may_read(&self, path: &[u8]) -> io::Result<()> {
+        self.posix.seam.before(Call::MayRead, &String::from_utf8_lossy(path))?;
+        let (parent, name) = super::beneath::split(path);
+        let directory = self.posix.beneath.open(parent, OFlags::PATH | OFlags::DIRECTORY)?;
+        match fs::accessat(&directory, name, Access::READ_OK, AtFlags::EACCESS) {
+            // An old kernel cannot tell; reading will.
+            Err(Errno::NOSYS | Errno::INVAL) => Ok(()),
+            done => done,
+        }
+    }
+
+    fn link(&mut self, path: &[u8]) -> ControlFlow<()> {
+        let real = match self.posix.beneath.resolve(path) {
+            Ok(real) => real,
+            Err(astray) => {
+                let (reason, detail) = match astray {
+                    Astray::Out => (LeftOut::LinkLeadsOut, "a link that leads out of the storage"),
+                    Astray::WorkDirectory => (LeftOut::LinkLeadsOut, "a link into the work directory"),
+                    Astray::Broken => (LeftOut::BrokenLink, "a link to nothing"),
+                    Astray::Loop => (LeftOut::BrokenLink, "a link that leads in a circle"),
+                    Astray::Errno(errno) => return self.unreadable(path, false, errno),
+                };
+                return self.left_out(path, false, reason, detail);
+            }
+        };
+        let stat = match self.posix.beneath.stat(&real) {
+            Ok(stat) => stat,
+            Err(errno) => return self.unreadable(path, false, errno),
+        };
+        let (reason, detail) = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => return self.regular(path, &real, &stat),
+            FileType::Directory => (
+                LeftOut::LinkLeadsOut,
+                "a link to a directory of this storage, whose files have names of their own there",
+            ),
+            FileType::Socket => (LeftOut::Socket, "a link to a socket"),
+            FileType::Fifo => (LeftOut::Fifo, "a link to a named pipe"),
+            _ => (LeftOut::Device, "a link to a device"),
+        };
+        self.left_out(path, false, reason, detail)
+    }
+
+    /// The name of `path`, or a report why it cannot have one.
+    fn pfn(&mut self, path: &[u8], directory: bool) -> ControlFlow<(), Option<Pfn>> {
+        let Ok(text) = std::str::from_utf8(path) else {
+            self.left_out(path, directory, LeftOut::NotUtf8, "the name is not UTF-8")?;
+            return ControlFlow::Continue(None);
+        };
+        match Pfn::new(self.posix.name.clone(), text) {
+            Ok(at) => ControlFlow::Continue(Some(at)),
+            Err(error) => {
+                self.left_out(path, directory, LeftOut::NameRules, &format!("the name {}", error.why))?;
+                ControlFlow::Continue(None)
+            }
+        }
+    }
+
+    fn unreadable(&mut self, path: &[u8], directory: bool, errno: Errno) -> ControlFlow<()> {
+        // Gone, or replaced by something else, since its directory was read.
+        if matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::LOOP) {
+            return ControlFlow::Continue(());
+        }
+        self.left_out(path, directory, LeftOut::Unreadable, &std::io::Error::from(errno).to_string())
+    }
+
+    fn left_out(&mut self, path: &[u8], directory: bool, reason: LeftOut, detail: &str) -> ControlFlow<()> {
+        let mut shown = match std::str::from_utf8(path) {
+            Ok(text) => printable(text),
+            Err(_) => path.escape_ascii().to_string(),
+        };
+        if directory {
+            shown.push('/');
+        }
+        (self.visit)(Visit::LeftOut { path: shown, reason, detail: detail.to_owned() })
+    }
+}
+
+fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() }
+}

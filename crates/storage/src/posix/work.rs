@@ -1,0 +1,212 @@
+//! The work directory: temporary files on the storage's own file system, and what is learnt there about it.
+
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use longhaul_model::{Fault, FaultCode};
+use rustix::fs::{self, AtFlags, Dir, Mode, OFlags};
+use rustix::io::{self, Errno};
+
+use super::beneath::Beneath;
+use super::fault::{Role, fault};
+use super::file::identity_of;
+use crate::{Identity, TempName};
+
+/// In the storage's root unless another directory is given.
+pub(super) const WORK_DIRECTORY: &str = ".longhaul";
+const TEMPS: &str = "temps";
+/// Only we look into it.
+const PRIVATE: u32 = 0o700;
+/// File systems whose `syncfs` writes all data, names and the disk's own cache, and tells errors: ext2 to
+/// ext4, XFS, Btrfs, F2FS, and tmpfs, where there is nothing to lose. On others (FUSE does nothing at all)
+/// every file is flushed by itself.
+const FLUSHED_AS_A_WHOLE: [i64; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
+/// Before, `syncfs` hid the errors of write-back.
+const SYNCFS_TELLS_ERRORS: (u32, u32) = (5, 8);
+
+pub(super) struct Work {
+    temps: OwnedFd,
+    /// Open from before the first write, since `syncfs` tells errors that came after the descriptor.
+    pub(super) flush_handle: OwnedFd,
+    pub(super) flushed_as_a_whole: bool,
+    pub(super) case_insensitive: bool,
+}
+
+impl Work {
+    /// Makes the directory if it is missing, and checks that files can be renamed from it into the root.
+    pub(super) fn prepare(beneath: &Beneath, elsewhere: Option<&Path>) -> Result<Work, Fault> {
+        let shown = elsewhere.map_or_else(|| PathBuf::from(WORK_DIRECTORY), Path::to_path_buf);
+        let failed =
+            |errno| fault(Role::Write, errno, format_args!("the work directory {}", shown.display()));
+        let directory = match elsewhere {
+            Some(path) => make_elsewhere(path),
+            None => make_inside(beneath),
+        }
+        .map_err(failed)?;
+        let here = fs::fstat(&directory).map_err(failed)?.st_dev;
+        let root = fs::fstat(beneath.root()).map_err(failed)?.st_dev;
+        if here != root {
+            let detail = format!(
+                "the work directory {} lies on another file system than the storage's root, and files cannot \
+                 be renamed from one to the other: choose one on the same",
+                shown.display()
+            );
+            return Err(Fault::new(FaultCode::StateDirectory, detail));
+        }
+        let temps = make_and_open(&directory, TEMPS).map_err(failed)?;
+        let kind = fs::fstatfs(&directory).map_err(failed)?.f_type;
+        Ok(Work {
+            case_insensitive: names_lose_case(&temps).map_err(failed)?,
+            flushed_as_a_whole: FLUSHED_AS_A_WHOLE.contains(&i64::from(kind)) && kernel_tells_errors(),
+            temps,
+            flush_handle: directory,
+        })
+    }
+
+    pub(super) fn temps_directory(&self) -> &OwnedFd {
+        &self.temps
+    }
+
+    /// A new file. An older one of that name is unlinked rather than emptied: a late writer of an earlier
+    /// attempt, or a final name that a crash left linked to it, keeps its own bytes.
+    pub(super) fn create(&self, temp: &TempName) -> io::Result<OwnedFd> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(0o666);
+        match fs::openat(&self.temps, temp.as_str(), flags, mode) {
+            Err(Errno::EXIST) => {
+                self.remove(temp)?;
+                fs::openat(&self.temps, temp.as_str(), flags, mode)
+            }
+            done => done,
+        }
+    }
+
+    pub(super) fn reopen(&self, temp: &TempName, write: bool) -> io::Result<Option<OwnedFd>> {
+        let flags = if write { OFlags::RDWR } else { OFlags::RDONLY } | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match fs::openat(&self.temps, temp.as_str(), flags, Mode::empty()) {
+            Ok(file) => Ok(Some(file)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    pub(super) fn stat(&self, temp: &TempName) -> io::Result<Option<Identity>> {
+        match fs::statat(&self.temps, temp.as_str(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(identity_of(&stat))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    pub(super) fn remove(&self, temp: &TempName) -> io::Result<()> {
+        match fs::unlinkat(&self.temps, temp.as_str(), AtFlags::empty()) {
+            Err(Errno::NOENT) => Ok(()),
+            done => done,
+        }
+    }
+
+    pub(super) fn list(&self) -> io::Result<Vec<TempName>> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&self.temps)? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            names.extend(TempName::parse(&name));
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+}
+
+fn make_inside(beneath: &Beneath) -> io::Result<OwnedFd> {
+    make_and_open(beneath.root(), WORK_DIRECTORY)
+}
+
+fn make_elsewhere(path: &Path) -> io::Result<OwnedFd> {
+    let made = std::fs::DirBuilder::new().recursive(true).mode(PRIVATE).create(path);
+    made.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+}
+
+fn make_and_open(directory: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match fs::openat(directory, name, flags, Mode::empty()) {
+        Err(Errno::NOENT) => {
+            match fs::mkdirat(directory, name, Mode::from_raw_mode(PRIVATE)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno),
+            }
+            fs::openat(directory, name, flags, Mode::empty())
+        }
+        done => done,
+    }
+}
+
+/// Makes a file and looks for it in the other case.
+fn names_lose_case(directory: &OwnedFd) -> io::Result<bool> {
+    let name = format!("case-probe-{}", std::process::id());
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    fs::openat(directory, name.as_str(), flags, Mode::from_raw_mode(0o600))?;
+    let found = fs::statat(directory, name.to_uppercase(), AtFlags::SYMLINK_NOFOLLOW);
+    let _ = fs::unlinkat(directory, name.as_str(), AtFlags::empty());
+    match found {
+        Ok(_) => Ok(true),
+        Err(Errno::NOENT) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// The name in `directory` that stands in the way of `name` on a storage that ignores case (or composes
+/// characters in another way): none if `name` itself is there, spelled like this.
+pub(super) fn twin_of(directory: &OwnedFd, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
+    let mut twin = None;
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let found = entry.file_name().to_bytes();
+        if found == name {
+            return Ok(None);
+        }
+        if same_but_for_case(found, name) {
+            twin = Some(found.to_vec());
+        }
+    }
+    Ok(Some(twin.unwrap_or_default()))
+}
+
+fn same_but_for_case(one: &[u8], other: &[u8]) -> bool {
+    let fold = |name: &[u8]| OsStr::from_bytes(name).to_string_lossy().to_lowercase();
+    fold(one) == fold(other)
+}
+
+fn kernel_tells_errors() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    kernel_version(&release).is_some_and(|version| version >= SYNCFS_TELLS_ERRORS)
+}
+
+fn kernel_version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernel_versions() {
+        assert_eq!(kernel_version("6.18.44-x"), Some((6, 18)));
+        assert_eq!(kernel_version("5.10\n"), Some((5, 10)));
+        assert_eq!(kernel_version("garbage"), None);
+    }
+
+    #[test]
+    fn twins_differ_in_case_only() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("Straße"), "").unwrap();
+        let opened = fs::open(directory.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        assert_eq!(twin_of(&opened, "Straße".as_bytes()).unwrap(), None);
+        assert_eq!(twin_of(&opened, "STRAßE".as_bytes()).unwrap(), Some("Straße".into()));
+        assert_eq!(twin_of(&opened, b"other").unwrap(), Some(Vec::new()));
+    }
+}
