@@ -1,0 +1,165 @@
+//! Bytes to frame. Total: any bytes give a frame or an error, and a frame that decodes is within the limits.
+
+use longhaul_model::limits::CHUNK_BYTES;
+use longhaul_model::{AttemptId, Blame, Fault, FaultCode, Lfn, Retry, StorageName, TransferId};
+
+use super::{
+    BatchId, ChunkHead, FileNumber, Frame, Hello, JoinKey, MAGIC, Manifest, ManifestFile, PackEntry,
+    PackHead, RequestId, SessionId, Welcome, kind,
+};
+use crate::identity::SourceIdentity;
+use crate::limits::{FAULT_BYTES_MAX, MANIFEST_PART_FILES, PACK_FILES_MAX, PERMIT_BYTES_MAX};
+use crate::reader::{Malformed, Reader};
+use crate::version::VersionRange;
+
+impl Frame {
+    /// From kind and body, without the payload.
+    pub fn decode(kind: u8, body: &[u8]) -> Result<Frame, Malformed> {
+        let mut from = Reader::new(body);
+        let frame = read_body(kind, &mut from)?;
+        from.finish()?;
+        Ok(frame)
+    }
+}
+
+fn read_body(kind: u8, from: &mut Reader<'_>) -> Result<Frame, Malformed> {
+    Ok(match kind {
+        kind::HELLO => read_hello(from)?,
+        kind::WELCOME => Frame::Welcome(Welcome { version: from.u16()?, incarnation: from.u64()? }),
+        kind::MANIFEST => read_manifest(from)?,
+        kind::MANIFEST_ANSWER => {
+            Frame::ManifestAnswer { batch: BatchId(from.u32()?), fault: read_optional_fault(from)? }
+        }
+        kind::FORGET => Frame::Forget { batch: BatchId(from.u32()?) },
+        kind::REQUEST => read_request(from)?,
+        kind::REQUEST_PACK => read_request_pack(from)?,
+        kind::DATA => Frame::Data(ChunkHead {
+            request: RequestId(from.u32()?),
+            file: FileNumber(from.u32()?),
+            offset: from.u64()?,
+            crc32c: from.u32()?,
+            identity: SourceIdentity::read(from)?,
+        }),
+        kind::PACK_DATA => read_pack(from)?,
+        kind::FILE_FAULT => Frame::FileFault {
+            request: RequestId(from.u32()?),
+            file: FileNumber(from.u32()?),
+            fault: read_fault(from)?,
+        },
+        kind::PING => Frame::Ping { number: from.u64()? },
+        kind::PONG => Frame::Pong { number: from.u64()? },
+        kind::GOODBYE => Frame::Goodbye { fault: read_optional_fault(from)? },
+        _ => return Err(Malformed("a frame of an unknown kind")),
+    })
+}
+
+fn read_hello(from: &mut Reader<'_>) -> Result<Frame, Malformed> {
+    if from.array()? != MAGIC {
+        return Err(Malformed("the stream does not speak this protocol"));
+    }
+    Ok(Frame::Hello(Hello {
+        versions: VersionRange { oldest: from.u16()?, newest: from.u16()? },
+        session: SessionId(from.array()?),
+        key: JoinKey(from.array()?),
+    }))
+}
+
+fn read_manifest(from: &mut Reader<'_>) -> Result<Frame, Malformed> {
+    let batch = BatchId(from.u32()?);
+    let first = FileNumber(from.u32()?);
+    let flags = from.u8()?;
+    if flags > 3 {
+        return Err(Malformed("unknown flags in a manifest"));
+    }
+    let permit = if flags & 2 != 0 { Some(from.text(PERMIT_BYTES_MAX)?.into()) } else { None };
+    let storage =
+        StorageName::parse(from.text(64)?).map_err(|_| Malformed("a storage name breaks the rules"))?;
+    let count = usize::from(from.u16()?);
+    if count > MANIFEST_PART_FILES {
+        return Err(Malformed("a part of a manifest has too many files"));
+    }
+    if first.0.checked_add(count as u32).is_none() {
+        return Err(Malformed("file numbers overflow"));
+    }
+    let mut files = Vec::with_capacity(count);
+    for _ in 0..count {
+        files.push(ManifestFile {
+            attempt: AttemptId(from.u64()?),
+            transfer: TransferId(from.u64()?),
+            size: from.u64()?,
+            lfn: Lfn::parse(from.text(longhaul_model::limits::LFN_BYTES_MAX)?)
+                .map_err(|_| Malformed("a file name breaks the rules"))?,
+        });
+        if files[files.len() - 1].size > longhaul_model::limits::FILE_BYTES_MAX {
+            return Err(Malformed("a file is larger than files can be"));
+        }
+    }
+    Ok(Frame::Manifest(Manifest { batch, first, permit, storage, last_part: flags & 1 != 0, files }))
+}
+
+fn read_request(from: &mut Reader<'_>) -> Result<Frame, Malformed> {
+    let (request, file) = (RequestId(from.u32()?), FileNumber(from.u32()?));
+    let (offset, len) = (from.u64()?, from.u64()?);
+    let most = u64::from(crate::limits::EXTENT_CHUNKS_MAX) * u64::from(CHUNK_BYTES);
+    if len == 0 || len > most || offset % u64::from(CHUNK_BYTES) != 0 || offset.checked_add(len).is_none() {
+        return Err(Malformed("an extent is not a run of chunks"));
+    }
+    Ok(Frame::Request { request, file, offset, len })
+}
+
+fn read_request_pack(from: &mut Reader<'_>) -> Result<Frame, Malformed> {
+    let request = RequestId(from.u32()?);
+    let count = usize::from(from.u16()?);
+    if count == 0 || count > PACK_FILES_MAX {
+        return Err(Malformed("a pack has no files or too many"));
+    }
+    let files = (0..count).map(|_| from.u32().map(FileNumber)).collect::<Result<_, _>>()?;
+    Ok(Frame::RequestPack { request, files })
+}
+
+fn read_pack(from: &mut Reader<'_>) -> Result<Frame, Malformed> {
+    let request = RequestId(from.u32()?);
+    let count = usize::from(from.u16()?);
+    if count == 0 || count > PACK_FILES_MAX {
+        return Err(Malformed("a pack has no files or too many"));
+    }
+    let mut entries = Vec::with_capacity(count);
+    for _ in 0..count {
+        let file = FileNumber(from.u32()?);
+        entries.push(match from.u8()? {
+            0 => PackEntry::Whole {
+                file,
+                size: from.u32()?,
+                crc32c: from.u32()?,
+                identity: SourceIdentity::read(from)?,
+            },
+            1 => PackEntry::Fault { file, fault: read_fault(from)? },
+            _ => return Err(Malformed("an unknown entry in a pack")),
+        });
+    }
+    Ok(Frame::PackData(PackHead { request, entries }))
+}
+
+fn read_optional_fault(from: &mut Reader<'_>) -> Result<Option<Fault>, Malformed> {
+    match from.u8()? {
+        0 => Ok(None),
+        1 => read_fault(from).map(Some),
+        _ => Err(Malformed("neither a fault nor none")),
+    }
+}
+
+fn read_fault(from: &mut Reader<'_>) -> Result<Fault, Malformed> {
+    let number = from.u16()?;
+    let blame: Blame = from.text(32)?.parse().map_err(|_| Malformed("a fault blames nobody"))?;
+    let retry = match from.u8()? {
+        0 => Retry::Now,
+        1 => Retry::Later,
+        2 => Retry::Never,
+        _ => return Err(Malformed("an unknown kind of retry")),
+    };
+    let detail = from.text(FAULT_BYTES_MAX)?;
+    // A newer peer may know codes that we do not: its text says enough.
+    let code =
+        FaultCode::ALL.iter().copied().find(|code| code.number() == number).unwrap_or(FaultCode::Internal);
+    Ok(Fault::new(code, detail).blaming(blame).retrying(retry))
+}

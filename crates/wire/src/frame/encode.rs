@@ -1,0 +1,153 @@
+//! Frame to bytes.
+
+use longhaul_model::Fault;
+
+use super::{Frame, HEAD_BYTES, MAGIC, Manifest, PackEntry, PackHead, kind};
+use crate::limits::{BODY_BYTES_MAX, FAULT_BYTES_MAX, PAYLOAD_BYTES_MAX};
+use crate::reader::Put;
+
+impl Frame {
+    /// Head and body; `payload_len` bytes of payload have to follow.
+    ///
+    /// # Panics
+    /// If the frame breaks a limit of the protocol. Frames are built within the limits.
+    pub fn encode(&self, payload_len: u32) -> Vec<u8> {
+        assert!(payload_len <= PAYLOAD_BYTES_MAX, "a payload is at most one chunk");
+        assert!(payload_len == 0 || self.carries_payload(), "only data has a payload");
+        let mut bytes = vec![0; HEAD_BYTES];
+        bytes[0] = self.put_body(&mut bytes);
+        let body_len = bytes.len() - HEAD_BYTES;
+        assert!(body_len <= BODY_BYTES_MAX as usize, "a body of {body_len} bytes is beyond the limit");
+        bytes[4..8].copy_from_slice(&(body_len as u32).to_le_bytes());
+        bytes[8..12].copy_from_slice(&payload_len.to_le_bytes());
+        bytes
+    }
+
+    fn put_body(&self, out: &mut Vec<u8>) -> u8 {
+        match self {
+            Frame::Hello(hello) => {
+                out.put(&MAGIC);
+                out.put_u16(hello.versions.oldest);
+                out.put_u16(hello.versions.newest);
+                out.put(&hello.session.0);
+                out.put(&hello.key.0);
+                kind::HELLO
+            }
+            Frame::Welcome(welcome) => {
+                out.put_u16(welcome.version);
+                out.put_u64(welcome.incarnation);
+                kind::WELCOME
+            }
+            Frame::Manifest(manifest) => {
+                put_manifest(manifest, out);
+                kind::MANIFEST
+            }
+            Frame::ManifestAnswer { batch, fault } => {
+                out.put_u32(batch.0);
+                put_optional_fault(fault.as_ref(), out);
+                kind::MANIFEST_ANSWER
+            }
+            Frame::Forget { batch } => {
+                out.put_u32(batch.0);
+                kind::FORGET
+            }
+            Frame::Request { request, file, offset, len } => {
+                out.put_u32(request.0);
+                out.put_u32(file.0);
+                out.put_u64(*offset);
+                out.put_u64(*len);
+                kind::REQUEST
+            }
+            Frame::RequestPack { request, files } => {
+                out.put_u32(request.0);
+                out.put_u16(files.len() as u16);
+                files.iter().for_each(|file| out.put_u32(file.0));
+                kind::REQUEST_PACK
+            }
+            Frame::Data(head) => {
+                out.put_u32(head.request.0);
+                out.put_u32(head.file.0);
+                out.put_u64(head.offset);
+                out.put_u32(head.crc32c);
+                head.identity.put(out);
+                kind::DATA
+            }
+            Frame::PackData(head) => {
+                put_pack(head, out);
+                kind::PACK_DATA
+            }
+            Frame::FileFault { request, file, fault } => {
+                out.put_u32(request.0);
+                out.put_u32(file.0);
+                put_fault(fault, out);
+                kind::FILE_FAULT
+            }
+            Frame::Ping { number } => {
+                out.put_u64(*number);
+                kind::PING
+            }
+            Frame::Pong { number } => {
+                out.put_u64(*number);
+                kind::PONG
+            }
+            Frame::Goodbye { fault } => {
+                put_optional_fault(fault.as_ref(), out);
+                kind::GOODBYE
+            }
+        }
+    }
+}
+
+fn put_manifest(manifest: &Manifest, out: &mut Vec<u8>) {
+    out.put_u32(manifest.batch.0);
+    out.put_u32(manifest.first.0);
+    out.put_u8(u8::from(manifest.last_part) | u8::from(manifest.permit.is_some()) << 1);
+    if let Some(permit) = &manifest.permit {
+        out.put_text(permit);
+    }
+    out.put_text(manifest.storage.as_str());
+    out.put_u16(manifest.files.len() as u16);
+    for file in &manifest.files {
+        out.put_u64(file.attempt.0);
+        out.put_u64(file.transfer.0);
+        out.put_u64(file.size);
+        out.put_text(file.lfn.as_str());
+    }
+}
+
+fn put_pack(head: &PackHead, out: &mut Vec<u8>) {
+    out.put_u32(head.request.0);
+    out.put_u16(head.entries.len() as u16);
+    for entry in &head.entries {
+        out.put_u32(entry.file().0);
+        match entry {
+            PackEntry::Whole { size, crc32c, identity, .. } => {
+                out.put_u8(0);
+                out.put_u32(*size);
+                out.put_u32(*crc32c);
+                identity.put(out);
+            }
+            PackEntry::Fault { fault, .. } => {
+                out.put_u8(1);
+                put_fault(fault, out);
+            }
+        }
+    }
+}
+
+fn put_optional_fault(fault: Option<&Fault>, out: &mut Vec<u8>) {
+    out.put_u8(u8::from(fault.is_some()));
+    if let Some(fault) = fault {
+        put_fault(fault, out);
+    }
+}
+
+fn put_fault(fault: &Fault, out: &mut Vec<u8>) {
+    out.put_u16(fault.code.number());
+    out.put_text(fault.blame.word());
+    out.put_u8(fault.retry as u8);
+    // `Fault::new` bounds the detail, but its field is public.
+    let cut =
+        (0..=fault.detail.len().min(FAULT_BYTES_MAX)).rev().find(|&at| fault.detail.is_char_boundary(at));
+    out.put_text(&fault.detail[..cut.unwrap_or(0)]);
+}

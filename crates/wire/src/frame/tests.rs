@@ -1,0 +1,195 @@
+use longhaul_model::{AttemptId, Blame, Fault, FaultCode, Retry, TransferId};
+use proptest::prelude::*;
+
+use super::*;
+use crate::limits::{EXTENT_CHUNKS_MAX, PACK_FILES_MAX};
+use crate::{Piece, Splitter};
+use longhaul_model::limits::CHUNK_BYTES;
+
+fn any_fault() -> impl Strategy<Value = Fault> {
+    (0..FaultCode::ALL.len(), 0..Blame::ALL.len(), 0..3u8, ".{0,40}").prop_map(
+        |(code, blame, retry, detail)| {
+            let retry = [Retry::Now, Retry::Later, Retry::Never][usize::from(retry)];
+            Fault::new(FaultCode::ALL[code], detail).blaming(Blame::ALL[blame]).retrying(retry)
+        },
+    )
+}
+
+fn any_identity() -> impl Strategy<Value = SourceIdentity> {
+    any::<(u64, i64, u64)>().prop_map(|(size, mtime_ns, inode)| SourceIdentity { size, mtime_ns, inode })
+}
+
+fn any_manifest() -> impl Strategy<Value = Manifest> {
+    let file = ("[a-zé\n]{1,9}(/[a-z]{1,9}){0,3}", any::<(u64, u64)>(), 0..i64::MAX as u64).prop_map(
+        |(lfn, ids, size)| ManifestFile {
+            attempt: AttemptId(ids.0),
+            transfer: TransferId(ids.1),
+            lfn: lfn.parse().unwrap(),
+            size,
+        },
+    );
+    (
+        any::<(u32, u16, bool)>(),
+        proptest::option::of("[ -~]{0,300}"),
+        "[a-z][a-z0-9]{0,20}",
+        proptest::collection::vec(file, 0..20),
+    )
+        .prop_map(|((batch, first, last_part), permit, storage, files)| Manifest {
+            batch: BatchId(batch),
+            first: FileNumber(u32::from(first)),
+            permit: permit.map(|text| text.into()),
+            storage: storage.parse().unwrap(),
+            last_part,
+            files,
+        })
+}
+
+fn any_entry() -> impl Strategy<Value = PackEntry> {
+    prop_oneof![
+        (any::<(u32, u32, u32)>(), any_identity()).prop_map(|((file, size, crc32c), identity)| {
+            PackEntry::Whole { file: FileNumber(file), size, crc32c, identity }
+        }),
+        (any::<u32>(), any_fault())
+            .prop_map(|(file, fault)| PackEntry::Fault { file: FileNumber(file), fault }),
+    ]
+}
+
+fn any_frame() -> impl Strategy<Value = Frame> {
+    let request = || any::<u32>().prop_map(RequestId);
+    let file = || any::<u32>().prop_map(FileNumber);
+    let batch = || any::<u32>().prop_map(BatchId);
+    let chunk = u64::from(CHUNK_BYTES);
+    prop_oneof![
+        any::<(u16, u16, [u8; 16], [u8; 32])>().prop_map(|(oldest, newest, session, key)| Frame::Hello(
+            Hello {
+                versions: VersionRange { oldest, newest },
+                session: SessionId(session),
+                key: JoinKey(key)
+            }
+        )),
+        any::<(u16, u64)>()
+            .prop_map(|(version, incarnation)| Frame::Welcome(Welcome { version, incarnation })),
+        any_manifest().prop_map(Frame::Manifest),
+        (batch(), proptest::option::of(any_fault()))
+            .prop_map(|(batch, fault)| Frame::ManifestAnswer { batch, fault }),
+        batch().prop_map(|batch| Frame::Forget { batch }),
+        (request(), file(), 0..u64::from(u32::MAX), 1..=u64::from(EXTENT_CHUNKS_MAX) * chunk).prop_map(
+            move |(request, file, chunks, len)| Frame::Request { request, file, offset: chunks * chunk, len }
+        ),
+        (request(), proptest::collection::vec(file(), 1..=PACK_FILES_MAX))
+            .prop_map(|(request, files)| Frame::RequestPack { request, files }),
+        (request(), file(), any::<(u64, u32)>(), any_identity()).prop_map(
+            |(request, file, (offset, crc32c), identity)| {
+                Frame::Data(ChunkHead { request, file, offset, crc32c, identity })
+            }
+        ),
+        (request(), proptest::collection::vec(any_entry(), 1..30))
+            .prop_map(|(request, entries)| Frame::PackData(PackHead { request, entries })),
+        (request(), file(), any_fault()).prop_map(|(request, file, fault)| Frame::FileFault {
+            request,
+            file,
+            fault
+        }),
+        any::<u64>().prop_map(|number| Frame::Ping { number }),
+        any::<u64>().prop_map(|number| Frame::Pong { number }),
+        proptest::option::of(any_fault()).prop_map(|fault| Frame::Goodbye { fault }),
+    ]
+}
+
+/// All pieces of `bytes`, fed in portions; payloads joined.
+fn split(bytes: &[u8], portion: usize) -> Result<Vec<(Frame, Vec<u8>)>, crate::reader::Malformed> {
+    let mut splitter = Splitter::default();
+    let mut found = Vec::new();
+    for part in bytes.chunks(portion) {
+        let mut rest = part;
+        while let Some(piece) = splitter.next(&mut rest)? {
+            match piece {
+                Piece::Frame { frame, .. } => found.push((frame, Vec::new())),
+                Piece::Payload(bytes) => found.last_mut().unwrap().1.extend_from_slice(bytes),
+                Piece::PayloadEnd => {}
+            }
+        }
+        assert!(rest.is_empty(), "the splitter takes all it is given");
+    }
+    Ok(found)
+}
+
+#[test]
+fn refuses_what_breaks_a_limit() {
+    let refused = |kind: u8, body_len: u32, payload_len: u32| {
+        let mut head = vec![kind, 0, 0, 0];
+        head.extend_from_slice(&body_len.to_le_bytes());
+        head.extend_from_slice(&payload_len.to_le_bytes());
+        split(&head, 100).is_err()
+    };
+    assert!(refused(kind::MANIFEST, u32::MAX, 0));
+    assert!(refused(kind::MANIFEST, crate::limits::BODY_BYTES_MAX + 1, 0));
+    assert!(refused(kind::DATA, 44, CHUNK_BYTES + 1));
+    assert!(refused(99, 0, 0));
+    assert!(!refused(kind::MANIFEST, crate::limits::BODY_BYTES_MAX, 0), "only incomplete");
+    assert!(split(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", 5).is_err());
+
+    let mut ping = Frame::Ping { number: 1 }.encode(0);
+    ping[8] = 1;
+    assert!(split(&ping, 100).is_err(), "a payload where none belongs");
+    let fine = Frame::Request { request: RequestId(1), file: FileNumber(1), offset: 0, len: 1 }.encode(0);
+    let mut crooked = fine.clone();
+    crooked[HEAD_BYTES + 8] = 1;
+    assert!(split(&fine, 100).is_ok() && split(&crooked, 100).is_err(), "offsets are at chunk borders");
+}
+
+#[test]
+fn the_largest_frames_fit() {
+    let long = format!("{}/{}", "x".repeat(255), vec!["y".repeat(255); 3].join("/"));
+    let long: longhaul_model::Lfn = long.parse().unwrap();
+    let file = ManifestFile { attempt: AttemptId(1), transfer: TransferId(1), lfn: long, size: 1 };
+    let manifest = Manifest {
+        batch: BatchId(0),
+        first: FileNumber(0),
+        permit: Some("p".repeat(crate::limits::PERMIT_BYTES_MAX).into()),
+        storage: "s".repeat(64).parse().unwrap(),
+        last_part: true,
+        files: vec![file; crate::limits::MANIFEST_PART_FILES],
+    };
+    let frame = Frame::Manifest(manifest);
+    assert_eq!(split(&frame.encode(0), 4096).unwrap(), vec![(frame, vec![])]);
+    let fault = Fault::new(FaultCode::SourceMissing, "m".repeat(5_000));
+    let entries = vec![PackEntry::Fault { file: FileNumber(1), fault }; PACK_FILES_MAX];
+    let frame = Frame::PackData(PackHead { request: RequestId(1), entries });
+    assert_eq!(split(&frame.encode(0), 4096).unwrap(), vec![(frame, vec![])]);
+}
+
+proptest! {
+    #[test]
+    fn frames_come_back(frames in proptest::collection::vec((any_frame(), proptest::collection::vec(any::<u8>(), 0..300)), 1..6),
+                        portion in 1usize..400) {
+        let mut bytes = Vec::new();
+        let mut expected = Vec::new();
+        for (frame, payload) in frames {
+            let payload = if frame.carries_payload() { payload } else { Vec::new() };
+            bytes.extend(frame.encode(payload.len() as u32));
+            bytes.extend_from_slice(&payload);
+            expected.push((frame, payload));
+        }
+        prop_assert_eq!(split(&bytes, portion).unwrap(), expected);
+    }
+
+    #[test]
+    fn random_bytes_never_panic(kind in 0u8..16, body in proptest::collection::vec(any::<u8>(), 0..400)) {
+        let _ = Frame::decode(kind, &body);
+        let _ = split(&body, 7);
+    }
+
+    /// A flipped bit is an error or another frame that is within the limits, never a panic.
+    #[test]
+    fn damaged_frames_never_panic(frame in any_frame(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
+        let mut bytes = frame.encode(0);
+        let at = at.index(bytes.len());
+        bytes[at] ^= 1 << bit;
+        if let Ok(found) = split(&bytes, 64) {
+            for (frame, payload) in found {
+                let _ = frame.encode(payload.len() as u32);
+            }
+        }
+    }
+}

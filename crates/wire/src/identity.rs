@@ -1,0 +1,83 @@
+//! What a file is, at both ends: at the source, what must not change while it is read; at the target, the key
+//! under which its progress is kept.
+
+use longhaul_model::{Algorithm, DigestSet, Hasher, Lfn, StorageName};
+
+use crate::reader::{Malformed, Put, Reader};
+
+/// Of an open file at the source. If it differs between two openings, the content may differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceIdentity {
+    pub size: u64,
+    pub mtime_ns: i64,
+    pub inode: u64,
+}
+
+impl SourceIdentity {
+    pub(crate) fn put(&self, into: &mut Vec<u8>) {
+        into.put_u64(self.size);
+        into.put_i64(self.mtime_ns);
+        into.put_u64(self.inode);
+    }
+
+    pub(crate) fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(SourceIdentity { size: from.u64()?, mtime_ns: from.i64()?, inode: from.u64()? })
+    }
+}
+
+/// Names the same wish again after a restart: what file, in which storage, of which size, with which digests.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileKey(pub [u8; 16]);
+
+impl FileKey {
+    pub fn of(target: &StorageName, lfn: &Lfn, size: u64, digests: &DigestSet) -> Self {
+        // A NUL cannot occur in any of the texts, so two different wishes never spell the same bytes.
+        let text = format!("longhaul file\0{target}\0{lfn}\0{size}\0{digests}");
+        FileKey(shortened(text.as_bytes()))
+    }
+
+    /// A name for the temporary file, different for each agent that writes into the same storage.
+    pub fn temporary(&self, agent: u64) -> [u8; 16] {
+        let mut text = b"longhaul temporary\0".to_vec();
+        text.extend_from_slice(&agent.to_le_bytes());
+        text.extend_from_slice(&self.0);
+        shortened(&text)
+    }
+}
+
+fn shortened(bytes: &[u8]) -> [u8; 16] {
+    let mut hasher = Hasher::new([Algorithm::Blake3]);
+    hasher.update(bytes);
+    let digests = hasher.finish();
+    let mut short = [0; 16];
+    if let Some(whole) = digests.get(Algorithm::Blake3) {
+        short.copy_from_slice(&whole.value()[..16]);
+    }
+    short
+}
+
+impl std::fmt::Debug for FileKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_of_the_wish_counts() {
+        let storage: StorageName = "beta".parse().unwrap();
+        let lfn: Lfn = "a/b".parse().unwrap();
+        let digests: DigestSet = "adler32:00000002".parse().unwrap();
+        let key = FileKey::of(&storage, &lfn, 7, &digests);
+        assert_eq!(key, FileKey::of(&storage, &lfn, 7, &digests));
+        assert_ne!(key, FileKey::of(&"gamma".parse().unwrap(), &lfn, 7, &digests));
+        assert_ne!(key, FileKey::of(&storage, &"a/c".parse().unwrap(), 7, &digests));
+        assert_ne!(key, FileKey::of(&storage, &lfn, 8, &digests));
+        assert_ne!(key, FileKey::of(&storage, &lfn, 7, &DigestSet::default()));
+        assert_ne!(key.temporary(1), key.temporary(2));
+        assert_ne!(key.temporary(1), key.0);
+    }
+}

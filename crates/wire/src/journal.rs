@@ -1,0 +1,414 @@
+//! The receiver's journal: records, and the state that they add up to.
+//!
+//! A record is appended only after what it speaks of is true: data before its mark, mark before the report.
+//!
+//! ```text
+//! file:    "LHJR" │ version u16 │ boot id [16] │ crc32c u32 │ record …
+//! record:  length of body u8 │ kind u8 │ body │ crc32c u32 of all before it in the record
+//! ```
+//!
+//! Two marks: *written* extents are in the hands of the operating system, and trusted only while it has not been
+//! restarted, after their checksum was read again; *durable* ones were flushed. Reading stops at the first record that
+//! is cut off or damaged: what a crash tears is the tail.
+
+use std::collections::BTreeMap;
+
+use longhaul_model::Timestamp;
+use longhaul_model::digest::PartDigest;
+
+use crate::coverage::Coverage;
+use crate::identity::{FileKey, SourceIdentity};
+use crate::reader::{Malformed, Put, Reader};
+
+const MAGIC: [u8; 4] = *b"LHJR";
+const VERSION: u16 = 1;
+pub const HEADER_BYTES: usize = 26;
+
+/// One start of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BootId(pub [u8; 16]);
+
+/// Where bytes came from: an agent and a storage, shortened to a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin(pub u64);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    pub at: Timestamp,
+    pub origin: Origin,
+    pub identity: SourceIdentity,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// Bytes of this file begin to be written, from nothing: what was known of it before is void.
+    Open {
+        key: FileKey,
+        opened: Opened,
+    },
+    Written {
+        key: FileKey,
+        offset: u64,
+        part: PartDigest,
+    },
+    /// Whatever was written in this range has been flushed.
+    Durable {
+        key: FileKey,
+        offset: u64,
+        len: u64,
+    },
+    /// A small file, opened and written as a whole.
+    Whole {
+        key: FileKey,
+        opened: Opened,
+        part: PartDigest,
+    },
+    /// The temporary file is gone: committed or given up.
+    Closed {
+        key: FileKey,
+    },
+}
+
+mod kind {
+    pub(super) const OPEN: u8 = 1;
+    pub(super) const WRITTEN: u8 = 2;
+    pub(super) const DURABLE: u8 = 3;
+    pub(super) const WHOLE: u8 = 4;
+    pub(super) const CLOSED: u8 = 5;
+}
+
+impl Record {
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.put(&[0, 0]);
+        let kind = self.put_body(out);
+        let body_len = out.len() - start - 2;
+        assert!(body_len <= usize::from(u8::MAX), "records are small");
+        out[start] = body_len as u8;
+        out[start + 1] = kind;
+        let crc = crc32c::crc32c(&out[start..]);
+        out.put_u32(crc);
+    }
+
+    fn put_body(&self, out: &mut Vec<u8>) -> u8 {
+        match self {
+            Record::Open { key, opened } => {
+                out.put(&key.0);
+                put_opened(opened, out);
+                kind::OPEN
+            }
+            Record::Written { key, offset, part } => {
+                out.put(&key.0);
+                out.put_u64(*offset);
+                put_part(part, out);
+                kind::WRITTEN
+            }
+            Record::Durable { key, offset, len } => {
+                out.put(&key.0);
+                out.put_u64(*offset);
+                out.put_u64(*len);
+                kind::DURABLE
+            }
+            Record::Whole { key, opened, part } => {
+                out.put(&key.0);
+                put_opened(opened, out);
+                put_part(part, out);
+                kind::WHOLE
+            }
+            Record::Closed { key } => {
+                out.put(&key.0);
+                kind::CLOSED
+            }
+        }
+    }
+
+    fn decode(kind: u8, body: &[u8]) -> Result<Record, Malformed> {
+        let mut from = Reader::new(body);
+        let key = FileKey(from.array()?);
+        let record = match kind {
+            kind::OPEN => Record::Open { key, opened: read_opened(&mut from)? },
+            kind::WRITTEN => Record::Written { key, offset: from.u64()?, part: read_part(&mut from)? },
+            kind::DURABLE => Record::Durable { key, offset: from.u64()?, len: from.u64()? },
+            kind::WHOLE => {
+                Record::Whole { key, opened: read_opened(&mut from)?, part: read_part(&mut from)? }
+            }
+            kind::CLOSED => Record::Closed { key },
+            _ => return Err(Malformed("a record of an unknown kind")),
+        };
+        from.finish()?;
+        Ok(record)
+    }
+}
+
+fn put_opened(opened: &Opened, out: &mut Vec<u8>) {
+    out.put_i64(opened.at.0);
+    out.put_u64(opened.origin.0);
+    opened.identity.put(out);
+}
+
+fn read_opened(from: &mut Reader<'_>) -> Result<Opened, Malformed> {
+    let (at, origin) = (Timestamp(from.i64()?), Origin(from.u64()?));
+    Ok(Opened { at, origin, identity: SourceIdentity::read(from)? })
+}
+
+fn put_part(part: &PartDigest, out: &mut Vec<u8>) {
+    out.put_u64(part.len);
+    out.put_u32(part.adler32);
+    out.put_u32(part.crc32c);
+}
+
+fn read_part(from: &mut Reader<'_>) -> Result<PartDigest, Malformed> {
+    Ok(PartDigest { len: from.u64()?, adler32: from.u32()?, crc32c: from.u32()? })
+}
+
+/// What is known of one file under a temporary name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub opened: Opened,
+    /// Not flushed, by offset, as they were written.
+    pub written: BTreeMap<u64, PartDigest>,
+    pub durable: Coverage,
+}
+
+impl Entry {
+    /// Only what survives a restart of the machine.
+    fn forget_written(&mut self) {
+        self.written.clear();
+    }
+}
+
+/// The state that the records add up to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Journal {
+    entries: BTreeMap<FileKey, Entry>,
+}
+
+/// What was read back.
+#[derive(Debug)]
+pub struct Replayed {
+    pub journal: Journal,
+    /// Bytes that make sense; the rest is a torn tail.
+    pub valid_bytes: usize,
+}
+
+impl Journal {
+    pub fn header(boot: BootId) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        out.put_u16(VERSION);
+        out.put(&boot.0);
+        let crc = crc32c::crc32c(&out);
+        out.put_u32(crc);
+        out
+    }
+
+    /// Total: any bytes give the state as of the last whole record. Without a valid header that is nothing.
+    pub fn replay(bytes: &[u8], boot: BootId) -> Replayed {
+        let mut journal = Journal::default();
+        let Some(written_in) = read_header(bytes) else { return Replayed { journal, valid_bytes: 0 } };
+        let mut at = HEADER_BYTES;
+        while let Some((record, len)) = read_record(&bytes[at..]) {
+            journal.apply(&record);
+            at += len;
+        }
+        if written_in != boot {
+            journal.entries.values_mut().for_each(Entry::forget_written);
+        }
+        Replayed { journal, valid_bytes: at }
+    }
+
+    pub fn apply(&mut self, record: &Record) {
+        match *record {
+            Record::Open { key, opened } => {
+                self.entries
+                    .insert(key, Entry { opened, written: BTreeMap::new(), durable: Coverage::default() });
+            }
+            Record::Whole { key, opened, part } => {
+                let written = [(0, part)].into_iter().collect();
+                self.entries.insert(key, Entry { opened, written, durable: Coverage::default() });
+            }
+            Record::Written { key, offset, part } => {
+                if let Some(entry) = self.entries.get_mut(&key) {
+                    entry.written.insert(offset, part);
+                }
+            }
+            Record::Durable { key, offset, len } => {
+                if let Some(entry) = self.entries.get_mut(&key) {
+                    let end = offset.saturating_add(len);
+                    let inside: Vec<u64> =
+                        entry.written.range(offset..end).map(|(&start, _)| start).collect();
+                    for start in inside {
+                        if let Some(part) = entry.written.remove(&start) {
+                            entry.durable.add(start, part);
+                        }
+                    }
+                }
+            }
+            Record::Closed { key } => {
+                self.entries.remove(&key);
+            }
+        }
+    }
+
+    pub fn entry(&self, key: &FileKey) -> Option<&Entry> {
+        self.entries.get(key)
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = (&FileKey, &Entry)> {
+        self.entries.iter()
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Records that lead to the same state, and no more.
+    pub fn compacted(&self) -> Vec<Record> {
+        let mut records = Vec::new();
+        for (&key, entry) in &self.entries {
+            records.push(Record::Open { key, opened: entry.opened });
+            for (offset, part) in entry.durable.runs() {
+                records.push(Record::Written { key, offset, part });
+                records.push(Record::Durable { key, offset, len: part.len });
+            }
+            for (&offset, &part) in &entry.written {
+                records.push(Record::Written { key, offset, part });
+            }
+        }
+        records
+    }
+}
+
+fn read_header(bytes: &[u8]) -> Option<BootId> {
+    let mut from = Reader::new(bytes.get(..HEADER_BYTES)?);
+    let fits = from.array().ok()? == MAGIC && from.u16().ok()? == VERSION;
+    let boot = BootId(from.array().ok()?);
+    (fits && from.u32().ok()? == crc32c::crc32c(&bytes[..HEADER_BYTES - 4])).then_some(boot)
+}
+
+/// The first record, and the bytes it takes.
+fn read_record(bytes: &[u8]) -> Option<(Record, usize)> {
+    let body_len = usize::from(*bytes.first()?);
+    let mut from = Reader::new(bytes);
+    let framed = from.bytes(2 + body_len).ok()?;
+    let crc = from.u32().ok()?;
+    if crc32c::crc32c(framed) != crc {
+        return None;
+    }
+    let record = Record::decode(framed[1], &framed[2..]).ok()?;
+    Some((record, framed.len() + 4))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const BOOT: BootId = BootId([7; 16]);
+
+    fn any_part() -> impl Strategy<Value = PartDigest> {
+        (1u64..4, any::<(u32, u32)>()).prop_map(|(len, (adler32, crc32c))| PartDigest {
+            len: len << 20,
+            adler32: adler32 % 65_521,
+            crc32c,
+        })
+    }
+
+    fn any_opened() -> impl Strategy<Value = Opened> {
+        any::<(i64, u64, u64, i64, u64)>().prop_map(|(at, origin, size, mtime_ns, inode)| Opened {
+            at: Timestamp(at),
+            origin: Origin(origin),
+            identity: SourceIdentity { size, mtime_ns, inode },
+        })
+    }
+
+    fn any_record() -> impl Strategy<Value = Record> {
+        let key = || (0u8..4).prop_map(|n| FileKey([n; 16]));
+        let offset = || (0u64..8).prop_map(|n| n << 20);
+        prop_oneof![
+            (key(), any_opened()).prop_map(|(key, opened)| Record::Open { key, opened }),
+            (key(), offset(), any_part()).prop_map(|(key, offset, part)| Record::Written {
+                key,
+                offset,
+                part
+            }),
+            (key(), offset(), offset()).prop_map(|(key, offset, len)| Record::Durable { key, offset, len }),
+            (key(), any_opened(), any_part()).prop_map(|(key, opened, part)| Record::Whole {
+                key,
+                opened,
+                part
+            }),
+            key().prop_map(|key| Record::Closed { key }),
+        ]
+    }
+
+    fn file_of(records: &[Record]) -> Vec<u8> {
+        let mut bytes = Journal::header(BOOT);
+        records.iter().for_each(|record| record.encode(&mut bytes));
+        bytes
+    }
+
+    #[test]
+    fn after_a_reboot_only_what_was_flushed_counts() {
+        let key = FileKey([1; 16]);
+        let opened = Opened {
+            at: Timestamp(1),
+            origin: Origin(2),
+            identity: SourceIdentity { size: 9, mtime_ns: 8, inode: 7 },
+        };
+        let records = [
+            Record::Open { key, opened },
+            Record::Written { key, offset: 0, part: PartDigest::of(b"abc") },
+            Record::Durable { key, offset: 0, len: 3 },
+            Record::Written { key, offset: 3, part: PartDigest::of(b"defg") },
+        ];
+        let bytes = file_of(&records);
+        let same = Journal::replay(&bytes, BOOT).journal;
+        assert_eq!(same.entry(&key).unwrap().written.len(), 1);
+        let other = Journal::replay(&bytes, BootId([8; 16])).journal;
+        assert!(other.entry(&key).unwrap().written.is_empty());
+        assert_eq!(other.entry(&key).unwrap().durable.covered_bytes(), 3);
+        assert!(Journal::replay(b"something else, long enough for a header", BOOT).journal.is_empty());
+    }
+
+    proptest! {
+        /// Promise 4: wherever a crash tears the journal, what stands before the tear is known, and nothing else.
+        #[test]
+        fn a_torn_tail_loses_only_itself(records in proptest::collection::vec(any_record(), 1..12), cut in any::<prop::sample::Index>(),
+                                         flip in proptest::option::of(0u8..8)) {
+            let bytes = file_of(&records);
+            let mut ends = vec![HEADER_BYTES];
+            for record in &records {
+                let mut one = Vec::new();
+                record.encode(&mut one);
+                ends.push(ends[ends.len() - 1] + one.len());
+            }
+            let at = HEADER_BYTES + cut.index(bytes.len() - HEADER_BYTES);
+            let torn = match flip {
+                None => bytes[..at].to_vec(),
+                Some(bit) => { let mut torn = bytes.clone(); torn[at] ^= 1 << bit; torn }
+            };
+            let whole = ends.iter().filter(|&&end| end <= at).count() - 1;
+            let replayed = Journal::replay(&torn, BOOT);
+            prop_assert_eq!(replayed.valid_bytes, ends[whole]);
+            prop_assert_eq!(replayed.journal, Journal::replay(&file_of(&records[..whole]), BOOT).journal);
+        }
+
+        #[test]
+        fn compaction_keeps_the_state(records in proptest::collection::vec(any_record(), 0..40)) {
+            let journal = Journal::replay(&file_of(&records), BOOT).journal;
+            prop_assert_eq!(Journal::replay(&file_of(&journal.compacted()), BOOT).journal, journal);
+        }
+
+        #[test]
+        fn random_bytes_never_panic(tail in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let mut bytes = Journal::header(BOOT);
+            bytes.extend_from_slice(&tail);
+            let _ = Journal::replay(&bytes, BOOT);
+            let _ = Journal::replay(&tail, BOOT);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Bounds of the protocol. Both ends rely on them: changing one is a new protocol version.
+
+use std::time::Duration;
+
+use longhaul_model::limits::{CHUNK_BYTES, LFN_BYTES_MAX};
+
+/// Structured part of a frame. Large enough for a part of a manifest, small enough that hundreds of hostile
+/// peers cannot fill the memory with half a frame each.
+pub const BODY_BYTES_MAX: u32 = 256 << 10;
+/// Raw part of a frame: one chunk.
+pub const PAYLOAD_BYTES_MAX: u32 = CHUNK_BYTES;
+/// Files of one part of a manifest: with the longest names they stay below [`BODY_BYTES_MAX`].
+pub const MANIFEST_PART_FILES: usize = 200;
+/// Files of one manifest (one permit).
+pub const MANIFEST_FILES_MAX: usize = 20_000;
+/// Files that one session may have announced and not finished.
+pub const SESSION_FILES_MAX: usize = 60_000;
+/// A permit is a few hundred bytes; its text is not ours to limit more tightly.
+pub const PERMIT_BYTES_MAX: usize = 16 << 10;
+/// Whole files of one pack. 256 files of 4 kB fill one chunk.
+pub const PACK_FILES_MAX: usize = 256;
+/// Chunks of one extent: a short run keeps the work of a dying stream small, and one request per chunk would cost
+/// a frame each.
+pub const EXTENT_CHUNKS_MAX: u32 = 16;
+/// Requests of one stream not yet answered. A receiver is held back by its buffers long before.
+pub const STREAM_REQUESTS_MAX: usize = 4_096;
+/// Text of a fault.
+pub const FAULT_BYTES_MAX: usize = 700;
+
+/// Nothing heard for this long: ask.
+pub const PING_AFTER: Duration = Duration::from_secs(3);
+/// Nothing heard for this long, although asked: the stream is dead.
+pub const SILENCE_MAX: Duration = Duration::from_secs(12);
+/// The peer lives but sends no payload for open requests.
+pub const STALL_MAX: Duration = Duration::from_secs(60);
+/// Without any stream for this long, the files of a session fail.
+pub const RECONNECT_FOR: Duration = Duration::from_secs(6);
+/// A session without work is closed after this.
+pub const IDLE_MAX: Duration = Duration::from_secs(30);
+/// A request open this long may be repeated on a stream that has nothing to do.
+pub const TAKE_OVER_AFTER: Duration = Duration::from_secs(2);
+
+/// Large files in flight at once in a session: enough to cover the end of one with the middle of others.
+pub const LARGE_FILES_AT_ONCE: usize = 4;
+/// Tries of a chunk that arrives damaged.
+pub const DAMAGED_TRIES_MAX: u8 = 3;
+
+const _: () =
+    assert!(MANIFEST_PART_FILES * (LFN_BYTES_MAX + 32) + PERMIT_BYTES_MAX + 256 < BODY_BYTES_MAX as usize);
+const _: () = assert!(PACK_FILES_MAX * (FAULT_BYTES_MAX + 64) < BODY_BYTES_MAX as usize);

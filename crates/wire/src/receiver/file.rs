@@ -1,0 +1,212 @@
+//! One wanted file: what of it is missing, asked for, being written.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use longhaul_model::limits::CHUNK_BYTES;
+
+use crate::frame::{BatchId, FileNumber};
+use crate::identity::SourceIdentity;
+
+const CHUNK: u64 = CHUNK_BYTES as u64;
+
+pub(super) struct File {
+    pub(super) batch: BatchId,
+    pub(super) lane: u16,
+    pub(super) priority: u8,
+    pub(super) size: u64,
+    pub(super) identity: Option<Known>,
+    pub(super) started: bool,
+    pub(super) damaged: u8,
+    pub(super) body: Body,
+}
+
+/// The source's file as we know it; from the journal until data of this session confirms it.
+#[derive(Clone, Copy)]
+pub(super) struct Known {
+    pub(super) identity: SourceIdentity,
+    pub(super) confirmed: bool,
+}
+
+pub(super) enum Body {
+    Small(Small),
+    Large(Large),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Small {
+    Wanted,
+    /// In so many packs.
+    Asked(u8),
+    Writing,
+}
+
+#[derive(Default)]
+pub(super) struct Large {
+    /// Not asked for: offset and length, at chunk borders.
+    pub(super) missing: BTreeMap<u64, u64>,
+    /// Chunks asked for, with the number of requests that hold them.
+    pub(super) asked: BTreeMap<u64, u8>,
+    /// Chunks that arrive or are being written.
+    pub(super) writing: BTreeSet<u64>,
+}
+
+impl File {
+    pub(super) fn place(&self, number: FileNumber) -> (Reverse<u8>, FileNumber) {
+        (Reverse(self.priority), number)
+    }
+}
+
+/// Length of the chunk at `offset` of a file of `size` bytes.
+pub(super) fn chunk_len(offset: u64, size: u64) -> u64 {
+    (size - offset).min(CHUNK)
+}
+
+impl Body {
+    /// Whether the file is complete with this chunk.
+    pub(super) fn written(&mut self, offset: u64) -> bool {
+        match self {
+            Body::Small(state) => *state == Small::Writing,
+            Body::Large(large) => {
+                large.writing.remove(&offset)
+                    && large.writing.is_empty()
+                    && large.asked.is_empty()
+                    && large.missing.is_empty()
+            }
+        }
+    }
+
+    /// A chunk that was arriving or being written is to be asked for again.
+    pub(super) fn want_again(&mut self, offset: u64, size: u64) {
+        match self {
+            Body::Small(state) => {
+                if *state == Small::Writing {
+                    *state = Small::Wanted;
+                }
+            }
+            Body::Large(large) => {
+                if large.writing.remove(&offset) {
+                    large.put_back(offset, chunk_len(offset, size));
+                }
+            }
+        }
+    }
+
+    /// A request for this chunk (or small file) will not be answered.
+    pub(super) fn request_lost(&mut self, offset: u64, size: u64) {
+        match self {
+            Body::Small(state) => match *state {
+                Small::Asked(1) => *state = Small::Wanted,
+                Small::Asked(copies) => *state = Small::Asked(copies - 1),
+                _ => {}
+            },
+            Body::Large(large) => {
+                if let Some(copies) = large.asked.get_mut(&offset) {
+                    *copies -= 1;
+                    if *copies == 0 {
+                        large.asked.remove(&offset);
+                        large.put_back(offset, chunk_len(offset, size));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Data for this chunk (or small file) begins: whether it is wanted.
+    pub(super) fn arrives(&mut self, offset: u64) -> bool {
+        match self {
+            Body::Small(state) => {
+                let wanted = matches!(state, Small::Asked(_));
+                if wanted {
+                    *state = Small::Writing;
+                }
+                wanted
+            }
+            Body::Large(large) => large.asked.remove(&offset).is_some() && large.writing.insert(offset),
+        }
+    }
+}
+
+impl Large {
+    pub(super) fn missing(parts: &[(u64, u64)]) -> Self {
+        let mut large = Large::default();
+        parts.iter().for_each(|&(offset, len)| large.put_back(offset, len));
+        large
+    }
+
+    /// Everything that is not under way is missing.
+    pub(super) fn restart(&mut self, size: u64) {
+        self.missing.clear();
+        let mut at = 0;
+        while at < size {
+            let len = chunk_len(at, size);
+            if !self.asked.contains_key(&at) && !self.writing.contains(&at) {
+                self.put_back(at, len);
+            }
+            at += len;
+        }
+    }
+
+    /// Joins neighbours, so that extents stay long.
+    pub(super) fn put_back(&mut self, offset: u64, len: u64) {
+        let (mut start, mut end) = (offset, offset + len);
+        if let Some((&left, &left_len)) = self.missing.range(..offset).next_back()
+            && left + left_len == offset
+        {
+            self.missing.remove(&left);
+            start = left;
+        }
+        if let Some(right_len) = self.missing.remove(&end) {
+            end += right_len;
+        }
+        self.missing.insert(start, end - start);
+    }
+
+    /// Takes the first missing extent of at most `chunks` chunks, and marks its chunks as asked for.
+    pub(super) fn take(&mut self, chunks: u64) -> Option<(u64, u64)> {
+        let (offset, len) = self.missing.pop_first()?;
+        let taken = len.min(chunks * CHUNK);
+        if taken < len {
+            self.missing.insert(offset + taken, len - taken);
+        }
+        for chunk in chunks_of(offset, taken) {
+            self.asked.insert(chunk, 1);
+        }
+        Some((offset, taken))
+    }
+}
+
+/// Offsets of the chunks of an extent.
+pub(super) fn chunks_of(offset: u64, len: u64) -> impl Iterator<Item = u64> {
+    (offset..offset + len).step_by(CHUNK as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extents_are_cut_and_joined_at_chunk_borders() {
+        let size = 5 * CHUNK + 10;
+        let mut large = Large::missing(&[(0, size)]);
+        assert_eq!(large.take(2), Some((0, 2 * CHUNK)));
+        assert_eq!(large.take(9), Some((2 * CHUNK, 3 * CHUNK + 10)));
+        assert_eq!(large.take(1), None);
+        let mut body = Body::Large(large);
+        body.request_lost(5 * CHUNK, size);
+        body.request_lost(4 * CHUNK, size);
+        let Body::Large(large) = &body else { unreachable!() };
+        assert_eq!(large.missing.iter().collect::<Vec<_>>(), vec![(&(4 * CHUNK), &(CHUNK + 10))]);
+        assert!(body.arrives(0) && !body.arrives(0), "the second copy is not wanted");
+        assert!(!body.written(0), "others are missing");
+    }
+
+    #[test]
+    fn a_restart_leaves_what_is_under_way() {
+        let size = 3 * CHUNK;
+        let mut large = Large::missing(&[(2 * CHUNK, CHUNK)]);
+        large.take(1);
+        large.restart(size);
+        assert_eq!(large.missing.iter().collect::<Vec<_>>(), vec![(&0, &(2 * CHUNK))]);
+    }
+}

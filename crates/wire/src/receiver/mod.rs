@@ -1,0 +1,368 @@
+//! The receiver's side of a session: which files are wanted, what is asked for on which stream, what is done.
+//!
+//! Inputs are the `handle_…` and named methods, then [`Receiver::deal`]; outputs come from
+//! [`Receiver::poll_output`]. Buffers: each chunk or pack asked for holds one *slot*, taken from the budget that
+//! `deal` is given. When its data begins to arrive and is wanted, the slot passes to the caller, who holds a buffer
+//! for it; otherwise it comes back through [`Receiver::take_freed`]. So there are never more buffers than slots.
+//!
+//! ```text
+//! file:   wanted ─► asked ─► writing ─► (all written) complete        any ─► failed, removed
+//!            ▲────────┴─ stream died ──┘ damaged
+//! stream: down ─► dialling ─► up ─► down
+//! ```
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_model::limits::SMALL_FILE_BYTES;
+use longhaul_model::{AttemptId, Fault, FaultCode, Lfn, StorageName, Timestamp, TransferId};
+
+use crate::frame::{BatchId, FileNumber, Frame, ManifestFile};
+use crate::identity::SourceIdentity;
+
+mod arrive;
+mod deal;
+mod file;
+mod streams;
+
+pub use arrive::PackedFile;
+use file::{Body, File, Known, Large, Small};
+use streams::{State, Stream};
+
+/// One of the session's TCP connections, by position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamNumber(pub u32);
+
+#[derive(Clone, Debug)]
+pub struct NewBatch {
+    pub permit: Arc<str>,
+    /// At the source.
+    pub storage: StorageName,
+    /// Files of one lane may share a pack: those of the same target storage.
+    pub lane: u16,
+    /// What has not begun by then must not begin.
+    pub start_by: Timestamp,
+    /// All files of the permit, in its order.
+    pub files: Vec<NewFile>,
+}
+
+#[derive(Clone, Debug)]
+pub struct NewFile {
+    pub attempt: AttemptId,
+    pub transfer: TransferId,
+    pub lfn: Lfn,
+    pub size: u64,
+    /// Higher goes first.
+    pub priority: u8,
+    pub wanted: Wanted,
+    /// Of the source when the parts that are there were read.
+    pub identity: Option<SourceIdentity>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Only listed, since the permit covers it.
+    Nothing,
+    Everything,
+    /// (offset, length), at chunk borders; of large files only.
+    Parts(Vec<(u64, u64)>),
+}
+
+/// What `deal` may use now.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    pub buffers: usize,
+    /// Payload that the rate limit lets pass; the last request may go beyond.
+    pub bytes: u64,
+    /// Slots that the session as a whole should hold at most: its fair share.
+    pub window: usize,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Output {
+    Send {
+        stream: StreamNumber,
+        frame: Frame,
+    },
+    /// Connect, say hello, then call `stream_up` or `stream_down`.
+    Dial {
+        stream: StreamNumber,
+    },
+    /// The stream is given up already; close its connection.
+    Close {
+        stream: StreamNumber,
+        fault: Option<Fault>,
+    },
+    Started {
+        file: FileNumber,
+    },
+    /// The source holds another file than the one the present parts came from: they are void.
+    Restarted {
+        file: FileNumber,
+    },
+    /// All of it is written. The session is done with the file.
+    Complete {
+        file: FileNumber,
+    },
+    Failed {
+        file: FileNumber,
+        fault: Fault,
+    },
+}
+
+struct Batch {
+    permit: Arc<str>,
+    storage: StorageName,
+    start_by: Timestamp,
+    first: FileNumber,
+    files: Vec<ManifestFile>,
+    /// Files that are still with us.
+    open: usize,
+    announced: Announced,
+    /// The source may hold it, even if its answer was lost.
+    known: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Announced {
+    No,
+    /// Requests may follow on this stream at once, on others after the answer.
+    On(StreamNumber),
+    Answered,
+}
+
+pub struct Receiver {
+    batches: BTreeMap<BatchId, Batch>,
+    files: BTreeMap<FileNumber, File>,
+    /// Small files to ask for, in order.
+    small: BTreeSet<(Reverse<u8>, FileNumber)>,
+    /// Large files with parts to ask for, in order.
+    large: BTreeSet<(Reverse<u8>, FileNumber)>,
+    /// Which of the first large files, and whether small or large, is next.
+    turn: usize,
+    streams: Vec<Stream>,
+    next_batch: u32,
+    next_file: u32,
+    announced_files: usize,
+    /// Batches that the source may forget, not yet said.
+    forget: Vec<BatchId>,
+    /// Of the source's session.
+    incarnation: Option<u64>,
+    cut_off_since: Option<Duration>,
+    last_fault: Option<Fault>,
+    progress_at: Duration,
+    idle_since: Duration,
+    freed: usize,
+    outputs: VecDeque<Output>,
+}
+
+impl Receiver {
+    pub fn new(streams: usize, now: Duration) -> Self {
+        assert!(streams > 0, "a session needs a stream");
+        Receiver {
+            batches: BTreeMap::new(),
+            files: BTreeMap::new(),
+            small: BTreeSet::new(),
+            large: BTreeSet::new(),
+            turn: 0,
+            streams: (0..streams).map(|_| Stream::new()).collect(),
+            next_batch: 0,
+            next_file: 0,
+            announced_files: 0,
+            forget: Vec::new(),
+            incarnation: None,
+            cut_off_since: None,
+            last_fault: None,
+            progress_at: now,
+            idle_since: now,
+            freed: 0,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// Takes a batch; its files are numbered from the returned one on, in order. None if the numbers are used up:
+    /// then a new session is needed.
+    pub fn add_batch(&mut self, batch: NewBatch, now: Duration) -> Option<FileNumber> {
+        let first = self.next_file;
+        let next_file = first.checked_add(u32::try_from(batch.files.len()).ok()?)?;
+        let id = BatchId(self.next_batch);
+        self.next_batch = self.next_batch.checked_add(1)?;
+        self.next_file = next_file;
+        let mut listed = Vec::with_capacity(batch.files.len());
+        let mut open = 0;
+        for (number, file) in (first..next_file).map(FileNumber).zip(batch.files) {
+            if file.wanted != Wanted::Nothing {
+                self.add_file(number, id, batch.lane, &file);
+                open += 1;
+            }
+            listed.push(ManifestFile {
+                attempt: file.attempt,
+                transfer: file.transfer,
+                lfn: file.lfn,
+                size: file.size,
+            });
+        }
+        if open > 0 {
+            let announced = Announced::No;
+            let (permit, storage, start_by) = (batch.permit, batch.storage, batch.start_by);
+            let first = FileNumber(first);
+            self.batches.insert(
+                id,
+                Batch { permit, storage, start_by, first, files: listed, open, announced, known: false },
+            );
+            self.handle_timeout(now);
+        }
+        Some(FileNumber(first))
+    }
+
+    fn add_file(&mut self, number: FileNumber, batch: BatchId, lane: u16, new: &NewFile) {
+        let place = (Reverse(new.priority), number);
+        let body = if new.size <= SMALL_FILE_BYTES {
+            self.small.insert(place);
+            Body::Small(Small::Wanted)
+        } else {
+            self.large.insert(place);
+            Body::Large(match &new.wanted {
+                Wanted::Parts(parts) => Large::missing(parts),
+                _ => Large::missing(&[(0, new.size)]),
+            })
+        };
+        let identity = new.identity.map(|identity| Known { identity, confirmed: false });
+        let (priority, size) = (new.priority, new.size);
+        self.files
+            .insert(number, File { batch, lane, priority, size, identity, started: false, damaged: 0, body });
+    }
+
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// Slots that are free again since the last call.
+    pub fn take_freed(&mut self) -> usize {
+        std::mem::take(&mut self.freed)
+    }
+
+    /// Slots held for requests.
+    pub fn slots(&self) -> usize {
+        self.streams.iter().map(Stream::slots).sum()
+    }
+
+    pub fn streams_up(&self) -> usize {
+        self.streams.iter().filter(|stream| stream.up().is_some()).count()
+    }
+
+    pub fn has_work(&self) -> bool {
+        !self.files.is_empty()
+    }
+
+    /// Whether there are files to ask for that no stream has been asked for yet.
+    pub fn wants_slots(&self) -> bool {
+        !self.small.is_empty() || !self.large.is_empty()
+    }
+
+    /// Since when there has been nothing to do.
+    pub fn idle_since(&self) -> Option<Duration> {
+        self.files.is_empty().then_some(self.idle_since)
+    }
+
+    /// The bytes of a chunk (or of a whole small file, at offset 0) are in the storage's hands.
+    pub fn written(&mut self, number: FileNumber, offset: u64, now: Duration) {
+        let Some(file) = self.files.get_mut(&number) else { return };
+        if file.body.written(offset) {
+            self.drop_file(number, now);
+            self.outputs.push_back(Output::Complete { file: number });
+        }
+    }
+
+    /// The bytes of a chunk (or whole small file) did not have their checksum.
+    pub fn damaged(&mut self, number: FileNumber, offset: u64, now: Duration) {
+        let Some(file) = self.files.get_mut(&number) else { return };
+        file.damaged = file.damaged.saturating_add(1);
+        if file.damaged > crate::limits::DAMAGED_TRIES_MAX {
+            let tries = file.damaged;
+            let fault = Fault::new(
+                FaultCode::Corrupted,
+                format!("a chunk at {offset} arrived damaged, {tries} times"),
+            );
+            self.fail(number, fault, now);
+        } else {
+            file.body.want_again(offset, file.size);
+            self.queue(number);
+        }
+    }
+
+    /// The caller gives the file up: it is cancelled, or cannot be written. No output follows.
+    pub fn remove(&mut self, number: FileNumber, now: Duration) {
+        self.drop_file(number, now);
+    }
+
+    /// Fails every file, as after a fault that concerns the peer as a whole.
+    pub fn fail_all(&mut self, fault: &Fault, now: Duration) {
+        let numbers: Vec<FileNumber> = self.files.keys().copied().collect();
+        for number in numbers {
+            self.fail(number, fault.clone(), now);
+        }
+    }
+
+    fn fail(&mut self, number: FileNumber, fault: Fault, now: Duration) {
+        if self.files.contains_key(&number) {
+            self.drop_file(number, now);
+            self.outputs.push_back(Output::Failed { file: number, fault });
+        }
+    }
+
+    fn drop_file(&mut self, number: FileNumber, now: Duration) {
+        let Some(file) = self.files.remove(&number) else { return };
+        self.small.remove(&file.place(number));
+        self.large.remove(&file.place(number));
+        if self.files.is_empty() {
+            self.idle_since = now;
+            self.cut_off_since = None;
+        }
+        let Some(batch) = self.batches.get_mut(&file.batch) else { return };
+        batch.open -= 1;
+        if batch.open == 0 {
+            if batch.announced != Announced::No {
+                self.announced_files -= batch.files.len();
+            }
+            let known = batch.known;
+            self.batches.remove(&file.batch);
+            if known {
+                self.forget.push(file.batch);
+                self.say_forget();
+            }
+        }
+    }
+
+    /// Puts a file where `deal` finds it, if it has something to ask for.
+    fn queue(&mut self, number: FileNumber) {
+        let Some(file) = self.files.get(&number) else { return };
+        match &file.body {
+            Body::Small(Small::Wanted) => self.small.insert(file.place(number)),
+            Body::Large(large) if !large.missing.is_empty() => self.large.insert(file.place(number)),
+            _ => false,
+        };
+    }
+
+    fn say_forget(&mut self) {
+        let Some(stream) = self.first_up() else { return };
+        for batch in self.forget.drain(..) {
+            self.outputs.push_back(Output::Send { stream, frame: Frame::Forget { batch } });
+        }
+    }
+
+    fn first_up(&self) -> Option<StreamNumber> {
+        self.streams.iter().position(|stream| stream.up().is_some()).map(|place| StreamNumber(place as u32))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn expire_all(&mut self) {
+        self.batches.values_mut().for_each(|batch| batch.start_by = Timestamp(-1));
+    }
+
+    fn state(&mut self, stream: StreamNumber) -> Option<&mut State> {
+        self.streams.get_mut(stream.0 as usize).map(|stream| &mut stream.state)
+    }
+}

@@ -1,0 +1,511 @@
+//! The source's side of a session: whose manifests were accepted, what is asked for, what to read next.
+//!
+//! It answers and decides nothing: requests are served in their order, streams in turn. Feed it frames with
+//! [`Source::handle_frame`], let it [`deal`](Source::deal) when buffers are free, take what it wants done from
+//! [`Source::poll_output`].
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use longhaul_model::limits::CHUNK_BYTES;
+use longhaul_model::{Fault, FaultCode, StorageName};
+
+use crate::frame::{BatchId, FileNumber, Frame, Manifest, ManifestFile, PackEntry, PackHead, RequestId};
+use crate::limits::{MANIFEST_FILES_MAX, PERMIT_BYTES_MAX, SESSION_FILES_MAX, STREAM_REQUESTS_MAX};
+
+/// One of the session's TCP connections, numbered by the source as they join.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Joined(pub u32);
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Output {
+    Send {
+        stream: Joined,
+        frame: Frame,
+    },
+    /// Check the permit of a batch against its list, then call `authorised`.
+    Authorise {
+        batch: BatchId,
+    },
+    /// Read into one buffer and send it; call `sent` when the buffer is free again.
+    ReadChunk {
+        stream: Joined,
+        request: RequestId,
+        file: FileNumber,
+        offset: u64,
+        len: u32,
+    },
+    ReadPack {
+        stream: Joined,
+        request: RequestId,
+        files: Vec<FileNumber>,
+    },
+}
+
+/// A manifest, for the check of its permit and for reading.
+pub struct Batch {
+    pub permit: Arc<str>,
+    pub storage: StorageName,
+    pub files: Vec<ManifestFile>,
+    first: FileNumber,
+    state: State,
+    from: Joined,
+}
+
+enum State {
+    Collecting,
+    Checking,
+    Accepted,
+    Refused(Fault),
+}
+
+#[derive(Debug)]
+enum Pending {
+    Extent { request: RequestId, file: FileNumber, next: u64, end: u64 },
+    Pack { request: RequestId, files: Vec<FileNumber> },
+}
+
+#[derive(Default)]
+struct Stream {
+    queue: VecDeque<Pending>,
+    /// Buffers being read into or waiting to be sent.
+    buffers: usize,
+}
+
+#[derive(Default)]
+pub struct Source {
+    batches: BTreeMap<BatchId, Batch>,
+    by_first: BTreeMap<FileNumber, BatchId>,
+    streams: BTreeMap<Joined, Stream>,
+    next_stream: u32,
+    /// Which stream is served next.
+    turn: u32,
+    outputs: VecDeque<Output>,
+}
+
+fn broken(what: &'static str) -> Fault {
+    Fault::new(FaultCode::ProtocolError, what)
+}
+
+impl Source {
+    pub fn stream_up(&mut self) -> Joined {
+        let stream = Joined(self.next_stream);
+        self.next_stream = self.next_stream.wrapping_add(1);
+        self.streams.insert(stream, Stream::default());
+        stream
+    }
+
+    pub fn stream_down(&mut self, stream: Joined) {
+        self.streams.remove(&stream);
+        // A manifest that was cut off is sent again in full.
+        let cut_off: Vec<BatchId> = self
+            .batches
+            .iter()
+            .filter(|(_, batch)| batch.from == stream && matches!(batch.state, State::Collecting))
+            .map(|(&id, _)| id)
+            .collect();
+        cut_off.into_iter().for_each(|id| self.forget(id));
+    }
+
+    pub fn streams(&self) -> usize {
+        self.streams.len()
+    }
+
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    pub fn batch(&self, id: BatchId) -> Option<&Batch> {
+        self.batches.get(&id)
+    }
+
+    /// A file of a batch whose permit was accepted, with its storage.
+    pub fn file(&self, number: FileNumber) -> Option<(&ManifestFile, &StorageName)> {
+        let batch = self.batch_of(number)?;
+        matches!(batch.state, State::Accepted).then_some(())?;
+        let file = batch.files.get((number.0 - batch.first.0) as usize)?;
+        Some((file, &batch.storage))
+    }
+
+    fn batch_of(&self, number: FileNumber) -> Option<&Batch> {
+        let (_, id) = self.by_first.range(..=number).next_back()?;
+        self.batches.get(id).filter(|batch| ((number.0 - batch.first.0) as usize) < batch.files.len())
+    }
+
+    /// An error means that the stream has to be closed with it.
+    pub fn handle_frame(&mut self, stream: Joined, frame: Frame) -> Result<(), Fault> {
+        match frame {
+            Frame::Manifest(manifest) => self.manifest(stream, manifest),
+            Frame::Forget { batch } => {
+                self.forget(batch);
+                Ok(())
+            }
+            Frame::Request { request, file, offset, len } => {
+                self.push(stream, Pending::Extent { request, file, next: offset, end: offset + len })
+            }
+            Frame::RequestPack { request, files } => self.push(stream, Pending::Pack { request, files }),
+            Frame::Ping { number } => {
+                self.outputs.push_back(Output::Send { stream, frame: Frame::Pong { number } });
+                Ok(())
+            }
+            Frame::Pong { .. } => Ok(()),
+            Frame::Goodbye { fault } => Err(fault
+                .unwrap_or_else(|| Fault::new(FaultCode::ConnectionLost, "the target closed the stream"))),
+            _ => Err(broken("a frame that receivers do not send")),
+        }
+    }
+
+    fn push(&mut self, stream: Joined, pending: Pending) -> Result<(), Fault> {
+        let Some(stream) = self.streams.get_mut(&stream) else { return Ok(()) };
+        if stream.queue.len() >= STREAM_REQUESTS_MAX {
+            return Err(Fault::new(FaultCode::TooLarge, "too many open requests on one stream"));
+        }
+        stream.queue.push_back(pending);
+        Ok(())
+    }
+
+    fn manifest(&mut self, stream: Joined, part: Manifest) -> Result<(), Fault> {
+        if let Some(permit) = part.permit {
+            self.forget(part.batch);
+            if self.by_first.contains_key(&part.first) {
+                return Err(broken("two manifests number their files alike"));
+            }
+            let batch = Batch {
+                permit,
+                storage: part.storage,
+                files: part.files,
+                first: part.first,
+                state: State::Collecting,
+                from: stream,
+            };
+            self.batches.insert(part.batch, batch);
+            self.by_first.insert(part.first, part.batch);
+        } else {
+            let fits = |batch: &&mut Batch| {
+                batch.from == stream
+                    && matches!(batch.state, State::Collecting)
+                    && batch.storage == part.storage
+                    && batch.first.0.checked_add(batch.files.len() as u32) == Some(part.first.0)
+            };
+            let Some(batch) = self.batches.get_mut(&part.batch).filter(fits) else {
+                return Err(broken("a part of a manifest that does not follow the one before"));
+            };
+            batch.files.extend(part.files);
+        }
+        self.check_bounds(part.batch)?;
+        if part.last_part
+            && let Some(batch) = self.batches.get_mut(&part.batch)
+        {
+            batch.state = State::Checking;
+            self.outputs.push_back(Output::Authorise { batch: part.batch });
+        }
+        Ok(())
+    }
+
+    fn check_bounds(&mut self, id: BatchId) -> Result<(), Fault> {
+        let Some(batch) = self.batches.get(&id) else { return Ok(()) };
+        let last = u64::from(batch.first.0) + batch.files.len() as u64;
+        let before = self.by_first.range(..batch.first).next_back().and_then(|(_, id)| self.batches.get(id));
+        let overlaps = last > u64::from(u32::MAX)
+            || before.is_some_and(|before| {
+                u64::from(before.first.0) + before.files.len() as u64 > u64::from(batch.first.0)
+            })
+            || self.by_first.range(batch.first..).nth(1).is_some_and(|(next, _)| u64::from(next.0) < last);
+        if overlaps {
+            return Err(broken("two manifests number their files alike"));
+        }
+        let total: usize = self.batches.values().map(|batch| batch.files.len()).sum();
+        if batch.files.len() > MANIFEST_FILES_MAX || total > SESSION_FILES_MAX + MANIFEST_FILES_MAX {
+            return Err(Fault::new(FaultCode::TooLarge, "too many files announced at once"));
+        }
+        Ok(())
+    }
+
+    /// Memory that the manifests hold, roughly.
+    pub fn manifest_bytes(&self) -> usize {
+        self.batches
+            .values()
+            .map(|batch| PERMIT_BYTES_MAX.min(batch.permit.len()) + batch.files.len() * 200)
+            .sum()
+    }
+
+    fn forget(&mut self, id: BatchId) {
+        if let Some(batch) = self.batches.remove(&id)
+            && self.by_first.get(&batch.first) == Some(&id)
+        {
+            self.by_first.remove(&batch.first);
+        }
+    }
+
+    /// The answer to `Output::Authorise`.
+    pub fn authorised(&mut self, id: BatchId, answer: Result<(), Fault>) {
+        let Some(batch) = self.batches.get_mut(&id) else { return };
+        let fault = answer.err();
+        batch.state = match &fault {
+            None => State::Accepted,
+            Some(fault) => State::Refused(fault.clone()),
+        };
+        let stream = batch.from;
+        if self.streams.contains_key(&stream) {
+            self.outputs
+                .push_back(Output::Send { stream, frame: Frame::ManifestAnswer { batch: id, fault } });
+        }
+    }
+
+    /// A buffer of the stream is free again.
+    pub fn sent(&mut self, stream: Joined) {
+        if let Some(stream) = self.streams.get_mut(&stream) {
+            stream.buffers = stream.buffers.saturating_sub(1);
+        }
+    }
+
+    /// Whether some stream has requests that may be served.
+    pub fn has_work(&self) -> bool {
+        self.streams.values().any(|stream| !stream.queue.is_empty())
+    }
+
+    /// Starts reading for open requests, streams in turn, each holding at most `per_stream` buffers; at most
+    /// `buffers` in all and until `bytes` are used up. Returns the numbers of buffers and bytes that it took.
+    pub fn deal(&mut self, buffers: usize, bytes: u64, per_stream: usize) -> (usize, u64) {
+        let (mut taken, mut bytes_taken) = (0, 0);
+        let mut resting = 0;
+        while taken < buffers && bytes_taken < bytes && resting < self.streams.len() {
+            let next = self.streams.range(Joined(self.turn)..).next().or_else(|| self.streams.iter().next());
+            let Some((&stream, place)) = next else { break };
+            self.turn = stream.0.wrapping_add(1);
+            let served = if place.buffers < per_stream { self.serve(stream) } else { None };
+            match served {
+                Some(len) => {
+                    resting = 0;
+                    if let Some(len) = len {
+                        taken += 1;
+                        bytes_taken += len;
+                    }
+                }
+                None => resting += 1,
+            }
+        }
+        (taken, bytes_taken)
+    }
+
+    /// One step of the first request of a stream. None if there is nothing to do; the bytes to read, if there are any.
+    fn serve(&mut self, stream: Joined) -> Option<Option<u64>> {
+        let (asked, request) = match self.streams.get(&stream)?.queue.front()? {
+            Pending::Extent { request, file, .. } => (vec![*file], *request),
+            Pending::Pack { request, files } => (files.clone(), *request),
+        };
+        let mut refused = None;
+        for &number in &asked {
+            match self.batch_of(number).map(|batch| &batch.state) {
+                Some(State::Accepted) => {}
+                Some(State::Collecting | State::Checking) => return None,
+                Some(State::Refused(fault)) => refused = Some(fault.clone()),
+                None => {
+                    refused = Some(Fault::new(
+                        FaultCode::PermitRefused,
+                        "the source does not know this file's manifest",
+                    ))
+                }
+            }
+        }
+        if let Some(fault) = refused {
+            self.refuse(stream, request, asked, fault);
+            return Some(None);
+        }
+        self.read_next(stream).map(Some)
+    }
+
+    fn refuse(&mut self, stream: Joined, request: RequestId, asked: Vec<FileNumber>, fault: Fault) {
+        let Some(place) = self.streams.get_mut(&stream) else { return };
+        let frame = match place.queue.pop_front() {
+            Some(Pending::Pack { .. }) => {
+                let entries =
+                    asked.into_iter().map(|file| PackEntry::Fault { file, fault: fault.clone() }).collect();
+                Frame::PackData(PackHead { request, entries })
+            }
+            _ => Frame::FileFault { request, file: asked[0], fault },
+        };
+        self.outputs.push_back(Output::Send { stream, frame });
+    }
+
+    fn read_next(&mut self, id: Joined) -> Option<u64> {
+        let sizes = match self.streams.get(&id)?.queue.front()? {
+            Pending::Pack { files, .. } => files
+                .iter()
+                .filter_map(|&file| self.file(file))
+                .map(|(file, _)| file.size)
+                .fold(0, u64::saturating_add),
+            Pending::Extent { .. } => 0,
+        };
+        let stream = self.streams.get_mut(&id)?;
+        stream.buffers += 1;
+        let (output, len, over) = match stream.queue.front_mut()? {
+            Pending::Extent { request, file, next, end } => {
+                let len = (*end - *next).min(u64::from(CHUNK_BYTES));
+                let (request, file, offset) = (*request, *file, *next);
+                *next += len;
+                (Output::ReadChunk { stream: id, request, file, offset, len: len as u32 }, len, *next == *end)
+            }
+            Pending::Pack { request, files } => {
+                let files = std::mem::take(files);
+                (
+                    Output::ReadPack { stream: id, request: *request, files },
+                    sizes.min(u64::from(CHUNK_BYTES)),
+                    true,
+                )
+            }
+        };
+        if over {
+            stream.queue.pop_front();
+        }
+        self.outputs.push_back(output);
+        Some(len)
+    }
+
+    /// A chunk of this request could not be read, and its fault was sent: the others are not wanted any more.
+    pub fn read_failed(&mut self, stream: Joined, failed: RequestId) {
+        if let Some(stream) = self.streams.get_mut(&stream) {
+            stream
+                .queue
+                .retain(|pending| !matches!(pending, Pending::Extent { request, .. } if *request == failed));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longhaul_model::{AttemptId, TransferId};
+
+    fn part(batch: u32, first: u32, count: u32, permit: bool, last: bool) -> Frame {
+        let file = |number: u32| ManifestFile {
+            attempt: AttemptId(number.into()),
+            transfer: TransferId(number.into()),
+            lfn: format!("f{number}").parse().unwrap(),
+            size: 10,
+        };
+        Frame::Manifest(Manifest {
+            batch: BatchId(batch),
+            first: FileNumber(first),
+            permit: permit.then(|| "permit".into()),
+            storage: "alpha".parse().unwrap(),
+            last_part: last,
+            files: (first..first + count).map(file).collect(),
+        })
+    }
+
+    fn outputs(source: &mut Source) -> Vec<Output> {
+        std::iter::from_fn(|| source.poll_output()).collect()
+    }
+
+    #[test]
+    fn nothing_is_read_before_the_permit_is_accepted() {
+        let mut source = Source::default();
+        let stream = source.stream_up();
+        source.handle_frame(stream, part(0, 0, 2, true, false)).unwrap();
+        source.handle_frame(stream, part(0, 2, 1, false, true)).unwrap();
+        let pack = Frame::RequestPack { request: RequestId(0), files: vec![FileNumber(2)] };
+        source.handle_frame(stream, pack).unwrap();
+        assert_eq!(source.deal(9, 1 << 30, 9), (0, 0));
+        assert_eq!(outputs(&mut source), vec![Output::Authorise { batch: BatchId(0) }]);
+        assert!(source.file(FileNumber(2)).is_none());
+        source.authorised(BatchId(0), Ok(()));
+        assert_eq!(source.deal(9, 1 << 30, 9), (1, 10));
+        assert!(matches!(outputs(&mut source)[..], [Output::Send { .. }, Output::ReadPack { .. }]));
+        assert_eq!(source.file(FileNumber(2)).unwrap().0.lfn.as_str(), "f2");
+        source.handle_frame(stream, Frame::Forget { batch: BatchId(0) }).unwrap();
+        assert!(source.file(FileNumber(2)).is_none() && source.manifest_bytes() == 0);
+    }
+
+    #[test]
+    fn what_was_refused_or_never_announced_gets_a_fault() {
+        let mut source = Source::default();
+        let stream = source.stream_up();
+        source.handle_frame(stream, part(0, 0, 1, true, true)).unwrap();
+        source.authorised(BatchId(0), Err(Fault::new(FaultCode::PermitRefused, "expired")));
+        let request = |number, file| Frame::Request {
+            request: RequestId(number),
+            file: FileNumber(file),
+            offset: 0,
+            len: 1,
+        };
+        source.handle_frame(stream, request(0, 0)).unwrap();
+        source.handle_frame(stream, request(1, 77)).unwrap();
+        outputs(&mut source);
+        assert_eq!(source.deal(9, 1 << 30, 9), (0, 0));
+        let faults = outputs(&mut source);
+        assert_eq!(faults.len(), 2);
+        assert!(
+            faults.iter().all(|output| matches!(output, Output::Send { frame: Frame::FileFault { .. }, .. }))
+        );
+    }
+
+    #[test]
+    fn refuses_manifests_that_overlap_or_do_not_follow() {
+        let mut source = Source::default();
+        let stream = source.stream_up();
+        source.handle_frame(stream, part(0, 10, 5, true, true)).unwrap();
+        assert!(source.handle_frame(stream, part(1, 12, 1, true, true)).is_err());
+        let mut source = Source::default();
+        let stream = source.stream_up();
+        source.handle_frame(stream, part(0, 10, 5, true, true)).unwrap();
+        assert!(source.handle_frame(stream, part(1, 8, 3, true, true)).is_err());
+        assert!(source.handle_frame(stream, part(2, 20, 1, false, true)).is_err());
+        let mut source = Source::default();
+        let stream = source.stream_up();
+        source.handle_frame(stream, part(0, 10, 5, true, true)).unwrap();
+        source.handle_frame(stream, part(0, 10, 5, true, true)).unwrap();
+        source.handle_frame(stream, part(1, 15, 5, true, true)).unwrap();
+    }
+
+    #[test]
+    fn the_bounds_are_reached_and_hold() {
+        let mut source = Source::default();
+        let stream = source.stream_up();
+        let ping = || Frame::Request { request: RequestId(0), file: FileNumber(0), offset: 0, len: 1 };
+        for _ in 0..STREAM_REQUESTS_MAX {
+            source.handle_frame(stream, ping()).unwrap();
+        }
+        assert_eq!(source.handle_frame(stream, ping()).unwrap_err().code, FaultCode::TooLarge);
+        let mut at = 0;
+        let refused = (0..).find_map(|batch| {
+            let result = source.handle_frame(stream, part(batch, at, 200, true, true));
+            at += 200;
+            result.err()
+        });
+        assert_eq!(refused.unwrap().code, FaultCode::TooLarge);
+        assert!(at as usize <= SESSION_FILES_MAX + MANIFEST_FILES_MAX + 400);
+    }
+
+    #[test]
+    fn streams_are_served_in_turn_within_their_share() {
+        let mut source = Source::default();
+        let (one, two) = (source.stream_up(), source.stream_up());
+        source.handle_frame(one, part(0, 0, 4, true, true)).unwrap();
+        source.authorised(BatchId(0), Ok(()));
+        for stream in [one, two] {
+            let len = 4 * u64::from(CHUNK_BYTES);
+            source
+                .handle_frame(
+                    stream,
+                    Frame::Request { request: RequestId(0), file: FileNumber(1), offset: 0, len },
+                )
+                .unwrap();
+        }
+        outputs(&mut source);
+        let served = |source: &mut Source| -> Vec<u32> {
+            outputs(source)
+                .iter()
+                .filter_map(|output| match output {
+                    Output::ReadChunk { stream, .. } => Some(stream.0),
+                    _ => None,
+                })
+                .collect()
+        };
+        assert_eq!(source.deal(3, u64::MAX, 2).0, 3);
+        assert_eq!(served(&mut source), vec![0, 1, 0]);
+        assert_eq!(source.deal(9, u64::MAX, 2).0, 1, "each holds at most two");
+        source.sent(one);
+        assert_eq!(source.deal(9, 1, 9).0, 1, "the rate limit stops after the first");
+    }
+}

@@ -1,0 +1,93 @@
+//! Cuts the bytes of a stream into frames. Bodies are collected (they are bounded); payload is handed through
+//! as it comes, so that it is copied once, into the buffer where it belongs.
+
+use crate::frame::{Frame, HEAD_BYTES};
+use crate::limits::{BODY_BYTES_MAX, PAYLOAD_BYTES_MAX};
+use crate::reader::Malformed;
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// A whole frame. For data, `payload_len` bytes of payload follow, then [`Piece::PayloadEnd`].
+    Frame {
+        frame: Frame,
+        payload_len: u32,
+    },
+    Payload(&'a [u8]),
+    PayloadEnd,
+}
+
+#[derive(Debug, Default)]
+pub struct Splitter {
+    /// Head and body of the frame at hand, as far as they have arrived.
+    collected: Vec<u8>,
+    /// What is still to come of a payload; none outside of one.
+    payload_left: Option<u32>,
+}
+
+impl Splitter {
+    /// The next piece, or none if `bytes` is used up. Takes what it used off the front of `bytes`.
+    pub fn next<'a>(&mut self, bytes: &mut &'a [u8]) -> Result<Option<Piece<'a>>, Malformed> {
+        if let Some(left) = self.payload_left {
+            return Ok(self.next_payload(left, bytes));
+        }
+        if self.collect(HEAD_BYTES, bytes) {
+            let (kind, body_len, payload_len) = self.head()?;
+            if self.collect(HEAD_BYTES + body_len as usize, bytes) {
+                let frame = Frame::decode(kind, &self.collected[HEAD_BYTES..])?;
+                if payload_len > 0 && !frame.carries_payload() {
+                    return Err(Malformed("a payload where none belongs"));
+                }
+                self.collected.clear();
+                // A body can be large; a stream at rest should not keep its space.
+                self.collected.shrink_to(1024);
+                if frame.carries_payload() {
+                    self.payload_left = Some(payload_len);
+                }
+                return Ok(Some(Piece::Frame { frame, payload_len }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn next_payload<'a>(&mut self, left: u32, bytes: &mut &'a [u8]) -> Option<Piece<'a>> {
+        if left == 0 {
+            self.payload_left = None;
+            return Some(Piece::PayloadEnd);
+        }
+        if bytes.is_empty() {
+            return None;
+        }
+        let (now, rest) = bytes.split_at(bytes.len().min(left as usize));
+        *bytes = rest;
+        self.payload_left = Some(left - now.len() as u32);
+        Some(Piece::Payload(now))
+    }
+
+    /// Whether `len` bytes of the frame have been collected.
+    fn collect(&mut self, len: usize, bytes: &mut &[u8]) -> bool {
+        let wanted = len.saturating_sub(self.collected.len()).min(bytes.len());
+        let (now, rest) = bytes.split_at(wanted);
+        self.collected.extend_from_slice(now);
+        *bytes = rest;
+        self.collected.len() >= len
+    }
+
+    fn head(&self) -> Result<(u8, u32, u32), Malformed> {
+        let number = |at: usize| {
+            let mut four = [0; 4];
+            four.copy_from_slice(&self.collected[at..at + 4]);
+            u32::from_le_bytes(four)
+        };
+        let (body_len, payload_len) = (number(4), number(8));
+        if self.collected[1..4] != [0; 3] {
+            return Err(Malformed("the head of a frame is garbled"));
+        }
+        if body_len > BODY_BYTES_MAX {
+            return Err(Malformed("a frame is larger than frames can be"));
+        }
+        if payload_len > PAYLOAD_BYTES_MAX {
+            return Err(Malformed("a payload is larger than a chunk"));
+        }
+        Ok((self.collected[0], body_len, payload_len))
+    }
+}

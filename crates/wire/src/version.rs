@@ -1,0 +1,44 @@
+//! Protocol versions. Release N speaks N and N-1; the first frame of each stream settles which.
+
+/// What this release speaks.
+pub const VERSIONS: VersionRange = VersionRange { oldest: 1, newest: 1 };
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VersionRange {
+    pub oldest: u16,
+    pub newest: u16,
+}
+
+impl VersionRange {
+    /// The newest version that both speak.
+    pub fn common(self, other: VersionRange) -> Option<u16> {
+        let newest = self.newest.min(other.newest);
+        (newest >= self.oldest.max(other.oldest)).then_some(newest)
+    }
+
+    pub fn contains(self, version: u16) -> bool {
+        (self.oldest..=self.newest).contains(&version)
+    }
+}
+
+impl std::fmt::Display for VersionRange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} to {}", self.oldest, self.newest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_agree_and_strangers_do_not() {
+        let range = |oldest, newest| VersionRange { oldest, newest };
+        assert_eq!(range(3, 4).common(range(4, 5)), Some(4));
+        assert_eq!(range(4, 5).common(range(3, 4)), Some(4));
+        assert_eq!(range(1, 2).common(range(1, 2)), Some(2));
+        assert_eq!(range(1, 2).common(range(3, 4)), None);
+        // A nonsensical range from a peer is no agreement.
+        assert_eq!(range(1, 2).common(range(2, 1)), None);
+    }
+}
