@@ -6,6 +6,7 @@
 //! Start with [`agent`] for the control protocol and [`native`] for people and programs; [`routes`] lists every route.
 
 pub mod agent;
+#[cfg(feature = "client")]
 pub mod client;
 pub mod native;
 pub mod openapi;

@@ -1,1 +1,271 @@
-//! OpenAPI description.
+//! The OpenAPI 3.1 description of the native API, made from the table of routes and the types of requests and replies.
+//!
+//! The same document lies in the repository as `openapi/native.json`; a test fails where they differ. After a wanted
+//! change: `cargo run --release -p longhaul-api --example openapi > openapi/native.json`.
+
+use serde_json::{Map, Value, json};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::native::Page;
+use crate::routes::{
+    self, Access, Body, CSRF_HEADER, IDEMPOTENCY_HEADER, Method, Query, QueryKind, Route, SESSION_COOKIE,
+};
+use crate::{Problem, agent, native};
+
+/// The whole description.
+pub fn document() -> Value {
+    let mut paths = Map::new();
+    for route in routes::ALL {
+        let path = paths.entry(route.path).or_insert_with(|| json!({}));
+        path[route.method.word().to_lowercase()] = operation(route);
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Longhaul native API",
+            "version": "1",
+            "description": "Places datasets at sites and says how they get there. Errors are RFC 9457 problem documents \
+                with a code, the reason and the next step. Lists are pages: pass `next` of one as `after` of the \
+                following. A parameter in a path is one segment: dataset names contain `/`, which is written `%2F` there.",
+            "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
+        },
+        "paths": paths,
+        "components": {
+            "schemas": schemas(),
+            "responses": { "Problem": problem_response() },
+            "securitySchemes": security_schemes(),
+        },
+    })
+}
+
+fn operation(route: &Route) -> Value {
+    let mut operation = json!({
+        "operationId": route.operation,
+        "summary": route.summary,
+        "description": role_text(route.access),
+        "tags": [tag(route)],
+        "security": security(route),
+        "responses": { "default": { "$ref": "#/components/responses/Problem" } },
+    });
+    let mut success = json!({ "description": "Success." });
+    if let Some(content) = content(route.reply) {
+        success["content"] = content;
+    }
+    operation["responses"][route.status.to_string()] = success;
+    let parameters = parameters(route);
+    if !parameters.is_empty() {
+        operation["parameters"] = parameters.into();
+    }
+    if let Some(content) = content(route.request) {
+        operation["requestBody"] = json!({ "required": true, "content": content });
+    }
+    operation
+}
+
+/// First segment after the version, such as `datasets`.
+fn tag(route: &Route) -> &'static str {
+    let rest = route.path.strip_prefix("/api/v1/").unwrap_or("process");
+    rest.split(['/', '.']).next().unwrap_or(rest)
+}
+
+fn role_text(access: Access) -> &'static str {
+    match access {
+        Access::Public => "Needs no credential.",
+        Access::Viewer => "Needs the role viewer.",
+        Access::Admin => "Needs the role admin.",
+        Access::AgentCertificate => "Needs the certificate of an agent of this deployment, over TLS 1.3.",
+    }
+}
+
+fn security(route: &Route) -> Value {
+    match route.access {
+        Access::Public => json!([]),
+        Access::AgentCertificate => json!([{ "agent": [] }]),
+        Access::Viewer | Access::Admin if route.method == Method::Get => {
+            json!([{ "token": [] }, { "session": [] }])
+        }
+        Access::Viewer | Access::Admin => json!([{ "token": [] }, { "session": [], "csrf": [] }]),
+    }
+}
+
+fn security_schemes() -> Value {
+    json!({
+        "token": { "type": "http", "scheme": "bearer", "description": "An API token, lht_…" },
+        "session": { "type": "apiKey", "in": "cookie", "name": SESSION_COOKIE },
+        "csrf": { "type": "apiKey", "in": "header", "name": CSRF_HEADER,
+            "description": "The session's CSRF token, for requests that change something." },
+        "agent": { "type": "mutualTLS", "description": "An agent's certificate, from the deployment's own authority." },
+    })
+}
+
+fn parameters(route: &Route) -> Vec<Value> {
+    let in_path = route
+        .parameters()
+        .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }));
+    let in_query = route.query.iter().map(query_parameter);
+    let key = route.idempotency_key.then(|| {
+        json!({ "name": IDEMPOTENCY_HEADER, "in": "header", "required": false, "schema": { "type": "string" },
+            "description": "A repetition with the same key gets the first answer and does nothing." })
+    });
+    in_path.chain(in_query).chain(key).collect()
+}
+
+fn query_parameter(query: &Query) -> Value {
+    let kind = match query.kind {
+        QueryKind::Text => "string",
+        QueryKind::Integer => "integer",
+        QueryKind::Boolean => "boolean",
+    };
+    json!({ "name": query.name, "in": "query", "required": query.required, "description": query.summary,
+        "schema": { "type": kind } })
+}
+
+fn content(body: Body) -> Option<Value> {
+    let media_type = body.media_type()?;
+    let schema = match body {
+        Body::Json(name) | Body::Lines(name) | Body::Events(name) => json!({ "$ref": reference(name) }),
+        Body::Document => json!({ "type": "object" }),
+        Body::Text | Body::None => json!({ "type": "string" }),
+    };
+    let mut content = Map::new();
+    content.insert(media_type.to_owned(), json!({ "schema": schema }));
+    Some(content.into())
+}
+
+fn problem_response() -> Value {
+    json!({
+        "description": "What, why, what next, and an id to quote.",
+        "content": { "application/problem+json": { "schema": { "$ref": reference("Problem") } } },
+    })
+}
+
+fn reference(name: &str) -> String {
+    format!("#/components/schemas/{name}")
+}
+
+/// Every type that a route names, and those inside them.
+fn schemas() -> Map<String, Value> {
+    let mut collected: Vec<(String, RefOr<Schema>)> = Vec::new();
+    macro_rules! whole {
+        ($($name:ty),* $(,)?) => { $(
+            collected.push((<$name>::name().into_owned(), <$name>::schema()));
+            <$name>::schemas(&mut collected);
+        )* };
+    }
+    macro_rules! pages {
+        ($($item:ty),* $(,)?) => { $(
+            collected.push((format!("Page_{}", <$item>::name()), Page::<$item>::schema()));
+            collected.push((<$item>::name().into_owned(), <$item>::schema()));
+            <$item>::schemas(&mut collected);
+        )* };
+    }
+    whole!(
+        Problem,
+        agent::JoinRequest,
+        agent::JoinReply,
+        agent::RenewRequest,
+        agent::RenewReply,
+        agent::Report,
+        agent::ReportReply,
+        agent::WorkRequest,
+        agent::Work,
+        native::DatasetCreate,
+        native::ScanRequest,
+        native::ManifestLine,
+        native::Registered,
+        native::DeletionRequest,
+        native::DeletionReply,
+        native::VerificationRequest,
+        native::FileReplicas,
+        native::Subscribe,
+        native::SubscriptionChange,
+        native::TransferDetail,
+        native::SiteAdd,
+        native::SiteAdded,
+        native::SiteChange,
+        native::JoinTokenCreate,
+        native::Status,
+        native::RateHistory,
+        native::CheckReport,
+        native::ChangeEvent,
+        native::WhoAmI,
+        native::TokenCreate,
+        native::TokenCreated,
+        native::LoginRequest,
+        native::LoginReply,
+        native::LoginToken,
+        native::Health,
+    );
+    pages!(
+        native::DatasetView,
+        native::BlockView,
+        native::FileView,
+        native::ReplicaView,
+        native::TaskView,
+        native::SubscriptionView,
+        native::TransferView,
+        native::SiteView,
+        native::StorageView,
+        native::ProblemView,
+        native::TokenView,
+    );
+    let as_json = |schema| serde_json::to_value(schema).unwrap_or_default();
+    collected.into_iter().map(|(name, schema)| (name, as_json(schema))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn references(value: &Value, found: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(map) => {
+                if let Some(Value::String(target)) = map.get("$ref") {
+                    found.insert(target.clone());
+                }
+                map.values().for_each(|value| references(value, found));
+            }
+            Value::Array(items) => items.iter().for_each(|value| references(value, found)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere_and_every_schema_is_used() {
+        let document = document();
+        let mut found = BTreeSet::new();
+        references(&document, &mut found);
+        for target in &found {
+            let pointer = target.strip_prefix('#').unwrap();
+            assert!(document.pointer(pointer).is_some_and(|schema| !schema.is_null()), "{target} is missing");
+        }
+        for name in document["components"]["schemas"].as_object().unwrap().keys() {
+            assert!(found.contains(&reference(name)), "{name} is used nowhere");
+        }
+    }
+
+    #[test]
+    fn every_route_is_described_with_its_parameters() {
+        let document = document();
+        for route in routes::ALL {
+            let operation = &document["paths"][route.path][route.method.word().to_lowercase()];
+            assert_eq!(operation["operationId"], route.operation);
+            assert!(operation["responses"][route.status.to_string()].is_object(), "{}", route.operation);
+            let described = operation["parameters"].as_array().map_or(0, Vec::len);
+            let known = route.parameters().count() + route.query.len() + usize::from(route.idempotency_key);
+            assert_eq!(described, known, "{}", route.operation);
+        }
+    }
+
+    #[test]
+    fn the_committed_description_is_this_one() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../openapi/native.json");
+        let committed: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        assert!(
+            committed == document(),
+            "openapi/native.json is out of date: cargo run --release -p longhaul-api --example openapi > openapi/native.json"
+        );
+    }
+}

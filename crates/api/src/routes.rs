@@ -13,6 +13,13 @@ use std::fmt::Write;
 pub const PAGE_ITEMS_DEFAULT: u32 = 100;
 pub const PAGE_ITEMS_MAX: u32 = 1_000;
 
+/// Repetitions of a request carry the same value; see [`Route::idempotency_key`].
+pub const IDEMPOTENCY_HEADER: &str = "idempotency-key";
+/// Requests of a login session that change something carry its CSRF token here.
+pub const CSRF_HEADER: &str = "x-csrf-token";
+/// Holds a login session.
+pub const SESSION_COOKIE: &str = "longhaul_session";
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Method {
     Get,
@@ -57,6 +64,18 @@ pub enum Body {
     Text,
     /// A JSON document of a shape of its own.
     Document,
+}
+
+impl Body {
+    pub const fn media_type(self) -> Option<&'static str> {
+        match self {
+            Body::None => None,
+            Body::Json(_) | Body::Document => Some("application/json"),
+            Body::Lines(_) => Some("application/x-ndjson"),
+            Body::Events(_) => Some("text/event-stream"),
+            Body::Text => Some("text/plain"),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
