@@ -1,0 +1,259 @@
+//! Start, loops and end of an agent.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use longhaul_api::agent::{Incarnation, StorageOffer};
+use longhaul_engine::{Clock, Engine, Export};
+use longhaul_model::{Fault, FaultCode};
+use longhaul_security::PermitVerifier;
+use longhaul_storage::{Posix, Storage};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::attempts::{Expiring, Outcomes};
+use crate::clock::ServiceClock;
+use crate::config::Config;
+use crate::control::Control;
+use crate::guard::{guarded, message};
+use crate::http::HttpControl;
+use crate::ledger::Ledger;
+use crate::spaces::Spaces;
+use crate::state_dir::{Identity, StateDir};
+use crate::stop::Stop;
+use crate::tasks::{Room, Tasks};
+use crate::{renew, report, work};
+
+/// Between reports, until the service says otherwise.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+/// How often leases of an earlier run are looked at for expiry.
+const EXPIRY_CHECK: Duration = Duration::from_secs(1);
+/// The stop waits this often and this long for steps that are under way.
+const STOP_CHECKS_MAX: u32 = 1_000;
+const STOP_CHECK: Duration = Duration::from_millis(10);
+
+/// The site daemon.
+pub struct Agent {
+    shared: Arc<Shared>,
+    expiring: Expiring,
+    outcomes: Arc<Outcomes>,
+    /// Something of ours that must not fail has failed.
+    broken: watch::Receiver<Option<Fault>>,
+}
+
+/// What the loops share.
+pub(crate) struct Shared {
+    pub state: StateDir,
+    pub identity: Mutex<Identity>,
+    pub incarnation: Incarnation,
+    pub host: String,
+    pub data_addresses: Vec<String>,
+    pub offers: Vec<StorageOffer>,
+    pub clock: ServiceClock,
+    pub ledger: Arc<Ledger>,
+    pub engine: Engine,
+    pub spaces: Arc<Spaces>,
+    pub tasks: Arc<Tasks>,
+    pub control: Arc<dyn Control>,
+    /// Whether the service knows this incarnation and what it holds.
+    pub greeted: watch::Sender<bool>,
+    /// Held from a request for work until what came is safe, and while the service is told what is held: so that no
+    /// lease arrives in between and is missing from that list.
+    pub gate: tokio::sync::Mutex<()>,
+    pub report_every: watch::Sender<Duration>,
+    pub stop: Stop,
+}
+
+impl Agent {
+    /// Runs the agent that has joined with `config.state_dir` until `shutdown` completes (then the result is `Ok`, and
+    /// everything that is held goes on with the next start) or it cannot go on. `clock` is this host's.
+    pub async fn run(config: Config, clock: Clock, shutdown: impl Future<Output = ()>) -> Result<(), Fault> {
+        config.check()?;
+        let state = StateDir::open(&config.state_dir)?;
+        let identity = state.identity()?.ok_or_else(|| {
+            let detail =
+                format!("{} has no identity: run `longhaul agent join` first", config.state_dir.display());
+            Fault::new(FaultCode::StateDirectory, detail)
+        })?;
+        let url = config.service_url.as_deref().unwrap_or(&identity.service_url);
+        let control = Arc::new(HttpControl::new(url, &identity.credentials())?);
+        let agent =
+            tokio::task::spawn_blocking(move || Agent::start(config, clock, state, identity, control));
+        agent.await.map_err(|error| ended("the start", error))??.run_until(shutdown).await
+    }
+
+    /// Opens everything and goes on with what an earlier run held, whether or not the service is there.
+    pub(crate) fn start(
+        config: Config,
+        clock: Clock,
+        state: StateDir,
+        identity: Identity,
+        control: Arc<dyn Control>,
+    ) -> Result<Agent, Fault> {
+        let exports = open_storages(&config)?;
+        let storages: Vec<_> = exports.iter().map(|export| export.storage.clone()).collect();
+        let incarnation = state.next_incarnation()?;
+        let ledger = Arc::new(Ledger::open(state.path())?);
+        let clock = ServiceClock::new(clock, ledger.clock_offset());
+        let stop = Stop::default();
+        let (break_down, broken) = watch::channel(None);
+
+        let spaces = Spaces::watch(&storages, Duration::from_secs(config.space_check_s.into()));
+        let outcomes =
+            Arc::new(Outcomes { ledger: ledger.clone(), spaces: spaces.clone(), stop: stop.clone() });
+        let take = outcomes.clone();
+        let events = move |events| {
+            if let Err(fault) = guarded("keeping outcomes", || take.take(events)) {
+                break_down.send_replace(Some(fault));
+            }
+        };
+        let permits = PermitVerifier::new(&identity.permit_key)?;
+        let engine = Engine::start(
+            engine_config(&config, &state, &identity),
+            &identity.credentials(),
+            permits,
+            exports.clone(),
+            clock.for_engine(),
+            events,
+        )?;
+        let host = host_name();
+        let data_addresses = config.data_addresses(&engine.data_addresses(), &host);
+        let (resumed, tasks_left) = ledger.resumed();
+        let expiring = Expiring::resume(&engine, resumed);
+        let offers = config.storages.iter().zip(&storages).map(|(storage, open)| {
+            let can = open.capabilities();
+            storage.offer(storage.writable && can.writable, can.case_insensitive)
+        });
+        let offers = offers.collect();
+        let room = Room {
+            exports,
+            ledger: ledger.clone(),
+            scans: state.scans(),
+            digest_threads: config.digest_threads(),
+            stop: stop.clone(),
+        };
+        let tasks = Tasks::start(room, tasks_left)?;
+        tracing::info!(
+            agent = %identity.agent, site = %identity.site, incarnation = incarnation.number,
+            addresses = ?data_addresses, leases = ledger.leases_held(), facts = ledger.facts_pending(), "agent started"
+        );
+        let shared = Shared {
+            state,
+            identity: Mutex::new(identity),
+            incarnation,
+            host,
+            data_addresses,
+            offers,
+            clock,
+            ledger,
+            engine,
+            spaces,
+            tasks,
+            control,
+            greeted: watch::Sender::new(false),
+            gate: tokio::sync::Mutex::new(()),
+            report_every: watch::Sender::new(REPORT_EVERY),
+            stop,
+        };
+        Ok(Agent { shared: Arc::new(shared), expiring, outcomes, broken })
+    }
+
+    pub(crate) async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<(), Fault> {
+        let Agent { shared, expiring, outcomes, mut broken } = self;
+        let mut loops = JoinSet::new();
+        loops.spawn(report::run(shared.clone()));
+        loops.spawn(work::run(shared.clone()));
+        loops.spawn(renew::run(shared.clone()));
+        loops.spawn(expire(shared.clone(), outcomes, expiring));
+        let result = tokio::select! {
+            () = shutdown => Ok(()),
+            Some(ended_loop) = loops.join_next() => Err(ended_loop.unwrap_or_else(|error| ended("a loop", error))),
+            Ok(fault) = broken.wait_for(Option::is_some) => Err(fault.clone().unwrap_or_else(|| ended("the engine", "it broke"))),
+        };
+        loops.shutdown().await;
+        let stopped = tokio::task::spawn_blocking(move || stop(shared)).await;
+        stopped.map_err(|error| ended("the stop", error))?;
+        match &result {
+            Ok(()) => tracing::info!("agent stopped"),
+            Err(fault) => tracing::error!(%fault, "agent cannot go on"),
+        }
+        result
+    }
+}
+
+fn stop(shared: Arc<Shared>) {
+    shared.stop.set();
+    shared.spaces.stop();
+    shared.tasks.join();
+    // A step that was under way away from the loops ends by itself: a write to the ledger, at most.
+    let mut shared = shared;
+    for _ in 0..STOP_CHECKS_MAX {
+        match Arc::try_unwrap(shared) {
+            Ok(last) => return last.engine.stop(),
+            Err(used) => shared = used,
+        }
+        std::thread::sleep(STOP_CHECK);
+    }
+    tracing::error!("a step does not end; the engine is left running");
+}
+
+fn open_storages(config: &Config) -> Result<Vec<Export>, Fault> {
+    let open = |storage: &crate::config::StorageConfig| {
+        let posix: Arc<dyn Storage> = Arc::new(Posix::open(storage.posix())?);
+        Ok(Export { storage: posix, rules: storage.name_rules() })
+    };
+    config.storages.iter().map(open).collect()
+}
+
+fn engine_config(config: &Config, state: &StateDir, identity: &Identity) -> longhaul_engine::Config {
+    longhaul_engine::Config {
+        agent: identity.agent,
+        deployment: identity.deployment.clone(),
+        listen: config.listen.clone(),
+        state_dir: state.engine(),
+        memory_bytes: config.memory_bytes,
+        streams_per_session: config.streams_per_session,
+        network_threads: config.network_threads(),
+    }
+}
+
+/// See [`Expiring`]. Ends its work, not itself, when nothing is left to expire.
+async fn expire(shared: Arc<Shared>, outcomes: Arc<Outcomes>, mut expiring: Expiring) -> Fault {
+    while !expiring.is_empty() {
+        let expired = expiring.expired(shared.clock.now(), &shared.ledger);
+        let attempts: Vec<_> = expired.iter().map(|outcome| outcome.attempt).collect();
+        shared.engine.cancel(&attempts);
+        let keep = outcomes.clone();
+        if let Err(error) = tokio::task::spawn_blocking(move || keep.keep(&expired)).await {
+            return ended("expiry", error);
+        }
+        tokio::time::sleep(EXPIRY_CHECK).await;
+    }
+    std::future::pending().await
+}
+
+/// For people; and for other agents, if the administrator names no address.
+pub(crate) fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" => "localhost".into(),
+        name => name.into(),
+    }
+}
+
+fn ended(what: &str, why: impl std::fmt::Display) -> Fault {
+    Fault::new(FaultCode::Internal, format!("{what} ended: {why}"))
+}
+
+/// Runs what may wait for a disk away from the threads that serve the network.
+pub(crate) async fn blocking<T: Send + 'static>(
+    body: impl FnOnce() -> Result<T, Fault> + Send + 'static,
+) -> Result<T, Fault> {
+    match tokio::task::spawn_blocking(body).await {
+        Ok(result) => result,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => Err(ended("a step", message(panic.as_ref()))),
+            Err(error) => Err(ended("a step", error)),
+        },
+    }
+}

@@ -1,0 +1,191 @@
+//! Between the engine and the ledger: leases go in, outcomes come out.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use longhaul_api::agent::{AttemptTimes, LeaseBatch, Outcome};
+use longhaul_engine::{Engine, Event, FetchBatch, FetchFile, Finished, Times};
+use longhaul_model::{AttemptId, DigestSet, Fault, FaultCode, Timestamp, Verification};
+
+use crate::ledger::{Ledger, Resumed};
+use crate::spaces::Spaces;
+use crate::stop::Stop;
+
+/// Between two tries to write to a state directory that cannot be written.
+const STATE_RETRY: Duration = Duration::from_secs(1);
+
+/// Takes the engine's events, makes them durable, and so lets them be reported.
+pub(crate) struct Outcomes {
+    pub ledger: Arc<Ledger>,
+    pub spaces: Arc<Spaces>,
+    pub stop: Stop,
+}
+
+impl Outcomes {
+    /// Called by the engine. Blocks until the events are durable; the next group gathers meanwhile, so that the
+    /// number of flushes does not grow with the number of files.
+    pub(crate) fn take(&self, events: Vec<Event>) {
+        let mut begun = Vec::new();
+        let mut outcomes = Vec::new();
+        for event in events {
+            match event {
+                Event::Started { attempt, .. } => begun.push(attempt),
+                Event::Finished(finished) => {
+                    begun.retain(|&attempt| attempt != finished.attempt);
+                    self.note(&finished);
+                    outcomes.push(outcome(finished));
+                }
+            }
+        }
+        for attempt in &begun {
+            if let Some((transfer, size)) = self.ledger.lease_of(*attempt) {
+                tracing::debug!(%transfer, %attempt, size, "attempt begins");
+            }
+        }
+        if let Err(fault) = self.ledger.begun(&begun) {
+            // Losing this costs another lease after a restart, no more.
+            tracing::warn!(%fault, "cannot note that attempts have begun");
+        }
+        self.keep(&outcomes);
+    }
+
+    /// An outcome that cannot be kept must not be told either: tries until it can, or the agent ends (then the
+    /// attempt is resumed and found to be done).
+    pub(crate) fn keep(&self, outcomes: &[Outcome]) {
+        while !outcomes.is_empty() {
+            match self.ledger.finish(outcomes) {
+                Ok(_) => return,
+                Err(fault) => tracing::error!(%fault, outcomes = outcomes.len(), "cannot keep outcomes"),
+            }
+            if self.stop.is_set() {
+                return;
+            }
+            thread::sleep(STATE_RETRY);
+        }
+    }
+
+    fn note(&self, finished: &Finished) {
+        let Finished { transfer, attempt, bytes_moved, bytes_resent, .. } = finished;
+        match &finished.result {
+            Ok(success) => tracing::info!(
+                %transfer, %attempt, bytes_moved, bytes_resent,
+                already_there = success.already_there, verification = %success.verification, "attempt succeeded"
+            ),
+            Err(fault) => {
+                tracing::warn!(%transfer, %attempt, bytes_moved, code = %fault.code, blame = %fault.blame, %fault, "attempt failed");
+                if let Some(storage) = self.ledger.target_of(*attempt) {
+                    let size = self.ledger.lease_of(*attempt).map_or(0, |(_, size)| size);
+                    self.spaces.refused(&storage, fault, size);
+                }
+            }
+        }
+    }
+}
+
+fn outcome(finished: Finished) -> Outcome {
+    let (fault, digests, verification, already_there) = match finished.result {
+        Ok(success) => (None, success.digests, success.verification, success.already_there),
+        // Nothing was proven: the weakest there is.
+        Err(fault) => (Some(fault), DigestSet::default(), Verification::Wire, false),
+    };
+    Outcome {
+        attempt: finished.attempt,
+        epoch: finished.epoch,
+        fault,
+        digests,
+        verification,
+        already_there,
+        bytes_moved: finished.bytes_moved,
+        bytes_resent: finished.bytes_resent,
+        times: times(finished.times),
+    }
+}
+
+fn times(times: Times) -> AttemptTimes {
+    AttemptTimes {
+        received: times.received,
+        started: times.started,
+        first_byte: times.first_byte,
+        last_byte: times.last_byte,
+        committed: times.committed,
+    }
+}
+
+/// A batch of leases in the engine's words.
+pub(crate) fn fetch(batch: LeaseBatch) -> FetchBatch {
+    let file = |lease: longhaul_api::agent::Lease| FetchFile {
+        attempt: lease.attempt,
+        transfer: lease.transfer,
+        epoch: lease.epoch,
+        lfn: lease.lfn,
+        size: lease.size,
+        digests: lease.digests,
+        verification: lease.verification,
+        priority: lease.priority,
+    };
+    FetchBatch {
+        source_agent: batch.source.agent,
+        source_storage: batch.source.storage,
+        addresses: batch.source.addresses,
+        target_storage: batch.target_storage,
+        permit: batch.permit,
+        start_by: batch.start_by,
+        files: batch.leases.into_iter().map(file).collect(),
+    }
+}
+
+/// Leases of an earlier run whose batch is partly begun. The engine knows one `start_by` for a batch and would not
+/// go on with what had begun before it; so such a batch is given to it without one, and this keeps the time instead.
+#[derive(Debug, Default)]
+pub(crate) struct Expiring {
+    leases: Vec<(AttemptId, Timestamp)>,
+}
+
+impl Expiring {
+    /// Gives the engine what an earlier run held. Batches go in whole, since their permits are for the whole list;
+    /// what has ended is taken out again at once, and doing it again would find the file there.
+    pub(crate) fn resume(engine: &Engine, resumed: Vec<Resumed>) -> Expiring {
+        let mut expiring = Expiring::default();
+        for Resumed { mut batch, ended, begun } in resumed {
+            if !begun.is_empty() {
+                let waiting = batch.leases.iter().map(|lease| lease.attempt);
+                let waiting = waiting.filter(|attempt| !ended.contains(attempt) && !begun.contains(attempt));
+                expiring.leases.extend(waiting.map(|attempt| (attempt, batch.start_by)));
+                batch.start_by = Timestamp::MAX;
+            }
+            tracing::info!(leases = batch.leases.len() - ended.len(), begun = begun.len(), source = %batch.source.storage, target = %batch.target_storage, "going on with leases of an earlier run");
+            engine.fetch(fetch(batch));
+            engine.cancel(&ended);
+        }
+        expiring
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.leases.is_empty()
+    }
+
+    /// Takes out what has expired by `now` and has not begun. What has begun or ended leaves the list.
+    pub(crate) fn expired(&mut self, now: Timestamp, ledger: &Ledger) -> Vec<Outcome> {
+        let mut outcomes = Vec::new();
+        self.leases.retain(|&(attempt, start_by)| {
+            let Some(epoch) = ledger.epoch_of_waiting(attempt) else { return false };
+            if now <= start_by {
+                return true;
+            }
+            outcomes.push(Outcome {
+                attempt,
+                epoch,
+                fault: Some(Fault::new(FaultCode::LeaseExpired, format!("it had to begin by {start_by}"))),
+                digests: DigestSet::default(),
+                verification: Verification::Wire,
+                already_there: false,
+                bytes_moved: 0,
+                bytes_resent: 0,
+                times: AttemptTimes::default(),
+            });
+            false
+        });
+        outcomes
+    }
+}

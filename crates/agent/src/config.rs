@@ -1,0 +1,269 @@
+//! What a site's administrator says about an agent.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use longhaul_api::agent::StorageOffer;
+use longhaul_model::rules::PrefixRule;
+use longhaul_model::{Fault, FaultCode, NameRules, StorageName};
+use longhaul_storage::{FlushPolicy, PosixOptions};
+use serde::{Deserialize, Serialize};
+
+/// Most storages of one agent.
+pub const STORAGES_MAX: usize = 64;
+/// Least memory an engine can work with: a few chunks in each direction.
+pub const MEMORY_BYTES_MIN: u64 = 16 << 20;
+
+/// Settings of one agent. All but `state_dir` and `storages` have a default.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Identity, leases, unsent facts and journals; belongs to one agent alone.
+    pub state_dir: PathBuf,
+    /// The service's address, if it is no longer the one the agent joined at.
+    #[serde(default)]
+    pub service_url: Option<String>,
+    /// Where other agents reach this one. Port 0 takes a free one.
+    #[serde(default = "default_listen")]
+    pub listen: Vec<SocketAddr>,
+    /// `host:port` as other agents should dial, best first. Empty: derived from `listen`, with this host's name in
+    /// place of an unspecified address.
+    #[serde(default)]
+    pub advertise: Vec<String>,
+    /// Bytes for buffers in user space and in the kernel's sockets together.
+    #[serde(default = "default_memory_bytes")]
+    pub memory_bytes: u64,
+    /// TCP connections to one source agent.
+    #[serde(default = "default_streams_per_session")]
+    pub streams_per_session: usize,
+    /// Event loops for data; 0: as many as cores.
+    #[serde(default)]
+    pub network_threads: usize,
+    /// Threads that read and digest files for one task; 0: as many as cores.
+    #[serde(default)]
+    pub digest_threads: usize,
+    /// Seconds between looks at the space of the storages.
+    #[serde(default = "default_space_check_s")]
+    pub space_check_s: u32,
+    pub storages: Vec<StorageConfig>,
+}
+
+/// One exported storage.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StorageConfig {
+    /// Unique in the deployment; the site's first storage usually bears the site's name.
+    pub name: StorageName,
+    /// Nothing outside this directory is ever read or written.
+    pub root: PathBuf,
+    /// Where files lie before they are complete; must be on the same file system. Default: `.longhaul` in the root.
+    #[serde(default)]
+    pub work: Option<PathBuf>,
+    /// Whether files may be brought here.
+    #[serde(default = "yes")]
+    pub writable: bool,
+    /// The first rule whose `lfn` prefix fits gives the path. Default: LFN and path are spelled alike.
+    #[serde(default = "default_rules")]
+    pub rules: Vec<PrefixRule>,
+    /// To be raised with each change of `rules`.
+    #[serde(default = "default_rules_version")]
+    pub rules_version: u32,
+    #[serde(default)]
+    pub flush: Flush,
+}
+
+/// What is flushed before a file counts as there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Flush {
+    /// The file's data, then its directory: a power cut loses nothing that was reported.
+    #[default]
+    FileAndDirectory,
+    /// Nothing: a power cut may lose what was reported. For storages in memory.
+    None,
+}
+
+impl Config {
+    /// Settings with every default.
+    pub fn new(state_dir: impl Into<PathBuf>, storages: Vec<StorageConfig>) -> Self {
+        Config {
+            state_dir: state_dir.into(),
+            service_url: None,
+            listen: default_listen(),
+            advertise: Vec::new(),
+            memory_bytes: default_memory_bytes(),
+            streams_per_session: default_streams_per_session(),
+            network_threads: 0,
+            digest_threads: 0,
+            space_check_s: default_space_check_s(),
+            storages,
+        }
+    }
+
+    /// Everything that can be seen to be wrong before anything is opened.
+    pub fn check(&self) -> Result<(), Fault> {
+        let wrong = |why: String| Err(Fault::new(FaultCode::BadRequest, why));
+        if self.storages.is_empty() {
+            return wrong("no storage is configured: an agent without one has nothing to do".into());
+        }
+        if self.storages.len() > STORAGES_MAX {
+            return wrong(format!("{} storages, the limit is {STORAGES_MAX}", self.storages.len()));
+        }
+        if self.memory_bytes < MEMORY_BYTES_MIN {
+            return wrong(format!("memory_bytes is {}, the least is {MEMORY_BYTES_MIN}", self.memory_bytes));
+        }
+        if self.streams_per_session == 0 || self.space_check_s == 0 {
+            return wrong("streams_per_session and space_check_s must be at least 1".into());
+        }
+        for (place, storage) in self.storages.iter().enumerate() {
+            if self.storages[..place].iter().any(|other| other.name == storage.name) {
+                return wrong(format!("storage {} is configured twice", storage.name));
+            }
+            storage.name_rules().check().map_err(|error| {
+                Fault::new(FaultCode::BadName, format!("name rules of storage {}: {error}", storage.name))
+            })?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn digest_threads(&self) -> usize {
+        or_cores(self.digest_threads)
+    }
+
+    pub(crate) fn network_threads(&self) -> usize {
+        or_cores(self.network_threads)
+    }
+
+    /// What other agents should dial, given where the engine listens.
+    pub(crate) fn data_addresses(&self, listening: &[SocketAddr], host: &str) -> Vec<String> {
+        if !self.advertise.is_empty() {
+            return self.advertise.clone();
+        }
+        let reachable = |at: &SocketAddr| {
+            if at.ip().is_unspecified() { format!("{host}:{}", at.port()) } else { at.to_string() }
+        };
+        let mut addresses: Vec<String> = listening.iter().map(reachable).collect();
+        addresses.dedup();
+        addresses
+    }
+}
+
+impl StorageConfig {
+    /// A writable storage with every default.
+    pub fn new(name: StorageName, root: impl Into<PathBuf>) -> Self {
+        StorageConfig {
+            name,
+            root: root.into(),
+            work: None,
+            writable: true,
+            rules: default_rules(),
+            rules_version: default_rules_version(),
+            flush: Flush::default(),
+        }
+    }
+
+    pub fn name_rules(&self) -> NameRules {
+        NameRules { version: self.rules_version, rules: self.rules.clone() }
+    }
+
+    pub(crate) fn posix(&self) -> PosixOptions {
+        PosixOptions {
+            name: self.name.clone(),
+            root: self.root.clone(),
+            work: self.work.clone(),
+            writable: self.writable,
+            flush: match self.flush {
+                Flush::FileAndDirectory => FlushPolicy::FileAndDirectory,
+                Flush::None => FlushPolicy::None,
+            },
+        }
+    }
+
+    pub(crate) fn offer(&self, writable: bool, case_insensitive: bool) -> StorageOffer {
+        StorageOffer { name: self.name.clone(), rules: self.name_rules(), writable, case_insensitive }
+    }
+}
+
+fn or_cores(configured: usize) -> usize {
+    match configured {
+        0 => std::thread::available_parallelism().map_or(1, |cores| cores.get()),
+        some => some,
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn default_listen() -> Vec<SocketAddr> {
+    vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 7470)]
+}
+
+fn default_memory_bytes() -> u64 {
+    256 << 20
+}
+
+/// One stream fills a path whose window autotuning can open; four more than make up for one that is stalled by a loss.
+fn default_streams_per_session() -> usize {
+    4
+}
+
+fn default_space_check_s() -> u32 {
+    5
+}
+
+fn default_rules() -> Vec<PrefixRule> {
+    NameRules::default().rules
+}
+
+fn default_rules_version() -> u32 {
+    NameRules::default().version
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHORT: &str = "state_dir = '/var/lib/longhaul'\n[[storages]]\nname = 'alpha'\nroot = '/data'\n";
+
+    #[test]
+    fn a_short_file_is_enough() {
+        let config: Config = toml::from_str(SHORT).unwrap();
+        config.check().unwrap();
+        assert_eq!(
+            config,
+            Config::new("/var/lib/longhaul", vec![StorageConfig::new("alpha".parse().unwrap(), "/data")])
+        );
+        assert_eq!(config.memory_bytes, 256 << 20);
+        let again: Config = toml::from_str(&toml::to_string(&config).unwrap()).unwrap();
+        assert_eq!(again, config);
+    }
+
+    #[test]
+    fn mistakes_are_told() {
+        assert!(
+            toml::from_str::<Config>(&format!("memory = 5\n{SHORT}"))
+                .unwrap_err()
+                .to_string()
+                .contains("memory")
+        );
+        let broken = |change: &dyn Fn(&mut Config)| {
+            let mut config: Config = toml::from_str(SHORT).unwrap();
+            change(&mut config);
+            config.check().unwrap_err().detail
+        };
+        assert!(broken(&|c| c.storages.clear()).contains("no storage"));
+        assert!(broken(&|c| c.memory_bytes = 1).contains("memory_bytes"));
+        assert!(broken(&|c| c.storages.push(c.storages[0].clone())).contains("alpha is configured twice"));
+        assert!(broken(&|c| c.storages[0].rules[0].pfn = "../up".into()).contains("alpha"));
+    }
+
+    #[test]
+    fn other_agents_get_an_address_they_can_dial() {
+        let mut config: Config = toml::from_str(SHORT).unwrap();
+        let listening = ["127.0.0.1:4000".parse().unwrap(), "0.0.0.0:4001".parse().unwrap()];
+        assert_eq!(config.data_addresses(&listening, "host7"), ["127.0.0.1:4000", "host7:4001"]);
+        config.advertise = vec!["dtn.example.org:7470".into()];
+        assert_eq!(config.data_addresses(&listening, "host7"), ["dtn.example.org:7470"]);
+    }
+}

@@ -1,0 +1,72 @@
+//! Joining: a token in, an identity out, once for each state directory.
+
+use std::path::Path;
+
+use longhaul_api::AGENT_PROTOCOL;
+use longhaul_api::agent::JoinRequest;
+use longhaul_model::{AgentId, Fault, FaultCode, SiteName};
+use longhaul_security::{JoinToken, PermitVerifier, new_signing_request};
+
+use crate::agent::{blocking, host_name};
+use crate::http;
+use crate::state_dir::{Identity, StateDir};
+
+/// Who the agent has become.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Joined {
+    pub agent: AgentId,
+    pub site: SiteName,
+    pub deployment: String,
+}
+
+/// Joins the deployment at `url` (the token's own if none is given) and keeps the identity in `state_dir`. The service
+/// is recognised by the fingerprint of its CA in the token; the key is made here and never leaves.
+pub async fn join(url: Option<&str>, token: &JoinToken, state_dir: &Path) -> Result<Joined, Fault> {
+    let directory = state_dir.to_path_buf();
+    let state = blocking(move || open_unjoined(&directory)).await?;
+    let url = url.unwrap_or(&token.url).to_owned();
+    let (signing_request, key) = new_signing_request()?;
+    let request = JoinRequest {
+        versions: AGENT_PROTOCOL,
+        secret: token.secret.clone(),
+        signing_request,
+        host: host_name(),
+    };
+    let reply = http::join(&url, &token.ca_fingerprint, request).await?;
+    let identity = Identity {
+        service_url: url,
+        deployment: reply.deployment,
+        site: reply.site,
+        agent: reply.agent,
+        certificate: reply.certificate,
+        key,
+        ca: reply.ca,
+        permit_key: reply.permit_key,
+    };
+    identity.credentials().identity()?;
+    PermitVerifier::new(&identity.permit_key)?;
+    let joined = Joined {
+        agent: identity.agent,
+        site: identity.site.clone(),
+        deployment: identity.deployment.clone(),
+    };
+    blocking(move || state.save_identity(&identity)).await?;
+    Ok(joined)
+}
+
+/// A token must not be spent on a directory that cannot keep what it gives, or that is somebody already.
+fn open_unjoined(directory: &Path) -> Result<StateDir, Fault> {
+    let state = StateDir::open(directory)?;
+    match state.identity()? {
+        None => Ok(state),
+        Some(identity) => {
+            let detail = format!(
+                "{} is agent {} of site {} already; give another state directory for another agent",
+                directory.display(),
+                identity.agent,
+                identity.site
+            );
+            Err(Fault::new(FaultCode::AlreadyExists, detail))
+        }
+    }
+}

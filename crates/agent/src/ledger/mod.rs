@@ -1,0 +1,284 @@
+//! The agent's durable memory: which leases and tasks it holds, which facts it has not yet told (Promises 3, 5).
+//!
+//! One append-only file, `ledger`, of checksummed JSON lines (`record_log`; kinds in [`record::Record`]):
+//!
+//! * a *parcel* of leases and tasks is flushed before the next request acknowledges it to the service;
+//! * a *fact* is flushed before it is reported, and kept until the service has acknowledged its number;
+//!   an outcome and the end of its lease are one line, so that no kill can come between them;
+//! * *begun*, *acknowledged* and the clock's offset are not flushed: losing them repeats what is harmless.
+//!
+//! Facts and leases share the file so that they share flushes and cannot contradict each other. When most of the
+//! file is history it is rewritten to what is still alive; it is bounded by what the service leases at once, plus
+//! [`HISTORY_BYTES_MAX`].
+
+mod record;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::Path;
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
+
+use longhaul_api::agent::{Entry, Fact, LeaseBatch, Outcome, Task, Work};
+use longhaul_model::{AttemptId, Epoch, Fault, FaultCode, StorageName, TaskId, TransferId};
+use tokio::sync::Notify;
+
+use crate::locked;
+use crate::record_log::RecordLog;
+use crate::stop::Stop;
+use record::{Parcel, Record};
+pub(crate) use state::Resumed;
+use state::State;
+
+/// History in the file before it is rewritten; twice what is alive, if that is more.
+const HISTORY_BYTES_MAX: u64 = 4 << 20;
+/// Unacknowledged facts of tasks, at most: each may hold a thousand files.
+pub(crate) const TASK_FACTS_MAX: usize = 16;
+/// How often a waiting task looks whether it is to stop; only a lost wake-up would need it.
+const STOP_CHECK: Duration = Duration::from_millis(500);
+
+pub(crate) struct Ledger {
+    /// Taken before `state` where both are needed.
+    file: Mutex<LedgerFile>,
+    state: Mutex<State>,
+    room: Condvar,
+    /// Told when there is a fact to report.
+    facts: Notify,
+}
+
+struct LedgerFile {
+    log: RecordLog,
+    /// Size after the last compaction.
+    alive_bytes: u64,
+}
+
+/// What a reply of the service brought that was not known.
+#[derive(Debug, Default)]
+pub(crate) struct News {
+    pub batches: Vec<LeaseBatch>,
+    pub tasks: Vec<Task>,
+    pub cancel: Vec<AttemptId>,
+    pub cancel_tasks: Vec<TaskId>,
+}
+
+impl Ledger {
+    /// Opens or makes the ledger in `directory`.
+    pub(crate) fn open(directory: &Path) -> Result<Ledger, Fault> {
+        let mut state = State::default();
+        let replay = |_, payload: &[u8]| {
+            state.apply(Record::decode(payload)?, payload.len());
+            Ok(())
+        };
+        let opened =
+            RecordLog::open(&directory.join("ledger"), replay).map_err(|error| trouble("open", &error))?;
+        if opened.cut_bytes > 0 {
+            tracing::warn!(bytes = opened.cut_bytes, "the ledger's torn end was cut off");
+        }
+        let file = LedgerFile { log: opened.log, alive_bytes: 0 };
+        Ok(Ledger {
+            file: Mutex::new(file),
+            state: Mutex::new(state),
+            room: Condvar::new(),
+            facts: Notify::new(),
+        })
+    }
+
+    /// Makes a reply's work durable and tells what of it is new.
+    pub(crate) fn receive(&self, work: &Work) -> Result<News, Fault> {
+        let mut news = News::default();
+        self.write(true, |state| {
+            let parcel = state.news(Parcel {
+                number: work.number,
+                batches: work.batches.clone(),
+                tasks: work.tasks.clone(),
+                cancel: work.cancel.clone(),
+                cancel_tasks: work.cancel_tasks.clone(),
+            });
+            if parcel.is_empty() && parcel.number == state.received {
+                return Vec::new();
+            }
+            news = News {
+                batches: parcel.batches.clone(),
+                tasks: parcel.tasks.clone(),
+                cancel: parcel.cancel.clone(),
+                cancel_tasks: parcel.cancel_tasks.clone(),
+            };
+            vec![Record::Parcel(parcel)]
+        })?;
+        Ok(news)
+    }
+
+    /// Notes that these attempts have begun, so that after a restart their leases count as used.
+    pub(crate) fn begun(&self, attempts: &[AttemptId]) -> Result<(), Fault> {
+        self.write(false, |state| {
+            let held: Vec<_> = attempts.iter().copied().filter(|&attempt| state.holds(attempt)).collect();
+            if held.is_empty() { Vec::new() } else { vec![Record::Begun(held)] }
+        })
+    }
+
+    /// Makes outcomes durable and ends their leases. Those of leases no longer held (cancelled, or told already)
+    /// are left out. Returns how many were kept.
+    pub(crate) fn finish(&self, outcomes: &[Outcome]) -> Result<usize, Fault> {
+        let mut kept = 0;
+        self.write(true, |state| {
+            let held = outcomes.iter().filter(|outcome| state.holds(outcome.attempt));
+            let facts = held.map(|outcome| Fact::Outcome(outcome.clone()));
+            let records = numbered(state.sequence, facts);
+            kept = records.len();
+            records
+        })?;
+        self.facts.notify_one();
+        Ok(kept)
+    }
+
+    /// Makes a fact of a task durable. Waits while too many are unacknowledged; false if told to stop meanwhile.
+    pub(crate) fn add_task_fact(&self, fact: &Fact, stop: &Stop) -> Result<bool, Fault> {
+        let mut state = locked(&self.state);
+        while state.task_facts_pending() >= TASK_FACTS_MAX {
+            if stop.is_set() {
+                return Ok(false);
+            }
+            state =
+                self.room.wait_timeout(state, STOP_CHECK).unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+        }
+        drop(state);
+        if stop.is_set() {
+            return Ok(false);
+        }
+        self.write(true, |state| numbered(state.sequence, [fact.clone()].into_iter()))?;
+        self.facts.notify_one();
+        Ok(true)
+    }
+
+    /// The service has all facts up to this number.
+    pub(crate) fn acknowledge(&self, sequence: u64) -> Result<(), Fault> {
+        if sequence > locked(&self.state).sequence {
+            self.skip_to(sequence)?;
+        } else {
+            self.write(false, |state| {
+                if sequence > state.acknowledged { vec![Record::Acknowledged(sequence)] } else { Vec::new() }
+            })?;
+        }
+        self.room.notify_all();
+        Ok(())
+    }
+
+    fn skip_to(&self, sequence: u64) -> Result<(), Fault> {
+        tracing::warn!(
+            sequence,
+            "the service has facts of this agent that its ledger does not: was the state directory restored from a copy?"
+        );
+        let mut file = locked(&self.file);
+        locked(&self.state).renumber_after(sequence);
+        self.compact(&mut file).map_err(|error| trouble("write", &error))
+    }
+
+    pub(crate) fn set_clock_offset(&self, offset_us: i64) -> Result<(), Fault> {
+        self.write(false, |_| vec![Record::ClockOffsetUs(offset_us)])
+    }
+
+    pub(crate) fn clock_offset(&self) -> i64 {
+        locked(&self.state).clock_offset_us
+    }
+
+    /// Number of the last parcel that is safe here.
+    pub(crate) fn received(&self) -> u64 {
+        locked(&self.state).received
+    }
+
+    /// As many unacknowledged facts as one report may hold.
+    pub(crate) fn entries(&self) -> Vec<Entry> {
+        locked(&self.state).entries()
+    }
+
+    pub(crate) fn facts_pending(&self) -> usize {
+        locked(&self.state).facts_pending()
+    }
+
+    /// Completes when a fact was added since it completed last.
+    pub(crate) async fn fact_added(&self) {
+        self.facts.notified().await;
+    }
+
+    pub(crate) fn claimed(&self) -> Vec<AttemptId> {
+        locked(&self.state).claimed()
+    }
+
+    pub(crate) fn leases_held(&self) -> usize {
+        locked(&self.state).leases_held()
+    }
+
+    /// The epoch of a lease that is held and has not begun.
+    pub(crate) fn epoch_of_waiting(&self, attempt: AttemptId) -> Option<Epoch> {
+        let state = locked(&self.state);
+        if state.has_begun(attempt) {
+            return None;
+        }
+        state.lease(attempt).map(|(_, lease)| lease.epoch)
+    }
+
+    /// Where the file of an attempt is to lie.
+    pub(crate) fn target_of(&self, attempt: AttemptId) -> Option<StorageName> {
+        locked(&self.state).lease(attempt).map(|(batch, _)| batch.target_storage.clone())
+    }
+
+    /// Which transfer an attempt serves, and how large the file is.
+    pub(crate) fn lease_of(&self, attempt: AttemptId) -> Option<(TransferId, u64)> {
+        locked(&self.state).lease(attempt).map(|(_, lease)| (lease.transfer, lease.size))
+    }
+
+    /// What a restarted agent goes on with.
+    pub(crate) fn resumed(&self) -> (Vec<Resumed>, Vec<Task>) {
+        let state = locked(&self.state);
+        (state.resumed(), state.tasks.values().cloned().collect())
+    }
+
+    /// Wakes tasks that wait for room, so that they see that they are to stop.
+    pub(crate) fn wake_tasks(&self) {
+        self.room.notify_all();
+    }
+
+    /// Appends what `make` says and applies it. With `flush` it is durable on return. After an error nothing has
+    /// changed, and the next write starts a new file from what is known to be true.
+    fn write(&self, flush: bool, make: impl FnOnce(&State) -> Vec<Record>) -> Result<(), Fault> {
+        let mut file = locked(&self.file);
+        let records = make(&locked(&self.state));
+        if records.is_empty() {
+            return Ok(());
+        }
+        self.append(&mut file, records, flush).map_err(|error| trouble("write", &error))
+    }
+
+    fn append(&self, file: &mut LedgerFile, records: Vec<Record>, flush: bool) -> io::Result<()> {
+        if file.log.is_broken()
+            || file.log.bytes() > HISTORY_BYTES_MAX.max(2 * file.alive_bytes) + file.alive_bytes
+        {
+            self.compact(file)?;
+        }
+        let payloads = records.iter().map(Record::encode).collect::<io::Result<Vec<_>>>()?;
+        file.log.append(&payloads, flush)?;
+        let mut state = locked(&self.state);
+        for (record, payload) in records.into_iter().zip(payloads) {
+            state.apply(record, payload.len());
+        }
+        Ok(())
+    }
+
+    fn compact(&self, file: &mut LedgerFile) -> io::Result<()> {
+        let records = locked(&self.state).compacted();
+        let payloads = records.iter().map(Record::encode).collect::<io::Result<Vec<_>>>()?;
+        file.log.replace(payloads.iter())?;
+        file.alive_bytes = file.log.bytes();
+        Ok(())
+    }
+}
+
+fn numbered(last: u64, facts: impl Iterator<Item = Fact>) -> Vec<Record> {
+    facts.zip(last + 1..).map(|(fact, sequence)| Record::Fact(Entry { sequence, fact })).collect()
+}
+
+fn trouble(what: &str, error: &io::Error) -> Fault {
+    Fault::new(FaultCode::StateDirectory, format!("cannot {what} the ledger: {error}"))
+}

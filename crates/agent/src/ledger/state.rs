@@ -1,0 +1,288 @@
+//! What the ledger's lines add up to. Knows no file: replaying and running apply the same records in the same way.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use longhaul_api::agent::{Entry, Fact, Lease, LeaseBatch, Task};
+use longhaul_model::limits::BATCH_ITEMS_MAX;
+use longhaul_model::{AttemptId, TaskId};
+
+use super::record::{Parcel, Record, items};
+
+/// JSON bytes of the facts of one report: half of what the service takes as a body.
+const REPORT_BYTES_MAX: usize = longhaul_model::limits::BODY_BYTES_MAX / 2;
+/// Ended attempts that are remembered, so that a parcel that comes twice starts nothing again.
+const REMEMBERED_MAX: usize = 65_536;
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub received: u64,
+    pub acknowledged: u64,
+    /// Number of the last fact.
+    pub sequence: u64,
+    pub clock_offset_us: i64,
+    batches: BTreeMap<u64, HeldBatch>,
+    batch_last: u64,
+    leases: BTreeMap<AttemptId, Place>,
+    pub tasks: BTreeMap<TaskId, Task>,
+    /// Facts the service has not acknowledged, in order.
+    pending: VecDeque<Pending>,
+    /// How many of them are of tasks, which may be large.
+    task_facts: usize,
+    ended: BTreeSet<AttemptId>,
+    ended_order: VecDeque<AttemptId>,
+    ended_tasks: VecDeque<TaskId>,
+}
+
+/// A batch stays whole until its last lease has ended, since its permit is for the whole list.
+#[derive(Debug)]
+struct HeldBatch {
+    batch: LeaseBatch,
+    held: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    batch: u64,
+    index: usize,
+    begun: bool,
+}
+
+#[derive(Debug)]
+struct Pending {
+    entry: Entry,
+    bytes: usize,
+}
+
+/// A batch of which leases are left, for the engine after a restart.
+#[derive(Clone, Debug)]
+pub(crate) struct Resumed {
+    /// As it was leased, ended ones included.
+    pub batch: LeaseBatch,
+    pub ended: Vec<AttemptId>,
+    pub begun: Vec<AttemptId>,
+}
+
+impl State {
+    /// `bytes` is the size of the record as it was written.
+    pub(crate) fn apply(&mut self, record: Record, bytes: usize) {
+        match record {
+            Record::Head { received, acknowledged, sequence, clock_offset_us } => {
+                self.received = received;
+                self.acknowledged = acknowledged;
+                self.sequence = sequence;
+                self.clock_offset_us = clock_offset_us;
+            }
+            Record::Parcel(parcel) => self.apply_parcel(parcel),
+            Record::Begun(attempts) => {
+                for attempt in attempts {
+                    if let Some(place) = self.leases.get_mut(&attempt) {
+                        place.begun = true;
+                    }
+                }
+            }
+            Record::Ended(attempts) => attempts.into_iter().for_each(|attempt| self.end(attempt)),
+            Record::Fact(entry) => self.apply_fact(entry, bytes),
+            Record::Acknowledged(sequence) => self.apply_acknowledged(sequence),
+            Record::ClockOffsetUs(offset) => self.clock_offset_us = offset,
+        }
+    }
+
+    fn apply_parcel(&mut self, parcel: Parcel) {
+        self.received = parcel.number;
+        for batch in parcel.batches {
+            self.batch_last += 1;
+            let mut held = 0;
+            for (index, lease) in batch.leases.iter().enumerate() {
+                let place = Place { batch: self.batch_last, index, begun: false };
+                if self.leases.insert(lease.attempt, place).is_none() {
+                    held += 1;
+                }
+            }
+            if held > 0 {
+                self.batches.insert(self.batch_last, HeldBatch { batch, held });
+            }
+        }
+        for task in parcel.tasks {
+            self.tasks.insert(task.id, task);
+        }
+        parcel.cancel.into_iter().for_each(|attempt| self.end(attempt));
+        parcel.cancel_tasks.into_iter().for_each(|task| self.end_task(task));
+    }
+
+    fn apply_fact(&mut self, entry: Entry, bytes: usize) {
+        self.sequence = entry.sequence;
+        match &entry.fact {
+            Fact::Outcome(outcome) => self.end(outcome.attempt),
+            Fact::TaskDone { task, .. } => self.end_task(*task),
+            Fact::Scanned { .. } | Fact::Checked { .. } => {}
+        }
+        self.task_facts += usize::from(is_of_task(&entry.fact));
+        self.pending.push_back(Pending { entry, bytes });
+    }
+
+    fn apply_acknowledged(&mut self, sequence: u64) {
+        self.acknowledged = self.acknowledged.max(sequence);
+        while self.pending.front().is_some_and(|pending| pending.entry.sequence <= self.acknowledged) {
+            let told = self.pending.pop_front();
+            self.task_facts -= usize::from(told.is_some_and(|pending| is_of_task(&pending.entry.fact)));
+        }
+    }
+
+    fn end(&mut self, attempt: AttemptId) {
+        if let Some(place) = self.leases.remove(&attempt)
+            && let Some(batch) = self.batches.get_mut(&place.batch)
+        {
+            batch.held -= 1;
+            if batch.held == 0 {
+                self.batches.remove(&place.batch);
+            }
+        }
+        if self.ended.insert(attempt) {
+            self.ended_order.push_back(attempt);
+        }
+        if self.ended_order.len() > REMEMBERED_MAX
+            && let Some(oldest) = self.ended_order.pop_front()
+        {
+            self.ended.remove(&oldest);
+        }
+    }
+
+    fn end_task(&mut self, task: TaskId) {
+        self.tasks.remove(&task);
+        self.ended_tasks.push_back(task);
+        if self.ended_tasks.len() > REMEMBERED_MAX / 64 {
+            self.ended_tasks.pop_front();
+        }
+    }
+
+    /// Of a parcel, what is new here. Leases and tasks that are held or have ended are left out.
+    pub(crate) fn news(&self, mut parcel: Parcel) -> Parcel {
+        let mut seen = BTreeSet::new();
+        for batch in &mut parcel.batches {
+            batch.leases.retain(|lease| {
+                let known = self.leases.contains_key(&lease.attempt) || self.ended.contains(&lease.attempt);
+                !known && seen.insert(lease.attempt)
+            });
+        }
+        parcel.batches.retain(|batch| !batch.leases.is_empty());
+        parcel
+            .tasks
+            .retain(|task| !self.tasks.contains_key(&task.id) && !self.ended_tasks.contains(&task.id));
+        parcel.cancel.retain(|attempt| self.leases.contains_key(attempt) || seen.contains(attempt));
+        let new_tasks: Vec<TaskId> = parcel.tasks.iter().map(|task| task.id).collect();
+        parcel.cancel_tasks.retain(|task| self.tasks.contains_key(task) || new_tasks.contains(task));
+        parcel
+    }
+
+    pub(crate) fn lease(&self, attempt: AttemptId) -> Option<(&LeaseBatch, &Lease)> {
+        let place = self.leases.get(&attempt)?;
+        let batch = &self.batches.get(&place.batch)?.batch;
+        Some((batch, batch.leases.get(place.index)?))
+    }
+
+    pub(crate) fn has_begun(&self, attempt: AttemptId) -> bool {
+        self.leases.get(&attempt).is_some_and(|place| place.begun)
+    }
+
+    pub(crate) fn holds(&self, attempt: AttemptId) -> bool {
+        self.leases.contains_key(&attempt)
+    }
+
+    pub(crate) fn leases_held(&self) -> usize {
+        self.leases.len()
+    }
+
+    /// What the service must not give to anybody else: leases that are held, and those whose outcome it may not
+    /// know yet.
+    pub(crate) fn claimed(&self) -> Vec<AttemptId> {
+        let untold = self.pending.iter().filter_map(|pending| match &pending.entry.fact {
+            Fact::Outcome(outcome) => Some(outcome.attempt),
+            _ => None,
+        });
+        self.leases.keys().copied().chain(untold).collect()
+    }
+
+    pub(crate) fn resumed(&self) -> Vec<Resumed> {
+        let resume = |held: &HeldBatch| {
+            let attempts = || held.batch.leases.iter().map(|lease| lease.attempt);
+            Resumed {
+                batch: held.batch.clone(),
+                ended: attempts().filter(|&attempt| !self.holds(attempt)).collect(),
+                begun: attempts().filter(|&attempt| self.has_begun(attempt)).collect(),
+            }
+        };
+        self.batches.values().map(resume).collect()
+    }
+
+    /// The first unacknowledged facts, as many as one report may hold.
+    pub(crate) fn entries(&self) -> Vec<Entry> {
+        let (mut count, mut bytes) = (0, 0);
+        self.pending
+            .iter()
+            .take_while(|pending| {
+                let first = count == 0;
+                count += items(&pending.entry.fact);
+                bytes += pending.bytes;
+                first || (count <= BATCH_ITEMS_MAX && bytes <= REPORT_BYTES_MAX)
+            })
+            .map(|pending| pending.entry.clone())
+            .collect()
+    }
+
+    pub(crate) fn facts_pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Tasks wait when there are too many of these.
+    pub(crate) fn task_facts_pending(&self) -> usize {
+        self.task_facts
+    }
+
+    /// The service remembers numbers that this ledger has not given yet: the state directory was restored from an
+    /// older copy. What is still to be told gets numbers that the service has not seen.
+    pub(crate) fn renumber_after(&mut self, sequence: u64) {
+        self.acknowledged = sequence;
+        self.sequence = sequence;
+        for pending in &mut self.pending {
+            self.sequence += 1;
+            pending.entry.sequence = self.sequence;
+        }
+    }
+
+    /// The shortest list of records that makes this state.
+    pub(crate) fn compacted(&self) -> Vec<Record> {
+        let first_pending = self.pending.front().map(|pending| pending.entry.sequence);
+        let mut records = vec![Record::Head {
+            received: self.received,
+            acknowledged: self.acknowledged,
+            sequence: first_pending.map_or(self.sequence, |first| first - 1),
+            clock_offset_us: self.clock_offset_us,
+        }];
+        let number = self.received;
+        for resumed in self.resumed() {
+            records.push(Record::Parcel(Parcel {
+                number,
+                batches: vec![resumed.batch],
+                ..Parcel::default()
+            }));
+            records.push(Record::Ended(resumed.ended));
+            records.push(Record::Begun(resumed.begun));
+        }
+        for task in self.tasks.values() {
+            records.push(Record::Parcel(Parcel { number, tasks: vec![task.clone()], ..Parcel::default() }));
+        }
+        records.extend(self.pending.iter().map(|pending| Record::Fact(pending.entry.clone())));
+        records
+    }
+}
+
+fn is_of_task(fact: &Fact) -> bool {
+    !matches!(fact, Fact::Outcome(_))
+}
+
+#[cfg(test)]
+impl State {
+    pub(crate) fn pending_entries(&self) -> Vec<Entry> {
+        self.pending.iter().map(|pending| pending.entry.clone()).collect()
+    }
+}

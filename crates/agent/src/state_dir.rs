@@ -1,0 +1,190 @@
+//! The agent's state directory: one owner at a time, an identity, a count of starts.
+//!
+//! ```text
+//! lock           held (flock) by the running agent
+//! identity.json  who the agent is: certificate, key, CA, the key of permits (0600)
+//! incarnation    number and nonce of the last start
+//! ledger         leases held and facts not yet told (`ledger`)
+//! scans/         digests that running scans have made (`tasks::cache`)
+//! engine/        journals of the engine
+//! ```
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use longhaul_api::agent::Incarnation;
+use longhaul_model::{AgentId, Fault, FaultCode, SiteName};
+use longhaul_security::{Credentials, read_private, write_private};
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+/// An open state directory. Nobody else can open it until this is dropped.
+pub(crate) struct StateDir {
+    path: PathBuf,
+    _lock: File,
+}
+
+/// What joining gave. One file, so that a certificate never stands beside another's key.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Identity {
+    pub service_url: String,
+    pub deployment: String,
+    pub site: SiteName,
+    pub agent: AgentId,
+    /// PEM, as the rest.
+    pub certificate: String,
+    pub key: String,
+    pub ca: String,
+    pub permit_key: String,
+}
+
+impl StateDir {
+    /// Makes the directory if need be and locks it.
+    pub(crate) fn open(path: &Path) -> Result<StateDir, Fault> {
+        let open = || -> io::Result<File> {
+            for directory in [path, &path.join("scans"), &path.join("engine")] {
+                DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+            }
+            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path.join("lock"))
+        };
+        let lock = open().map_err(|error| unusable(path, &error.to_string()))?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(StateDir { path: path.into(), _lock: lock }),
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                Err(unusable(path, "another agent runs on it; each agent needs a directory of its own"))
+            }
+            Err(error) => Err(unusable(path, &format!("cannot lock it: {error}"))),
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn scans(&self) -> PathBuf {
+        self.path.join("scans")
+    }
+
+    pub(crate) fn engine(&self) -> PathBuf {
+        self.path.join("engine")
+    }
+
+    /// None if nobody has joined here.
+    pub(crate) fn identity(&self) -> Result<Option<Identity>, Fault> {
+        let path = self.path.join("identity.json");
+        if !path.try_exists().map_err(|error| unusable(&self.path, &error.to_string()))? {
+            return Ok(None);
+        }
+        let text = read_private(&path)?;
+        serde_json::from_str(&text).map(Some).map_err(|error| unusable(&path, &error.to_string()))
+    }
+
+    /// Durable when it returns.
+    pub(crate) fn save_identity(&self, identity: &Identity) -> Result<(), Fault> {
+        let text =
+            serde_json::to_vec_pretty(identity).map_err(|error| unusable(&self.path, &error.to_string()))?;
+        Ok(write_private(&self.path.join("identity.json"), &text)?)
+    }
+
+    /// Counts this start; durable when it returns, so that no two starts bear the same number and nonce.
+    pub(crate) fn next_incarnation(&self) -> Result<Incarnation, Fault> {
+        let path = self.path.join("incarnation");
+        let last = match fs::read_to_string(&path) {
+            Ok(text) => {
+                serde_json::from_str::<Incarnation>(&text)
+                    .map_err(|error| unusable(&path, &error.to_string()))?
+                    .number
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            Err(error) => return Err(unusable(&path, &error.to_string())),
+        };
+        let nonce = random_u64().map_err(|error| unusable(Path::new("/dev/urandom"), &error.to_string()))?;
+        let next = Incarnation { number: last + 1, nonce };
+        let text = serde_json::to_vec(&next).map_err(|error| unusable(&path, &error.to_string()))?;
+        write_private(&path, &text)?;
+        Ok(next)
+    }
+}
+
+impl Identity {
+    pub(crate) fn credentials(&self) -> Credentials {
+        Credentials {
+            certificate_pem: self.certificate.clone(),
+            key_pem: self.key.clone(),
+            ca_pem: self.ca.clone(),
+        }
+    }
+}
+
+/// From the system; for nonces and for the jitter of retries.
+pub(crate) fn random_u64() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+fn unusable(path: &Path, why: &str) -> Fault {
+    Fault::new(FaultCode::StateDirectory, format!("{}: {why}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn identity() -> Identity {
+        Identity {
+            service_url: "https://127.0.0.1:1".into(),
+            deployment: "d".into(),
+            site: "alpha".parse().unwrap(),
+            agent: AgentId(7),
+            certificate: "c".into(),
+            key: "k".into(),
+            ca: "a".into(),
+            permit_key: "p".into(),
+        }
+    }
+
+    #[test]
+    fn one_owner_at_a_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("new/state");
+        let first = StateDir::open(&path).unwrap();
+        let refused = StateDir::open(&path).err().unwrap();
+        assert_eq!(refused.code, FaultCode::StateDirectory);
+        assert!(refused.detail.contains("another agent"), "{refused}");
+        drop(first);
+        StateDir::open(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn keeps_the_identity_private_and_counts_starts() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = StateDir::open(directory.path()).unwrap();
+        assert!(state.identity().unwrap().is_none());
+        state.save_identity(&identity()).unwrap();
+        assert!(state.identity().unwrap() == Some(identity()));
+        let mode = fs::metadata(directory.path().join("identity.json")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let (one, two) = (state.next_incarnation().unwrap(), state.next_incarnation().unwrap());
+        assert_eq!((one.number, two.number), (1, 2));
+        assert_ne!(one.nonce, two.nonce);
+    }
+
+    /// A copied directory goes on under another nonce, so that the service can tell the two apart.
+    #[test]
+    fn a_copy_is_another_incarnation() {
+        let directory = tempfile::tempdir().unwrap();
+        let copy = tempfile::tempdir().unwrap();
+        let original = StateDir::open(directory.path()).unwrap();
+        original.next_incarnation().unwrap();
+        fs::copy(directory.path().join("incarnation"), copy.path().join("incarnation")).unwrap();
+        let copied = StateDir::open(copy.path()).unwrap();
+        let (one, other) = (original.next_incarnation().unwrap(), copied.next_incarnation().unwrap());
+        assert_eq!(one.number, other.number);
+        assert_ne!(one.nonce, other.nonce);
+    }
+}

@@ -1,0 +1,41 @@
+//! A flag that says "stop", looked at by threads between two steps.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stop {
+    own: Arc<AtomicBool>,
+    /// Set for everything at once.
+    all: Arc<AtomicBool>,
+}
+
+impl Stop {
+    /// A flag for one part, which is also set when this one is.
+    pub(crate) fn part(&self) -> Stop {
+        Stop { own: Arc::default(), all: self.own.clone() }
+    }
+
+    pub(crate) fn set(&self) {
+        self.own.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.own.load(Ordering::Acquire) || self.all.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_whole_stops_its_parts_and_not_the_reverse() {
+        let whole = Stop::default();
+        let (one, other) = (whole.part(), whole.part());
+        one.set();
+        assert!(one.is_set() && !other.is_set() && !whole.is_set());
+        whole.set();
+        assert!(other.is_set());
+    }
+}

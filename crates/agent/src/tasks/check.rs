@@ -1,0 +1,113 @@
+//! Tasks over listed files: `Verify` reads each again and compares, `Delete` removes each that is still what the
+//! catalog says.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use longhaul_api::agent::{CheckedFile, ExpectedFile, Fact};
+use longhaul_model::{Blame, Fault, FaultCode, Pfn, units};
+
+use super::digest::{BUFFER_BYTES, digest};
+use super::scan::BATCH_ITEMS;
+use super::{Bench, parallel};
+use crate::guard::guarded;
+
+/// A batch that is not full is told after this long without a new result.
+const BATCH_IDLE: Duration = Duration::from_secs(1);
+
+/// Whether each file is there with the bytes the catalog promises.
+pub(crate) fn verify(bench: &Bench<'_>, files: &[ExpectedFile]) -> Result<(), Fault> {
+    each(bench, files, BUFFER_BYTES, |file, buffer| {
+        let at = place(bench, file)?;
+        let identity =
+            bench.storage.stat(&at)?.ok_or_else(|| Fault::new(FaultCode::SourceMissing, at.to_string()))?;
+        compare_size(&at, file.size, identity.size)?;
+        if file.digests.is_empty() {
+            return Err(Fault::new(
+                FaultCode::BadRequest,
+                format!("{at}: the catalog has no digest to compare with"),
+            ));
+        }
+        let (digests, identity) = digest(bench.storage, &at, file.digests.algorithms(), buffer, bench.stop)?;
+        compare_size(&at, file.size, identity.size)?;
+        match file.digests.contradiction(&digests) {
+            Some((expected, found)) => Err(Fault::new(
+                FaultCode::WrongDigest,
+                format!("{at} has {found}, the catalog says {expected}"),
+            )),
+            None => Ok(()),
+        }
+    })
+}
+
+/// Removes each file. One that is gone counts as removed; one of another size is not the catalog's, and stays.
+/// Content is not compared: that would read everything that is to be thrown away.
+pub(crate) fn delete(bench: &Bench<'_>, files: &[ExpectedFile]) -> Result<(), Fault> {
+    each(bench, files, 1, |file, _| {
+        let at = place(bench, file)?;
+        let Some(identity) = bench.storage.stat(&at).map_err(|fault| fault.blaming(Blame::Target))? else {
+            return Ok(());
+        };
+        if identity.size != file.size {
+            let (there, expected) = (units::count(identity.size), units::count(file.size));
+            return Err(Fault::new(
+                FaultCode::NameClash,
+                format!("{at} has {there} bytes, the catalog says {expected}: not deleted"),
+            ));
+        }
+        bench.storage.delete(&at, &identity)
+    })
+}
+
+fn each(
+    bench: &Bench<'_>,
+    files: &[ExpectedFile],
+    buffer_bytes: usize,
+    check: impl Fn(&ExpectedFile, &mut [u8]) -> Result<(), Fault> + Sync,
+) -> Result<(), Fault> {
+    let mut batch = Vec::new();
+    let produced = parallel::run(
+        bench.threads,
+        buffer_bytes,
+        BATCH_IDLE,
+        |give| files.iter().all(|file| give(file).is_continue()),
+        |file: &ExpectedFile, buffer| {
+            let result = guarded("checking a file", || check(file, buffer)).and_then(|checked| checked);
+            CheckedFile { lfn: file.lfn.clone(), fault: result.err() }
+        },
+        |checked| {
+            let idle = checked.is_none();
+            batch.extend(checked);
+            if bench.stop.is_set() {
+                ControlFlow::Break(())
+            } else if batch.len() >= BATCH_ITEMS || (idle && !batch.is_empty()) {
+                tell(bench, &mut batch)
+            } else {
+                ControlFlow::Continue(())
+            }
+        },
+    );
+    if !bench.stop.is_set() && !batch.is_empty() {
+        let _ = tell(bench, &mut batch);
+    }
+    produced.map(|_| ())
+}
+
+fn tell(bench: &Bench<'_>, batch: &mut Vec<CheckedFile>) -> ControlFlow<()> {
+    bench.tell(&Fact::Checked { task: bench.task, files: std::mem::take(batch) })
+}
+
+fn place(bench: &Bench<'_>, file: &ExpectedFile) -> Result<Pfn, Fault> {
+    let storage = bench.storage.name();
+    bench.rules.to_pfn(storage, &file.lfn).map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))
+}
+
+fn compare_size(at: &Pfn, expected: u64, found: u64) -> Result<(), Fault> {
+    let detail =
+        || format!("{at} has {} bytes, the catalog says {}", units::count(found), units::count(expected));
+    match found.cmp(&expected) {
+        std::cmp::Ordering::Less => Err(Fault::new(FaultCode::SourceTruncated, detail())),
+        std::cmp::Ordering::Greater => Err(Fault::new(FaultCode::SourceChanged, detail())),
+        std::cmp::Ordering::Equal => Ok(()),
+    }
+}

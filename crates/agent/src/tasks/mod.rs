@@ -1,0 +1,213 @@
+//! Work that moves no bytes between sites: scan, verify, delete.
+//!
+//! A task lives in the ledger until its last fact is there, so a killed agent begins it again; doing any of it twice
+//! changes nothing. A few threads run tasks in the order in which they came.
+
+mod cache;
+mod check;
+mod digest;
+mod parallel;
+mod scan;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use longhaul_api::agent::{Fact, Task, TaskKind};
+use longhaul_engine::Export;
+use longhaul_model::{Fault, FaultCode, NameRules, TaskId};
+use longhaul_storage::Storage;
+
+use crate::guard::guarded;
+use crate::ledger::Ledger;
+use crate::locked;
+use crate::stop::Stop;
+
+/// Tasks that run at once: a long scan must not hold up a deletion.
+const RUNNING_MAX: usize = 4;
+/// Between two tries to write to a state directory that cannot be written.
+const STATE_RETRY: Duration = Duration::from_secs(1);
+
+/// What tasks need from the agent.
+pub(crate) struct Room {
+    pub exports: Vec<Export>,
+    pub ledger: Arc<Ledger>,
+    pub scans: PathBuf,
+    pub digest_threads: usize,
+    pub stop: Stop,
+}
+
+/// The queue of tasks and the threads that run them.
+pub(crate) struct Tasks {
+    room: Room,
+    queue: Mutex<Queue>,
+    wake: Condvar,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Task>,
+    running: BTreeMap<TaskId, Stop>,
+}
+
+/// One running task's place of work.
+pub(crate) struct Bench<'a> {
+    pub task: TaskId,
+    pub storage: &'a dyn Storage,
+    pub rules: &'a NameRules,
+    pub ledger: &'a Ledger,
+    pub scans: PathBuf,
+    pub threads: usize,
+    pub stop: &'a Stop,
+}
+
+impl Tasks {
+    /// Begins with the tasks that an earlier run left.
+    pub(crate) fn start(room: Room, left: Vec<Task>) -> Result<Arc<Tasks>, Fault> {
+        let wanted: Vec<TaskId> = left.iter().map(|task| task.id).collect();
+        if let Err(error) = cache::remove_all_but(&room.scans, &wanted) {
+            tracing::warn!(%error, "cannot tidy the caches of ended scans");
+        }
+        let queue = Queue { waiting: left.into(), running: BTreeMap::new() };
+        let tasks = Arc::new(Tasks {
+            room,
+            queue: Mutex::new(queue),
+            wake: Condvar::new(),
+            threads: Mutex::new(Vec::new()),
+        });
+        for _ in 0..RUNNING_MAX {
+            let runner = tasks.clone();
+            let thread = thread::Builder::new().name("task".into()).spawn(move || runner.work());
+            let thread = thread
+                .map_err(|error| Fault::new(FaultCode::Busy, format!("cannot start a thread: {error}")))?;
+            locked(&tasks.threads).push(thread);
+        }
+        Ok(tasks)
+    }
+
+    pub(crate) fn add(&self, tasks: Vec<Task>) {
+        locked(&self.queue).waiting.extend(tasks);
+        self.wake.notify_all();
+    }
+
+    /// The ledger has dropped these already.
+    pub(crate) fn cancel(&self, tasks: &[TaskId]) {
+        let mut queue = locked(&self.queue);
+        queue.waiting.retain(|task| !tasks.contains(&task.id));
+        for task in tasks {
+            match queue.running.get(task) {
+                Some(stop) => stop.set(),
+                None => scan::forget(&self.room.scans, *task),
+            }
+        }
+        drop(queue);
+        self.room.ledger.wake_tasks();
+    }
+
+    /// Waits until all threads have ended. `Room::stop` must be set.
+    pub(crate) fn join(&self) {
+        assert!(self.room.stop.is_set(), "threads end when they are told to");
+        self.wake.notify_all();
+        self.room.ledger.wake_tasks();
+        for thread in std::mem::take(&mut *locked(&self.threads)) {
+            // `work` catches what tasks throw; there is nothing more to say here.
+            let _ = thread.join();
+        }
+    }
+
+    fn work(&self) {
+        while let Some((task, stop)) = self.next() {
+            let outcome = guarded("a task", || self.run(&task, &stop)).and_then(|result| result);
+            if !stop.is_set() {
+                self.finish(task.id, outcome, &stop);
+            }
+            locked(&self.queue).running.remove(&task.id);
+            if stop.is_set() && !self.room.stop.is_set() {
+                tracing::info!(task = %task.id, "task cancelled");
+                scan::forget(&self.room.scans, task.id);
+            }
+        }
+    }
+
+    fn next(&self) -> Option<(Task, Stop)> {
+        let mut queue = locked(&self.queue);
+        loop {
+            if self.room.stop.is_set() {
+                return None;
+            }
+            if let Some(task) = queue.waiting.pop_front() {
+                let stop = self.room.stop.part();
+                queue.running.insert(task.id, stop.clone());
+                return Some((task, stop));
+            }
+            // The time limit is for a wake-up that came between the look and the wait.
+            let waited = self.wake.wait_timeout(queue, STATE_RETRY);
+            queue = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+        }
+    }
+
+    fn run(&self, task: &Task, stop: &Stop) -> Result<(), Fault> {
+        let export = self.room.exports.iter().find(|export| export.storage.name() == &task.storage);
+        let export = export.ok_or_else(|| {
+            Fault::new(FaultCode::NotFound, format!("this agent has no storage {}", task.storage))
+        })?;
+        let bench = Bench {
+            task: task.id,
+            storage: export.storage.as_ref(),
+            rules: &export.rules,
+            ledger: &self.room.ledger,
+            scans: self.room.scans.clone(),
+            threads: self.room.digest_threads,
+            stop,
+        };
+        match &task.kind {
+            TaskKind::Scan { dataset, path, algorithms } => {
+                tracing::info!(task = %task.id, storage = %task.storage, %dataset, "scan begins");
+                scan::run(&bench, path, algorithms)
+            }
+            TaskKind::Verify { files } => {
+                tracing::info!(task = %task.id, storage = %task.storage, files = files.len(), "verification begins");
+                check::verify(&bench, files)
+            }
+            TaskKind::Delete { files } => {
+                tracing::info!(task = %task.id, storage = %task.storage, files = files.len(), "deletion begins");
+                check::delete(&bench, files)
+            }
+        }
+    }
+
+    fn finish(&self, task: TaskId, outcome: Result<(), Fault>, stop: &Stop) {
+        match &outcome {
+            Ok(()) => tracing::info!(%task, "task done"),
+            Err(fault) => tracing::warn!(%task, %fault, "task failed"),
+        }
+        let fact = Fact::TaskDone { task, fault: outcome.err() };
+        if persist(&self.room.ledger, &fact, stop) {
+            scan::forget(&self.room.scans, task);
+        }
+    }
+}
+
+impl Bench<'_> {
+    /// Makes a fact durable; waits while the service has too many to take. Breaks when told to stop.
+    pub(crate) fn tell(&self, fact: &Fact) -> ControlFlow<()> {
+        if persist(self.ledger, fact, self.stop) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    }
+}
+
+/// Tries until the ledger takes the fact; false if told to stop.
+fn persist(ledger: &Ledger, fact: &Fact, stop: &Stop) -> bool {
+    loop {
+        match ledger.add_task_fact(fact, stop) {
+            Ok(added) => return added,
+            Err(fault) => tracing::error!(%fault, "cannot keep what a task found; trying again"),
+        }
+        thread::sleep(STATE_RETRY);
+    }
+}

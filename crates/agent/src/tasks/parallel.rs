@@ -1,0 +1,119 @@
+//! One producer, some workers, one consumer; bounded in between; ends early when the consumer has enough.
+
+use std::ops::ControlFlow;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use longhaul_model::Fault;
+
+use crate::guard::guarded;
+use crate::locked;
+
+/// Jobs and results that wait between the stages.
+const WAITING_MAX: usize = 256;
+/// Threads of one task: beyond this a disk is not read faster.
+const THREADS_MAX: usize = 16;
+
+/// Runs `work` over all that `produce` gives, on `threads` threads, each with a buffer of `buffer_bytes`; hands the
+/// results to `consume` on the caller's thread, in the order in which they come; `None` after each `idle` without
+/// one. When `consume` breaks, everything ends at its next step. Returns what `produce` returned; its panic is a
+/// fault. `work` must not panic (see [`guarded`]).
+pub(crate) fn run<J: Send, D: Send, R: Send>(
+    threads: usize,
+    buffer_bytes: usize,
+    idle: Duration,
+    produce: impl FnOnce(&mut dyn FnMut(J) -> ControlFlow<()>) -> R + Send,
+    work: impl Fn(J, &mut [u8]) -> D + Sync,
+    mut consume: impl FnMut(Option<D>) -> ControlFlow<()>,
+) -> Result<R, Fault> {
+    let (job_sender, jobs) = sync_channel::<J>(WAITING_MAX);
+    let (done_sender, done) = sync_channel::<D>(WAITING_MAX);
+    let jobs = Arc::new(Mutex::new(jobs));
+    thread::scope(|scope| {
+        let producer = scope.spawn(move || {
+            guarded("listing", || {
+                produce(&mut |job| match job_sender.send(job) {
+                    Ok(()) => ControlFlow::Continue(()),
+                    Err(_) => ControlFlow::Break(()),
+                })
+            })
+        });
+        for _ in 0..threads.clamp(1, THREADS_MAX) {
+            let (jobs, done_sender, work) = (jobs.clone(), done_sender.clone(), &work);
+            scope.spawn(move || {
+                let mut buffer = vec![0; buffer_bytes];
+                while let Some(job) = next(&jobs) {
+                    if done_sender.send(work(job, &mut buffer)).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        // Only the workers hold these now: when they have ended, the producer's and the consumer's ends notice.
+        drop((jobs, done_sender));
+        loop {
+            let more = match done.recv_timeout(idle) {
+                Ok(result) => consume(Some(result)),
+                Err(RecvTimeoutError::Timeout) => consume(None),
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            if more.is_break() {
+                break;
+            }
+        }
+        drop(done);
+        match producer.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+fn next<J>(jobs: &Mutex<Receiver<J>>) -> Option<J> {
+    locked(jobs).recv().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IDLE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn everything_is_done_once() {
+        let mut sum = 0;
+        let produce =
+            |give: &mut dyn FnMut(u64) -> ControlFlow<()>| (1..=10_000).all(|n| give(n).is_continue());
+        let all = run(
+            4,
+            1,
+            IDLE,
+            produce,
+            |n, _| n * 2,
+            |done| {
+                sum += done.unwrap_or_default();
+                ControlFlow::Continue(())
+            },
+        );
+        assert!(all.unwrap());
+        assert_eq!(sum, 10_000 * 10_001);
+    }
+
+    #[test]
+    fn stops_early_though_every_channel_is_full() {
+        let produce =
+            |give: &mut dyn FnMut(u64) -> ControlFlow<()>| (0..u64::MAX).find(|&n| give(n).is_break());
+        let stopped_at = run(3, 1, IDLE, produce, |n, _| n, |_| ControlFlow::Break(())).unwrap();
+        assert!(stopped_at.is_some());
+    }
+
+    #[test]
+    fn a_producer_that_panics_is_a_fault() {
+        let produce = |_: &mut dyn FnMut(u64) -> ControlFlow<()>| panic!("walked off a cliff");
+        let fault =
+            run(1, 1, IDLE, produce, |n, _| n, |_| ControlFlow::Continue(())).map(|()| ()).unwrap_err();
+        assert!(fault.detail.contains("cliff"), "{fault}");
+    }
+}

@@ -1,0 +1,174 @@
+//! Registration by scanning: walks a directory, digests every file in parallel, tells the service in batches.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use longhaul_api::agent::{Fact, FoundFile, LeftOut, LeftOutReason};
+use longhaul_model::{Algorithm, Fault, FaultCode, Lfn, Pfn, TaskId, units};
+use longhaul_storage::{Identity, LeftOut as Reason, Visit};
+
+use super::cache::ScanCache;
+use super::digest::{BUFFER_BYTES, digest};
+use super::{Bench, parallel};
+use crate::guard::guarded;
+
+/// Files and left-out things of one fact.
+pub(crate) const BATCH_ITEMS: usize = 1_000;
+/// A batch that is not full is told after this long without a new file, so that large files show progress.
+const BATCH_IDLE: Duration = Duration::from_secs(1);
+
+/// Runs a scan to its end. The error is what keeps it from being complete.
+pub(crate) fn run(bench: &Bench<'_>, path: &str, algorithms: &[Algorithm]) -> Result<(), Fault> {
+    let cache = match ScanCache::open(&bench.scans, bench.task) {
+        Ok(cache) => Some(cache),
+        Err(error) => {
+            tracing::warn!(task = %bench.task, %error, "the scan goes on without a cache: a restart will read all again");
+            None
+        }
+    };
+    let mut batch = Batch { bench, found: Vec::new(), left_out: Vec::new(), internal: None };
+    let walked = parallel::run(
+        bench.threads,
+        BUFFER_BYTES,
+        BATCH_IDLE,
+        |give| bench.storage.walk(path, &mut |visit| give(look(bench, visit))),
+        |job, buffer| examine(bench, cache.as_ref(), algorithms, job, buffer),
+        |examined| match examined {
+            Some(examined) => batch.add(examined),
+            None => batch.tell(),
+        },
+    );
+    // Breaking means that we are to stop, which the caller looks at first.
+    let _ = batch.tell();
+    walked.and_then(|walked| walked)?;
+    batch.internal.map_or(Ok(()), Err)
+}
+
+/// A file to digest, or something that is none.
+enum Job {
+    File { at: Pfn, lfn: Lfn, identity: Identity },
+    LeftOut(LeftOut),
+}
+
+enum Examined {
+    Found(FoundFile),
+    LeftOut(LeftOut),
+    /// We failed: the file is left out, and the scan ends with this.
+    Internal(LeftOut, Fault),
+    Stopped,
+}
+
+fn look(bench: &Bench<'_>, visit: Visit) -> Job {
+    match visit {
+        Visit::File { at, identity } => match bench.rules.to_lfn(&at) {
+            Ok(lfn) => Job::File { at, lfn, identity },
+            Err(error) => Job::LeftOut(left_out(&at, LeftOutReason::NameRules, error.to_string())),
+        },
+        Visit::LeftOut { path, reason, detail } => {
+            Job::LeftOut(LeftOut { path, reason: reason_of(reason), detail })
+        }
+    }
+}
+
+fn examine(
+    bench: &Bench<'_>,
+    cache: Option<&ScanCache>,
+    algorithms: &[Algorithm],
+    job: Job,
+    buffer: &mut [u8],
+) -> Examined {
+    let (at, lfn, identity) = match job {
+        Job::File { at, lfn, identity } => (at, lfn, identity),
+        Job::LeftOut(left_out) => return Examined::LeftOut(left_out),
+    };
+    if let Some(digests) = cache.and_then(|cache| cache.find(&at, &identity, algorithms)) {
+        return Examined::Found(FoundFile { lfn, size: identity.size, digests });
+    }
+    let read = || digest(bench.storage, &at, algorithms.iter().copied(), buffer, bench.stop);
+    match guarded("digesting a file", read).and_then(|digested| digested) {
+        Ok((digests, identity)) => {
+            if let Some(Err(error)) = cache.map(|cache| cache.add(&at, &identity, &digests)) {
+                tracing::debug!(task = %bench.task, %error, "the scan's cache cannot be written");
+            }
+            Examined::Found(FoundFile { lfn, size: identity.size, digests })
+        }
+        Err(fault) => match fault.code {
+            FaultCode::Cancelled => Examined::Stopped,
+            FaultCode::SourceChanged | FaultCode::SourceMissing | FaultCode::SourceTruncated => {
+                Examined::LeftOut(left_out(&at, LeftOutReason::ChangedWhileReading, fault.detail))
+            }
+            FaultCode::Internal => {
+                Examined::Internal(left_out(&at, LeftOutReason::Unreadable, fault.to_string()), fault)
+            }
+            _ => Examined::LeftOut(left_out(&at, LeftOutReason::Unreadable, fault.detail)),
+        },
+    }
+}
+
+fn left_out(at: &Pfn, reason: LeftOutReason, detail: String) -> LeftOut {
+    LeftOut { path: units::printable(at.path()), reason, detail }
+}
+
+fn reason_of(reason: Reason) -> LeftOutReason {
+    match reason {
+        Reason::LinkLeadsOut => LeftOutReason::LinkLeadsOut,
+        Reason::BrokenLink => LeftOutReason::BrokenLink,
+        Reason::Device => LeftOutReason::Device,
+        Reason::Socket => LeftOutReason::Socket,
+        Reason::Fifo => LeftOutReason::Fifo,
+        Reason::NotUtf8 => LeftOutReason::NotUtf8,
+        Reason::NameRules => LeftOutReason::NameRules,
+        Reason::EmptyDirectory => LeftOutReason::EmptyDirectory,
+        Reason::Unreadable => LeftOutReason::Unreadable,
+    }
+}
+
+/// Gathers results into facts.
+struct Batch<'a> {
+    bench: &'a Bench<'a>,
+    found: Vec<FoundFile>,
+    left_out: Vec<LeftOut>,
+    /// The first of our own failures.
+    internal: Option<Fault>,
+}
+
+impl Batch<'_> {
+    fn add(&mut self, examined: Examined) -> ControlFlow<()> {
+        match examined {
+            Examined::Found(file) => self.found.push(file),
+            Examined::LeftOut(left_out) => self.left_out.push(left_out),
+            Examined::Internal(left_out, fault) => {
+                self.left_out.push(left_out);
+                self.internal.get_or_insert(fault);
+            }
+            Examined::Stopped => return ControlFlow::Break(()),
+        }
+        if self.found.len() + self.left_out.len() >= BATCH_ITEMS {
+            self.tell()
+        } else {
+            ControlFlow::Continue(())
+        }
+    }
+
+    fn tell(&mut self) -> ControlFlow<()> {
+        if self.bench.stop.is_set() {
+            return ControlFlow::Break(());
+        }
+        if self.found.is_empty() && self.left_out.is_empty() {
+            return ControlFlow::Continue(());
+        }
+        let fact = Fact::Scanned {
+            task: self.bench.task,
+            found: std::mem::take(&mut self.found),
+            left_out: std::mem::take(&mut self.left_out),
+        };
+        self.bench.tell(&fact)
+    }
+}
+
+/// Removes what a scan has kept for its next start.
+pub(crate) fn forget(scans: &std::path::Path, task: TaskId) {
+    if let Ok(cache) = ScanCache::open(scans, task) {
+        cache.remove();
+    }
+}

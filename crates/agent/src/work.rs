@@ -1,0 +1,101 @@
+//! Asks the service for work, always: a request waits there until there is some.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use longhaul_api::AGENT_PROTOCOL;
+use longhaul_api::agent::{AgentSettings, Work, WorkRequest};
+use longhaul_model::{Fault, FaultCode};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use crate::agent::{Shared, blocking};
+use crate::attempts::fetch;
+use crate::backoff::Backoff;
+use crate::control::is_final;
+
+/// How long the service may keep a request without work: short enough for middle boxes that drop idle connections.
+const WAIT: Duration = Duration::from_secs(20);
+/// A service that answers empty-handed at once, against the protocol, is not asked more often than this.
+const EMPTY_PAUSE: Duration = Duration::from_millis(100);
+const REPORT_EVERY_MIN: Duration = Duration::from_millis(50);
+const REPORT_EVERY_MAX: Duration = Duration::from_secs(60);
+
+/// Runs until there is no point in going on.
+pub(crate) async fn run(shared: Arc<Shared>) -> Fault {
+    let mut backoff = Backoff::default();
+    let mut greeted = shared.greeted.subscribe();
+    loop {
+        if greeted.wait_for(|&greeted| greeted).await.is_err() {
+            return Fault::new(FaultCode::Internal, "the report loop is gone");
+        }
+        let asked = Instant::now();
+        match ask(&shared, &mut greeted).await {
+            Ok(any) => {
+                backoff.succeeded();
+                if !any && asked.elapsed() < EMPTY_PAUSE {
+                    sleep(EMPTY_PAUSE).await;
+                }
+            }
+            Err(fault) if is_final(&fault) => return fault,
+            Err(fault) => {
+                tracing::debug!(%fault, "no work could be had");
+                sleep(backoff.failed()).await;
+            }
+        }
+    }
+}
+
+/// One request; whether it brought anything.
+async fn ask(shared: &Arc<Shared>, greeted: &mut watch::Receiver<bool>) -> Result<bool, Fault> {
+    let _gate = shared.gate.lock().await;
+    if !*greeted.borrow() {
+        return Ok(false);
+    }
+    let request = WorkRequest {
+        versions: AGENT_PROTOCOL,
+        incarnation: shared.incarnation,
+        received: shared.ledger.received(),
+        wait_ms: WAIT.as_millis() as u32,
+    };
+    let work = tokio::select! {
+        biased;
+        // The service forgot us: what it was about to say it will say again after the next greeting.
+        _ = greeted.wait_for(|greeted| !greeted) => return Ok(true),
+        work = shared.control.work(request) => work?,
+    };
+    let shared = shared.clone();
+    // Once begun this must not be torn apart by the end of the loop: what is durable is also given to the engine.
+    blocking(move || take(&shared, work)).await
+}
+
+/// Makes work durable, then lets it begin.
+fn take(shared: &Shared, work: Work) -> Result<bool, Fault> {
+    let news = shared.ledger.receive(&work)?;
+    if let Some(settings) = work.settings {
+        apply(shared, &settings);
+    }
+    let any = !(news.batches.is_empty()
+        && news.tasks.is_empty()
+        && news.cancel.is_empty()
+        && news.cancel_tasks.is_empty());
+    for batch in news.batches {
+        for lease in &batch.leases {
+            tracing::debug!(transfer = %lease.transfer, attempt = %lease.attempt, source = %batch.source.storage, target = %batch.target_storage, "leased");
+        }
+        shared.engine.fetch(fetch(batch));
+    }
+    if !news.cancel.is_empty() {
+        tracing::info!(leases = news.cancel.len(), "the service took leases back");
+        shared.engine.cancel(&news.cancel);
+    }
+    shared.tasks.add(news.tasks);
+    shared.tasks.cancel(&news.cancel_tasks);
+    Ok(any)
+}
+
+fn apply(shared: &Shared, settings: &AgentSettings) {
+    let every = Duration::from_millis(settings.report_every_ms.into());
+    shared.report_every.send_replace(every.clamp(REPORT_EVERY_MIN, REPORT_EVERY_MAX));
+    shared.engine.set_limits(settings.in_bytes_per_s, settings.out_bytes_per_s);
+}
