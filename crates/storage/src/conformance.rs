@@ -1,5 +1,357 @@
-//! What every storage must do.
-use crate::Storage;
+//! What every storage must do, as one suite: an adapter's tests call [`check`] for each way to set it up.
+//!
+//! Only what the interface promises is asked; how an adapter fails is for its own tests.
+
+use std::ops::ControlFlow;
+
+use longhaul_model::{Algorithm, Fault, FaultCode, Hasher, Pfn};
+
+use crate::{Commit, Identity, Storage, TempName, Visit, digest_file};
+
+/// Runs the suite; `make` returns an empty, writable storage each time.
+///
+/// # Panics
+/// If the storage does not conform.
 pub fn check(make: &dyn Fn() -> Box<dyn Storage>) {
-    let _ = make();
+    const CHECKS: &[fn(&dyn Storage)] = &[
+        a_file_appears_by_commit_only,
+        chunks_may_come_in_any_order,
+        commits_replace_nothing,
+        each_item_of_a_batch_has_its_own_result,
+        incomplete_files_are_refused,
+        temporary_files_are_resumed_and_removed,
+        strange_names_are_kept,
+        case_twins_are_kept_or_refused,
+        nothing_is_reached_in_the_work_directory,
+        what_is_no_file_is_told,
+        deletion_is_careful,
+        walks_are_ordered,
+        digests_are_those_of_the_bytes,
+        space_is_told,
+    ];
+    for check in CHECKS {
+        let storage = make();
+        assert!(storage.capabilities().writable && storage.capabilities().random_write);
+        check(&*storage);
+    }
+}
+
+fn temp(number: u32) -> TempName {
+    let mut bytes = [0; 16];
+    bytes[..4].copy_from_slice(&number.to_be_bytes());
+    TempName::of_bytes(bytes)
+}
+
+fn at(storage: &dyn Storage, path: &str) -> Pfn {
+    done(Pfn::new(storage.name().clone(), path), "a name of the suite")
+}
+
+#[track_caller]
+fn done<T, E: std::fmt::Display>(result: Result<T, E>, what: &str) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) => panic!("{what}: {error}"),
+    }
+}
+
+#[track_caller]
+fn refused<T>(result: Result<T, Fault>, codes: &[FaultCode], what: &str) {
+    match result {
+        Ok(_) => panic!("{what}: was done"),
+        Err(fault) => assert!(codes.contains(&fault.code), "{what}: {:?} {fault}", fault.code),
+    }
+}
+
+#[track_caller]
+fn write(storage: &dyn Storage, number: u32, path: &str, bytes: &[u8]) -> Commit {
+    let file = done(storage.create(&temp(number), bytes.len() as u64), "create");
+    done(file.write_at(bytes, 0), "write");
+    Commit { temp: temp(number), target: at(storage, path), size: bytes.len() as u64 }
+}
+
+#[track_caller]
+fn put(storage: &dyn Storage, path: &str, bytes: &[u8]) {
+    let item = write(storage, 9_999, path, bytes);
+    for result in storage.commit(&[item]) {
+        done(result, path);
+    }
+}
+
+#[track_caller]
+fn contents(storage: &dyn Storage, path: &str) -> Vec<u8> {
+    let file = done(storage.open(&at(storage, path)), path);
+    let mut bytes = vec![0; file.identity().size as usize + 1];
+    let read = done(file.read_at(&mut bytes, 0), path);
+    assert_eq!(read as u64, file.identity().size, "{path}: as many bytes as its size says");
+    bytes.truncate(read);
+    bytes
+}
+
+#[track_caller]
+fn walked(storage: &dyn Storage, path: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let walk = storage.walk(path, &mut |visit| {
+        found.push(match visit {
+            Visit::File { at, .. } => at.path().to_owned(),
+            Visit::LeftOut { path, reason, .. } => format!("{reason:?} {path}"),
+        });
+        ControlFlow::Continue(())
+    });
+    done(walk, "walk");
+    found
+}
+
+/// Promise 1.
+fn a_file_appears_by_commit_only(storage: &dyn Storage) {
+    let item = write(storage, 1, "dir/sub/a", b"content");
+    assert_eq!(done(storage.stat(&item.target), "stat"), None);
+    assert_eq!(walked(storage, ""), Vec::<String>::new());
+    assert_eq!(done(storage.temps(), "temps"), [temp(1)]);
+    refused(storage.open(&item.target), &[FaultCode::SourceMissing], "opening what is not there");
+
+    assert_eq!(storage.commit(std::slice::from_ref(&item)), [Ok(())]);
+    let identity = done(storage.stat(&item.target), "stat").map(|identity| identity.size);
+    assert_eq!(identity, Some(7));
+    assert_eq!(contents(storage, "dir/sub/a"), b"content");
+    assert_eq!(done(storage.temps(), "temps"), []);
+    done(storage.flush_present(&[item.target]), "flushing what is there");
+    assert_eq!(storage.commit(&[]), []);
+}
+
+fn chunks_may_come_in_any_order(storage: &dyn Storage) {
+    const LEN: usize = 3 << 20;
+    let bytes: Vec<u8> = (0..LEN).map(|place| (place / 7) as u8).collect();
+    let file = done(storage.create(&temp(1), LEN as u64), "create");
+    for (place, chunk) in bytes.chunks(1 << 20).enumerate().rev() {
+        let offset = (place << 20) as u64;
+        done(file.write_at(chunk, offset), "write");
+        file.begin_writeback(offset, chunk.len() as u64);
+    }
+    done(file.flush(), "flush");
+    let mut back = vec![0; LEN];
+    assert_eq!(done(file.read_at(&mut back, 0), "reading back"), LEN);
+    assert_eq!(done(file.read_at(&mut back[..8], LEN as u64), "reading at the end"), 0);
+    drop(file);
+    let item = Commit { temp: temp(1), target: at(storage, "large"), size: LEN as u64 };
+    assert_eq!(storage.commit(&[item]), [Ok(())]);
+    assert!(contents(storage, "large") == bytes && back == bytes);
+}
+
+/// Promise 1: a good replica is never destroyed.
+fn commits_replace_nothing(storage: &dyn Storage) {
+    put(storage, "a", b"good");
+    let before = done(storage.stat(&at(storage, "a")), "stat");
+    for bytes in [b"same", b"evil"] {
+        let item = write(storage, 1, "a", bytes);
+        for result in storage.commit(&[item]) {
+            refused(result, &[FaultCode::NameClash], "replacing a file");
+        }
+    }
+    assert_eq!(contents(storage, "a"), b"good");
+    assert_eq!(done(storage.stat(&at(storage, "a")), "stat"), before);
+    assert_eq!(done(storage.temps(), "temps"), [temp(1)], "the temporary file stays");
+}
+
+fn each_item_of_a_batch_has_its_own_result(storage: &dyn Storage) {
+    put(storage, "file", b"x");
+    put(storage, "dir/inner", b"x");
+    let paths = ["n1/a", "file/below", "n1/b", "dir", "file", "n2/c/d", "n1/a"];
+    let batch: Vec<Commit> =
+        (1..).zip(paths).map(|(number, path)| write(storage, number, path, path.as_bytes())).collect();
+    let results = storage.commit(&batch);
+    let clashes: Vec<bool> = results
+        .iter()
+        .map(|result| result.as_ref().is_err_and(|fault| fault.code == FaultCode::NameClash))
+        .collect();
+    // Of the two that want `n1/a` either may get it.
+    let twice = [clashes[0], clashes[6]];
+    assert!(twice == [false, true] || twice == [true, false], "{results:?}");
+    assert_eq!(clashes[1..6], [true, false, true, true, false], "{results:?}");
+    assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 3, "{results:?}");
+    for path in ["n1/a", "n1/b", "n2/c/d"] {
+        assert_eq!(contents(storage, path), path.as_bytes());
+    }
+    assert_eq!(walked(storage, ""), ["dir/inner", "file", "n1/a", "n1/b", "n2/c/d"]);
+}
+
+fn incomplete_files_are_refused(storage: &dyn Storage) {
+    let mut short = write(storage, 1, "short", b"12");
+    short.size = 3;
+    let gone = Commit { temp: temp(2), target: at(storage, "gone"), size: 0 };
+    for result in storage.commit(&[short, gone]) {
+        refused(result, &[FaultCode::TargetWrite], "committing an incomplete file");
+    }
+    assert_eq!(walked(storage, ""), Vec::<String>::new());
+    let empty = write(storage, 3, "empty", b"");
+    assert_eq!(storage.commit(&[empty]), [Ok(())]);
+    assert_eq!(contents(storage, "empty"), b"");
+}
+
+/// Promise 4.
+fn temporary_files_are_resumed_and_removed(storage: &dyn Storage) {
+    let item = write(storage, 1, "a", b"0123456789");
+    let file = done(storage.reopen(&temp(1), 10), "reopen");
+    let Some(file) = file else { panic!("reopen: it is gone") };
+    let mut back = [0; 4];
+    assert_eq!(done(file.read_at(&mut back, 3), "reading back"), 4);
+    assert_eq!(&back, b"3456");
+    done(file.write_at(b"x", 9), "write");
+    assert_eq!(storage.commit(&[item]), [Ok(())]);
+    assert_eq!(contents(storage, "a"), b"012345678x");
+
+    assert!(done(storage.reopen(&temp(1), 10), "reopen").is_none(), "it has its final name now");
+    write(storage, 2, "b", b"too long");
+    assert!(done(storage.reopen(&temp(2), 3), "reopen").is_none(), "of another file");
+    write(storage, 3, "c", b"old and long");
+    let renewed = write(storage, 3, "c", b"new");
+    assert_eq!(storage.commit(&[renewed]), [Ok(())], "an older one of that name is replaced");
+    assert_eq!(contents(storage, "c"), b"new");
+
+    write(storage, 5, "d", b"x");
+    write(storage, 4, "d", b"x");
+    assert_eq!(done(storage.temps(), "temps"), [temp(4), temp(5)]);
+    for _ in 0..2 {
+        done(storage.remove_temp(&temp(4)), "removing a temporary file, twice");
+    }
+    assert_eq!(done(storage.temps(), "temps"), [temp(5)]);
+}
+
+/// Every kind of name in DESIGN section 8.
+fn strange_names_are_kept(storage: &dyn Storage) {
+    let long = "x".repeat(255);
+    let deep = format!("{}z", "deep/".repeat(204));
+    assert!(deep.len() > 1_000);
+    let names = [
+        "new\nline",
+        "tab\tand \u{1b}[2J",
+        "ünï/cödé",
+        "e\u{301}/\u{e9}",
+        "...",
+        "..a",
+        "-x",
+        " ",
+        "a\\b",
+        &long,
+        &deep,
+    ];
+    let batch: Vec<Commit> =
+        (1..).zip(names).map(|(number, path)| write(storage, number, path, path.as_bytes())).collect();
+    for (result, path) in storage.commit(&batch).into_iter().zip(names) {
+        done(result, path);
+    }
+    for path in names {
+        assert_eq!(contents(storage, path), path.as_bytes());
+    }
+    let mut expected = names.to_vec();
+    expected.sort_by(|one, other| one.split('/').cmp(other.split('/')));
+    assert_eq!(walked(storage, ""), expected);
+}
+
+fn case_twins_are_kept_or_refused(storage: &dyn Storage) {
+    put(storage, "Dir/Name", b"1");
+    for (number, path) in (1..).zip(["Dir/name", "dir/other"]) {
+        let item = write(storage, number, path, b"2");
+        let results = storage.commit(&[item]);
+        for result in results {
+            match storage.capabilities().case_insensitive {
+                true => refused(result, &[FaultCode::CaseTwin], path),
+                false => done(result, path),
+            }
+        }
+    }
+    assert_eq!(contents(storage, "Dir/Name"), b"1");
+}
+
+/// Promise 9.
+fn nothing_is_reached_in_the_work_directory(storage: &dyn Storage) {
+    put(storage, "a", b"x");
+    let identity = Identity { size: 1, mtime_ns: 1, inode: 1 };
+    let bad = [FaultCode::BadName];
+    for path in [".longhaul", ".longhaul/temps", ".longhaul/new/file"] {
+        let at = at(storage, path);
+        refused(storage.stat(&at), &bad, path);
+        refused(storage.open(&at), &bad, path);
+        refused(storage.delete(&at, &identity), &bad, path);
+        refused(storage.walk(path, &mut |_| ControlFlow::Continue(())), &bad, path);
+        let item = write(storage, 1, path, b"x");
+        for result in storage.commit(&[item]) {
+            refused(result, &bad, path);
+        }
+    }
+    assert_eq!(walked(storage, ""), ["a"]);
+    let elsewhere = done(Pfn::new(done("another-storage".parse(), "a name"), "a"), "a name");
+    refused(storage.open(&elsewhere), &[FaultCode::NotFound], "a name of another storage");
+}
+
+fn what_is_no_file_is_told(storage: &dyn Storage) {
+    put(storage, "dir/a", b"x");
+    refused(storage.stat(&at(storage, "dir")), &[FaultCode::SourceUnreadable], "a directory");
+    refused(storage.open(&at(storage, "dir")), &[FaultCode::SourceUnreadable], "a directory");
+    assert_eq!(done(storage.stat(&at(storage, "dir/a/below")), "stat below a file"), None);
+    refused(storage.open(&at(storage, "dir/a/below")), &[FaultCode::SourceMissing], "below a file");
+    let visit = &mut |_| ControlFlow::Continue(());
+    refused(storage.walk("none", visit), &[FaultCode::SourceMissing], "walking what is not there");
+    refused(storage.walk("../x", visit), &[FaultCode::BadName], "walking out");
+    refused(storage.walk("/etc", visit), &[FaultCode::BadName], "walking out");
+}
+
+fn deletion_is_careful(storage: &dyn Storage) {
+    for path in ["d/e/f/a", "d/b"] {
+        put(storage, path, b"x");
+    }
+    let a = at(storage, "d/e/f/a");
+    let Some(identity) = done(storage.stat(&a), "stat") else { panic!("it is there") };
+    let other = Identity { mtime_ns: identity.mtime_ns - 1, ..identity.clone() };
+    refused(storage.delete(&a, &other), &[FaultCode::Conflict], "deleting something else");
+    assert_eq!(contents(storage, "d/e/f/a"), b"x");
+    for _ in 0..2 {
+        done(storage.delete(&a, &identity), "deleting, twice");
+    }
+    assert_eq!(walked(storage, ""), ["d/b"], "with the directories that are empty now");
+    put(storage, "d/e", b"a file where a directory was");
+}
+
+fn walks_are_ordered(storage: &dyn Storage) {
+    let names = ["b", "a.txt", "a/z", "a/b/c", "a-", "a/b.d", "z"];
+    names.iter().for_each(|path| put(storage, path, path.as_bytes()));
+    assert_eq!(walked(storage, ""), ["a/b/c", "a/b.d", "a/z", "a-", "a.txt", "b", "z"]);
+    assert_eq!(walked(storage, "a"), ["a/b/c", "a/b.d", "a/z"]);
+    assert_eq!(walked(storage, "a/b/c"), ["a/b/c"]);
+    let mut seen = 0;
+    let walk = storage.walk("", &mut |visit| {
+        seen += 1;
+        if let Visit::File { at, identity } = visit {
+            assert_eq!(identity.size, at.path().len() as u64);
+            assert_eq!(storage.stat(&at), Ok(Some(identity)));
+        }
+        if seen == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    done(walk, "walk");
+    assert_eq!(seen, 3, "a walk ends when it is told to");
+}
+
+fn digests_are_those_of_the_bytes(storage: &dyn Storage) {
+    let bytes: Vec<u8> = (0..10_000u32).flat_map(u32::to_le_bytes).collect();
+    put(storage, "a", &bytes);
+    let mut hasher = Hasher::new(Algorithm::ALL.iter().copied());
+    hasher.update(&bytes);
+    let expected = hasher.finish();
+    // One read larger than the file, one that divides its size, one that does not.
+    for len in [1 << 20, 1_000, 777] {
+        let algorithms = Algorithm::ALL.iter().copied();
+        let read = digest_file(storage, &at(storage, "a"), algorithms, &mut vec![0; len]);
+        let (found, identity) = done(read, "digest");
+        assert_eq!((found, identity.size), (expected.clone(), bytes.len() as u64));
+    }
+}
+
+fn space_is_told(storage: &dyn Storage) {
+    let space = done(storage.space(), "space");
+    assert!(space.free_bytes > 0 && space.free_bytes <= space.total_bytes, "{space:?}");
+    refused(
+        storage.create(&temp(1), 1 << 62),
+        &[FaultCode::TargetFull, FaultCode::TargetWrite],
+        "four exabytes",
+    );
+    assert_eq!(done(storage.temps(), "temps"), [], "nothing stays of what did not fit");
 }

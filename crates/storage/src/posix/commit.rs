@@ -155,8 +155,11 @@ fn make_parent(
     let mut at = posix.beneath.open(b"", OFlags::RDONLY | OFlags::DIRECTORY).map_err(failed)?;
     let mut path: Vec<u8> = Vec::new();
     for name in components(parent) {
-        posix.seam.before(Call::MakeDirectory, &String::from_utf8_lossy(name)).map_err(failed)?;
-        match fs::mkdirat(&at, name, Mode::from_raw_mode(0o777)) {
+        let made = posix
+            .seam
+            .before(Call::MakeDirectory, &String::from_utf8_lossy(name))
+            .and_then(|()| fs::mkdirat(&at, name, Mode::from_raw_mode(0o777)));
+        match made {
             Ok(()) => {
                 touched.insert(path.clone());
             }

@@ -1,0 +1,277 @@
+//! The order of flushes and renames, and what happens when they fail.
+
+use super::*;
+use std::fs as std_fs;
+use std::process::Command;
+
+fn opened(seam: Seam) -> (Posix, TempDir) {
+    let root = tempfile::tempdir().unwrap();
+    (Posix::open_with(options(root.path()), None, seam).unwrap(), root)
+}
+
+fn batch(posix: &Posix, directories: usize) -> Vec<Commit> {
+    let path = |number: u8| format!("d{}/f{number}", usize::from(number) % directories);
+    (0..12).map(|number| written(posix, number, &path(number), b"bytes")).collect()
+}
+
+/// Promises 1 and 4: data, then names, then the names' flush, and only then the report.
+#[test]
+fn data_is_flushed_before_names_and_names_before_the_report() {
+    for (directories, names_flush) in [(1, Call::FlushDirectory), (12, Call::FlushFileSystem)] {
+        let (log, seam) = logged();
+        let (posix, _root) = opened(seam);
+        if !posix.work().unwrap().flushed_as_a_whole {
+            return;
+        }
+        let items = batch(&posix, directories);
+        log.lock().unwrap().clear();
+        assert!(posix.commit(&items).iter().all(Result::is_ok));
+        let calls: Vec<Call> = log.lock().unwrap().iter().map(|(call, _)| *call).collect();
+        assert_eq!(calls[0], Call::FlushFileSystem, "one flush of all data, first");
+        let renames: Vec<usize> = (0..calls.len()).filter(|&place| calls[place] == Call::Rename).collect();
+        assert_eq!(renames.len(), items.len());
+        assert_eq!(*calls.last().unwrap(), names_flush, "names are flushed last");
+        let between = &calls[1..=renames[renames.len() - 1]];
+        assert!(between.iter().all(|call| matches!(call, Call::Rename | Call::MakeDirectory)), "{between:?}");
+        // New directories are names too: the root is flushed as well, or everything is.
+        let flushes = calls.iter().filter(|&&call| call == names_flush).count();
+        assert_eq!(flushes, 2, "{calls:?}");
+    }
+}
+
+#[test]
+fn one_file_is_flushed_alone() {
+    let (log, seam) = logged();
+    let (posix, _root) = opened(seam);
+    std_fs::create_dir(_root.path().join("dir")).unwrap();
+    let item = written(&posix, 1, "dir/a", b"x");
+    log.lock().unwrap().clear();
+    assert_eq!(posix.commit(&[item]), [Ok(())]);
+    let name = temp(1).as_str().to_owned();
+    let expected =
+        [(Call::FlushData, name.clone()), (Call::Rename, name), (Call::FlushDirectory, "dir".to_owned())];
+    assert_eq!(*log.lock().unwrap(), expected);
+}
+
+#[test]
+fn nothing_is_flushed_where_that_is_asked_for() {
+    let (log, seam) = logged();
+    let root = tempfile::tempdir().unwrap();
+    let unflushed = PosixOptions { flush: FlushPolicy::None, ..options(root.path()) };
+    let posix = Posix::open_with(unflushed, None, seam).unwrap();
+    assert!(posix.commit(&batch(&posix, 2)).iter().all(Result::is_ok));
+    let flush = |call: &Call| matches!(call, Call::FlushData | Call::FlushDirectory | Call::FlushFileSystem);
+    assert!(!log.lock().unwrap().iter().any(|(call, _)| flush(call)));
+}
+
+/// Fails the first flush of a kind and no other.
+fn failing_once(which: Call) -> Seam {
+    let failed = AtomicBool::new(false);
+    Seam::with(Arc::new(move |call, _| {
+        if call == which && !failed.swap(true, std::sync::atomic::Ordering::Relaxed) {
+            return Err(Errno::IO);
+        }
+        Ok(())
+    }))
+}
+
+/// The kernel tells a failed write-back once, and has dropped the bytes: no later flush makes them good.
+#[test]
+fn a_failed_flush_is_never_repeated_and_believed() {
+    let (posix, root) = opened(failing_once(Call::FlushFileSystem));
+    let bystander = written(&posix, 100, "bystander", b"x");
+    let items = batch(&posix, 3);
+    for _ in 0..2 {
+        for result in posix.commit(&items) {
+            assert_eq!(code(result), FaultCode::TargetWrite);
+        }
+    }
+    assert_eq!(code(posix.commit(&[bystander]).remove(0)), FaultCode::TargetWrite, "it may be lost too");
+    assert!(posix.reopen(&temp(100), 1).unwrap().is_none());
+    assert_eq!(std_fs::read_dir(root.path()).unwrap().count(), 1, "only the work directory");
+    assert!(posix.commit(&batch(&posix, 3)).iter().all(Result::is_ok), "written anew, all is well");
+
+    let (posix, _root) = opened(failing_once(Call::FlushData));
+    let target = posix.create(&temp(1), 1).unwrap();
+    target.write_at(b"x", 0).unwrap();
+    assert_eq!(code(target.flush()), FaultCode::TargetWrite);
+    let item = Commit { temp: temp(1), target: at("a"), size: 1 };
+    assert_eq!(code(posix.commit(std::slice::from_ref(&item)).remove(0)), FaultCode::TargetWrite);
+    written(&posix, 1, "a", b"x");
+    assert_eq!(posix.commit(&[item]), [Ok(())]);
+}
+
+#[test]
+fn names_that_may_not_be_durable_are_not_reported() {
+    let (posix, root) = opened(failing(Call::FlushDirectory, Errno::IO));
+    let item = written(&posix, 1, "a", b"x");
+    assert_eq!(code(posix.commit(&[item]).remove(0)), FaultCode::TargetWrite);
+    assert!(root.path().join("a").exists(), "complete, and found again by whoever tries again");
+    posix.flush_present(&[at("a")]).unwrap();
+    assert_eq!(code(posix.flush_present(&[at("b")])), FaultCode::TargetWrite, "gone meanwhile");
+}
+
+#[test]
+fn faults_are_told_apart() {
+    let cases = [
+        (Call::Rename, Errno::NOSPC, FaultCode::TargetFull),
+        (Call::Rename, Errno::ROFS, FaultCode::TargetReadOnly),
+        (Call::Rename, Errno::XDEV, FaultCode::TargetWrite),
+        (Call::Rename, Errno::NAMETOOLONG, FaultCode::NameTooLong),
+        (Call::MakeDirectory, Errno::ACCESS, FaultCode::TargetReadOnly),
+        (Call::FlushData, Errno::DQUOT, FaultCode::TargetFull),
+    ];
+    for (call, errno, expected) in cases {
+        let (posix, _root) = opened(failing(call, errno));
+        let item = written(&posix, 1, "d/a", b"x");
+        assert_eq!(code(posix.commit(&[item]).remove(0)), expected, "{call:?} {errno:?}");
+    }
+    let (posix, _root) = opened(failing(Call::Reserve, Errno::NOSPC));
+    assert_eq!(code(posix.create(&temp(1), 1 << 30)), FaultCode::TargetFull);
+    assert_eq!(posix.temps().unwrap(), []);
+}
+
+#[test]
+fn directories_pruned_in_the_middle_of_a_commit_are_made_again() {
+    let root = tempfile::tempdir().unwrap();
+    let victim = root.path().join("d");
+    let pruned = AtomicBool::new(false);
+    let hook: Hook = Arc::new(move |call, _| {
+        if call == Call::Rename && !pruned.swap(true, std::sync::atomic::Ordering::Relaxed) {
+            std_fs::remove_dir_all(&victim).unwrap();
+        }
+        Ok(())
+    });
+    let posix = Posix::open_with(options(root.path()), None, Seam::with(hook)).unwrap();
+    let item = written(&posix, 1, "d/e/a", b"x");
+    assert_eq!(posix.commit(&[item]), [Ok(())]);
+    assert!(root.path().join("d/e/a").exists());
+}
+
+/// The file systems of test machines keep case; the answers of one that does not are injected.
+#[test]
+fn case_twins_are_refused_where_case_is_lost() {
+    let hook: Hook = Arc::new(|call, what| match (call, what) {
+        (Call::MakeDirectory, "dir") => Err(Errno::EXIST),
+        (Call::Rename, what) if what == temp(2).as_str() => Err(Errno::EXIST),
+        _ => Ok(()),
+    });
+    let (posix, _root) = opened(Seam::with(hook));
+    let mut work = Work::prepare(&posix.beneath, None).unwrap();
+    assert!(!work.case_insensitive, "or this test is not needed");
+    work.case_insensitive = true;
+    *posix.work.lock().unwrap() = Some(Arc::new(work));
+    assert!(posix.capabilities().case_insensitive);
+
+    let first = written(&posix, 1, "Dir/Name", b"x");
+    assert_eq!(posix.commit(&[first]), [Ok(())]);
+    let twins = [written(&posix, 2, "Dir/name", b"x"), written(&posix, 3, "dir/other", b"x")];
+    for result in posix.commit(&twins) {
+        let fault = result.unwrap_err();
+        assert_eq!(fault.code, FaultCode::CaseTwin);
+        assert!(fault.detail.contains("\"Name\"") || fault.detail.contains("\"Dir\""), "{fault}");
+    }
+    let same = [written(&posix, 2, "Dir/Name", b"x")];
+    assert_eq!(code(posix.commit(&same).remove(0)), FaultCode::NameClash, "the very same name");
+    assert_eq!(code(posix.refuse_other_spelling(&at("Dir/name"), b"Dir/name")), FaultCode::CaseTwin);
+    assert!(posix.stat(&at("Dir/Name")).unwrap().is_some());
+    assert_eq!(code(posix.open(&at(".LongHaul/temps"))), FaultCode::BadName);
+}
+
+#[test]
+fn the_work_directory_is_private_and_made_again() {
+    use std::os::unix::fs::PermissionsExt;
+    let (posix, root) = opened(Seam::default());
+    let work = root.path().join(WORK_DIRECTORY);
+    assert_eq!(std_fs::metadata(&work).unwrap().permissions().mode() & 0o777, 0o700);
+    std_fs::remove_dir_all(&work).unwrap();
+    let item = written(&posix, 1, "a", b"x");
+    assert_eq!(posix.commit(&[item]), [Ok(())]);
+}
+
+/// A crash between the two steps that stand for a rename leaves a temporary name for a finished file.
+#[test]
+fn a_finished_file_is_not_written_through_its_temporary_name() {
+    let (posix, root) = opened(Seam::default());
+    written(&posix, 1, "a", b"good");
+    let temp_path = root.path().join(WORK_DIRECTORY).join("temps").join(temp(1).as_str());
+    for renewed in [false, true] {
+        let finished = root.path().join(format!("a-{renewed}"));
+        std_fs::write(&temp_path, "good").unwrap();
+        std_fs::hard_link(&temp_path, &finished).unwrap();
+        if renewed {
+            posix.create(&temp(1), 4).unwrap().write_at(b"evil", 0).unwrap();
+        } else {
+            assert!(posix.reopen(&temp(1), 4).unwrap().is_none());
+        }
+        assert_eq!(std_fs::read(&finished).unwrap(), b"good");
+    }
+}
+
+#[test]
+fn mistakes_of_configuration_are_told_at_once() {
+    let root = tempfile::tempdir().unwrap();
+    let missing = root.path().join("missing");
+    assert_eq!(code(Posix::open(options(&missing))), FaultCode::StateDirectory);
+    assert!(!missing.exists(), "a missing root may be a disk that is not mounted");
+    if let Ok(other) = tempfile::tempdir_in("/dev/shm") {
+        let options = PosixOptions { work: Some(other.path().to_owned()), ..options(root.path()) };
+        let fault = Posix::open(options).err().unwrap();
+        assert!(fault.code == FaultCode::StateDirectory && fault.detail.contains("file system"), "{fault}");
+    }
+}
+
+/// What a really full and a really read-only file system say. Runs itself again in a mount namespace of its
+/// own, where it may mount; elsewhere the same faults are injected above.
+#[test]
+fn full_and_read_only_file_systems() {
+    const INSIDE: &str = "LONGHAUL_TEST_SMALL_DISK";
+    if let Some(root) = std::env::var_os(INSIDE) {
+        return on_a_small_disk(Path::new(&root));
+    }
+    let mount = tempfile::tempdir().unwrap();
+    let script = "mount -t tmpfs -o size=4m,nr_inodes=50 none \"$1\" || exit 77; exec \"$0\" --exact \
+                  posix::tests::faults::full_and_read_only_file_systems --nocapture";
+    let run = Command::new("unshare")
+        .args(["--mount", "sh", "-c", script])
+        .arg(std::env::current_exe().unwrap())
+        .arg(mount.path())
+        .env(INSIDE, mount.path())
+        .output();
+    let Ok(run) = run else { return eprintln!("skipped: there is no `unshare` here") };
+    let said = String::from_utf8_lossy(&run.stdout).into_owned() + &String::from_utf8_lossy(&run.stderr);
+    let may_not_mount = run.status.code() == Some(77) || said.contains("unshare failed");
+    if may_not_mount {
+        return eprintln!("skipped: no right to mount here");
+    }
+    assert!(run.status.success(), "{said}");
+}
+
+fn on_a_small_disk(root: &Path) {
+    let posix = Posix::open(options(root)).unwrap();
+    assert_eq!(code(posix.create(&temp(1), 5 << 20)), FaultCode::TargetFull, "before the first byte");
+    assert_eq!(posix.temps().unwrap(), []);
+    let small = posix.create(&temp(1), 100).unwrap();
+    let filler = posix.create(&temp(2), 3 << 20).unwrap();
+    let written = (0..).map(|chunk| filler.write_at(&[1; 4096], chunk * 4096)).find(Result::is_err);
+    assert_eq!(code(written.unwrap()), FaultCode::TargetFull);
+    assert_eq!(code(small.write_at(&[1; 100], 0)), FaultCode::TargetFull);
+    posix.remove_temp(&temp(2)).unwrap();
+    drop(filler);
+    small.write_at(&[1; 100], 0).unwrap();
+    let item = Commit { temp: temp(1), target: at("a"), size: 100 };
+    assert_eq!(posix.commit(&[item]), [Ok(())], "there is room again");
+    // What is open for writing keeps the mount writable.
+    drop(small);
+    let made = (3..60).map(|number| posix.create(&temp(number), 0)).find(Result::is_err);
+    assert_eq!(code(made.unwrap()), FaultCode::TargetFull, "no inode is left");
+
+    let remount = Command::new("mount").args(["-o", "remount,ro"]).arg(root).status().unwrap();
+    assert!(remount.success());
+    assert_eq!(code(posix.create(&temp(70), 1)), FaultCode::TargetReadOnly);
+    let item = Commit { temp: temp(3), target: at("b"), size: 0 };
+    assert_eq!(code(posix.commit(&[item]).remove(0)), FaultCode::TargetReadOnly);
+    assert_eq!(posix.open(&at("a")).unwrap().identity().size, 100, "reading goes on");
+    let opened = Posix::open(options(root)).unwrap();
+    assert_eq!(code(opened.create(&temp(70), 1)), FaultCode::TargetReadOnly, "opens all the same");
+}
