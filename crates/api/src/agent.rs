@@ -18,7 +18,7 @@ use utoipa::ToSchema;
 
 use crate::VersionRange;
 
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub struct JoinRequest {
     pub versions: VersionRange,
     /// The secret part of the join token.
@@ -378,3 +378,5 @@ pub struct AgentSettings {
     pub in_bytes_per_s: Option<u64>,
     pub out_bytes_per_s: Option<u64>,
 }
+
+crate::hides_secrets!(JoinRequest);

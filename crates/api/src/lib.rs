@@ -5,6 +5,18 @@
 //! Not here: routing and authorisation (`service`), pages (`web`).
 //! Start with [`agent`] for the control protocol and [`native`] for people and programs; [`routes`] lists every route.
 
+/// What carries a secret shows nothing of itself in logs.
+macro_rules! hides_secrets {
+    ($($name:ident),*) => { $(
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(concat!(stringify!($name), "(secret)"))
+            }
+        }
+    )* };
+}
+pub(crate) use hides_secrets;
+
 pub mod agent;
 #[cfg(feature = "client")]
 pub mod client;
@@ -36,6 +48,14 @@ impl VersionRange {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn secrets_stay_out_of_debug_output() {
+        let request = native::LoginRequest { token: "lht_canary".into() };
+        let created = native::TokenCreated { token: "lht_canary".into(), expires: None };
+        let shown = format!("{request:?} {created:?}");
+        assert_eq!(shown, "LoginRequest(secret) TokenCreated(secret)");
+    }
 
     #[test]
     fn neighbours_agree_and_strangers_do_not() {

@@ -428,7 +428,7 @@ pub struct JoinTokenCreate {
     pub token_seconds: Option<u64>,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub struct SiteAdded {
     #[schema(value_type = String)]
     pub name: SiteName,
@@ -684,12 +684,6 @@ pub struct LoginRequest {
     pub token: String,
 }
 
-impl std::fmt::Debug for LoginRequest {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("LoginRequest(secret)")
-    }
-}
-
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub struct LoginReply {
     pub name: String,
@@ -709,7 +703,7 @@ pub struct LoginToken {
     pub expires: Timestamp,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub struct TokenCreated {
     /// Shown this once.
     pub token: String,
@@ -750,3 +744,5 @@ pub struct FileReplica {
     #[schema(value_type = Option<String>)]
     pub digest: Option<Digest>,
 }
+
+crate::hides_secrets!(SiteAdded, TokenCreated, LoginRequest, LoginReply, LoginToken);

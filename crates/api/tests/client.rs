@@ -41,7 +41,9 @@ async fn serve(answer: fn(http::request::Parts, Bytes) -> Response<Full<Bytes>>)
                 let whole = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
                 Ok::<_, Infallible>(answer(parts, whole))
             });
-            tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+            tokio::spawn(
+                hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service),
+            );
         }
     });
     base
@@ -83,13 +85,19 @@ async fn a_request_carries_what_the_table_says() {
     })
     .await;
     let sent = serde_json::json!({ "storage": "alpha" });
-    let request = client(&base).request(&routes::DATASET_SCAN).parameter("higgs/run 7").json(&sent).idempotency_key("again").send();
+    let request = client(&base)
+        .request(&routes::DATASET_SCAN)
+        .parameter("higgs/run 7")
+        .json(&sent)
+        .idempotency_key("again")
+        .send();
     assert_eq!(request.await.map(|echo: serde_json::Value| echo).unwrap(), sent);
 }
 
 #[tokio::test]
 async fn an_empty_reply_is_nothing_and_a_strange_one_a_problem() {
-    let base = serve(|request, _| if request.method == "DELETE" { reply(204, "") } else { reply(200, "{}") }).await;
+    let base =
+        serve(|request, _| if request.method == "DELETE" { reply(204, "") } else { reply(200, "{}") }).await;
     let client = client(&base);
     client.request(&routes::SESSION_LOGOUT).send::<()>().await.unwrap();
     let problem = client.request(&routes::WHOAMI).send::<WhoAmI>().await.unwrap_err();
@@ -119,7 +127,11 @@ async fn uploads_of_any_length_stream() {
     .await;
     for length in [0u64, 1, 256 << 10, 3_000_001] {
         let source = io::repeat(3).take(length);
-        let request = client(&base).request(&routes::DATASET_ADD_FILES).parameter("a").query("storage", "alpha").upload(source);
+        let request = client(&base)
+            .request(&routes::DATASET_ADD_FILES)
+            .parameter("a")
+            .query("storage", "alpha")
+            .upload(source);
         let counted: Registered = request.send().await.unwrap();
         assert_eq!((counted.files_added, counted.bytes_added), (length, 3 * length));
     }
@@ -139,7 +151,10 @@ async fn an_unreadable_upload_is_told_from_a_broken_connection() {
     let source = io::repeat(b'x').take(1 << 20).chain(Broken);
     let request = client(&base).request(&routes::DATASET_ADD_FILES).parameter("a").upload(source);
     let problem = request.send::<()>().await.unwrap_err();
-    assert!(problem.code == FaultCode::BadRequest && problem.detail.contains("the disk is gone"), "{problem}");
+    assert!(
+        problem.code == FaultCode::BadRequest && problem.detail.contains("the disk is gone"),
+        "{problem}"
+    );
 }
 
 #[tokio::test]
@@ -155,7 +170,8 @@ async fn nobody_there_says_how_to_start_the_service() {
 #[tokio::test]
 async fn plain_http_where_tls_was_expected_says_so() {
     let base = serve(|_, _| reply(200, "null")).await;
-    let problem = client(&base.replace("http:", "https:")).request(&routes::STATUS).send::<()>().await.unwrap_err();
+    let problem =
+        client(&base.replace("http:", "https:")).request(&routes::STATUS).send::<()>().await.unwrap_err();
     assert_eq!(problem.code, FaultCode::Unreachable, "{problem:?}");
     assert!(problem.title.contains("TLS"));
 }

@@ -87,10 +87,10 @@ impl Client {
     }
 
     /// Begins a request for a route of the table.
-    pub fn request(&self, route: &'static Route) -> Request<'_> {
+    pub fn request(&self, route: &'static Route) -> Request {
         let timeout = if matches!(route.request, Body::Lines(_)) { UPLOAD_TIMEOUT } else { REQUEST_TIMEOUT };
         Request {
-            client: self,
+            client: self.clone(),
             route,
             parameters: Vec::new(),
             query: Vec::new(),
@@ -108,8 +108,8 @@ impl fmt::Debug for Client {
 }
 
 /// One request being put together. Nothing happens before one of the `send` methods.
-pub struct Request<'c> {
-    client: &'c Client,
+pub struct Request {
+    client: Client,
     route: &'static Route,
     parameters: Vec<String>,
     query: Vec<(&'static str, String)>,
@@ -118,7 +118,7 @@ pub struct Request<'c> {
     timeout: Duration,
 }
 
-impl Request<'_> {
+impl Request {
     /// The next parameter of the path, as it is: it gets percent-encoded.
     pub fn parameter(mut self, value: impl ToString) -> Self {
         self.parameters.push(value.to_string());
@@ -206,7 +206,7 @@ impl Request<'_> {
 
     /// Sends; a reply that is no success becomes its problem.
     async fn start(self) -> Result<http::Response<Incoming>, Problem> {
-        let client = self.client;
+        let client = self.client.clone();
         let reply = client.http.request(self.build()?).await;
         let reply = reply.map_err(|error| failure::of_request(&client.base_url(), &error))?;
         if reply.status().is_success() {
