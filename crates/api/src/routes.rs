@@ -249,53 +249,74 @@ macro_rules! routes {
 use Body::{Document, Events, Json, Lines, Text};
 
 routes! {
-    DATASET_LIST = Get "/api/v1/datasets" "dataset_list" Viewer, "Lists datasets by name",
+    DATASET_LIST = Get "/api/v1/datasets" "dataset_list" Viewer,
+        "Lists datasets by name",
         asks(PAGE), gives(200, Json("Page_DatasetView"));
-    DATASET_CREATE = Post "/api/v1/datasets" "dataset_create" Admin, "Makes an empty dataset, or returns the one of that name",
+    DATASET_CREATE = Post "/api/v1/datasets" "dataset_create" Admin,
+        "Makes an empty dataset, or returns the one of that name",
         takes(Json("DatasetCreate")), gives(200, Json("DatasetView"));
-    DATASET_SHOW = Get "/api/v1/datasets/{dataset}" "dataset_show" Viewer, "Shows a dataset: sizes, replicas, what was left out",
+    DATASET_SHOW = Get "/api/v1/datasets/{dataset}" "dataset_show" Viewer,
+        "Shows a dataset: sizes, replicas, what was left out",
         gives(200, Json("DatasetView"));
-    DATASET_CLOSE = Post "/api/v1/datasets/{dataset}/close" "dataset_close" Admin, "Closes a dataset: nothing can be added any more",
+    DATASET_CLOSE = Post "/api/v1/datasets/{dataset}/close" "dataset_close" Admin,
+        "Closes a dataset: nothing can be added any more",
         gives(200, Json("DatasetView"));
-    DATASET_DELETE = Delete "/api/v1/datasets/{dataset}" "dataset_delete" Admin, "Deletes an empty dataset";
-    DATASET_BLOCKS = Get "/api/v1/datasets/{dataset}/blocks" "dataset_blocks" Viewer, "Lists the blocks of a dataset with their replicas",
+    DATASET_DELETE = Delete "/api/v1/datasets/{dataset}" "dataset_delete" Admin,
+        "Deletes an empty dataset";
+    DATASET_BLOCKS = Get "/api/v1/datasets/{dataset}/blocks" "dataset_blocks" Viewer,
+        "Lists the blocks of a dataset with their replicas",
         asks(PAGE), gives(200, Json("Page_BlockView"));
-    DATASET_FILES = Get "/api/v1/datasets/{dataset}/files" "dataset_files" Viewer, "Lists the files of a dataset",
+    DATASET_FILES = Get "/api/v1/datasets/{dataset}/files" "dataset_files" Viewer,
+        "Lists the files of a dataset",
         asks(&[text("block", "Only of this block."), LIMIT, AFTER]), gives(200, Json("Page_FileView"));
-    DATASET_REPLICAS = Get "/api/v1/datasets/{dataset}/replicas" "dataset_replicas" Viewer, "Lists where a dataset is, a row per storage",
+    DATASET_REPLICAS = Get "/api/v1/datasets/{dataset}/replicas" "dataset_replicas" Viewer,
+        "Lists where a dataset is, a row per storage",
         gives(200, Json("Page_ReplicaView"));
-    DATASET_SCAN = Post "/api/v1/datasets/{dataset}/scan" "dataset_scan" Admin, "Has an agent register the files it finds in a storage",
+    DATASET_SCAN = Post "/api/v1/datasets/{dataset}/scan" "dataset_scan" Admin,
+        "Has an agent register the files it finds in a storage",
         takes(Json("ScanRequest")), gives(202, Json("TaskView")), with_idempotency_key();
-    DATASET_ADD_FILES = Post "/api/v1/datasets/{dataset}/files" "dataset_add_files" Admin, "Registers files by a manifest; all or nothing",
+    DATASET_ADD_FILES = Post "/api/v1/datasets/{dataset}/files" "dataset_add_files" Admin,
+        "Registers files by a manifest; all or nothing",
         asks(&[text("storage", "Where the files are already; without it only their names are registered.")]),
         takes(Lines("ManifestLine")), gives(200, Json("Registered"));
 
-    REPLICA_OF_FILE = Get "/api/v1/replicas" "replica_of_file" Viewer, "Shows where one file is, and how each replica was verified",
+    REPLICA_OF_FILE = Get "/api/v1/replicas" "replica_of_file" Viewer,
+        "Shows where one file is, and how each replica was verified",
         asks(&[required(text("lfn", "The file."))]), gives(200, Json("FileReplicas"));
 
-    DELETION_CREATE = Post "/api/v1/deletions" "deletion_create" Admin, "Deletes a dataset's replicas at a storage, or only tells what that would do",
+    DELETION_CREATE = Post "/api/v1/deletions" "deletion_create" Admin,
+        "Deletes a dataset's replicas at a storage, or only tells what that would do",
         takes(Json("DeletionRequest")), gives(200, Json("DeletionReply")), with_idempotency_key();
-    VERIFICATION_CREATE = Post "/api/v1/verifications" "verification_create" Admin, "Has an agent read a dataset's replicas again and compare",
+    VERIFICATION_CREATE = Post "/api/v1/verifications" "verification_create" Admin,
+        "Has an agent read a dataset's replicas again and compare",
         takes(Json("VerificationRequest")), gives(202, Json("TaskView")), with_idempotency_key();
 
-    TASK_LIST = Get "/api/v1/tasks" "task_list" Viewer, "Lists scans, verifications and deletions, newest first",
+    TASK_LIST = Get "/api/v1/tasks" "task_list" Viewer,
+        "Lists scans, verifications and deletions, newest first",
         asks(&[DATASET, STORAGE, LIMIT, AFTER]), gives(200, Json("Page_TaskView"));
-    TASK_SHOW = Get "/api/v1/tasks/{task}" "task_show" Viewer, "Shows a task and the problems it met",
+    TASK_SHOW = Get "/api/v1/tasks/{task}" "task_show" Viewer,
+        "Shows a task and the problems it met",
         gives(200, Json("TaskView"));
-    TASK_CANCEL = Post "/api/v1/tasks/{task}/cancel" "task_cancel" Admin, "Cancels a task; what it has done stays",
+    TASK_CANCEL = Post "/api/v1/tasks/{task}/cancel" "task_cancel" Admin,
+        "Cancels a task; what it has done stays",
         gives(200, Json("TaskView"));
 
-    SUBSCRIPTION_LIST = Get "/api/v1/subscriptions" "subscription_list" Viewer, "Lists subscriptions with progress and expected end",
+    SUBSCRIPTION_LIST = Get "/api/v1/subscriptions" "subscription_list" Viewer,
+        "Lists subscriptions with progress and expected end",
         asks(&[DATASET, STORAGE, text("state", "Only in this state: active, suspended or cancelled."), LIMIT, AFTER]),
         gives(200, Json("Page_SubscriptionView"));
-    SUBSCRIPTION_CREATE = Post "/api/v1/subscriptions" "subscription_create" Admin, "Wishes that a dataset or block be at a storage",
+    SUBSCRIPTION_CREATE = Post "/api/v1/subscriptions" "subscription_create" Admin,
+        "Wishes that a dataset or block be at a storage",
         takes(Json("Subscribe")), gives(201, Json("SubscriptionView")), with_idempotency_key();
-    SUBSCRIPTION_SHOW = Get "/api/v1/subscriptions/{subscription}" "subscription_show" Viewer, "Shows a subscription",
+    SUBSCRIPTION_SHOW = Get "/api/v1/subscriptions/{subscription}" "subscription_show" Viewer,
+        "Shows a subscription",
         gives(200, Json("SubscriptionView"));
-    SUBSCRIPTION_CHANGE = Patch "/api/v1/subscriptions/{subscription}" "subscription_change" Admin, "Suspends, resumes or cancels a subscription, or changes its priority",
+    SUBSCRIPTION_CHANGE = Patch "/api/v1/subscriptions/{subscription}" "subscription_change" Admin,
+        "Suspends, resumes or cancels a subscription, or changes its priority",
         takes(Json("SubscriptionChange")), gives(200, Json("SubscriptionView"));
 
-    TRANSFER_LIST = Get "/api/v1/transfers" "transfer_list" Viewer, "Lists transfers, newest change first",
+    TRANSFER_LIST = Get "/api/v1/transfers" "transfer_list" Viewer,
+        "Lists transfers, newest change first",
         asks(&[
             DATASET,
             text("source", "Only from this storage."),
@@ -305,69 +326,97 @@ routes! {
             AFTER
         ]),
         gives(200, Json("Page_TransferView"));
-    TRANSFER_SHOW = Get "/api/v1/transfers/{transfer}" "transfer_show" Viewer, "Shows a transfer: its attempts, their phases, and why each source was chosen",
+    TRANSFER_SHOW = Get "/api/v1/transfers/{transfer}" "transfer_show" Viewer,
+        "Shows a transfer: its attempts, their phases, and why each source was chosen",
         gives(200, Json("TransferDetail"));
-    TRANSFER_RETRY = Post "/api/v1/transfers/{transfer}/retry" "transfer_retry" Admin, "Tries a waiting or failed transfer again now",
+    TRANSFER_RETRY = Post "/api/v1/transfers/{transfer}/retry" "transfer_retry" Admin,
+        "Tries a waiting or failed transfer again now",
         gives(200, Json("TransferView"));
 
-    SITE_LIST = Get "/api/v1/sites" "site_list" Viewer, "Lists sites with their storages and agents",
+    SITE_LIST = Get "/api/v1/sites" "site_list" Viewer,
+        "Lists sites with their storages and agents",
         asks(PAGE), gives(200, Json("Page_SiteView"));
-    SITE_ADD = Post "/api/v1/sites" "site_add" Admin, "Makes a site and a token with which one agent can join it",
+    SITE_ADD = Post "/api/v1/sites" "site_add" Admin,
+        "Makes a site and a token with which one agent can join it",
         takes(Json("SiteAdd")), gives(201, Json("SiteAdded"));
-    SITE_SHOW = Get "/api/v1/sites/{site}" "site_show" Viewer, "Shows a site, its storages and its agents",
+    SITE_SHOW = Get "/api/v1/sites/{site}" "site_show" Viewer,
+        "Shows a site, its storages and its agents",
         gives(200, Json("SiteView"));
-    SITE_CHANGE = Patch "/api/v1/sites/{site}" "site_change" Admin, "Pauses, drains or opens a site, or changes its limits",
+    SITE_CHANGE = Patch "/api/v1/sites/{site}" "site_change" Admin,
+        "Pauses, drains or opens a site, or changes its limits",
         takes(Json("SiteChange")), gives(200, Json("SiteView"));
-    SITE_JOIN_TOKEN = Post "/api/v1/sites/{site}/join-tokens" "site_join_token" Admin, "Makes a token with which one more agent can join a site",
+    SITE_JOIN_TOKEN = Post "/api/v1/sites/{site}/join-tokens" "site_join_token" Admin,
+        "Makes a token with which one more agent can join a site",
         takes(Json("JoinTokenCreate")), gives(201, Json("SiteAdded"));
-    STORAGE_LIST = Get "/api/v1/storages" "storage_list" Viewer, "Lists storages with their space and contents",
+    STORAGE_LIST = Get "/api/v1/storages" "storage_list" Viewer,
+        "Lists storages with their space and contents",
         asks(PAGE), gives(200, Json("Page_StorageView"));
 
-    STATUS = Get "/api/v1/status" "status" Viewer, "Shows what moves, what waits and what is wrong",
+    STATUS = Get "/api/v1/status" "status" Viewer,
+        "Shows what moves, what waits and what is wrong",
         gives(200, Json("Status"));
-    PROBLEM_LIST = Get "/api/v1/problems" "problem_list" Viewer, "Lists faults, equal ones counted together, latest first",
+    PROBLEM_LIST = Get "/api/v1/problems" "problem_list" Viewer,
+        "Lists faults, equal ones counted together, latest first",
         asks(PAGE), gives(200, Json("Page_ProblemView"));
-    RATE_HISTORY = Get "/api/v1/history/rates" "rate_history" Viewer, "Shows verified bytes per second over time, in all and per link",
+    RATE_HISTORY = Get "/api/v1/history/rates" "rate_history" Viewer,
+        "Shows verified bytes per second over time, in all and per link",
         asks(&[
             text("source", "Only from this storage."),
             text("target", "Only to this storage."),
             integer("seconds", "How far back; 3,600 if absent.")
         ]),
         gives(200, Json("RateHistory"));
-    CHECK = Get "/api/v1/check" "check" Viewer, "Verifies the invariants of the state",
+    CHECK = Get "/api/v1/check" "check" Viewer,
+        "Verifies the invariants of the state",
         gives(200, Json("CheckReport"));
-    EVENTS = Get "/api/v1/events" "events" Viewer, "Streams what changes, as it changes",
+    EVENTS = Get "/api/v1/events" "events" Viewer,
+        "Streams what changes, as it changes",
         gives(200, Events("ChangeEvent"));
 
-    WHOAMI = Get "/api/v1/whoami" "whoami" Viewer, "Tells whose credential this is",
+    WHOAMI = Get "/api/v1/whoami" "whoami" Viewer,
+        "Tells whose credential this is",
         gives(200, Json("WhoAmI"));
-    TOKEN_LIST = Get "/api/v1/tokens" "token_list" Admin, "Lists API tokens, never their secrets",
+    TOKEN_LIST = Get "/api/v1/tokens" "token_list" Admin,
+        "Lists API tokens, never their secrets",
         asks(PAGE), gives(200, Json("Page_TokenView"));
-    TOKEN_CREATE = Post "/api/v1/tokens" "token_create" Admin, "Makes an API token",
+    TOKEN_CREATE = Post "/api/v1/tokens" "token_create" Admin,
+        "Makes an API token",
         takes(Json("TokenCreate")), gives(201, Json("TokenCreated"));
-    TOKEN_REVOKE = Delete "/api/v1/tokens/{token}" "token_revoke" Admin, "Revokes the API token of that name";
-    SESSION_LOGIN = Post "/api/v1/session" "session_login" Public, "Opens a login session with an API token or a one-time login token",
+    TOKEN_REVOKE = Delete "/api/v1/tokens/{token}" "token_revoke" Admin,
+        "Revokes the API token of that name";
+    SESSION_LOGIN = Post "/api/v1/session" "session_login" Public,
+        "Opens a login session with an API token or a one-time login token",
         takes(Json("LoginRequest")), gives(200, Json("LoginReply"));
-    SESSION_LOGOUT = Delete "/api/v1/session" "session_logout" Viewer, "Ends the login session";
-    LOGIN_TOKEN_CREATE = Post "/api/v1/session/tokens" "login_token_create" Viewer, "Makes a one-time token that opens a login session as the caller",
+    SESSION_LOGOUT = Delete "/api/v1/session" "session_logout" Viewer,
+        "Ends the login session";
+    LOGIN_TOKEN_CREATE = Post "/api/v1/session/tokens" "login_token_create" Viewer,
+        "Makes a one-time token that opens a login session as the caller",
         gives(201, Json("LoginToken"));
 
-    AGENT_JOIN = Post "/api/v1/agent/join" "agent_join" Public, "Makes an agent of a site: a join token in, a certificate out",
+    AGENT_JOIN = Post "/api/v1/agent/join" "agent_join" Public,
+        "Makes an agent of a site: a join token in, a certificate out",
         takes(Json("JoinRequest")), gives(200, Json("JoinReply"));
-    AGENT_REPORT = Post "/api/v1/agent/report" "agent_report" AgentCertificate, "Takes an agent's outcomes, progress and observations",
+    AGENT_REPORT = Post "/api/v1/agent/report" "agent_report" AgentCertificate,
+        "Takes an agent's outcomes, progress and observations",
         takes(Json("Report")), gives(200, Json("ReportReply"));
-    AGENT_WORK = Post "/api/v1/agent/work" "agent_work" AgentCertificate, "Gives an agent work as soon as there is any",
+    AGENT_WORK = Post "/api/v1/agent/work" "agent_work" AgentCertificate,
+        "Gives an agent work as soon as there is any",
         takes(Json("WorkRequest")), gives(200, Json("Work"));
-    AGENT_RENEW = Post "/api/v1/agent/renew" "agent_renew" AgentCertificate, "Renews an agent's certificate",
+    AGENT_RENEW = Post "/api/v1/agent/renew" "agent_renew" AgentCertificate,
+        "Renews an agent's certificate",
         takes(Json("RenewRequest")), gives(200, Json("RenewReply"));
 
-    OPENAPI = Get "/api/v1/openapi.json" "openapi" Public, "This description",
+    OPENAPI = Get "/api/v1/openapi.json" "openapi" Public,
+        "This description",
         gives(200, Document);
-    HEALTHZ = Get "/healthz" "healthz" Public, "Tells whether the process works",
+    HEALTHZ = Get "/healthz" "healthz" Public,
+        "Tells whether the process works",
         gives(200, Json("Health"));
-    READYZ = Get "/readyz" "readyz" Public, "Tells whether requests will be answered, and if not, why",
+    READYZ = Get "/readyz" "readyz" Public,
+        "Tells whether requests will be answered, and if not, why",
         gives(200, Json("Health"));
-    METRICS = Get "/metrics" "metrics" Public, "Prometheus metrics",
+    METRICS = Get "/metrics" "metrics" Public,
+        "Prometheus metrics",
         gives(200, Text);
 }
 

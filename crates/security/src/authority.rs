@@ -69,7 +69,7 @@ impl Authority {
     pub fn create(directory: &Path, deployment: &str, now: Timestamp) -> Result<Self, SecurityError> {
         text::check_deployment(deployment)?;
         files::make_private_directory(directory)?;
-        if directory.join(CA_KEY).exists() || directory.join(CA_CERTIFICATE).exists() {
+        if directory.join(CA_CERTIFICATE).exists() {
             return Err(SecurityError::unusable("certificate authority", "this directory holds one already"));
         }
         let ca_key = RcgenKey::generate().map_err(|error| SecurityError::unusable("new CA key", error))?;
@@ -84,7 +84,7 @@ impl Authority {
             Zeroizing::new(permit_key.serialize_pem()).as_bytes(),
         )?;
         files::write_private(&directory.join(CA_KEY), Zeroizing::new(ca_key.serialize_pem()).as_bytes())?;
-        // Last: a directory without it is no authority, so that a killed `create` can be cleared away safely.
+        // Last: a directory without it is no authority yet, and what a killed `create` left there certified nobody.
         files::write_private(&directory.join(CA_CERTIFICATE), certificate.pem().as_bytes())?;
         Self::open(directory)
     }
@@ -297,6 +297,7 @@ mod tests {
     fn says_what_is_wrong_with_its_directory() {
         let directory = tempfile::tempdir().unwrap();
         assert!(Authority::open(directory.path()).unwrap_err().to_string().contains(DEPLOYMENT));
+        std::fs::write(directory.path().join(CA_KEY), "left by a killed `create`").unwrap();
         Authority::create(directory.path(), "tier0", NOW).unwrap();
         std::fs::write(directory.path().join(CA_KEY), "garbage").unwrap();
         assert!(Authority::open(directory.path()).unwrap_err().to_string().contains("CA key"));

@@ -258,3 +258,24 @@ fn mismatched_and_unusable_credentials_are_refused_with_the_reason() {
         assert!(join_client_tls(bad).is_err());
     }
 }
+
+#[test]
+fn an_agents_certificate_does_not_count_over_tls_1_2() {
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    let deployment = Deployment::new("tier0");
+    let agent = deployment.agent(1, now());
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(agent.ca_pem.as_bytes()).unwrap()).unwrap();
+    let chain = vec![CertificateDer::from_pem_slice(agent.certificate_pem.as_bytes()).unwrap()];
+    let key = PrivateKeyDer::from_pem_slice(agent.key_pem.as_bytes()).unwrap();
+    let old = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+        .with_protocol_versions(&[&rustls::version::TLS12])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_client_auth_cert(chain, key)
+        .unwrap();
+    let ends = handshake(Arc::new(old), service_server_tls(&deployment.service()).unwrap(), "localhost");
+    assert!(ends.accepted(), "{:?} {:?}", ends.client_error, ends.server_error);
+    assert_eq!(client_identity(&ends.server, "tier0").unwrap_err().code, FaultCode::NotAuthenticated);
+}
