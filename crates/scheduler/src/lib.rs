@@ -6,13 +6,27 @@
 //! (`engine`).
 //!
 //! Start with [`Scheduler`]: `handle(event, now)`, then `poll_decision(now)` until it returns none, then sleep until
-//! `next_wakeup()` or the next event.
+//! `next_wakeup()` or the next event. The path of a file through it: `demand` (wants become transfers), `queue`
+//! (where they wait), `deal` (order, source, lease), `outcome` (what follows).
 
+mod breaker;
+mod deal;
 pub mod decision;
+mod demand;
 pub mod event;
+mod explain;
+mod keyed;
+mod outcome;
+mod outlook;
 pub mod query;
+mod queue;
 mod scheduler;
 pub mod settings;
+mod state;
+mod steady;
+mod table;
+mod topology;
+mod waiters;
 
 pub use decision::{
     CancelWhy, Candidate, CandidateInWords, Choice, ChoiceInWords, Decision, Lease, Unusable,

@@ -1,80 +1,274 @@
-//! The scheduler's face.
+//! The scheduler's face: events in, decisions out, and the order in which it looks for the next one.
 
-use longhaul_model::{StorageId, SubscriptionId, Timestamp, TransferId};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use longhaul_model::{BlockId, SiteId, StorageId, SubscriptionId, Timestamp, TransferId};
 use longhaul_network::Knowledge;
 
-use crate::decision::{Choice, ChoiceInWords, Decision};
+use crate::decision::Decision;
 use crate::event::Event;
-use crate::query::{Counts, LinkNow, Outlook, TransferNow};
+use crate::keyed::Keyed;
 use crate::settings::Settings;
+use crate::state::{Site, Storage, Subscription, Transfer, Want};
+use crate::steady::Steady;
+use crate::table::Table;
 
+/// See the crate's first page.
 pub struct Scheduler {
-    settings: Settings,
-    knowledge: Knowledge,
+    pub(crate) settings: Settings,
+    pub(crate) knowledge: Knowledge,
+    pub(crate) clock: Steady,
+    pub(crate) last_id: u64,
+
+    pub(crate) sites: Table<Site>,
+    pub(crate) site_of: BTreeMap<SiteId, u32>,
+    pub(crate) storages: Table<Storage>,
+    pub(crate) storage_of: BTreeMap<StorageId, u32>,
+
+    pub(crate) transfers: Table<Transfer>,
+    pub(crate) by_id: BTreeMap<TransferId, u32>,
+    pub(crate) by_attempt: Keyed<u32>,
+    pub(crate) by_file: Keyed<Vec<u32>>,
+
+    pub(crate) wants: Table<Want>,
+    pub(crate) want_of: BTreeMap<(BlockId, u32), u32>,
+    pub(crate) subscriptions: BTreeMap<SubscriptionId, Subscription>,
+    /// Wants with files that were not taken into memory, since their sources cannot be used.
+    pub(crate) aside: BTreeSet<u32>,
+
+    timers: BTreeMap<(Timestamp, u64), Timer>,
+    timers_set: u64,
+    /// Decisions that follow from an event.
+    pub(crate) out: VecDeque<Decision>,
+    /// Targets that may want to ask for files.
+    pub(crate) refill: BTreeSet<u32>,
+    /// Targets that may have something to lease, by turns.
+    ring: VecDeque<u32>,
+    /// Sites with a free slot out and targets waiting for it.
+    pub(crate) relieved: BTreeSet<u32>,
 }
 
-#[allow(clippy::todo)]
+/// What happens by itself after a while.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Timer {
+    Transfer(TransferId),
+    /// Somebody may lease again from this storage, or to it.
+    Storage(u32),
+    /// A block that was asked for to the end and is not complete is asked for again from its beginning.
+    Sweep(BlockId, u32),
+    /// A question that failed is repeated.
+    Reopen(BlockId, u32),
+}
+
 impl Scheduler {
     /// `last_id`: the highest transfer or attempt id ever used (0 if none), so that ids never repeat.
     pub fn new(settings: Settings, knowledge: Knowledge, last_id: u64) -> Self {
-        let _ = last_id;
-        Scheduler { settings, knowledge }
+        Scheduler {
+            settings,
+            knowledge,
+            clock: Steady::default(),
+            last_id,
+            sites: Table::default(),
+            site_of: BTreeMap::new(),
+            storages: Table::default(),
+            storage_of: BTreeMap::new(),
+            transfers: Table::default(),
+            by_id: BTreeMap::new(),
+            by_attempt: Keyed::default(),
+            by_file: Keyed::default(),
+            wants: Table::default(),
+            want_of: BTreeMap::new(),
+            subscriptions: BTreeMap::new(),
+            aside: BTreeSet::new(),
+            timers: BTreeMap::new(),
+            timers_set: 0,
+            out: VecDeque::new(),
+            refill: BTreeSet::new(),
+            ring: VecDeque::new(),
+            relieved: BTreeSet::new(),
+        }
     }
+
+    /// Takes in one event. Its cost follows what it changes, not how much waits.
     pub fn handle(&mut self, event: Event, now: Timestamp) {
-        let _ = (event, now);
-        todo!()
+        let now = self.clock.at(now);
+        match event {
+            Event::Site(site) => self.site_changed(site, now),
+            Event::Storage(storage) => self.storage_changed(storage),
+            Event::Agent { storage, agent, connected } => self.agent_changed(storage, agent, connected, now),
+            Event::Held { agent, attempts } => self.held(agent, &attempts, now),
+            Event::Demand(demand) => self.demand_changed(&demand, now),
+            Event::DemandGone { id } => self.demand_gone(id, now),
+            Event::SubscriptionGone { subscription } => self.subscription_gone(subscription, now),
+            Event::Files { demand, files, exhausted } => self.files_came(demand, &files, exhausted, now),
+            Event::ExpandFailed { demand } => self.expand_failed(demand, now),
+            Event::ReplicaAdded { file, storage } => {
+                let storage = self.storage_place(storage);
+                self.replica_added(file, storage, now);
+            }
+            Event::ReplicaLost { file, storage } => {
+                let storage = self.storage_place(storage);
+                self.replica_lost(file, storage, now);
+            }
+            Event::BlockComplete { block, storage } => self.block_complete(block, storage, now),
+            Event::BlockLost { block, storage } => self.block_lost(block, storage, now),
+            Event::Adopt(adopted) => self.adopt(&adopted, now),
+            Event::Started { attempt } => self.progress(attempt, 0, now),
+            Event::Progress { attempt, bytes_done } => self.progress(attempt, bytes_done, now),
+            Event::Outcome(outcome) => self.outcome(outcome, now),
+            Event::LeaseReleased { attempt } => self.lease_released(attempt, now),
+        }
     }
+
+    /// The next decision, if there is one now.
     pub fn poll_decision(&mut self, now: Timestamp) -> Option<Decision> {
-        let _ = now;
-        todo!()
+        let now = self.clock.at(now);
+        self.fire_timers(now);
+        if let Some(decision) = self.out.pop_front() {
+            return Some(decision);
+        }
+        loop {
+            while let Some(&target) = self.refill.first() {
+                if let Some(decision) = self.ask(target) {
+                    return Some(decision);
+                }
+                self.refill.remove(&target);
+            }
+            let target = match self.next_in_turn() {
+                Some((site, target)) => {
+                    self.sites[site].turn_out = Some(target);
+                    let lease = self.deal(target, now);
+                    self.sites[site].turn_out = None;
+                    if lease.is_some() {
+                        self.wake(target);
+                        return lease;
+                    }
+                    continue;
+                }
+                None => self.ring.pop_front(),
+            };
+            let Some(target) = target else {
+                if self.refill.is_empty() {
+                    return None;
+                }
+                continue;
+            };
+            self.storages[target].target.in_ring = false;
+            if let Some(lease) = self.deal(target, now) {
+                self.wake(target);
+                return Some(lease);
+            }
+        }
     }
+
     /// When to poll again even without an event.
     pub fn next_wakeup(&self) -> Option<Timestamp> {
-        todo!()
+        let busy = !(self.out.is_empty() && self.refill.is_empty() && self.ring.is_empty());
+        if busy {
+            return Some(self.clock.outer(self.clock.now()));
+        }
+        self.timers.keys().next().map(|(at, _)| self.clock.outer(*at))
     }
+
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
-    /// To be kept across restarts (serde).
+
+    /// To be kept across restarts.
     pub fn knowledge(&self) -> &Knowledge {
         &self.knowledge
     }
-    pub fn outlook(&self, subscription: SubscriptionId, now: Timestamp) -> Outlook {
-        let _ = (subscription, now);
-        todo!()
+
+    /// The target whose turn it is for a free slot of a site.
+    fn next_in_turn(&mut self) -> Option<(u32, u32)> {
+        while let Some(&site) = self.relieved.first() {
+            let row = &mut self.sites[site];
+            if row.has_slot(false) {
+                if let Some(target) = row.wait_out.next() {
+                    return Some((site, target));
+                }
+            }
+            self.relieved.remove(&site);
+        }
+        None
     }
-    /// Why a transfer waits, in one sentence; none if it is unknown or leased.
-    pub fn waits(&self, transfer: TransferId, now: Timestamp) -> Option<String> {
-        let _ = (transfer, now);
-        todo!()
+
+    fn fire_timers(&mut self, now: Timestamp) {
+        while let Some(entry) = self.timers.first_entry() {
+            if entry.key().0 > now {
+                return;
+            }
+            match entry.remove() {
+                Timer::Transfer(id) => self.rested(id, now),
+                Timer::Storage(storage) => self.wake_around(storage),
+                Timer::Sweep(block, target) => self.sweep(block, target),
+                Timer::Reopen(block, target) => self.reopen(block, target),
+            }
+        }
     }
-    pub fn explain(&self, choice: &Choice) -> ChoiceInWords {
-        let _ = choice;
-        todo!()
+
+    pub(crate) fn set_timer(&mut self, at: Timestamp, timer: Timer) {
+        self.timers_set += 1;
+        self.timers.insert((at, self.timers_set), timer);
     }
-    pub fn links(&self, now: Timestamp) -> Vec<LinkNow> {
-        let _ = now;
-        todo!()
+
+    /// `target` may have something to lease now.
+    pub(crate) fn wake(&mut self, target: u32) {
+        let row = &mut self.storages[target].target;
+        if !row.in_ring {
+            row.in_ring = true;
+            self.ring.push_back(target);
+        }
     }
-    pub fn counts(&self) -> Counts {
-        todo!()
+
+    pub(crate) fn wake_all(&mut self) {
+        let places: Vec<u32> = self.storage_of.values().copied().collect();
+        for place in places {
+            self.wake(place);
+            self.refill.insert(place);
+        }
     }
-    pub fn counts_of(&self, target: StorageId) -> Counts {
-        let _ = target;
-        todo!()
+
+    /// Wakes a storage and the targets that have something waiting for it.
+    pub(crate) fn wake_around(&mut self, storage: u32) {
+        let targets: Vec<u32> = self
+            .storage_of
+            .values()
+            .copied()
+            .filter(|&target| {
+                let classes = &self.storages[target].target.classes;
+                target == storage || classes.iter().any(|class| class.queue(storage).is_some())
+            })
+            .collect();
+        targets.into_iter().for_each(|target| self.wake(target));
     }
-    /// Transfers in memory in the order of their ids, after `after`; of one subscription if given.
-    pub fn transfers(
-        &self,
-        subscription: Option<SubscriptionId>,
-        after: Option<TransferId>,
-        limit: usize,
-    ) -> Vec<TransferNow> {
-        let _ = (subscription, after, limit);
-        todo!()
+
+    pub(crate) fn next_id(&mut self, now: Timestamp) -> u64 {
+        let mut maker = longhaul_model::IdMaker::after(self.last_id);
+        let id: TransferId = maker.next(self.clock.outer(now));
+        self.last_id = id.0;
+        id.0
     }
-    pub fn transfer(&self, transfer: TransferId) -> Option<TransferNow> {
-        let _ = transfer;
-        todo!()
+
+    /// The place of a storage, known or not yet.
+    pub(crate) fn storage_place(&mut self, id: StorageId) -> u32 {
+        if let Some(&place) = self.storage_of.get(&id) {
+            return place;
+        }
+        let nowhere = self.site_place(SiteId(u64::MAX));
+        let place = self.storages.add(Storage::new(id, nowhere));
+        self.storage_of.insert(id, place);
+        place
+    }
+
+    pub(crate) fn site_place(&mut self, id: SiteId) -> u32 {
+        match self.site_of.get(&id) {
+            Some(&place) => place,
+            None => {
+                let place = self.sites.add(Site::new());
+                self.site_of.insert(id, place);
+                place
+            }
+        }
     }
 }

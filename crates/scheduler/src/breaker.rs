@@ -1,0 +1,105 @@
+//! Keeps off what fails as a whole (a source that cannot be reached, a full target), but for single probes.
+//!
+//! ```text
+//! closed ──k failures in a row──► open until T ──T──► one probe ──success──► closed
+//!                                      ▲                  └──failure──► open, twice as long
+//! ```
+
+use longhaul_model::fault::retry_delay;
+use longhaul_model::{AttemptId, Retry, Timestamp};
+
+use crate::keyed::jitter;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Breaker {
+    /// In a row, while closed.
+    failures: u32,
+    /// How often it has opened since the last success.
+    opened: u32,
+    until: Option<Timestamp>,
+    probe: Option<AttemptId>,
+}
+
+impl Breaker {
+    /// Whether something may start now; if not, from when on a probe may.
+    pub(crate) fn allows(&self, now: Timestamp) -> Result<(), Timestamp> {
+        match self.until {
+            None => Ok(()),
+            Some(until) if now < until || self.probe.is_some() => Err(until),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Something started; while open it is the probe.
+    pub(crate) fn started(&mut self, attempt: AttemptId) {
+        if self.until.is_some() {
+            self.probe = Some(attempt);
+        }
+    }
+
+    /// Something ended without telling anything.
+    pub(crate) fn forget(&mut self, attempt: AttemptId) {
+        if self.probe == Some(attempt) {
+            self.probe = None;
+        }
+    }
+
+    pub(crate) fn succeeded(&mut self) {
+        *self = Breaker::default();
+    }
+
+    /// Counts a failure; returns until when it stays open if this opened it. What had started before it opened
+    /// does not open it further.
+    pub(crate) fn failed(
+        &mut self,
+        attempt: AttemptId,
+        most: u32,
+        retry: Retry,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        let opens = match self.until {
+            None => {
+                self.failures = self.failures.saturating_add(1);
+                self.failures >= most.max(1)
+            }
+            Some(_) => self.probe == Some(attempt),
+        };
+        if !opens {
+            return None;
+        }
+        self.opened = self.opened.saturating_add(1);
+        self.probe = None;
+        let until = now + retry_delay(retry, self.opened.saturating_add(1), jitter(attempt.0, 0));
+        self.until = Some(until);
+        Some(until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_seconds(1_800_000_000 + seconds)
+    }
+
+    #[test]
+    fn opens_probes_and_closes() {
+        let mut breaker = Breaker::default();
+        assert_eq!(breaker.failed(AttemptId(1), 3, Retry::Now, at(0)), None);
+        assert_eq!(breaker.failed(AttemptId(2), 3, Retry::Now, at(0)), None);
+        let until = breaker.failed(AttemptId(3), 3, Retry::Now, at(0)).unwrap();
+        assert_eq!(breaker.failed(AttemptId(4), 3, Retry::Now, at(0)), None, "it had started before");
+        assert_eq!(breaker.allows(at(0)), Err(until));
+        assert_eq!(breaker.allows(until), Ok(()));
+        breaker.started(AttemptId(5));
+        assert!(breaker.allows(until).is_err(), "one probe at a time");
+        let longer = breaker.failed(AttemptId(5), 3, Retry::Now, until).unwrap();
+        assert!(longer.since(until) > until.since(at(0)));
+        breaker.started(AttemptId(6));
+        breaker.forget(AttemptId(6));
+        assert_eq!(breaker.allows(longer), Ok(()), "a probe that told nothing is repeated");
+        breaker.succeeded();
+        assert_eq!(breaker.allows(at(0)), Ok(()));
+    }
+}

@@ -1,0 +1,496 @@
+//! Demand: blocks wanted at targets, turned into transfers a window at a time.
+//!
+//! A block that several subscriptions want at one target is one [`Want`], served once. Transfers exist only within
+//! the target's horizon: when a priority has few, the oldest of its wants is asked for more.
+//!
+//! Targets that want the same block shall begin with different files of it, so that each soon has what the other
+//! lacks, and a loaded source sends each file once. So each want begins elsewhere in the window: at 0, 1/2, 1/4, 3/4, …
+//! in the order in which targets came. Blocks are taken in the same order everywhere: targets that exchange the
+//! files of one block complete it together, and early; with different blocks none would be complete for long.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use longhaul_model::{BlockId, SubscriptionId, Timestamp, TransferId, limits};
+
+use crate::decision::{CancelWhy, Decision};
+use crate::event::{Adopted, Demand, DemandId, WantedFile};
+use crate::scheduler::{Scheduler, Timer};
+use crate::settings::SOURCES_MAX;
+use crate::state::{CLASSES, Leased, Phase, Rank, SourceOf, Subscription, Transfer, Want, Wish};
+
+impl Scheduler {
+    pub(crate) fn demand_changed(&mut self, demand: &Demand, now: Timestamp) {
+        let target = self.storage_place(demand.target);
+        let id = demand.id;
+        let class = usize::from(demand.priority.clamp(1, CLASSES as u8)) - 1;
+        let wish = Wish { class, created: demand.created };
+        if self.subscriptions.get(&id.subscription).is_some_and(|known| known.target != target) {
+            return; // A subscription has one target; another one under the same id is somebody's mistake.
+        }
+        let place = match self.want_of.get(&(id.block, target)) {
+            Some(&place) => place,
+            None => self.add_want(id, target, wish),
+        };
+        let subscription = self.subscriptions.entry(id.subscription).or_insert_with(|| Subscription {
+            target,
+            wants: BTreeSet::new(),
+            files_left: 0,
+            bytes_left: 0,
+        });
+        let want = &mut self.wants[place];
+        if subscription.wants.insert(place) {
+            subscription.files_left += want.files_left;
+            subscription.bytes_left += want.bytes_left;
+        }
+        want.demands.insert(id.subscription, wish);
+        self.close(place);
+        self.set_left(place, demand.files_left, u128::from(demand.bytes_left));
+        let want = &mut self.wants[place];
+        if want.exhausted && want.files_left > want.transfers.len() as u64 + want.failed {
+            want.exhausted = false; // The block has grown.
+        }
+        self.rank_again(place, now);
+        self.open(place);
+    }
+
+    fn add_want(&mut self, id: DemandId, target: u32, wish: Wish) -> u32 {
+        let shift = self.want_of.range((id.block, 0)..=(id.block, u32::MAX)).count() as u32;
+        let want = Want {
+            block: id.block,
+            target,
+            demands: BTreeMap::from([(id.subscription, wish)]),
+            class: wish.class,
+            rank: Rank { created: wish.created, subscription: id.subscription, block: id.block },
+            files_left: 0,
+            bytes_left: 0,
+            bytes_arrived: 0,
+            cursor: None,
+            exhausted: false,
+            asked: None,
+            aside: false,
+            sweeps: 0,
+            sweep_set: false,
+            rewind: false,
+            transfers: BTreeSet::new(),
+            failed: 0,
+            last_failure: None,
+            positions: 0,
+            shift,
+        };
+        let place = self.wants.add(want);
+        self.want_of.insert((id.block, target), place);
+        place
+    }
+
+    /// What a want lacks, here and in the sums over its subscriptions and its priority.
+    pub(crate) fn set_left(&mut self, place: u32, files: u64, bytes: u128) {
+        let want = &mut self.wants[place];
+        let (files_before, bytes_before) = (want.files_left, want.bytes_left);
+        want.files_left = files;
+        want.bytes_left = bytes;
+        for subscription in want.demands.keys() {
+            if let Some(row) = self.subscriptions.get_mut(subscription) {
+                row.files_left = row.files_left.saturating_sub(files_before).saturating_add(files);
+                row.bytes_left = row.bytes_left.saturating_sub(bytes_before).saturating_add(bytes);
+            }
+        }
+        let class = &mut self.storages[want.target].target.classes[want.class];
+        class.bytes_left = class.bytes_left.saturating_sub(bytes_before).saturating_add(bytes);
+    }
+
+    /// The best of its demands gives a want its place; what waits moves along.
+    fn rank_again(&mut self, place: u32, now: Timestamp) {
+        let want = &self.wants[place];
+        let best = want.demands.iter().min_by_key(|(id, wish)| (CLASSES - wish.class, wish.created, **id));
+        let Some((&subscription, &wish)) = best else { return };
+        let rank = Rank { created: wish.created, subscription, block: want.block };
+        if wish.class == want.class && rank == want.rank {
+            return;
+        }
+        let (before, target, bytes_left) = (want.class, want.target, want.bytes_left);
+        let asked = want.asked.map_or(0, |(_, limit)| limit);
+        let transfers: Vec<u32> = want.transfers.iter().copied().collect();
+        let mut leased = Vec::new();
+        for &transfer in &transfers {
+            let phase = self.transfers[transfer].phase;
+            self.take_out(transfer);
+            leased.push(matches!(phase, Phase::Leased(_)).then_some(phase));
+        }
+        let want = &mut self.wants[place];
+        want.class = wish.class;
+        want.rank = rank;
+        let classes = &mut self.storages[target].target.classes;
+        classes[before].asked -= asked;
+        classes[before].bytes_left = classes[before].bytes_left.saturating_sub(bytes_left);
+        classes[wish.class].asked += asked;
+        classes[wish.class].bytes_left = classes[wish.class].bytes_left.saturating_add(bytes_left);
+        for (transfer, phase) in transfers.into_iter().zip(leased) {
+            match phase {
+                Some(phase) => {
+                    self.transfers[transfer].phase = phase;
+                    self.count(transfer, true);
+                }
+                None => self.place(transfer, now),
+            }
+        }
+    }
+
+    pub(crate) fn subscription_gone(&mut self, subscription: SubscriptionId, now: Timestamp) {
+        let Some(row) = self.subscriptions.get(&subscription) else { return };
+        let wants: Vec<u32> = row.wants.iter().copied().collect();
+        for place in wants {
+            let block = self.wants[place].block;
+            self.demand_gone(DemandId { subscription, block }, now);
+        }
+    }
+
+    pub(crate) fn demand_gone(&mut self, id: DemandId, now: Timestamp) {
+        let Some(place) = self.want_by_demand(id) else { return };
+        self.close(place);
+        if let Some(row) = self.subscriptions.get_mut(&id.subscription) {
+            row.wants.remove(&place);
+            row.files_left = row.files_left.saturating_sub(self.wants[place].files_left);
+            row.bytes_left = row.bytes_left.saturating_sub(self.wants[place].bytes_left);
+            if row.wants.is_empty() {
+                self.subscriptions.remove(&id.subscription);
+            }
+        }
+        if self.wants[place].asked.is_some_and(|(by, _)| by == id.subscription) {
+            self.answered(place);
+        }
+        self.wants[place].demands.remove(&id.subscription);
+        if self.wants[place].demands.is_empty() {
+            self.remove_want(place, now);
+        } else {
+            self.rank_again(place, now);
+            self.open(place);
+        }
+    }
+
+    fn remove_want(&mut self, place: u32, now: Timestamp) {
+        let transfers: Vec<u32> = self.wants[place].transfers.iter().copied().collect();
+        for transfer in transfers {
+            if let Some(lease) = self.transfers[transfer].lease() {
+                let id = self.transfers[transfer].id;
+                let why = CancelWhy::Unwanted;
+                self.out.push_back(Decision::Cancel {
+                    transfer: id,
+                    attempt: lease.attempt,
+                    agent: lease.agent,
+                    why,
+                });
+                self.unlease(transfer, longhaul_network::End::Void, 0, now);
+            }
+            self.forget(transfer);
+        }
+        self.set_left(place, 0, 0);
+        self.aside.remove(&place);
+        if let Some(want) = self.wants.remove(place) {
+            self.want_of.remove(&(want.block, want.target));
+        }
+    }
+
+    pub(crate) fn want_by_demand(&self, id: DemandId) -> Option<u32> {
+        let subscription = self.subscriptions.get(&id.subscription)?;
+        let place = *self.want_of.get(&(id.block, subscription.target))?;
+        subscription.wants.contains(&place).then_some(place)
+    }
+
+    // ---- asking for files ----------------------------------------------------------------------------
+
+    /// Lists a want among those that have more files, if so.
+    fn open(&mut self, place: u32) {
+        let want = &self.wants[place];
+        if !want.exhausted && want.asked.is_none() && want.files_left > 0 {
+            let class = &mut self.storages[want.target].target.classes[want.class];
+            class.open.insert((want.rank, place));
+            self.refill.insert(want.target);
+        }
+    }
+
+    fn close(&mut self, place: u32) {
+        let want = &self.wants[place];
+        self.storages[want.target].target.classes[want.class].open.remove(&(want.rank, place));
+    }
+
+    /// The question for the next files of a target, if it needs any.
+    pub(crate) fn ask(&mut self, target: u32) -> Option<Decision> {
+        let horizon = self.horizon_files(target);
+        let row = &self.storages[target].target;
+        let mut held = 0;
+        let mut found = None;
+        for class in (0..CLASSES).rev() {
+            let own = row.classes[class].live + row.classes[class].asked;
+            held += own;
+            let Some(&(_, want)) = row.classes[class].open.first() else { continue };
+            let room = match () {
+                // Half empty: fill it up.
+                () if held < horizon.div_ceil(2) => horizon - held,
+                () if own < self.settings.reserve_files => self.settings.reserve_files - own,
+                // All that is in memory waits for something: look further, within the bound.
+                () if row.starved && held < horizon.saturating_mul(STARVED_HORIZONS) => horizon.div_ceil(2),
+                () => continue,
+            };
+            found = Some((want, room));
+            break;
+        }
+        let (place, room) = found?;
+        self.close(place);
+        let want = &mut self.wants[place];
+        let left = u32::try_from(want.files_left).unwrap_or(u32::MAX);
+        let limit = room.min(left).min(self.settings.expand_files).max(1);
+        let subscription = want.rank.subscription;
+        want.asked = Some((subscription, limit));
+        self.storages[target].target.classes[want.class].asked += limit;
+        let demand = DemandId { subscription, block: want.block };
+        let after = want.cursor;
+        Some(Decision::Expand { demand, block: want.block, target: self.storages[target].id, after, limit })
+    }
+
+    fn horizon_files(&self, target: u32) -> u32 {
+        let pace = self.knowledge.pace(self.storages[target].id).files_per_s;
+        let files = (pace * self.settings.horizon.as_secs_f64()) as u32;
+        let most = self.settings.horizon_files.max(1);
+        files.clamp(self.settings.horizon_files_min.clamp(1, most), most)
+    }
+
+    fn answered(&mut self, place: u32) {
+        let want = &mut self.wants[place];
+        if let Some((_, limit)) = want.asked.take() {
+            self.storages[want.target].target.classes[want.class].asked -= limit;
+        }
+    }
+
+    pub(crate) fn expand_failed(&mut self, demand: DemandId, now: Timestamp) {
+        let Some(place) = self.want_by_demand(demand) else { return };
+        let want = &self.wants[place];
+        if want.asked.is_some_and(|(by, _)| by == demand.subscription) {
+            let timer = Timer::Reopen(want.block, want.target);
+            self.answered(place);
+            self.set_timer(now + self.settings.expand_again, timer);
+        }
+    }
+
+    pub(crate) fn reopen(&mut self, block: BlockId, target: u32) {
+        if let Some(&place) = self.want_of.get(&(block, target)) {
+            self.open(place);
+        }
+    }
+
+    pub(crate) fn files_came(
+        &mut self,
+        demand: DemandId,
+        files: &[WantedFile],
+        exhausted: bool,
+        now: Timestamp,
+    ) {
+        let Some(place) = self.want_by_demand(demand) else { return };
+        let want = &self.wants[place];
+        if want.asked.is_none_or(|(by, _)| by != demand.subscription) {
+            return;
+        }
+        let target = want.target;
+        let row = &self.storages[target].target;
+        let live: u32 = row.classes.iter().map(|class| class.live).sum();
+        let crowded = row.starved && live >= self.settings.horizon_files_min;
+        self.answered(place);
+        let count = files.len() as u64;
+        let shift = shifted(self.wants[place].shift, count);
+        let first = self.wants[place].positions;
+        for (at, file) in (0u64..).zip(files) {
+            let sources: Vec<u32> = file.sources.iter().map(|&source| self.storage_place(source)).collect();
+            let unusable = !sources.iter().any(|&source| self.may_serve(source));
+            let parked = self.storages[target].target.parked;
+            if unusable && (crowded && !sources.is_empty() || parked >= PARKED_MAX) {
+                self.wants[place].aside = true;
+                self.aside.insert(place);
+                continue;
+            }
+            let position = first + (at + count - shift) % count;
+            let id = TransferId(self.next_id(now));
+            self.add_transfer(place, id, file, &sources, position, now);
+        }
+        let want = &mut self.wants[place];
+        want.positions += count;
+        want.cursor = files.iter().map(|file| file.file).max().or(want.cursor).max(want.cursor);
+        want.exhausted = exhausted || files.is_empty();
+        self.storages[target].target.starved = false;
+        self.wake(target);
+        self.refill.insert(target);
+        if std::mem::take(&mut self.wants[place].rewind) {
+            self.rewind(place);
+        }
+        self.open(place);
+        self.after_forget(place);
+    }
+
+    fn add_transfer(
+        &mut self,
+        want: u32,
+        id: TransferId,
+        file: &WantedFile,
+        sources: &[u32],
+        position: u64,
+        now: Timestamp,
+    ) -> Option<u32> {
+        let target = self.wants[want].target;
+        let of_file = self.by_file.entry(file.file.0);
+        if of_file.iter().any(|&other| self.transfers[other].target == target) {
+            return None; // It has one already.
+        }
+        let awaited = of_file.iter().filter(|&&other| self.transfers[other].lease().is_some()).count() as u32;
+        let mut kept: Vec<SourceOf> = Vec::with_capacity(sources.len().min(SOURCES_MAX));
+        let (ready, rest): (Vec<u32>, Vec<u32>) = sources.iter().partition(|&&source| self.may_serve(source));
+        for storage in ready.into_iter().chain(rest) {
+            let known = kept.iter().any(|source| source.storage == storage);
+            if !known && storage != target && kept.len() < SOURCES_MAX {
+                kept.push(SourceOf { storage, tries: 0, rest_until: Timestamp(i64::MIN) });
+            }
+        }
+        let transfer = Transfer {
+            id,
+            file: file.file,
+            size: file.size.min(limits::FILE_BYTES_MAX),
+            want,
+            target,
+            position,
+            epoch: 0,
+            tries: 0,
+            sources: kept,
+            rest_until: Timestamp(i64::MIN),
+            timer_at: None,
+            fault: None,
+            awaited,
+            since: now,
+            dealt_before: self.storages[target].target.dealt,
+            phase: Phase::New,
+            queues: 0,
+        };
+        let place = self.transfers.add(transfer);
+        self.by_id.insert(id, place);
+        self.by_file.entry(file.file.0).push(place);
+        self.wants[want].transfers.insert(place);
+        self.place(place, now);
+        Some(place)
+    }
+
+    // ---- what was left behind ------------------------------------------------------------------------
+
+    /// A want whose questions are all answered, and which still lacks files that are no transfers, is asked again
+    /// from its beginning after a while: they may have become available.
+    pub(crate) fn after_forget(&mut self, place: u32) {
+        let want = &mut self.wants[place];
+        let hidden = want.files_left > want.failed + want.transfers.len() as u64;
+        if hidden && want.exhausted && !want.sweep_set {
+            want.sweep_set = true;
+            let wait = self.settings.expand_again * (1 << want.sweeps.min(SWEEPS_MAX));
+            want.sweeps = want.sweeps.saturating_add(1);
+            let timer = Timer::Sweep(want.block, want.target);
+            self.set_timer(self.clock.now() + wait, timer);
+        }
+    }
+
+    pub(crate) fn sweep(&mut self, block: BlockId, target: u32) {
+        let Some(&place) = self.want_of.get(&(block, target)) else { return };
+        self.wants[place].sweep_set = false;
+        if self.wants[place].exhausted {
+            self.rewind(place);
+        }
+    }
+
+    fn rewind(&mut self, place: u32) {
+        let want = &mut self.wants[place];
+        if want.asked.is_some() {
+            want.rewind = true; // The answer under way is of the part after the cursor.
+            return;
+        }
+        want.cursor = None;
+        want.exhausted = false;
+        want.aside = false;
+        self.aside.remove(&place);
+        self.open(place);
+    }
+
+    /// A source may have become usable: what was put aside is asked for again.
+    pub(crate) fn usable_again(&mut self) {
+        let aside: Vec<u32> = self.aside.iter().copied().collect();
+        aside.into_iter().for_each(|place| self.rewind(place));
+    }
+
+    // ---- after a restart -----------------------------------------------------------------------------
+
+    pub(crate) fn adopt(&mut self, adopted: &Adopted, now: Timestamp) {
+        self.last_id = self.last_id.max(adopted.transfer.0);
+        self.last_id = self.last_id.max(adopted.lease.map_or(0, |lease| lease.attempt.0));
+        let target = self.storage_place(adopted.target);
+        let Some(&want) = self.want_of.get(&(adopted.block, target)) else {
+            self.out.push_back(match adopted.lease {
+                Some(lease) => Decision::Cancel {
+                    transfer: adopted.transfer,
+                    attempt: lease.attempt,
+                    agent: lease.agent,
+                    why: CancelWhy::Unwanted,
+                },
+                None => Decision::Drop { transfer: adopted.transfer },
+            });
+            return;
+        };
+        if self.by_id.contains_key(&adopted.transfer) {
+            return;
+        }
+        let file = WantedFile { file: adopted.file, size: adopted.size, sources: Vec::new() };
+        let sources: Vec<u32> = adopted.sources.iter().map(|&source| self.storage_place(source)).collect();
+        let position = self.wants[want].positions;
+        self.wants[want].positions += 1;
+        let Some(place) = self.add_transfer(want, adopted.transfer, &file, &sources, position, now) else {
+            return;
+        };
+        self.take_out(place);
+        let transfer = &mut self.transfers[place];
+        transfer.epoch = adopted.epoch.0;
+        transfer.tries = adopted.attempts;
+        if let Some(at) = adopted.not_before {
+            transfer.rest_until = self.clock.inner(at);
+        }
+        match adopted.lease {
+            None => self.place(place, now),
+            Some(lease) => {
+                let source = self.storage_place(lease.source);
+                let leased = Leased {
+                    attempt: lease.attempt,
+                    agent: lease.agent,
+                    source,
+                    started: false,
+                    bytes_done: 0,
+                };
+                self.enter_lease(place, leased, now);
+            }
+        }
+    }
+}
+
+/// Files without a usable source that one target keeps in memory; more are asked for again from time to time.
+const PARKED_MAX: u32 = 4_000;
+/// A target with nothing it can lease looks this many horizons ahead for something that it can.
+const STARVED_HORIZONS: u32 = 5;
+
+/// The pause between sweeps doubles so often.
+const SWEEPS_MAX: u32 = 5;
+
+/// Where in a window of `count` files the want number `shift` begins: 0, 1/2, 1/4, 3/4, 1/8, … of it. (Bits reversed:
+/// the beginnings stay spread however many come.)
+fn shifted(shift: u32, count: u64) -> u64 {
+    ((u128::from(shift.reverse_bits()) * u128::from(count)) >> 32) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beginnings_are_spread() {
+        let beginnings: Vec<u64> = (0..5).map(|shift| shifted(shift, 1_000)).collect();
+        assert_eq!(beginnings, [0, 500, 250, 750, 125]);
+        assert_eq!(shifted(3, 0), 0);
+    }
+}

@@ -1,0 +1,206 @@
+//! Choices and waits in words, with numbers.
+
+use std::time::Duration;
+
+use longhaul_model::{StorageId, Timestamp, TransferId, units};
+
+use crate::deal::Barred;
+use crate::decision::{Candidate, CandidateInWords, Choice, ChoiceInWords, Unusable};
+use crate::scheduler::Scheduler;
+use crate::state::{Phase, Transfer};
+
+impl Scheduler {
+    /// A choice in words.
+    pub fn explain(&self, choice: &Choice) -> ChoiceInWords {
+        let usable = choice.candidates.first().filter(|best| best.unusable.is_none());
+        let candidates = choice.candidates.iter().enumerate();
+        ChoiceInWords {
+            reason: match usable {
+                Some(best) => self.reason(best, &choice.candidates[1..]),
+                None => "no storage could be used".to_owned(),
+            },
+            candidates: candidates
+                .filter_map(|(at, candidate)| {
+                    Some(CandidateInWords {
+                        storage: self.known_name(candidate.storage)?.clone(),
+                        chosen: at == 0 && usable.is_some(),
+                        finish: candidate.unusable.is_none().then_some(candidate.finish),
+                        rate_bytes_per_s: candidate.rate_bytes_per_s,
+                        bytes_ahead: candidate.bytes_ahead,
+                        failure_share: candidate.failure_share,
+                        unusable: candidate.unusable.map(unusable_in_words),
+                    })
+                })
+                .collect(),
+            waited: choice.waited,
+            waited_for: match choice.leased_before {
+                0 => "nothing".to_owned(),
+                1 => "1 file that went before it to the same storage".to_owned(),
+                files => format!("{} files that went before it to the same storage", units::count(files)),
+            },
+        }
+    }
+
+    fn reason(&self, best: &Candidate, others: &[Candidate]) -> String {
+        let name = self.name(best.storage);
+        let Some(other) = others.first() else {
+            return format!("{name}, the only storage that holds it");
+        };
+        let other_name = self.name(other.storage);
+        if let Some(why) = other.unusable {
+            let why = unusable_in_words(why);
+            let more = match others.len() {
+                1 => String::new(),
+                len => format!(", and {} more", len - 1),
+            };
+            return format!("{name}, the only one that can be used now: {other_name} {why}{more}");
+        }
+        let because = if other.failure_share > best.failure_share + 0.2 {
+            format!("of whose recent attempts {:.0} % failed", 100.0 * other.failure_share)
+        } else if other.bytes_ahead > best.bytes_ahead {
+            format!("which has {} ahead", units::bytes(other.bytes_ahead))
+        } else {
+            format!("which is expected to give {}", units::rate(other.rate_bytes_per_s))
+        };
+        format!(
+            "{name}, because it finishes first: {} against {} at {other_name}, {because}",
+            seconds(best.finish),
+            seconds(other.finish),
+        )
+    }
+
+    /// Why a transfer waits, in one sentence; none if it is unknown or has begun.
+    pub fn waits(&self, transfer: TransferId, now: Timestamp) -> Option<String> {
+        let place = *self.by_id.get(&transfer)?;
+        let transfer = &self.transfers[place];
+        match transfer.phase {
+            Phase::Leased(lease) if lease.started => None,
+            Phase::Leased(lease) => {
+                let row = &self.storages[transfer.target].target;
+                let others = (row.leased.len() as u64).saturating_sub(1);
+                let source = self.name(self.storages[lease.source].id);
+                Some(format!(
+                    "its agent has the lease, to fetch it from {source}, and {} others",
+                    units::count(others)
+                ))
+            }
+            Phase::Parked => Some(match &transfer.fault {
+                Some(fault) => format!("no storage holds a usable replica; the last attempt: {fault}"),
+                None => "no storage holds a usable replica".to_owned(),
+            }),
+            Phase::Resting | Phase::New => Some(self.rest_in_words(transfer, now)),
+            Phase::Queued => Some(self.queued_in_words(transfer, now)),
+        }
+    }
+
+    fn rest_in_words(&self, transfer: &Transfer, now: Timestamp) -> String {
+        let source = transfer.sources.iter().map(|source| source.rest_until).min();
+        let until = self.clock.outer(transfer.rest_until.max(source.unwrap_or(transfer.rest_until)));
+        let fault = transfer.fault.as_ref().map_or_else(String::new, |fault| format!(": {fault}"));
+        let wait = units::duration(until.since(now));
+        format!("{} attempts failed, the next is in {wait}, at {until}{fault}", transfer.tries)
+    }
+
+    fn queued_in_words(&self, transfer: &Transfer, now: Timestamp) -> String {
+        let target = transfer.target;
+        let steady = self.clock.inner(now);
+        if let Some(barred) = self.barred(target, steady) {
+            return self.barred_in_words(target, barred, now);
+        }
+        let sources = transfer.sources.iter().filter(|source| source.rest_until <= steady);
+        let mut reasons = Vec::new();
+        for source in sources {
+            match self.unusable(source.storage, target, steady) {
+                None => return self.turn_in_words(transfer),
+                Some(why) => {
+                    let name = self.name(self.storages[source.storage].id);
+                    reasons.push(format!("{name} {}", unusable_in_words(why)));
+                }
+            }
+        }
+        format!("no source can be used now: {}", reasons.join("; "))
+    }
+
+    fn turn_in_words(&self, transfer: &Transfer) -> String {
+        let target = transfer.target;
+        let row = &self.storages[target];
+        let class = self.wants[transfer.want].class;
+        let queued = row.target.classes[class..].iter();
+        let (files, bytes) = queued.fold((0u64, 0u128), |(files, bytes), class| {
+            (files + u64::from(class.queued), bytes + class.queued_bytes)
+        });
+        format!(
+            "its turn: {} has {} files ({}) under way, and {} more ({}) of this priority or a higher one wait there",
+            self.name(row.id),
+            units::count(row.target.leased.len() as u64),
+            amount(row.target.leased_bytes),
+            units::count(files.saturating_sub(1)),
+            amount(bytes.saturating_sub(u128::from(transfer.size))),
+        )
+    }
+
+    pub(crate) fn barred_in_words(&self, target: u32, barred: Barred, now: Timestamp) -> String {
+        let row = &self.storages[target];
+        let name = self.name(row.id);
+        let site = self.sites[row.site].info.as_ref();
+        let site_name = site.map_or_else(|| "its site".to_owned(), |info| format!("site {}", info.name));
+        let why = site.and_then(|info| info.reason.as_ref());
+        let why = why.map_or_else(String::new, |why| format!(": {}", units::printable(why)));
+        match barred {
+            Barred::Unknown => format!("storage {name} is not known to the scheduler yet"),
+            Barred::NotWritable => format!("{name} is not offered for writing"),
+            Barred::Trouble => match &row.trouble {
+                Some(fault) => format!("{name} takes no files now: {fault}"),
+                None => format!("{name} takes no files now"),
+            },
+            Barred::NotConnected => format!("the agent of {name} is not connected"),
+            Barred::SiteDraining => format!("{site_name} is draining{why}"),
+            Barred::SitePaused => format!("{site_name} is paused{why}"),
+            Barred::ActiveIn { limit } => {
+                format!("{site_name} has {limit} of {limit} attempts in running, its limit")
+            }
+            Barred::NoRoom { until } => {
+                let until = self.clock.outer(until);
+                let wait = units::duration(until.since(now));
+                format!("{name} is full or read-only; one file is tried in {wait}, at {until}")
+            }
+        }
+    }
+
+    fn known_name(&self, storage: StorageId) -> Option<&longhaul_model::StorageName> {
+        let place = self.storage_of.get(&storage)?;
+        self.storages[*place].name.as_ref()
+    }
+
+    pub(crate) fn name(&self, storage: StorageId) -> String {
+        self.known_name(storage).map_or_else(|| format!("storage {storage}"), ToString::to_string)
+    }
+}
+
+/// Follows the name of the storage.
+pub(crate) fn unusable_in_words(why: Unusable) -> String {
+    match why {
+        Unusable::NotConnected => "has no agent connected".to_owned(),
+        Unusable::SiteDraining => "is at a draining site".to_owned(),
+        Unusable::SitePaused => "is at a paused site".to_owned(),
+        Unusable::ActiveOut { limit } => {
+            format!("has {limit} of {limit} attempts out running, its site's limit, or others are before")
+        }
+        Unusable::WindowFull { files, bytes } => {
+            let (files, bytes) = (units::count(u64::from(files)), units::bytes(bytes));
+            format!("has enough to do: {files} files ({bytes}) for this target")
+        }
+        Unusable::Resting { until } => format!("failed for this file and is tried again at {until}"),
+        Unusable::Unreachable { until } => format!("could not be reached and is tried again at {until}"),
+        Unusable::Unknown => "is not known to the scheduler yet".to_owned(),
+    }
+}
+
+pub(crate) fn amount(bytes: u128) -> String {
+    units::bytes(u64::try_from(bytes).unwrap_or(u64::MAX))
+}
+
+fn seconds(value: Duration) -> String {
+    let seconds = value.as_secs_f64();
+    if seconds < 100.0 { format!("{seconds:.1} s") } else { units::duration(value) }
+}

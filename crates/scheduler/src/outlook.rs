@@ -1,0 +1,332 @@
+//! Questions about the present state: when will it be there, what holds it up, what is in memory.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::time::Duration;
+
+use longhaul_model::{Fault, StorageId, SubscriptionId, Timestamp, TransferId, units};
+use longhaul_network::{Estimate, Link};
+
+use crate::explain::{amount, unusable_in_words};
+use crate::query::{Counts, LeasedNow, LinkNow, Outlook, TransferNow};
+use crate::scheduler::Scheduler;
+use crate::settings::REASONS_MAX;
+use crate::state::{Phase, Subscription};
+
+/// A target's rate is never known better than this, since the future is not the past.
+const SPREAD_MIN: f64 = 0.1;
+const TENTH: f64 = 1.2816;
+/// For files without bytes, when nothing is known about the pace of files.
+const FILES_PER_S: f64 = 500.0;
+
+/// How the transfers of a subscription stand.
+#[derive(Default)]
+struct Standing {
+    queued: u64,
+    resting: u64,
+    parked: u64,
+    failed: u64,
+    fault: Option<Fault>,
+    /// Of queued ones, how many could use each source.
+    sources: BTreeMap<u32, u64>,
+    bytes_arrived: u128,
+    aside: bool,
+}
+
+impl Scheduler {
+    /// When the rest of a subscription will be there, or why nobody can say.
+    pub fn outlook(&self, subscription: SubscriptionId, now: Timestamp) -> Outlook {
+        let Some(row) = self.subscriptions.get(&subscription) else {
+            return Outlook {
+                why_none: Some("nothing of it is wanted now".to_owned()),
+                ..Outlook::default()
+            };
+        };
+        if row.files_left == 0 {
+            return Outlook { why_none: Some("nothing is missing".to_owned()), ..Outlook::default() };
+        }
+        let standing = self.standing(row);
+        let mut outlook = Outlook::default();
+        let barred = self.barred(row.target, self.clock.inner(now));
+        let blocked = self.blocked_sources(row, &standing, now);
+        let all_blocked = !standing.sources.is_empty() && blocked.len() == standing.sources.len();
+        // A limit in use and a window that is full are signs of work, not of standstill.
+        let moving = !self.storages[row.target].target.leased.is_empty();
+        let bar = barred.map(|barred| self.barred_in_words(row.target, barred, now));
+        outlook.why_none = match &bar {
+            Some(bar) if !moving => Some(bar.clone()),
+            _ if standing.parked > 0 => Some(no_source(standing.parked, standing.fault.as_ref())),
+            _ if all_blocked && !moving => Some(format!("no source can be used now: {}", blocked.join("; "))),
+            _ if standing.failed >= row.files_left => Some(failed_for_good(standing.failed, None)),
+            _ => None,
+        };
+        outlook.held_up_by.extend(bar);
+        outlook.held_up_by.extend(blocked);
+        self.delays(row, subscription, &standing, &mut outlook.held_up_by);
+        outlook.held_up_by.retain(|reason| Some(reason) != outlook.why_none.as_ref());
+        outlook.held_up_by.truncate(REASONS_MAX);
+        if outlook.why_none.is_none() {
+            let (median, ninety) = self.finish_time(row, subscription, &standing, now);
+            outlook.median = Some(median);
+            outlook.ninety = Some(ninety);
+        }
+        outlook
+    }
+
+    /// Over the transfers in memory only: their number is bounded by the horizon.
+    fn standing(&self, row: &Subscription) -> Standing {
+        let mut standing = Standing::default();
+        for &want in &row.wants {
+            let want = &self.wants[want];
+            standing.failed += want.failed;
+            standing.aside |= want.aside;
+            standing.bytes_arrived += want.bytes_arrived;
+            standing.fault = standing.fault.or_else(|| want.last_failure.clone());
+            for &place in &want.transfers {
+                let transfer = &self.transfers[place];
+                match transfer.phase {
+                    Phase::Queued => {
+                        standing.queued += 1;
+                        for source in &transfer.sources {
+                            *standing.sources.entry(source.storage).or_default() += 1;
+                        }
+                    }
+                    Phase::Resting => standing.resting += 1,
+                    Phase::Parked => standing.parked += 1,
+                    Phase::Leased(_) | Phase::New => {}
+                }
+            }
+        }
+        standing
+    }
+
+    fn blocked_sources(&self, row: &Subscription, standing: &Standing, now: Timestamp) -> Vec<String> {
+        use crate::decision::Unusable::{ActiveOut, WindowFull};
+        let now = self.clock.inner(now);
+        let mut reasons = Vec::new();
+        for (&source, &files) in &standing.sources {
+            let why = match self.unusable(source, row.target, now) {
+                None | Some(WindowFull { .. } | ActiveOut { .. }) => continue,
+                Some(why) => why,
+            };
+            let name = self.name(self.storages[source].id);
+            let files = files_in_words(files);
+            reasons.push(format!("{name} {} ({files} could come from there)", unusable_in_words(why)));
+        }
+        reasons
+    }
+
+    fn delays(&self, row: &Subscription, id: SubscriptionId, standing: &Standing, reasons: &mut Vec<String>) {
+        let fault = standing.fault.as_ref();
+        if standing.parked > 0 {
+            reasons.push(no_source(standing.parked, fault));
+        }
+        if standing.failed > 0 {
+            reasons.push(failed_for_good(standing.failed, fault));
+        }
+        if standing.resting > 0 {
+            let files = files_in_words(standing.resting);
+            let last = fault.map_or_else(String::new, |fault| format!("; the last failure: {fault}"));
+            reasons.push(format!("{files} wait for the next try{last}"));
+        }
+        let ahead = self.bytes_before(row, id);
+        if ahead > 0 {
+            let target = self.name(self.storages[row.target].id);
+            reasons.push(format!(
+                "{} of older or more urgent subscriptions go first to {target}",
+                amount(ahead)
+            ));
+        }
+        if standing.aside {
+            reasons
+                .push("some of its sources cannot be used, and many files wait for them already".to_owned());
+        }
+        for &source in standing.sources.keys() {
+            let storage = &self.storages[source];
+            let site = &self.sites[storage.site];
+            if !site.has_slot(false) {
+                let (name, limit) = (self.name(storage.id), site.limit(false));
+                reasons.push(format!("{name} has {limit} of {limit} attempts out running, its site's limit"));
+            }
+        }
+    }
+
+    /// What goes to the same target before this subscription.
+    fn bytes_before(&self, row: &Subscription, id: SubscriptionId) -> u128 {
+        let wishes = row.wants.iter().filter_map(|&want| {
+            let want = &self.wants[want];
+            Some((want.class, *want.demands.get(&id)?))
+        });
+        let Some((class, wish)) = wishes.min_by_key(|(class, _)| *class) else { return 0 };
+        let target = &self.storages[row.target].target;
+        let higher: u128 = target.classes[class + 1..].iter().map(|class| class.bytes_left).sum();
+        let others = self.subscriptions.iter().filter(|(other, other_row)| {
+            **other != id
+                && other_row.target == row.target
+                && self.goes_before(other_row, **other, class, (wish.created, id))
+        });
+        higher + others.map(|(_, row)| row.bytes_left).sum::<u128>()
+    }
+
+    /// Whether another subscription of the same priority is older. Its first want stands for all.
+    fn goes_before(
+        &self,
+        row: &Subscription,
+        id: SubscriptionId,
+        class: usize,
+        than: (Timestamp, SubscriptionId),
+    ) -> bool {
+        row.wants.first().is_some_and(|&want| {
+            let want = &self.wants[want];
+            want.demands.get(&id).is_some_and(|wish| wish.class == class && (wish.created, id) < than)
+        })
+    }
+
+    fn finish_time(
+        &self,
+        row: &Subscription,
+        id: SubscriptionId,
+        standing: &Standing,
+        now: Timestamp,
+    ) -> (Timestamp, Timestamp) {
+        let estimate = self.target_rate(row.target, standing);
+        let site = self.sites[self.storages[row.target].site].info.as_ref();
+        let limit =
+            site.and_then(|info| info.limits.in_bytes_per_s).map_or(f64::MAX, |limit| limit.max(1) as f64);
+        let rate = estimate.bytes_per_s.clamp(1.0, limit.max(1.0));
+        let bytes = row.bytes_left.saturating_sub(standing.bytes_arrived) + self.bytes_before(row, id);
+        let pace = self.knowledge.pace(self.storages[row.target].id).files_per_s.max(FILES_PER_S);
+        let seconds = (bytes as f64 / rate).max(row.files_left as f64 / pace);
+        // The longer it takes, the more the ups and downs even out; what remains is that the rate itself changes.
+        let spread = estimate.spread / (1.0 + seconds / 60.0).sqrt() + SPREAD_MIN;
+        let at = |seconds: f64| now + Duration::from_secs_f64(seconds.clamp(0.0, 3e9));
+        (at(seconds), at(seconds * (TENTH * spread).exp()))
+    }
+
+    /// What a target will take in: as measured, else as its best usable source is expected to give.
+    fn target_rate(&self, target: u32, standing: &Standing) -> Estimate {
+        let now = self.clock.now();
+        let id = self.storages[target].id;
+        if let Some(total) = self.knowledge.total(id, true, now) {
+            return total;
+        }
+        let rates = standing
+            .sources
+            .keys()
+            .map(|&source| self.knowledge.rate(Link { source: self.storages[source].id, target: id }, now));
+        let best = rates.max_by(|one, other| one.bytes_per_s.total_cmp(&other.bytes_per_s));
+        best.unwrap_or_else(|| self.knowledge.rate(Link { source: StorageId(u64::MAX), target: id }, now))
+    }
+
+    // ---- lists and counts ----------------------------------------------------------------------------
+
+    /// Every link over which something was leased since the start.
+    pub fn links(&self, now: Timestamp) -> Vec<LinkNow> {
+        let now = self.clock.inner(now);
+        let mut links = Vec::new();
+        for &target in self.storage_of.values() {
+            for (&source, state) in &self.storages[target].target.links {
+                let link = Link { source: self.storages[source].id, target: self.storages[target].id };
+                links.push(LinkNow {
+                    source: link.source,
+                    target: link.target,
+                    leased_files: state.files,
+                    leased_bytes: u64::try_from(state.bytes).unwrap_or(u64::MAX),
+                    rate_now: self.knowledge.rate_now(link, now),
+                    rate_expected: self.knowledge.rate(link, now).bytes_per_s,
+                    failure_share: self.knowledge.failure_share(link, now),
+                });
+            }
+        }
+        links.sort_unstable_by_key(|link| (link.source, link.target));
+        links
+    }
+
+    pub fn counts(&self) -> Counts {
+        let all = self.storage_of.values().map(|&place| self.counts_at(place));
+        all.fold(Counts::default(), |sum, one| Counts {
+            queued: sum.queued + one.queued,
+            resting: sum.resting + one.resting,
+            parked: sum.parked + one.parked,
+            leased: sum.leased + one.leased,
+            started: sum.started + one.started,
+            queued_bytes: sum.queued_bytes.saturating_add(one.queued_bytes),
+            leased_bytes: sum.leased_bytes.saturating_add(one.leased_bytes),
+        })
+    }
+
+    pub fn counts_of(&self, target: StorageId) -> Counts {
+        self.storage_of.get(&target).map(|&place| self.counts_at(place)).unwrap_or_default()
+    }
+
+    fn counts_at(&self, place: u32) -> Counts {
+        let row = &self.storages[place].target;
+        let bytes: u128 = row.classes.iter().map(|class| class.queued_bytes).sum();
+        Counts {
+            queued: row.classes.iter().map(|class| u64::from(class.queued)).sum(),
+            resting: u64::from(row.resting),
+            parked: u64::from(row.parked),
+            leased: row.leased.len() as u64,
+            started: u64::from(row.started),
+            queued_bytes: u64::try_from(bytes).unwrap_or(u64::MAX),
+            leased_bytes: u64::try_from(row.leased_bytes).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Transfers in memory in the order of their ids, after `after`; of one subscription if given.
+    pub fn transfers(
+        &self,
+        subscription: Option<SubscriptionId>,
+        after: Option<TransferId>,
+        limit: usize,
+    ) -> Vec<TransferNow> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let Some(subscription) = subscription else {
+            let rows = self.by_id.range((from, Bound::Unbounded)).take(limit);
+            return rows.map(|(_, &place)| self.transfer_now(place)).collect();
+        };
+        let Some(row) = self.subscriptions.get(&subscription) else { return Vec::new() };
+        let places = row.wants.iter().flat_map(|&want| self.wants[want].transfers.iter().copied());
+        let mut ids: Vec<(TransferId, u32)> = places
+            .map(|place| (self.transfers[place].id, place))
+            .filter(|(id, _)| after.is_none_or(|after| *id > after))
+            .collect();
+        ids.sort_unstable();
+        ids.into_iter().take(limit).map(|(_, place)| self.transfer_now(place)).collect()
+    }
+
+    pub fn transfer(&self, transfer: TransferId) -> Option<TransferNow> {
+        self.by_id.get(&transfer).map(|&place| self.transfer_now(place))
+    }
+
+    fn transfer_now(&self, place: u32) -> TransferNow {
+        let transfer = &self.transfers[place];
+        TransferNow {
+            transfer: transfer.id,
+            file: transfer.file,
+            target: self.storages[transfer.target].id,
+            size: transfer.size,
+            attempts: transfer.tries,
+            leased: transfer.lease().map(|lease| LeasedNow {
+                attempt: lease.attempt,
+                source: self.storages[lease.source].id,
+                started: lease.started,
+                bytes_done: lease.bytes_done,
+            }),
+        }
+    }
+}
+
+fn files_in_words(files: u64) -> String {
+    if files == 1 { "1 file".to_owned() } else { format!("{} files", units::count(files)) }
+}
+
+fn no_source(files: u64, fault: Option<&Fault>) -> String {
+    let last = fault.map_or_else(String::new, |fault| format!("; the last failure: {fault}"));
+    format!("{} without a usable replica anywhere{last}", files_in_words(files))
+}
+
+fn failed_for_good(files: u64, fault: Option<&Fault>) -> String {
+    let last = fault.map_or_else(String::new, |fault| format!(": {fault}"));
+    format!("{} failed for good and must be asked for again{last}", files_in_words(files))
+}

@@ -1,0 +1,222 @@
+//! Keeps every waiting transfer in the queues where it can be found: one per target, priority and source, ordered
+//! by age, block and place in the block. Adding or taking away a source costs O(log n) per source of that file.
+//!
+//! Rule: what makes up a transfer's [`Key`] changes only between `take_out` and `place`.
+
+use std::collections::BTreeSet;
+
+use longhaul_model::{Timestamp, TransferId};
+
+use crate::scheduler::{Scheduler, Timer};
+use crate::settings::SOURCES_MAX;
+use crate::state::{Class, Key, Phase, SourceOf};
+
+impl Class {
+    pub(crate) fn queue(&self, source: u32) -> Option<&BTreeSet<Key>> {
+        let at = self.queues.binary_search_by_key(&source, |(source, _)| *source).ok()?;
+        Some(&self.queues[at].1)
+    }
+
+    fn insert(&mut self, source: u32, key: Key) {
+        match self.queues.binary_search_by_key(&source, |(source, _)| *source) {
+            Ok(at) => {
+                self.queues[at].1.insert(key);
+            }
+            Err(at) => self.queues.insert(at, (source, BTreeSet::from([key]))),
+        }
+    }
+
+    fn remove(&mut self, source: u32, key: &Key) {
+        if let Ok(at) = self.queues.binary_search_by_key(&source, |(source, _)| *source) {
+            let found = self.queues[at].1.remove(key);
+            assert!(found, "a queued transfer is in the queue of each of its sources");
+            if self.queues[at].1.is_empty() {
+                self.queues.remove(at);
+            }
+        }
+    }
+}
+
+impl Scheduler {
+    fn key(&self, place: u32) -> Key {
+        let transfer = &self.transfers[place];
+        Key {
+            rank: self.wants[transfer.want].rank,
+            awaited: transfer.awaited > 0,
+            sources: transfer.sources.len() as u8,
+            position: transfer.position,
+            transfer: place,
+        }
+    }
+
+    /// Finds out how a transfer that is nowhere stands, and puts it there.
+    pub(crate) fn place(&mut self, place: u32, now: Timestamp) {
+        let transfer = &self.transfers[place];
+        assert!(transfer.phase == Phase::New, "only what was taken out is placed");
+        let mut queues = 0u8;
+        let mut wake: Option<Timestamp> = None;
+        for (bit, source) in transfer.sources.iter().enumerate() {
+            if source.rest_until <= now {
+                queues |= 1 << bit;
+            } else {
+                wake = Some(wake.map_or(source.rest_until, |at| at.min(source.rest_until)));
+            }
+        }
+        let resting = transfer.rest_until > now;
+        let phase = match () {
+            () if transfer.sources.is_empty() => Phase::Parked,
+            () if resting || queues == 0 => Phase::Resting,
+            () => Phase::Queued,
+        };
+        let wake = if resting { Some(transfer.rest_until) } else { wake };
+        if phase == Phase::Queued {
+            let key = self.key(place);
+            let transfer = &self.transfers[place];
+            let class = self.wants[transfer.want].class;
+            let class = &mut self.storages[transfer.target].target.classes[class];
+            for (bit, source) in transfer.sources.iter().enumerate() {
+                if queues & (1 << bit) != 0 {
+                    class.insert(source.storage, key);
+                }
+            }
+        }
+        let transfer = &mut self.transfers[place];
+        transfer.queues = if phase == Phase::Queued { queues } else { 0 };
+        transfer.phase = phase;
+        let (id, target, timer_at) = (transfer.id, transfer.target, transfer.timer_at);
+        self.count(place, true);
+        match wake {
+            Some(at) if phase != Phase::Parked && timer_at.is_none_or(|set| at < set) => {
+                self.transfers[place].timer_at = Some(at);
+                self.set_timer(at, Timer::Transfer(id));
+            }
+            _ => {}
+        }
+        match phase {
+            Phase::Queued => self.wake(target),
+            _ => {
+                self.refill.insert(target);
+            }
+        }
+    }
+
+    /// Out of all queues and counts; its phase is [`Phase::New`] afterwards.
+    pub(crate) fn take_out(&mut self, place: u32) {
+        self.count(place, false);
+        if self.transfers[place].phase == Phase::Queued {
+            let key = self.key(place);
+            let transfer = &self.transfers[place];
+            let class = self.wants[transfer.want].class;
+            let class = &mut self.storages[transfer.target].target.classes[class];
+            for (bit, source) in transfer.sources.iter().enumerate() {
+                if transfer.queues & (1 << bit) != 0 {
+                    class.remove(source.storage, &key);
+                }
+            }
+        }
+        let transfer = &mut self.transfers[place];
+        transfer.phase = Phase::New;
+        transfer.queues = 0;
+    }
+
+    /// A lease's own sums are kept by `deal` and `outcome`; here is what all phases have.
+    pub(crate) fn count(&mut self, place: u32, more: bool) {
+        let transfer = &self.transfers[place];
+        let class = self.wants[transfer.want].class;
+        let target = &mut self.storages[transfer.target].target;
+        let step = |number: &mut u32| if more { *number += 1 } else { *number -= 1 };
+        match transfer.phase {
+            Phase::New => return,
+            Phase::Parked => return step(&mut target.parked),
+            Phase::Resting => step(&mut target.resting),
+            Phase::Queued => {
+                let class = &mut target.classes[class];
+                step(&mut class.queued);
+                if more {
+                    class.queued_bytes += u128::from(transfer.size);
+                } else {
+                    class.queued_bytes -= u128::from(transfer.size);
+                }
+            }
+            Phase::Leased(_) => {}
+        }
+        step(&mut target.classes[class].live);
+    }
+
+    /// The end of a rest, of the transfer or of one of its sources.
+    pub(crate) fn rested(&mut self, id: TransferId, now: Timestamp) {
+        let Some(&place) = self.by_id.get(&id) else { return };
+        let transfer = &mut self.transfers[place];
+        transfer.timer_at = None;
+        match transfer.phase {
+            Phase::Resting => {
+                let dealt = self.storages[transfer.target].target.dealt;
+                let transfer = &mut self.transfers[place];
+                transfer.since = now;
+                transfer.dealt_before = dealt;
+            }
+            Phase::Queued => {}
+            _ => return,
+        }
+        self.take_out(place);
+        self.place(place, now);
+    }
+
+    /// Adds a source to a transfer; a full list lets go of one that cannot be used.
+    pub(crate) fn add_source(&mut self, place: u32, storage: u32, now: Timestamp) {
+        let known = self.transfers[place].sources.iter().any(|source| source.storage == storage);
+        if known {
+            return;
+        }
+        let mut at = None;
+        if self.transfers[place].sources.len() >= SOURCES_MAX {
+            let sources = &self.transfers[place].sources;
+            at = sources.iter().position(|source| !self.storages[source.storage].connected);
+            if at.is_none() {
+                return;
+            }
+        }
+        let waiting = self.transfers[place].lease().is_none();
+        if waiting {
+            self.take_out(place);
+        }
+        let sources = &mut self.transfers[place].sources;
+        let source = SourceOf { storage, tries: 0, rest_until: Timestamp(i64::MIN) };
+        match at {
+            Some(at) => sources[at] = source,
+            None => sources.push(source),
+        }
+        if waiting {
+            self.place(place, now);
+        }
+    }
+
+    pub(crate) fn remove_source(&mut self, place: u32, storage: u32, now: Timestamp) {
+        let waiting = self.transfers[place].lease().is_none();
+        if waiting {
+            self.take_out(place);
+        }
+        self.transfers[place].sources.retain(|source| source.storage != storage);
+        if waiting {
+            self.place(place, now);
+        }
+    }
+
+    /// Forgets a transfer that is not leased.
+    pub(crate) fn forget(&mut self, place: u32) {
+        assert!(self.transfers[place].lease().is_none(), "a leased transfer is unleased first");
+        self.take_out(place);
+        let Some(transfer) = self.transfers.remove(place) else { return };
+        self.by_id.remove(&transfer.id);
+        if let Some(of_file) = self.by_file.get_mut(transfer.file.0) {
+            of_file.retain(|&other| other != place);
+            if of_file.is_empty() {
+                self.by_file.remove(transfer.file.0);
+            }
+        }
+        let want = &mut self.wants[transfer.want];
+        want.transfers.remove(&place);
+        self.refill.insert(transfer.target);
+        self.after_forget(transfer.want);
+    }
+}

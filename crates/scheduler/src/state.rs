@@ -1,0 +1,276 @@
+//! What the scheduler remembers: sites, storages, links, wants, transfers. Rows are addressed by their place (`u32`)
+//! in a table, ids only at the door. Sums of bytes have 128 bits, since sizes come from outside.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use longhaul_model::{
+    AgentId, AttemptId, BlockId, Fault, FileId, StorageId, StorageName, SubscriptionId, Timestamp, TransferId,
+};
+
+use crate::breaker::Breaker;
+use crate::event::{SiteInfo, SiteState};
+use crate::waiters::Waiters;
+
+/// Priorities 1 to 9.
+pub(crate) const CLASSES: usize = 9;
+
+pub(crate) struct Site {
+    /// None until the service has told of it: nothing moves at a site without limits.
+    pub info: Option<SiteInfo>,
+    pub active_in: u32,
+    pub active_out: u32,
+    /// Targets that wait for a slot out, and whose turn it is while others wait.
+    pub wait_out: Waiters,
+    pub turn_out: Option<u32>,
+    pub storages: BTreeSet<u32>,
+}
+
+impl Site {
+    pub(crate) fn new() -> Self {
+        Site {
+            info: None,
+            active_in: 0,
+            active_out: 0,
+            wait_out: Waiters::default(),
+            turn_out: None,
+            storages: BTreeSet::new(),
+        }
+    }
+
+    pub(crate) fn state(&self) -> SiteState {
+        self.info.as_ref().map_or(SiteState::Paused, |info| info.state)
+    }
+
+    pub(crate) fn limit(&self, inward: bool) -> u32 {
+        let Some(info) = &self.info else { return 0 };
+        (if inward { info.limits.active_in } else { info.limits.active_out }).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn has_slot(&self, inward: bool) -> bool {
+        let active = if inward { self.active_in } else { self.active_out };
+        active < self.limit(inward)
+    }
+}
+
+pub(crate) struct Storage {
+    pub id: StorageId,
+    /// None until the service has told of it.
+    pub name: Option<StorageName>,
+    pub site: u32,
+    pub writable: bool,
+    pub trouble: Option<Fault>,
+    pub agent: Option<AgentId>,
+    pub connected: bool,
+
+    /// As a source: given to it and not yet arrived, over all its links.
+    pub bytes_ahead: u128,
+    pub files_ahead: u32,
+    /// Opens when nobody reaches it.
+    pub reach: Breaker,
+    pub total: Remembered,
+
+    pub target: Target,
+}
+
+impl Storage {
+    pub(crate) fn new(id: StorageId, site: u32) -> Self {
+        Storage {
+            id,
+            name: None,
+            site,
+            writable: false,
+            trouble: None,
+            agent: None,
+            connected: false,
+            bytes_ahead: 0,
+            files_ahead: 0,
+            reach: Breaker::default(),
+            total: Remembered::default(),
+            target: Target::default(),
+        }
+    }
+}
+
+/// A number asked of `network` a short while ago: thousands of choices within a moment ask the same.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Remembered {
+    pub rate: f64,
+    pub failure_share: f64,
+    pub at: Option<Timestamp>,
+}
+
+/// A storage as a target.
+#[derive(Default)]
+pub(crate) struct Target {
+    pub classes: [Class; CLASSES],
+    /// Places of leased transfers.
+    pub leased: BTreeSet<u32>,
+    pub leased_bytes: u128,
+    pub started: u32,
+    /// By place of the source.
+    pub links: BTreeMap<u32, LinkState>,
+    /// Opens when it is full or read-only.
+    pub room: Breaker,
+    pub resting: u32,
+    pub parked: u32,
+    /// Bytes that higher priorities still get before a lower one has its turn.
+    pub relief_debt: f64,
+    pub relief_turn: usize,
+    /// Leases dealt since the start.
+    pub dealt: u64,
+    /// There was room and nothing that could be leased.
+    pub starved: bool,
+    pub in_ring: bool,
+}
+
+/// What one priority has at a target.
+#[derive(Default)]
+pub(crate) struct Class {
+    /// By place of the source, ordered by it; each transfer is in the queue of each source it may use now.
+    pub queues: Vec<(u32, BTreeSet<Key>)>,
+    pub queued: u32,
+    pub queued_bytes: u128,
+    /// Transfers in memory that will be leased by themselves: queued, resting, leased.
+    pub live: u32,
+    /// Files asked of the catalog.
+    pub asked: u32,
+    /// Wants that have more files than transfers.
+    pub open: BTreeSet<(Rank, u32)>,
+    /// What all its wants lack.
+    pub bytes_left: u128,
+}
+
+/// Age, then block by block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Rank {
+    pub created: Timestamp,
+    pub subscription: SubscriptionId,
+    pub block: BlockId,
+}
+
+/// Place in the queue of a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    pub rank: Rank,
+    /// Another target is fetching it just now, and will be a source soon.
+    pub awaited: bool,
+    /// Number of sources: what only this source has comes first from it.
+    pub sources: u8,
+    pub position: u64,
+    pub transfer: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LinkState {
+    /// Leased and not ended.
+    pub files: u32,
+    pub bytes: u128,
+    /// Opens when this target does not reach this source.
+    pub reach: Breaker,
+    pub rate: Remembered,
+}
+
+/// A block wanted at a target, by one demand or several.
+pub(crate) struct Want {
+    pub block: BlockId,
+    pub target: u32,
+    pub demands: BTreeMap<SubscriptionId, Wish>,
+    pub class: usize,
+    pub rank: Rank,
+    pub files_left: u64,
+    pub bytes_left: u128,
+    /// Of running attempts.
+    pub bytes_arrived: u128,
+    /// Up to here files have been turned into transfers.
+    pub cursor: Option<FileId>,
+    pub exhausted: bool,
+    /// The question that has not been answered: by whose name, for how many.
+    pub asked: Option<(SubscriptionId, u32)>,
+    /// Some files were not taken into memory, since their sources cannot be used.
+    pub aside: bool,
+    /// Sweeps that brought nothing.
+    pub sweeps: u32,
+    pub sweep_set: bool,
+    /// To be asked for again from its beginning as soon as the question under way is answered.
+    pub rewind: bool,
+    pub transfers: BTreeSet<u32>,
+    pub failed: u64,
+    pub last_failure: Option<Fault>,
+    /// Positions given so far.
+    pub positions: u64,
+    /// Number of this want among those of its block: shifts where in the block it begins.
+    pub shift: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Wish {
+    pub class: usize,
+    pub created: Timestamp,
+}
+
+/// What one subscription still lacks.
+pub(crate) struct Subscription {
+    pub target: u32,
+    pub wants: BTreeSet<u32>,
+    pub files_left: u64,
+    pub bytes_left: u128,
+}
+
+pub(crate) struct Transfer {
+    pub id: TransferId,
+    pub file: FileId,
+    pub size: u64,
+    pub want: u32,
+    pub target: u32,
+    pub position: u64,
+    pub epoch: u64,
+    pub tries: u32,
+    pub sources: Vec<SourceOf>,
+    /// The whole transfer waits until then.
+    pub rest_until: Timestamp,
+    pub timer_at: Option<Timestamp>,
+    pub fault: Option<Box<Fault>>,
+    /// Leases of the same file at other targets.
+    pub awaited: u32,
+    /// Could be leased since, and how many leases its target had got by then.
+    pub since: Timestamp,
+    pub dealt_before: u64,
+    pub phase: Phase,
+    /// Bit per source: in whose queues it is.
+    pub queues: u8,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SourceOf {
+    pub storage: u32,
+    pub tries: u32,
+    pub rest_until: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Phase {
+    /// Not yet counted anywhere.
+    New,
+    Queued,
+    Resting,
+    Parked,
+    Leased(Leased),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Leased {
+    pub attempt: AttemptId,
+    pub agent: AgentId,
+    pub source: u32,
+    pub started: bool,
+    pub bytes_done: u64,
+}
+
+impl Transfer {
+    pub(crate) fn lease(&self) -> Option<Leased> {
+        match self.phase {
+            Phase::Leased(lease) => Some(lease),
+            _ => None,
+        }
+    }
+}

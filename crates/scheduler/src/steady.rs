@@ -1,0 +1,64 @@
+//! Time that never goes back. Clocks are set; a wait of ten seconds must not become an hour when one is set back.
+
+use std::time::Duration;
+
+use longhaul_model::Timestamp;
+
+/// Steady time is the caller's time plus all the leaps back so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Steady {
+    now: Timestamp,
+    ahead: Duration,
+}
+
+impl Steady {
+    /// Takes the caller's time.
+    pub(crate) fn at(&mut self, outer: Timestamp) -> Timestamp {
+        let steady = outer + self.ahead;
+        if steady < self.now {
+            self.ahead = self.ahead.saturating_add(self.now.since(steady));
+        } else {
+            self.now = steady;
+        }
+        self.now
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// A steady time as the caller counts.
+    pub(crate) fn outer(&self, steady: Timestamp) -> Timestamp {
+        steady - self.ahead
+    }
+
+    /// A time given by the caller as we count.
+    pub(crate) fn inner(&self, outer: Timestamp) -> Timestamp {
+        outer + self.ahead
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leaps_back_are_bridged() {
+        let mut steady = Steady::default();
+        let start = steady.at(Timestamp::from_seconds(10_000));
+        let back = steady.at(Timestamp::from_seconds(5_000));
+        assert_eq!(back, start);
+        let later = steady.at(Timestamp::from_seconds(5_010));
+        assert_eq!(later.since(start), Duration::from_secs(10));
+        assert_eq!(steady.outer(later), Timestamp::from_seconds(5_010));
+    }
+
+    #[test]
+    fn the_ends_of_time_do_no_harm() {
+        let mut steady = Steady::default();
+        for outer in [i64::MAX, i64::MIN, 0, i64::MAX, -1] {
+            let before = steady.now();
+            assert!(steady.at(Timestamp(outer)) >= before);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Sites, storages and agents as they come, change and go.
+
+use std::collections::BTreeSet;
+
+use longhaul_model::{AgentId, AttemptId, StorageId, Timestamp};
+
+use crate::breaker::Breaker;
+use crate::decision::{CancelWhy, Decision};
+use crate::event::{SiteInfo, SiteState, StorageInfo};
+use crate::scheduler::Scheduler;
+use crate::state::Phase;
+
+impl Scheduler {
+    pub(crate) fn site_changed(&mut self, info: SiteInfo, now: Timestamp) {
+        let site = self.site_place(info.id);
+        let paused = info.state == SiteState::Paused;
+        self.sites[site].info = Some(info);
+        if paused {
+            self.take_back(site, now);
+        } else {
+            self.usable_again();
+        }
+        self.relieved.insert(site);
+        self.wake_all();
+    }
+
+    pub(crate) fn storage_changed(&mut self, info: StorageInfo) {
+        let site = self.site_place(info.site);
+        let place = self.storage_place(info.id);
+        let before = self.storages[place].site;
+        if before != site {
+            self.move_storage(place, site);
+        }
+        let row = &mut self.storages[place];
+        let eased = row.trouble.is_some() && info.trouble.is_none();
+        let news = row.name.as_ref() != Some(&info.name) || row.writable != info.writable || before != site;
+        let same_trouble = row.trouble == info.trouble;
+        row.name = Some(info.name);
+        row.writable = info.writable;
+        row.trouble = info.trouble;
+        if eased {
+            // It says itself that there is room: no need to probe.
+            row.target.room = Breaker::default();
+        }
+        if news || !same_trouble {
+            self.usable_again();
+            self.wake_all();
+        }
+    }
+
+    /// The attempts of a storage count where the storage is.
+    fn move_storage(&mut self, place: u32, site: u32) {
+        let before = self.storages[place].site;
+        let inward = self.storages[place].target.leased.len() as u32;
+        let outward = self.storages[place].files_ahead;
+        self.sites[before].active_in -= inward;
+        self.sites[before].active_out -= outward;
+        self.sites[before].storages.remove(&place);
+        self.sites[site].active_in += inward;
+        self.sites[site].active_out += outward;
+        self.sites[site].storages.insert(place);
+        self.storages[place].site = site;
+    }
+
+    pub(crate) fn agent_changed(
+        &mut self,
+        storage: StorageId,
+        agent: Option<AgentId>,
+        connected: bool,
+        now: Timestamp,
+    ) {
+        let place = self.storage_place(storage);
+        let row = &mut self.storages[place];
+        let connected = connected && agent.is_some();
+        let (agent_before, connected_before) = (row.agent, row.connected);
+        row.agent = agent.or(row.agent);
+        row.connected = connected;
+        if agent.is_some() && agent_before.is_some() && agent != agent_before {
+            // Another agent works for the storage now: what the former one held is nobody's.
+            self.release_all(place, |_| false, now);
+        }
+        if connected && !connected_before {
+            self.storages[place].reach = Breaker::default();
+            let targets: Vec<u32> = self.storage_of.values().copied().collect();
+            for target in targets {
+                if let Some(link) = self.storages[target].target.links.get_mut(&place) {
+                    link.reach = Breaker::default();
+                }
+            }
+            self.usable_again();
+            self.wake_around(place);
+            self.refill.insert(place);
+        }
+    }
+
+    /// What an agent says it holds; everything else it was given is free again.
+    pub(crate) fn held(&mut self, agent: AgentId, attempts: &[AttemptId], now: Timestamp) {
+        let held: BTreeSet<AttemptId> = attempts.iter().copied().collect();
+        let places: Vec<u32> = self.storage_of.values().copied().collect();
+        for place in places {
+            if self.storages[place].agent == Some(agent) {
+                self.release_all(place, |attempt| held.contains(&attempt), now);
+            }
+        }
+    }
+
+    fn release_all(&mut self, target: u32, keep: impl Fn(AttemptId) -> bool, now: Timestamp) {
+        let leased: Vec<u32> = self.storages[target].target.leased.iter().copied().collect();
+        for place in leased {
+            if self.transfers[place].lease().is_some_and(|lease| !keep(lease.attempt)) {
+                self.back_to_queue(place, now);
+            }
+        }
+    }
+
+    /// A paused site: what has not begun is taken back, in and out.
+    fn take_back(&mut self, site: u32, now: Timestamp) {
+        let targets: Vec<u32> = self.storage_of.values().copied().collect();
+        for target in targets {
+            let inward = self.storages[target].site == site;
+            let leased: Vec<u32> = self.storages[target].target.leased.iter().copied().collect();
+            for place in leased {
+                let Phase::Leased(lease) = self.transfers[place].phase else { continue };
+                let outward = self.storages[lease.source].site == site;
+                if (inward || outward) && !lease.started {
+                    let transfer = self.transfers[place].id;
+                    let why = CancelWhy::SitePaused;
+                    self.out.push_back(Decision::Cancel {
+                        transfer,
+                        attempt: lease.attempt,
+                        agent: lease.agent,
+                        why,
+                    });
+                    self.back_to_queue(place, now);
+                }
+            }
+        }
+    }
+}
