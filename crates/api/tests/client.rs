@@ -1,5 +1,8 @@
 //! The client against a real server on the loopback address.
 
+// clippy.toml allows these in tests, which does not reach the helpers of an integration test.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::convert::Infallible;
 use std::io::{self, Read};
 use std::sync::Arc;

@@ -1,5 +1,8 @@
 //! Real handshakes between the settings of this crate, in memory: who gets in and who does not.
 
+// clippy.toml allows these in tests, which does not reach the helpers of an integration test.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
