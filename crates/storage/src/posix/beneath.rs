@@ -149,7 +149,7 @@ impl Beneath {
             }
             let text = fs::readlinkat(&entry, "", Vec::new()).map_err(Astray::Errno)?.into_bytes();
             if text.starts_with(b"/") {
-                place.to_system_root();
+                place.restart_at_system_root();
             }
             for name in components(&text).rev() {
                 left.push_front(name.to_vec());
@@ -212,7 +212,7 @@ impl Place<'_> {
         self.come_in();
     }
 
-    fn to_system_root(&mut self) {
+    fn restart_at_system_root(&mut self) {
         self.outside = Some(Vec::new());
         self.come_in();
     }

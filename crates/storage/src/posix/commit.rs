@@ -177,12 +177,10 @@ fn make_parent(
 }
 
 fn step_into(directory: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match fs::openat(&directory, name, flags, Mode::empty()) {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match fs::openat(&directory, name, flags | OFlags::RDONLY, Mode::empty()) {
         // A directory that we may write but not list serves as well, unless case matters.
-        Err(Errno::ACCESS) => {
-            fs::openat(&directory, name, flags - OFlags::RDONLY | OFlags::PATH, Mode::empty())
-        }
+        Err(Errno::ACCESS) => fs::openat(&directory, name, flags | OFlags::PATH, Mode::empty()),
         done => done,
     }
 }

@@ -1,5 +1,6 @@
 //! What is particular to a real file system: links, devices, the order of system calls, a full disk.
 
+mod alike;
 mod escape;
 mod faults;
 mod tree;

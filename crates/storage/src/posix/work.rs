@@ -23,7 +23,7 @@ const PRIVATE: u32 = 0o700;
 /// File systems whose `syncfs` writes all data, names and the disk's own cache, and tells errors: ext2 to
 /// ext4, XFS, Btrfs, F2FS, and tmpfs, where there is nothing to lose. On others (FUSE does nothing at all)
 /// every file is flushed by itself.
-const FLUSHED_AS_A_WHOLE: [i64; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
+const FLUSHED_AS_A_WHOLE: [fs::FsWord; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
 /// Before, `syncfs` hid the errors of write-back.
 const SYNCFS_TELLS_ERRORS: (u32, u32) = (5, 8);
 
@@ -60,7 +60,7 @@ impl Work {
         let kind = fs::fstatfs(&directory).map_err(failed)?.f_type;
         Ok(Work {
             case_insensitive: names_lose_case(&temps).map_err(failed)?,
-            flushed_as_a_whole: FLUSHED_AS_A_WHOLE.contains(&i64::from(kind)) && kernel_tells_errors(),
+            flushed_as_a_whole: FLUSHED_AS_A_WHOLE.contains(&kind) && kernel_tells_errors(),
             temps,
             flush_handle: directory,
         })

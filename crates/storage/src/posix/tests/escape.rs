@@ -96,7 +96,8 @@ fn truth(root: &Path, path: &str) -> bool {
 fn try_everything(root: &Path, resolver: Resolver) -> Result<(), TestCaseError> {
     let base = root.parent().unwrap();
     let before = surroundings(base);
-    let posix = Posix::open_with(options(root), Some(resolver), Seam::default()).unwrap();
+    let unflushed = PosixOptions { flush: FlushPolicy::None, ..options(root) };
+    let posix = Posix::open_with(unflushed, Some(resolver), Seam::default()).unwrap();
     let mut paths: Vec<String> = vec!["a".into(), "b".into()];
     for depth in 0..3 {
         let longer: Vec<String> = paths
