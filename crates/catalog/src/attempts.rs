@@ -1,45 +1,346 @@
-//! Live transfers.
-use crate::*;
-use longhaul_model::*;
+//! Live transfers: leases become durable, are taken back, end.
+
+use std::collections::BTreeMap;
+
+use longhaul_model::fault::retry_delay;
+use longhaul_model::limits::BATCH_ITEMS_MAX;
+use longhaul_model::{
+    AgentId, AttemptId, BlockId, DatasetId, Fault, FaultCode, FileId, StorageId, Timestamp, TransferId,
+    TransferState,
+};
+use rusqlite::{OptionalExtension, Row, Transaction};
+
+use crate::codec::{Columns, key, to_json};
+use crate::database::SCAN_TIME_MAX;
+use crate::history::{Ending, record};
+use crate::ledger::{Ledger, Presence};
+use crate::{Begun, CancelledTransfer, Catalog, CatalogError, LiveTransferRow, NewAttempt, Refusal};
+
+const LIVE: &str = "SELECT l.id, l.file, f.lfn, f.size, f.digests, l.block, l.dataset, l.target, l.subscription,
+    l.leased, l.attempts, l.attempt, l.epoch, l.source, l.agent, l.start_by, l.not_before, l.created, l.changed,
+    l.fault FROM live l JOIN files f ON f.id = l.file";
+
 impl Catalog {
-    /// Makes leases durable, at most [`limits::BATCH_ITEMS_MAX`]; one answer each, in order. Only those
-    /// answered with [`Begun::Leased`] may leave the process.
+    /// Makes leases durable, at most [`BATCH_ITEMS_MAX`]; one answer each, in order. Only those answered with
+    /// [`Begun::Leased`] may leave the process.
     pub fn begin_attempts(
         &self,
-        _attempts: &[NewAttempt],
-        _now: Timestamp,
+        attempts: &[NewAttempt],
+        now: Timestamp,
     ) -> Result<Vec<Begun>, CatalogError> {
-        todo!()
+        if attempts.len() > BATCH_ITEMS_MAX {
+            let detail = format!("{} leases at once, the limit is {BATCH_ITEMS_MAX}", attempts.len());
+            return Err(CatalogError::refused(FaultCode::TooLarge, detail));
+        }
+        self.write(|tx| {
+            let mut ledger = Ledger::new(tx, now);
+            let mut wanted = BTreeMap::new();
+            attempts.iter().map(|attempt| begin(&mut ledger, &mut wanted, attempt)).collect()
+        })
     }
+
     /// The agent holds no lease but those in `held`: all others of it wait again. Returns these.
     pub fn release_leases(
         &self,
-        _agent: AgentId,
-        _held: &[AttemptId],
-        _now: Timestamp,
+        agent: AgentId,
+        held: &[AttemptId],
+        now: Timestamp,
     ) -> Result<Vec<LiveTransferRow>, CatalogError> {
-        todo!()
+        let held: std::collections::BTreeSet<AttemptId> = held.iter().copied().collect();
+        let fault = Fault::new(FaultCode::Interrupted, "the agent does not hold this lease any more");
+        self.write(|tx| {
+            let mut select =
+                tx.prepare_cached("SELECT attempt FROM live WHERE agent = $1 AND leased = 1 ORDER BY id")?;
+            let leased: Vec<AttemptId> =
+                select.query_map([key!(agent)], |row| row.id(0))?.collect::<Result<_, _>>()?;
+            let lost = leased.into_iter().filter(|attempt| !held.contains(attempt));
+            put_back(tx, lost, &fault, now)
+        })
     }
+
     /// These leases were taken back before they began, or expired: they wait again. Those not live are left out.
     pub fn take_back(
         &self,
-        _attempts: &[AttemptId],
-        _fault: &Fault,
-        _now: Timestamp,
+        attempts: &[AttemptId],
+        fault: &Fault,
+        now: Timestamp,
     ) -> Result<Vec<LiveTransferRow>, CatalogError> {
-        todo!()
+        self.write(|tx| put_back(tx, attempts.iter().copied(), fault, now))
     }
+
     /// Everything a scheduler adopts after a restart.
     pub fn live_transfers(&self) -> Result<Vec<LiveTransferRow>, CatalogError> {
-        todo!()
+        self.read_within(SCAN_TIME_MAX, |tx| {
+            let mut select = tx.prepare_cached(&format!("{LIVE} ORDER BY l.id"))?;
+            let rows = select.query_map([], live_row)?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
     }
-    /// Ends live transfers as cancelled or, with a fault other than `Cancelled`, as failed.
+
+    /// Ends live transfers as cancelled or, with a fault other than `Cancelled`, as failed. Those not live are
+    /// left out.
     pub fn cancel_transfers(
         &self,
-        _transfers: &[TransferId],
-        _fault: &Fault,
-        _now: Timestamp,
+        transfers: &[TransferId],
+        fault: &Fault,
+        now: Timestamp,
     ) -> Result<Vec<CancelledTransfer>, CatalogError> {
-        todo!()
+        self.write(|tx| {
+            let mut ended = Vec::new();
+            for &transfer in transfers {
+                if let Some(live) = find_core(tx, "l.id = $1", key!(transfer))? {
+                    ended.push(end(tx, &live, fault, now)?);
+                }
+            }
+            Ok(ended)
+        })
     }
+}
+
+/// A live transfer without what only people and agents need.
+#[derive(Clone, Debug)]
+pub(crate) struct Live {
+    pub(crate) id: TransferId,
+    pub(crate) file: FileId,
+    pub(crate) size: u64,
+    pub(crate) digests: longhaul_model::DigestSet,
+    pub(crate) block: BlockId,
+    pub(crate) dataset: DatasetId,
+    pub(crate) target: StorageId,
+    pub(crate) subscription: longhaul_model::SubscriptionId,
+    pub(crate) leased: bool,
+    pub(crate) attempts: u32,
+    pub(crate) attempt: AttemptId,
+    pub(crate) epoch: longhaul_model::Epoch,
+    pub(crate) source: StorageId,
+    pub(crate) agent: AgentId,
+    pub(crate) created: Timestamp,
+    pub(crate) chosen: Timestamp,
+}
+
+const CORE: &str =
+    "SELECT l.id, l.file, f.size, f.digests, l.block, l.dataset, l.target, l.subscription, l.leased,
+    l.attempts, l.attempt, l.epoch, l.source, l.agent, l.created, l.chosen
+    FROM live l JOIN files f ON f.id = l.file WHERE ";
+
+pub(crate) fn find_leased(tx: &Transaction<'_>, attempt: AttemptId) -> Result<Option<Live>, CatalogError> {
+    find_core(tx, "l.attempt = $1 AND l.leased = 1", key!(attempt))
+}
+
+/// Ends every live transfer of the block to the target.
+pub(crate) fn end_unwanted(
+    tx: &Transaction<'_>,
+    block: BlockId,
+    target: StorageId,
+    fault: &Fault,
+    now: Timestamp,
+) -> Result<Vec<CancelledTransfer>, CatalogError> {
+    let mut select = tx.prepare_cached(&format!("{CORE} l.target = $1 AND l.block = $2 ORDER BY l.file"))?;
+    let live = select.query_map((key!(target), key!(block)), core_row)?.collect::<Result<Vec<_>, _>>()?;
+    live.iter().map(|live| end(tx, live, fault, now)).collect()
+}
+
+/// Back to waiting, after the attempt `live` has came to `fault`. Returns when to try again.
+pub(crate) fn wait_again(
+    tx: &Transaction<'_>,
+    live: &Live,
+    fault: &Fault,
+    now: Timestamp,
+) -> Result<Timestamp, CatalogError> {
+    // The scheduler has its own, jittered idea; this one is for the time after a restart.
+    let not_before = now + retry_delay(fault.retry, live.attempts, 0.5);
+    tx.prepare_cached("UPDATE live SET leased = 0, not_before = $2, changed = $3, fault = $4 WHERE id = $1")?
+        .execute((key!(live.id), not_before.0, now.0, to_json(fault)))?;
+    Ok(not_before)
+}
+
+fn begin(
+    ledger: &mut Ledger<'_>,
+    wanted: &mut BTreeMap<(BlockId, StorageId), bool>,
+    new: &NewAttempt,
+) -> Result<Begun, CatalogError> {
+    let tx = ledger.tx;
+    let mut select = tx.prepare_cached("SELECT block FROM files WHERE id = $1")?;
+    let Some(block) = select.query_row([key!(new.file)], |row| row.id::<BlockId>(0)).optional()? else {
+        return Ok(Begun::Refused(Refusal::NoSuchFile));
+    };
+    let wanted = match wanted.get(&(block, new.target)) {
+        Some(&known) => known,
+        None => {
+            let mut select = tx.prepare_cached("SELECT 1 FROM demands WHERE block = $1 AND target = $2")?;
+            let found = select.exists((key!(block), key!(new.target)))?;
+            wanted.insert((block, new.target), found);
+            found
+        }
+    };
+    if matches!(ledger.presence(block, new.target, new.file)?, Presence::Good(_)) {
+        return Ok(Begun::Refused(Refusal::AlreadyThere));
+    }
+    if !wanted {
+        return Ok(Begun::Refused(Refusal::NotWanted));
+    }
+    if new.source == new.target || !ledger.usable(block, new.source, new.file)? {
+        return Ok(Begun::Refused(Refusal::SourceGone));
+    }
+    let dataset = ledger.block(block)?.dataset;
+    if !insert_live(tx, new, block, dataset, ledger.now)? && !renew_live(tx, new, ledger.now)? {
+        return Ok(Begun::Refused(why_not_renewed(tx, new)?));
+    }
+    tx.prepare_cached(
+        "INSERT INTO choices (attempt, transfer, choice) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+    )?
+    .execute((key!(new.attempt), key!(new.transfer), new.choice.as_str()))?;
+    Ok(Begun::Leased)
+}
+
+fn insert_live(
+    tx: &Transaction<'_>,
+    new: &NewAttempt,
+    block: BlockId,
+    dataset: DatasetId,
+    now: Timestamp,
+) -> Result<bool, CatalogError> {
+    // A finished transfer never comes to life again.
+    let mut insert = tx.prepare_cached(
+        "INSERT INTO live (id, file, block, dataset, target, subscription, leased, attempts, attempt, epoch, source,
+           agent, start_by, not_before, created, chosen, changed)
+         SELECT $1, $2, $3, $4, $5, $6, 1, 1, $7, $8, $9, $10, $11, $12, $12, $12, $12
+         WHERE NOT EXISTS (SELECT 1 FROM history WHERE transfer = $1) ON CONFLICT DO NOTHING",
+    )?;
+    let inserted = insert.execute((
+        key!(new.transfer),
+        key!(new.file),
+        key!(block),
+        key!(dataset),
+        key!(new.target),
+        key!(new.subscription),
+        key!(new.attempt),
+        key!(new.epoch),
+        key!(new.source),
+        key!(new.agent),
+        new.start_by.0,
+        now.0,
+    ))?;
+    Ok(inserted == 1)
+}
+
+fn renew_live(tx: &Transaction<'_>, new: &NewAttempt, now: Timestamp) -> Result<bool, CatalogError> {
+    let mut update = tx.prepare_cached(
+        "UPDATE OR IGNORE live SET leased = 1, attempts = attempts + 1, attempt = $4, epoch = $5, source = $6,
+           agent = $7, start_by = $8, subscription = $9, chosen = $10, changed = $10
+         WHERE id = $1 AND file = $2 AND target = $3 AND leased = 0 AND epoch < $5",
+    )?;
+    let updated = update.execute((
+        key!(new.transfer),
+        key!(new.file),
+        key!(new.target),
+        key!(new.attempt),
+        key!(new.epoch),
+        key!(new.source),
+        key!(new.agent),
+        new.start_by.0,
+        key!(new.subscription),
+        now.0,
+    ))?;
+    Ok(updated == 1)
+}
+
+fn why_not_renewed(tx: &Transaction<'_>, new: &NewAttempt) -> Result<Refusal, CatalogError> {
+    let stale = find_core(tx, "l.id = $1", key!(new.transfer))?.is_some_and(|live| {
+        !live.leased && live.file == new.file && live.target == new.target && live.epoch >= new.epoch
+    });
+    Ok(if stale { Refusal::StaleEpoch } else { Refusal::Live })
+}
+
+fn put_back(
+    tx: &Transaction<'_>,
+    attempts: impl Iterator<Item = AttemptId>,
+    fault: &Fault,
+    now: Timestamp,
+) -> Result<Vec<LiveTransferRow>, CatalogError> {
+    let mut waiting = Vec::new();
+    for attempt in attempts {
+        let Some(live) = find_leased(tx, attempt)? else { continue };
+        record(tx, &live, &Ending { state: None, fault: Some(fault), outcome: None, at: now })?;
+        wait_again(tx, &live, fault, now)?;
+        let mut select = tx.prepare_cached(&format!("{LIVE} WHERE l.id = $1"))?;
+        waiting.push(select.query_row([key!(live.id)], live_row)?);
+    }
+    Ok(waiting)
+}
+
+fn end(
+    tx: &Transaction<'_>,
+    live: &Live,
+    fault: &Fault,
+    now: Timestamp,
+) -> Result<CancelledTransfer, CatalogError> {
+    let state =
+        if fault.code == FaultCode::Cancelled { TransferState::Cancelled } else { TransferState::Failed };
+    record(tx, live, &Ending { state: Some(state), fault: Some(fault), outcome: None, at: now })?;
+    delete_live(tx, live.id)?;
+    let lease = live.leased.then_some((live.attempt, live.agent));
+    Ok(CancelledTransfer {
+        transfer: live.id,
+        file: live.file,
+        block: live.block,
+        target: live.target,
+        lease,
+    })
+}
+
+pub(crate) fn delete_live(tx: &Transaction<'_>, id: TransferId) -> Result<(), CatalogError> {
+    tx.prepare_cached("DELETE FROM live WHERE id = $1")?.execute([key!(id)])?;
+    Ok(())
+}
+
+fn find_core(tx: &Transaction<'_>, condition: &str, value: i64) -> Result<Option<Live>, CatalogError> {
+    let mut select = tx.prepare_cached(&format!("{CORE} {condition}"))?;
+    Ok(select.query_row([value], core_row).optional()?)
+}
+
+fn core_row(row: &Row<'_>) -> rusqlite::Result<Live> {
+    Ok(Live {
+        id: row.id(0)?,
+        file: row.id(1)?,
+        size: row.number(2)?,
+        digests: row.digests(3)?,
+        block: row.id(4)?,
+        dataset: row.id(5)?,
+        target: row.id(6)?,
+        subscription: row.id(7)?,
+        leased: row.get(8)?,
+        attempts: row.get(9)?,
+        attempt: row.id(10)?,
+        epoch: row.id(11)?,
+        source: row.id(12)?,
+        agent: row.id(13)?,
+        created: row.time(14)?,
+        chosen: row.time(15)?,
+    })
+}
+
+fn live_row(row: &Row<'_>) -> rusqlite::Result<LiveTransferRow> {
+    Ok(LiveTransferRow {
+        transfer: row.id(0)?,
+        file: row.id(1)?,
+        lfn: row.parsed(2)?,
+        size: row.number(3)?,
+        digests: row.digests(4)?,
+        block: row.id(5)?,
+        dataset: row.id(6)?,
+        target: row.id(7)?,
+        subscription: row.id(8)?,
+        state: if row.get(9)? { TransferState::Leased } else { TransferState::Waiting },
+        attempts: row.get(10)?,
+        attempt: row.id(11)?,
+        epoch: row.id(12)?,
+        source: row.id(13)?,
+        agent: row.id(14)?,
+        start_by: row.time(15)?,
+        not_before: row.time(16)?,
+        created: row.time(17)?,
+        changed: row.time(18)?,
+        fault: row.fault(19)?,
+    })
 }

@@ -1,12 +1,236 @@
-//! What a deletion would do.
-use crate::*;
-use longhaul_model::*;
+//! What a deletion would do, and the files that a verification or deletion is about.
+
+use longhaul_model::{BlockId, DatasetId, FaultCode, FileId, StorageId, TaskId};
+use rusqlite::{OptionalExtension, Transaction};
+
+use crate::codec::{Columns, key};
+use crate::datasets::files_of;
+use crate::holding::{Holder, Holding, holders, holding};
+use crate::ledger::Presence;
+use crate::tasks::{last_file_of, require};
+use crate::{
+    Catalog, CatalogError, DeletionPreview, ExpectedFileRow, FileRow, PAGE_ROWS_MAX, Part, TaskFiles,
+    TaskKind,
+};
+
+/// Files looked at in one step, and by one call of `task_files`.
+const STEP_FILES: usize = 1_000;
+const EXAMINED_MAX: usize = 20_000;
+
 impl Catalog {
+    /// Looks at block rows only, but for blocks that no other storage has wholly.
     pub fn deletion_preview(
         &self,
-        _dataset: DatasetId,
-        _storage: StorageId,
+        dataset: DatasetId,
+        storage: StorageId,
     ) -> Result<DeletionPreview, CatalogError> {
-        todo!()
+        self.read_within(crate::database::SCAN_TIME_MAX, |tx| preview(tx, dataset, storage))
     }
+
+    /// What a verify or delete task is to do, by block and file; go on at `next`. Nothing for a scan, or for a
+    /// task that is done.
+    pub fn task_files(
+        &self,
+        id: TaskId,
+        after: Option<FileId>,
+        limit: usize,
+    ) -> Result<TaskFiles, CatalogError> {
+        let limit = limit.clamp(1, PAGE_ROWS_MAX);
+        self.read(|tx| {
+            let task = require(tx, id)?;
+            let keep_last = match task.kind {
+                TaskKind::Scan { .. } => return Ok(TaskFiles::default()),
+                _ if task.done => return Ok(TaskFiles::default()),
+                TaskKind::Verify => false,
+                TaskKind::Delete { force } => !force,
+            };
+            let last_file = last_file_of(tx, id)?;
+            let mut page = TaskFiles::default();
+            let mut position = first_position(tx, task.dataset, task.storage, after)?;
+            let mut examined = 0;
+            while let Some((block, file)) = position {
+                let step = STEP_FILES.min(limit - page.files.len());
+                let files = files_of(tx, Part::Block(block), Some(file), step)?;
+                examined += files.len();
+                let exhausted = files.len() < step;
+                let last = files.last().map(|file| file.id);
+                sift(tx, block, task.storage, files, last_file, keep_last, &mut page)?;
+                position = match last {
+                    Some(last) if !exhausted => Some((block, last)),
+                    _ => next_block(tx, task.dataset, task.storage, block)?.map(|block| (block, FileId(0))),
+                };
+                if page.files.len() >= limit || examined >= EXAMINED_MAX {
+                    // The cursor is a file: of a block that is through, its last one.
+                    page.next = position.and(last.or(Some(file)));
+                    return Ok(page);
+                }
+            }
+            Ok(page)
+        })
+    }
+}
+
+/// Why a deletion with this preview must not be, if so.
+pub(crate) fn refuse(preview: &DeletionPreview, force: bool) -> Result<(), CatalogError> {
+    if let Some(subscription) = preview.subscriptions.first() {
+        return Err(CatalogError::conflict(format!(
+            "subscription {subscription} would bring it back; cancel it first"
+        )));
+    }
+    if preview.last_replicas > 0 && !force {
+        let detail =
+            format!("{} of {} files have no other good replica", preview.last_replicas, preview.files);
+        return Err(CatalogError::refused(FaultCode::LastReplica, detail));
+    }
+    if preview.files == 0 {
+        return Err(CatalogError::conflict("the storage holds nothing of it"));
+    }
+    Ok(())
+}
+
+pub(crate) fn preview(
+    tx: &Transaction<'_>,
+    dataset: DatasetId,
+    storage: StorageId,
+) -> Result<DeletionPreview, CatalogError> {
+    let mut preview = DeletionPreview::default();
+    let mut select =
+        tx.prepare_cached("SELECT files, bytes FROM dataset_replicas WHERE dataset = $1 AND storage = $2")?;
+    let present =
+        select.query_row((key!(dataset), key!(storage)), |row| Ok((row.number(0)?, row.number(1)?)));
+    (preview.files, preview.bytes) = present.optional()?.unwrap_or_default();
+    for block in blocks_at(tx, dataset, storage)? {
+        preview.last_replicas += last_replicas(tx, block, storage)?;
+    }
+    let mut select = tx.prepare_cached(
+        "SELECT id FROM subscriptions WHERE dataset = $1 AND target = $2 AND state <> 'cancelled' ORDER BY id",
+    )?;
+    let rows = select.query_map((key!(dataset), key!(storage)), |row| row.id(0))?;
+    preview.subscriptions = rows.collect::<Result<_, _>>()?;
+    Ok(preview)
+}
+
+/// Blocks of the dataset that the storage holds something of.
+pub(crate) fn blocks_at(
+    tx: &Transaction<'_>,
+    dataset: DatasetId,
+    storage: StorageId,
+) -> Result<Vec<BlockId>, CatalogError> {
+    let mut select = tx.prepare_cached(
+        "SELECT block FROM block_replicas WHERE dataset = $1 AND storage = $2 ORDER BY block",
+    )?;
+    let rows = select.query_map((key!(dataset), key!(storage)), |row| row.id(0))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Files of the block at the storage that have no good replica elsewhere.
+fn last_replicas(tx: &Transaction<'_>, block: BlockId, storage: StorageId) -> Result<u64, CatalogError> {
+    let holders = holders(tx, block)?;
+    let Some(here) = holders.iter().find(|holder| holder.storage == storage) else { return Ok(0) };
+    let others: Vec<Holder> = rescuers(&holders, storage).collect();
+    if others.is_empty() {
+        return Ok(here.files);
+    }
+    let mut total = tx.prepare_cached("SELECT files FROM blocks WHERE id = $1")?;
+    let total: u64 = total.query_row([key!(block)], |row| row.number(0))?;
+    if others.iter().any(|other| other.good == total) {
+        return Ok(0);
+    }
+    let (mut after, mut last_ones) = (FileId(0), 0);
+    loop {
+        let files = files_of(tx, Part::Block(block), Some(after), STEP_FILES)?;
+        let Some(last) = files.last() else { return Ok(last_ones) };
+        after = last.id;
+        let at = look(tx, block, storage, &holders, &files)?;
+        last_ones +=
+            files.iter().filter(|file| at.is_here(file.id) && !at.is_elsewhere(file.id)).count() as u64;
+    }
+}
+
+/// Storages whose good replicas may outlive this one's.
+fn rescuers(holders: &[Holder], storage: StorageId) -> impl Iterator<Item = Holder> {
+    holders.iter().copied().filter(move |other| other.storage != storage && !other.deleting && other.good > 0)
+}
+
+/// What this and the other storages hold of a run of files.
+struct Look {
+    here: Option<Holding>,
+    others: Vec<Holding>,
+}
+
+impl Look {
+    fn is_here(&self, file: FileId) -> bool {
+        self.here.as_ref().is_some_and(|here| here.presence(file) != Presence::Absent)
+    }
+
+    fn is_elsewhere(&self, file: FileId) -> bool {
+        self.others.iter().any(|other| other.usable(file))
+    }
+}
+
+fn look(
+    tx: &Transaction<'_>,
+    block: BlockId,
+    storage: StorageId,
+    holders: &[Holder],
+    files: &[FileRow],
+) -> Result<Look, CatalogError> {
+    let (Some(first), Some(last)) = (files.first(), files.last()) else {
+        return Ok(Look { here: None, others: Vec::new() });
+    };
+    let here = match holders.iter().find(|holder| holder.storage == storage) {
+        Some(&holder) => Some(holding(tx, block, holder, first.id, last.id)?),
+        None => None,
+    };
+    let others = rescuers(holders, storage).map(|holder| holding(tx, block, holder, first.id, last.id));
+    Ok(Look { here, others: others.collect::<Result<_, _>>()? })
+}
+
+/// Appends those of `files` that the task is about.
+fn sift(
+    tx: &Transaction<'_>,
+    block: BlockId,
+    storage: StorageId,
+    files: Vec<FileRow>,
+    last_file: FileId,
+    keep_last: bool,
+    page: &mut TaskFiles,
+) -> Result<(), CatalogError> {
+    let holders = holders(tx, block)?;
+    let at = look(tx, block, storage, &holders, &files)?;
+    for file in files.into_iter().filter(|file| file.id <= last_file && at.is_here(file.id)) {
+        if keep_last && !at.is_elsewhere(file.id) {
+            page.kept_as_last += 1;
+            continue;
+        }
+        let FileRow { id, lfn, size, digests, .. } = file;
+        page.files.push(ExpectedFileRow { file: id, lfn, size, digests });
+    }
+    Ok(())
+}
+
+fn first_position(
+    tx: &Transaction<'_>,
+    dataset: DatasetId,
+    storage: StorageId,
+    after: Option<FileId>,
+) -> Result<Option<(BlockId, FileId)>, CatalogError> {
+    let Some(file) = after else {
+        return Ok(next_block(tx, dataset, storage, BlockId(0))?.map(|block| (block, FileId(0))));
+    };
+    let mut select = tx.prepare_cached("SELECT block FROM files WHERE id = $1")?;
+    let block = select.query_row([key!(file)], |row| row.id(0)).optional()?;
+    Ok(block.map(|block| (block, file)))
+}
+
+fn next_block(
+    tx: &Transaction<'_>,
+    dataset: DatasetId,
+    storage: StorageId,
+    after: BlockId,
+) -> Result<Option<BlockId>, CatalogError> {
+    let mut select = tx.prepare_cached(
+        "SELECT block FROM block_replicas WHERE dataset = $1 AND storage = $2 AND block > $3 ORDER BY block LIMIT 1",
+    )?;
+    Ok(select.query_row((key!(dataset), key!(storage), key!(after)), |row| row.id(0)).optional()?)
 }

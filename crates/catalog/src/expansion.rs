@@ -1,15 +1,106 @@
-//! From demand to files.
-use crate::*;
-use longhaul_model::*;
+//! From demand to files: what a target lacks, and who could give it.
+
+use std::collections::BTreeSet;
+
+use longhaul_model::limits::BATCH_ITEMS_MAX;
+use longhaul_model::{BlockId, FileId, StorageId};
+use rusqlite::Transaction;
+
+use crate::codec::{Columns, key};
+use crate::datasets::files_of;
+use crate::holding::{Holder, Holding, holders, holding};
+use crate::ledger::Presence;
+use crate::{Catalog, CatalogError, Expanded, ExpandedFile, FileRow, Part};
+
+/// Files looked at in one step, and in one call: a block named by a manifest may have any number, most of
+/// them there already.
+const STEP_FILES: usize = 1_000;
+const EXAMINED_MAX: usize = 20_000;
+
 impl Catalog {
     /// Files of the block, after `after` by id, that `target` lacks and no live transfer brings there.
     pub fn expand(
         &self,
-        _block: BlockId,
-        _target: StorageId,
-        _after: Option<FileId>,
-        _limit: usize,
+        block: BlockId,
+        target: StorageId,
+        after: Option<FileId>,
+        limit: usize,
     ) -> Result<Expanded, CatalogError> {
-        todo!()
+        let limit = limit.clamp(1, BATCH_ITEMS_MAX);
+        self.read(|tx| {
+            let holders = holders(tx, block)?;
+            let here = holders.iter().find(|holder| holder.storage == target);
+            // What the base covers without exception need not be looked at.
+            let covered = here.filter(|here| here.exceptions == 0).map_or(0, |here| here.base_file);
+            let mut after = after.map_or(0, |file| key!(file)).max(covered);
+            let mut expanded = Expanded::default();
+            for _ in 0..EXAMINED_MAX / STEP_FILES {
+                let files = files_of(tx, Part::Block(block), Some(FileId(after as u64)), STEP_FILES)?;
+                let exhausted = files.len() < STEP_FILES;
+                let Some(last) = files.last().map(|file| file.id) else { return Ok(expanded) };
+                let rest = expand_step(tx, block, target, &holders, files, limit, &mut expanded)?;
+                if let Some(full_at) = rest {
+                    expanded.next = Some(full_at);
+                    return Ok(expanded);
+                }
+                if exhausted {
+                    return Ok(expanded);
+                }
+                after = key!(last);
+            }
+            expanded.next = Some(FileId(after as u64));
+            Ok(expanded)
+        })
     }
+}
+
+/// Appends what is lacking of `files`; returns where to go on if `limit` was reached.
+fn expand_step(
+    tx: &Transaction<'_>,
+    block: BlockId,
+    target: StorageId,
+    holders: &[Holder],
+    files: Vec<FileRow>,
+    limit: usize,
+    expanded: &mut Expanded,
+) -> Result<Option<FileId>, CatalogError> {
+    let (Some(first), Some(last)) = (files.first().map(|file| file.id), files.last().map(|file| file.id))
+    else {
+        return Ok(None);
+    };
+    let mut sources: Vec<Holding> = Vec::new();
+    let mut here = None;
+    for &holder in holders {
+        let held = holding(tx, block, holder, first, last)?;
+        if holder.storage == target { here = Some(held) } else { sources.push(held) }
+    }
+    let live = live_files(tx, block, target, first, last)?;
+    for file in files {
+        let there = here.as_ref().is_some_and(|here| matches!(here.presence(file.id), Presence::Good(_)));
+        if there || live.contains(&file.id) {
+            continue;
+        }
+        let sources =
+            sources.iter().filter(|held| held.usable(file.id)).map(|held| held.holder.storage).collect();
+        let FileRow { id, lfn, size, digests, .. } = file;
+        expanded.files.push(ExpandedFile { file: id, lfn, size, digests, sources });
+        if expanded.files.len() == limit {
+            return Ok(Some(id));
+        }
+    }
+    Ok(None)
+}
+
+fn live_files(
+    tx: &Transaction<'_>,
+    block: BlockId,
+    target: StorageId,
+    first: FileId,
+    last: FileId,
+) -> Result<BTreeSet<FileId>, CatalogError> {
+    let mut select = tx.prepare_cached(
+        "SELECT file FROM live WHERE target = $1 AND block = $2 AND file BETWEEN $3 AND $4",
+    )?;
+    let rows = select.query_map((key!(target), key!(block), key!(first), key!(last)), |row| row.id(0))?;
+    Ok(rows.collect::<Result<_, _>>()?)
 }

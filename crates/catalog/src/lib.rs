@@ -12,6 +12,7 @@
 //! Start with [`Catalog`]; its operations are grouped by file as the data meets them: `sites`, `datasets`,
 //! `registration`, `subscriptions`, `expansion`, `attempts`, `report`, `tasks`, `deletion`, `history`, `check`.
 
+mod codec;
 mod database;
 mod error;
 
@@ -21,6 +22,8 @@ mod datasets;
 mod deletion;
 mod expansion;
 mod history;
+mod holding;
+mod ledger;
 mod registration;
 mod replicas;
 mod report;

@@ -1,16 +1,321 @@
-//! Files enter the catalog.
-use crate::*;
-use longhaul_model::*;
+//! Files enter the catalog: from a manifest, all or nothing, and from scans, file by file.
+
+use longhaul_model::limits::{BLOCK_BYTES, BLOCK_FILES, FILE_BYTES_MAX};
+use longhaul_model::{BlockId, BlockName, DatasetId, Fault, FaultCode, FileId, StorageId, Timestamp};
+use rusqlite::OptionalExtension;
+
+use crate::codec::{Columns, key, pack};
+use crate::ledger::{Ledger, Presence};
+use crate::{AddError, Added, Catalog, CatalogError, DatasetRow, How, ManifestError, NewFile};
+
+/// All files of a catalog together: no sum of sizes overflows, whatever a manifest claims.
+const CATALOG_BYTES_MAX: u64 = 1 << 61;
+
 impl Catalog {
     /// Registers all files or none. With `at` they are taken to be at that storage. Holds the writer while
     /// `files` yields: let it read from memory or a local file, not from a slow peer.
     pub fn add_files(
         &self,
-        _dataset: DatasetId,
-        _files: &mut dyn Iterator<Item = Result<NewFile, ManifestError>>,
-        _at: Option<StorageId>,
-        _now: Timestamp,
+        dataset: DatasetId,
+        files: &mut dyn Iterator<Item = Result<NewFile, ManifestError>>,
+        at: Option<StorageId>,
+        now: Timestamp,
     ) -> Result<Added, AddError> {
-        todo!()
+        self.write(|tx| {
+            if let Some(storage) = at {
+                crate::sites::require_storage(tx, storage)?;
+            }
+            let mut ledger = Ledger::new(tx, now);
+            let mut registrar = Registrar::new(&ledger, dataset, at)?;
+            for file in files {
+                let file = file?;
+                registrar
+                    .add(&mut ledger, &file)?
+                    .map_err(|fault| ManifestError { line: file.line, fault })?;
+            }
+            registrar.finish(&ledger)?;
+            ledger.flush()?;
+            let effects = ledger.effects;
+            Ok(Added {
+                files_added: registrar.files_added,
+                bytes_added: registrar.bytes_added,
+                files_known: registrar.files_known,
+                blocks: effects.blocks,
+                complete: effects.complete.iter().map(|&(block, storage)| (block.block, storage)).collect(),
+                found: registrar.found,
+                demands: effects.demands,
+                demands_gone: effects.demands_gone,
+                cancelled: effects.cancelled,
+            })
+        })
+    }
+}
+
+/// Registers files of one dataset, one after the other.
+pub(crate) struct Registrar {
+    dataset: DatasetRow,
+    at: Option<StorageId>,
+    /// The digests were computed from what is at the storage now: a suspicion is cleared.
+    scanned: bool,
+    next_file: i64,
+    bytes_left: u64,
+    /// The automatically made block that is being filled, 0 if none.
+    filling: BlockId,
+    next_number: u64,
+    blocks_made: i64,
+    /// The last block that a file named.
+    named: Option<(String, BlockId)>,
+    pub(crate) files_added: u64,
+    pub(crate) bytes_added: u64,
+    pub(crate) files_known: u64,
+    /// Known files that are at the storage now and were not before.
+    pub(crate) found: Vec<(FileId, BlockId, StorageId)>,
+}
+
+impl Registrar {
+    pub(crate) fn new(
+        ledger: &Ledger<'_>,
+        dataset: DatasetId,
+        at: Option<StorageId>,
+    ) -> Result<Self, CatalogError> {
+        let tx = ledger.tx;
+        let row = crate::datasets::require_dataset(tx, dataset)?;
+        let (filling, next_number) = tx
+            .prepare_cached("SELECT filling, next_number FROM datasets WHERE id = $1")?
+            .query_row([key!(dataset)], |row| Ok((row.id(0)?, row.number(1)?)))?;
+        let next_file: i64 =
+            tx.query_row("SELECT coalesce(max(id), 0) + 1 FROM files", [], |row| row.get(0))?;
+        let bytes = tx.query_row("SELECT coalesce(sum(bytes), 0) FROM datasets", [], |row| row.number(0))?;
+        Ok(Registrar {
+            dataset: row,
+            at,
+            scanned: false,
+            next_file,
+            bytes_left: CATALOG_BYTES_MAX.saturating_sub(bytes),
+            filling,
+            next_number,
+            blocks_made: 0,
+            named: None,
+            files_added: 0,
+            bytes_added: 0,
+            files_known: 0,
+            found: Vec::new(),
+        })
+    }
+
+    /// For what an agent found by reading the files.
+    pub(crate) fn scanned(mut self) -> Self {
+        self.scanned = true;
+        self
+    }
+
+    /// Writes what it counts itself; the rest is the ledger's.
+    pub(crate) fn finish(&self, ledger: &Ledger<'_>) -> Result<(), CatalogError> {
+        ledger
+            .tx
+            .prepare_cached(
+                "UPDATE datasets SET filling = $2, next_number = $3, blocks = blocks + $4 WHERE id = $1",
+            )?
+            .execute((
+                key!(self.dataset.id),
+                key!(self.filling),
+                crate::codec::number(self.next_number),
+                self.blocks_made,
+            ))?;
+        Ok(())
+    }
+
+    /// The inner fault is about this file alone.
+    pub(crate) fn add(
+        &mut self,
+        ledger: &mut Ledger<'_>,
+        file: &NewFile,
+    ) -> Result<Result<(), Fault>, CatalogError> {
+        if file.size > FILE_BYTES_MAX {
+            return Ok(Err(Fault::new(
+                FaultCode::BadManifest,
+                format!("{} has an impossible size", file.lfn.shown()),
+            )));
+        }
+        let refusal = self.refusal(file);
+        // While a block is open the file is inserted at once, and a conflict tells that it is known.
+        let open = if refusal.is_none() { self.open_block(ledger, file)? } else { None };
+        let block = match open {
+            Some(block) => block,
+            None => {
+                if let Some(answer) = self.known(ledger, file)? {
+                    return Ok(answer);
+                }
+                match refusal.map_or_else(|| self.make_block(ledger, file), |fault| Ok(Err(fault)))? {
+                    Ok(block) => block,
+                    Err(fault) => return Ok(Err(fault)),
+                }
+            }
+        };
+        if self.insert(ledger, block, file)? {
+            self.count(ledger, block, file)?;
+            return Ok(Ok(()));
+        }
+        match self.known(ledger, file)? {
+            Some(answer) => Ok(answer),
+            None => unreachable!("an LFN conflicts and is absent"),
+        }
+    }
+
+    /// Why no new file can be added now.
+    fn refusal(&self, file: &NewFile) -> Option<Fault> {
+        if !self.dataset.open {
+            return Some(Fault::new(FaultCode::Conflict, format!("dataset {} is closed", self.dataset.name)));
+        }
+        (file.size > self.bytes_left)
+            .then(|| Fault::new(FaultCode::TooLarge, "all files together would exceed 2 EiB"))
+    }
+
+    fn insert(&mut self, ledger: &Ledger<'_>, block: BlockId, file: &NewFile) -> Result<bool, CatalogError> {
+        let mut insert = ledger.tx.prepare_cached(
+            "INSERT INTO files (id, block, lfn, size, digests) VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING",
+        )?;
+        let digests = pack(&file.digests);
+        Ok(insert.execute((self.next_file, key!(block), file.lfn.as_str(), file.size as i64, digests))? == 1)
+    }
+
+    /// The block the file goes to, if that is known without looking at the database.
+    fn open_block(&self, ledger: &mut Ledger<'_>, file: &NewFile) -> Result<Option<BlockId>, CatalogError> {
+        let block = match (&file.block, &self.named) {
+            (None, _) => self.filling,
+            (Some(wanted), Some((name, block))) if wanted == name => *block,
+            _ => return Ok(None),
+        };
+        Ok(if block.0 != 0 && ledger.block(block)?.open { Some(block) } else { None })
+    }
+
+    fn make_block(
+        &mut self,
+        ledger: &Ledger<'_>,
+        file: &NewFile,
+    ) -> Result<Result<BlockId, Fault>, CatalogError> {
+        let Some(suffix) = &file.block else {
+            loop {
+                let name = BlockName::numbered(&self.dataset.name, self.next_number);
+                self.next_number += 1;
+                // A manifest may have named one of its blocks like this.
+                if let Some(block) = self.insert_block(ledger, &name)? {
+                    self.filling = block;
+                    return Ok(Ok(block));
+                }
+            }
+        };
+        let name = match BlockName::parse(&format!("{}#{suffix}", self.dataset.name)) {
+            Ok(name) => name,
+            Err(error) => return Ok(Err(Fault::new(FaultCode::BadName, error.to_string()))),
+        };
+        let block = match self.insert_block(ledger, &name)? {
+            Some(block) => block,
+            None => {
+                let mut select = ledger.tx.prepare_cached("SELECT id, open FROM blocks WHERE name = $1")?;
+                let (block, open) =
+                    select.query_row([name.as_str()], |row| Ok((row.id(0)?, row.get::<_, bool>(1)?)))?;
+                if !open {
+                    return Ok(Err(Fault::new(FaultCode::Conflict, format!("block {name} is closed"))));
+                }
+                block
+            }
+        };
+        self.named = Some((suffix.clone(), block));
+        Ok(Ok(block))
+    }
+
+    /// None if there is one of that name.
+    fn insert_block(
+        &mut self,
+        ledger: &Ledger<'_>,
+        name: &BlockName,
+    ) -> Result<Option<BlockId>, CatalogError> {
+        let mut insert = ledger.tx.prepare_cached(
+            "INSERT INTO blocks (dataset, name, open, created) VALUES ($1, $2, 1, $3)
+             ON CONFLICT DO NOTHING RETURNING id",
+        )?;
+        let made = insert
+            .query_row((key!(self.dataset.id), name.as_str(), ledger.now.0), |row| row.id(0))
+            .optional()?;
+        self.blocks_made += i64::from(made.is_some());
+        Ok(made)
+    }
+
+    fn count(&mut self, ledger: &mut Ledger<'_>, block: BlockId, file: &NewFile) -> Result<(), CatalogError> {
+        let id = FileId::from(self.next_file as u64);
+        let state = ledger.grow(block, id, file.size)?;
+        if let Some(storage) = self.at {
+            ledger.append(block, storage, id, file.size)?;
+        }
+        if block == self.filling && (state.files as u64 >= BLOCK_FILES || state.bytes as u64 >= BLOCK_BYTES) {
+            ledger.block(block)?.open = false;
+            self.filling = BlockId(0);
+        }
+        self.next_file += 1;
+        self.bytes_left -= file.size;
+        self.files_added += 1;
+        self.bytes_added += file.size;
+        ledger.relieve()
+    }
+
+    /// None if no file has that LFN. A known one must agree with what is registered; it is taken to be at the
+    /// storage like a new one.
+    fn known(
+        &mut self,
+        ledger: &mut Ledger<'_>,
+        file: &NewFile,
+    ) -> Result<Option<Result<(), Fault>>, CatalogError> {
+        let mut select =
+            ledger.tx.prepare_cached("SELECT id, block, size, digests FROM files WHERE lfn = $1")?;
+        let found = select.query_row([file.lfn.as_str()], |row| {
+            Ok((row.id::<FileId>(0)?, row.id::<BlockId>(1)?, row.number(2)?, row.digests(3)?))
+        });
+        let Some((id, block, size, digests)) = found.optional()? else { return Ok(None) };
+        let dataset = ledger.block(block)?.dataset;
+        let differs = |what: String| {
+            Ok(Some(Err(Fault::new(FaultCode::AlreadyExists, format!("{} {what}", file.lfn.shown())))))
+        };
+        if dataset != self.dataset.id {
+            let other = crate::datasets::require_dataset(ledger.tx, dataset)?;
+            return differs(format!("is registered in dataset {}", other.name));
+        }
+        let registered = format!("is registered in dataset {} with", self.dataset.name);
+        if size != file.size {
+            return differs(format!("{registered} {size} bytes, not {}", file.size));
+        }
+        if let Some((ours, theirs)) = digests.contradiction(&file.digests) {
+            return differs(format!("{registered} {ours}, not {theirs}"));
+        }
+        if !digests.is_empty() && !file.digests.is_empty() && !digests.comparable(&file.digests) {
+            return differs(format!(
+                "{registered} {digests}, which cannot be compared with {}",
+                file.digests
+            ));
+        }
+        self.files_known += 1;
+        if let Some(storage) = self.at {
+            self.known_at(ledger, block, storage, id, size)?;
+        }
+        ledger.relieve()?;
+        Ok(Some(Ok(())))
+    }
+
+    fn known_at(
+        &mut self,
+        ledger: &mut Ledger<'_>,
+        block: BlockId,
+        storage: StorageId,
+        file: FileId,
+        size: u64,
+    ) -> Result<(), CatalogError> {
+        match ledger.presence(block, storage, file)? {
+            Presence::Good(_) => return Ok(()),
+            Presence::Suspect(_) if !self.scanned => return Ok(()),
+            Presence::Absent | Presence::Suspect(_) => {}
+        }
+        ledger.set(block, storage, file, size, Presence::Good(How::Registered), None)?;
+        self.found.push((file, block, storage));
+        Ok(())
     }
 }

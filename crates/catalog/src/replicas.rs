@@ -1,47 +1,210 @@
-//! What is where.
-use crate::*;
-use longhaul_model::*;
+//! What is where, and what is not to be trusted there.
+
+use longhaul_model::{BlockId, DatasetId, Fault, FaultCode, FileId, Lfn, StorageId, Timestamp};
+use rusqlite::{Row, Transaction};
+
+use crate::codec::{Columns, key};
+use crate::datasets::{file_by_id, find_file};
+use crate::ledger::{Effects, Ledger, Presence};
+use crate::{Catalog, CatalogError, FileReplicaRow, FileRow, HowCounts, ReplicaChange, ReplicaTotals};
+
 impl Catalog {
-    /// One row per storage that holds something of it.
-    pub fn replicas_of_dataset(&self, _dataset: DatasetId) -> Result<Vec<ReplicaTotals>, CatalogError> {
-        todo!()
+    /// One row per storage that holds something of it, by name.
+    pub fn replicas_of_dataset(&self, dataset: DatasetId) -> Result<Vec<ReplicaTotals>, CatalogError> {
+        self.read(|tx| {
+            let mut select = tx.prepare_cached(
+                "SELECT r.storage, t.name, r.files, r.bytes, r.suspect_files, r.suspect_bytes,
+                 r.registered, r.wire, r.end_to_end, r.readback, d.files
+                 FROM dataset_replicas r JOIN storages t ON t.id = r.storage JOIN datasets d ON d.id = r.dataset
+                 WHERE r.dataset = $1 ORDER BY t.name",
+            )?;
+            let rows = select.query_map([key!(dataset)], totals_row)?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
     }
-    pub fn replicas_of_block(&self, _block: BlockId) -> Result<Vec<ReplicaTotals>, CatalogError> {
-        todo!()
+
+    pub fn replicas_of_block(&self, block: BlockId) -> Result<Vec<ReplicaTotals>, CatalogError> {
+        self.read(|tx| {
+            let mut select = tx.prepare_cached(
+                "SELECT r.storage, t.name, r.files, r.bytes, r.suspect_files, r.suspect_bytes,
+                 r.registered, r.wire, r.end_to_end, r.readback, b.files
+                 FROM block_replicas r JOIN storages t ON t.id = r.storage JOIN blocks b ON b.id = r.block
+                 WHERE r.block = $1 ORDER BY t.name",
+            )?;
+            let rows = select.query_map([key!(block)], totals_row)?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
     }
+
     pub fn replicas_of_file(
         &self,
-        _lfn: &Lfn,
+        lfn: &Lfn,
     ) -> Result<Option<(FileRow, Vec<FileReplicaRow>)>, CatalogError> {
-        todo!()
+        self.read(|tx| {
+            let Some(file) = find_file(tx, lfn)? else { return Ok(None) };
+            let mut select = tx.prepare_cached(
+                "SELECT b.storage, t.name, coalesce(r.how, b.base_how), r.fault, b.deleting
+                 FROM block_replicas b JOIN storages t ON t.id = b.storage
+                 LEFT JOIN replicas r ON r.block = b.block AND r.storage = b.storage AND r.file = $2
+                 WHERE b.block = $1 AND ((r.file IS NULL AND b.base_file >= $2) OR r.state < 2) ORDER BY t.name",
+            )?;
+            let replicas = select.query_map((key!(file.block), key!(file.id)), |row| {
+                Ok(FileReplicaRow {
+                    storage: row.id(0)?,
+                    storage_name: row.parsed(1)?,
+                    how: row.how(2)?,
+                    suspect: row.fault(3)?,
+                    deleting: row.number(4)? != 0,
+                })
+            })?;
+            let replicas = replicas.collect::<Result<_, _>>()?;
+            Ok(Some((file, replicas)))
+        })
     }
+
     /// Takes the replica out of use until it is found good again. Nothing happens if there is none.
     pub fn mark_suspect(
         &self,
-        _file: FileId,
-        _storage: StorageId,
-        _fault: &Fault,
-        _now: Timestamp,
+        file: FileId,
+        storage: StorageId,
+        fault: &Fault,
+        now: Timestamp,
     ) -> Result<ReplicaChange, CatalogError> {
-        todo!()
+        self.change_replica(file, now, |ledger, row, change| suspect(ledger, row, storage, fault, change))
     }
+
+    /// Takes the suspicion away. Nothing happens if there is none.
     pub fn clear_suspect(
         &self,
-        _file: FileId,
-        _storage: StorageId,
-        _now: Timestamp,
+        file: FileId,
+        storage: StorageId,
+        now: Timestamp,
     ) -> Result<ReplicaChange, CatalogError> {
-        todo!()
+        self.change_replica(file, now, |ledger, row, change| {
+            if let Presence::Suspect(how) = ledger.presence(row.block, storage, row.id)? {
+                ledger.set(row.block, storage, row.id, row.size, Presence::Good(how), None)?;
+                change.found.push((row.id, row.block, storage));
+            }
+            Ok(())
+        })
     }
+
     /// Forgets replicas (it deletes nothing at the storage). Refused with `LastReplica` if one of them is the
     /// last good one of its file, unless forced.
     pub fn remove_replicas(
         &self,
-        _storage: StorageId,
-        _files: &[FileId],
-        _force: bool,
-        _now: Timestamp,
+        storage: StorageId,
+        files: &[FileId],
+        force: bool,
+        now: Timestamp,
     ) -> Result<ReplicaChange, CatalogError> {
-        todo!()
+        self.write(|tx| {
+            let mut ledger = Ledger::new(tx, now);
+            let mut change = ReplicaChange::default();
+            for &id in files {
+                let Some(file) = file_by_id(tx, id)? else { continue };
+                if !force && !elsewhere(&mut ledger, &file, storage)? {
+                    return Err(CatalogError::refused(FaultCode::LastReplica, file.lfn.shown()));
+                }
+                lose(&mut ledger, &file, storage, &mut change)?;
+            }
+            ledger.flush()?;
+            change.take(ledger.effects);
+            Ok(change)
+        })
     }
+
+    fn change_replica(
+        &self,
+        file: FileId,
+        now: Timestamp,
+        with: impl FnOnce(&mut Ledger<'_>, &FileRow, &mut ReplicaChange) -> Result<(), CatalogError>,
+    ) -> Result<ReplicaChange, CatalogError> {
+        self.write(|tx| {
+            let row =
+                file_by_id(tx, file)?.ok_or_else(|| CatalogError::not_found("file with number", file))?;
+            let mut ledger = Ledger::new(tx, now);
+            let mut change = ReplicaChange::default();
+            with(&mut ledger, &row, &mut change)?;
+            ledger.flush()?;
+            change.take(ledger.effects);
+            Ok(change)
+        })
+    }
+}
+
+impl ReplicaChange {
+    pub(crate) fn take(&mut self, effects: Effects) {
+        self.complete.extend(effects.complete.iter().map(|&(block, storage)| (block.block, storage)));
+        self.demands.extend(effects.demands);
+        self.demands_gone.extend(effects.demands_gone);
+        self.cancelled.extend(effects.cancelled);
+    }
+}
+
+pub(crate) fn suspect(
+    ledger: &mut Ledger<'_>,
+    file: &FileRow,
+    storage: StorageId,
+    fault: &Fault,
+    change: &mut ReplicaChange,
+) -> Result<(), CatalogError> {
+    if let Presence::Good(how) = ledger.presence(file.block, storage, file.id)? {
+        ledger.set(file.block, storage, file.id, file.size, Presence::Suspect(how), Some(fault))?;
+        change.lost.push((file.id, file.block, storage));
+    }
+    Ok(())
+}
+
+pub(crate) fn lose(
+    ledger: &mut Ledger<'_>,
+    file: &FileRow,
+    storage: StorageId,
+    change: &mut ReplicaChange,
+) -> Result<(), CatalogError> {
+    let was = ledger.set(file.block, storage, file.id, file.size, Presence::Absent, None)?;
+    if was != Presence::Absent {
+        change.lost.push((file.id, file.block, storage));
+    }
+    Ok(())
+}
+
+/// Whether a good replica that is not being deleted is at another storage.
+fn elsewhere(ledger: &mut Ledger<'_>, file: &FileRow, storage: StorageId) -> Result<bool, CatalogError> {
+    for other in storages_of(ledger.tx, file.block)? {
+        if other != storage && ledger.usable(file.block, other, file.id)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+pub(crate) fn storages_of(tx: &Transaction<'_>, block: BlockId) -> Result<Vec<StorageId>, CatalogError> {
+    let mut select =
+        tx.prepare_cached("SELECT storage FROM block_replicas WHERE block = $1 ORDER BY storage")?;
+    let rows = select.query_map([key!(block)], |row| row.id(0))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+pub(crate) fn how_counts(row: &Row<'_>, first: usize) -> rusqlite::Result<HowCounts> {
+    Ok(HowCounts {
+        registered: row.number(first)?,
+        wire: row.number(first + 1)?,
+        end_to_end: row.number(first + 2)?,
+        readback: row.number(first + 3)?,
+    })
+}
+
+fn totals_row(row: &Row<'_>) -> rusqlite::Result<ReplicaTotals> {
+    let (files, suspect_files) = (row.number(2)?, row.number(4)?);
+    Ok(ReplicaTotals {
+        storage: row.id(0)?,
+        storage_name: row.parsed(1)?,
+        files,
+        bytes: row.number(3)?,
+        suspect_files,
+        suspect_bytes: row.number(5)?,
+        complete: files == row.number(10)? && suspect_files == 0,
+        verified: how_counts(row, 6)?,
+    })
 }

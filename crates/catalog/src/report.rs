@@ -1,16 +1,247 @@
-//! What agents report, exactly once.
-use crate::*;
-use longhaul_model::*;
+//! What agents report, applied exactly once: the sequence number that covers an item is stored in the
+//! transaction that applies it.
+
+use std::collections::BTreeMap;
+
+use longhaul_model::{
+    AgentId, Blame, BlockId, DatasetId, Fault, FaultCode, FileId, Retry, StorageId, Timestamp, TransferState,
+};
+use rusqlite::Transaction;
+
+use crate::attempts::{Live, delete_live, find_leased, wait_again};
+use crate::codec::{key, number};
+use crate::datasets::find_file;
+use crate::history::{Ending, record};
+use crate::ledger::{Ledger, Presence};
+use crate::replicas::suspect;
+use crate::sites::acknowledged;
+use crate::{
+    Applied, AppliedOutcome, AppliedTransfer, Catalog, CatalogError, FileRow, How, ReportItem, ReportedFact,
+    ReportedOutcome,
+};
+
 impl Catalog {
     /// Applies the items that the agent's stored sequence number does not cover yet, in one transaction that
     /// also stores the new one (`last_sequence` or that of the last item, if greater).
     pub fn apply_report(
         &self,
-        _agent: AgentId,
-        _items: &[ReportItem],
-        _last_sequence: u64,
-        _now: Timestamp,
+        agent: AgentId,
+        items: &[ReportItem],
+        last_sequence: u64,
+        now: Timestamp,
     ) -> Result<Applied, CatalogError> {
-        todo!()
+        self.write(|tx| {
+            let mut report = Report {
+                tx,
+                agent,
+                now,
+                ledger: Ledger::new(tx, now),
+                arrivals: BTreeMap::new(),
+                failures: BTreeMap::new(),
+                applied: Applied { acknowledged: acknowledged(tx, agent)?, ..Applied::default() },
+            };
+            for item in items {
+                report.item(item)?;
+            }
+            report.finish(last_sequence)
+        })
     }
+}
+
+/// One report on its way into the catalog.
+pub(crate) struct Report<'t> {
+    pub(crate) tx: &'t Transaction<'t>,
+    agent: AgentId,
+    pub(crate) now: Timestamp,
+    pub(crate) ledger: Ledger<'t>,
+    arrivals: BTreeMap<(DatasetId, BlockId, StorageId, StorageId), Arrivals>,
+    failures: BTreeMap<Blame, i64>,
+    pub(crate) applied: Applied,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Arrivals {
+    files: i64,
+    bytes: i64,
+    failed: i64,
+}
+
+impl Report<'_> {
+    fn item(&mut self, item: &ReportItem) -> Result<(), CatalogError> {
+        let known = self.applied.acknowledged;
+        if item.sequence <= known {
+            if let ReportedFact::Outcome(outcome) = &item.fact {
+                self.applied.outcomes.push(AppliedOutcome { attempt: outcome.attempt, applied: None });
+            }
+            return Ok(());
+        }
+        if item.sequence > known + 1 {
+            tracing::warn!(agent = %self.agent, from = known + 1, to = item.sequence, "an agent's entries were lost");
+        }
+        self.applied.acknowledged = item.sequence;
+        match &item.fact {
+            ReportedFact::Outcome(outcome) => {
+                let applied = self.outcome(outcome)?;
+                self.applied.outcomes.push(AppliedOutcome { attempt: outcome.attempt, applied });
+                Ok(())
+            }
+            ReportedFact::Scanned { task, found, left_out } => self.scanned(*task, found, left_out),
+            ReportedFact::Checked { task, files } => self.checked(*task, files),
+            ReportedFact::TaskDone { task, fault } => self.task_done(*task, fault.as_ref()),
+        }
+    }
+
+    fn outcome(&mut self, outcome: &ReportedOutcome) -> Result<Option<AppliedTransfer>, CatalogError> {
+        let live = find_leased(self.tx, outcome.attempt)?;
+        let Some(live) = live.filter(|live| live.epoch == outcome.epoch && live.agent == self.agent) else {
+            return Ok(None);
+        };
+        let fault = outcome.fault.clone().or_else(|| contradiction(&live, outcome));
+        let (state, not_before) = match &fault {
+            None => (self.succeeded(&live, outcome).map(|()| TransferState::Done)?, self.now),
+            Some(fault) => (TransferState::Waiting, self.failed(&live, outcome, fault)?),
+        };
+        Ok(Some(AppliedTransfer {
+            transfer: live.id,
+            file: live.file,
+            block: live.block,
+            dataset: live.dataset,
+            source: live.source,
+            target: live.target,
+            size: live.size,
+            subscription: live.subscription,
+            state,
+            attempts: live.attempts,
+            fault,
+            not_before,
+        }))
+    }
+
+    fn succeeded(&mut self, live: &Live, outcome: &ReportedOutcome) -> Result<(), CatalogError> {
+        let ending =
+            Ending { state: Some(TransferState::Done), fault: None, outcome: Some(outcome), at: self.now };
+        record(self.tx, live, &ending)?;
+        delete_live(self.tx, live.id)?;
+        let good = Presence::Good(How::Verified(outcome.verification));
+        self.ledger.set(live.block, live.target, live.file, live.size, good, None)?;
+        let moved = if outcome.already_there { 0 } else { live.size as i64 };
+        self.count(live, Arrivals { files: 1, bytes: moved, failed: 0 });
+        Ok(())
+    }
+
+    fn failed(
+        &mut self,
+        live: &Live,
+        outcome: &ReportedOutcome,
+        fault: &Fault,
+    ) -> Result<Timestamp, CatalogError> {
+        record(
+            self.tx,
+            live,
+            &Ending { state: None, fault: Some(fault), outcome: Some(outcome), at: self.now },
+        )?;
+        let not_before = wait_again(self.tx, live, fault, self.now)?;
+        self.count(live, Arrivals { files: 0, bytes: 0, failed: 1 });
+        *self.failures.entry(fault.blame).or_default() += 1;
+        if proves_replica_bad(fault) {
+            let file = FileRow {
+                id: live.file,
+                block: live.block,
+                dataset: live.dataset,
+                lfn: self.lfn_of(live.file)?,
+                size: live.size,
+                digests: live.digests.clone(),
+            };
+            suspect(&mut self.ledger, &file, live.source, fault, &mut self.applied.replicas)?;
+        }
+        Ok(not_before)
+    }
+
+    fn lfn_of(&self, file: FileId) -> Result<longhaul_model::Lfn, CatalogError> {
+        use crate::codec::Columns;
+        let mut select = self.tx.prepare_cached("SELECT lfn FROM files WHERE id = $1")?;
+        Ok(select.query_row([key!(file)], |row| row.parsed(0))?)
+    }
+
+    fn count(&mut self, live: &Live, what: Arrivals) {
+        for block in [live.block, BlockId(0)] {
+            let sum = self.arrivals.entry((live.dataset, block, live.target, live.source)).or_default();
+            sum.files += what.files;
+            sum.bytes += what.bytes;
+            sum.failed += what.failed;
+        }
+    }
+
+    fn finish(mut self, last_sequence: u64) -> Result<Applied, CatalogError> {
+        self.write_counters()?;
+        self.ledger.flush()?;
+        let mut applied = self.applied;
+        applied.acknowledged = applied.acknowledged.max(last_sequence);
+        self.tx
+            .prepare_cached("UPDATE agents SET acknowledged = $2 WHERE id = $1")?
+            .execute((key!(self.agent), number(applied.acknowledged)))?;
+        let effects = self.ledger.effects;
+        applied.complete.clone_from(&effects.complete);
+        applied.subscriptions_complete.clone_from(&effects.subscriptions_complete);
+        applied.blocks.clone_from(&effects.blocks);
+        applied.replicas.take(effects);
+        Ok(applied)
+    }
+
+    fn write_counters(&mut self) -> Result<(), CatalogError> {
+        let mut arrivals = self.tx.prepare_cached(
+            "INSERT INTO arrivals AS a (dataset, block, target, source, files, bytes, attempts_failed)
+             VALUES ($1, $2, $3, $4, $5, $6, $7)
+             ON CONFLICT (dataset, block, target, source) DO UPDATE SET files = a.files + excluded.files,
+             bytes = a.bytes + excluded.bytes, attempts_failed = a.attempts_failed + excluded.attempts_failed",
+        )?;
+        let mut links = self.tx.prepare_cached(
+            "INSERT INTO links AS l (source, target, files, bytes, attempts_failed) VALUES ($1, $2, $3, $4, $5)
+             ON CONFLICT (source, target) DO UPDATE SET files = l.files + excluded.files,
+             bytes = l.bytes + excluded.bytes, attempts_failed = l.attempts_failed + excluded.attempts_failed",
+        )?;
+        for (&(dataset, block, target, source), sum) in &self.arrivals {
+            let row =
+                (key!(dataset), key!(block), key!(target), key!(source), sum.files, sum.bytes, sum.failed);
+            arrivals.execute(row)?;
+            if block.0 == 0 {
+                links.execute((key!(source), key!(target), sum.files, sum.bytes, sum.failed))?;
+            }
+        }
+        let mut failures = self.tx.prepare_cached(
+            "INSERT INTO failures AS f (blame, attempts) VALUES ($1, $2)
+             ON CONFLICT (blame) DO UPDATE SET attempts = f.attempts + excluded.attempts",
+        )?;
+        for (blame, attempts) in &self.failures {
+            failures.execute((blame.word(), attempts))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn file(&self, lfn: &longhaul_model::Lfn) -> Result<Option<FileRow>, CatalogError> {
+        find_file(self.tx, lfn)
+    }
+}
+
+/// The engine compared already; a report that contradicts the catalog all the same records no replica
+/// (promise 2).
+fn contradiction(live: &Live, outcome: &ReportedOutcome) -> Option<Fault> {
+    let (ours, theirs) = live.digests.contradiction(&outcome.digests)?;
+    Some(
+        Fault::new(FaultCode::WrongDigest, format!("reported as done with {theirs}, registered with {ours}"))
+            .blaming(Blame::Ourselves),
+    )
+}
+
+/// Faults after which this replica is no source until it is found good again.
+fn proves_replica_bad(fault: &Fault) -> bool {
+    fault.blame == Blame::Source
+        && fault.retry == Retry::Never
+        && matches!(
+            fault.code,
+            FaultCode::SourceMissing
+                | FaultCode::SourceChanged
+                | FaultCode::SourceTruncated
+                | FaultCode::WrongDigest
+        )
 }

@@ -1,64 +1,319 @@
 //! Sites, agents and storages.
-use crate::*;
-use longhaul_model::*;
+
+use longhaul_model::{AgentId, FaultCode, SiteId, SiteName, StorageId, StorageName, Timestamp};
+use rusqlite::{OptionalExtension, Row, Transaction};
+
+use crate::codec::{Columns, key, maybe_json, number, to_json};
+use crate::{
+    AgentRow, Catalog, CatalogError, Incarnation, SiteLimits, SitePatch, SiteRow, SiteState, SpaceRow,
+    StorageOfferRow, StorageRow,
+};
+
+const SITE: &str =
+    "SELECT id, name, state, reason, active_in, active_out, in_bytes_per_s, out_bytes_per_s, created
+    FROM sites";
+const AGENT: &str = "SELECT a.id, a.site, s.name, a.host, a.version, a.incarnation, a.nonce, a.addresses,
+    a.certificate_expires, a.acknowledged, a.created, a.last_hello FROM agents a JOIN sites s ON s.id = a.site";
+const STORAGE: &str = "SELECT t.id, t.name, t.site, s.name, t.agent, t.rules, t.writable, t.case_insensitive,
+    t.total_bytes, t.free_bytes, t.trouble, t.files, t.bytes FROM storages t JOIN sites s ON s.id = t.site";
+
 impl Catalog {
     /// The site of that name, made if need be; says whether it was made.
-    pub fn add_site(&self, _name: &SiteName, _now: Timestamp) -> Result<(SiteRow, bool), CatalogError> {
-        todo!()
+    pub fn add_site(&self, name: &SiteName, now: Timestamp) -> Result<(SiteRow, bool), CatalogError> {
+        self.write(|tx| {
+            let made = tx.execute(
+                "INSERT INTO sites (name, state, created) VALUES ($1, 'open', $2) ON CONFLICT DO NOTHING",
+                (name.as_str(), now.0),
+            )?;
+            Ok((require_site(tx, name)?, made == 1))
+        })
     }
+
     pub fn sites(&self) -> Result<Vec<SiteRow>, CatalogError> {
-        todo!()
+        self.read(|tx| {
+            let mut select = tx.prepare_cached(&format!("{SITE} ORDER BY name"))?;
+            let rows = select.query_map([], site_row)?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
     }
-    pub fn site(&self, _name: &SiteName) -> Result<Option<SiteRow>, CatalogError> {
-        todo!()
+
+    pub fn site(&self, name: &SiteName) -> Result<Option<SiteRow>, CatalogError> {
+        self.read(|tx| find_site(tx, name))
     }
-    pub fn change_site(&self, _name: &SiteName, _patch: &SitePatch) -> Result<SiteRow, CatalogError> {
-        todo!()
+
+    pub fn change_site(&self, name: &SiteName, patch: &SitePatch) -> Result<SiteRow, CatalogError> {
+        self.write(|tx| {
+            let mut site = require_site(tx, name)?;
+            site.state = patch.state.unwrap_or(site.state);
+            site.reason = patch.reason.clone().unwrap_or(site.reason);
+            site.limits = patch.limits.unwrap_or(site.limits);
+            let SiteLimits { active_in, active_out, in_bytes_per_s, out_bytes_per_s } = site.limits;
+            tx.execute(
+                "UPDATE sites SET state = $2, reason = $3, active_in = $4, active_out = $5, in_bytes_per_s = $6,
+                 out_bytes_per_s = $7 WHERE id = $1",
+                (
+                    key!(site.id),
+                    site.state.word(),
+                    &site.reason,
+                    active_in,
+                    active_out,
+                    in_bytes_per_s.map(number),
+                    out_bytes_per_s.map(number),
+                ),
+            )?;
+            Ok(site)
+        })
     }
+
     pub fn add_agent(
         &self,
-        _id: AgentId,
-        _site: SiteId,
-        _host: &str,
-        _certificate_expires: Timestamp,
-        _now: Timestamp,
+        id: AgentId,
+        site: SiteId,
+        host: &str,
+        certificate_expires: Timestamp,
+        now: Timestamp,
     ) -> Result<(), CatalogError> {
-        todo!()
+        self.write(|tx| {
+            tx.execute(
+                "INSERT INTO agents (id, site, host, version, incarnation, nonce, addresses, certificate_expires,
+                 acknowledged, created) VALUES ($1, $2, $3, '', 0, 0, '[]', $4, 0, $5)",
+                (key!(id), key!(site), host, certificate_expires.0, now.0),
+            )?;
+            Ok(())
+        })
     }
+
     pub fn agents(&self) -> Result<Vec<AgentRow>, CatalogError> {
-        todo!()
+        self.read(|tx| {
+            let mut select = tx.prepare_cached(&format!("{AGENT} ORDER BY a.id"))?;
+            let rows = select.query_map([], agent_row)?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
     }
-    pub fn agent(&self, _id: AgentId) -> Result<Option<AgentRow>, CatalogError> {
-        todo!()
+
+    pub fn agent(&self, id: AgentId) -> Result<Option<AgentRow>, CatalogError> {
+        self.read(|tx| find_agent(tx, id))
     }
-    /// Records who the agent is this time and its storages. Refused with `StaleIncarnation` if a newer start,
+
+    /// Records who the agent is this time, and its storages. Refused with `StaleIncarnation` if a newer start,
     /// or another one of the same number, was accepted before; with `Conflict` if a storage is another site's.
     pub fn agent_hello(
         &self,
-        _id: AgentId,
-        _incarnation: Incarnation,
-        _host: &str,
-        _version: &str,
-        _addresses: &[String],
-        _storages: &[StorageOfferRow],
-        _now: Timestamp,
+        id: AgentId,
+        incarnation: Incarnation,
+        host: &str,
+        version: &str,
+        addresses: &[String],
+        storages: &[StorageOfferRow],
+        now: Timestamp,
     ) -> Result<Vec<StorageRow>, CatalogError> {
-        todo!()
+        self.write(|tx| {
+            let agent = find_agent(tx, id)?.ok_or_else(|| CatalogError::not_found("agent", id))?;
+            let known = agent.incarnation;
+            if incarnation.number < known.number
+                || (incarnation.number == known.number && incarnation != known)
+            {
+                return Err(CatalogError::refused(
+                    FaultCode::StaleIncarnation,
+                    format!(
+                        "start {} of agent {id} came after start {} was seen",
+                        incarnation.number, known.number
+                    ),
+                ));
+            }
+            tx.execute(
+                "UPDATE agents SET host = $2, version = $3, incarnation = $4, nonce = $5, addresses = $6,
+                 last_hello = $7 WHERE id = $1",
+                (
+                    key!(id),
+                    host,
+                    version,
+                    number(incarnation.number),
+                    incarnation.nonce.cast_signed(),
+                    to_json(&addresses),
+                    now.0,
+                ),
+            )?;
+            storages.iter().map(|offer| offer_storage(tx, &agent, offer)).collect()
+        })
     }
-    pub fn set_agent_certificate(&self, _id: AgentId, _expires: Timestamp) -> Result<(), CatalogError> {
-        todo!()
+
+    pub fn set_agent_certificate(&self, id: AgentId, expires: Timestamp) -> Result<(), CatalogError> {
+        self.write(|tx| {
+            let update = "UPDATE agents SET certificate_expires = $2 WHERE id = $1";
+            match tx.execute(update, (key!(id), expires.0))? {
+                0 => Err(CatalogError::not_found("agent", id)),
+                _ => Ok(()),
+            }
+        })
     }
+
     /// Sequence number up to which the agent's entries are applied.
-    pub fn acknowledged(&self, _id: AgentId) -> Result<u64, CatalogError> {
-        todo!()
+    pub fn acknowledged(&self, id: AgentId) -> Result<u64, CatalogError> {
+        self.read(|tx| acknowledged(tx, id))
     }
+
     pub fn storages(&self) -> Result<Vec<StorageRow>, CatalogError> {
-        todo!()
+        self.read(|tx| {
+            let mut select = tx.prepare_cached(&format!("{STORAGE} ORDER BY t.name"))?;
+            let rows = select.query_map([], storage_row)?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
     }
-    pub fn storage(&self, _name: &StorageName) -> Result<Option<StorageRow>, CatalogError> {
-        todo!()
+
+    pub fn storage(&self, name: &StorageName) -> Result<Option<StorageRow>, CatalogError> {
+        self.read(|tx| find_storage(tx, name))
     }
-    pub fn record_spaces(&self, _spaces: &[SpaceRow]) -> Result<(), CatalogError> {
-        todo!()
+
+    pub fn record_spaces(&self, spaces: &[SpaceRow]) -> Result<(), CatalogError> {
+        self.write(|tx| {
+            let mut update = tx.prepare_cached(
+                "UPDATE storages SET total_bytes = $2, free_bytes = $3, trouble = $4 WHERE id = $1",
+            )?;
+            for space in spaces {
+                update.execute((
+                    key!(space.storage),
+                    number(space.total_bytes),
+                    number(space.free_bytes),
+                    maybe_json(space.trouble.as_ref()),
+                ))?;
+            }
+            Ok(())
+        })
     }
+}
+
+impl SiteState {
+    pub const ALL: &'static [SiteState] = &[SiteState::Open, SiteState::Draining, SiteState::Paused];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            SiteState::Open => "open",
+            SiteState::Draining => "draining",
+            SiteState::Paused => "paused",
+        }
+    }
+}
+
+impl std::str::FromStr for SiteState {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = SiteState::ALL.iter().copied().find(|state| state.word() == text);
+        found.ok_or_else(|| format!("{text:?} is no state of a site"))
+    }
+}
+
+pub(crate) fn site_by_id(tx: &Transaction<'_>, id: SiteId) -> Result<SiteRow, CatalogError> {
+    let mut select = tx.prepare_cached(&format!("{SITE} WHERE id = $1"))?;
+    Ok(select.query_row([key!(id)], site_row)?)
+}
+
+pub(crate) fn acknowledged(tx: &Transaction<'_>, id: AgentId) -> Result<u64, CatalogError> {
+    let mut select = tx.prepare_cached("SELECT acknowledged FROM agents WHERE id = $1")?;
+    let stored = select.query_row([key!(id)], |row| row.number(0)).optional()?;
+    stored.ok_or_else(|| CatalogError::not_found("agent", id))
+}
+
+pub(crate) fn require_storage(tx: &Transaction<'_>, id: StorageId) -> Result<StorageName, CatalogError> {
+    let mut select = tx.prepare_cached("SELECT name FROM storages WHERE id = $1")?;
+    let name = select.query_row([key!(id)], |row| row.parsed(0)).optional()?;
+    name.ok_or_else(|| CatalogError::not_found("storage with number", id))
+}
+
+fn offer_storage(
+    tx: &Transaction<'_>,
+    agent: &AgentRow,
+    offer: &StorageOfferRow,
+) -> Result<StorageRow, CatalogError> {
+    if let Some(known) = find_storage(tx, &offer.name)?
+        && known.site != agent.site
+    {
+        return Err(CatalogError::conflict(format!(
+            "storage {} belongs to site {}, not to {}",
+            offer.name, known.site_name, agent.site_name
+        )));
+    }
+    tx.execute(
+        "INSERT INTO storages (name, site, agent, rules, writable, case_insensitive) VALUES ($1, $2, $3, $4, $5, $6)
+         ON CONFLICT (name) DO UPDATE SET agent = excluded.agent, rules = excluded.rules,
+         writable = excluded.writable, case_insensitive = excluded.case_insensitive",
+        (
+            offer.name.as_str(),
+            key!(agent.site),
+            key!(agent.id),
+            to_json(&offer.rules),
+            offer.writable,
+            offer.case_insensitive,
+        ),
+    )?;
+    find_storage(tx, &offer.name)?.ok_or_else(|| CatalogError::not_found("storage", &offer.name))
+}
+
+fn require_site(tx: &Transaction<'_>, name: &SiteName) -> Result<SiteRow, CatalogError> {
+    find_site(tx, name)?.ok_or_else(|| CatalogError::not_found("site", name))
+}
+
+fn find_site(tx: &Transaction<'_>, name: &SiteName) -> Result<Option<SiteRow>, CatalogError> {
+    let mut select = tx.prepare_cached(&format!("{SITE} WHERE name = $1"))?;
+    Ok(select.query_row([name.as_str()], site_row).optional()?)
+}
+
+fn find_agent(tx: &Transaction<'_>, id: AgentId) -> Result<Option<AgentRow>, CatalogError> {
+    let mut select = tx.prepare_cached(&format!("{AGENT} WHERE a.id = $1"))?;
+    Ok(select.query_row([key!(id)], agent_row).optional()?)
+}
+
+fn find_storage(tx: &Transaction<'_>, name: &StorageName) -> Result<Option<StorageRow>, CatalogError> {
+    let mut select = tx.prepare_cached(&format!("{STORAGE} WHERE t.name = $1"))?;
+    Ok(select.query_row([name.as_str()], storage_row).optional()?)
+}
+
+fn site_row(row: &Row<'_>) -> rusqlite::Result<SiteRow> {
+    Ok(SiteRow {
+        id: row.id(0)?,
+        name: row.parsed(1)?,
+        state: row.parsed(2)?,
+        reason: row.get(3)?,
+        limits: SiteLimits {
+            active_in: row.get(4)?,
+            active_out: row.get(5)?,
+            in_bytes_per_s: row.maybe_number(6)?,
+            out_bytes_per_s: row.maybe_number(7)?,
+        },
+        created: row.time(8)?,
+    })
+}
+
+fn agent_row(row: &Row<'_>) -> rusqlite::Result<AgentRow> {
+    Ok(AgentRow {
+        id: row.id(0)?,
+        site: row.id(1)?,
+        site_name: row.parsed(2)?,
+        host: row.get(3)?,
+        version: row.get(4)?,
+        incarnation: Incarnation { number: row.number(5)?, nonce: row.get::<_, i64>(6)?.cast_unsigned() },
+        addresses: row.json(7)?,
+        certificate_expires: row.time(8)?,
+        acknowledged: row.number(9)?,
+        created: row.time(10)?,
+        last_hello: row.maybe_time(11)?,
+    })
+}
+
+fn storage_row(row: &Row<'_>) -> rusqlite::Result<StorageRow> {
+    Ok(StorageRow {
+        id: row.id(0)?,
+        name: row.parsed(1)?,
+        site: row.id(2)?,
+        site_name: row.parsed(3)?,
+        agent: row.id(4)?,
+        rules: row.json(5)?,
+        writable: row.get(6)?,
+        case_insensitive: row.get(7)?,
+        total_bytes: row.number(8)?,
+        free_bytes: row.number(9)?,
+        trouble: row.fault(10)?,
+        files: row.number(11)?,
+        bytes: row.number(12)?,
+    })
 }

@@ -1,35 +1,413 @@
-//! Standing wishes and what they lack.
-use crate::*;
-use longhaul_model::*;
+//! Standing wishes, what they lack, and how far they are.
+
+use longhaul_model::{BlockId, Fault, FaultCode, StorageId, SubscriptionId, SubscriptionState, Timestamp};
+use rusqlite::{OptionalExtension, Row, Transaction};
+
+use crate::attempts::end_unwanted;
+use crate::codec::{Columns, key};
+use crate::database::SCAN_TIME_MAX;
+use crate::datasets::page;
+use crate::replicas::how_counts;
+use crate::{
+    CancelledTransfer, Catalog, CatalogError, DemandRow, NewSubscription, SourceTotals, SubscriptionChanged,
+    SubscriptionFilter, SubscriptionPatch, SubscriptionProgress, SubscriptionRow,
+};
+
+const SUBSCRIPTION: &str = "SELECT s.id, s.dataset, d.name, d.community, s.block, b.name, s.target, t.name, s.state,
+    s.priority, s.verification, s.created, s.completed FROM subscriptions s JOIN datasets d ON d.id = s.dataset
+    JOIN storages t ON t.id = s.target LEFT JOIN blocks b ON b.id = s.block";
+
+const DEMAND: &str = "SELECT d.subscription, b.dataset, d.block, d.target, s.priority, s.verification, n.community,
+    s.created, b.files - coalesce(r.files - r.suspect_files, 0), b.bytes - coalesce(r.bytes - r.suspect_bytes, 0)
+    FROM demands d JOIN subscriptions s ON s.id = d.subscription JOIN blocks b ON b.id = d.block
+    JOIN datasets n ON n.id = b.dataset LEFT JOIN block_replicas r ON r.block = d.block AND r.storage = d.target";
+
+/// Priorities go from 1 (least) to this.
+const PRIORITY_MAX: u8 = 9;
+
 impl Catalog {
     /// If the same thing is subscribed at the same storage already, that subscription is returned unchanged.
+    /// Refused with `Conflict` while it is being deleted there.
     pub fn add_subscription(
         &self,
-        _new: &NewSubscription,
-        _now: Timestamp,
+        new: &NewSubscription,
+        now: Timestamp,
     ) -> Result<SubscriptionChanged, CatalogError> {
-        todo!()
+        check_priority(new.priority)?;
+        self.write(|tx| {
+            crate::sites::require_storage(tx, new.target)?;
+            check_part(tx, new)?;
+            let block = new.block.map_or(0, |block| key!(block));
+            if let Some(known) = same_wish(tx, new, block)? {
+                let subscription = require(tx, known)?;
+                let demands = demand_rows_by(tx, known)?;
+                return Ok(SubscriptionChanged {
+                    subscription,
+                    changed: false,
+                    demands,
+                    demands_gone: Vec::new(),
+                    cancelled: Vec::new(),
+                });
+            }
+            refuse_while_deleting(tx, new)?;
+            tx.execute(
+                "INSERT INTO subscriptions (id, dataset, block, target, state, priority, verification, created)
+                 VALUES ($1, $2, $3, $4, 'active', $5, $6, $7)",
+                (
+                    key!(new.id),
+                    key!(new.dataset),
+                    block,
+                    key!(new.target),
+                    new.priority,
+                    new.verification.word(),
+                    now.0,
+                ),
+            )?;
+            raise_demands(tx, new.id, now)?;
+            Ok(SubscriptionChanged {
+                subscription: require(tx, new.id)?,
+                changed: true,
+                demands: demand_rows_by(tx, new.id)?,
+                demands_gone: Vec::new(),
+                cancelled: Vec::new(),
+            })
+        })
     }
+
     /// Suspending and cancelling drop the demands and cancel the transfers that serve nobody else.
     pub fn change_subscription(
         &self,
-        _id: SubscriptionId,
-        _patch: &SubscriptionPatch,
-        _now: Timestamp,
+        id: SubscriptionId,
+        patch: &SubscriptionPatch,
+        now: Timestamp,
     ) -> Result<SubscriptionChanged, CatalogError> {
-        todo!()
+        patch.priority.map_or(Ok(()), check_priority)?;
+        self.write(|tx| {
+            let before = require(tx, id)?;
+            let state = patch.state.unwrap_or(before.state);
+            if state != before.state && !before.state.may_become(state) {
+                return Err(CatalogError::conflict(format!("subscription {id} is {}", before.state)));
+            }
+            let priority = patch.priority.unwrap_or(before.priority);
+            tx.execute(
+                "UPDATE subscriptions SET state = $2, priority = $3 WHERE id = $1",
+                (key!(id), state.word(), priority),
+            )?;
+            let (mut demands_gone, mut cancelled) = (Vec::new(), Vec::new());
+            if state != before.state {
+                match state {
+                    SubscriptionState::Active => raise_demands(tx, id, now)?,
+                    SubscriptionState::Suspended | SubscriptionState::Cancelled => {
+                        (demands_gone, cancelled) = drop_demands(tx, &before, state, now)?;
+                    }
+                }
+            }
+            Ok(SubscriptionChanged {
+                subscription: require(tx, id)?,
+                changed: (state, priority) != (before.state, before.priority),
+                demands: demand_rows_by(tx, id)?,
+                demands_gone,
+                cancelled,
+            })
+        })
     }
-    pub fn subscription(&self, _id: SubscriptionId) -> Result<Option<SubscriptionRow>, CatalogError> {
-        todo!()
+
+    pub fn subscription(&self, id: SubscriptionId) -> Result<Option<SubscriptionRow>, CatalogError> {
+        self.read(|tx| find(tx, id))
     }
-    pub fn subscriptions(&self, _filter: &SubscriptionFilter) -> Result<Vec<SubscriptionRow>, CatalogError> {
-        todo!()
+
+    /// Oldest first.
+    pub fn subscriptions(&self, filter: &SubscriptionFilter) -> Result<Vec<SubscriptionRow>, CatalogError> {
+        self.read(|tx| {
+            let mut select = tx.prepare_cached(&format!(
+                "{SUBSCRIPTION} WHERE s.id > $1 AND ($2 IS NULL OR s.dataset = $2) AND ($3 IS NULL OR s.target = $3)
+                 AND ($4 IS NULL OR s.state = $4) ORDER BY s.id LIMIT $5"
+            ))?;
+            let rows = select.query_map(
+                (
+                    filter.after.map_or(0, |id| key!(id)),
+                    filter.dataset.map(|id| key!(id)),
+                    filter.target.map(|id| key!(id)),
+                    filter.state.map(SubscriptionState::word),
+                    page(filter.limit),
+                ),
+                subscription_row,
+            )?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
     }
-    pub fn subscription_progress(&self, _id: SubscriptionId) -> Result<SubscriptionProgress, CatalogError> {
-        todo!()
+
+    pub fn subscription_progress(&self, id: SubscriptionId) -> Result<SubscriptionProgress, CatalogError> {
+        self.read(|tx| {
+            let subscription = require(tx, id)?;
+            let mut progress = SubscriptionProgress::default();
+            count_files(tx, &subscription, &mut progress)?;
+            count_live(tx, &subscription, &mut progress)?;
+            progress.sources = sources(tx, &subscription)?;
+            progress.retries = progress.sources.iter().map(|source| source.attempts_failed).sum();
+            Ok(progress)
+        })
     }
+
     /// Everything that active subscriptions lack, per block.
     pub fn demands(&self) -> Result<Vec<DemandRow>, CatalogError> {
-        todo!()
+        self.read_within(SCAN_TIME_MAX, |tx| {
+            let mut select = tx.prepare_cached(&format!("{DEMAND} ORDER BY d.subscription, d.block"))?;
+            let rows = select.query_map([], demand_row)?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
     }
+}
+
+pub(crate) fn demand_rows_of(
+    tx: &Transaction<'_>,
+    block: BlockId,
+    target: StorageId,
+) -> Result<Vec<DemandRow>, CatalogError> {
+    let mut select =
+        tx.prepare_cached(&format!("{DEMAND} WHERE d.block = $1 AND d.target = $2 ORDER BY d.subscription"))?;
+    let rows = select.query_map((key!(block), key!(target)), demand_row)?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+fn demand_rows_by(
+    tx: &Transaction<'_>,
+    subscription: SubscriptionId,
+) -> Result<Vec<DemandRow>, CatalogError> {
+    let mut select = tx.prepare_cached(&format!("{DEMAND} WHERE d.subscription = $1 ORDER BY d.block"))?;
+    let rows = select.query_map([key!(subscription)], demand_row)?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// If nothing is lacking any more, notes the time; says whether that is so.
+pub(crate) fn mark_completed(
+    tx: &Transaction<'_>,
+    subscription: SubscriptionId,
+    now: Timestamp,
+) -> Result<bool, CatalogError> {
+    let mut update = tx.prepare_cached(
+        "UPDATE subscriptions SET completed = $2 WHERE id = $1 AND completed IS NULL AND state = 'active'
+         AND NOT EXISTS (SELECT 1 FROM demands WHERE subscription = $1)",
+    )?;
+    Ok(update.execute((key!(subscription), now.0))? == 1)
+}
+
+/// One statement over the blocks, none over files. A subscription that lacks nothing is complete at once,
+/// unless there is nothing yet that it could have.
+fn raise_demands(tx: &Transaction<'_>, id: SubscriptionId, now: Timestamp) -> Result<(), CatalogError> {
+    tx.execute(
+        "INSERT INTO demands (subscription, block, target)
+         SELECT s.id, b.id, s.target FROM subscriptions s
+         JOIN blocks b ON b.dataset = s.dataset AND s.block IN (0, b.id)
+         LEFT JOIN block_replicas r ON r.block = b.id AND r.storage = s.target
+         WHERE s.id = $1 AND b.files > coalesce(r.files - r.suspect_files, 0) AND coalesce(r.deleting, 0) = 0
+         ON CONFLICT DO NOTHING",
+        [key!(id)],
+    )?;
+    let lacks =
+        tx.query_row("SELECT EXISTS (SELECT 1 FROM demands WHERE subscription = $1)", [key!(id)], |row| {
+            row.get(0)
+        })?;
+    if lacks {
+        tx.execute("UPDATE subscriptions SET completed = NULL WHERE id = $1", [key!(id)])?;
+        return Ok(());
+    }
+    let subscription = require(tx, id)?;
+    let mut progress = SubscriptionProgress::default();
+    count_files(tx, &subscription, &mut progress)?;
+    if progress.complete {
+        mark_completed(tx, id, now)?;
+    }
+    Ok(())
+}
+
+/// What `before` demanded, it demands no more. Transfers charged to it go to another subscription that wants
+/// the same, or end.
+fn drop_demands(
+    tx: &Transaction<'_>,
+    before: &SubscriptionRow,
+    state: SubscriptionState,
+    now: Timestamp,
+) -> Result<(Vec<BlockId>, Vec<CancelledTransfer>), CatalogError> {
+    let (id, target) = (before.id, before.target);
+    let mut delete = tx.prepare_cached("DELETE FROM demands WHERE subscription = $1 RETURNING block")?;
+    let blocks: Vec<BlockId> = delete.query_map([key!(id)], |row| row.id(0))?.collect::<Result<_, _>>()?;
+    let fault = Fault::new(FaultCode::Cancelled, format!("subscription {id} was {state}"));
+    let mut cancelled = Vec::new();
+    let mut heir_of =
+        tx.prepare_cached("SELECT min(subscription) FROM demands WHERE block = $1 AND target = $2")?;
+    let mut inherit = tx.prepare_cached(
+        "UPDATE live SET subscription = $4 WHERE target = $1 AND block = $2 AND subscription = $3",
+    )?;
+    for &block in &blocks {
+        match heir_of.query_row((key!(block), key!(target)), |row| row.maybe_number(0))? {
+            Some(heir) => {
+                inherit.execute((key!(target), key!(block), key!(id), crate::codec::number(heir)))?;
+            }
+            None => cancelled.extend(end_unwanted(tx, block, target, &fault, now)?),
+        }
+    }
+    Ok((blocks, cancelled))
+}
+
+fn check_priority(priority: u8) -> Result<(), CatalogError> {
+    if (1..=PRIORITY_MAX).contains(&priority) {
+        return Ok(());
+    }
+    Err(CatalogError::refused(
+        FaultCode::BadRequest,
+        format!("priority {priority} is not between 1 and {PRIORITY_MAX}"),
+    ))
+}
+
+fn check_part(tx: &Transaction<'_>, new: &NewSubscription) -> Result<(), CatalogError> {
+    let dataset = crate::datasets::require_dataset(tx, new.dataset)?;
+    let Some(block) = new.block else { return Ok(()) };
+    let mut select = tx.prepare_cached("SELECT 1 FROM blocks WHERE id = $1 AND dataset = $2")?;
+    if select.exists((key!(block), key!(new.dataset)))? {
+        return Ok(());
+    }
+    Err(CatalogError::not_found("such block in dataset", dataset.name))
+}
+
+fn same_wish(
+    tx: &Transaction<'_>,
+    new: &NewSubscription,
+    block: i64,
+) -> Result<Option<SubscriptionId>, CatalogError> {
+    let mut select = tx.prepare_cached(
+        "SELECT id FROM subscriptions WHERE dataset = $1 AND target = $2 AND block = $3 AND state <> 'cancelled'",
+    )?;
+    Ok(select.query_row((key!(new.dataset), key!(new.target), block), |row| row.id(0)).optional()?)
+}
+
+fn refuse_while_deleting(tx: &Transaction<'_>, new: &NewSubscription) -> Result<(), CatalogError> {
+    let mut select = tx.prepare_cached(
+        "SELECT 1 FROM tasks WHERE dataset = $1 AND storage = $2 AND kind = 'delete' AND done = 0",
+    )?;
+    if select.exists((key!(new.dataset), key!(new.target)))? {
+        return Err(CatalogError::conflict(
+            "the dataset is being deleted at that storage; wait until that is done",
+        ));
+    }
+    Ok(())
+}
+
+/// A block-level subscription looks at one row, one of a whole dataset at the dataset's totals.
+fn count_files(
+    tx: &Transaction<'_>,
+    subscription: &SubscriptionRow,
+    progress: &mut SubscriptionProgress,
+) -> Result<(), CatalogError> {
+    const COLUMNS: &str = "p.files, p.bytes, coalesce(r.files - r.suspect_files, 0),
+        coalesce(r.bytes - r.suspect_bytes, 0), coalesce(r.registered, 0), coalesce(r.wire, 0),
+        coalesce(r.end_to_end, 0), coalesce(r.readback, 0)";
+    let (sql, part) = match subscription.block {
+        Some(block) => (
+            format!(
+                "SELECT {COLUMNS} FROM blocks p LEFT JOIN block_replicas r ON r.block = p.id AND r.storage = $2 WHERE p.id = $1"
+            ),
+            key!(block),
+        ),
+        None => (
+            format!(
+                "SELECT {COLUMNS} FROM datasets p LEFT JOIN dataset_replicas r ON r.dataset = p.id AND r.storage = $2 WHERE p.id = $1"
+            ),
+            key!(subscription.dataset),
+        ),
+    };
+    tx.prepare_cached(&sql)?.query_row((part, key!(subscription.target)), |row| {
+        progress.files_wanted = row.number(0)?;
+        progress.bytes_wanted = row.number(1)?;
+        progress.files_present = row.number(2)?;
+        progress.bytes_present = row.number(3)?;
+        progress.verified = how_counts(row, 4)?;
+        Ok(())
+    })?;
+    progress.complete = progress.files_wanted > 0 && progress.files_present == progress.files_wanted;
+    Ok(())
+}
+
+/// Live transfers are bounded by the horizon, and an index leads to those of a block at a target.
+fn count_live(
+    tx: &Transaction<'_>,
+    subscription: &SubscriptionRow,
+    progress: &mut SubscriptionProgress,
+) -> Result<(), CatalogError> {
+    let mut select = tx.prepare_cached(
+        "SELECT l.leased, l.fault FROM demands d JOIN live l ON l.target = d.target AND l.block = d.block
+         WHERE d.subscription = $1",
+    )?;
+    let mut rows = select.query([key!(subscription.id)])?;
+    while let Some(row) = rows.next()? {
+        if row.get(0)? {
+            progress.files_leased += 1;
+            continue;
+        }
+        progress.files_waiting += 1;
+        let hopeless = row.fault(1)?.is_some_and(|fault| fault.retry == longhaul_model::Retry::Never);
+        progress.files_failed += u64::from(hopeless);
+    }
+    Ok(())
+}
+
+fn sources(tx: &Transaction<'_>, subscription: &SubscriptionRow) -> Result<Vec<SourceTotals>, CatalogError> {
+    let mut select = tx.prepare_cached(
+        "SELECT a.source, t.name, a.files, a.bytes, a.attempts_failed FROM arrivals a JOIN storages t ON t.id = a.source
+         WHERE a.dataset = $1 AND a.block = $2 AND a.target = $3 ORDER BY t.name",
+    )?;
+    let block = subscription.block.map_or(0, |block| key!(block));
+    let rows = select.query_map((key!(subscription.dataset), block, key!(subscription.target)), |row| {
+        Ok(SourceTotals {
+            source: row.id(0)?,
+            source_name: row.parsed(1)?,
+            files: row.number(2)?,
+            bytes: row.number(3)?,
+            attempts_failed: row.number(4)?,
+        })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+fn require(tx: &Transaction<'_>, id: SubscriptionId) -> Result<SubscriptionRow, CatalogError> {
+    find(tx, id)?.ok_or_else(|| CatalogError::not_found("subscription", id))
+}
+
+fn find(tx: &Transaction<'_>, id: SubscriptionId) -> Result<Option<SubscriptionRow>, CatalogError> {
+    let mut select = tx.prepare_cached(&format!("{SUBSCRIPTION} WHERE s.id = $1"))?;
+    Ok(select.query_row([key!(id)], subscription_row).optional()?)
+}
+
+fn subscription_row(row: &Row<'_>) -> rusqlite::Result<SubscriptionRow> {
+    let block = row.number(4)?;
+    Ok(SubscriptionRow {
+        id: row.id(0)?,
+        dataset: row.id(1)?,
+        dataset_name: row.parsed(2)?,
+        community: row.parsed(3)?,
+        block: (block != 0).then_some(BlockId(block)),
+        block_name: if block == 0 { None } else { Some(row.parsed(5)?) },
+        target: row.id(6)?,
+        target_name: row.parsed(7)?,
+        state: row.parsed(8)?,
+        priority: row.get(9)?,
+        verification: row.parsed(10)?,
+        created: row.time(11)?,
+        completed: row.maybe_time(12)?,
+    })
+}
+
+fn demand_row(row: &Row<'_>) -> rusqlite::Result<DemandRow> {
+    Ok(DemandRow {
+        subscription: row.id(0)?,
+        dataset: row.id(1)?,
+        block: row.id(2)?,
+        target: row.id(3)?,
+        priority: row.get(4)?,
+        verification: row.parsed(5)?,
+        community: row.parsed(6)?,
+        created: row.time(7)?,
+        files_missing: row.number(8)?,
+        bytes_missing: row.number(9)?,
+    })
 }

@@ -1,59 +1,170 @@
 //! Tokens, idempotency keys and settings.
-use crate::*;
-use longhaul_model::*;
+
+use std::time::Duration;
+
+use longhaul_model::{SiteId, Timestamp};
+use rusqlite::{OptionalExtension, Row};
+
+use crate::codec::{Columns, key};
+use crate::sites::site_by_id;
+use crate::{ApiTokenRow, Catalog, CatalogError, JoinRefusal, SiteRow};
+
+/// A repetition of a request later than this counts as a new one.
+const REPLIES_KEPT: Duration = Duration::from_secs(24 * 3_600);
+
 impl Catalog {
     pub fn add_join_token(
         &self,
-        _hash: [u8; 32],
-        _site: SiteId,
-        _expires: Timestamp,
-        _now: Timestamp,
+        hash: [u8; 32],
+        site: SiteId,
+        expires: Timestamp,
+        now: Timestamp,
     ) -> Result<(), CatalogError> {
-        todo!()
+        self.write(|tx| {
+            tx.execute(
+                "INSERT INTO join_tokens (hash, site, expires, created) VALUES ($1, $2, $3, $4)",
+                (hash, key!(site), expires.0, now.0),
+            )?;
+            Ok(())
+        })
     }
-    /// Uses the token up.
+
+    /// Uses the token up, and says for which site it was.
     pub fn redeem_join_token(
         &self,
-        _hash: [u8; 32],
-        _now: Timestamp,
+        hash: [u8; 32],
+        now: Timestamp,
     ) -> Result<Result<SiteRow, JoinRefusal>, CatalogError> {
-        todo!()
+        self.write(|tx| {
+            let mut select =
+                tx.prepare_cached("SELECT site, expires, used FROM join_tokens WHERE hash = $1")?;
+            let found = select
+                .query_row([hash], |row| Ok((row.id::<SiteId>(0)?, row.time(1)?, row.maybe_time(2)?)))
+                .optional()?;
+            let (site, expires, used) = match found {
+                None => return Ok(Err(JoinRefusal::Unknown)),
+                Some(found) => found,
+            };
+            if let Some(at) = used {
+                return Ok(Err(JoinRefusal::Used(at)));
+            }
+            if now >= expires {
+                return Ok(Err(JoinRefusal::Expired(expires)));
+            }
+            tx.execute("UPDATE join_tokens SET used = $2 WHERE hash = $1", (hash, now.0))?;
+            Ok(Ok(site_by_id(tx, site)?))
+        })
     }
+
     pub fn add_api_token(
         &self,
-        _hash: [u8; 32],
-        _name: &str,
-        _role: &str,
-        _expires: Option<Timestamp>,
-        _now: Timestamp,
+        hash: [u8; 32],
+        name: &str,
+        role: &str,
+        expires: Option<Timestamp>,
+        now: Timestamp,
     ) -> Result<(), CatalogError> {
-        todo!()
+        self.write(|tx| {
+            tx.execute(
+                "INSERT INTO api_tokens (hash, name, role, expires, created) VALUES ($1, $2, $3, $4, $5)",
+                (hash, name, role, expires.map(|at| at.0), now.0),
+            )?;
+            Ok(())
+        })
     }
+
     /// Also returns expired ones: the caller knows the time.
-    pub fn api_token(&self, _hash: [u8; 32]) -> Result<Option<ApiTokenRow>, CatalogError> {
-        todo!()
+    pub fn api_token(&self, hash: [u8; 32]) -> Result<Option<ApiTokenRow>, CatalogError> {
+        self.read(|tx| {
+            let mut select = tx.prepare_cached(
+                "SELECT hash, name, role, expires, created FROM api_tokens WHERE hash = $1",
+            )?;
+            Ok(select.query_row([hash], token_row).optional()?)
+        })
     }
+
     pub fn api_tokens(&self) -> Result<Vec<ApiTokenRow>, CatalogError> {
-        todo!()
+        self.read(|tx| {
+            let mut select = tx.prepare_cached(
+                "SELECT hash, name, role, expires, created FROM api_tokens ORDER BY name, hash",
+            )?;
+            let rows = select.query_map([], token_row)?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
     }
-    pub fn remove_api_token(&self, _name: &str) -> Result<bool, CatalogError> {
-        todo!()
+
+    /// Says whether there was one of that name.
+    pub fn remove_api_token(&self, name: &str) -> Result<bool, CatalogError> {
+        self.write(|tx| Ok(tx.execute("DELETE FROM api_tokens WHERE name = $1", [name])? > 0))
     }
-    pub fn idempotent(&self, _key: &str) -> Result<Option<String>, CatalogError> {
-        todo!()
+
+    /// The reply given to an earlier request under this key.
+    pub fn idempotent(&self, key: &str) -> Result<Option<String>, CatalogError> {
+        self.read(|tx| {
+            let mut select = tx.prepare_cached("SELECT reply FROM idempotency WHERE key = $1")?;
+            Ok(select.query_row([key], |row| row.get(0)).optional()?)
+        })
     }
+
     /// Keeps the reply given first; forgets those older than a day.
-    pub fn remember_idempotent(&self, _key: &str, _reply: &str, _now: Timestamp) -> Result<(), CatalogError> {
-        todo!()
+    pub fn remember_idempotent(&self, key: &str, reply: &str, now: Timestamp) -> Result<(), CatalogError> {
+        self.write(|tx| {
+            tx.execute("DELETE FROM idempotency WHERE at < $1", [(now - REPLIES_KEPT).0])?;
+            tx.execute(
+                "INSERT INTO idempotency (key, reply, at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+                (key, reply, now.0),
+            )?;
+            Ok(())
+        })
     }
-    pub fn setting(&self, _name: &str) -> Result<Option<String>, CatalogError> {
-        todo!()
+
+    pub fn setting(&self, name: &str) -> Result<Option<String>, CatalogError> {
+        self.read(|tx| {
+            let mut select = tx.prepare_cached("SELECT value FROM settings WHERE name = $1")?;
+            Ok(select.query_row([name], |row| row.get(0)).optional()?)
+        })
     }
-    pub fn set_setting(&self, _name: &str, _value: &str) -> Result<(), CatalogError> {
-        todo!()
+
+    pub fn set_setting(&self, name: &str, value: &str) -> Result<(), CatalogError> {
+        self.write(|tx| {
+            tx.execute(
+                "INSERT INTO settings (name, value) VALUES ($1, $2)
+                 ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+                (name, value),
+            )?;
+            Ok(())
+        })
     }
+
     /// The highest stamped id in use, for `IdMaker::after`.
     pub fn last_id(&self) -> Result<u64, CatalogError> {
-        todo!()
+        // Each is the right end of an index.
+        const IDS: [&str; 7] = [
+            "SELECT max(id) FROM agents",
+            "SELECT max(id) FROM subscriptions",
+            "SELECT max(id) FROM tasks",
+            "SELECT max(id) FROM live",
+            "SELECT max(attempt) FROM live",
+            "SELECT max(attempt) FROM choices",
+            "SELECT max(transfer) FROM history",
+        ];
+        self.read(|tx| {
+            let mut last = 0;
+            for statement in IDS {
+                let found = tx.prepare_cached(statement)?.query_row([], |row| row.maybe_number(0))?;
+                last = last.max(found.unwrap_or(0));
+            }
+            Ok(last)
+        })
     }
+}
+
+fn token_row(row: &Row<'_>) -> rusqlite::Result<ApiTokenRow> {
+    Ok(ApiTokenRow {
+        hash: row.get(0)?,
+        name: row.get(1)?,
+        role: row.get(2)?,
+        expires: row.maybe_time(3)?,
+        created: row.time(4)?,
+    })
 }

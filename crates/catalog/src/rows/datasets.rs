@@ -68,8 +68,14 @@ pub struct Added {
     pub blocks: Vec<BlockTotals>,
     /// Where the storage named now has the whole block.
     pub complete: Vec<(BlockId, StorageId)>,
+    /// Known files that this storage did not have before.
+    pub found: Vec<(FileId, BlockId, StorageId)>,
     /// What subscriptions lack now in the blocks that grew.
     pub demands: Vec<crate::DemandRow>,
+    /// Demands that ended since the files are there.
+    pub demands_gone: Vec<(longhaul_model::SubscriptionId, BlockId)>,
+    /// Transfers that nobody wants any more.
+    pub cancelled: Vec<crate::CancelledTransfer>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,6 +151,8 @@ pub struct LeftOutCount {
 pub struct ReplicaChange {
     /// No longer usable as a source.
     pub lost: Vec<(FileId, BlockId, StorageId)>,
+    /// As above, with all its files.
+    pub blocks_lost: Vec<(BlockId, StorageId)>,
     /// Usable as a source (again).
     pub found: Vec<(FileId, BlockId, StorageId)>,
     /// Complete now.
@@ -152,4 +160,6 @@ pub struct ReplicaChange {
     /// Demands of the touched blocks and storages as they are now; what is absent is gone.
     pub demands: Vec<crate::DemandRow>,
     pub demands_gone: Vec<(longhaul_model::SubscriptionId, BlockId)>,
+    /// Transfers that nobody wants any more.
+    pub cancelled: Vec<crate::CancelledTransfer>,
 }

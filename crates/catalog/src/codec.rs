@@ -1,0 +1,186 @@
+//! How rows spell the nouns of `model`. A column that does not read back is damage, not a panic.
+
+use std::error::Error;
+use std::fmt::Display;
+use std::str::FromStr;
+
+use longhaul_model::{Algorithm, Digest, DigestSet, Fault, Timestamp, Verification};
+use rusqlite::types::Type;
+use rusqlite::{Result, Row};
+
+use crate::How;
+
+/// A number as SQLite has it. Ids and sizes end at `i64::MAX` already; anything else is cut there.
+pub(crate) fn number(value: impl Into<u64>) -> i64 {
+    i64::try_from(value.into()).unwrap_or(i64::MAX)
+}
+
+/// As [`number`], for ids and other newtypes over `u64`.
+macro_rules! key {
+    ($id:expr) => {
+        $crate::codec::number($id.0)
+    };
+}
+pub(crate) use key;
+
+pub(crate) trait Columns {
+    fn number(&self, at: usize) -> Result<u64>;
+    fn maybe_number(&self, at: usize) -> Result<Option<u64>>;
+    fn id<T: From<u64>>(&self, at: usize) -> Result<T>;
+    fn time(&self, at: usize) -> Result<Timestamp>;
+    fn maybe_time(&self, at: usize) -> Result<Option<Timestamp>>;
+    fn parsed<T: FromStr<Err: Display>>(&self, at: usize) -> Result<T>;
+    fn json<T: serde::de::DeserializeOwned>(&self, at: usize) -> Result<T>;
+    fn fault(&self, at: usize) -> Result<Option<Fault>>;
+    fn digests(&self, at: usize) -> Result<DigestSet>;
+    fn how(&self, at: usize) -> Result<How>;
+}
+
+impl Columns for Row<'_> {
+    fn number(&self, at: usize) -> Result<u64> {
+        let value: i64 = self.get(at)?;
+        u64::try_from(value).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(at, value))
+    }
+
+    fn maybe_number(&self, at: usize) -> Result<Option<u64>> {
+        let value: Option<i64> = self.get(at)?;
+        value.map(|_| self.number(at)).transpose()
+    }
+
+    fn id<T: From<u64>>(&self, at: usize) -> Result<T> {
+        self.number(at).map(T::from)
+    }
+
+    fn time(&self, at: usize) -> Result<Timestamp> {
+        self.get(at).map(Timestamp)
+    }
+
+    fn maybe_time(&self, at: usize) -> Result<Option<Timestamp>> {
+        self.get::<_, Option<i64>>(at).map(|time| time.map(Timestamp))
+    }
+
+    fn parsed<T: FromStr<Err: Display>>(&self, at: usize) -> Result<T> {
+        let text = self.get_ref(at)?.as_str().map_err(|error| damaged(at, error))?;
+        text.parse().map_err(|error: T::Err| damaged(at, error.to_string()))
+    }
+
+    fn json<T: serde::de::DeserializeOwned>(&self, at: usize) -> Result<T> {
+        let text = self.get_ref(at)?.as_str().map_err(|error| damaged(at, error))?;
+        serde_json::from_str(text).map_err(|error| damaged(at, error))
+    }
+
+    fn fault(&self, at: usize) -> Result<Option<Fault>> {
+        match self.get_ref(at)? {
+            rusqlite::types::ValueRef::Null => Ok(None),
+            _ => self.json(at).map(Some),
+        }
+    }
+
+    fn digests(&self, at: usize) -> Result<DigestSet> {
+        let bytes = self.get_ref(at)?.as_blob().map_err(|error| damaged(at, error))?;
+        unpack(bytes).ok_or_else(|| damaged(at, "these bytes are no digests"))
+    }
+
+    fn how(&self, at: usize) -> Result<How> {
+        let value: i64 = self.get(at)?;
+        how_of(value).ok_or(rusqlite::Error::IntegralValueOutOfRange(at, value))
+    }
+}
+
+fn damaged(at: usize, error: impl Into<Box<dyn Error + Send + Sync>>) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(at, Type::Null, error.into())
+}
+
+/// Of values that always have a text form.
+pub(crate) fn to_json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_else(|error| unreachable!("rows have string keys only: {error}"))
+}
+
+pub(crate) fn maybe_json<T: serde::Serialize>(value: Option<&T>) -> Option<String> {
+    value.map(to_json)
+}
+
+/// One byte of algorithm and the value, for each: 10 bytes instead of 34 for the usual two.
+pub(crate) fn pack(digests: &DigestSet) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(16);
+    for digest in digests.iter() {
+        bytes.push(match digest.algorithm() {
+            Algorithm::Adler32 => 1,
+            Algorithm::Crc32c => 2,
+            Algorithm::Blake3 => 3,
+            Algorithm::Sha256 => 4,
+            Algorithm::Md5 => 5,
+        });
+        bytes.extend_from_slice(digest.value());
+    }
+    bytes
+}
+
+pub(crate) fn unpack(mut bytes: &[u8]) -> Option<DigestSet> {
+    let mut digests = DigestSet::default();
+    while let Some((&kind, rest)) = bytes.split_first() {
+        let algorithm = match kind {
+            1 => Algorithm::Adler32,
+            2 => Algorithm::Crc32c,
+            3 => Algorithm::Blake3,
+            4 => Algorithm::Sha256,
+            5 => Algorithm::Md5,
+            _ => return None,
+        };
+        let (value, rest) = rest.split_at_checked(algorithm.bytes())?;
+        digests.insert(Digest::new(algorithm, value));
+        bytes = rest;
+    }
+    Some(digests)
+}
+
+pub(crate) fn how_number(how: How) -> i64 {
+    match how {
+        How::Registered => 0,
+        How::Verified(Verification::Wire) => 1,
+        How::Verified(Verification::EndToEnd) => 2,
+        How::Verified(Verification::Readback) => 3,
+    }
+}
+
+fn how_of(value: i64) -> Option<How> {
+    Some(match value {
+        0 => How::Registered,
+        1 => How::Verified(Verification::Wire),
+        2 => How::Verified(Verification::EndToEnd),
+        3 => How::Verified(Verification::Readback),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn digests_read_back(adler in 1u32.., crc in any::<Option<u32>>(), blake3 in any::<Option<[u8; 32]>>(), md5 in any::<Option<[u8; 16]>>()) {
+            let mut set: DigestSet = [Digest::adler32(adler)].into_iter().collect();
+            crc.map(|value| set.insert(Digest::crc32c(value)));
+            blake3.map(|value| set.insert(Digest::new(Algorithm::Blake3, &value)));
+            md5.map(|value| set.insert(Digest::new(Algorithm::Md5, &value)));
+            prop_assert_eq!(unpack(&pack(&set)), Some(set));
+        }
+
+        #[test]
+        fn damaged_digests_are_refused_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+            if let Some(set) = unpack(&bytes) {
+                prop_assert!(pack(&set).len() <= bytes.len());
+            }
+        }
+    }
+
+    #[test]
+    fn kinds_of_verification_read_back() {
+        for value in 0..4 {
+            assert_eq!(how_number(how_of(value).unwrap()), value);
+        }
+        assert_eq!(how_of(4), None);
+    }
+}

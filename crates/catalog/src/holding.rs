@@ -1,0 +1,84 @@
+//! What a storage holds of a range of a block's files, read at once: for those who look at many files.
+
+use std::collections::BTreeMap;
+
+use longhaul_model::{BlockId, FileId, StorageId};
+use rusqlite::Transaction;
+
+use crate::codec::{Columns, key};
+use crate::ledger::{Presence, presence_of};
+use crate::{CatalogError, How};
+
+#[derive(Clone, Copy)]
+pub(crate) struct Holder {
+    pub(crate) storage: StorageId,
+    pub(crate) base_file: i64,
+    pub(crate) base_how: How,
+    pub(crate) files: u64,
+    pub(crate) good: u64,
+    pub(crate) exceptions: u64,
+    pub(crate) deleting: bool,
+}
+
+/// A holder with its exceptions within a range.
+pub(crate) struct Holding {
+    pub(crate) holder: Holder,
+    rows: BTreeMap<i64, Presence>,
+}
+
+impl Holding {
+    pub(crate) fn presence(&self, file: FileId) -> Presence {
+        let implied = if key!(file) <= self.holder.base_file {
+            Presence::Good(self.holder.base_how)
+        } else {
+            Presence::Absent
+        };
+        self.rows.get(&key!(file)).copied().unwrap_or(implied)
+    }
+
+    /// As a source: good, and not being deleted.
+    pub(crate) fn usable(&self, file: FileId) -> bool {
+        !self.holder.deleting && matches!(self.presence(file), Presence::Good(_))
+    }
+}
+
+/// Storages that hold something of the block, by id.
+pub(crate) fn holders(tx: &Transaction<'_>, block: BlockId) -> Result<Vec<Holder>, CatalogError> {
+    let mut select = tx.prepare_cached(
+        "SELECT storage, base_file, base_how, files, files - suspect_files, exceptions, deleting
+         FROM block_replicas WHERE block = $1 ORDER BY storage",
+    )?;
+    let rows = select.query_map([key!(block)], |row| {
+        Ok(Holder {
+            storage: row.id(0)?,
+            base_file: row.get(1)?,
+            base_how: row.how(2)?,
+            files: row.number(3)?,
+            good: row.number(4)?,
+            exceptions: row.number(5)?,
+            deleting: row.number(6)? != 0,
+        })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Of the files `first` to `last`, both included.
+pub(crate) fn holding(
+    tx: &Transaction<'_>,
+    block: BlockId,
+    holder: Holder,
+    first: FileId,
+    last: FileId,
+) -> Result<Holding, CatalogError> {
+    let mut rows = BTreeMap::new();
+    if holder.exceptions > 0 {
+        let mut select = tx.prepare_cached(
+            "SELECT file, how, state FROM replicas WHERE block = $1 AND storage = $2 AND file BETWEEN $3 AND $4",
+        )?;
+        let range = (key!(block), key!(holder.storage), key!(first), key!(last));
+        let found =
+            select.query_map(range, |row| Ok((row.get(0)?, presence_of(row.get(2)?, row.how(1)?, 2)?)))?;
+        rows = found.collect::<Result<_, _>>()?;
+    }
+    Ok(Holding { holder, rows })
+}

@@ -1,0 +1,654 @@
+//! Keeps the counters right: collects what one transaction does to blocks and replicas, writes every counter
+//! once, and derives what follows (compaction, demands, completions).
+//!
+//! Everything that adds, loses or suspects a replica goes through here, so that totals, demands and rows
+//! cannot part ways.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use longhaul_model::{BlockId, DatasetId, Fault, FileId, StorageId, SubscriptionId, Timestamp};
+use rusqlite::{OptionalExtension, Transaction};
+
+use crate::attempts::end_unwanted;
+use crate::codec::{Columns, how_number, key, maybe_json};
+use crate::subscriptions::{demand_rows_of, mark_completed};
+use crate::{BlockTotals, CancelledTransfer, CatalogError, DemandRow, How};
+
+/// Blocks and pairs held before they are written; a manifest may name a block for each of its files.
+const HELD_MAX: usize = 4_096;
+
+const GOOD: i64 = 0;
+const SUSPECT: i64 = 1;
+/// Not there, although the base of its block covers it.
+const GONE: i64 = 2;
+
+pub(crate) struct Ledger<'t> {
+    pub(crate) tx: &'t Transaction<'t>,
+    pub(crate) now: Timestamp,
+    blocks: BTreeMap<BlockId, BlockState>,
+    pairs: BTreeMap<(BlockId, StorageId), Pair>,
+    pub(crate) effects: Effects,
+}
+
+/// What follows from a transaction, for those who hold it in memory.
+#[derive(Default)]
+pub(crate) struct Effects {
+    pub(crate) blocks: Vec<BlockTotals>,
+    pub(crate) complete: Vec<(BlockTotals, StorageId)>,
+    pub(crate) demands: Vec<DemandRow>,
+    pub(crate) demands_gone: Vec<(SubscriptionId, BlockId)>,
+    pub(crate) subscriptions_complete: Vec<SubscriptionId>,
+    pub(crate) cancelled: Vec<CancelledTransfer>,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct BlockState {
+    pub(crate) dataset: DatasetId,
+    pub(crate) files: i64,
+    pub(crate) bytes: i64,
+    pub(crate) last_file: i64,
+    pub(crate) open: bool,
+    files_before: i64,
+    bytes_before: i64,
+    open_before: bool,
+}
+
+/// A block at a storage.
+#[derive(Clone, Copy)]
+struct Pair {
+    dataset: DatasetId,
+    stored: bool,
+    base_file: i64,
+    base_how: How,
+    counts: Counts,
+    exceptions: i64,
+    deleting: i64,
+    counts_before: Counts,
+    deleting_before: i64,
+    /// Say what is demanded there now, even if no demand comes or goes.
+    announce: bool,
+    /// Got or lost a replica in a way that the views of its block should hear of.
+    changed: bool,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Counts {
+    files: i64,
+    bytes: i64,
+    suspect_files: i64,
+    suspect_bytes: i64,
+    how: [i64; 4],
+}
+
+/// Whether and how a file is at a storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Presence {
+    Absent,
+    Good(How),
+    Suspect(How),
+}
+
+impl Counts {
+    fn add(&mut self, presence: Presence, size: i64, sign: i64) {
+        let how = match presence {
+            Presence::Absent => return,
+            Presence::Good(how) => how,
+            Presence::Suspect(how) => {
+                self.suspect_files += sign;
+                self.suspect_bytes += sign * size;
+                how
+            }
+        };
+        self.files += sign;
+        self.bytes += sign * size;
+        self.how[how_number(how) as usize] += sign;
+    }
+
+    fn good(&self) -> i64 {
+        self.files - self.suspect_files
+    }
+
+    fn values(&self) -> [i64; 8] {
+        let [a, b, c, d] = self.how;
+        [self.files, self.bytes, self.suspect_files, self.suspect_bytes, a, b, c, d]
+    }
+
+    fn minus(&self, other: &Counts) -> [i64; 8] {
+        let (ours, theirs) = (self.values(), other.values());
+        std::array::from_fn(|at| ours[at] - theirs[at])
+    }
+}
+
+impl BlockState {
+    fn grew(&self) -> bool {
+        self.files != self.files_before
+    }
+
+    pub(crate) fn totals(&self, block: BlockId) -> BlockTotals {
+        BlockTotals { block, dataset: self.dataset, files: self.files as u64, bytes: self.bytes as u64 }
+    }
+}
+
+impl Pair {
+    fn implied(&self, file: FileId) -> Presence {
+        if key!(file) <= self.base_file { Presence::Good(self.base_how) } else { Presence::Absent }
+    }
+
+    fn dirty(&self) -> bool {
+        self.counts != self.counts_before || self.deleting != self.deleting_before || self.changed
+    }
+}
+
+impl<'t> Ledger<'t> {
+    pub(crate) fn new(tx: &'t Transaction<'t>, now: Timestamp) -> Self {
+        Ledger { tx, now, blocks: BTreeMap::new(), pairs: BTreeMap::new(), effects: Effects::default() }
+    }
+
+    pub(crate) fn block(&mut self, block: BlockId) -> Result<&mut BlockState, CatalogError> {
+        if !self.blocks.contains_key(&block) {
+            let mut select = self
+                .tx
+                .prepare_cached("SELECT dataset, files, bytes, last_file, open FROM blocks WHERE id = $1")?;
+            let state = select.query_row([key!(block)], |row| {
+                Ok(BlockState {
+                    dataset: row.id(0)?,
+                    files: row.get(1)?,
+                    bytes: row.get(2)?,
+                    last_file: row.get(3)?,
+                    open: row.get(4)?,
+                    files_before: row.get(1)?,
+                    bytes_before: row.get(2)?,
+                    open_before: row.get(4)?,
+                })
+            })?;
+            self.blocks.insert(block, state);
+        }
+        match self.blocks.get_mut(&block) {
+            Some(state) => Ok(state),
+            None => unreachable!("it was put there just now"),
+        }
+    }
+
+    fn pair(&mut self, block: BlockId, storage: StorageId) -> Result<&mut Pair, CatalogError> {
+        if !self.pairs.contains_key(&(block, storage)) {
+            let dataset = self.block(block)?.dataset;
+            let pair = load_pair(self.tx, block, storage)?.unwrap_or(Pair::empty(dataset));
+            self.pairs.insert((block, storage), pair);
+        }
+        match self.pairs.get_mut(&(block, storage)) {
+            Some(pair) => Ok(pair),
+            None => unreachable!("it was put there just now"),
+        }
+    }
+
+    /// Whether the storage has the file, as this transaction sees it.
+    pub(crate) fn presence(
+        &mut self,
+        block: BlockId,
+        storage: StorageId,
+        file: FileId,
+    ) -> Result<Presence, CatalogError> {
+        let pair = *self.pair(block, storage)?;
+        if pair.exceptions == 0 {
+            return Ok(pair.implied(file));
+        }
+        Ok(exception(self.tx, block, storage, file)?.unwrap_or(pair.implied(file)))
+    }
+
+    /// Whether a transfer may read the file there: it is good, and no deletion of its block is under way.
+    pub(crate) fn usable(
+        &mut self,
+        block: BlockId,
+        storage: StorageId,
+        file: FileId,
+    ) -> Result<bool, CatalogError> {
+        let deleting = self.pair(block, storage)?.deleting != 0;
+        Ok(!deleting && matches!(self.presence(block, storage, file)?, Presence::Good(_)))
+    }
+
+    /// Makes the file's presence at the storage what `to` says; returns what it was.
+    pub(crate) fn set(
+        &mut self,
+        block: BlockId,
+        storage: StorageId,
+        file: FileId,
+        size: u64,
+        to: Presence,
+        fault: Option<&Fault>,
+    ) -> Result<Presence, CatalogError> {
+        let tx = self.tx;
+        let pair = self.pair(block, storage)?;
+        let implied = pair.implied(file);
+        let row = (key!(block), key!(storage), key!(file));
+        // The common case, a first arrival, costs one statement.
+        if let (Presence::Absent, Presence::Good(how)) = (implied, to) {
+            let mut insert = tx.prepare_cached(
+                "INSERT INTO replicas (block, storage, file, how, state) VALUES ($1, $2, $3, $4, 0)
+                 ON CONFLICT DO NOTHING",
+            )?;
+            if insert.execute((row.0, row.1, row.2, how_number(how)))? == 1 {
+                pair.exceptions += 1;
+                pair.counts.add(to, size as i64, 1);
+                return Ok(Presence::Absent);
+            }
+        }
+        let stored = if pair.exceptions == 0 { None } else { exception(tx, block, storage, file)? };
+        let was = stored.unwrap_or(implied);
+        if to == implied {
+            if stored.is_some() {
+                let mut delete = tx
+                    .prepare_cached("DELETE FROM replicas WHERE block = $1 AND storage = $2 AND file = $3")?;
+                delete.execute(row)?;
+                pair.exceptions -= 1;
+            }
+        } else {
+            let (how, state) = match to {
+                Presence::Absent => (How::Registered, GONE),
+                Presence::Good(how) => (how, GOOD),
+                Presence::Suspect(how) => (how, SUSPECT),
+            };
+            let mut upsert = tx.prepare_cached(
+                "INSERT INTO replicas (block, storage, file, how, state, fault) VALUES ($1, $2, $3, $4, $5, $6)
+                 ON CONFLICT (block, storage, file) DO UPDATE
+                 SET how = excluded.how, state = excluded.state, fault = excluded.fault",
+            )?;
+            upsert.execute((row.0, row.1, row.2, how_number(how), state, maybe_json(fault)))?;
+            pair.exceptions += i64::from(stored.is_none());
+        }
+        pair.counts.add(was, size as i64, -1);
+        pair.counts.add(to, size as i64, 1);
+        pair.changed |= was != to;
+        pair.announce |= matches!(was, Presence::Good(_)) != matches!(to, Presence::Good(_));
+        Ok(was)
+    }
+
+    /// A new file of the block; ids only grow.
+    pub(crate) fn grow(
+        &mut self,
+        block: BlockId,
+        file: FileId,
+        size: u64,
+    ) -> Result<BlockState, CatalogError> {
+        let state = self.block(block)?;
+        assert!(key!(file) > state.last_file, "file ids of a block grow");
+        state.files += 1;
+        state.bytes += size as i64;
+        state.last_file = key!(file);
+        Ok(*state)
+    }
+
+    /// The file that `grow` just added is registered at the storage. As long as the storage has the whole
+    /// block, this writes no row.
+    pub(crate) fn append(
+        &mut self,
+        block: BlockId,
+        storage: StorageId,
+        file: FileId,
+        size: u64,
+    ) -> Result<(), CatalogError> {
+        let files = self.block(block)?.files;
+        let pair = self.pair(block, storage)?;
+        let whole = pair.counts.files + 1 == files;
+        if whole && (pair.base_file == 0 || pair.base_how == How::Registered) {
+            pair.base_file = key!(file);
+            pair.base_how = How::Registered;
+            pair.counts.add(Presence::Good(How::Registered), size as i64, 1);
+            return Ok(());
+        }
+        self.set(block, storage, file, size, Presence::Good(How::Registered), None).map(|_| ())
+    }
+
+    /// Begins (with a task's id) or ends (0) the deletion of the block at the storage.
+    pub(crate) fn set_deleting(
+        &mut self,
+        block: BlockId,
+        storage: StorageId,
+        task: i64,
+    ) -> Result<(), CatalogError> {
+        let pair = self.pair(block, storage)?;
+        if pair.counts.files > 0 {
+            pair.deleting = task;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn deleting(&mut self, block: BlockId, storage: StorageId) -> Result<i64, CatalogError> {
+        Ok(self.pair(block, storage)?.deleting)
+    }
+
+    /// Writes out when much is held.
+    pub(crate) fn relieve(&mut self) -> Result<(), CatalogError> {
+        if self.blocks.len() + self.pairs.len() > HELD_MAX { self.flush() } else { Ok(()) }
+    }
+
+    /// Writes out everything held and derives what follows.
+    pub(crate) fn flush(&mut self) -> Result<(), CatalogError> {
+        self.write_blocks()?;
+        self.write_pairs()?;
+        let mut touched = self.touched_demands()?;
+        touched.sort_unstable();
+        touched.dedup();
+        let mut gone = BTreeSet::new();
+        for (block, target) in touched {
+            self.refresh_demand(block, target, &mut gone)?;
+        }
+        for subscription in gone {
+            if mark_completed(self.tx, subscription, self.now)? {
+                self.effects.subscriptions_complete.push(subscription);
+            }
+        }
+        self.blocks.clear();
+        self.pairs.clear();
+        Ok(())
+    }
+
+    fn write_blocks(&mut self) -> Result<(), CatalogError> {
+        let mut update = self.tx.prepare_cached(
+            "UPDATE blocks SET files = $2, bytes = $3, last_file = $4, open = $5 WHERE id = $1",
+        )?;
+        let mut datasets: BTreeMap<DatasetId, (i64, i64)> = BTreeMap::new();
+        for (&block, state) in &self.blocks {
+            if state.grew() || state.open != state.open_before {
+                update.execute((key!(block), state.files, state.bytes, state.last_file, state.open))?;
+                let sum = datasets.entry(state.dataset).or_default();
+                sum.0 += state.files - state.files_before;
+                sum.1 += state.bytes - state.bytes_before;
+                self.effects.blocks.push(state.totals(block));
+            }
+        }
+        let mut update = self
+            .tx
+            .prepare_cached("UPDATE datasets SET files = files + $2, bytes = bytes + $3 WHERE id = $1")?;
+        for (dataset, (files, bytes)) in datasets {
+            update.execute((key!(dataset), files, bytes))?;
+        }
+        Ok(())
+    }
+
+    fn write_pairs(&mut self) -> Result<(), CatalogError> {
+        let mut totals: BTreeMap<(DatasetId, StorageId), [i64; 8]> = BTreeMap::new();
+        for (&(block, storage), pair) in &mut self.pairs {
+            let Some(state) = self.blocks.get(&block) else {
+                unreachable!("a pair is loaded with its block")
+            };
+            if !pair.dirty() {
+                continue;
+            }
+            assert!(pair.counts.files <= state.files, "a storage has more of block {block} than there is");
+            if pair.counts.files == state.files && pair.exceptions > 0 {
+                compact(self.tx, block, storage, pair, state.last_file)?;
+            }
+            store_pair(self.tx, block, storage, pair)?;
+            let sum = totals.entry((pair.dataset, storage)).or_default();
+            for (slot, delta) in sum.iter_mut().zip(pair.counts.minus(&pair.counts_before)) {
+                *slot += delta;
+            }
+            if pair.changed && !state.grew() {
+                self.effects.blocks.push(state.totals(block));
+            }
+        }
+        for ((dataset, storage), delta) in totals {
+            store_totals(self.tx, dataset, storage, delta)?;
+        }
+        Ok(())
+    }
+
+    /// Blocks and targets whose demands may have come, gone or are to be told again.
+    fn touched_demands(&mut self) -> Result<Vec<(BlockId, StorageId)>, CatalogError> {
+        let mut touched = Vec::new();
+        let mut wanted_at = self.tx.prepare_cached(
+            "SELECT target FROM subscriptions WHERE dataset = $1 AND block IN (0, $2)
+             AND state <> 'cancelled' AND state = 'active'",
+        )?;
+        for (&block, state) in self.blocks.iter().filter(|(_, state)| state.grew()) {
+            for target in wanted_at.query_map((key!(state.dataset), key!(block)), |row| row.id(0))? {
+                touched.push((block, target?));
+            }
+        }
+        for (&(block, storage), pair) in &self.pairs {
+            let Some(state) = self.blocks.get(&block) else {
+                unreachable!("a pair is loaded with its block")
+            };
+            let lacks = pair.counts.good() < state.files && pair.deleting == 0;
+            let lacked = pair.counts_before.good() < state.files_before && pair.deleting_before == 0;
+            if lacks != lacked || (pair.announce && lacks) {
+                touched.push((block, storage));
+            }
+            let whole = state.files > 0 && pair.counts.good() == state.files && pair.deleting == 0;
+            if whole && (lacked || state.grew() || pair.deleting_before != 0) {
+                self.effects.complete.push((state.totals(block), storage));
+            }
+        }
+        Ok(touched)
+    }
+
+    fn refresh_demand(
+        &mut self,
+        block: BlockId,
+        target: StorageId,
+        gone: &mut BTreeSet<SubscriptionId>,
+    ) -> Result<(), CatalogError> {
+        let (files, dataset) = self.block(block).map(|state| (state.files, state.dataset))?;
+        let pair = *self.pair(block, target)?;
+        if pair.counts.good() < files && pair.deleting == 0 {
+            let mut insert = self.tx.prepare_cached(
+                "INSERT INTO demands (subscription, block, target)
+                 SELECT id, $2, target FROM subscriptions WHERE dataset = $1 AND block IN (0, $2) AND target = $3
+                 AND state <> 'cancelled' AND state = 'active' ON CONFLICT DO NOTHING",
+            )?;
+            insert.execute((key!(dataset), key!(block), key!(target)))?;
+            let mut reopen = self.tx.prepare_cached(
+                "UPDATE subscriptions SET completed = NULL WHERE completed IS NOT NULL
+                 AND id IN (SELECT subscription FROM demands WHERE block = $1 AND target = $2)",
+            )?;
+            reopen.execute((key!(block), key!(target)))?;
+            self.effects.demands.extend(demand_rows_of(self.tx, block, target)?);
+            return Ok(());
+        }
+        let mut delete = self
+            .tx
+            .prepare_cached("DELETE FROM demands WHERE block = $1 AND target = $2 RETURNING subscription")?;
+        let served = delete.query_map((key!(block), key!(target)), |row| row.id(0))?;
+        let served = served.collect::<Result<Vec<SubscriptionId>, _>>()?;
+        if !served.is_empty() {
+            let fault = Fault::new(longhaul_model::FaultCode::Cancelled, "the target has it by now");
+            self.effects.cancelled.extend(end_unwanted(self.tx, block, target, &fault, self.now)?);
+        }
+        for subscription in served {
+            self.effects.demands_gone.push((subscription, block));
+            gone.insert(subscription);
+        }
+        Ok(())
+    }
+}
+
+impl Pair {
+    fn empty(dataset: DatasetId) -> Self {
+        Pair {
+            dataset,
+            stored: false,
+            base_file: 0,
+            base_how: How::Registered,
+            counts: Counts::default(),
+            exceptions: 0,
+            deleting: 0,
+            counts_before: Counts::default(),
+            deleting_before: 0,
+            announce: false,
+            changed: false,
+        }
+    }
+}
+
+fn load_pair(tx: &Transaction<'_>, block: BlockId, storage: StorageId) -> Result<Option<Pair>, CatalogError> {
+    let mut select = tx.prepare_cached(
+        "SELECT files, bytes, suspect_files, suspect_bytes, registered, wire, end_to_end, readback,
+         dataset, base_file, base_how, exceptions, deleting FROM block_replicas WHERE block = $1 AND storage = $2",
+    )?;
+    let pair = select.query_row((key!(block), key!(storage)), |row| {
+        let counts = Counts {
+            files: row.get(0)?,
+            bytes: row.get(1)?,
+            suspect_files: row.get(2)?,
+            suspect_bytes: row.get(3)?,
+            how: [row.get(4)?, row.get(5)?, row.get(6)?, row.get(7)?],
+        };
+        Ok(Pair {
+            stored: true,
+            base_file: row.get(9)?,
+            base_how: row.how(10)?,
+            counts,
+            exceptions: row.get(11)?,
+            deleting: row.get(12)?,
+            counts_before: counts,
+            deleting_before: row.get(12)?,
+            ..Pair::empty(row.id(8)?)
+        })
+    });
+    Ok(pair.optional()?)
+}
+
+fn exception(
+    tx: &Transaction<'_>,
+    block: BlockId,
+    storage: StorageId,
+    file: FileId,
+) -> Result<Option<Presence>, CatalogError> {
+    let mut select =
+        tx.prepare_cached("SELECT state, how FROM replicas WHERE block = $1 AND storage = $2 AND file = $3")?;
+    let presence = select
+        .query_row((key!(block), key!(storage), key!(file)), |row| presence_of(row.get(0)?, row.how(1)?, 0));
+    Ok(presence.optional()?)
+}
+
+/// A row of `replicas` as a presence; `column` is that of the state, for the error.
+pub(crate) fn presence_of(state: i64, how: How, column: usize) -> rusqlite::Result<Presence> {
+    match state {
+        GOOD => Ok(Presence::Good(how)),
+        SUSPECT => Ok(Presence::Suspect(how)),
+        GONE => Ok(Presence::Absent),
+        other => Err(rusqlite::Error::IntegralValueOutOfRange(column, other)),
+    }
+}
+
+/// The storage has every file: moves the base to the end and drops the rows that say no more than it does.
+/// Rows remain for suspect files and for those verified otherwise than most.
+fn compact(
+    tx: &Transaction<'_>,
+    block: BlockId,
+    storage: StorageId,
+    pair: &mut Pair,
+    last_file: i64,
+) -> Result<(), CatalogError> {
+    let most = [0i64, 3, 2, 1].into_iter().max_by_key(|&how| pair.counts.how[how as usize]).unwrap_or(0);
+    let base_how = how_number(pair.base_how);
+    let row = (key!(block), key!(storage));
+    // Another kind must clearly prevail, or a tie would rewrite the block at every change.
+    let replace = most != base_how && pair.counts.how[most as usize] > pair.counts.files / 2;
+    if replace && pair.base_file > 0 {
+        tx.prepare_cached(
+            "INSERT INTO replicas (block, storage, file, how, state)
+             SELECT block, $2, id, $4, 0 FROM files WHERE block = $1 AND id <= $3
+             ON CONFLICT DO NOTHING",
+        )?
+        .execute((row.0, row.1, pair.base_file, base_how))?;
+    }
+    if replace || pair.base_file == 0 {
+        pair.base_how = match most {
+            1 => How::Verified(longhaul_model::Verification::Wire),
+            2 => How::Verified(longhaul_model::Verification::EndToEnd),
+            3 => How::Verified(longhaul_model::Verification::Readback),
+            _ => How::Registered,
+        };
+    }
+    pair.base_file = last_file;
+    tx.prepare_cached("DELETE FROM replicas WHERE block = $1 AND storage = $2 AND state = 0 AND how = $3")?
+        .execute((row.0, row.1, how_number(pair.base_how)))?;
+    pair.exceptions = tx
+        .prepare_cached("SELECT count(*) FROM replicas WHERE block = $1 AND storage = $2")?
+        .query_row(row, |row| row.get(0))?;
+    Ok(())
+}
+
+fn store_pair(
+    tx: &Transaction<'_>,
+    block: BlockId,
+    storage: StorageId,
+    pair: &Pair,
+) -> Result<(), CatalogError> {
+    let row = (key!(block), key!(storage));
+    if pair.counts.files == 0 {
+        if pair.exceptions > 0 {
+            tx.prepare_cached("DELETE FROM replicas WHERE block = $1 AND storage = $2")?.execute(row)?;
+        }
+        tx.prepare_cached("DELETE FROM block_replicas WHERE block = $1 AND storage = $2")?.execute(row)?;
+        return Ok(());
+    }
+    let [files, bytes, suspect_files, suspect_bytes, registered, wire, end_to_end, readback] =
+        pair.counts.values();
+    let base = (pair.base_file, how_number(pair.base_how));
+    let update = "UPDATE block_replicas SET base_file = $4, base_how = $5, files = $6, bytes = $7,
+        suspect_files = $8, suspect_bytes = $9, registered = $10, wire = $11, end_to_end = $12, readback = $13,
+        exceptions = $14, deleting = $15 WHERE block = $1 AND storage = $2 AND dataset = $3";
+    let insert = "INSERT INTO block_replicas (block, storage, dataset, base_file, base_how, files, bytes,
+        suspect_files, suspect_bytes, registered, wire, end_to_end, readback, exceptions, deleting)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
+    let written = tx.prepare_cached(if pair.stored { update } else { insert })?.execute((
+        row.0,
+        row.1,
+        key!(pair.dataset),
+        base.0,
+        base.1,
+        files,
+        bytes,
+        suspect_files,
+        suspect_bytes,
+        registered,
+        wire,
+        end_to_end,
+        readback,
+        pair.exceptions,
+        pair.deleting,
+    ))?;
+    assert!(written == 1, "the row of block {block} at storage {storage} went while it was held");
+    Ok(())
+}
+
+fn store_totals(
+    tx: &Transaction<'_>,
+    dataset: DatasetId,
+    storage: StorageId,
+    delta: [i64; 8],
+) -> Result<(), CatalogError> {
+    if delta == [0; 8] {
+        return Ok(());
+    }
+    let [files, bytes, suspect_files, suspect_bytes, registered, wire, end_to_end, readback] = delta;
+    tx.prepare_cached(
+        "INSERT INTO dataset_replicas AS r (dataset, storage, files, bytes, suspect_files, suspect_bytes,
+           registered, wire, end_to_end, readback)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+         ON CONFLICT (dataset, storage) DO UPDATE SET files = r.files + excluded.files,
+           bytes = r.bytes + excluded.bytes, suspect_files = r.suspect_files + excluded.suspect_files,
+           suspect_bytes = r.suspect_bytes + excluded.suspect_bytes, registered = r.registered + excluded.registered,
+           wire = r.wire + excluded.wire, end_to_end = r.end_to_end + excluded.end_to_end,
+           readback = r.readback + excluded.readback",
+    )?
+    .execute((
+        key!(dataset),
+        key!(storage),
+        files,
+        bytes,
+        suspect_files,
+        suspect_bytes,
+        registered,
+        wire,
+        end_to_end,
+        readback,
+    ))?;
+    tx.prepare_cached("DELETE FROM dataset_replicas WHERE dataset = $1 AND storage = $2 AND files = 0")?
+        .execute((key!(dataset), key!(storage)))?;
+    tx.prepare_cached("UPDATE storages SET files = files + $2, bytes = bytes + $3 WHERE id = $1")?
+        .execute((key!(storage), files, bytes))?;
+    Ok(())
+}
