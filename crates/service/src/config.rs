@@ -28,8 +28,6 @@ pub struct Config {
     pub lease_s: u32,
     /// Agents report at least this often.
     pub report_every_ms: u32,
-    /// A login session ends after this many seconds.
-    pub session_s: u32,
     /// Finished transfers older than this many days are forgotten.
     pub history_days: u32,
     /// Finished transfers beyond this number are forgotten, oldest first.
@@ -71,7 +69,6 @@ impl Default for Config {
             deployment: "longhaul".to_owned(),
             lease_s: 600,
             report_every_ms: 1_000,
-            session_s: 12 * 3_600,
             history_days: 30,
             history_rows: 2_000_000,
             limits: HttpLimits::default(),
@@ -92,6 +89,16 @@ impl Default for HttpLimits {
             wait_ms: 20_000,
             event_streams: 1_000,
         }
+    }
+}
+
+impl HttpLimits {
+    pub fn stall(&self) -> Duration {
+        Duration::from_millis(u64::from(self.stall_ms))
+    }
+
+    pub fn head(&self) -> Duration {
+        Duration::from_millis(u64::from(self.head_ms))
     }
 }
 

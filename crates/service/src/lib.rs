@@ -8,11 +8,33 @@
 //! Not here: what moves next (`scheduler`), what is stored how (`catalog`), pages (`web`), moving bytes (`agent`, `engine`).
 //! Start with [`Service::start`], then follow a lease: `brain` → `scribe` → `agents` (outboxes) → `http::agent`.
 
+mod agents;
+mod brain;
 mod changes;
+mod choice;
 mod config;
+mod http;
+mod live;
 mod metrics;
+mod operations;
 mod outbox;
 mod problems;
 mod rates;
+mod reader;
+mod scribe;
+mod service;
+mod shared;
+mod state;
+mod views;
+
+use std::sync::Arc;
+
+use longhaul_model::Timestamp;
+
+/// The one place where the service's time comes from; the binary gives it.
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 pub use config::{Config, HttpLimits};
+pub use operations::{Caller, FileList, Login, Operations, PageQuery, SubscriptionList, TaskList};
+pub use service::Service;
+pub use state::{InitReply, init};

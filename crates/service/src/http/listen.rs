@@ -4,7 +4,7 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -43,11 +43,14 @@ pub struct Peer {
     pub identity: Result<Option<PeerIdentity>, Fault>,
 }
 
+/// TLS as it is now: replaced when the service's certificate is renewed.
+pub type Acceptor = Arc<RwLock<TlsAcceptor>>;
+
 /// One listening socket with all it needs to serve.
 pub struct Listening {
     pub listener: TcpListener,
     /// None: plain HTTP.
-    pub tls: Option<TlsAcceptor>,
+    pub tls: Option<Acceptor>,
     pub deployment: Arc<str>,
     pub router: Router,
     pub limits: HttpLimits,
@@ -66,7 +69,7 @@ impl Listening {
             let Ok(permit) = shared.connections.clone().acquire_owned().await else { break };
             let accepted = tokio::select! {
                 accepted = shared.listener.accept() => accepted,
-                _ = stop.wait_for(|stop| *stop) => break,
+                () = stopped(&mut stop) => break,
             };
             match accepted {
                 Ok((stream, address)) => {
@@ -91,8 +94,8 @@ impl Listening {
             let peer = Peer { address, secure: false, identity: Ok(None) };
             return self.requests(stream, peer).await;
         };
-        let head = Duration::from_millis(u64::from(self.limits.head_ms));
-        match tokio::time::timeout(head, tls.accept(stream)).await {
+        let tls = tls.read().unwrap_or_else(PoisonError::into_inner).clone();
+        match tokio::time::timeout(self.limits.head(), tls.accept(stream)).await {
             Ok(Ok(stream)) => {
                 let identity = longhaul_security::client_identity(stream.get_ref().1, &self.deployment);
                 let peer = Peer { address, secure: true, identity };
@@ -105,7 +108,7 @@ impl Listening {
 
     async fn requests<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S, peer: Peer) {
         let address = peer.address;
-        let io = TokioIo::new(Patient::new(stream, Duration::from_millis(u64::from(self.limits.stall_ms))));
+        let io = TokioIo::new(Patient::new(stream, self.limits.stall()));
         let router = self.router.clone();
         let service = hyper::service::service_fn(move |request: Request<Incoming>| {
             let mut request = request.map(Body::new);
@@ -115,7 +118,7 @@ impl Listening {
         let mut connection = std::pin::pin!(
             hyper::server::conn::http1::Builder::new()
                 .timer(TokioTimer::new())
-                .header_read_timeout(Duration::from_millis(u64::from(self.limits.head_ms)))
+                .header_read_timeout(self.limits.head())
                 .max_headers(HEADER_LINES_MAX)
                 .max_buf_size(HEAD_BYTES_MAX)
                 .serve_connection(io, service)
@@ -123,7 +126,7 @@ impl Listening {
         let mut stop = self.stop.clone();
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
-            _ = stop.wait_for(|stop| *stop) => {
+            () = stopped(&mut stop) => {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
@@ -132,6 +135,12 @@ impl Listening {
             tracing::debug!(%address, %error, "connection ended");
         }
     }
+}
+
+/// Returns when the service is told to stop.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    // The sender goes only when the service does: that is a stop too.
+    let _ = stop.wait_for(|stop| *stop).await;
 }
 
 /// A stream whose peer must take what is sent to it: a write that makes no progress for `stall` is an error.

@@ -1,0 +1,346 @@
+//! The agents as they are now: who is connected, under which incarnation, and what waits for each.
+//!
+//! An agent is *connected* while it holds a work poll open or was heard of lately. It gets work only after it said
+//! hello in this incarnation to this process of the service, so that what it holds is known first.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use longhaul_api::agent::{AgentSettings, Incarnation, LeaseBatch, SourcePeer, Task, Work};
+use longhaul_api::native::AgentView;
+use longhaul_catalog::AgentRow;
+use longhaul_model::{AgentId, AttemptId, Fault, FaultCode, SiteId, SiteName, StorageId, StorageName, TaskId, Timestamp};
+use tokio::sync::Notify;
+
+use crate::outbox::Outbox;
+
+/// An agent without an open poll counts as connected for this long after its last word.
+pub const CONTACT: Duration = Duration::from_secs(15);
+
+struct Presence {
+    site: SiteId,
+    site_name: SiteName,
+    host: String,
+    version: String,
+    addresses: Vec<String>,
+    /// Of the last accepted hello, as the catalog has it.
+    incarnation: Incarnation,
+    /// Whether that hello was said to this process.
+    said_hello: bool,
+    storages: Vec<StorageId>,
+    certificate_expires: Timestamp,
+    last_contact: Option<Timestamp>,
+    open_polls: u32,
+    clock_offset_ms: i64,
+    /// As last told to the scheduler.
+    connected: bool,
+    outbox: Outbox,
+    wake: Arc<Notify>,
+}
+
+impl Presence {
+    fn is_connected(&self, now: Timestamp) -> bool {
+        let recent = self.last_contact.is_some_and(|last| now.since(last) < CONTACT);
+        self.said_hello && (self.open_polls > 0 || recent)
+    }
+}
+
+/// What an incarnation is to the one known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// The known one, and it said hello to this process.
+    Present,
+    /// It has to say hello first.
+    Unheard,
+}
+
+#[derive(Default)]
+pub struct Agents {
+    presences: Mutex<BTreeMap<AgentId, Presence>>,
+}
+
+/// An open poll; counts until dropped.
+pub struct OpenPoll<'a> {
+    agents: &'a Agents,
+    agent: AgentId,
+    pub wake: Arc<Notify>,
+}
+
+impl Drop for OpenPoll<'_> {
+    fn drop(&mut self) {
+        if let Some(presence) = self.agents.lock().get_mut(&self.agent) {
+            presence.open_polls = presence.open_polls.saturating_sub(1);
+        }
+    }
+}
+
+impl Agents {
+    /// An agent as the catalog has it: at the start, and when one joins.
+    pub fn add(&self, row: AgentRow) {
+        self.lock().entry(row.id).or_insert_with(|| Presence {
+            site: row.site,
+            site_name: row.site_name,
+            host: row.host,
+            version: row.version,
+            addresses: row.addresses,
+            incarnation: Incarnation { number: row.incarnation.number, nonce: row.incarnation.nonce },
+            said_hello: false,
+            storages: Vec::new(),
+            certificate_expires: row.certificate_expires,
+            last_contact: row.last_hello,
+            open_polls: 0,
+            clock_offset_ms: 0,
+            connected: false,
+            outbox: Outbox::default(),
+            wake: Arc::new(Notify::new()),
+        });
+    }
+
+    /// Notes that the agent was heard of, and fences an older or copied incarnation.
+    pub fn contact(&self, agent: AgentId, incarnation: Incarnation, now: Timestamp) -> Result<Standing, Fault> {
+        let mut presences = self.lock();
+        let presence = presences.get_mut(&agent).ok_or_else(|| unknown(agent))?;
+        let known = presence.incarnation;
+        if incarnation.number < known.number || (incarnation.number == known.number && incarnation != known) {
+            return Err(stale(agent, incarnation, known));
+        }
+        presence.last_contact = Some(now);
+        Ok(if presence.said_hello && incarnation == known { Standing::Present } else { Standing::Unheard })
+    }
+
+    pub fn learn_clock(&self, agent: AgentId, offset_ms: i64) {
+        if let Some(presence) = self.lock().get_mut(&agent) {
+            presence.clock_offset_ms = offset_ms;
+        }
+    }
+
+    /// A hello was accepted by the catalog. Returns whether it begins a session: until now this process did not
+    /// know what the agent holds.
+    pub fn hello(&self, row: AgentRow, storages: Vec<StorageId>, now: Timestamp) -> bool {
+        let mut presences = self.lock();
+        let Some(presence) = presences.get_mut(&row.id) else { return false };
+        let incarnation = Incarnation { number: row.incarnation.number, nonce: row.incarnation.nonce };
+        let begins = !presence.said_hello || presence.incarnation != incarnation;
+        if begins {
+            // Until the session is opened nothing is handed out that the hello does not know of.
+            presence.said_hello = false;
+        }
+        presence.incarnation = incarnation;
+        presence.host = row.host;
+        presence.version = row.version;
+        presence.addresses = row.addresses;
+        presence.storages = storages.clone();
+        presence.last_contact = Some(now);
+        presence.connected = false;
+        // A storage is served by the agent that offered it last.
+        for (&other, presence) in presences.iter_mut() {
+            if other != row.id {
+                presence.storages.retain(|storage| !storages.contains(storage));
+            }
+        }
+        begins
+    }
+
+    /// From now on the agent gets work.
+    pub fn open_session(&self, agent: AgentId) {
+        self.with(agent, |presence| presence.said_hello = true);
+    }
+
+    pub fn certificate_renewed(&self, agent: AgentId, expires: Timestamp) {
+        if let Some(presence) = self.lock().get_mut(&agent) {
+            presence.certificate_expires = expires;
+        }
+    }
+
+    /// Opens a poll. Fails for an agent that nobody knows.
+    pub fn open_poll(&self, agent: AgentId) -> Result<OpenPoll<'_>, Fault> {
+        let mut presences = self.lock();
+        let presence = presences.get_mut(&agent).ok_or_else(|| unknown(agent))?;
+        presence.open_polls += 1;
+        Ok(OpenPoll { agents: self, agent, wake: presence.wake.clone() })
+    }
+
+    /// The next parcel for the agent, if there is one.
+    pub fn parcel(&self, agent: AgentId, received: u64, now: Timestamp) -> Option<Arc<Work>> {
+        self.lock().get_mut(&agent).and_then(|presence| presence.outbox.poll(received, now))
+    }
+
+    pub fn put_leases(&self, agent: AgentId, batches: Vec<LeaseBatch>) {
+        self.with(agent, |presence| batches.into_iter().for_each(|batch| presence.outbox.put_leases(batch)));
+    }
+
+    pub fn put_task(&self, agent: AgentId, task: Task) {
+        self.with(agent, |presence| presence.outbox.put_task(task));
+    }
+
+    pub fn cancel(&self, agent: AgentId, attempts: impl IntoIterator<Item = AttemptId>) {
+        self.with(agent, |presence| attempts.into_iter().for_each(|attempt| presence.outbox.cancel(attempt)));
+    }
+
+    pub fn cancel_task(&self, agent: AgentId, task: TaskId) {
+        self.with(agent, |presence| presence.outbox.cancel_task(task));
+    }
+
+    pub fn put_settings(&self, agent: AgentId, settings: AgentSettings) {
+        self.with(agent, |presence| presence.outbox.put_settings(settings));
+    }
+
+    /// Leases that the agent may not have got yet.
+    pub fn undelivered(&self, agent: AgentId) -> Vec<AttemptId> {
+        self.lock().get(&agent).map(|presence| presence.outbox.leases().collect()).unwrap_or_default()
+    }
+
+    /// The agent that serves a storage, if it said hello.
+    pub fn of_storage(&self, storage: StorageId) -> Option<AgentId> {
+        let presences = self.lock();
+        presences
+            .iter()
+            .find(|(_, presence)| presence.said_hello && presence.storages.contains(&storage))
+            .map(|(&agent, _)| agent)
+    }
+
+    pub fn of_site(&self, site: SiteId) -> Vec<AgentId> {
+        self.lock().iter().filter(|(_, presence)| presence.site == site).map(|(&agent, _)| agent).collect()
+    }
+
+    pub fn is_connected(&self, agent: AgentId, now: Timestamp) -> bool {
+        self.lock().get(&agent).is_some_and(|presence| presence.is_connected(now))
+    }
+
+    /// Where a storage's agent is reached by others.
+    pub fn source_peer(&self, storage: StorageId, name: &StorageName) -> Option<SourcePeer> {
+        let agent = self.of_storage(storage)?;
+        let addresses = self.lock().get(&agent)?.addresses.clone();
+        Some(SourcePeer { agent, storage: name.clone(), addresses })
+    }
+
+    /// Agents whose connection changed since the last call, with their site and storages.
+    pub fn transitions(&self, now: Timestamp) -> Vec<(AgentId, SiteName, Vec<StorageId>, bool)> {
+        let mut changed = Vec::new();
+        for (&agent, presence) in self.lock().iter_mut() {
+            let connected = presence.is_connected(now);
+            if connected != presence.connected {
+                presence.connected = connected;
+                changed.push((agent, presence.site_name.clone(), presence.storages.clone(), connected));
+            }
+        }
+        changed
+    }
+
+    pub fn views(&self, site: SiteId, now: Timestamp) -> Vec<AgentView> {
+        let presences = self.lock();
+        let of_site = presences.iter().filter(|(_, presence)| presence.site == site);
+        of_site
+            .map(|(&id, presence)| AgentView {
+                id,
+                host: presence.host.clone(),
+                version: presence.version.clone(),
+                incarnation: presence.incarnation.number,
+                last_contact: presence.last_contact,
+                connected: presence.is_connected(now),
+                data_addresses: presence.addresses.clone(),
+                clock_offset_ms: presence.clock_offset_ms,
+                certificate_expires: Some(presence.certificate_expires),
+            })
+            .collect()
+    }
+
+    /// `(agents known, connected, leases not yet fetched)`.
+    pub fn totals(&self, now: Timestamp) -> (usize, usize, usize) {
+        let presences = self.lock();
+        let connected = presences.values().filter(|presence| presence.is_connected(now)).count();
+        let waiting = presences.values().map(|presence| presence.outbox.leases().count()).sum();
+        (presences.len(), connected, waiting)
+    }
+
+    pub fn wake_all(&self) {
+        self.lock().values().for_each(|presence| presence.wake.notify_waiters());
+    }
+
+    fn with(&self, agent: AgentId, change: impl FnOnce(&mut Presence)) {
+        if let Some(presence) = self.lock().get_mut(&agent) {
+            change(presence);
+            presence.wake.notify_waiters();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<AgentId, Presence>> {
+        self.presences.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn unknown(agent: AgentId) -> Fault {
+    Fault::new(FaultCode::NotAuthenticated, format!("this service knows no agent {agent}"))
+}
+
+fn stale(agent: AgentId, shown: Incarnation, known: Incarnation) -> Fault {
+    Fault::new(
+        FaultCode::StaleIncarnation,
+        format!(
+            "agent {agent} shows start number {}, but start number {} is known{}: its state directory was copied or restored",
+            shown.number,
+            known.number,
+            if shown.number == known.number { " from another process" } else { "" },
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AGENT: AgentId = AgentId(7);
+
+    fn row(number: u64, nonce: u64) -> AgentRow {
+        AgentRow {
+            id: AGENT,
+            site: SiteId(1),
+            site_name: "beta".parse().unwrap(),
+            host: "h".into(),
+            version: "1".into(),
+            incarnation: longhaul_catalog::Incarnation { number, nonce },
+            addresses: vec!["h:1".into()],
+            certificate_expires: Timestamp::MAX,
+            acknowledged: 0,
+            created: Timestamp::ZERO,
+            last_hello: None,
+        }
+    }
+
+    #[test]
+    fn older_and_copied_incarnations_are_fenced() {
+        let agents = Agents::default();
+        agents.add(row(4, 1));
+        let shown = |number, nonce| agents.contact(AGENT, Incarnation { number, nonce }, Timestamp::ZERO);
+        assert_eq!(shown(4, 1).unwrap(), Standing::Unheard, "hello was said to an earlier process");
+        assert_eq!(shown(5, 2).unwrap(), Standing::Unheard);
+        assert!(agents.hello(row(5, 2), vec![StorageId(1)], Timestamp::ZERO));
+        agents.open_session(AGENT);
+        assert_eq!(shown(5, 2).unwrap(), Standing::Present);
+        assert!(!agents.hello(row(5, 2), vec![StorageId(1)], Timestamp::ZERO), "the same session");
+        for (number, nonce) in [(4, 1), (5, 3)] {
+            assert_eq!(shown(number, nonce).unwrap_err().code, FaultCode::StaleIncarnation);
+        }
+        assert_eq!(
+            agents.contact(AgentId(8), Incarnation { number: 1, nonce: 1 }, Timestamp::ZERO).unwrap_err().code,
+            FaultCode::NotAuthenticated
+        );
+    }
+
+    #[test]
+    fn an_open_poll_or_a_recent_word_is_a_connection() {
+        let agents = Agents::default();
+        agents.add(row(1, 1));
+        let at = |seconds| Timestamp::from_seconds(seconds);
+        agents.hello(row(2, 1), vec![StorageId(1)], at(0));
+        assert!(!agents.is_connected(AGENT, at(0)), "no session yet");
+        agents.open_session(AGENT);
+        assert_eq!(agents.transitions(at(1)).len(), 1);
+        assert!(agents.transitions(at(2)).is_empty());
+        let poll = agents.open_poll(AGENT).unwrap();
+        assert!(agents.is_connected(AGENT, at(100)));
+        drop(poll);
+        assert!(!agents.transitions(at(100))[0].3);
+    }
+}

@@ -1,0 +1,344 @@
+//! The brain: one thread that owns the scheduler, hears everything that happens and hands on what is decided.
+//!
+//! It never waits for a disk or a socket: questions to the catalog go to the reader, decisions to the scribe, at most
+//! one batch at a time. So decisions gather while the scribe writes, and one transaction makes many durable.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::Duration;
+
+use longhaul_catalog::{DemandRow, ExpandedFile, LiveTransferRow};
+use longhaul_model::limits::BATCH_ITEMS_MAX;
+use longhaul_model::{
+    AgentId, AttemptId, BlockId, DigestSet, Fault, FileId, Lfn, StorageId, SubscriptionId, Timestamp, TransferId,
+    TransferState, Verification,
+};
+use longhaul_scheduler::{
+    Adopted, AdoptedLease, CancelWhy, Decision, Demand, DemandId, Event, Lease, Scheduler, WantedFile,
+};
+
+use crate::reader::Question;
+use crate::scribe::Job;
+use crate::{Clock, choice};
+
+/// Inputs that may wait for the brain; whoever sends more waits.
+pub const INPUTS_MAX: usize = 10_000;
+/// Inputs handled before decisions are asked for.
+const INPUTS_AT_ONCE: usize = 1_000;
+/// The longest sleep without an event: bounds what a jump of the clock can do.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+/// Files that failed for good and are not expanded again; beyond it the oldest are tried again.
+const FAILED_MAX: usize = 100_000;
+
+pub enum Input {
+    Events(Vec<Event>),
+    /// Demands as they are now, and those that are gone.
+    Demands { now: Vec<DemandRow>, gone: Vec<DemandId> },
+    /// A transfer that was live before the restart, with the storages that hold its file.
+    Adopt(Box<LiveTransferRow>, Vec<StorageId>),
+    /// An answer of the reader; none if the catalog could not be asked.
+    Expanded { demand: DemandId, target: StorageId, files: Option<Vec<ExpandedFile>>, exhausted: bool },
+    /// The scribe has written a batch of decisions, or could not.
+    Written { events: Vec<Event>, trouble: Option<Fault> },
+    /// Reports have been applied.
+    Applied { events: Vec<Event>, done: Vec<(StorageId, BlockId, FileId)>, complete: Vec<(BlockId, StorageId)> },
+    /// The catalog can be written again.
+    Recovered,
+    /// A file that failed for good shall be tried again.
+    Forgive { target: StorageId, block: BlockId, file: FileId },
+    Ask(Box<dyn FnOnce(&Scheduler, Timestamp) + Send>),
+    Stop,
+}
+
+/// A decision on its way to the catalog and then out.
+#[derive(Debug)]
+pub enum Order {
+    Lease(Box<Grant>),
+    Cancel { transfer: TransferId, attempt: AttemptId, agent: AgentId, why: CancelWhy },
+    Drop { transfer: TransferId },
+    Suspect { file: FileId, source: StorageId, fault: Fault },
+    Fail { transfer: TransferId, fault: Fault },
+}
+
+/// A lease with all that its agent must know.
+#[derive(Debug)]
+pub struct Grant {
+    pub lease: Lease,
+    pub lfn: Lfn,
+    pub digests: DigestSet,
+    pub verification: Verification,
+    pub subscription: SubscriptionId,
+    /// JSON of `api::native::Choice`.
+    pub choice: String,
+}
+
+/// What the scheduler need not know of a file, but its lease must tell.
+struct Known {
+    lfn: Lfn,
+    digests: DigestSet,
+}
+
+/// One block at one target.
+#[derive(Default)]
+struct Wanted {
+    /// Subscriptions that want it, with how strictly, highest priority and oldest first.
+    demands: BTreeMap<SubscriptionId, DemandRow>,
+    /// Bounded by the scheduler's horizon.
+    files: BTreeMap<FileId, Known>,
+}
+
+pub struct Brain {
+    pub scheduler: Scheduler,
+    pub clock: Clock,
+    pub scribe: Sender<Job>,
+    pub reader: Sender<Question>,
+    wanted: BTreeMap<(BlockId, StorageId), Wanted>,
+    failed: BTreeSet<(StorageId, FileId)>,
+    /// A batch is with the scribe.
+    writing: bool,
+    /// The catalog cannot be written: nothing is decided until it can.
+    trouble: bool,
+}
+
+impl Brain {
+    pub fn new(scheduler: Scheduler, clock: Clock, scribe: Sender<Job>, reader: Sender<Question>) -> Self {
+        Brain {
+            scheduler,
+            clock,
+            scribe,
+            reader,
+            wanted: BTreeMap::new(),
+            failed: BTreeSet::new(),
+            writing: false,
+            trouble: false,
+        }
+    }
+
+    /// Runs until told to stop; gives the scheduler back, whose knowledge outlives the process.
+    pub fn run(mut self, inputs: &Receiver<Input>) -> Scheduler {
+        loop {
+            let now = (self.clock)();
+            let sleep = self.scheduler.next_wakeup().map_or(SLEEP_MAX, |at| at.since(now).min(SLEEP_MAX));
+            match inputs.recv_timeout(sleep) {
+                Ok(input) => {
+                    if self.hear(input) {
+                        return self.scheduler;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return self.scheduler,
+            }
+            for input in inputs.try_iter().take(INPUTS_AT_ONCE) {
+                if self.hear(input) {
+                    return self.scheduler;
+                }
+            }
+            self.decide((self.clock)());
+        }
+    }
+
+    /// Returns whether to stop.
+    fn hear(&mut self, input: Input) -> bool {
+        let now = (self.clock)();
+        match input {
+            Input::Events(events) => self.tell(events, now),
+            Input::Demands { now: rows, gone } => {
+                gone.into_iter().for_each(|id| self.demand_gone(id, now));
+                rows.into_iter().for_each(|row| self.demand(row, now));
+            }
+            Input::Adopt(row, sources) => self.adopt(*row, sources, now),
+            Input::Expanded { demand, target, files: Some(files), exhausted } => {
+                self.expanded(demand, target, files, exhausted, now)
+            }
+            Input::Expanded { demand, files: None, .. } => self.scheduler.handle(Event::ExpandFailed { demand }, now),
+            Input::Written { events, trouble } => {
+                self.writing = false;
+                self.trouble = trouble.is_some();
+                self.tell(events, now);
+            }
+            Input::Applied { events, done, complete } => {
+                self.tell(events, now);
+                self.forget(&done);
+                complete.into_iter().for_each(|(block, target)| self.complete(block, target, now));
+            }
+            Input::Recovered => self.trouble = false,
+            Input::Forgive { target, block, file } => {
+                self.failed.remove(&(target, file));
+                let rows: Vec<DemandRow> =
+                    self.wanted.get(&(block, target)).map(|wanted| wanted.demands.values().cloned().collect()).unwrap_or_default();
+                // Said again, a demand is looked through again.
+                rows.into_iter().for_each(|row| self.demand(row, now));
+            }
+            Input::Ask(question) => question(&self.scheduler, now),
+            Input::Stop => return true,
+        }
+        false
+    }
+
+    fn tell(&mut self, events: Vec<Event>, now: Timestamp) {
+        events.into_iter().for_each(|event| self.scheduler.handle(event, now));
+    }
+
+    fn demand(&mut self, row: DemandRow, now: Timestamp) {
+        let id = DemandId { subscription: row.subscription, block: row.block };
+        let event = Event::Demand(Demand {
+            id,
+            target: row.target,
+            priority: row.priority,
+            created: row.created,
+            files_left: row.files_missing,
+            bytes_left: row.bytes_missing,
+        });
+        self.wanted.entry((row.block, row.target)).or_default().demands.insert(row.subscription, row);
+        self.scheduler.handle(event, now);
+    }
+
+    fn demand_gone(&mut self, id: DemandId, now: Timestamp) {
+        let of_block = (id.block, StorageId(0))..=(id.block, StorageId(u64::MAX));
+        let mut unwanted = Vec::new();
+        for (&key, wanted) in self.wanted.range_mut(of_block) {
+            if wanted.demands.remove(&id.subscription).is_some() && wanted.demands.is_empty() {
+                unwanted.push(key);
+            }
+        }
+        unwanted.iter().for_each(|key| drop(self.wanted.remove(key)));
+        self.scheduler.handle(Event::DemandGone { id }, now);
+    }
+
+    /// Nothing is missing any more: what wanted the block there is satisfied.
+    fn complete(&mut self, block: BlockId, target: StorageId, now: Timestamp) {
+        self.scheduler.handle(Event::BlockComplete { block, storage: target }, now);
+        let Some(wanted) = self.wanted.remove(&(block, target)) else { return };
+        for &subscription in wanted.demands.keys() {
+            self.scheduler.handle(Event::DemandGone { id: DemandId { subscription, block } }, now);
+        }
+    }
+
+    fn forget(&mut self, done: &[(StorageId, BlockId, FileId)]) {
+        for (target, block, file) in done {
+            if let Some(wanted) = self.wanted.get_mut(&(*block, *target)) {
+                wanted.files.remove(file);
+            }
+        }
+    }
+
+    fn adopt(&mut self, row: LiveTransferRow, sources: Vec<StorageId>, now: Timestamp) {
+        let leased = row.state == TransferState::Leased;
+        let known = Known { lfn: row.lfn, digests: row.digests };
+        self.wanted.entry((row.block, row.target)).or_default().files.insert(row.file, known);
+        let adopted = Adopted {
+            transfer: row.transfer,
+            file: row.file,
+            block: row.block,
+            target: row.target,
+            size: row.size,
+            sources,
+            attempts: row.attempts.saturating_sub(u32::from(leased)),
+            epoch: row.epoch,
+            not_before: (!leased).then_some(row.not_before),
+            lease: leased.then_some(AdoptedLease { attempt: row.attempt, source: row.source, agent: row.agent }),
+        };
+        self.scheduler.handle(Event::Adopt(adopted), now);
+    }
+
+    fn expanded(&mut self, demand: DemandId, target: StorageId, files: Vec<ExpandedFile>, exhausted: bool, now: Timestamp) {
+        let mut found = Vec::with_capacity(files.len());
+        // A demand that went away meanwhile is unknown to the scheduler too: nothing is kept for it.
+        if let Some(wanted) = self.wanted.get_mut(&(demand.block, target)) {
+            for file in files {
+                if self.failed.contains(&(target, file.file)) {
+                    continue;
+                }
+                wanted.files.insert(file.file, Known { lfn: file.lfn, digests: file.digests });
+                found.push(WantedFile { file: file.file, size: file.size, sources: file.sources });
+            }
+        }
+        self.scheduler.handle(Event::Files { demand, files: found, exhausted }, now);
+    }
+
+    /// Takes what the scheduler has decided and hands it on, unless the scribe is still writing.
+    fn decide(&mut self, now: Timestamp) {
+        if self.writing || self.trouble {
+            return;
+        }
+        let mut orders = Vec::new();
+        while orders.len() < BATCH_ITEMS_MAX
+            && let Some(decision) = self.scheduler.poll_decision(now)
+        {
+            match decision {
+                Decision::Expand { demand, block, target, after, limit } => {
+                    // The reader ends only when everything does.
+                    let _ = self.reader.send(Question { demand, block, target, after, limit });
+                }
+                Decision::Lease(lease) => orders.extend(self.grant(lease, now)),
+                Decision::Cancel { transfer, attempt, agent, why } => {
+                    orders.push(Order::Cancel { transfer, attempt, agent, why });
+                }
+                Decision::Drop { transfer } => orders.push(Order::Drop { transfer }),
+                Decision::Suspect { file, source, fault, .. } => orders.push(Order::Suspect { file, source, fault }),
+                Decision::Fail { transfer, file, target, fault } => {
+                    if self.failed.len() >= FAILED_MAX {
+                        self.failed.pop_first();
+                    }
+                    self.failed.insert((target, file));
+                    orders.push(Order::Fail { transfer, fault });
+                }
+            }
+        }
+        if !orders.is_empty() {
+            self.writing = true;
+            let _ = self.scribe.send(Job::Orders(orders));
+        }
+    }
+
+    fn grant(&mut self, lease: Lease, now: Timestamp) -> Option<Order> {
+        let wanted = self.wanted.get(&(lease.block, lease.target));
+        let known = wanted.and_then(|wanted| Some((wanted, wanted.files.get(&lease.file)?)));
+        let charged = known.and_then(|(wanted, known)| {
+            let first = wanted.demands.values().min_by_key(|row| (std::cmp::Reverse(row.priority), row.created, row.subscription))?;
+            let strictest = wanted.demands.values().map(|row| row.verification).max()?;
+            Some((known, first.subscription, strictest))
+        });
+        let Some((known, subscription, verification)) = charged else {
+            // The demand went away between two events: the scheduler is about to hear of it.
+            self.scheduler.handle(Event::LeaseReleased { attempt: lease.attempt }, now);
+            return None;
+        };
+        Some(Order::Lease(Box::new(Grant {
+            lfn: known.lfn.clone(),
+            digests: known.digests.clone(),
+            verification,
+            subscription,
+            choice: choice::to_json(self.scheduler.explain(&lease.choice)),
+            lease,
+        })))
+    }
+}
+
+/// Asks the brain and waits for the answer.
+pub fn ask<T: Send + 'static>(
+    inputs: &std::sync::mpsc::SyncSender<Input>,
+    question: impl FnOnce(&Scheduler, Timestamp) -> T + Send + 'static,
+) -> Option<T> {
+    let (answer, wait) = std::sync::mpsc::sync_channel(1);
+    let question = move |scheduler: &Scheduler, now: Timestamp| {
+        // Who asked may have given up.
+        let _ = answer.send(question(scheduler, now));
+    };
+    inputs.try_send(Input::Ask(Box::new(question))).ok()?;
+    wait.recv_timeout(ANSWER_WAIT).ok()
+}
+
+/// The brain answers within milliseconds; longer means that it is stopping.
+const ANSWER_WAIT: Duration = Duration::from_secs(5);
+
+/// Starts a named thread.
+pub fn spawn<T: Send + 'static>(name: &str, body: impl FnOnce() -> T + Send + 'static) -> Result<std::thread::JoinHandle<T>, Fault> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(body).map_err(|error| {
+        Fault::new(longhaul_model::FaultCode::Busy, format!("no thread for the {name}: {error}"))
+    })
+}
+
+/// Shared by everyone who tells the brain something.
+pub type Inputs = Arc<std::sync::mpsc::SyncSender<Input>>;

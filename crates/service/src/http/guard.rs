@@ -1,0 +1,194 @@
+//! The door: who asks, whether they may, and for browsers whether it is really them.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http::header;
+use http::request::Parts;
+use http::{HeaderMap, Method, StatusCode};
+use longhaul_api::Problem;
+use longhaul_api::routes::{Access, Route};
+use longhaul_model::{Fault, FaultCode, IncidentId};
+use longhaul_security::{Action, PeerIdentity, authorise, check_origin};
+
+use super::answer::{finish, problem_response};
+use super::{Http, Peer, body, cookie, for_agents};
+use crate::operations::{AgentPeer, Caller, not_authenticated};
+
+/// Who was let in.
+pub struct Admitted {
+    pub caller: Option<Caller>,
+    pub agent: Option<AgentPeer>,
+    pub cookie: Option<String>,
+    pub secure: bool,
+}
+
+/// The id of a request, given by [`all`].
+pub fn incident(http: &Http, request: &Request) -> IncidentId {
+    request.extensions().get::<IncidentId>().copied().unwrap_or_else(|| http.operations.shared.new_id())
+}
+
+/// Before everything: an id, and for plain HTTP the right names.
+pub async fn all(http: Arc<Http>, mut request: Request, next: Next) -> Response {
+    let incident: IncidentId = http.operations.shared.new_id();
+    request.extensions_mut().insert(incident);
+    let mut response = match check_plain(&http, &request) {
+        Ok(()) => next.run(request).await,
+        Err(fault) => problem_response(fault.into(), incident),
+    };
+    finish(&mut response, incident);
+    response
+}
+
+/// A page of another web site must not steer the service on the visitor's own machine.
+fn check_plain(http: &Http, request: &Request) -> Result<(), Fault> {
+    if is_secure(request.extensions()) {
+        return Ok(());
+    }
+    check_origin(text(request.headers(), header::HOST), text(request.headers(), header::ORIGIN), &http.plain_hosts)
+}
+
+fn is_secure(extensions: &http::Extensions) -> bool {
+    extensions.get::<Peer>().is_some_and(|peer| peer.secure)
+}
+
+fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
+    headers.get(name).map(|value| value.to_str().unwrap_or_default())
+}
+
+/// Decides about one request of the table.
+pub async fn admit(http: &Arc<Http>, route: &'static Route, parts: &Parts) -> Result<Admitted, Problem> {
+    let peer = parts.extensions.get::<Peer>();
+    let secure = peer.is_some_and(|peer| peer.secure);
+    let nobody = Admitted { caller: None, agent: None, cookie: None, secure };
+    if route.operation == "agent_join" && !secure {
+        return Err(not_authenticated("agents connect with TLS"));
+    }
+    if for_agents(route) {
+        return Ok(Admitted { agent: Some(agent(peer)?), ..nobody });
+    }
+    let action = match route.access {
+        Access::Public | Access::AgentCertificate => return Ok(nobody),
+        Access::Viewer => Action::Read(route.operation),
+        Access::Admin => Action::Change(route.operation),
+    };
+    let changes = route.method != longhaul_api::routes::Method::Get;
+    let (caller, cookie) = caller(http, &parts.headers, secure).await?;
+    if cookie.is_some() && changes {
+        check_same_site(&parts.headers, secure, &http.plain_hosts)?;
+        let shown = parts.headers.get("x-csrf-token").and_then(|value| value.to_str().ok());
+        caller.check_csrf(shown)?;
+    }
+    authorise(&caller.principal, &action)?;
+    if changes {
+        tracing::info!(operation = route.operation, by = %caller.principal.name, path = %parts.uri.path(), "change");
+    }
+    Ok(Admitted { caller: Some(caller), cookie, ..nobody })
+}
+
+fn agent(peer: Option<&Peer>) -> Result<AgentPeer, Problem> {
+    let identity = match peer {
+        Some(peer) if peer.secure => peer.identity.clone()?,
+        _ => None,
+    };
+    match identity {
+        Some(PeerIdentity::Agent { agent, site, .. }) => Ok(AgentPeer { agent, site }),
+        Some(PeerIdentity::Service { .. }) => {
+            Err(Fault::new(FaultCode::NotAllowed, "this is a service's certificate, not an agent's").into())
+        }
+        None => Err(not_authenticated("no agent's certificate was shown: agents connect with the one they joined with")),
+    }
+}
+
+/// By token or by cookie; the token wins. The second value is the cookie if that is what counted.
+async fn caller(http: &Arc<Http>, headers: &HeaderMap, secure: bool) -> Result<(Caller, Option<String>), Problem> {
+    if let Some(value) = text(headers, header::AUTHORIZATION) {
+        let token = value
+            .split_once(' ')
+            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+            .map(|(_, token)| token.trim().to_owned());
+        let token = token.ok_or_else(|| not_authenticated("the Authorization header must be: Bearer TOKEN"))?;
+        let caller = http.operations.run(move |operations| operations.caller_of_token(&token)).await?;
+        return Ok((caller, None));
+    }
+    let value = cookie::get(headers, secure).ok_or_else(|| not_authenticated("no credential was shown"))?;
+    Ok((http.operations.caller_of_cookie(&value)?, Some(value)))
+}
+
+/// A browser says where a request comes from: from one of our own pages, or nowhere.
+fn check_same_site(headers: &HeaderMap, secure: bool, plain_hosts: &[String]) -> Result<(), Problem> {
+    let (host, origin) = (text(headers, header::HOST), text(headers, header::ORIGIN));
+    let own = match (secure, host) {
+        (false, _) => plain_hosts.to_vec(),
+        (true, Some(host)) => vec![host.to_owned()],
+        (true, None) => Vec::new(),
+    };
+    Ok(check_origin(host, origin, &own)?)
+}
+
+/// Before the pages: a login token in the address becomes a session; forms are small and come from ourselves.
+pub async fn pages(http: Arc<Http>, mut request: Request, next: Next) -> Response {
+    let incident = incident(&http, &request);
+    let secure = is_secure(request.extensions());
+    if request.method() == Method::GET
+        && let Some((token, address)) = login_token(request.uri())
+    {
+        return match http.operations.run(move |operations| operations.session_login(&token)).await {
+            Ok(login) => redirect(&address, &cookie::set(&login.cookie, secure)),
+            Err(problem) => problem_response(problem, incident),
+        };
+    }
+    // Whoever is not logged in sees the page that says so: that is for the pages to decide.
+    if let Ok((caller, cookie)) = caller(&http, request.headers(), secure).await {
+        if cookie.is_some()
+            && !request.method().is_safe()
+            && let Err(problem) = check_same_site(request.headers(), secure, &http.plain_hosts)
+        {
+            return problem_response(problem, incident);
+        }
+        request.extensions_mut().insert(caller);
+    }
+    let (parts, body) = request.into_parts();
+    let limits = &http.operations.config().limits;
+    let collected = match body::check_length(&parts.headers, limits.body_bytes) {
+        Ok(()) => body::collect(body, limits).await,
+        Err(problem) => Err(problem),
+    };
+    match collected {
+        Ok(bytes) => next.run(Request::from_parts(parts, Body::from(bytes))).await,
+        Err(problem) => problem_response(problem, incident),
+    }
+}
+
+/// The token of `?token=…`, and the address without it: it must not stay in the history.
+fn login_token(uri: &http::Uri) -> Option<(String, String)> {
+    let pairs: Vec<&str> = uri.query()?.split('&').collect();
+    let token = pairs.iter().find_map(|pair| pair.strip_prefix("token="))?;
+    let rest: Vec<&str> = pairs.iter().filter(|pair| !pair.starts_with("token=")).copied().collect();
+    // A path that begins with two slashes would lead to another host.
+    let path = format!("/{}", uri.path().trim_start_matches('/'));
+    let address = if rest.is_empty() { path } else { format!("{path}?{}", rest.join("&")) };
+    Some((token.to_owned(), address))
+}
+
+fn redirect(address: &str, cookie: &str) -> Response {
+    let headers = [(header::LOCATION, address), (header::SET_COOKIE, cookie), (header::CACHE_CONTROL, "no-store")];
+    (StatusCode::SEE_OTHER, headers).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_token_leaves_the_address() {
+        let of = |uri: &str| login_token(&uri.parse().unwrap());
+        assert_eq!(of("/ui/?token=lhl_1"), Some(("lhl_1".into(), "/ui/".into())));
+        assert_eq!(of("/ui/?a=b&token=x&c=d"), Some(("x".into(), "/ui/?a=b&c=d".into())));
+        assert_eq!(of("//evil.example/?token=x").map(|found| found.1), Some("/evil.example/".into()));
+        assert_eq!(of("/ui/?page=2"), None);
+    }
+}

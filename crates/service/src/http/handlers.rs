@@ -1,0 +1,144 @@
+//! Which operation answers which route: one line each.
+
+use longhaul_api::{Problem, openapi};
+use longhaul_api::native::Page;
+use longhaul_api::native::TransferQuery;
+
+use super::answer::Answer;
+use super::call::Call;
+use super::cookie;
+use crate::operations::{FileList, Operations, SubscriptionList, TaskList};
+
+pub type Handler = fn(&Operations, &Call) -> Result<Answer, Problem>;
+
+/// Operations that wait for something or stream; answered in `http`.
+pub const STREAMED: &[&str] = &["agent_report", "agent_work", "events", "dataset_add_files"];
+
+macro_rules! json {
+    ($body:expr) => {
+        Answer::json(&$body)
+    };
+}
+
+/// None for [`STREAMED`] operations and for what is in no table.
+pub fn handler(operation: &str) -> Option<Handler> {
+    Some(match operation {
+        "dataset_list" => |ops, call| json!(ops.dataset_list(&call.page()?)?),
+        "dataset_create" => |ops, call| json!(ops.dataset_create(call.json()?)?),
+        "dataset_show" => |ops, call| json!(ops.dataset_show(&call.parameter("dataset")?)?),
+        "dataset_close" => |ops, call| json!(ops.dataset_close(&call.parameter("dataset")?)?),
+        "dataset_delete" => |ops, call| {
+            ops.dataset_delete(&call.parameter("dataset")?)?;
+            Ok(Answer::nothing())
+        },
+        "dataset_blocks" => |ops, call| json!(ops.dataset_blocks(&call.parameter("dataset")?, &call.page()?)?),
+        "dataset_files" => |ops, call| {
+            let list = FileList { block: call.query("block")?, page: call.page()? };
+            json!(ops.dataset_files(&call.parameter("dataset")?, &list)?)
+        },
+        "dataset_replicas" => |ops, call| {
+            let items = ops.dataset_replicas(&call.parameter("dataset")?)?;
+            json!(Page { items, next: None })
+        },
+        "dataset_scan" => |ops, call| json!(ops.dataset_scan(&call.parameter("dataset")?, &call.json()?)?),
+        "replica_of_file" => |ops, call| json!(ops.replica_of_file(&call.lfn()?)?),
+        "deletion_create" => |ops, call| json!(ops.deletion_create(&call.json()?)?),
+        "verification_create" => |ops, call| json!(ops.verification_create(&call.json()?)?),
+        "task_list" => |ops, call| {
+            let list =
+                TaskList { dataset: call.query("dataset")?, storage: call.query("storage")?, page: call.page()? };
+            json!(ops.task_list(&list)?)
+        },
+        "task_show" => |ops, call| json!(ops.task_show(call.parameter("task")?)?),
+        "task_cancel" => |ops, call| json!(ops.task_cancel(call.parameter("task")?)?),
+        "subscription_list" => |ops, call| {
+            let list = SubscriptionList {
+                dataset: call.query("dataset")?,
+                storage: call.query("storage")?,
+                state: call.query("state")?,
+                page: call.page()?,
+            };
+            json!(ops.subscription_list(&list)?)
+        },
+        "subscription_create" => |ops, call| json!(ops.subscription_create(&call.json()?)?),
+        "subscription_show" => |ops, call| json!(ops.subscription_show(call.parameter("subscription")?)?),
+        "subscription_change" => |ops, call| {
+            json!(ops.subscription_change(call.parameter("subscription")?, &call.json()?)?)
+        },
+        "transfer_list" => |ops, call| {
+            let list = TransferQuery {
+                dataset: call.query("dataset")?,
+                source: call.query("source")?,
+                target: call.query("target")?,
+                state: call.query("state")?,
+                limit: call.query("limit")?,
+                after: call.query("after")?,
+            };
+            json!(ops.transfer_list(&list)?)
+        },
+        "transfer_show" => |ops, call| json!(ops.transfer_show(call.parameter("transfer")?)?),
+        "transfer_retry" => |ops, call| json!(ops.transfer_retry(call.parameter("transfer")?)?),
+        "site_list" => |ops, call| json!(ops.site_list(&call.page()?)?),
+        "site_add" => |ops, call| json!(ops.site_add(&call.json()?)?),
+        "site_show" => |ops, call| json!(ops.site_show(&call.parameter("site")?)?),
+        "site_change" => |ops, call| json!(ops.site_change(&call.parameter("site")?, &call.json()?)?),
+        "site_join_token" => |ops, call| json!(ops.site_join_token(&call.parameter("site")?, &call.json()?)?),
+        "storage_list" => |ops, call| json!(ops.storage_list(&call.page()?)?),
+        "status" => |ops, _| json!(ops.status()?),
+        "problem_list" => |ops, call| json!(ops.problem_list(&call.page()?)?),
+        "rate_history" => |ops, call| {
+            let (source, target) = (call.query("source")?, call.query("target")?);
+            json!(ops.rate_history(source.as_ref(), target.as_ref(), call.query("seconds")?)?)
+        },
+        "check" => |ops, _| json!(ops.check()?),
+        "whoami" => |ops, call| json!(ops.whoami(call.caller()?)),
+        "token_list" => |ops, call| json!(ops.token_list(&call.page()?)?),
+        "token_create" => |ops, call| json!(ops.token_create(&call.json()?)?),
+        "token_revoke" => |ops, call| {
+            ops.token_revoke(&call.parameter::<String>("token")?)?;
+            Ok(Answer::nothing())
+        },
+        "session_login" => |ops, call| {
+            let request: longhaul_api::native::LoginRequest = call.json()?;
+            let login = ops.session_login(&request.token)?;
+            let cookie = cookie::set(&login.cookie, call.secure);
+            Ok(Answer::json(&login.reply)?.with_header(http::header::SET_COOKIE, &cookie))
+        },
+        "session_logout" => |ops, call| {
+            if let Some(cookie) = &call.cookie {
+                ops.session_logout(cookie);
+            }
+            Ok(Answer::nothing().with_header(http::header::SET_COOKIE, &cookie::clear(call.secure)))
+        },
+        "login_token_create" => |ops, call| json!(ops.login_token_create(call.caller()?)),
+        "agent_join" => |ops, call| json!(ops.agent_join(&call.json()?)?),
+        "agent_renew" => |ops, call| json!(ops.agent_renew(call.agent()?, &call.json()?)?),
+        "openapi" => |_, _| json!(openapi::document()),
+        "healthz" => |ops, _| health(&ops.healthz()),
+        "readyz" => |ops, _| health(&ops.readyz()),
+        "metrics" => |ops, _| Ok(Answer::text(ops.metrics())),
+        _ => return None,
+    })
+}
+
+fn health(health: &longhaul_api::native::Health) -> Result<Answer, Problem> {
+    let mut answer = Answer::json(health)?;
+    if !health.ok {
+        answer.status = http::StatusCode::SERVICE_UNAVAILABLE;
+    }
+    Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longhaul_api::routes;
+
+    #[test]
+    fn every_route_of_the_table_is_answered() {
+        for route in routes::ALL {
+            let streamed = STREAMED.contains(&route.operation);
+            assert!(handler(route.operation).is_some() != streamed, "{}", route.operation);
+        }
+    }
+}

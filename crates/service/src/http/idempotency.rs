@@ -1,0 +1,74 @@
+//! `Idempotency-Key`: a request sent again gets the first answer, and does nothing.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use http::HeaderMap;
+use longhaul_api::Problem;
+use longhaul_api::routes::Route;
+use longhaul_model::{Fault, FaultCode};
+
+use super::answer::{Answer, Content};
+use super::call::Call;
+use super::{Http, dispatch};
+use crate::operations::{bad_request, problem};
+use crate::shared::guard;
+
+const KEY_BYTES_MAX: usize = 128;
+
+/// Keys whose first request is still being answered.
+#[derive(Default)]
+pub struct InFlight {
+    keys: Arc<Mutex<BTreeSet<String>>>,
+}
+
+struct Held {
+    keys: Arc<Mutex<BTreeSet<String>>>,
+    key: String,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        guard(&self.keys).remove(&self.key);
+    }
+}
+
+/// The key under which the answer is kept: of this caller and this route only.
+pub fn key(route: &Route, headers: &HeaderMap, call: &Call) -> Result<Option<String>, Problem> {
+    let Some(value) = headers.get("idempotency-key").filter(|_| route.idempotency_key) else { return Ok(None) };
+    let text = value.to_str().unwrap_or_default();
+    let plain = text.chars().all(|c| c.is_ascii_graphic());
+    if text.is_empty() || text.len() > KEY_BYTES_MAX || !plain {
+        return Err(bad_request(format!("an Idempotency-Key has 1 to {KEY_BYTES_MAX} visible ASCII characters")));
+    }
+    Ok(Some(format!("{}/{}/{text}", call.caller()?.principal.name, route.operation)))
+}
+
+pub async fn once(http: &Arc<Http>, key: String, call: Call) -> Result<Answer, Problem> {
+    let keys = http.idempotency.keys.clone();
+    if !guard(&keys).insert(key.clone()) {
+        let detail = "the same request is being answered just now";
+        return Err(Fault::new(FaultCode::Busy, detail).into());
+    }
+    let _held = Held { keys, key: key.clone() };
+    let look = key.clone();
+    let kept =
+        http.operations.run(move |operations| operations.shared.catalog.idempotent(&look).map_err(problem)).await?;
+    if let Some(text) = kept {
+        let content = Content::Json(text.into_bytes());
+        return Ok(Answer { status: http::StatusCode::OK, content, headers: HeaderMap::new() });
+    }
+    let answer = dispatch(http, call).await?;
+    if let Content::Json(text) = &answer.content {
+        let text = String::from_utf8_lossy(text).into_owned();
+        let keep = move |operations: &crate::Operations| {
+            let now = operations.now();
+            operations.shared.catalog.remember_idempotent(&key, &text, now).map_err(problem)
+        };
+        // What was asked for is done: that its answer cannot be kept is no reason to say otherwise.
+        if let Err(problem) = http.operations.run(keep).await {
+            tracing::warn!(%problem, "an answer could not be kept for repetitions");
+        }
+    }
+    Ok(answer)
+}

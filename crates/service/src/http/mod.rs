@@ -1,0 +1,218 @@
+//! HTTP: the table of `api::routes` as a router, with one guard before every route: who is it, may they, is it small
+//! enough. Handlers never see a request that the guard did not let through.
+
+mod answer;
+mod body;
+mod call;
+mod cookie;
+mod events;
+mod guard;
+mod handlers;
+mod idempotency;
+mod listen;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{FromRequestParts, Path, Request};
+use axum::response::Response;
+use axum::routing::{MethodFilter, MethodRouter};
+use http::StatusCode;
+use longhaul_api::Problem;
+use longhaul_api::agent::{Report, WorkRequest};
+use longhaul_api::routes::{self, Access, Method, Route};
+use longhaul_model::{Fault, FaultCode, IncidentId, StorageName};
+use tokio::sync::{Semaphore, mpsc, watch};
+
+use self::answer::{Answer, Content, problem_response};
+use self::call::{Call, parse_query};
+use crate::operations::{Operations, bad_request, busy, spool_problem};
+
+pub use listen::{Acceptor, Listening, Peer};
+
+/// Pieces of an upload between the connection and the file.
+const UPLOAD_PIECES: usize = 16;
+
+/// Everything a request needs.
+pub struct Http {
+    pub operations: Arc<Operations>,
+    /// `host:port` by which the plain listener may be addressed.
+    pub plain_hosts: Vec<String>,
+    pub event_slots: events::Slots,
+    pub idempotency: idempotency::InFlight,
+    pub stop: watch::Receiver<bool>,
+}
+
+impl Http {
+    pub fn new(operations: Arc<Operations>, plain_hosts: Vec<String>, stop: watch::Receiver<bool>) -> Self {
+        let slots = operations.config().limits.event_streams as usize;
+        Http {
+            operations,
+            plain_hosts,
+            event_slots: Arc::new(Semaphore::new(slots)),
+            idempotency: idempotency::InFlight::default(),
+            stop,
+        }
+    }
+}
+
+/// The API, and `extra` (the pages) behind the same door.
+pub fn router(http: &Arc<Http>, extra: Router) -> Router {
+    let mut paths: BTreeMap<&'static str, MethodRouter> = BTreeMap::new();
+    for route in routes::ALL {
+        let http = http.clone();
+        let method = paths.remove(route.path).unwrap_or_default();
+        let service = method.on(filter(route.method), move |request: Request| serve(http, route, request));
+        paths.insert(route.path, service);
+    }
+    let mut router = Router::new();
+    for (path, methods) in paths {
+        router = router.route(path, methods);
+    }
+    let not_found = http.clone();
+    let wrong_method = http.clone();
+    let pages = http.clone();
+    let outer = http.clone();
+    let extra = extra.layer(axum::middleware::from_fn(move |request, next| guard::pages(pages.clone(), request, next)));
+    router
+        .merge(extra)
+        .fallback(move |request: Request| no_route(not_found, request, StatusCode::NOT_FOUND))
+        .method_not_allowed_fallback(move |request: Request| no_route(wrong_method, request, StatusCode::METHOD_NOT_ALLOWED))
+        .layer(axum::middleware::from_fn(move |request, next| guard::all(outer.clone(), request, next)))
+}
+
+fn filter(method: Method) -> MethodFilter {
+    match method {
+        Method::Get => MethodFilter::GET,
+        Method::Post => MethodFilter::POST,
+        Method::Patch => MethodFilter::PATCH,
+        Method::Delete => MethodFilter::DELETE,
+    }
+}
+
+async fn no_route(http: Arc<Http>, request: Request, status: StatusCode) -> Response {
+    let shown: String = request.uri().path().chars().take(200).collect();
+    let detail = format!("{} {shown} is no route of this service", request.method());
+    let mut problem = Problem::from(Fault::new(FaultCode::NotFound, detail))
+        .with_remedy("GET /api/v1/openapi.json lists all routes");
+    problem.status = status.as_u16();
+    problem_response(problem, guard::incident(&http, &request))
+}
+
+/// One request of the table.
+async fn serve(http: Arc<Http>, route: &'static Route, request: Request) -> Response {
+    let incident = guard::incident(&http, &request);
+    match answer(&http, route, request).await {
+        Ok(answer) => answer.into_response(),
+        Err(problem) => {
+            log(route, &problem, incident);
+            problem_response(problem, incident)
+        }
+    }
+}
+
+fn log(route: &Route, problem: &Problem, incident: IncidentId) {
+    let operation = route.operation;
+    if problem.status >= 500 {
+        tracing::error!(%incident, operation, status = problem.status, code = %problem.code, detail = %problem.detail, "request failed");
+    } else {
+        tracing::info!(%incident, operation, status = problem.status, code = %problem.code, detail = %problem.detail, "request refused");
+    }
+}
+
+async fn answer(http: &Arc<Http>, route: &'static Route, request: Request) -> Result<Answer, Problem> {
+    let (mut parts, body) = request.into_parts();
+    let admitted = guard::admit(http, route, &parts).await?;
+    let parameters = Path::<BTreeMap<String, String>>::from_request_parts(&mut parts, &())
+        .await
+        .map_err(|error| bad_request(format!("the path: {error}")))?;
+    let mut call = Call {
+        route,
+        caller: admitted.caller,
+        agent: admitted.agent,
+        cookie: admitted.cookie,
+        secure: admitted.secure,
+        parameters: parameters.0,
+        query: parse_query(route, parts.uri.query())?,
+        body: axum::body::Bytes::new(),
+    };
+    if route.operation == "dataset_add_files" {
+        return upload(http, &call, &parts.headers, body).await;
+    }
+    let limits = &http.operations.config().limits;
+    body::check_length(&parts.headers, limits.body_bytes)?;
+    call.body = body::collect(body, limits).await?;
+    let key = idempotency::key(route, &parts.headers, &call)?;
+    let mut answer = match key {
+        Some(key) => idempotency::once(http, key, call).await?,
+        None => dispatch(http, call).await?,
+    };
+    if answer.status == StatusCode::OK {
+        answer.status = StatusCode::from_u16(route.status).unwrap_or(StatusCode::OK);
+    }
+    Ok(answer)
+}
+
+async fn dispatch(http: &Arc<Http>, call: Call) -> Result<Answer, Problem> {
+    let operations = &http.operations;
+    match call.route.operation {
+        "agent_report" => {
+            let report: Report = call.json()?;
+            Answer::json(&operations.agent_report(call.agent()?, report).await?)
+        }
+        "agent_work" => {
+            let request: WorkRequest = call.json()?;
+            Answer::json(&*operations.agent_work(call.agent()?, &request, http.stop.clone()).await?)
+        }
+        "events" => {
+            let slot = http.event_slots.clone().try_acquire_owned();
+            let slot = slot.map_err(|_| busy("too many listeners of the event stream"))?;
+            let stream = events::stream(operations.changes(), operations.clock(), http.stop.clone(), slot);
+            let content = Content::Stream(stream);
+            Ok(Answer { status: StatusCode::OK, content, headers: http::HeaderMap::new() })
+        }
+        operation => {
+            let handler = handlers::handler(operation)
+                .ok_or_else(|| Problem::from(Fault::new(FaultCode::Internal, format!("{operation} has no handler"))))?;
+            operations.run(move |operations| handler(operations, &call)).await
+        }
+    }
+}
+
+/// A manifest: to a file while it comes, then into the catalog.
+async fn upload(http: &Arc<Http>, call: &Call, headers: &http::HeaderMap, body: Body) -> Result<Answer, Problem> {
+    let dataset = call.parameter("dataset")?;
+    let storage: Option<StorageName> = call.query("storage")?;
+    let limits = http.operations.config().limits.clone();
+    body::check_length(headers, limits.manifest_bytes)?;
+    let file = http.operations.spool()?;
+    let (sender, mut pieces) = mpsc::channel::<axum::body::Bytes>(UPLOAD_PIECES);
+    let writer = tokio::task::spawn_blocking(move || {
+        let mut file = std::io::BufWriter::with_capacity(1 << 20, file);
+        while let Some(piece) = pieces.blocking_recv() {
+            std::io::Write::write_all(&mut file, &piece)?;
+        }
+        file.into_inner().map_err(|error| error.into_error())
+    });
+    let read = body::read(body, limits.manifest_bytes, &limits, |piece| {
+        let sender = sender.clone();
+        // A writer that failed says why itself.
+        async move { sender.send(piece).await.map_err(|_| busy("the upload cannot be written")) }
+    })
+    .await;
+    drop(sender);
+    let file = writer.await.map_err(|error| busy(error.to_string()))?.map_err(|error| spool_problem(&error))?;
+    read?;
+    let registered = http
+        .operations
+        .run(move |operations| operations.dataset_add_files(&dataset, storage.as_ref(), file))
+        .await?;
+    Answer::json(&registered)
+}
+
+/// Whether a route wants an agent's certificate.
+fn for_agents(route: &Route) -> bool {
+    route.access == Access::AgentCertificate
+}

@@ -1,0 +1,237 @@
+//! What runs now and how fast: leased attempts with their progress, goodput by link and subscription, problems.
+//! In memory only; after a restart it fills again from the catalog and from what agents report.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use longhaul_api::native::{BlameCount, ProblemView};
+use longhaul_model::{AgentId, AttemptId, Fault, Lfn, StorageId, StorageName, SubscriptionId, Timestamp, TransferId};
+use longhaul_network::Link;
+
+use crate::problems::Problems;
+use crate::rates::{History, Meter};
+
+/// Links and subscriptions with a plot of their own; beyond it only the total is plotted.
+const METERS_MAX: usize = 5_000;
+
+#[derive(Clone, Debug)]
+pub struct Running {
+    pub transfer: TransferId,
+    pub link: Link,
+    pub agent: AgentId,
+    pub subscription: SubscriptionId,
+    pub lfn: Lfn,
+    pub size: u64,
+    pub bytes_done: u64,
+    pub started: bool,
+}
+
+/// What a subscription has got since this process started.
+#[derive(Default)]
+struct Moved {
+    meter: Meter,
+    /// Its first byte that this process saw.
+    since: Timestamp,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// Bounded by the scheduler's lease windows.
+    running: BTreeMap<AttemptId, Running>,
+    by_transfer: BTreeMap<TransferId, AttemptId>,
+    total: History,
+    links: BTreeMap<Link, History>,
+    subscriptions: BTreeMap<SubscriptionId, Moved>,
+    problems: Problems,
+}
+
+impl Inner {
+    fn goodput(&mut self, link: Link, subscription: SubscriptionId, bytes: u64, now: Timestamp) {
+        self.total.add(bytes, now);
+        if self.links.len() < METERS_MAX || self.links.contains_key(&link) {
+            self.links.entry(link).or_default().add(bytes, now);
+        }
+        if self.subscriptions.len() >= METERS_MAX {
+            self.subscriptions.retain(|_, moved| !moved.meter.is_idle(now));
+        }
+        if self.subscriptions.len() < METERS_MAX || self.subscriptions.contains_key(&subscription) {
+            let fresh = || Moved { since: now, ..Moved::default() };
+            self.subscriptions.entry(subscription).or_insert_with(fresh).meter.add(bytes, now);
+        }
+    }
+}
+
+/// What running attempts add up to, of one subscription or link.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Now {
+    pub files: u64,
+    pub bytes_done: u64,
+    pub rate: f64,
+}
+
+#[derive(Default)]
+pub struct Live {
+    inner: Mutex<Inner>,
+}
+
+impl Live {
+    pub fn leased(&self, attempt: AttemptId, running: Running) {
+        let mut inner = self.lock();
+        inner.by_transfer.insert(running.transfer, attempt);
+        inner.running.insert(attempt, running);
+    }
+
+    /// Bytes count as they arrive verified; what an outcome adds is only the rest.
+    pub fn progress(&self, attempt: AttemptId, bytes_done: u64, now: Timestamp) -> Option<Progressed> {
+        let mut inner = self.lock();
+        let running = inner.running.get_mut(&attempt)?;
+        let bytes_done = bytes_done.min(running.size);
+        let gained = bytes_done.saturating_sub(running.bytes_done);
+        let began = !std::mem::replace(&mut running.started, true);
+        running.bytes_done = running.bytes_done.max(bytes_done);
+        let (link, subscription, transfer) = (running.link, running.subscription, running.transfer);
+        if gained > 0 {
+            inner.goodput(link, subscription, gained, now);
+        }
+        Some(Progressed { began, transfer, subscription })
+    }
+
+    /// The attempt ended. On success what `bytes_moved` says beyond the last progress counts now.
+    pub fn ended(&self, attempt: AttemptId, succeeded: bool, bytes_moved: u64, now: Timestamp) -> Option<Running> {
+        let mut inner = self.lock();
+        let running = inner.running.remove(&attempt)?;
+        inner.by_transfer.remove(&running.transfer);
+        if succeeded {
+            let rest = bytes_moved.min(running.size).saturating_sub(running.bytes_done);
+            inner.goodput(running.link, running.subscription, rest, now);
+        }
+        Some(running)
+    }
+
+    pub fn failed(&self, transfer: TransferId, fault: &Fault, storage: Option<StorageName>, example: String, now: Timestamp) {
+        self.lock().problems.failed(transfer, fault, storage, example, now);
+    }
+
+    pub fn settled(&self, transfer: TransferId) {
+        self.lock().problems.ended(transfer);
+    }
+
+    pub fn running_of(&self, agent: AgentId) -> Vec<AttemptId> {
+        self.lock().running.iter().filter(|(_, running)| running.agent == agent).map(|(&attempt, _)| attempt).collect()
+    }
+
+    pub fn attempts(&self) -> Vec<AttemptId> {
+        self.lock().running.keys().copied().collect()
+    }
+
+    pub fn bytes_done(&self, transfer: TransferId) -> Option<u64> {
+        let inner = self.lock();
+        inner.by_transfer.get(&transfer).and_then(|attempt| inner.running.get(attempt)).map(|running| running.bytes_done)
+    }
+
+    pub fn of_subscription(&self, subscription: SubscriptionId, now: Timestamp) -> Now {
+        let inner = self.lock();
+        let rate = inner.subscriptions.get(&subscription).map_or(0.0, |moved| moved.meter.rate_now(now));
+        sum(rate, inner.running.values().filter(|running| running.subscription == subscription))
+    }
+
+    /// When the subscription's first byte came, if this process saw it.
+    pub fn first_byte(&self, subscription: SubscriptionId) -> Option<Timestamp> {
+        self.lock().subscriptions.get(&subscription).map(|moved| moved.since)
+    }
+
+    pub fn of_link(&self, link: Link, now: Timestamp) -> Now {
+        let inner = self.lock();
+        let rate = inner.links.get(&link).map_or(0.0, |history| history.rate_now(now));
+        sum(rate, inner.running.values().filter(|running| running.link == link))
+    }
+
+    /// Links that moved or may move something lately.
+    pub fn links(&self) -> Vec<Link> {
+        self.lock().links.keys().copied().collect()
+    }
+
+    pub fn into_storage(&self, storage: StorageId, now: Timestamp) -> Now {
+        self.ends(now, |link| link.target == storage)
+    }
+
+    pub fn out_of_storage(&self, storage: StorageId, now: Timestamp) -> Now {
+        self.ends(now, |link| link.source == storage)
+    }
+
+    fn ends(&self, now: Timestamp, fits: impl Fn(&Link) -> bool) -> Now {
+        let inner = self.lock();
+        let rate = inner.links.iter().filter(|(link, _)| fits(link)).map(|(_, history)| history.rate_now(now)).sum();
+        sum(rate, inner.running.values().filter(|running| fits(&running.link)))
+    }
+
+    pub fn total(&self, now: Timestamp) -> Now {
+        let inner = self.lock();
+        sum(inner.total.rate_now(now), inner.running.values())
+    }
+
+    pub fn history(&self, seconds: u32, now: Timestamp) -> (u32, Vec<f64>) {
+        self.lock().total.over(seconds, now)
+    }
+
+    pub fn link_history(&self, link: Link, seconds: u32, now: Timestamp) -> Vec<f64> {
+        self.lock().links.get(&link).map(|history| history.over(seconds, now).1).unwrap_or_default()
+    }
+
+    pub fn problems(&self) -> Vec<ProblemView> {
+        self.lock().problems.views()
+    }
+
+    pub fn failures_by_blame(&self) -> Vec<BlameCount> {
+        self.lock().problems.by_blame()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub struct Progressed {
+    /// This was the first sign that the attempt has begun.
+    pub began: bool,
+    pub transfer: TransferId,
+    pub subscription: SubscriptionId,
+}
+
+fn sum<'a>(rate: f64, running: impl Iterator<Item = &'a Running>) -> Now {
+    running.fold(Now { rate, ..Now::default() }, |now, running| Now {
+        files: now.files + 1,
+        bytes_done: now.bytes_done + running.bytes_done,
+        ..now
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_count_once_whether_told_by_progress_or_by_the_outcome() {
+        let live = Live::default();
+        let link = Link { source: StorageId(1), target: StorageId(2) };
+        let running = Running {
+            transfer: TransferId(1),
+            link,
+            agent: AgentId(1),
+            subscription: SubscriptionId(1),
+            lfn: "f".parse().unwrap(),
+            size: 100,
+            bytes_done: 0,
+            started: false,
+        };
+        let at = |seconds| Timestamp::from_seconds(1_700_000_000 + seconds);
+        live.leased(AttemptId(1), running);
+        assert!(live.progress(AttemptId(1), 60, at(0)).unwrap().began);
+        assert!(!live.progress(AttemptId(1), 40, at(0)).unwrap().began, "late progress changes nothing");
+        assert_eq!(live.of_subscription(SubscriptionId(1), at(0)), Now { files: 1, bytes_done: 60, rate: 60.0 });
+        live.ended(AttemptId(1), true, 100, at(0));
+        assert!(live.ended(AttemptId(1), true, 100, at(0)).is_none());
+        assert_eq!(live.history(1, at(1)), (1, vec![100.0]));
+        assert_eq!(live.of_link(link, at(1)).rate, 100.0);
+    }
+}

@@ -1,0 +1,154 @@
+//! Who asks: tokens, sessions, roles.
+
+use std::time::Duration;
+
+use longhaul_api::Problem;
+use longhaul_api::native::{LoginReply, LoginToken, Page, TokenCreate, TokenCreated, TokenView, WhoAmI};
+use longhaul_model::{Fault, FaultCode, Timestamp};
+use longhaul_security::{Principal, Role, new_secret, same_hash, secret_hash};
+
+use super::{Operations, PageQuery, bad_request, not_found, page, problem};
+
+const NAME_BYTES_MAX: usize = 64;
+const SECRET_BYTES_MAX: usize = 200;
+
+/// Somebody who has shown who they are, and how.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    pub principal: Principal,
+    pub expires: Option<Timestamp>,
+    /// Present if a login session's cookie was shown: what forms of that session have to carry.
+    csrf_token: Option<String>,
+}
+
+impl Caller {
+    /// For pages: to be put into each form, as a field or a header.
+    pub fn csrf_token(&self) -> Option<&str> {
+        self.csrf_token.as_deref()
+    }
+
+    /// Whether a request that changes something really comes from a page of this session. Callers with a token need none.
+    pub fn check_csrf(&self, shown: Option<&str>) -> Result<(), Problem> {
+        let Some(expected) = &self.csrf_token else { return Ok(()) };
+        let equal = shown.is_some_and(|shown| same_hash(&secret_hash(shown), &secret_hash(expected)));
+        if equal {
+            return Ok(());
+        }
+        let detail = "the request does not carry its session's CSRF token (header X-CSRF-Token): reload the page";
+        Err(Fault::new(FaultCode::NotAllowed, detail).into())
+    }
+}
+
+/// An opened session: the reply, and the cookie's value.
+pub struct Login {
+    pub reply: LoginReply,
+    pub cookie: String,
+}
+
+impl Operations {
+    /// Who holds an API token.
+    pub fn caller_of_token(&self, token: &str) -> Result<Caller, Problem> {
+        if token.len() > SECRET_BYTES_MAX {
+            return Err(not_authenticated("the token is too long to be one"));
+        }
+        let row = self.shared.catalog.api_token(secret_hash(token)).map_err(problem)?;
+        let row = row.ok_or_else(|| not_authenticated("the token is unknown or was revoked"))?;
+        if let Some(expires) = row.expires
+            && expires <= self.now()
+        {
+            return Err(not_authenticated(&format!("the token expired at {expires}")));
+        }
+        let role: Role = row.role.parse()?;
+        Ok(Caller { principal: Principal { name: row.name, role }, expires: row.expires, csrf_token: None })
+    }
+
+    /// Who holds a session's cookie.
+    pub fn caller_of_cookie(&self, cookie: &str) -> Result<Caller, Problem> {
+        let session = self.shared.sessions.get(cookie, self.now());
+        let session = session.ok_or_else(|| not_authenticated("the login session has ended"))?;
+        Ok(Caller {
+            principal: session.principal,
+            expires: Some(session.expires),
+            csrf_token: Some(session.csrf_token),
+        })
+    }
+
+    pub fn whoami(&self, caller: &Caller) -> WhoAmI {
+        WhoAmI {
+            name: caller.principal.name.clone(),
+            role: caller.principal.role.to_string(),
+            expires: caller.expires,
+        }
+    }
+
+    pub fn token_list(&self, query: &PageQuery) -> Result<Page<TokenView>, Problem> {
+        let after: Option<String> = query.after()?;
+        let limit = query.limit();
+        let mut rows = self.shared.catalog.api_tokens().map_err(problem)?;
+        rows.sort_by(|a, b| a.name.cmp(&b.name));
+        rows.retain(|row| after.as_ref().is_none_or(|after| row.name > *after));
+        rows.truncate(limit + 1);
+        page(rows, limit, |row| row.name.clone(), |row| {
+            Ok(TokenView { name: row.name, role: row.role, created: row.created, expires: row.expires })
+        })
+    }
+
+    pub fn token_create(&self, request: &TokenCreate) -> Result<TokenCreated, Problem> {
+        let name = &request.name;
+        let plain = name.chars().all(|c| c.is_alphanumeric() || "-_.@+ ".contains(c));
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || !plain {
+            let detail = format!("a token's name has 1 to {NAME_BYTES_MAX} letters, digits or -_.@+");
+            return Err(Fault::new(FaultCode::BadName, detail).into());
+        }
+        let role: Role = request.role.parse()?;
+        if request.seconds == Some(0) {
+            return Err(bad_request("a token must live for at least a second"));
+        }
+        let now = self.now();
+        let expires = request.seconds.map(|seconds| now + Duration::from_secs(seconds));
+        let token = new_secret("lht_");
+        self.shared.catalog.add_api_token(secret_hash(&token), name, role.word(), expires, now).map_err(problem)?;
+        tracing::info!(token = %name, %role, "token made");
+        Ok(TokenCreated { token, expires })
+    }
+
+    pub fn token_revoke(&self, name: &str) -> Result<(), Problem> {
+        if !self.shared.catalog.remove_api_token(name).map_err(problem)? {
+            return Err(not_found("token", name, "longhaul token list"));
+        }
+        tracing::info!(token = %longhaul_model::units::printable(name), "token revoked");
+        Ok(())
+    }
+
+    /// Opens a session with an API token or a one-time login token.
+    pub fn session_login(&self, token: &str) -> Result<Login, Problem> {
+        let now = self.now();
+        let cookie = match self.caller_of_token(token) {
+            Ok(caller) => self.shared.sessions.create(caller.principal, now),
+            Err(_) => self.shared.sessions.redeem(token, now)?,
+        };
+        let session = self.shared.sessions.get(&cookie, now);
+        let session = session.ok_or_else(|| not_authenticated("the login session has ended"))?;
+        let reply = LoginReply {
+            name: session.principal.name,
+            role: session.principal.role.to_string(),
+            csrf_token: session.csrf_token,
+            expires: session.expires,
+        };
+        Ok(Login { reply, cookie })
+    }
+
+    pub fn session_logout(&self, cookie: &str) {
+        self.shared.sessions.end(cookie);
+    }
+
+    /// A token that opens one session as the caller, once, within minutes.
+    pub fn login_token_create(&self, caller: &Caller) -> LoginToken {
+        let (token, expires) = self.shared.sessions.create_login_token(caller.principal.clone(), self.now());
+        LoginToken { token, expires }
+    }
+}
+
+pub(crate) fn not_authenticated(detail: &str) -> Problem {
+    Fault::new(FaultCode::NotAuthenticated, detail).into()
+}

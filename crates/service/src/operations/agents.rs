@@ -1,0 +1,265 @@
+//! What agents ask: join, report, work, renew.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_api::agent::{
+    JoinReply, JoinRequest, RenewReply, RenewRequest, Report, ReportReply, StorageSpace, Work, WorkRequest,
+};
+use longhaul_api::native::ChangeKind;
+use longhaul_api::{AGENT_PROTOCOL, Problem, VersionRange};
+use longhaul_catalog::{JoinRefusal, SpaceRow};
+use longhaul_model::{AgentId, Fault, FaultCode, SiteName, StorageName, Timestamp};
+use longhaul_scheduler::Event;
+use longhaul_security::secret_hash;
+use tokio::sync::{oneshot, watch};
+
+use super::{Operations, busy, problem};
+use crate::agents::Standing;
+use crate::brain::Input;
+use crate::scribe::{Job, ReportJob, items};
+
+const HOST_BYTES_MAX: usize = 255;
+const ADDRESSES_MAX: usize = 16;
+const STORAGES_MAX: usize = 256;
+/// A change of free space by this part of the whole is told to the catalog; the rest is noise.
+const SPACE_STEP: u64 = 200;
+
+/// Whose certificate came with a request.
+#[derive(Clone, Debug)]
+pub struct AgentPeer {
+    pub agent: AgentId,
+    pub site: SiteName,
+}
+
+impl Operations {
+    pub fn agent_join(&self, request: &JoinRequest) -> Result<JoinReply, Problem> {
+        agree(request.versions)?;
+        let host = host(&request.host)?;
+        let now = self.now();
+        let redeemed = self.shared.catalog.redeem_join_token(secret_hash(&request.secret), now).map_err(problem)?;
+        let site = redeemed.map_err(|refusal| {
+            let code = match refusal {
+                JoinRefusal::Unknown => FaultCode::NotAuthenticated,
+                JoinRefusal::Used(_) => FaultCode::JoinTokenUsed,
+                JoinRefusal::Expired(_) => FaultCode::JoinTokenExpired,
+            };
+            Problem::from(Fault::new(code, refusal.to_string()))
+        })?;
+        let agent: AgentId = self.shared.new_id();
+        let authority = &self.shared.authority;
+        let issued = authority.issue_agent(&request.signing_request, agent, &site.name, now).map_err(Fault::from)?;
+        self.shared.catalog.add_agent(agent, site.id, host, issued.expires, now).map_err(problem)?;
+        if let Some(row) = self.shared.catalog.agent(agent).map_err(problem)? {
+            self.shared.agents.add(row);
+        }
+        tracing::info!(%agent, site = %site.name, %host, "an agent joined");
+        self.shared.changes.touch(ChangeKind::Site, &site.name, now);
+        Ok(JoinReply {
+            agent,
+            site: site.name,
+            deployment: authority.deployment().to_owned(),
+            certificate: issued.certificate_pem,
+            ca: authority.ca_pem().to_owned(),
+            permit_key: authority.permit_key_pem(),
+        })
+    }
+
+    pub fn agent_renew(&self, peer: &AgentPeer, request: &RenewRequest) -> Result<RenewReply, Problem> {
+        let now = self.now();
+        let authority = &self.shared.authority;
+        let issued =
+            authority.issue_agent(&request.signing_request, peer.agent, &peer.site, now).map_err(Fault::from)?;
+        self.shared.catalog.set_agent_certificate(peer.agent, issued.expires).map_err(problem)?;
+        self.shared.agents.certificate_renewed(peer.agent, issued.expires);
+        tracing::info!(agent = %peer.agent, expires = %issued.expires, "certificate renewed");
+        Ok(RenewReply { certificate: issued.certificate_pem, ca: authority.ca_pem().to_owned() })
+    }
+
+    /// Takes in a report: what must not be lost is durable when this returns.
+    pub async fn agent_report(self: &Arc<Self>, peer: &AgentPeer, report: Report) -> Result<ReportReply, Problem> {
+        let version = agree(report.versions)?;
+        check_order(&report)?;
+        let now = self.now();
+        let agents = &self.shared.agents;
+        let standing = agents.contact(peer.agent, report.incarnation, now)?;
+        let offset_us = report.now.as_micros().saturating_sub(now.as_micros());
+        agents.learn_clock(peer.agent, offset_us / 1_000);
+        let say_hello = standing == Standing::Unheard && report.hello.is_none();
+        let acknowledged = if say_hello {
+            // What came before the hello is asked for again: until then nobody knows whose word this is.
+            let agent = peer.agent;
+            self.run(move |operations| operations.shared.catalog.acknowledged(agent).map_err(problem)).await?
+        } else {
+            if let Some(hello) = &report.hello {
+                check_hello(hello)?;
+            }
+            self.durable(peer, &report).await?
+        };
+        if !say_hello {
+            self.passing(peer, report).await?;
+        }
+        Ok(ReportReply { version, acknowledged, now: self.now(), say_hello })
+    }
+
+    /// Hands the part of a report that must be applied exactly once to the scribe, and waits until it is durable.
+    async fn durable(self: &Arc<Self>, peer: &AgentPeer, report: &Report) -> Result<u64, Problem> {
+        if report.hello.is_none() && report.entries.is_empty() {
+            let agent = peer.agent;
+            return self.run(move |operations| operations.shared.catalog.acknowledged(agent).map_err(problem)).await;
+        }
+        let _slot = self.reports.clone().acquire_owned().await.map_err(|_| busy("the service stops"))?;
+        let (reply, applied) = oneshot::channel();
+        let job = ReportJob {
+            agent: peer.agent,
+            incarnation: report.incarnation,
+            hello: report.hello.clone(),
+            last_sequence: report.entries.last().map_or(0, |entry| entry.sequence),
+            items: items(report.entries.clone()),
+            reply,
+        };
+        self.shared.scribe.send(Job::Report(Box::new(job))).map_err(|_| busy("the service stops"))?;
+        applied.await.map_err(|_| busy("the service stops"))?.map_err(problem)
+    }
+
+    /// The part that may be lost: progress and space.
+    async fn passing(self: &Arc<Self>, peer: &AgentPeer, report: Report) -> Result<(), Problem> {
+        if report.progress.is_empty() && report.spaces.is_empty() {
+            return Ok(());
+        }
+        let agent = peer.agent;
+        self.run(move |operations| {
+            let now = operations.now();
+            let mut events = Vec::with_capacity(report.progress.len());
+            for progress in &report.progress {
+                let Some(change) = operations.shared.live.progress(progress.attempt, progress.bytes_done, now) else {
+                    continue;
+                };
+                if change.began {
+                    events.push(Event::Started { attempt: progress.attempt });
+                }
+                events.push(Event::Progress { attempt: progress.attempt, bytes_done: progress.bytes_done });
+                operations.shared.changes.touch(ChangeKind::Subscription, change.subscription, now);
+            }
+            if !events.is_empty() {
+                operations.shared.changes.touch(ChangeKind::Status, "", now);
+                operations.shared.tell(Input::Events(events));
+            }
+            operations.learn_spaces(agent, &report.spaces)
+        })
+        .await
+    }
+
+    fn learn_spaces(&self, agent: AgentId, spaces: &[StorageSpace]) -> Result<(), Problem> {
+        let directory = self.shared.directory();
+        let own = |name: &StorageName| {
+            directory.storages.values().find(|row| row.name == *name && self.shared.agents.of_storage(row.id) == Some(agent))
+        };
+        let mut news = Vec::new();
+        for space in spaces {
+            let Some(row) = own(&space.storage) else { continue };
+            let moved = row.free_bytes.abs_diff(space.free_bytes) > space.total_bytes / SPACE_STEP;
+            if row.trouble == space.trouble && row.total_bytes == space.total_bytes && !moved {
+                continue;
+            }
+            if row.trouble != space.trouble {
+                tracing::warn!(storage = %row.name, trouble = ?space.trouble.as_ref().map(ToString::to_string), "storage");
+            }
+            news.push(SpaceRow {
+                storage: row.id,
+                total_bytes: space.total_bytes,
+                free_bytes: space.free_bytes,
+                trouble: space.trouble.clone(),
+            });
+        }
+        if news.is_empty() {
+            return Ok(());
+        }
+        self.shared.catalog.record_spaces(&news).map_err(problem)?;
+        self.shared.refresh_directory().map_err(problem)
+    }
+
+    /// Waits for work. Empty-handed after `wait_ms`, or when the service stops.
+    pub async fn agent_work(
+        &self,
+        peer: &AgentPeer,
+        request: &WorkRequest,
+        mut stop: watch::Receiver<bool>,
+    ) -> Result<Arc<Work>, Problem> {
+        agree(request.versions)?;
+        let agents = &self.shared.agents;
+        let poll = agents.open_poll(peer.agent)?;
+        let wait = Duration::from_millis(u64::from(request.wait_ms.min(self.shared.config.limits.poll_ms)));
+        let deadline = tokio::time::Instant::now() + wait;
+        loop {
+            // Armed before the look, so that nothing put in between is missed.
+            let mut woken = std::pin::pin!(poll.wake.notified());
+            woken.as_mut().enable();
+            let now = self.now();
+            let standing = agents.contact(peer.agent, request.incarnation, now)?;
+            if standing == Standing::Present
+                && let Some(work) = agents.parcel(peer.agent, request.received, now)
+            {
+                return Ok(work);
+            }
+            let over = tokio::select! {
+                _ = woken => false,
+                _ = tokio::time::sleep_until(deadline) => true,
+                _ = stop.wait_for(|stop| *stop) => true,
+            };
+            if over {
+                return Ok(Arc::new(nothing(request.received, self.now())));
+            }
+        }
+    }
+}
+
+/// A parcel without anything in it; its number is one that the agent has.
+fn nothing(received: u64, now: Timestamp) -> Work {
+    Work { number: received, now, ..Work::default() }
+}
+
+fn agree(versions: VersionRange) -> Result<u16, Problem> {
+    AGENT_PROTOCOL.agree(versions).ok_or_else(|| {
+        let detail = format!(
+            "the agent speaks versions {} to {} of the protocol, this service {} to {}",
+            versions.lowest, versions.highest, AGENT_PROTOCOL.lowest, AGENT_PROTOCOL.highest
+        );
+        let older = if versions.highest < AGENT_PROTOCOL.lowest { "the agent" } else { "the service" };
+        Problem::from(Fault::new(FaultCode::VersionMismatch, detail)).with_remedy(format!("upgrade {older}"))
+    })
+}
+
+fn host(host: &str) -> Result<&str, Problem> {
+    let plain = host.chars().all(|c| c.is_ascii_graphic());
+    if host.is_empty() || host.len() > HOST_BYTES_MAX || !plain {
+        return Err(Fault::new(FaultCode::BadRequest, "the host name is empty, too long or not printable").into());
+    }
+    Ok(host)
+}
+
+fn check_hello(hello: &longhaul_api::agent::Hello) -> Result<(), Problem> {
+    host(&hello.host)?;
+    let bad = |detail: String| Err(Fault::new(FaultCode::BadRequest, detail).into());
+    if hello.data_addresses.len() > ADDRESSES_MAX || hello.data_addresses.iter().any(|text| host(text).is_err()) {
+        return bad(format!("at most {ADDRESSES_MAX} data addresses, each host:port"));
+    }
+    if hello.storages.len() > STORAGES_MAX {
+        return bad(format!("at most {STORAGES_MAX} storages an agent"));
+    }
+    for offer in &hello.storages {
+        offer.rules.check().map_err(|error| {
+            Problem::from(Fault::new(FaultCode::BadName, format!("name rules of {}: {error}", offer.name)))
+        })?;
+    }
+    Ok(())
+}
+
+/// Entries come in their order, so that "everything up to" means something.
+fn check_order(report: &Report) -> Result<(), Problem> {
+    let ordered = report.entries.windows(2).all(|pair| pair[0].sequence < pair[1].sequence);
+    if ordered && report.entries.first().is_none_or(|first| first.sequence > 0) {
+        return Ok(());
+    }
+    Err(Fault::new(FaultCode::ProtocolError, "the entries of the report are not in the order of their numbers").into())
+}

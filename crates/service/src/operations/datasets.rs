@@ -1,0 +1,134 @@
+//! Datasets, their blocks and files.
+
+use longhaul_api::Problem;
+use longhaul_api::native::{BlockView, ChangeKind, DatasetCreate, DatasetView, FileView, Page, ReplicaView};
+use longhaul_catalog::{DatasetRow, Part, TaskKind};
+use longhaul_model::{BlockId, BlockName, CommunityName, DatasetName, Fault, FaultCode, FileId};
+
+use super::{Operations, PageQuery, bad_request, not_found, page, problem};
+use crate::views;
+
+/// Who asks for no community gets this one.
+const COMMUNITY: &str = "default";
+
+/// Query of `dataset_files`.
+#[derive(Clone, Debug, Default)]
+pub struct FileList {
+    pub block: Option<BlockName>,
+    pub page: PageQuery,
+}
+
+impl Operations {
+    pub fn dataset_list(&self, query: &PageQuery) -> Result<Page<DatasetView>, Problem> {
+        let limit = query.limit();
+        let rows = self.shared.catalog.datasets(query.after()?.as_ref(), limit + 1).map_err(problem)?;
+        page(rows, limit, |row| row.name.to_string(), |row| self.dataset_view(row))
+    }
+
+    pub fn dataset_create(&self, request: DatasetCreate) -> Result<DatasetView, Problem> {
+        let community = match request.community {
+            Some(community) => community,
+            None => CommunityName::parse(COMMUNITY).map_err(|error| bad_request(error.to_string()))?,
+        };
+        let now = self.now();
+        let (row, made) = self.shared.catalog.create_dataset(&request.name, &community, now).map_err(problem)?;
+        if made {
+            tracing::info!(dataset = %row.name, "dataset made");
+            self.shared.changes.touch(ChangeKind::Dataset, &row.name, now);
+        } else if row.community != community {
+            let detail = format!("{} belongs to the community {}", row.name, row.community);
+            return Err(Fault::new(FaultCode::AlreadyExists, detail).into());
+        }
+        self.dataset_view(row)
+    }
+
+    pub fn dataset_show(&self, name: &DatasetName) -> Result<DatasetView, Problem> {
+        let row = self.dataset_row(name)?;
+        self.dataset_view(row)
+    }
+
+    pub fn dataset_close(&self, name: &DatasetName) -> Result<DatasetView, Problem> {
+        let row = self.dataset_row(name)?;
+        self.shared.catalog.close_dataset(row.id).map_err(problem)?;
+        self.shared.changes.touch(ChangeKind::Dataset, name, self.now());
+        self.dataset_show(name)
+    }
+
+    /// Only an empty dataset could be forgotten without losing anything.
+    pub fn dataset_delete(&self, name: &DatasetName) -> Result<(), Problem> {
+        let row = self.dataset_row(name)?;
+        let detail = format!("{name} has {} files: names that were registered stay known", row.files);
+        Err(Fault::new(FaultCode::Conflict, detail).into())
+    }
+
+    pub fn dataset_blocks(&self, name: &DatasetName, query: &PageQuery) -> Result<Page<BlockView>, Problem> {
+        let dataset = self.dataset_row(name)?;
+        let limit = query.limit();
+        let after = query.after()?.map(BlockId);
+        let rows = self.shared.catalog.blocks(dataset.id, after, limit + 1).map_err(problem)?;
+        page(rows, limit, |row| row.id.to_string(), |row| {
+            let replicas = self.shared.catalog.replicas_of_block(row.id).map_err(problem)?;
+            Ok(views::block(row, replicas))
+        })
+    }
+
+    pub fn dataset_files(&self, name: &DatasetName, query: &FileList) -> Result<Page<FileView>, Problem> {
+        let dataset = self.dataset_row(name)?;
+        let catalog = &self.shared.catalog;
+        let part = match &query.block {
+            None => Part::Dataset(dataset.id),
+            Some(block) => match catalog.block(block).map_err(problem)? {
+                Some(row) if row.dataset == dataset.id => Part::Block(row.id),
+                _ => return Err(not_found("block", block, "longhaul dataset show")),
+            },
+        };
+        let limit = query.page.limit();
+        let after = query.page.after()?.map(FileId);
+        let rows = catalog.files(part, after, limit + 1).map_err(problem)?;
+        let mut blocks = std::collections::BTreeMap::new();
+        page(rows, limit, |row| row.id.to_string(), |row| {
+            let block = match blocks.get(&row.block) {
+                Some(name) => BlockName::clone(name),
+                None => {
+                    let name = self.block_name(dataset.id, row.block)?;
+                    blocks.insert(row.block, name.clone());
+                    name
+                }
+            };
+            Ok(views::file(row, block))
+        })
+    }
+
+    pub fn dataset_replicas(&self, name: &DatasetName) -> Result<Vec<ReplicaView>, Problem> {
+        let dataset = self.dataset_row(name)?;
+        let rows = self.shared.catalog.replicas_of_dataset(dataset.id).map_err(problem)?;
+        Ok(rows.into_iter().map(views::replica).collect())
+    }
+
+    fn block_name(&self, dataset: longhaul_model::DatasetId, block: BlockId) -> Result<BlockName, Problem> {
+        let before = block.0.checked_sub(1).map(BlockId);
+        let rows = self.shared.catalog.blocks(dataset, before, 1).map_err(problem)?;
+        let row = rows.into_iter().find(|row| row.id == block);
+        row.map(|row| row.name).ok_or_else(|| not_found("block", block, "longhaul dataset show"))
+    }
+
+    fn dataset_view(&self, row: DatasetRow) -> Result<DatasetView, Problem> {
+        let catalog = &self.shared.catalog;
+        let replicas = catalog.replicas_of_dataset(row.id).map_err(problem)?;
+        let left_out = catalog.left_out(row.id).map_err(problem)?;
+        let tasks = catalog.tasks(row.id).map_err(problem)?;
+        let scan = tasks.into_iter().find(|task| !task.done && matches!(task.kind, TaskKind::Scan { .. }));
+        Ok(DatasetView {
+            name: row.name,
+            community: row.community,
+            open: row.open,
+            files: row.files,
+            bytes: row.bytes,
+            blocks: row.blocks,
+            created: row.created,
+            left_out: left_out.into_iter().map(views::left_out).collect(),
+            replicas: replicas.into_iter().map(views::replica).collect(),
+            scan: scan.map(|task| self.task_view(task)),
+        })
+    }
+}

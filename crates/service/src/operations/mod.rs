@@ -1,0 +1,186 @@
+//! What people and programs can ask for: one method per route of `api::routes`, named after it. The router and the
+//! pages call the same methods.
+//!
+//! They block on the catalog, and some ask the brain: call them through [`Operations::run`] from async code.
+//! Who may call what is decided before, by the router's table; `caller` arguments are for the record.
+
+mod access;
+mod agents;
+mod datasets;
+mod manifest;
+mod overview;
+mod replicas;
+mod sites;
+mod subscriptions;
+mod tasks;
+mod transfers;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_api::Problem;
+use longhaul_api::native::{ChangeEvent, Page};
+use longhaul_api::routes::{PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX};
+use longhaul_catalog::{AddError, CatalogError, DatasetRow, StorageRow};
+use longhaul_model::{DatasetName, Fault, FaultCode, StorageName, Timestamp};
+use longhaul_scheduler::Scheduler;
+use tokio::sync::{Semaphore, broadcast};
+
+use crate::shared::Shared;
+use crate::{Config, brain};
+
+pub use access::{Caller, Login};
+pub(crate) use access::not_authenticated;
+pub(crate) use manifest::spool_problem;
+pub use agents::AgentPeer;
+pub use datasets::FileList;
+pub use subscriptions::SubscriptionList;
+pub use tasks::TaskList;
+
+pub struct Operations {
+    pub(crate) shared: Arc<Shared>,
+    /// Blocking operations under way.
+    slots: Arc<Semaphore>,
+    /// Reports that wait for the scribe.
+    pub(crate) reports: Arc<Semaphore>,
+}
+
+/// Reports taken in at a time: each is at most a body, so this bounds their memory.
+const REPORTS_MAX: usize = 64;
+
+/// Which part of a list.
+#[derive(Clone, Debug, Default)]
+pub struct PageQuery {
+    pub limit: Option<u32>,
+    pub after: Option<String>,
+}
+
+impl PageQuery {
+    pub(crate) fn limit(&self) -> usize {
+        self.limit.unwrap_or(PAGE_ITEMS_DEFAULT).clamp(1, PAGE_ITEMS_MAX) as usize
+    }
+
+    /// The cursor as whatever the list is ordered by.
+    pub(crate) fn after<T: std::str::FromStr>(&self) -> Result<Option<T>, Problem> {
+        let parse = |text: &String| text.parse().map_err(|_| bad_request(format!("{text:?} is no cursor of this list")));
+        self.after.as_ref().map(parse).transpose()
+    }
+}
+
+impl Operations {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        let slots = Arc::new(Semaphore::new(shared.config.limits.operations as usize));
+        Operations { shared, slots, reports: Arc::new(Semaphore::new(REPORTS_MAX)) }
+    }
+
+    /// Runs a blocking operation where it may block; a bounded number at a time.
+    pub async fn run<T: Send + 'static>(
+        self: &Arc<Self>,
+        operation: impl FnOnce(&Operations) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let wait = Duration::from_millis(u64::from(self.shared.config.limits.wait_ms));
+        let slot = match tokio::time::timeout(wait, self.slots.clone().acquire_owned()).await {
+            Ok(Ok(slot)) => slot,
+            _ => return Err(busy("too many requests at once")),
+        };
+        let operations = self.clone();
+        let done = tokio::task::spawn_blocking(move || {
+            let result = operation(&operations);
+            drop(slot);
+            result
+        });
+        done.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "an operation panicked");
+            Err(Fault::new(FaultCode::Internal, "the operation ended abnormally").into())
+        })
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.shared.now()
+    }
+
+    pub(crate) fn clock(&self) -> crate::Clock {
+        self.shared.clock.clone()
+    }
+
+    pub fn config(&self) -> &Config {
+        &self.shared.config
+    }
+
+    /// Hears of every change from now on, each object at most once a second.
+    pub fn changes(&self) -> broadcast::Receiver<ChangeEvent> {
+        self.shared.changes.listen()
+    }
+
+    /// Asks the scheduler; none if it does not answer in time.
+    pub(crate) fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Scheduler, Timestamp) -> T + Send + 'static,
+    ) -> Option<T> {
+        brain::ask(&self.shared.brain, question)
+    }
+
+    pub(crate) fn dataset_row(&self, name: &DatasetName) -> Result<DatasetRow, Problem> {
+        let row = self.shared.catalog.dataset(name).map_err(problem)?;
+        row.ok_or_else(|| not_found("dataset", name, "longhaul dataset list"))
+    }
+
+    pub(crate) fn storage_row(&self, name: &StorageName) -> Result<StorageRow, Problem> {
+        let row = self.shared.catalog.storage(name).map_err(problem)?;
+        row.ok_or_else(|| not_found("storage", name, "longhaul site list"))
+    }
+}
+
+/// One page of rows that were asked for with one more than `limit`.
+pub(crate) fn page<R, V>(
+    mut rows: Vec<R>,
+    limit: usize,
+    cursor: impl Fn(&R) -> String,
+    view: impl FnMut(R) -> Result<V, Problem>,
+) -> Result<Page<V>, Problem> {
+    let more = rows.len() > limit;
+    rows.truncate(limit);
+    let next = if more { rows.last().map(cursor) } else { None };
+    let items = rows.into_iter().map(view).collect::<Result<Vec<V>, Problem>>()?;
+    Ok(Page { items, next })
+}
+
+pub(crate) fn bad_request(detail: impl Into<String>) -> Problem {
+    Fault::new(FaultCode::BadRequest, detail).into()
+}
+
+pub(crate) fn busy(detail: impl Into<String>) -> Problem {
+    Fault::new(FaultCode::Busy, detail).into()
+}
+
+pub(crate) fn not_found(what: &str, which: impl std::fmt::Display, list: &str) -> Problem {
+    let which = longhaul_model::units::printable(&which.to_string());
+    Problem::from(Fault::new(FaultCode::NotFound, format!("there is no {what} {which}")))
+        .with_remedy(format!("see what there is: {list}"))
+}
+
+/// What a failing catalog means to who asks.
+pub(crate) fn problem(error: CatalogError) -> Problem {
+    let status = match &error {
+        CatalogError::Full(_) => Some(507),
+        CatalogError::Busy(_) | CatalogError::Unusable(_) => Some(503),
+        _ => None,
+    };
+    if status.is_some() || matches!(error, CatalogError::Corrupt(_) | CatalogError::Statement(_)) {
+        tracing::error!(%error, "the catalog failed");
+    }
+    let mut problem = Problem::from(Fault::from(error));
+    if let Some(status) = status {
+        problem.status = status;
+        problem.remedy = "free space on the disk under the service's state directory; it goes on by itself".to_owned();
+    }
+    problem
+}
+
+/// A line of a manifest or list: what is wrong with it keeps its number.
+pub(crate) fn add_problem(error: AddError) -> Problem {
+    match error {
+        AddError::Catalog(error) => problem(error),
+        error @ AddError::Manifest(_) => Fault::from(error).into(),
+    }
+}

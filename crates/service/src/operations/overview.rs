@@ -1,0 +1,266 @@
+//! The whole at a glance: status, problems, rates, invariants, health, metrics.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use longhaul_api::Problem;
+use longhaul_api::native::{
+    BlameCount, CheckReport, CheckResult, Health, HealthReason, LinkRates, LinkView, Page, ProblemView, RateHistory,
+    Status, SubscriptionView,
+};
+use longhaul_catalog::{LinkTotals, SiteState, Totals};
+use longhaul_model::{Blame, Fault, FaultCode, StorageName, SubscriptionState, Timestamp};
+use longhaul_network::Link;
+
+use super::{Operations, PageQuery, SubscriptionList, page, problem};
+use crate::metrics::Gauges;
+
+/// Subscriptions shown with the status.
+const SUBSCRIPTIONS_SHOWN: u32 = 100;
+/// Seconds of history shown with the status.
+const HISTORY_S: u32 = 900;
+const SECONDS_DEFAULT: u32 = 3_600;
+
+impl Operations {
+    pub fn status(&self) -> Result<Status, Problem> {
+        let now = self.now();
+        let totals = self.shared.catalog.totals().map_err(problem)?;
+        let live = &self.shared.live;
+        let (history_step_s, history) = live.history(HISTORY_S, now);
+        Ok(Status {
+            deployment: self.shared.authority.deployment().to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            now,
+            started: self.shared.started,
+            rate_now: live.total(now).rate,
+            files_done: totals.files_done,
+            bytes_done: totals.bytes_done,
+            transfers_running: totals.transfers_leased,
+            transfers_waiting: totals.transfers_waiting,
+            subscriptions: self.wanted_now()?,
+            links: self.links(&totals, now),
+            problems: self.problems(now)?,
+            failures_by_blame: failures(&totals),
+            history,
+            history_step_s,
+        })
+    }
+
+    /// Active and suspended ones, what is complete last.
+    fn wanted_now(&self) -> Result<Vec<SubscriptionView>, Problem> {
+        let mut views = Vec::new();
+        for state in [SubscriptionState::Active, SubscriptionState::Suspended] {
+            let page = PageQuery { limit: Some(SUBSCRIPTIONS_SHOWN), after: None };
+            let list = SubscriptionList { state: Some(state), page, ..SubscriptionList::default() };
+            views.extend(self.subscription_list(&list)?.items);
+        }
+        views.sort_by_key(|view| (view.complete, view.created));
+        views.truncate(SUBSCRIPTIONS_SHOWN as usize);
+        Ok(views)
+    }
+
+    fn links(&self, totals: &Totals, now: Timestamp) -> Vec<LinkView> {
+        let mut links: BTreeMap<Link, Option<&LinkTotals>> =
+            self.shared.live.links().into_iter().map(|link| (link, None)).collect();
+        links.extend(totals.links.iter().map(|row| (Link { source: row.source, target: row.target }, Some(row))));
+        let directory = self.shared.directory();
+        let view = |(link, row): (Link, Option<&LinkTotals>)| {
+            let now = self.shared.live.of_link(link, now);
+            Some(LinkView {
+                source: directory.name(link.source)?,
+                target: directory.name(link.target)?,
+                rate_now: now.rate,
+                active: now.files,
+                files_done: row.map_or(0, |row| row.files),
+                bytes_done: row.map_or(0, |row| row.bytes),
+                attempts_failed: row.map_or(0, |row| row.attempts_failed),
+            })
+        };
+        links.into_iter().filter_map(view).collect()
+    }
+
+    pub fn problem_list(&self, query: &PageQuery) -> Result<Page<ProblemView>, Problem> {
+        let all = self.problems(self.now())?;
+        let skip: usize = query.after()?.unwrap_or(0);
+        let limit = query.limit();
+        let mut at = skip;
+        let rows: Vec<ProblemView> = all.into_iter().skip(skip).take(limit + 1).collect();
+        at += limit.min(rows.len());
+        page(rows, limit, |_| at.to_string(), Ok)
+    }
+
+    /// What stands now (paused sites, agents out of contact, storages in trouble, ourselves), then what failed.
+    fn problems(&self, now: Timestamp) -> Result<Vec<ProblemView>, Problem> {
+        let mut views = Vec::new();
+        if let Some(fault) = self.shared.trouble() {
+            views.push(standing(fault, None, now));
+        }
+        let directory = self.shared.directory();
+        for site in directory.sites.values() {
+            let why = site.reason.clone().map(|reason| format!(": {reason}")).unwrap_or_default();
+            let word = match site.state {
+                SiteState::Open => None,
+                SiteState::Draining => Some("drains"),
+                SiteState::Paused => Some("is paused by its administrator"),
+            };
+            if let Some(word) = word {
+                let fault = Fault::new(FaultCode::Conflict, format!("{} {word}{why}", site.name)).blaming(Blame::Target);
+                let remedy = format!("none, if it is meant so; to go on: longhaul site resume {}", site.name);
+                views.push(ProblemView { remedy, ..standing(fault, StorageName::parse(site.name.as_str()).ok(), now) });
+            }
+            for agent in self.shared.agents.views(site.id, now).into_iter().filter(|agent| !agent.connected) {
+                let last = agent.last_contact.map_or("never".to_owned(), |last| format!("at {last}"));
+                let detail = format!("the agent of {} on {} was last heard of {last}", site.name, agent.host);
+                let fault = Fault::new(FaultCode::Unreachable, detail).blaming(Blame::Target);
+                let last_seen = agent.last_contact.unwrap_or(now);
+                views.push(ProblemView { first_seen: last_seen, ..standing(fault, None, now) });
+            }
+        }
+        for storage in directory.storages.values() {
+            views.extend(storage.trouble.clone().map(|fault| standing(fault, Some(storage.name.clone()), now)));
+        }
+        views.extend(self.shared.live.problems());
+        Ok(views)
+    }
+
+    pub fn rate_history(
+        &self,
+        source: Option<&StorageName>,
+        target: Option<&StorageName>,
+        seconds: Option<u32>,
+    ) -> Result<RateHistory, Problem> {
+        let source = source.map(|name| self.storage_row(name)).transpose()?.map(|row| row.id);
+        let target = target.map(|name| self.storage_row(name)).transpose()?.map(|row| row.id);
+        let now = self.now();
+        let seconds = seconds.unwrap_or(SECONDS_DEFAULT);
+        let (step_s, all) = self.shared.live.history(seconds, now);
+        let directory = self.shared.directory();
+        let fits = |link: &Link| {
+            source.is_none_or(|source| link.source == source) && target.is_none_or(|target| link.target == target)
+        };
+        let links: Vec<LinkRates> = self
+            .shared
+            .live
+            .links()
+            .into_iter()
+            .filter(fits)
+            .filter_map(|link| {
+                let bytes_per_s = self.shared.live.link_history(link, seconds, now);
+                Some(LinkRates { source: directory.name(link.source)?, target: directory.name(link.target)?, bytes_per_s })
+            })
+            .collect();
+        let total = if source.is_none() && target.is_none() { all } else { sum(&links, all.len()) };
+        Ok(RateHistory { step_s, until: now, total, links })
+    }
+
+    /// The invariants of the catalog, and those between it and what is in memory.
+    pub fn check(&self) -> Result<CheckReport, Problem> {
+        let rows = self.shared.catalog.check().map_err(problem)?;
+        let mut checks: Vec<CheckResult> = rows
+            .into_iter()
+            .map(|row| CheckResult { name: row.name.to_owned(), violations: row.violations, examples: row.examples })
+            .collect();
+        checks.push(self.check_running()?);
+        let sound = checks.iter().all(|check| check.violations == 0);
+        if !sound {
+            let broken: Vec<&str> =
+                checks.iter().filter(|check| check.violations > 0).map(|check| check.name.as_str()).collect();
+            tracing::error!(broken = broken.join(", "), "the state is not sound");
+        }
+        Ok(CheckReport { checks, sound })
+    }
+
+    /// Whatever an agent runs for us has a live lease in the catalog. What ends between the two looks is looked at
+    /// once more.
+    fn check_running(&self) -> Result<CheckResult, Problem> {
+        let mut suspects: Option<BTreeSet<_>> = None;
+        for _ in 0..2 {
+            let running = self.shared.live.attempts();
+            let live = self.shared.catalog.live_transfers().map_err(problem)?;
+            let leased: BTreeSet<_> = live.into_iter().map(|row| row.attempt).collect();
+            let now: BTreeSet<_> = running.into_iter().filter(|attempt| !leased.contains(attempt)).collect();
+            suspects = Some(match suspects {
+                None => now,
+                Some(before) => before.intersection(&now).copied().collect(),
+            });
+        }
+        let suspects = suspects.unwrap_or_default();
+        Ok(CheckResult {
+            name: "an attempt runs without a live lease".to_owned(),
+            violations: suspects.len() as u64,
+            examples: suspects.iter().take(5).map(|attempt| attempt.to_string()).collect(),
+        })
+    }
+
+    /// Whether the process works at all.
+    pub fn healthz(&self) -> Health {
+        let answers = self.ask(|_, _| ()).is_some();
+        let detail = if answers { "answers" } else { "does not answer" };
+        health(vec![HealthReason { part: "scheduler".into(), ok: answers, detail: detail.into() }])
+    }
+
+    /// Whether requests will be answered, and work goes on.
+    pub fn readyz(&self) -> Health {
+        let mut reasons = self.healthz().reasons;
+        let read = self.shared.catalog.totals();
+        let catalog = match (&read, self.shared.trouble()) {
+            (Err(error), _) => HealthReason { part: "catalog".into(), ok: false, detail: error.to_string() },
+            (Ok(_), Some(fault)) => HealthReason { part: "catalog".into(), ok: false, detail: fault.to_string() },
+            (Ok(_), None) => HealthReason { part: "catalog".into(), ok: true, detail: "reads and writes".into() },
+        };
+        reasons.push(catalog);
+        let (known, connected, _) = self.shared.agents.totals(self.now());
+        let detail = format!("{connected} of {known} connected");
+        // Agents come and go: the service is ready without them.
+        reasons.push(HealthReason { part: "agents".into(), ok: true, detail });
+        health(reasons)
+    }
+
+    pub fn metrics(&self) -> String {
+        let now = self.now();
+        let mut gauges = Gauges::default();
+        gauges.gauge("longhaul_build_info", "Always 1; the version is a label.", vec![("version", env!("CARGO_PKG_VERSION").into())], 1.0);
+        gauges.gauge("longhaul_start_time_seconds", "When the process started, seconds since 1970.", vec![], self.shared.started.as_seconds_f64());
+        let (known, connected, undelivered) = self.shared.agents.totals(now);
+        gauges.gauge("longhaul_agents", "Agents known.", vec![], known as f64);
+        gauges.gauge("longhaul_agents_connected", "Agents in contact.", vec![], connected as f64);
+        gauges.gauge("longhaul_leases_undelivered", "Leases that agents have not fetched or not acknowledged.", vec![], undelivered as f64);
+        let total = self.shared.live.total(now);
+        gauges.gauge("longhaul_goodput_bytes_per_second", "Verified bytes over the last ten seconds.", vec![], total.rate);
+        gauges.gauge("longhaul_attempts_running", "Leased attempts.", vec![], total.files as f64);
+        gauges.gauge("longhaul_catalog_writable", "Whether the catalog can be written.", vec![], f64::from(u8::from(self.shared.trouble().is_none())));
+        if let Some(counts) = self.ask(|scheduler, _| scheduler.counts()) {
+            for (state, files) in [("queued", counts.queued), ("resting", counts.resting), ("parked", counts.parked), ("leased", counts.leased)] {
+                gauges.gauge("longhaul_transfers", "Transfers in memory, by what they do.", vec![("state", state.into())], files as f64);
+            }
+            gauges.gauge("longhaul_queued_bytes", "Bytes of queued transfers.", vec![], counts.queued_bytes as f64);
+        }
+        if let Ok(totals) = self.shared.catalog.totals() {
+            gauges.gauge("longhaul_datasets", "Datasets.", vec![], totals.datasets as f64);
+            gauges.gauge("longhaul_files", "Files in the catalog.", vec![], totals.files as f64);
+            gauges.total("longhaul_delivered_files_total", "Files delivered since the beginning.", vec![], totals.files_done);
+            gauges.total("longhaul_delivered_bytes_total", "Bytes delivered since the beginning.", vec![], totals.bytes_done);
+            for (blame, count) in &totals.failures {
+                gauges.total("longhaul_failures_total", "Failed attempts since the beginning, by blame.", vec![("blame", blame.to_string())], *count);
+            }
+        }
+        self.shared.metrics.render(&gauges)
+    }
+}
+
+fn failures(totals: &Totals) -> Vec<BlameCount> {
+    totals.failures.iter().map(|&(blame, count)| BlameCount { blame, count }).collect()
+}
+
+fn standing(fault: Fault, storage: Option<StorageName>, now: Timestamp) -> ProblemView {
+    let remedy = fault.code.next_step().to_owned();
+    ProblemView { fault, storage, count: 1, first_seen: now, last_seen: now, remedy, examples: Vec::new(), open: true }
+}
+
+fn health(reasons: Vec<HealthReason>) -> Health {
+    Health { ok: reasons.iter().all(|reason| reason.ok), reasons }
+}
+
+fn sum(links: &[LinkRates], bins: usize) -> Vec<f64> {
+    let bin = |place: usize| links.iter().filter_map(|link| link.bytes_per_s.get(place)).sum();
+    (0..bins).map(bin).collect()
+}

@@ -1,0 +1,91 @@
+//! Where files are, and what deleting or verifying them there means.
+
+use longhaul_api::Problem;
+use longhaul_api::native::{
+    ChangeKind, DeletionReply, DeletionRequest, FileReplica, FileReplicas, TaskView, VerificationRequest,
+};
+use longhaul_catalog::{NewTask, TaskKind, TaskRow};
+use longhaul_model::{DatasetId, Fault, FaultCode, Lfn, StorageId};
+
+use crate::shared::announce_demands;
+use super::{Operations, not_found, problem};
+use crate::brain::Input;
+use crate::scribe::{Job, replica_events};
+use crate::views;
+use longhaul_scheduler::DemandId;
+
+impl Operations {
+    pub fn replica_of_file(&self, lfn: &Lfn) -> Result<FileReplicas, Problem> {
+        let found = self.shared.catalog.replicas_of_file(lfn).map_err(problem)?;
+        let (file, replicas) = found.ok_or_else(|| not_found("file", lfn.shown(), "longhaul dataset show NAME --files"))?;
+        let digest = file.digests.iter().next().copied();
+        Ok(FileReplicas {
+            lfn: file.lfn,
+            size: file.size,
+            replicas: replicas
+                .into_iter()
+                .map(|row| FileReplica {
+                    storage: row.storage_name,
+                    suspect: row.suspect.is_some(),
+                    verified: views::how(row.how),
+                    digest,
+                })
+                .collect(),
+        })
+    }
+
+    /// Tells what a deletion would do; does it if it is no dry run and nothing forbids it.
+    pub fn deletion_create(&self, request: &DeletionRequest) -> Result<DeletionReply, Problem> {
+        let dataset = self.dataset_row(&request.dataset)?;
+        let storage = self.storage_row(&request.storage)?;
+        let preview = self.shared.catalog.deletion_preview(dataset.id, storage.id).map_err(problem)?;
+        let mut reply = DeletionReply {
+            files: preview.files,
+            bytes: preview.bytes,
+            last_replicas: preview.last_replicas,
+            subscriptions: preview.subscriptions,
+            task: None,
+        };
+        if request.dry_run {
+            return Ok(reply);
+        }
+        if preview.files == 0 {
+            let detail = format!("{} holds no file of {}", request.storage, request.dataset);
+            return Err(Fault::new(FaultCode::NotFound, detail).into());
+        }
+        let kind = TaskKind::Delete { force: request.force };
+        reply.task = Some(self.add_task(kind, dataset.id, storage.id)?.id);
+        Ok(reply)
+    }
+
+    pub fn verification_create(&self, request: &VerificationRequest) -> Result<TaskView, Problem> {
+        let dataset = self.dataset_row(&request.dataset)?;
+        let storage = self.storage_row(&request.storage)?;
+        let held = self.shared.catalog.replicas_of_dataset(dataset.id).map_err(problem)?;
+        if !held.iter().any(|row| row.storage == storage.id && row.files > 0) {
+            let detail = format!("{} holds no file of {}", request.storage, request.dataset);
+            return Err(Fault::new(FaultCode::NotFound, detail).into());
+        }
+        let task = self.add_task(TaskKind::Verify, dataset.id, storage.id)?;
+        Ok(self.task_view(task))
+    }
+
+    /// Makes a task durable and hands it to the storage's agent.
+    pub(crate) fn add_task(&self, kind: TaskKind, dataset: DatasetId, storage: StorageId) -> Result<TaskRow, Problem> {
+        let now = self.now();
+        let new = NewTask { id: self.shared.new_id(), kind, dataset, storage };
+        let added = self.shared.catalog.add_task(&new, now).map_err(problem)?;
+        tracing::info!(task = %added.task.id, dataset = %added.task.dataset_name, storage = %added.task.storage_name, made = added.made, "task");
+        self.replicas_changed(added.replicas);
+        self.shared.changes.touch(ChangeKind::Task, added.task.id, now);
+        let _ = self.shared.scribe.send(Job::Task(added.task.id));
+        Ok(added.task)
+    }
+
+    pub(crate) fn replicas_changed(&self, change: longhaul_catalog::ReplicaChange) {
+        self.shared.tell(Input::Events(replica_events(&change)));
+        let gone = change.demands_gone.iter().map(|&(subscription, block)| DemandId { subscription, block }).collect();
+        announce_demands(&self.shared, &change.demands);
+        self.shared.tell(Input::Demands { now: change.demands, gone });
+    }
+}

@@ -1,0 +1,154 @@
+//! Sites, their storages and agents; join tokens; and what an administrator decides for a site.
+
+use std::time::Duration;
+
+use longhaul_api::Problem;
+use longhaul_api::agent::AgentSettings;
+use longhaul_api::native::{
+    ChangeKind, JoinTokenCreate, Page, SiteAdd, SiteAdded, SiteChange, SiteState, SiteView, StorageView,
+};
+use longhaul_catalog::{SitePatch, SiteRow};
+use longhaul_model::{SiteName, StorageId, StorageName};
+use longhaul_security::{JoinToken, new_secret, secret_hash};
+
+use super::{Operations, PageQuery, bad_request, not_found, page, problem};
+use crate::views;
+
+const TOKEN_LIFE_S: u64 = 24 * 3_600;
+const TOKEN_LIFE_S_MAX: u64 = 30 * 24 * 3_600;
+const REASON_BYTES_MAX: usize = 500;
+
+impl Operations {
+    pub fn site_list(&self, query: &PageQuery) -> Result<Page<SiteView>, Problem> {
+        let after: Option<SiteName> = query.after()?;
+        let limit = query.limit();
+        let mut rows = self.shared.catalog.sites().map_err(problem)?;
+        rows.sort_by(|a, b| a.name.cmp(&b.name));
+        rows.retain(|row| after.as_ref().is_none_or(|after| row.name > *after));
+        rows.truncate(limit + 1);
+        let storages = self.shared.catalog.storages().map_err(problem)?;
+        page(rows, limit, |row| row.name.to_string(), |row| Ok(self.site_view(row, &storages)))
+    }
+
+    /// Makes a site, if need be, and a token with which one agent can join it.
+    pub fn site_add(&self, request: &SiteAdd) -> Result<SiteAdded, Problem> {
+        let now = self.now();
+        let life = token_life(request.token_seconds)?;
+        let (site, made) = self.shared.catalog.add_site(&request.name, now).map_err(problem)?;
+        if made {
+            tracing::info!(site = %site.name, "site added");
+            self.shared.refresh_directory().map_err(problem)?;
+            self.shared.changes.touch(ChangeKind::Site, &site.name, now);
+        }
+        self.join_token(&site, life)
+    }
+
+    pub fn site_join_token(&self, name: &SiteName, request: &JoinTokenCreate) -> Result<SiteAdded, Problem> {
+        let life = token_life(request.token_seconds)?;
+        let site = self.site_row(name)?;
+        self.join_token(&site, life)
+    }
+
+    pub fn site_show(&self, name: &SiteName) -> Result<SiteView, Problem> {
+        let row = self.site_row(name)?;
+        let storages = self.shared.catalog.storages().map_err(problem)?;
+        Ok(self.site_view(row, &storages))
+    }
+
+    pub fn site_change(&self, name: &SiteName, change: &SiteChange) -> Result<SiteView, Problem> {
+        if change.reason.as_ref().is_some_and(|reason| reason.len() > REASON_BYTES_MAX) {
+            return Err(bad_request(format!("a reason has at most {REASON_BYTES_MAX} bytes")));
+        }
+        self.site_row(name)?;
+        // Whoever opens a site again has dealt with why it was closed.
+        let reason = match (&change.reason, change.state) {
+            (Some(reason), _) => Some(Some(reason.clone()).filter(|reason| !reason.is_empty())),
+            (None, Some(SiteState::Open)) => Some(None),
+            (None, _) => None,
+        };
+        let patch = SitePatch {
+            state: change.state.map(views::to_site_state),
+            reason,
+            limits: change.limits.as_ref().map(views::to_limits),
+        };
+        let row = self.shared.catalog.change_site(name, &patch).map_err(problem)?;
+        tracing::info!(site = %name, state = ?row.state, limits = ?row.limits, "site changed");
+        self.shared.refresh_directory().map_err(problem)?;
+        let settings = AgentSettings {
+            report_every_ms: self.shared.config.report_every_ms,
+            in_bytes_per_s: row.limits.in_bytes_per_s,
+            out_bytes_per_s: row.limits.out_bytes_per_s,
+        };
+        for agent in self.shared.agents.of_site(row.id) {
+            self.shared.agents.put_settings(agent, settings.clone());
+        }
+        self.shared.changes.touch(ChangeKind::Site, name, self.now());
+        self.site_show(name)
+    }
+
+    pub fn storage_list(&self, query: &PageQuery) -> Result<Page<StorageView>, Problem> {
+        let after: Option<StorageName> = query.after()?;
+        let limit = query.limit();
+        let mut rows = self.shared.catalog.storages().map_err(problem)?;
+        rows.sort_by(|a, b| a.name.cmp(&b.name));
+        rows.retain(|row| after.as_ref().is_none_or(|after| row.name > *after));
+        rows.truncate(limit + 1);
+        page(rows, limit, |row| row.name.to_string(), |row| Ok(views::storage(&row)))
+    }
+
+    fn site_row(&self, name: &SiteName) -> Result<SiteRow, Problem> {
+        let row = self.shared.catalog.site(name).map_err(problem)?;
+        row.ok_or_else(|| not_found("site", name, "longhaul site list"))
+    }
+
+    fn join_token(&self, site: &SiteRow, life: Duration) -> Result<SiteAdded, Problem> {
+        let now = self.now();
+        let expires = now + life;
+        let secret = new_secret("");
+        self.shared.catalog.add_join_token(secret_hash(&secret), site.id, expires, now).map_err(problem)?;
+        let token = JoinToken {
+            url: self.shared.public_url.clone(),
+            ca_fingerprint: self.shared.authority.ca_fingerprint(),
+            secret,
+        };
+        Ok(SiteAdded { name: site.name.clone(), join_token: token.to_string(), expires })
+    }
+
+    fn site_view(&self, row: SiteRow, storages: &[longhaul_catalog::StorageRow]) -> SiteView {
+        let now = self.now();
+        let live = &self.shared.live;
+        let own: Vec<_> = storages.iter().filter(|storage| storage.site == row.id).collect();
+        let ids: Vec<StorageId> = own.iter().map(|storage| storage.id).collect();
+        let into: Vec<_> = ids.iter().map(|&id| live.into_storage(id, now)).collect();
+        let out: Vec<_> = ids.iter().map(|&id| live.out_of_storage(id, now)).collect();
+        let queued = self.ask(move |scheduler, _| {
+            let counts: Vec<_> = ids.iter().map(|&id| scheduler.counts_of(id)).collect();
+            counts.iter().fold((0, 0), |(files, bytes), counts| {
+                (files + counts.queued + counts.resting + counts.parked, bytes + counts.queued_bytes)
+            })
+        });
+        let (queued_files, queued_bytes) = queued.unwrap_or_default();
+        SiteView {
+            state: views::site_state(row.state),
+            reason: row.reason,
+            limits: views::limits(&row.limits),
+            storages: own.into_iter().map(views::storage).collect(),
+            agents: self.shared.agents.views(row.id, now),
+            rate_in: into.iter().map(|now| now.rate).sum(),
+            rate_out: out.iter().map(|now| now.rate).sum(),
+            active_in: into.iter().map(|now| now.files).sum(),
+            active_out: out.iter().map(|now| now.files).sum(),
+            queued_files,
+            queued_bytes,
+            name: row.name,
+        }
+    }
+}
+
+fn token_life(seconds: Option<u64>) -> Result<Duration, Problem> {
+    match seconds.unwrap_or(TOKEN_LIFE_S) {
+        0 => Err(bad_request("a join token must live for at least a second")),
+        seconds if seconds > TOKEN_LIFE_S_MAX => Err(bad_request("a join token lives for at most 30 days")),
+        seconds => Ok(Duration::from_secs(seconds)),
+    }
+}

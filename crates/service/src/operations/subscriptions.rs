@@ -1,0 +1,205 @@
+//! Standing wishes: made, changed, and shown with their progress and expected end.
+
+use longhaul_api::Problem;
+use longhaul_api::native::{ChangeKind, Expected, Page, Subscribe, SubscriptionChange, SubscriptionView};
+use longhaul_catalog::{
+    NewSubscription, SubscriptionChanged, SubscriptionFilter, SubscriptionPatch, SubscriptionRow,
+};
+use longhaul_model::{
+    DatasetName, Fault, FaultCode, StorageName, SubscriptionId, SubscriptionState, Timestamp, Verification,
+};
+use longhaul_scheduler::{DemandId, Outlook};
+
+use super::{Operations, PageQuery, bad_request, not_found, page, problem};
+use crate::brain::Input;
+use crate::views;
+
+const PRIORITY: u8 = 5;
+
+/// Query of `subscription_list`.
+#[derive(Clone, Debug, Default)]
+pub struct SubscriptionList {
+    pub dataset: Option<DatasetName>,
+    pub storage: Option<StorageName>,
+    pub state: Option<SubscriptionState>,
+    pub page: PageQuery,
+}
+
+impl Operations {
+    pub fn subscription_create(&self, request: &Subscribe) -> Result<SubscriptionView, Problem> {
+        let dataset = self.dataset_row(&request.dataset)?;
+        let target = self.storage_row(&request.storage)?;
+        let block = match &request.block {
+            None => None,
+            Some(name) => match self.shared.catalog.block(name).map_err(problem)? {
+                Some(row) if row.dataset == dataset.id => Some(row.id),
+                _ => return Err(not_found("block", name, "longhaul dataset show")),
+            },
+        };
+        if !target.writable {
+            let detail = format!("{} is a storage that takes no files: its agent serves it read-only", target.name);
+            return Err(Fault::new(FaultCode::Conflict, detail).into());
+        }
+        let new = NewSubscription {
+            id: self.shared.new_id(),
+            dataset: dataset.id,
+            block,
+            target: target.id,
+            priority: priority(request.priority)?.unwrap_or(PRIORITY),
+            verification: request.verification.unwrap_or(Verification::EndToEnd),
+        };
+        let changed = self.shared.catalog.add_subscription(&new, self.now()).map_err(problem)?;
+        tracing::info!(subscription = %changed.subscription.id, dataset = %dataset.name, target = %target.name, made = changed.changed, "subscribed");
+        self.subscription_changed(changed)
+    }
+
+    pub fn subscription_change(&self, id: SubscriptionId, change: &SubscriptionChange) -> Result<SubscriptionView, Problem> {
+        let patch = SubscriptionPatch { state: change.state, priority: priority(change.priority)? };
+        let changed = self.shared.catalog.change_subscription(id, &patch, self.now()).map_err(problem)?;
+        tracing::info!(subscription = %id, state = %changed.subscription.state, priority = changed.subscription.priority, "subscription changed");
+        self.subscription_changed(changed)
+    }
+
+    pub fn subscription_show(&self, id: SubscriptionId) -> Result<SubscriptionView, Problem> {
+        let row = self.shared.catalog.subscription(id).map_err(problem)?;
+        let row = row.ok_or_else(|| not_found("subscription", id, "longhaul subscription list"))?;
+        self.subscription_view(row)
+    }
+
+    pub fn subscription_list(&self, query: &SubscriptionList) -> Result<Page<SubscriptionView>, Problem> {
+        let limit = query.page.limit();
+        let filter = SubscriptionFilter {
+            dataset: query.dataset.as_ref().map(|name| self.dataset_row(name)).transpose()?.map(|row| row.id),
+            target: query.storage.as_ref().map(|name| self.storage_row(name)).transpose()?.map(|row| row.id),
+            state: query.state,
+            after: query.page.after()?,
+            limit: limit + 1,
+        };
+        let rows = self.shared.catalog.subscriptions(&filter).map_err(problem)?;
+        let ids: Vec<SubscriptionId> = rows.iter().take(limit).map(|row| row.id).collect();
+        let mut outlooks = self.outlooks(ids).into_iter();
+        page(rows, limit, |row| row.id.to_string(), |row| {
+            let outlook = outlooks.next().flatten();
+            self.view_with(row, outlook)
+        })
+    }
+
+    fn subscription_changed(&self, changed: SubscriptionChanged) -> Result<SubscriptionView, Problem> {
+        let row = changed.subscription;
+        let now = self.now();
+        let gone = changed.demands_gone.iter().map(|&block| DemandId { subscription: row.id, block }).collect();
+        self.shared.tell(Input::Demands { now: changed.demands, gone });
+        for cancelled in changed.cancelled {
+            self.shared.live.settled(cancelled.transfer);
+            if let Some((attempt, agent)) = cancelled.lease {
+                self.shared.live.ended(attempt, false, 0, now);
+                self.shared.agents.cancel(agent, [attempt]);
+            }
+        }
+        self.shared.changes.touch(ChangeKind::Subscription, row.id, now);
+        self.subscription_view(row)
+    }
+
+    fn outlooks(&self, ids: Vec<SubscriptionId>) -> Vec<Option<Outlook>> {
+        let count = ids.len();
+        let all = self.ask(move |scheduler, now| ids.into_iter().map(|id| Some(scheduler.outlook(id, now))).collect());
+        all.unwrap_or_else(|| vec![None; count])
+    }
+
+    fn subscription_view(&self, row: SubscriptionRow) -> Result<SubscriptionView, Problem> {
+        let outlook = self.outlooks(vec![row.id]).into_iter().next().flatten();
+        self.view_with(row, outlook)
+    }
+
+    fn view_with(&self, row: SubscriptionRow, outlook: Option<Outlook>) -> Result<SubscriptionView, Problem> {
+        let now = self.now();
+        let progress = self.shared.catalog.subscription_progress(row.id).map_err(problem)?;
+        let live = self.shared.live.of_subscription(row.id, now);
+        let delivered: u64 = progress.sources.iter().map(|source| source.bytes).sum();
+        let since = self.shared.live.first_byte(row.id).unwrap_or(row.created);
+        Ok(SubscriptionView {
+            id: row.id,
+            dataset: row.dataset_name,
+            block: row.block_name,
+            storage: row.target_name,
+            state: row.state,
+            priority: row.priority,
+            verification: row.verification,
+            created: row.created,
+            files_wanted: progress.files_wanted,
+            bytes_wanted: progress.bytes_wanted,
+            files_present: progress.files_present,
+            bytes_present: progress.bytes_present,
+            complete: progress.complete,
+            completed: row.completed,
+            rate_now: if progress.complete { 0.0 } else { live.rate },
+            rate_average: average(delivered, since, row.completed.unwrap_or(now)),
+            files_running: live.files,
+            retries: progress.retries,
+            failed_files: progress.files_failed,
+            sources: progress.sources.into_iter().map(views::source_share).collect(),
+            expected: expected(row.state, progress.complete, outlook),
+            verified: views::verified(&progress.verified),
+        })
+    }
+}
+
+fn priority(priority: Option<u8>) -> Result<Option<u8>, Problem> {
+    match priority {
+        Some(0) | Some(10..) => Err(bad_request("a priority is 1 (least) to 9")),
+        other => Ok(other),
+    }
+}
+
+fn average(bytes: u64, since: Timestamp, until: Timestamp) -> f64 {
+    let seconds = until.since(since).as_secs_f64();
+    // A burst within a tenth of a second has no meaningful average.
+    if bytes == 0 { 0.0 } else { bytes as f64 / seconds.max(0.1) }
+}
+
+fn expected(state: SubscriptionState, complete: bool, outlook: Option<Outlook>) -> Expected {
+    let none = |why: &str| Expected { why_none: Some(why.to_owned()), ..Expected::default() };
+    match (state, complete, outlook) {
+        (SubscriptionState::Suspended, false, _) => none("the subscription is suspended"),
+        (SubscriptionState::Cancelled, false, _) => none("the subscription is cancelled"),
+        (_, true, _) => none("it is complete"),
+        (_, _, None) => none("the scheduler did not answer in time"),
+        (_, _, Some(outlook)) => Expected {
+            median: outlook.median,
+            ninety: outlook.ninety,
+            why_none: outlook.why_none,
+            held_up_by: outlook.held_up_by,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn priorities_are_one_to_nine() {
+        assert!(priority(Some(0)).is_err() && priority(Some(10)).is_err() && priority(Some(255)).is_err());
+        assert_eq!(priority(Some(9)).unwrap(), Some(9));
+        assert_eq!(priority(None).unwrap(), None);
+    }
+
+    #[test]
+    fn the_average_is_over_the_time_since_the_first_byte() {
+        let at = Timestamp::from_seconds;
+        assert_eq!(average(1_000, at(10), at(20)), 100.0);
+        assert_eq!(average(0, at(10), at(10)), 0.0);
+        assert!(average(1_000, at(20), at(10)).is_finite());
+    }
+
+    /// Promise 10: what has no estimate says why.
+    #[test]
+    fn no_estimate_without_a_reason() {
+        for state in [SubscriptionState::Active, SubscriptionState::Suspended, SubscriptionState::Cancelled] {
+            for complete in [false, true] {
+                let view = expected(state, complete, None);
+                assert!(view.median.is_some() || view.why_none.is_some());
+            }
+        }
+    }
+}

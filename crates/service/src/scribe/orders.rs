@@ -1,0 +1,210 @@
+//! Decisions: durable first, then into the outboxes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use longhaul_api::agent::{Lease, LeaseBatch};
+use longhaul_catalog::{Begun, CatalogError, NewAttempt, Refusal};
+use longhaul_model::{AgentId, AttemptId, Fault, FaultCode, Retry, StorageId, Timestamp, TransferId};
+use longhaul_network::Link;
+use longhaul_scheduler::{CancelWhy, Event, Outcome};
+use longhaul_security::{Permit, list_digest};
+
+use super::Scribe;
+use crate::brain::{Grant, Input, Order};
+use crate::live::Running;
+use longhaul_api::native::ChangeKind;
+
+/// A permit outlives the time in which its attempts must begin by this: a large file may be resumed a day later.
+const PERMIT_BEYOND: Duration = Duration::from_secs(24 * 3_600);
+
+impl Scribe {
+    /// A batch of decisions, in their order; leases that follow each other share a transaction.
+    pub(super) fn orders(&self, orders: Vec<Order>) {
+        let mut events = Vec::new();
+        let mut trouble = None;
+        let mut grants: Vec<Grant> = Vec::new();
+        for order in orders {
+            if let Order::Lease(grant) = order {
+                grants.push(*grant);
+                continue;
+            }
+            self.begin(std::mem::take(&mut grants), &mut events, &mut trouble);
+            if let Err(error) = self.other(order) {
+                trouble = Some(self.note_trouble(&error));
+            }
+        }
+        self.begin(grants, &mut events, &mut trouble);
+        self.shared.tell(Input::Written { events, trouble });
+    }
+
+    fn begin(&self, grants: Vec<Grant>, events: &mut Vec<Event>, trouble: &mut Option<Fault>) {
+        if grants.is_empty() {
+            return;
+        }
+        let now = self.shared.now();
+        let attempts: Vec<NewAttempt> = grants.iter().map(new_attempt).collect();
+        let answers = match self.shared.catalog.begin_attempts(&attempts, now) {
+            Ok(answers) => answers,
+            Err(error) => {
+                *trouble = Some(self.note_trouble(&error));
+                events.extend(grants.iter().map(|grant| Event::LeaseReleased { attempt: grant.lease.attempt }));
+                return;
+            }
+        };
+        let mut batches: BTreeMap<(AgentId, StorageId, StorageId), Vec<Grant>> = BTreeMap::new();
+        for (grant, begun) in grants.into_iter().zip(answers) {
+            match begun {
+                Begun::Leased => {
+                    let lease = &grant.lease;
+                    batches.entry((lease.agent, lease.source, lease.target)).or_default().push(grant);
+                }
+                Begun::Refused(refusal) => {
+                    tracing::debug!(transfer = %grant.lease.transfer, attempt = %grant.lease.attempt, %refusal, "not leased");
+                    events.extend(refused(&grant, refusal));
+                }
+            }
+        }
+        for ((agent, source, target), grants) in batches {
+            self.deliver(agent, source, target, grants, now, events);
+        }
+    }
+
+    /// Puts durable leases of one link into their agent's outbox.
+    fn deliver(&self, agent: AgentId, source: StorageId, target: StorageId, grants: Vec<Grant>, now: Timestamp, events: &mut Vec<Event>) {
+        let directory = self.shared.directory();
+        let names = directory.name(source).zip(directory.name(target));
+        let peer = names.as_ref().and_then(|(source_name, _)| self.shared.agents.source_peer(source, source_name));
+        let (Some((source_name, target_name)), Some(peer)) = (names, peer) else {
+            // The source's agent went away since the decision.
+            let attempts: Vec<AttemptId> = grants.iter().map(|grant| grant.lease.attempt).collect();
+            let fault = Fault::new(FaultCode::Unreachable, "no agent serves the source now");
+            if let Err(error) = self.shared.catalog.take_back(&attempts, &fault, now) {
+                self.note_trouble(&error);
+            }
+            events.extend(attempts.into_iter().map(|attempt| Event::LeaseReleased { attempt }));
+            return;
+        };
+        let start_by = grants.iter().map(|grant| grant.lease.start_by).min().unwrap_or(now);
+        let permit = self.shared.authority.sign_permit(&Permit {
+            deployment: self.shared.authority.deployment().to_owned(),
+            target_agent: agent,
+            source_agent: peer.agent,
+            source_storage: source_name.clone(),
+            list_digest: list_digest(grants.iter().map(|grant| (grant.lease.attempt, &grant.lfn, grant.lease.size))),
+            expires: start_by + PERMIT_BEYOND,
+        });
+        self.shared.metrics.count(
+            "longhaul_leases_total",
+            "Leases given to agents.",
+            vec![("source", source_name.to_string()), ("target", target_name.to_string())],
+            grants.len() as u64,
+        );
+        let leases = grants.iter().map(|grant| self.lease(grant)).collect();
+        let batch = LeaseBatch { source: peer, target_storage: target_name, permit, start_by, leases };
+        self.shared.agents.put_leases(agent, vec![batch]);
+    }
+
+    fn lease(&self, grant: &Grant) -> Lease {
+        let lease = &grant.lease;
+        let running = Running {
+            transfer: lease.transfer,
+            link: Link { source: lease.source, target: lease.target },
+            agent: lease.agent,
+            subscription: grant.subscription,
+            lfn: grant.lfn.clone(),
+            size: lease.size,
+            bytes_done: 0,
+            started: false,
+        };
+        self.shared.live.leased(lease.attempt, running);
+        self.shared.changes.touch(ChangeKind::Transfer, lease.transfer, lease.chosen);
+        tracing::debug!(transfer = %lease.transfer, attempt = %lease.attempt, agent = %lease.agent, lfn = %grant.lfn.shown(), "leased");
+        Lease {
+            attempt: lease.attempt,
+            transfer: lease.transfer,
+            epoch: lease.epoch,
+            lfn: grant.lfn.clone(),
+            size: lease.size,
+            digests: grant.digests.clone(),
+            verification: grant.verification,
+            priority: lease.priority,
+        }
+    }
+
+    fn other(&self, order: Order) -> Result<(), CatalogError> {
+        let (catalog, now) = (&self.shared.catalog, self.shared.now());
+        match order {
+            Order::Lease(_) => {}
+            Order::Cancel { transfer, attempt, agent, why: CancelWhy::Unwanted } => {
+                catalog.cancel_transfers(&[transfer], &cancelled("no subscription wants it any more"), now)?;
+                self.taken_back(transfer, attempt, agent, now);
+            }
+            Order::Cancel { transfer, attempt, agent, why: CancelWhy::SitePaused } => {
+                catalog.take_back(&[attempt], &cancelled("the site was paused"), now)?;
+                self.taken_back(transfer, attempt, agent, now);
+            }
+            Order::Drop { transfer } => {
+                catalog.cancel_transfers(&[transfer], &cancelled("no subscription wants it any more"), now)?;
+                self.shared.live.settled(transfer);
+            }
+            Order::Suspect { file, source, fault } => {
+                let change = catalog.mark_suspect(file, source, &fault, now)?;
+                self.tell_replicas(change);
+            }
+            Order::Fail { transfer, fault } => {
+                tracing::warn!(%transfer, %fault, "a transfer has failed for good");
+                catalog.cancel_transfers(&[transfer], &fault, now)?;
+                self.shared.changes.touch(ChangeKind::Transfer, transfer, now);
+            }
+        }
+        Ok(())
+    }
+
+    fn taken_back(&self, transfer: TransferId, attempt: AttemptId, agent: AgentId, now: Timestamp) {
+        self.shared.live.ended(attempt, false, 0, now);
+        self.shared.live.settled(transfer);
+        self.shared.agents.cancel(agent, [attempt]);
+        self.shared.changes.touch(ChangeKind::Transfer, transfer, now);
+    }
+}
+
+fn cancelled(why: &str) -> Fault {
+    Fault::new(FaultCode::Cancelled, why)
+}
+
+fn new_attempt(grant: &Grant) -> NewAttempt {
+    let lease = &grant.lease;
+    NewAttempt {
+        transfer: lease.transfer,
+        attempt: lease.attempt,
+        epoch: lease.epoch,
+        file: lease.file,
+        source: lease.source,
+        target: lease.target,
+        agent: lease.agent,
+        subscription: grant.subscription,
+        start_by: lease.start_by,
+        choice: grant.choice.clone(),
+    }
+}
+
+/// The state moved on between decision and transaction: what the scheduler has to know. Told as the outcome of an
+/// attempt that never left, so that it neither waits for it nor tries it again at once, for ever.
+fn refused(grant: &Grant, refusal: Refusal) -> Vec<Event> {
+    let lease = &grant.lease;
+    let outcome = |fault: Option<Fault>| {
+        Event::Outcome(Outcome { attempt: lease.attempt, epoch: lease.epoch, fault, bytes_moved: 0 })
+    };
+    let again = |retry| outcome(Some(Fault::new(FaultCode::Conflict, refusal.to_string()).retrying(retry)));
+    match refusal {
+        Refusal::AlreadyThere => vec![outcome(None)],
+        Refusal::SourceGone => vec![
+            Event::ReplicaLost { file: lease.file, storage: lease.source },
+            Event::LeaseReleased { attempt: lease.attempt },
+        ],
+        Refusal::NotWanted | Refusal::StaleEpoch => vec![again(Retry::Now)],
+        Refusal::Live => vec![again(Retry::Later)],
+        Refusal::NoSuchFile => vec![again(Retry::Never)],
+    }
+}

@@ -1,0 +1,230 @@
+//! Reports: applied exactly once, then acknowledged, then told to the scheduler. And the hello that begins a session.
+
+use std::collections::BTreeSet;
+
+use longhaul_api::agent::{AgentSettings, Hello};
+use longhaul_api::native::ChangeKind;
+use longhaul_catalog::{
+    Applied, AppliedTransfer, CatalogError, ReportItem, ReportedFact, ReportedOutcome, StorageOfferRow,
+};
+use longhaul_model::limits::BATCH_ITEMS_MAX;
+use longhaul_model::{AgentId, AttemptId, Blame, Timestamp, TransferState};
+use longhaul_scheduler::{Event, Outcome};
+
+use super::{ReportJob, Scribe};
+use crate::brain::Input;
+
+impl Scribe {
+    pub(super) fn report(&self, job: ReportJob) {
+        let answer = self.take_in(job.agent, &job);
+        if let Err(error) = &answer {
+            self.note_trouble(error);
+        }
+        // An agent that hung up asks again, and is told that it is done.
+        let _ = job.reply.send(answer);
+    }
+
+    fn take_in(&self, agent: AgentId, job: &ReportJob) -> Result<u64, CatalogError> {
+        let begins = match &job.hello {
+            Some(hello) => self.greet(agent, job, hello)?,
+            None => false,
+        };
+        let mut acknowledged = None;
+        for items in job.items.chunks(BATCH_ITEMS_MAX) {
+            acknowledged = Some(self.apply(agent, items, items.last().map_or(0, |item| item.sequence))?);
+        }
+        if let (true, Some(hello)) = (begins, &job.hello) {
+            self.begin_session(agent, hello)?;
+        }
+        match acknowledged {
+            Some(acknowledged) => Ok(acknowledged),
+            None => self.shared.catalog.acknowledged(agent),
+        }
+    }
+
+    /// Records who the agent is this time. Returns whether it is the first word of a session.
+    fn greet(&self, agent: AgentId, job: &ReportJob, hello: &Hello) -> Result<bool, CatalogError> {
+        let now = self.shared.now();
+        let incarnation =
+            longhaul_catalog::Incarnation { number: job.incarnation.number, nonce: job.incarnation.nonce };
+        let offers: Vec<StorageOfferRow> = hello
+            .storages
+            .iter()
+            .map(|offer| StorageOfferRow {
+                name: offer.name.clone(),
+                rules: offer.rules.clone(),
+                writable: offer.writable,
+                case_insensitive: offer.case_insensitive,
+            })
+            .collect();
+        let catalog = &self.shared.catalog;
+        let storages =
+            catalog.agent_hello(agent, incarnation, &hello.host, &hello.version, &hello.data_addresses, &offers, now)?;
+        let row = catalog.agent(agent)?;
+        self.shared.refresh_directory()?;
+        let site = row.as_ref().map(|row| row.site_name.clone());
+        let begins = row.is_some_and(|row| {
+            self.shared.agents.hello(row, storages.iter().map(|storage| storage.id).collect(), now)
+        });
+        if let Some(site) = site {
+            self.shared.changes.touch(ChangeKind::Site, site, now);
+        }
+        Ok(begins)
+    }
+
+    /// From now on the service knows what the agent holds: all its other leases wait again.
+    fn begin_session(&self, agent: AgentId, hello: &Hello) -> Result<(), CatalogError> {
+        let shared = &self.shared;
+        let now = shared.now();
+        let mut held: BTreeSet<AttemptId> = hello.held.iter().copied().collect();
+        held.extend(shared.agents.undelivered(agent));
+        let held: Vec<AttemptId> = held.into_iter().collect();
+        let released = shared.catalog.release_leases(agent, &held, now)?;
+        for row in &released {
+            tracing::info!(transfer = %row.transfer, attempt = %row.attempt, %agent, "released: its agent does not hold it");
+            shared.live.ended(row.attempt, false, 0, now);
+        }
+        let known: BTreeSet<AttemptId> = shared.live.running_of(agent).into_iter().collect();
+        let unknown: Vec<AttemptId> = held.iter().copied().filter(|attempt| !known.contains(attempt)).collect();
+        if !unknown.is_empty() {
+            tracing::info!(%agent, leases = unknown.len(), "taken back: nobody wants them any more");
+            shared.agents.cancel(agent, unknown);
+        }
+        shared.tell(Input::Events(vec![Event::Held { agent, attempts: held }]));
+        shared.agents.open_session(agent);
+        self.send_settings(agent);
+        let connected: Vec<Event> = shared
+            .agents
+            .transitions(now)
+            .into_iter()
+            .flat_map(|(agent, _, storages, connected)| crate::service::connection_events(agent, storages, connected))
+            .collect();
+        shared.tell(Input::Events(connected));
+        let directory = shared.directory();
+        for storage in directory.storages.values().filter(|storage| shared.agents.of_storage(storage.id) == Some(agent)) {
+            for task in shared.catalog.tasks_for(storage.id)? {
+                self.send_task(agent, &task)?;
+            }
+        }
+        tracing::info!(%agent, host = %hello.host, version = %hello.version, released = released.len(), "said hello");
+        Ok(())
+    }
+
+    fn send_settings(&self, agent: AgentId) {
+        let Ok(Some(row)) = self.shared.catalog.agent(agent) else { return };
+        let limits = self.shared.directory().sites.get(&row.site).map(|site| site.limits).unwrap_or_default();
+        let settings = AgentSettings {
+            report_every_ms: self.shared.config.report_every_ms,
+            in_bytes_per_s: limits.in_bytes_per_s,
+            out_bytes_per_s: limits.out_bytes_per_s,
+        };
+        self.shared.agents.put_settings(agent, settings);
+    }
+
+    fn apply(&self, agent: AgentId, items: &[ReportItem], last_sequence: u64) -> Result<u64, CatalogError> {
+        let now = self.shared.now();
+        // The last page of a task is its end; an agent that ends an earlier one gets the next instead.
+        let mut next_pages = Vec::new();
+        let mut kept = Vec::with_capacity(items.len());
+        for item in items {
+            match item.fact {
+                ReportedFact::TaskDone { task, fault: None } if !self.was_last_page(task)? => next_pages.push(task),
+                _ => kept.push(item.clone()),
+            }
+        }
+        let applied = self.shared.catalog.apply_report(agent, &kept, last_sequence, now)?;
+        let acknowledged = applied.acknowledged;
+        let outcomes = kept.iter().filter_map(|item| match &item.fact {
+            ReportedFact::Outcome(outcome) => Some(outcome),
+            _ => None,
+        });
+        self.tell_applied(outcomes, applied, now);
+        for task in next_pages {
+            self.turn_page(task)?;
+        }
+        Ok(acknowledged)
+    }
+
+    fn tell_applied<'a>(&self, reported: impl Iterator<Item = &'a ReportedOutcome>, applied: Applied, now: Timestamp) {
+        let mut events = Vec::new();
+        let mut done = Vec::new();
+        for outcome in &applied.outcomes {
+            if outcome.applied.is_none() {
+                tracing::info!(attempt = %outcome.attempt, "outcome of a lease that is no longer live: nothing changed");
+            }
+        }
+        let live: std::collections::BTreeMap<AttemptId, &AppliedTransfer> = applied
+            .outcomes
+            .iter()
+            .filter_map(|outcome| Some((outcome.attempt, outcome.applied.as_ref()?)))
+            .collect();
+        for reported in reported {
+            let Some(&transfer) = live.get(&reported.attempt) else { continue };
+            self.count(reported, transfer, now);
+            if transfer.state == TransferState::Done {
+                done.push((transfer.target, transfer.block, transfer.file));
+            }
+            events.push(Event::Outcome(Outcome {
+                attempt: reported.attempt,
+                epoch: reported.epoch,
+                fault: transfer.fault.clone(),
+                bytes_moved: reported.bytes_moved,
+            }));
+        }
+        let complete = applied.complete.iter().map(|(totals, storage)| (totals.block, *storage)).collect();
+        self.shared.tell(Input::Applied { events, done, complete });
+        for subscription in applied.subscriptions_complete {
+            tracing::info!(%subscription, "complete");
+            self.shared.changes.touch(ChangeKind::Subscription, subscription, now);
+        }
+        self.tell_replicas(applied.replicas);
+        for task in applied.tasks {
+            if task.done {
+                self.forget_task(task.id);
+            }
+            self.shared.changes.touch(ChangeKind::Task, task.id, now);
+            self.shared.changes.touch(ChangeKind::Dataset, &task.dataset_name, now);
+        }
+    }
+
+    /// Rates, metrics, problems and the log line of one outcome.
+    fn count(&self, reported: &ReportedOutcome, transfer: &AppliedTransfer, now: Timestamp) {
+        let shared = &self.shared;
+        let succeeded = transfer.state == TransferState::Done;
+        let moved = if reported.already_there { 0 } else { transfer.size };
+        let running = shared.live.ended(reported.attempt, succeeded, moved, now);
+        let name = |id| self.storage_name(id).map(|name| name.to_string()).unwrap_or_default();
+        let (source, target) = (name(transfer.source), name(transfer.target));
+        let lfn = running.as_ref().map(|running| running.lfn.shown()).unwrap_or_default();
+        let result = if succeeded { "done" } else { "failed" };
+        let blame = transfer.fault.as_ref().map(|fault| fault.blame.to_string()).unwrap_or_else(|| "none".into());
+        let link = || vec![("source", source.clone()), ("target", target.clone())];
+        let mut labels = link();
+        labels.extend([("result", result.to_owned()), ("blame", blame)]);
+        shared.metrics.count("longhaul_attempts_total", "Attempts that ended, by link, result and blame.", labels, 1);
+        shared.metrics.count("longhaul_moved_bytes_total", "Payload that crossed the wire.", link(), reported.bytes_moved);
+        shared.metrics.count("longhaul_resent_bytes_total", "Payload that had to be sent again.", link(), reported.bytes_resent);
+        if let Some(fault) = &transfer.fault {
+            tracing::warn!(transfer = %transfer.transfer, attempt = %reported.attempt, %source, %target, %lfn, code = %fault.code, %fault, "attempt failed");
+            let blamed = match fault.blame {
+                Blame::Source => Some(transfer.source),
+                Blame::Target => Some(transfer.target),
+                _ => None,
+            };
+            let storage = blamed.and_then(|id| self.storage_name(id));
+            shared.live.failed(transfer.transfer, fault, storage, lfn, now);
+            shared.changes.touch(ChangeKind::Problem, "", now);
+        } else {
+            shared.metrics.count("longhaul_verified_bytes_total", "Bytes of files recorded as verified replicas.", link(), transfer.size);
+            tracing::info!(transfer = %transfer.transfer, attempt = %reported.attempt, %source, %target, %lfn, bytes = transfer.size, verification = %reported.verification, "done");
+            if let (Some(started), Some(committed)) = (reported.times.started, reported.times.committed) {
+                let seconds = committed.since(started).as_secs_f64();
+                shared.metrics.observe("longhaul_attempt_seconds", "From begin to commit of successful attempts.", Vec::new(), seconds);
+            }
+            shared.live.settled(transfer.transfer);
+        }
+        shared.changes.touch(ChangeKind::Transfer, transfer.transfer, now);
+        shared.changes.touch(ChangeKind::Subscription, transfer.subscription, now);
+        shared.changes.touch(ChangeKind::Status, "", now);
+    }
+}

@@ -1,0 +1,80 @@
+//! Scans, verifications and deletions on their way to the agents that do them.
+//!
+//! A verification or deletion may name millions of files. Its agent gets them a page at a time under one id; only the
+//! end of the last page is the end of the task.
+
+use longhaul_api::agent::{ExpectedFile, Task, TaskKind};
+use longhaul_catalog::{CatalogError, TaskRow};
+use longhaul_model::{AgentId, FileId, TaskId};
+
+use super::Scribe;
+
+const PAGE_FILES: usize = 2_000;
+
+impl Scribe {
+    /// Gives a task to its storage's agent; one that is away gets it when it says hello.
+    pub(super) fn deliver_task(&self, id: TaskId) {
+        let delivered = self.shared.catalog.task(id).and_then(|task| match task {
+            Some(task) if !task.done => match self.shared.agents.of_storage(task.storage) {
+                Some(agent) => self.send_task(agent, &task),
+                None => Ok(()),
+            },
+            _ => Ok(()),
+        });
+        if let Err(error) = delivered {
+            // It goes out with the agent's next hello.
+            tracing::error!(task = %id, %error, "cannot hand out a task");
+        }
+    }
+
+    pub(super) fn send_task(&self, agent: AgentId, row: &TaskRow) -> Result<(), CatalogError> {
+        let kind = match &row.kind {
+            longhaul_catalog::TaskKind::Scan { path, algorithms } => TaskKind::Scan {
+                dataset: row.dataset_name.clone(),
+                path: path.clone(),
+                algorithms: algorithms.clone(),
+            },
+            longhaul_catalog::TaskKind::Verify => TaskKind::Verify { files: self.page(row.id)? },
+            longhaul_catalog::TaskKind::Delete { .. } => TaskKind::Delete { files: self.page(row.id)? },
+        };
+        self.shared.agents.put_task(agent, Task { id: row.id, storage: row.storage_name.clone(), kind });
+        Ok(())
+    }
+
+    fn page(&self, task: TaskId) -> Result<Vec<ExpectedFile>, CatalogError> {
+        let begin = self.shared.catalog.setting(&page_setting(task))?.and_then(|text| text.parse().ok()).map(FileId);
+        let page = self.shared.catalog.task_files(task, begin, PAGE_FILES)?;
+        self.next_pages.borrow_mut().insert(task, page.next);
+        let files = page.files.into_iter();
+        Ok(files.map(|file| ExpectedFile { lfn: file.lfn, size: file.size, digests: file.digests }).collect())
+    }
+
+    /// Whether the page that an agent says it has done is the last one. After a restart of the service nobody knows:
+    /// then it is not, and the page is done again.
+    pub(super) fn was_last_page(&self, task: TaskId) -> Result<bool, CatalogError> {
+        let scan = |row: &TaskRow| matches!(row.kind, longhaul_catalog::TaskKind::Scan { .. });
+        match self.shared.catalog.task(task)? {
+            Some(row) if !row.done && !scan(&row) => Ok(self.next_pages.borrow().get(&task) == Some(&None)),
+            _ => Ok(true),
+        }
+    }
+
+    pub(super) fn forget_task(&self, task: TaskId) {
+        self.next_pages.borrow_mut().remove(&task);
+    }
+
+    /// The agent has done a page that is not the last.
+    pub(super) fn turn_page(&self, task: TaskId) -> Result<(), CatalogError> {
+        let next = self.next_pages.borrow_mut().remove(&task).flatten();
+        if let Some(next) = next {
+            // Kept, so that a restart repeats a page at the most.
+            self.shared.catalog.set_setting(&page_setting(task), &next.0.to_string())?;
+        }
+        self.deliver_task(task);
+        Ok(())
+    }
+}
+
+fn page_setting(task: TaskId) -> String {
+    format!("task-page/{task}")
+}

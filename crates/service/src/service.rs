@@ -1,0 +1,387 @@
+//! Starting and stopping.
+
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+use std::sync::{Arc, Mutex, RwLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use axum::Router;
+use longhaul_catalog::LiveTransferRow;
+use longhaul_model::{AgentId, Fault, FaultCode, IdMaker, StorageId, Timestamp, TransferState};
+use longhaul_network::{Knowledge, Link};
+use longhaul_scheduler::{Event, Scheduler, Settings};
+use longhaul_security::{Credentials, Sessions, service_server_tls};
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+use crate::agents::Agents;
+use crate::brain::{Brain, INPUTS_MAX, Input, spawn};
+use crate::changes::Changes;
+use crate::http::{self, Http, Listening};
+use crate::live::{Live, Running};
+use crate::metrics::Metrics;
+use crate::scribe::{Job, Scribe};
+use crate::shared::Shared;
+use crate::state::State;
+use crate::{Clock, Config, Operations, reader};
+
+/// What the network room believes, kept across restarts.
+const KNOWLEDGE: &str = "network-knowledge";
+const TICK: Duration = Duration::from_secs(1);
+/// Ticks between two prunings of history, and between two savings of what is believed.
+const PRUNE_TICKS: u64 = 600;
+const SAVE_TICKS: u64 = 60;
+
+/// A running service. Dropping it without [`Service::stop`] is like killing it: nothing is lost.
+pub struct Service {
+    operations: Arc<Operations>,
+    addresses: Vec<SocketAddr>,
+    http_address: Option<SocketAddr>,
+    stop: watch::Sender<bool>,
+    tasks: JoinSet<()>,
+    threads: Threads,
+}
+
+struct Threads {
+    brain: Option<JoinHandle<Scheduler>>,
+    scribe: Option<JoinHandle<()>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Service {
+    /// Opens the state directory, takes up what was live, and listens. `pages` adds what is shown to browsers.
+    pub async fn start(
+        config: Config,
+        clock: Clock,
+        pages: impl FnOnce(&Arc<Operations>) -> Router,
+    ) -> Result<Service, Fault> {
+        config.check()?;
+        let now = clock();
+        let opening = config.state_dir.clone();
+        let state = tokio::task::spawn_blocking(move || State::open(&opening, now))
+            .await
+            .map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))??;
+        let sockets = Sockets::bind(&config).await?;
+        let (inputs, jobs, questions) = (sync_channel(INPUTS_MAX), channel(), channel());
+        let shared = Arc::new(share(&config, &clock, state, &sockets, (&inputs.0, &jobs.0))?);
+        let operations = Arc::new(Operations::new(shared.clone()));
+        let threads = start_threads(&shared, inputs.1, jobs.1, questions)?;
+        let taking_up = shared.clone();
+        tokio::task::spawn_blocking(move || take_up(&taking_up))
+            .await
+            .map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))??;
+        let (stop, stopped) = watch::channel(false);
+        let mut service = Service {
+            addresses: sockets.secure_addresses.clone(),
+            http_address: sockets.plain_address,
+            operations,
+            stop,
+            tasks: JoinSet::new(),
+            threads,
+        };
+        service.listen(sockets, pages, stopped)?;
+        tracing::info!(deployment = shared.authority.deployment(), url = %shared.public_url, "service started");
+        Ok(service)
+    }
+
+    fn listen(
+        &mut self,
+        sockets: Sockets,
+        pages: impl FnOnce(&Arc<Operations>) -> Router,
+        stopped: watch::Receiver<bool>,
+    ) -> Result<(), Fault> {
+        let shared = &self.operations.shared;
+        let limits = shared.config.limits.clone();
+        let plain_hosts = self.http_address.map(plain_hosts).unwrap_or_default();
+        let http = Arc::new(Http::new(self.operations.clone(), plain_hosts, stopped.clone()));
+        let router = http::router(&http, pages(&self.operations));
+        let tls = Arc::new(RwLock::new(acceptor(shared)?));
+        let connections = Arc::new(Semaphore::new(limits.connections as usize));
+        let deployment: Arc<str> = shared.authority.deployment().into();
+        let secure = sockets.secure.into_iter().map(|listener| (listener, Some(tls.clone())));
+        for (listener, tls) in secure.chain(sockets.plain.map(|listener| (listener, None))) {
+            let listening = Listening {
+                listener,
+                tls,
+                deployment: deployment.clone(),
+                router: router.clone(),
+                limits: limits.clone(),
+                connections: connections.clone(),
+                stop: stopped.clone(),
+            };
+            self.tasks.spawn(listening.run());
+        }
+        self.tasks.spawn(tick(shared.clone(), tls, stopped));
+        Ok(())
+    }
+
+    pub fn operations(&self) -> &Arc<Operations> {
+        &self.operations
+    }
+
+    /// Where agents and people connect with TLS: the ports as they were taken.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Of the plain listener for browsers on this machine.
+    pub fn http_address(&self) -> Option<SocketAddr> {
+        self.http_address
+    }
+
+    /// How agents reach this service, as join tokens say.
+    pub fn public_url(&self) -> &str {
+        &self.operations.shared.public_url
+    }
+
+    /// Answers what is being asked, finishes what is being written, and ends.
+    pub async fn stop(mut self) {
+        let _ = self.stop.send(true);
+        self.operations.shared.agents.wake_all();
+        while self.tasks.join_next().await.is_some() {}
+        let shared = self.operations.shared.clone();
+        let mut threads = self.threads;
+        let ended = tokio::task::spawn_blocking(move || threads.end(&shared)).await;
+        if let Err(error) = ended {
+            tracing::error!(%error, "stopping");
+        }
+        tracing::info!("service stopped");
+    }
+}
+
+impl Threads {
+    /// The brain first, since it gives the scribe work; then the scribe, which finishes what it has.
+    fn end(&mut self, shared: &Shared) {
+        let _ = shared.brain.send(Input::Stop);
+        let scheduler = self.brain.take().and_then(|brain| brain.join().ok());
+        let _ = shared.scribe.send(Job::Stop);
+        drop(self.scribe.take().map(JoinHandle::join));
+        drop(self.reader.take().map(JoinHandle::join));
+        if let Some(scheduler) = scheduler {
+            save_knowledge(shared, &scheduler);
+        }
+    }
+}
+
+/// Sockets are taken before anything else is told, so that the ports are known.
+struct Sockets {
+    secure: Vec<TcpListener>,
+    secure_addresses: Vec<SocketAddr>,
+    plain: Option<TcpListener>,
+    plain_address: Option<SocketAddr>,
+}
+
+impl Sockets {
+    async fn bind(config: &Config) -> Result<Sockets, Fault> {
+        let mut secure = Vec::new();
+        for &address in &config.listen {
+            secure.push(bind(address).await?);
+        }
+        let plain = match config.http {
+            Some(address) => Some(bind(address).await?),
+            None => None,
+        };
+        let address = |listener: &TcpListener| listener.local_addr().ok();
+        Ok(Sockets {
+            secure_addresses: secure.iter().filter_map(address).collect(),
+            plain_address: plain.as_ref().and_then(address),
+            secure,
+            plain,
+        })
+    }
+}
+
+async fn bind(address: SocketAddr) -> Result<TcpListener, Fault> {
+    TcpListener::bind(address).await.map_err(|error| {
+        Fault::new(FaultCode::BadRequest, format!("cannot listen on {address}: {error}; choose another address"))
+    })
+}
+
+fn plain_hosts(address: SocketAddr) -> Vec<String> {
+    vec![address.to_string(), format!("localhost:{}", address.port())]
+}
+
+fn share(
+    config: &Config,
+    clock: &Clock,
+    state: State,
+    sockets: &Sockets,
+    (brain, scribe): (&std::sync::mpsc::SyncSender<Input>, &Sender<Job>),
+) -> Result<Shared, Fault> {
+    let last_id = state.catalog.last_id()?;
+    let agents = Agents::default();
+    state.catalog.agents()?.into_iter().for_each(|row| agents.add(row));
+    Ok(Shared {
+        public_url: public_url(config, &sockets.secure_addresses),
+        config: config.clone(),
+        started: clock(),
+        clock: clock.clone(),
+        sessions: Sessions::new(),
+        agents,
+        live: Live::default(),
+        metrics: Metrics::default(),
+        changes: Changes::default(),
+        brain: brain.clone(),
+        scribe: scribe.clone(),
+        directory: RwLock::default(),
+        ids: Mutex::new(IdMaker::after(last_id)),
+        trouble: Mutex::new(None),
+        catalog: state.catalog,
+        authority: state.authority,
+        _lock: state.lock,
+    })
+}
+
+fn public_url(config: &Config, addresses: &[SocketAddr]) -> String {
+    if !config.public_url.is_empty() {
+        return config.public_url.trim_end_matches('/').to_owned();
+    }
+    match addresses.first() {
+        Some(address) if address.ip().is_unspecified() => format!("https://localhost:{}", address.port()),
+        Some(address) => format!("https://{address}"),
+        None => String::new(),
+    }
+}
+
+fn start_threads(
+    shared: &Arc<Shared>,
+    inputs: Receiver<Input>,
+    jobs: Receiver<Job>,
+    (ask, questions): (Sender<reader::Question>, Receiver<reader::Question>),
+) -> Result<Threads, Fault> {
+    let kept = shared.catalog.setting(KNOWLEDGE)?;
+    // Beliefs that this version cannot read are learned again.
+    let knowledge: Knowledge = kept.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+    let settings = Settings { lease_length: shared.config.lease(), ..Settings::default() };
+    let scheduler = Scheduler::new(settings, knowledge, shared.catalog.last_id()?);
+    let brain = Brain::new(scheduler, shared.clock.clone(), shared.scribe.clone(), ask);
+    let scribe = Scribe::new(shared.clone());
+    let (catalog, to_brain) = (shared.catalog.clone(), shared.brain.clone());
+    Ok(Threads {
+        brain: Some(spawn("brain", move || brain.run(&inputs))?),
+        scribe: Some(spawn("scribe", move || scribe.run(&jobs))?),
+        reader: Some(spawn("reader", move || reader::run(&catalog, &questions, &to_brain))?),
+    })
+}
+
+/// After a start: names, demands, and the transfers that were live.
+fn take_up(shared: &Shared) -> Result<(), Fault> {
+    shared.refresh_directory()?;
+    let demands = shared.catalog.demands()?;
+    let live = shared.catalog.live_transfers()?;
+    tracing::info!(demands = demands.len(), transfers = live.len(), "taking up");
+    shared.tell(Input::Demands { now: demands, gone: Vec::new() });
+    for row in live {
+        let sources = match shared.catalog.replicas_of_file(&row.lfn)? {
+            Some((_, replicas)) => {
+                let good = replicas.into_iter().filter(|replica| replica.suspect.is_none() && !replica.deleting);
+                good.map(|replica| replica.storage).collect()
+            }
+            None => Vec::new(),
+        };
+        adopt(shared, row, sources);
+    }
+    Ok(())
+}
+
+fn adopt(shared: &Shared, row: LiveTransferRow, sources: Vec<StorageId>) {
+    if row.state == TransferState::Leased {
+        let running = Running {
+            transfer: row.transfer,
+            link: Link { source: row.source, target: row.target },
+            agent: row.agent,
+            subscription: row.subscription,
+            lfn: row.lfn.clone(),
+            size: row.size,
+            bytes_done: 0,
+            started: false,
+        };
+        shared.live.leased(row.attempt, running);
+    }
+    if let Some(fault) = &row.fault {
+        shared.live.failed(row.transfer, fault, shared.directory().name(row.source), row.lfn.shown(), row.changed);
+    }
+    shared.tell(Input::Adopt(Box::new(row), sources));
+}
+
+fn acceptor(shared: &Shared) -> Result<TlsAcceptor, Fault> {
+    let mut names = shared.config.names.clone();
+    names.push("localhost".to_owned());
+    names.extend(shared.config.listen.iter().filter(|address| !address.ip().is_unspecified()).map(|address| address.ip().to_string()));
+    let host = shared.public_url.strip_prefix("https://").and_then(|rest| rest.parse::<::http::uri::Authority>().ok());
+    names.extend(host.map(|authority| authority.host().trim_matches(['[', ']']).to_owned()));
+    names.sort();
+    names.dedup();
+    let pair = shared.authority.issue_service(&names, shared.now())?;
+    let credentials = Credentials {
+        certificate_pem: pair.certificate_pem,
+        key_pem: pair.key_pem,
+        ca_pem: shared.authority.ca_pem().to_owned(),
+    };
+    Ok(TlsAcceptor::from(service_server_tls(&credentials)?))
+}
+
+/// Once a second: who is connected, what changed, and now and then the housekeeping.
+async fn tick(shared: Arc<Shared>, tls: http::Acceptor, mut stop: watch::Receiver<bool>) {
+    let mut ticks: u64 = 0;
+    let mut issued = shared.now();
+    loop {
+        tokio::select! {
+            _ = tokio::time::sleep(TICK) => {}
+            _ = stop.wait_for(|stop| *stop) => return,
+        }
+        ticks += 1;
+        let now = shared.now();
+        shared.changes.tick(now);
+        if now.since(issued) > CERTIFICATE_LIFE
+            && let Ok(renewed) = acceptor(&shared)
+        {
+            *tls.write().unwrap_or_else(std::sync::PoisonError::into_inner) = renewed;
+            issued = now;
+        }
+        let shared = shared.clone();
+        let work = tokio::task::spawn_blocking(move || housekeeping(&shared, ticks));
+        if let Err(error) = work.await {
+            tracing::error!(%error, "housekeeping");
+        }
+    }
+}
+
+/// The service's own certificate is replaced this often; new connections get the new one.
+const CERTIFICATE_LIFE: Duration = Duration::from_secs(30 * 24 * 3_600);
+
+fn housekeeping(shared: &Shared, ticks: u64) {
+    let now = shared.now();
+    for (agent, site, storages, connected) in shared.agents.transitions(now) {
+        tracing::info!(%agent, %site, connected, "agent");
+        shared.tell(Input::Events(connection_events(agent, storages, connected)));
+        shared.changes.touch(longhaul_api::native::ChangeKind::Site, site, now);
+    }
+    if ticks.is_multiple_of(SAVE_TICKS) {
+        let keep = shared.catalog.clone();
+        let save = Input::Ask(Box::new(move |scheduler: &Scheduler, _: Timestamp| {
+            let text = serde_json::to_string(scheduler.knowledge()).unwrap_or_default();
+            // Off the brain's thread: it never waits for the disk.
+            drop(spawn("keeper", move || keep.set_setting(KNOWLEDGE, &text)));
+        }));
+        shared.tell(save);
+    }
+    if ticks.is_multiple_of(PRUNE_TICKS) {
+        let older_than = now - Duration::from_secs(u64::from(shared.config.history_days) * 86_400);
+        while let Ok(1..) = shared.catalog.prune_history(older_than, shared.config.history_rows) {}
+    }
+}
+
+fn save_knowledge(shared: &Shared, scheduler: &Scheduler) {
+    let text = serde_json::to_string(scheduler.knowledge()).unwrap_or_default();
+    if let Err(error) = shared.catalog.set_setting(KNOWLEDGE, &text) {
+        tracing::warn!(%error, "what is believed of the network could not be kept");
+    }
+}
+
+pub fn connection_events(agent: AgentId, storages: Vec<StorageId>, connected: bool) -> Vec<Event> {
+    storages.into_iter().map(|storage| Event::Agent { storage, agent: Some(agent), connected }).collect()
+}

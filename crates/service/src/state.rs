@@ -1,0 +1,107 @@
+//! The state directory: one service at a time, one database, one authority.
+
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use longhaul_catalog::Catalog;
+use longhaul_model::{Fault, FaultCode, Timestamp};
+use longhaul_security::{Authority, new_secret, secret_hash};
+
+use crate::Config;
+
+/// A state directory that this process holds alone, as long as this lives.
+pub struct State {
+    pub catalog: Catalog,
+    pub authority: Authority,
+    /// The lock goes with the file handle, at any death of the process.
+    pub lock: File,
+}
+
+/// What `longhaul service init` prints, once.
+#[derive(Clone)]
+pub struct InitReply {
+    /// Of the first administrator. Secret; only its hash is kept.
+    pub admin_token: String,
+    pub deployment: String,
+    pub ca_pem: String,
+    /// SHA-256 of the CA certificate, hex.
+    pub ca_fingerprint: String,
+}
+
+/// Makes a new deployment in `config.state_dir`: CA, permit key, database, first administrator.
+pub fn init(config: &Config, now: Timestamp) -> Result<InitReply, Fault> {
+    config.check()?;
+    let directory = &config.state_dir;
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(|error| trouble(directory, error))?;
+    let _lock = lock(directory)?;
+    if authority_path(directory).exists() {
+        return Err(Fault::new(
+            FaultCode::AlreadyExists,
+            format!("{} holds a deployment already: start it with `longhaul service run`", directory.display()),
+        ));
+    }
+    let catalog = Catalog::open(&database_path(directory), now)?;
+    let admin_token = new_secret("lht_");
+    catalog.add_api_token(secret_hash(&admin_token), "admin", "admin", None, now)?;
+    // Last, since its presence says that the directory is complete.
+    let authority = Authority::create(&authority_path(directory), &config.deployment, now)?;
+    Ok(InitReply {
+        admin_token,
+        deployment: authority.deployment().to_owned(),
+        ca_pem: authority.ca_pem().to_owned(),
+        ca_fingerprint: authority.ca_fingerprint(),
+    })
+}
+
+impl State {
+    pub fn open(directory: &Path, now: Timestamp) -> Result<State, Fault> {
+        if !authority_path(directory).exists() {
+            return Err(Fault::new(
+                FaultCode::StateDirectory,
+                format!("{} holds no deployment: make one with `longhaul service init`", directory.display()),
+            ));
+        }
+        let mode = directory.metadata().map_err(|error| trouble(directory, error))?.mode();
+        if mode & 0o077 != 0 {
+            return Err(Fault::new(
+                FaultCode::StateDirectory,
+                format!("{} can be read by others (mode {:o}): chmod 700 it, it holds keys", directory.display(), mode & 0o777),
+            ));
+        }
+        let lock = lock(directory)?;
+        let catalog = Catalog::open(&database_path(directory), now)?;
+        let authority = Authority::open(&authority_path(directory))?;
+        Ok(State { catalog, authority, lock })
+    }
+}
+
+fn database_path(directory: &Path) -> PathBuf {
+    directory.join("catalog.sqlite")
+}
+
+fn authority_path(directory: &Path) -> PathBuf {
+    directory.join("authority")
+}
+
+fn lock(directory: &Path) -> Result<File, Fault> {
+    let path = directory.join("lock");
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .map_err(|error| trouble(directory, error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(Fault::new(
+            FaultCode::StateDirectory,
+            format!("another service runs on {}: stop it first, or give this one a directory of its own", directory.display()),
+        )),
+        Err(TryLockError::Error(error)) => Err(trouble(directory, error)),
+    }
+}
+
+fn trouble(directory: &Path, error: std::io::Error) -> Fault {
+    Fault::new(FaultCode::StateDirectory, format!("{}: {error}", directory.display()))
+}

@@ -1,0 +1,220 @@
+//! Rows of the catalog as the API shows them. No decisions.
+
+use longhaul_api::agent::{AttemptTimes, LeftOut, LeftOutReason};
+use longhaul_api::native::{
+    AttemptView, BlockView, FileView, LeftOutCount, ReplicaView, SiteLimits, SiteState, SourceShare, StorageView,
+    TaskProblem, TaskView, TransferView, VerifiedCount,
+};
+use longhaul_catalog as catalog;
+use longhaul_catalog::{How, HowCounts};
+use longhaul_model::{TransferState, Verification};
+
+use crate::choice;
+
+const REGISTERED: &str = "registered";
+
+/// The word of the agent's protocol, as it is stored.
+pub fn reason_word(reason: LeftOutReason) -> String {
+    match serde_json::to_value(reason) {
+        Ok(serde_json::Value::String(word)) => word,
+        _ => String::new(),
+    }
+}
+
+fn reason(word: &str) -> LeftOutReason {
+    // What an older version stored under another word is shown as what cannot be read.
+    serde_json::from_value(serde_json::Value::String(word.to_owned())).unwrap_or(LeftOutReason::Unreadable)
+}
+
+pub fn left_out(row: catalog::LeftOutCount) -> LeftOutCount {
+    let examples = row.examples.into_iter();
+    LeftOutCount {
+        reason: reason(&row.reason),
+        count: row.count,
+        examples: examples
+            .map(|row| LeftOut { path: row.path, reason: reason(&row.reason), detail: row.detail })
+            .collect(),
+    }
+}
+
+pub fn verified(counts: &HowCounts) -> Vec<VerifiedCount> {
+    let rows = [
+        (REGISTERED, counts.registered),
+        (Verification::Wire.word(), counts.wire),
+        (Verification::EndToEnd.word(), counts.end_to_end),
+        (Verification::Readback.word(), counts.readback),
+    ];
+    rows.into_iter()
+        .filter(|(_, files)| *files > 0)
+        .map(|(how, files)| VerifiedCount { how: how.to_owned(), files })
+        .collect()
+}
+
+pub fn how(how: How) -> String {
+    match how {
+        How::Registered => REGISTERED.to_owned(),
+        How::Verified(verification) => verification.word().to_owned(),
+    }
+}
+
+pub fn replica(row: catalog::ReplicaTotals) -> ReplicaView {
+    ReplicaView {
+        storage: row.storage_name,
+        files: row.files,
+        bytes: row.bytes,
+        complete: row.complete,
+        suspect_files: row.suspect_files,
+        verified: verified(&row.verified),
+    }
+}
+
+pub fn block(row: catalog::BlockRow, replicas: Vec<catalog::ReplicaTotals>) -> BlockView {
+    BlockView {
+        name: row.name,
+        open: row.open,
+        files: row.files,
+        bytes: row.bytes,
+        replicas: replicas.into_iter().map(replica).collect(),
+    }
+}
+
+pub fn file(row: catalog::FileRow, block: longhaul_model::BlockName) -> FileView {
+    FileView { lfn: row.lfn, block, size: row.size, digests: row.digests }
+}
+
+pub fn task(row: catalog::TaskRow, waits_for: Option<String>) -> TaskView {
+    let kind = match row.kind {
+        catalog::TaskKind::Scan { .. } => "scan",
+        catalog::TaskKind::Verify => "verify",
+        catalog::TaskKind::Delete { .. } => "delete",
+    };
+    TaskView {
+        id: row.id,
+        kind: kind.to_owned(),
+        dataset: row.dataset_name,
+        storage: row.storage_name,
+        done: row.done,
+        files_done: row.files_done,
+        bytes_done: row.bytes_done,
+        files_bad: row.files_bad,
+        problems: row.problems.into_iter().map(|row| TaskProblem { lfn: row.lfn, fault: row.fault }).collect(),
+        fault: row.fault,
+        created: row.created,
+        waits_for,
+    }
+}
+
+pub fn source_share(row: catalog::SourceTotals) -> SourceShare {
+    SourceShare { storage: row.source_name, files: row.files, bytes: row.bytes }
+}
+
+pub fn transfer(row: catalog::TransferRow, bytes_running: Option<u64>, waits_for: Option<String>) -> TransferView {
+    let bytes_done = if row.state == TransferState::Done { row.size } else { bytes_running.unwrap_or(0) };
+    TransferView {
+        id: row.id,
+        dataset: row.dataset_name,
+        lfn: row.lfn,
+        size: row.size,
+        target: row.target_name,
+        source: Some(row.source_name),
+        state: row.state,
+        attempts: row.attempts,
+        bytes_done,
+        changed: row.changed,
+        waits_for,
+        fault: row.fault,
+        verification: row.verification,
+    }
+}
+
+pub fn attempt(row: catalog::AttemptRow) -> AttemptView {
+    let finished = row.finished.is_some();
+    let (times, end) = match row.finished {
+        Some(end) => (times(end.times), Some(end)),
+        None => (AttemptTimes { received: row.chosen, ..AttemptTimes::default() }, None),
+    };
+    let end = end.as_ref();
+    AttemptView {
+        id: row.id,
+        source: row.source_name,
+        chosen: row.chosen,
+        choice: choice::from_json(&row.choice),
+        times,
+        bytes_moved: end.map_or(0, |end| end.bytes_moved),
+        bytes_resent: end.map_or(0, |end| end.bytes_resent),
+        fault: end.and_then(|end| end.fault.clone()),
+        verification: end.and_then(|end| end.verification),
+        digests: end.map(|end| end.digests.clone()).unwrap_or_default(),
+        already_there: end.is_some_and(|end| end.already_there),
+        finished,
+    }
+}
+
+fn times(times: catalog::AttemptTimes) -> AttemptTimes {
+    AttemptTimes {
+        received: times.received,
+        started: times.started,
+        first_byte: times.first_byte,
+        last_byte: times.last_byte,
+        committed: times.committed,
+    }
+}
+
+pub fn storage(row: &catalog::StorageRow) -> StorageView {
+    StorageView {
+        name: row.name.clone(),
+        writable: row.writable,
+        total_bytes: row.total_bytes,
+        free_bytes: row.free_bytes,
+        files: row.files,
+        bytes: row.bytes,
+        trouble: row.trouble.clone(),
+        rules_version: row.rules.version,
+    }
+}
+
+pub fn site_state(state: catalog::SiteState) -> SiteState {
+    match state {
+        catalog::SiteState::Open => SiteState::Open,
+        catalog::SiteState::Draining => SiteState::Draining,
+        catalog::SiteState::Paused => SiteState::Paused,
+    }
+}
+
+pub fn to_site_state(state: SiteState) -> catalog::SiteState {
+    match state {
+        SiteState::Open => catalog::SiteState::Open,
+        SiteState::Draining => catalog::SiteState::Draining,
+        SiteState::Paused => catalog::SiteState::Paused,
+    }
+}
+
+pub fn limits(limits: &catalog::SiteLimits) -> SiteLimits {
+    SiteLimits {
+        active_in: limits.active_in,
+        active_out: limits.active_out,
+        in_bytes_per_s: limits.in_bytes_per_s,
+        out_bytes_per_s: limits.out_bytes_per_s,
+    }
+}
+
+pub fn to_limits(limits: &SiteLimits) -> catalog::SiteLimits {
+    catalog::SiteLimits {
+        active_in: limits.active_in,
+        active_out: limits.active_out,
+        in_bytes_per_s: limits.in_bytes_per_s,
+        out_bytes_per_s: limits.out_bytes_per_s,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_stored_as_the_protocol_spells_them() {
+        assert_eq!(reason_word(LeftOutReason::LinkLeadsOut), "link-leads-out");
+        assert_eq!(reason("not-utf8"), LeftOutReason::NotUtf8);
+        assert_eq!(reason("of a later version"), LeftOutReason::Unreadable);
+    }
+}
