@@ -1,1 +1,59 @@
-fn main() {}
+//! The `longhaul` program: command line, configuration, wiring, and the demo; nothing else. What is done is done by
+//! the rooms; here is what a person types, sees and configures.
+//!
+//! Not here: any decision about data (`scheduler`), any byte of it (`engine`), any page (`web`).
+//! Start with [`cli`], which lists the commands; each is in `commands` under its noun; `demo` runs a whole
+//! deployment on one machine with nothing but these commands and the public API.
+
+mod cli;
+mod clock;
+mod commands;
+mod config;
+mod demo;
+mod failure;
+mod logging;
+mod output;
+mod progress;
+mod remote;
+mod signals;
+mod table;
+mod terminal;
+mod usage;
+mod when;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::Cli;
+use failure::Exit;
+use output::{Format, Output};
+
+fn main() -> ExitCode {
+    let exit = match Cli::try_parse() {
+        Ok(cli) => run(cli),
+        Err(error) => usage::explain(&error, std::env::args_os().any(|argument| argument == "--json")),
+    };
+    ExitCode::from(exit as u8)
+}
+
+fn run(cli: Cli) -> Exit {
+    if cli.global.exit_with_parent {
+        signals::exit_with_parent();
+    }
+    let format = match (cli.global.json, cli.global.plain) {
+        (true, _) => Format::Json,
+        (_, true) => Format::Plain,
+        _ => Format::Human,
+    };
+    let output = Output::new(format, cli.global.no_color, cli.global.quiet);
+    commands::run(cli, output).unwrap_or_else(|failure| {
+        let failure = failure.identified(clock::incident);
+        let problem = &failure.problem;
+        if let Some(id) = problem.instance {
+            tracing::error!(%id, code = %problem.code, title = problem.title, detail = problem.detail, "command failed");
+        }
+        output.fail(&failure);
+        failure.exit
+    })
+}

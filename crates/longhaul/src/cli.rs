@@ -1,0 +1,201 @@
+//! The command line: options for every command, and the list of nouns. What a noun can do, and how, is written
+//! together in `commands`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::commands::{
+    agent, completion, config, dataset, login, replica, service, site, status, subscription, task, token,
+    transfer, verify,
+};
+use crate::demo;
+
+const AFTER_HELP: &str = "\
+Connecting
+  Commands find the service by --url, --token and --ca; else by LONGHAUL_URL, LONGHAUL_TOKEN and LONGHAUL_CA; else by
+  the configuration file; else by what `longhaul login` saved (~/.config/longhaul/client.toml). --dir STATE takes the
+  connection of a demo, or of a service on this machine, from its state directory.
+
+Output
+  Data goes to standard output, progress and messages to standard error. --json gives one document, whose types are
+  those of the HTTP API (GET /api/v1/openapi.json); after an error that is the problem. --plain gives tab-separated
+  values under a heading, with bytes as numbers and times in UTC.
+
+Exit status
+  0 done   1 other error   2 wrong use   3 not found   4 not allowed   5 try again later   6 will not work
+  7 partly done   8 waited too long   10 content differs   130 interrupted";
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "longhaul",
+    version,
+    about = "Places datasets at sites and moves them there, verified",
+    after_long_help = AFTER_HELP,
+    after_help = "`longhaul --help` also explains how commands connect, what they print and their exit status.",
+    disable_help_subcommand = false,
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options of every command.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Global {
+    /// One JSON document on standard output
+    #[arg(long, global = true, help_heading = "Output", conflicts_with = "plain")]
+    pub json: bool,
+    /// Tab-separated values under a heading
+    #[arg(long, global = true, help_heading = "Output")]
+    pub plain: bool,
+    /// No progress, no messages; errors only
+    #[arg(long, short, global = true, help_heading = "Output")]
+    pub quiet: bool,
+    /// No colour (so does the variable NO_COLOR)
+    #[arg(long = "no-color", global = true, help_heading = "Output", hide_short_help = true)]
+    pub no_color: bool,
+
+    /// The service, such as https://longhaul.example:8443
+    #[arg(long, global = true, help_heading = "Connection", value_name = "URL")]
+    pub url: Option<String>,
+    /// API token
+    #[arg(long, global = true, help_heading = "Connection", hide_short_help = true)]
+    pub token: Option<String>,
+    /// The deployment's CA: a PEM file, or sha256: and its fingerprint
+    #[arg(long, global = true, help_heading = "Connection", value_name = "FILE", hide_short_help = true)]
+    pub ca: Option<String>,
+    /// Connect to the demo or service whose state directory this is
+    #[arg(long, global = true, help_heading = "Connection", value_name = "STATE")]
+    pub dir: Option<PathBuf>,
+    /// Configuration file [default: /etc/longhaul/longhaul.toml, if there is one]
+    #[arg(long, global = true, help_heading = "Connection", value_name = "FILE", hide_short_help = true)]
+    pub config: Option<PathBuf>,
+
+    /// Form of the log
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Logging",
+        value_enum,
+        value_name = "FORM",
+        hide_short_help = true
+    )]
+    pub log: Option<LogForm>,
+    /// error, warn, info, debug or trace; or a list: info,longhaul_engine=debug
+    #[arg(long, global = true, help_heading = "Logging", value_name = "LEVEL", hide_short_help = true)]
+    pub log_level: Option<String>,
+    /// Where the log goes, instead of standard error
+    #[arg(long, global = true, help_heading = "Logging", value_name = "FILE", hide_short_help = true)]
+    pub log_file: Option<PathBuf>,
+
+    /// End when standard input ends: whoever started this process has died
+    #[arg(long, global = true, hide = true)]
+    pub exit_with_parent: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogForm {
+    /// One JSON object a line
+    Json,
+    /// Lines for people
+    Human,
+}
+
+impl LogForm {
+    pub fn word(self) -> &'static str {
+        match self {
+            LogForm::Json => "json",
+            LogForm::Human => "human",
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// See it work: a service and three sites on this machine, and a dataset that travels between them
+    Demo(demo::DemoArgs),
+    /// What moves, what waits, what is wrong
+    Status(status::StatusArgs),
+    /// What is wrong, whose turn it is, and what to do
+    Problems(status::ProblemsArgs),
+    /// Datasets: register, list, show, close, delete
+    #[command(subcommand)]
+    Dataset(dataset::DatasetCommand),
+    /// Wish that a dataset or block be at a storage, and stay there
+    Subscribe(subscription::SubscribeArgs),
+    /// Subscriptions: list, show, suspend, resume, cancel
+    #[command(subcommand)]
+    Subscription(subscription::SubscriptionCommand),
+    /// Replicas: where data is, and how it was verified; delete them
+    #[command(subcommand)]
+    Replica(replica::ReplicaCommand),
+    /// Transfers: list, show, explain, retry
+    #[command(subcommand)]
+    Transfer(transfer::TransferCommand),
+    /// Read a dataset's files at a storage again and compare them with the catalog
+    Verify(verify::VerifyArgs),
+    /// Tasks: scans, verifications and deletions
+    #[command(subcommand)]
+    Task(task::TaskCommand),
+    /// Sites: add, list, show, pause, resume, drain, limit
+    #[command(subcommand)]
+    Site(site::SiteCommand),
+    /// The service: set up, run, check
+    #[command(subcommand)]
+    Service(service::ServiceCommand),
+    /// A site's agent: join a service, run
+    #[command(subcommand)]
+    Agent(agent::AgentCommand),
+    /// Settings and where they come from
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    /// API tokens: create, list, revoke
+    #[command(subcommand)]
+    Token(token::TokenCommand),
+    /// Save how to reach a service, for the commands that follow
+    Login(login::LoginArgs),
+    /// Whose credential this is, and what it allows
+    Whoami,
+    /// Completions for a shell
+    Completion(completion::CompletionArgs),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_says_what_it_does() {
+        fn walk(command: &clap::Command, path: &str) {
+            for sub in command.get_subcommands() {
+                let path = format!("{path} {}", sub.get_name());
+                assert!(sub.get_about().is_some(), "{path} has no help");
+                for argument in sub.get_arguments().filter(|argument| !argument.is_hide_set()) {
+                    assert!(argument.get_help().is_some(), "{path}: {} has no help", argument.get_id());
+                }
+                walk(sub, &path);
+            }
+        }
+        walk(&Cli::command(), "longhaul");
+    }
+
+    #[test]
+    fn global_options_stand_anywhere() {
+        let cli = Cli::try_parse_from(["longhaul", "site", "list", "--json", "--dir", "/tmp/x"]).unwrap();
+        assert!(cli.global.json && cli.global.dir.is_some());
+        let cli = Cli::try_parse_from(["longhaul", "--json", "site", "list"]).unwrap();
+        assert!(cli.global.json);
+        assert!(Cli::try_parse_from(["longhaul", "site", "list", "--json", "--plain"]).is_err());
+    }
+}

@@ -1,0 +1,23 @@
+//! The one place of this program that reads the clock.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use longhaul_model::{IdMaker, IncidentId, Timestamp};
+
+pub fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+}
+
+/// As an argument for the rooms that want one.
+pub fn clock() -> Arc<dyn Fn() -> Timestamp + Send + Sync> {
+    Arc::new(now)
+}
+
+/// Names an error of this process, to find it in its log.
+pub fn incident() -> IncidentId {
+    static MAKER: Mutex<Option<IdMaker>> = Mutex::new(None);
+    let mut maker = MAKER.lock().unwrap_or_else(PoisonError::into_inner);
+    maker.get_or_insert_with(|| IdMaker::after(u64::from(std::process::id()) & 0xffff)).next(now())
+}

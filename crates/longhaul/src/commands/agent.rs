@@ -1,0 +1,203 @@
+//! `longhaul agent`.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use clap::{Args, Subcommand};
+use longhaul_agent::{Agent, Joined, StorageConfig};
+use longhaul_model::StorageName;
+use longhaul_model::units::printable;
+use longhaul_security::JoinToken;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{Context, Threads, block_on};
+use crate::clock;
+use crate::config::Layers;
+use crate::failure::{Exit, Failure};
+use crate::signals;
+
+#[derive(Debug, Subcommand)]
+pub enum AgentCommand {
+    /// Make this host an agent of a site, with the token that `longhaul site add` printed
+    Join(JoinArgs),
+    /// Run the agent of this host
+    Run(RunArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct JoinArgs {
+    /// The service, if not as the token says
+    #[arg(value_name = "URL")]
+    service: Option<String>,
+    /// Where the agent keeps its identity and journals [default: /var/lib/longhaul/agent]
+    #[arg(long, value_name = "DIRECTORY")]
+    state: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Where the agent keeps its identity and journals [default: /var/lib/longhaul/agent]
+    #[arg(long, value_name = "DIRECTORY")]
+    state: Option<PathBuf>,
+    /// Export a directory; may be repeated, and replaces the storages of the configuration file.
+    /// With options: NAME=DIRECTORY,read-only,work=DIRECTORY,prefix=LFN:PATH
+    #[arg(long = "storage", value_name = "NAME=DIRECTORY")]
+    storages: Vec<StorageOption>,
+    /// Where other agents reach this one [default: 0.0.0.0:7470]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// Addresses that other agents shall dial instead, best first
+    #[arg(long, value_name = "HOST:PORT,...")]
+    advertise: Option<String>,
+    /// Buffers in user space and in the kernel's sockets together, such as 256MiB
+    #[arg(long, value_name = "BYTES")]
+    memory: Option<String>,
+}
+
+/// A storage in one word of the command line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StorageOption(StorageConfig);
+
+impl FromStr for StorageOption {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, rest) = text.split_once('=').ok_or("write NAME=DIRECTORY")?;
+        let name: StorageName = name.parse().map_err(|error| format!("{error}"))?;
+        let mut parts = rest.split(',');
+        let root = parts.next().filter(|root| !root.is_empty()).ok_or("write NAME=DIRECTORY")?;
+        let mut storage = StorageConfig::new(name, absolute(root)?);
+        for part in parts {
+            match part.split_once('=') {
+                None if part == "read-only" => storage.writable = false,
+                Some(("work", directory)) => storage.work = Some(absolute(directory)?),
+                Some(("prefix", rule)) => {
+                    let (lfn, pfn) =
+                        rule.split_once(':').ok_or("write prefix=LFN:PATH; either may be empty")?;
+                    storage.rules = longhaul_model::NameRules::prefix(lfn, pfn).rules;
+                }
+                _ => return Err(format!("{part:?} is none of: read-only, work=DIRECTORY, prefix=LFN:PATH")),
+            }
+        }
+        Ok(StorageOption(storage))
+    }
+}
+
+fn absolute(text: &str) -> Result<PathBuf, String> {
+    std::path::absolute(text).map_err(|error| format!("{text:?}: {error}"))
+}
+
+pub fn run(context: &Context, command: AgentCommand) -> Result<Exit, Failure> {
+    match command {
+        AgentCommand::Join(args) => {
+            let mut layers = context.layers()?;
+            state(&mut layers, args.state.as_deref())?;
+            let config: longhaul_agent::Config = layers.section("agent")?;
+            let token = join_token(context)?;
+            let joined = block_on(Threads::One, join(args.service.as_deref(), &token, &config.state_dir))?;
+            context.output.sentence(&Shown::of(&joined), |shown| {
+                format!(
+                    "this host is agent {} of {} in {}; next: longhaul agent run",
+                    shown.agent,
+                    shown.site,
+                    printable(&shown.deployment)
+                )
+            })?;
+            Ok(Exit::Ok)
+        }
+        AgentCommand::Run(args) => {
+            let mut layers = context.layers()?;
+            apply(&mut layers, &args)?;
+            let config: longhaul_agent::Config = layers.section("agent")?;
+            config.check().map_err(|fault| {
+                Failure::from(fault).next("longhaul agent run --storage NAME=DIRECTORY, or [[agent.storages]] in the configuration file").exiting(Exit::Usage)
+            })?;
+            context.start_log(&layers)?;
+            block_on(Threads::Several, async {
+                let shutdown = signals::ending()?;
+                Ok(Agent::run(config, clock::clock(), shutdown).await?)
+            })?;
+            Ok(Exit::Ok)
+        }
+    }
+}
+
+/// Used by the demo too: what `agent join` does.
+pub async fn join(url: Option<&str>, token: &str, state_dir: &Path) -> Result<Joined, Failure> {
+    let token: JoinToken = token.parse()?;
+    Ok(longhaul_agent::join(url, &token, state_dir).await?)
+}
+
+/// From the option, or from a variable that does not show in the list of processes.
+fn join_token(context: &Context) -> Result<String, Failure> {
+    let given = context.global.token.clone().or_else(|| std::env::var("LONGHAUL_JOIN_TOKEN").ok());
+    given.filter(|token| !token.is_empty()).ok_or_else(|| {
+        Failure::usage(
+            "no join token is given",
+            "an agent joins with a token for its site",
+            "longhaul agent join --token TOKEN (or LONGHAUL_JOIN_TOKEN); an administrator makes one with: longhaul site add NAME",
+        )
+    })
+}
+
+#[derive(Serialize)]
+struct Shown {
+    agent: String,
+    site: String,
+    deployment: String,
+}
+
+impl Shown {
+    fn of(joined: &Joined) -> Self {
+        Shown {
+            agent: joined.agent.to_string(),
+            site: joined.site.to_string(),
+            deployment: joined.deployment.clone(),
+        }
+    }
+}
+
+fn state(layers: &mut Layers, directory: Option<&Path>) -> Result<(), Failure> {
+    if let Some(directory) = directory {
+        let directory =
+            std::path::absolute(directory).map_err(|error| Failure::file("finding", directory, &error))?;
+        layers.add_option_value("agent.state_dir", "--state", json!(directory));
+    }
+    Ok(())
+}
+
+fn apply(layers: &mut Layers, args: &RunArgs) -> Result<(), Failure> {
+    state(layers, args.state.as_deref())?;
+    if !args.storages.is_empty() {
+        let storages: Vec<&StorageConfig> = args.storages.iter().map(|storage| &storage.0).collect();
+        let value = serde_json::to_value(storages).unwrap_or(Value::Null);
+        layers.add_option_value("agent.storages", "--storage", value);
+    }
+    for (key, option, value) in [
+        ("agent.listen", "--listen", &args.listen),
+        ("agent.advertise", "--advertise", &args.advertise),
+        ("agent.memory_bytes", "--memory", &args.memory),
+    ] {
+        if let Some(value) = value {
+            layers.add_option(key, option, value)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_storage_fits_in_a_word() {
+        let StorageOption(storage) = "beta=/data,work=/data/.w,prefix=store:disk,read-only".parse().unwrap();
+        assert_eq!(storage.root, Path::new("/data"));
+        assert_eq!(storage.work.as_deref(), Some(Path::new("/data/.w")));
+        assert!(!storage.writable);
+        assert_eq!((storage.rules[0].lfn.as_str(), storage.rules[0].pfn.as_str()), ("store", "disk"));
+        for bad in ["beta", "beta=", "=x", "be ta=/x", "beta=/x,prefix=a", "beta=/x,fast"] {
+            assert!(bad.parse::<StorageOption>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! `longhaul config`.
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::Context;
+use crate::config::layers::environment_name;
+use crate::config::{ClientConfig, Layers, LogConfig, Origin};
+use crate::failure::{Exit, Failure};
+use crate::table::{Cell, Table, left, prose};
+use crate::terminal::Tone;
+
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Show every setting that is in force
+    Show(ShowArgs),
+    /// Read the configuration as `service run` and `agent run` would, and tell what is wrong
+    Check,
+}
+
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// Also where each value comes from, and the variable that overrides it
+    #[arg(long)]
+    origin: bool,
+    /// Only what is not as built in
+    #[arg(long)]
+    changed: bool,
+}
+
+#[derive(Serialize)]
+struct Shown {
+    key: String,
+    value: Value,
+    origin: String,
+    variable: String,
+}
+
+pub fn run(context: &Context, command: ConfigCommand) -> Result<Exit, Failure> {
+    let layers = context.layers()?;
+    match command {
+        ConfigCommand::Show(args) => {
+            context.output.table(&shown(&layers, args.changed), |list| table(list, args.origin))?;
+        }
+        ConfigCommand::Check => {
+            check(&layers)?;
+            context.output.say("the configuration can be used");
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// Everything that can be seen to be wrong without starting anything. An agent's section counts only if it is used.
+fn check(layers: &Layers) -> Result<(), Failure> {
+    let service: longhaul_service::Config = layers.section("service")?;
+    service.check()?;
+    let agent: longhaul_agent::Config = layers.section("agent")?;
+    if !agent.storages.is_empty() {
+        agent.check()?;
+    }
+    let _: ClientConfig = layers.section("client")?;
+    let _: LogConfig = layers.section("log")?;
+    let names: Vec<String> = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
+    match layers.strangers(names.iter().map(String::as_str)).as_slice() {
+        [] => Ok(()),
+        strangers => Err(Failure::usage(
+            "a variable of the environment means nothing to us",
+            strangers.join(", "),
+            "longhaul config show --origin lists those that do",
+        )),
+    }
+}
+
+fn shown(layers: &Layers, changed: bool) -> Vec<Shown> {
+    layers
+        .settings()
+        .filter(|(_, setting)| !changed || setting.origin != Origin::Default)
+        .map(|(key, setting)| {
+            let secret =
+                key.ends_with("token") && setting.value.as_str().is_some_and(|text| !text.is_empty());
+            Shown {
+                key: key.to_owned(),
+                value: if secret { Value::from("(secret)") } else { setting.value.clone() },
+                origin: setting.origin.to_string(),
+                variable: environment_name(key),
+            }
+        })
+        .collect()
+}
+
+fn table(list: &[Shown], origins: bool) -> Table {
+    let mut columns = vec![left("key"), prose("value")];
+    if origins {
+        columns.extend([left("from"), left("variable")]);
+    }
+    let mut table = Table::new(columns);
+    for one in list {
+        let value = match &one.value {
+            Value::Null => "(none)".to_owned(),
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let mut cells = vec![Cell::text(&one.key), Cell::text(value)];
+        if origins {
+            let default = one.origin == "default";
+            cells.push(Cell::text(&one.origin).toned_if(!default, Tone::Strong));
+            cells.push(Cell::text(&one.variable).toned(Tone::Faint));
+        }
+        table.row(cells);
+    }
+    table
+}

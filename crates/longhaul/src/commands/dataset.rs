@@ -1,0 +1,361 @@
+//! `longhaul dataset`.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Subcommand};
+use longhaul_api::native::{
+    BlockView, DatasetCreate, DatasetView, FileView, Page, Registered, ReplicaView, ScanRequest, TaskView,
+};
+use longhaul_api::routes;
+use longhaul_model::units::{bytes, count, printable};
+use longhaul_model::{Algorithm, BlockName, CommunityName, DatasetName, StorageName, Timestamp};
+
+use super::{Context, task, words};
+use crate::clock;
+use crate::failure::{Exit, Failure};
+use crate::remote::Remote;
+use crate::table::{Cell, Table, facts, left, path, prose, right};
+use crate::terminal::{Style, Tone};
+use crate::when;
+
+#[derive(Debug, Subcommand)]
+pub enum DatasetCommand {
+    /// Make a dataset of the files in a storage, or of a list
+    Register(RegisterArgs),
+    /// Add files to a dataset that exists; subscriptions to it follow
+    Add(RegisterArgs),
+    /// List datasets by name
+    List(ListArgs),
+    /// Show a dataset: size, where it is, what was left out
+    Show(ShowArgs),
+    /// Close a dataset: nothing can be added any more
+    Close {
+        /// Name of the dataset
+        dataset: DatasetName,
+    },
+    /// Delete an empty dataset from the catalog (replicas first: longhaul replica delete)
+    Delete {
+        /// Name of the dataset
+        dataset: DatasetName,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct RegisterArgs {
+    /// Name of the dataset, such as higgs/run7-aod
+    dataset: DatasetName,
+    /// Have the agent of STORAGE register the files it finds (under PATH) with their digests
+    #[arg(
+        long,
+        value_name = "STORAGE[:PATH]",
+        required_unless_present = "manifest",
+        conflicts_with = "manifest"
+    )]
+    scan: Option<Place>,
+    /// Register the files listed here, one JSON object a line: {"lfn":"run7/f1","size":12,"digests":["adler32:0a1b2c3d"]}
+    #[arg(long, value_name = "FILE|-")]
+    manifest: Option<PathBuf>,
+    /// Where the files of the manifest are already
+    #[arg(long, value_name = "STORAGE", requires = "manifest")]
+    at: Option<StorageName>,
+    /// Digests that a scan computes: adler32, crc32c, blake3, sha256, md5 [default: adler32,crc32c]
+    #[arg(long = "digests", value_name = "LIST", value_delimiter = ',', conflicts_with = "manifest")]
+    algorithms: Vec<Algorithm>,
+    /// Whom it belongs to
+    #[arg(long)]
+    community: Option<CommunityName>,
+    /// Do not wait for the scan
+    #[arg(long)]
+    detach: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// At most so many
+    #[arg(long, default_value_t = 1_000)]
+    limit: usize,
+}
+
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// Name of the dataset
+    dataset: DatasetName,
+    /// List its blocks instead
+    #[arg(long, conflicts_with = "files")]
+    blocks: bool,
+    /// List its files instead
+    #[arg(long)]
+    files: bool,
+    /// With --files: only of this block
+    #[arg(long, requires = "files")]
+    block: Option<BlockName>,
+    /// Of --blocks or --files at most so many
+    #[arg(long, default_value_t = 1_000)]
+    limit: usize,
+}
+
+/// `STORAGE` or `STORAGE:PATH`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Place {
+    pub storage: StorageName,
+    pub path: String,
+}
+
+impl FromStr for Place {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (storage, path) = text.split_once(':').unwrap_or((text, ""));
+        let storage = storage.parse().map_err(|error| format!("{error}"))?;
+        let path = path.trim_end_matches('/').to_owned();
+        if !path.is_empty() {
+            longhaul_model::Lfn::parse(&path)
+                .map_err(|error| format!("the path within {storage}: {}", error.why))?;
+        }
+        Ok(Place { storage, path })
+    }
+}
+
+pub async fn run(context: &Context, remote: &Remote, command: DatasetCommand) -> Result<Exit, Failure> {
+    match command {
+        DatasetCommand::Register(args) => {
+            let create = DatasetCreate { name: args.dataset.clone(), community: args.community.clone() };
+            let _: DatasetView = remote.post(&routes::DATASET_CREATE, &[], &create).await?;
+            add(context, remote, args).await
+        }
+        DatasetCommand::Add(args) => add(context, remote, args).await,
+        DatasetCommand::List(args) => {
+            let items: Vec<DatasetView> = remote.some(&routes::DATASET_LIST, &[], &[], args.limit).await?;
+            context.output.table(&Page { items, next: None }, |page| table(&page.items))?;
+            Ok(Exit::Ok)
+        }
+        DatasetCommand::Show(args) => show(context, remote, args).await,
+        DatasetCommand::Close { dataset } => {
+            let view: DatasetView = remote.post(&routes::DATASET_CLOSE, &[dataset.as_str()], &()).await?;
+            context.output.sentence(&view, |view| {
+                format!("{} is closed with {}, {}", view.name, words::files(view.files), bytes(view.bytes))
+            })?;
+            Ok(Exit::Ok)
+        }
+        DatasetCommand::Delete { dataset } => {
+            remote.delete(&routes::DATASET_DELETE, &[dataset.as_str()]).await?;
+            context.output.say(&format!("{dataset} is deleted"));
+            Ok(Exit::Ok)
+        }
+    }
+}
+
+async fn add(context: &Context, remote: &Remote, args: RegisterArgs) -> Result<Exit, Failure> {
+    match (&args.scan, &args.manifest) {
+        (Some(place), _) => scan(context, remote, &args, place).await,
+        (None, Some(file)) => manifest(context, remote, &args, file).await,
+        (None, None) => unreachable!("clap requires one of them"),
+    }
+}
+
+async fn scan(
+    context: &Context,
+    remote: &Remote,
+    args: &RegisterArgs,
+    place: &Place,
+) -> Result<Exit, Failure> {
+    let request = ScanRequest {
+        storage: place.storage.clone(),
+        path: place.path.clone(),
+        algorithms: args.algorithms.clone(),
+    };
+    let scan: TaskView = remote.post(&routes::DATASET_SCAN, &[args.dataset.as_str()], &request).await?;
+    if args.detach {
+        let next = |scan: &TaskView| format!("{} scans; see: longhaul task show {}", scan.storage, scan.id);
+        context.output.sentence(&scan, next)?;
+        return Ok(Exit::Ok);
+    }
+    let begun = scan.created;
+    let Some(done) = task::wait(context, remote, &scan, None).await? else { return Ok(Exit::Interrupted) };
+    task::must_have_worked(&done)?;
+    let view: DatasetView = remote.get(&routes::DATASET_SHOW, &[args.dataset.as_str()], &[]).await?;
+    context.output.view(
+        &view,
+        |view, style, _| registered(view, &done, begun, style),
+        |view| table(std::slice::from_ref(view)),
+    )?;
+    Ok(Exit::Ok)
+}
+
+fn registered(view: &DatasetView, scan: &TaskView, begun: Timestamp, style: Style) -> String {
+    let took = longhaul_model::units::duration(clock::now().since(begun));
+    let mut text = format!(
+        "{} has {}, {}; this scan of {} read {}, {} in {took}\n",
+        view.name,
+        words::files(view.files),
+        bytes(view.bytes),
+        scan.storage,
+        words::files(scan.files_done),
+        bytes(scan.bytes_done)
+    );
+    for line in words::left_out(&view.left_out, 3) {
+        text.push_str(&format!("  {} {line}\n", style.paint(Tone::Warn, "left out:")));
+    }
+    text
+}
+
+async fn manifest(
+    context: &Context,
+    remote: &Remote,
+    args: &RegisterArgs,
+    file: &std::path::Path,
+) -> Result<Exit, Failure> {
+    let query = [("storage", args.at.as_ref().map(|storage| storage.as_str().to_owned()))];
+    let begun = clock::now();
+    let name = [args.dataset.as_str()];
+    let upload = remote.upload(&routes::DATASET_ADD_FILES, &name, &query, file);
+    let goes_on = || "nothing was registered; the same command starts again".to_owned();
+    let Some(done) = super::unless_interrupted(context, goes_on, upload).await? else {
+        return Ok(Exit::Interrupted);
+    };
+    let took = clock::now().since(begun);
+    context.output.sentence(&done, |done: &Registered| {
+        let rate = (done.files_added + done.files_known) as f64 / took.as_secs_f64().max(0.001);
+        format!(
+            "{}: {} added, {}; {} known already ({} files/s)",
+            args.dataset,
+            words::files(done.files_added),
+            bytes(done.bytes_added),
+            count(done.files_known),
+            count(rate as u64)
+        )
+    })?;
+    Ok(Exit::Ok)
+}
+
+async fn show(context: &Context, remote: &Remote, args: ShowArgs) -> Result<Exit, Failure> {
+    let name = args.dataset.as_str();
+    if args.blocks {
+        let items: Vec<BlockView> = remote.some(&routes::DATASET_BLOCKS, &[name], &[], args.limit).await?;
+        context.output.table(&Page { items, next: None }, |page| blocks(&page.items))?;
+    } else if args.files {
+        let query = [("block", args.block.as_ref().map(|block| block.as_str().to_owned()))];
+        let items: Vec<FileView> = remote.some(&routes::DATASET_FILES, &[name], &query, args.limit).await?;
+        context.output.table(&Page { items, next: None }, |page| files(&page.items))?;
+    } else {
+        let view: DatasetView = remote.get(&routes::DATASET_SHOW, &[name], &[]).await?;
+        context.output.view(&view, human, |view| super::replica::table(&view.replicas, view.files))?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn human(view: &DatasetView, style: Style, width: Option<usize>) -> String {
+    let now = clock::now();
+    let mut lines = vec![
+        ("dataset", view.name.to_string()),
+        ("community", view.community.to_string()),
+        ("state", if view.open { "open: files can be added" } else { "closed" }.to_owned()),
+        (
+            "size",
+            format!(
+                "{}, {}, {}",
+                words::files(view.files),
+                bytes(view.bytes),
+                words::plural(view.blocks, "block")
+            ),
+        ),
+        ("created", when::local(view.created, now)),
+    ];
+    if let Some(scan) = &view.scan {
+        let waits =
+            scan.waits_for.as_ref().map(|why| format!("; waits: {}", printable(why))).unwrap_or_default();
+        lines.push((
+            "scan",
+            format!("{} at {}: {} so far{waits}", scan.id, scan.storage, words::files(scan.files_done)),
+        ));
+    }
+    let left_out = words::left_out(&view.left_out, 3);
+    lines.extend(left_out.into_iter().map(|line| ("left out", line)));
+    let mut text = facts(style, width, &lines);
+    text.push('\n');
+    if view.replicas.is_empty() {
+        text.push_str("no replica: no storage is known to hold any of it\n");
+    } else {
+        text.push_str(&super::replica::table(&view.replicas, view.files).human(style, width));
+    }
+    text
+}
+
+fn table(datasets: &[DatasetView]) -> Table {
+    let mut table = Table::new([
+        left("dataset"),
+        left("state"),
+        right("files"),
+        right("bytes"),
+        right("blocks"),
+        left("complete at"),
+        prose("also partly at"),
+    ]);
+    for dataset in datasets {
+        let names = |complete: bool| {
+            let fits = |replica: &&ReplicaView| replica.complete == complete;
+            let names: Vec<&str> =
+                dataset.replicas.iter().filter(fits).map(|replica| replica.storage.as_str()).collect();
+            if names.is_empty() { Cell::none() } else { Cell::text(names.join(", ")) }
+        };
+        table.row([
+            Cell::text(dataset.name.as_str()),
+            Cell::text(if dataset.open { "open" } else { "closed" }),
+            Cell::count(dataset.files),
+            Cell::bytes(dataset.bytes),
+            Cell::count(dataset.blocks),
+            names(true),
+            names(false),
+        ]);
+    }
+    table
+}
+
+fn blocks(blocks: &[BlockView]) -> Table {
+    let mut table =
+        Table::new([left("block"), left("state"), right("files"), right("bytes"), prose("complete at")]);
+    for block in blocks {
+        let at: Vec<&str> = block
+            .replicas
+            .iter()
+            .filter(|replica| replica.complete)
+            .map(|replica| replica.storage.as_str())
+            .collect();
+        table.row([
+            Cell::text(block.name.as_str()),
+            Cell::text(if block.open { "open" } else { "closed" }),
+            Cell::count(block.files),
+            Cell::bytes(block.bytes),
+            Cell::text(at.join(", ")),
+        ]);
+    }
+    table
+}
+
+fn files(files: &[FileView]) -> Table {
+    let mut table = Table::new([path("lfn"), right("size"), left("block"), left("digests")]);
+    for file in files {
+        table.row([
+            Cell::text(file.lfn.as_str()),
+            Cell::bytes(file.size),
+            Cell::text(file.block.as_str()),
+            Cell::text(file.digests.to_string()),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places() {
+        let place: Place = "alpha:raw/run7/".parse().unwrap();
+        assert_eq!((place.storage.as_str(), place.path.as_str()), ("alpha", "raw/run7"));
+        assert_eq!("alpha".parse::<Place>().unwrap().path, "");
+        for bad in ["", ":x", "alpha:/abs", "alpha:../up", "al pha"] {
+            assert!(bad.parse::<Place>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! What each command does: one file a noun, holding its options, its calls and its words.
+
+pub mod agent;
+pub mod completion;
+pub mod config;
+pub mod dataset;
+pub mod login;
+pub mod replica;
+pub mod service;
+pub mod site;
+pub mod status;
+pub mod subscription;
+pub mod task;
+pub mod token;
+pub mod transfer;
+pub mod verify;
+pub mod words;
+
+use std::future::Future;
+
+use longhaul_model::FaultCode;
+
+use crate::cli::{Cli, Command, Global};
+use crate::config::{Files, Layers, LogConfig};
+use crate::demo;
+use crate::failure::{Exit, Failure};
+use crate::logging::{Form, Logging};
+use crate::output::Output;
+use crate::remote::Remote;
+
+/// What a command is given besides its own options.
+pub struct Context {
+    pub global: Global,
+    pub output: Output,
+}
+
+impl Context {
+    /// Files, environment and the options that every command has.
+    pub fn layers(&self) -> Result<Layers, Failure> {
+        let mut layers =
+            Files { config: self.global.config.clone(), state: self.global.dir.clone() }.load()?;
+        let mut option = |key: &str, name: &str, value: Option<&str>| match value {
+            Some(value) => layers.add_option(key, name, value),
+            None => Ok(()),
+        };
+        option("client.url", "--url", self.global.url.as_deref())?;
+        option("client.token", "--token", self.global.token.as_deref())?;
+        option("client.ca", "--ca", self.global.ca.as_deref())?;
+        option("log.form", "--log", self.global.log.map(|form| form.word()))?;
+        option("log.level", "--log-level", self.global.log_level.as_deref())?;
+        option("log.file", "--log-file", self.global.log_file.as_ref().and_then(|path| path.to_str()))?;
+        Ok(layers)
+    }
+
+    /// For the daemons: the log as configured, from here on.
+    pub fn start_log(&self, layers: &Layers) -> Result<(), Failure> {
+        let config: LogConfig = layers.section("log")?;
+        let form = match config.form.as_str() {
+            "json" => Form::Json,
+            "human" => Form::Human,
+            other => {
+                let why =
+                    format!("\"{}\" is neither json nor human", longhaul_model::units::printable(other));
+                return Err(Failure::usage("log.form is wrong", why, "longhaul config show --origin"));
+            }
+        };
+        let file = Some(config.file).filter(|file| !file.is_empty()).map(Into::into);
+        Logging { form, level: config.level, file }.start()
+    }
+
+    pub fn remote(&self) -> Result<Remote, Failure> {
+        Remote::connect(&self.layers()?.section("client")?)
+    }
+}
+
+pub fn run(cli: Cli, output: Output) -> Result<Exit, Failure> {
+    let context = Context { global: cli.global, output };
+    if context.global.log_level.is_some() || context.global.log_file.is_some() {
+        context.start_log(&context.layers()?)?;
+    }
+    match cli.command {
+        Command::Demo(args) => block_on(Threads::Several, demo::run(&context, args)),
+        Command::Service(command) => service::run(&context, command),
+        Command::Agent(command) => agent::run(&context, command),
+        Command::Config(command) => config::run(&context, command),
+        Command::Completion(args) => completion::run(&context, args),
+        Command::Login(args) => block_on(Threads::One, login::run(&context, args)),
+        command => block_on(Threads::One, remote(&context, command)),
+    }
+}
+
+/// Commands that ask a service.
+async fn remote(context: &Context, command: Command) -> Result<Exit, Failure> {
+    let remote = context.remote()?;
+    match command {
+        Command::Status(args) => status::status(context, &remote, args).await,
+        Command::Problems(args) => status::problems(context, &remote, args).await,
+        Command::Dataset(command) => dataset::run(context, &remote, command).await,
+        Command::Subscribe(args) => subscription::subscribe(context, &remote, args).await,
+        Command::Subscription(command) => subscription::run(context, &remote, command).await,
+        Command::Replica(command) => replica::run(context, &remote, command).await,
+        Command::Transfer(command) => transfer::run(context, &remote, command).await,
+        Command::Verify(args) => verify::run(context, &remote, args).await,
+        Command::Task(command) => task::run(context, &remote, command).await,
+        Command::Site(command) => site::run(context, &remote, command).await,
+        Command::Token(command) => token::run(context, &remote, command).await,
+        Command::Whoami => login::whoami(context, &remote).await,
+        Command::Demo(_)
+        | Command::Service(_)
+        | Command::Agent(_)
+        | Command::Config(_)
+        | Command::Completion(_)
+        | Command::Login(_) => unreachable!("run() took it"),
+    }
+}
+
+#[derive(Clone, Copy)]
+pub enum Threads {
+    One,
+    Several,
+}
+
+/// Runs a command's future to its end.
+pub fn block_on<T>(threads: Threads, future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let mut builder = match threads {
+        Threads::One => tokio::runtime::Builder::new_current_thread(),
+        Threads::Several => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let runtime = builder
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(FaultCode::Internal, format!("the runtime does not start: {error}")))?;
+    runtime.block_on(future)
+}
+
+/// Waits for `work`, or for Ctrl-C: then says what goes on without us.
+pub async fn unless_interrupted<T>(
+    context: &Context,
+    goes_on: impl FnOnce() -> String,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<Option<T>, Failure> {
+    tokio::select! {
+        done = work => done.map(Some),
+        _ = tokio::signal::ctrl_c() => {
+            context.output.say(&format!("\n{}", goes_on()));
+            Ok(None)
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! `longhaul replica`.
+
+use clap::{Args, Subcommand};
+use longhaul_api::native::{DeletionReply, DeletionRequest, FileReplicas, Page, ReplicaView, TaskView};
+use longhaul_api::routes;
+use longhaul_model::units::bytes;
+use longhaul_model::{DatasetName, Lfn, StorageName};
+
+use super::{Context, task, words};
+use crate::failure::{Exit, Failure};
+use crate::remote::Remote;
+use crate::table::{Cell, Table, left, prose, right};
+use crate::terminal::Tone;
+
+#[derive(Debug, Subcommand)]
+pub enum ReplicaCommand {
+    /// Where a dataset is, or one file with --file, and how each replica was verified
+    List(ListArgs),
+    /// Tell what deleting a dataset's replicas at a storage would do; do it with --yes
+    Delete(DeleteArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Name of the dataset
+    #[arg(required_unless_present = "file")]
+    dataset: Option<DatasetName>,
+    /// Of this file instead
+    #[arg(long, value_name = "LFN", conflicts_with = "dataset")]
+    file: Option<Lfn>,
+}
+
+#[derive(Debug, Args)]
+pub struct DeleteArgs {
+    /// Name of the dataset
+    dataset: DatasetName,
+    /// Where to delete it
+    storage: StorageName,
+    /// Really delete; without it nothing is touched
+    #[arg(long, short)]
+    yes: bool,
+    /// Delete even files that no other storage has: they are lost
+    #[arg(long)]
+    force: bool,
+    /// Do not wait for the end
+    #[arg(long)]
+    detach: bool,
+}
+
+pub async fn run(context: &Context, remote: &Remote, command: ReplicaCommand) -> Result<Exit, Failure> {
+    match command {
+        ReplicaCommand::List(ListArgs { file: Some(lfn), .. }) => {
+            let query = [("lfn", Some(lfn.as_str().to_owned()))];
+            let file: FileReplicas = remote.get(&routes::REPLICA_OF_FILE, &[], &query).await?;
+            context.output.table(&file, of_file)?;
+            Ok(Exit::Ok)
+        }
+        ReplicaCommand::List(ListArgs { dataset, .. }) => {
+            let name = dataset.as_ref().map(|name| name.as_str()).unwrap_or_default();
+            let items: Vec<ReplicaView> = remote.all(&routes::DATASET_REPLICAS, &[name], &[]).await?;
+            let most = items.iter().map(|replica| replica.files).max().unwrap_or(0);
+            context.output.table(&Page { items, next: None }, |page| table(&page.items, most))?;
+            Ok(Exit::Ok)
+        }
+        ReplicaCommand::Delete(args) => delete(context, remote, args).await,
+    }
+}
+
+/// `files` is the size of the whole.
+pub fn table(replicas: &[ReplicaView], files: u64) -> Table {
+    let mut table = Table::new([
+        left("storage"),
+        right("have"),
+        right("files"),
+        right("bytes"),
+        right("suspect"),
+        prose("verified"),
+    ]);
+    for replica in replicas {
+        let have = if replica.complete {
+            Cell::both("all", "100")
+        } else {
+            Cell::percent(replica.files, files.max(1))
+        };
+        table.row([
+            Cell::text(replica.storage.as_str()),
+            have.toned_if(replica.complete, Tone::Good),
+            Cell::count(replica.files),
+            Cell::bytes(replica.bytes),
+            Cell::count(replica.suspect_files).toned_if(replica.suspect_files > 0, Tone::Bad),
+            Cell::text(words::verified(&replica.verified)),
+        ]);
+    }
+    table
+}
+
+fn of_file(file: &FileReplicas) -> Table {
+    let mut table = Table::new([left("storage"), left("state"), left("verified"), left("digest")]);
+    for replica in &file.replicas {
+        table.row([
+            Cell::text(replica.storage.as_str()),
+            Cell::text(if replica.suspect { "suspect" } else { "good" }).toned_if(replica.suspect, Tone::Bad),
+            Cell::text(&replica.verified),
+            Cell::maybe(replica.digest.as_ref(), |digest| Cell::text(digest.to_string())),
+        ]);
+    }
+    table
+}
+
+async fn delete(context: &Context, remote: &Remote, args: DeleteArgs) -> Result<Exit, Failure> {
+    let request = DeletionRequest {
+        dataset: args.dataset.clone(),
+        storage: args.storage.clone(),
+        dry_run: !args.yes,
+        force: args.force,
+    };
+    let reply: DeletionReply = remote.post(&routes::DELETION_CREATE, &[], &request).await?;
+    let Some(task) = reply.task else {
+        context.output.sentence(&reply, |reply| preview(reply, &args))?;
+        return Ok(Exit::Ok);
+    };
+    if args.detach {
+        context
+            .output
+            .sentence(&reply, |_| format!("{} deletes; see: longhaul task show {task}", args.storage))?;
+        return Ok(Exit::Ok);
+    }
+    let view: TaskView = remote.get(&routes::TASK_SHOW, &[&task.to_string()], &[]).await?;
+    let total = Some((reply.files, reply.bytes));
+    let Some(done) = task::wait(context, remote, &view, total).await? else { return Ok(Exit::Interrupted) };
+    task::must_have_worked(&done)?;
+    context.output.sentence(&done, |done| {
+        let gone = done.files_done.saturating_sub(done.files_bad);
+        format!("{} of {} deleted at {}", words::files(gone), args.dataset, args.storage)
+    })?;
+    if done.files_bad > 0 {
+        task::tell_problems(context, &done);
+        return Ok(Exit::Partly);
+    }
+    Ok(Exit::Ok)
+}
+
+fn preview(reply: &DeletionReply, args: &DeleteArgs) -> String {
+    let (dataset, storage) = (&args.dataset, &args.storage);
+    let mut text = format!(
+        "would delete {} of {dataset} at {storage}, {}",
+        words::files(reply.files),
+        bytes(reply.bytes)
+    );
+    if reply.last_replicas > 0 {
+        text.push_str(&format!(
+            "\n  {} no other good replica: they would be lost, and it takes --force",
+            if reply.last_replicas == 1 {
+                "1 of them has".to_owned()
+            } else {
+                format!("{} of them have", reply.last_replicas)
+            },
+        ));
+    }
+    for subscription in &reply.subscriptions {
+        text.push_str(&format!(
+            "\n  subscription {subscription} wants them there: longhaul subscription cancel {subscription}"
+        ));
+    }
+    if reply.files > 0 && reply.subscriptions.is_empty() {
+        let force = if reply.last_replicas > 0 { " --force" } else { "" };
+        text.push_str(&format!(
+            "\nnothing was touched; to do it: longhaul replica delete {dataset} {storage} --yes{force}"
+        ));
+    }
+    text
+}

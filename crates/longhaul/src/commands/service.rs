@@ -1,0 +1,196 @@
+//! `longhaul service`.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use longhaul_api::native::CheckReport;
+use longhaul_api::routes;
+use longhaul_model::units::{count, printable};
+use longhaul_service::Config;
+use serde::Serialize;
+use serde_json::json;
+
+use super::{Context, Threads, block_on, login};
+use crate::clock;
+use crate::config::{ClientConfig, Layers, PROFILE};
+use crate::failure::{Exit, Failure};
+use crate::signals;
+use crate::table::{Cell, Table, facts, left, prose, right};
+use crate::terminal::{Style, Tone};
+
+#[derive(Debug, Subcommand)]
+pub enum ServiceCommand {
+    /// Set up a new deployment: its CA, its database, and the first administrator's token
+    Init(InitArgs),
+    /// Run the service
+    Run(RunArgs),
+    /// Verify the invariants of the service's state
+    Check,
+}
+
+#[derive(Debug, Args)]
+pub struct InitArgs {
+    #[command(flatten)]
+    places: Places,
+    /// Name of the deployment, in every certificate [default: longhaul]
+    #[arg(long, value_name = "NAME")]
+    deployment: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    places: Places,
+    /// Also serve the pages as plain HTTP, to browsers of this machine: a loopback address such as 127.0.0.1:8080
+    #[arg(long, value_name = "ADDRESS")]
+    http: Option<String>,
+}
+
+#[derive(Debug, Args)]
+struct Places {
+    /// Where the service keeps its database, CA and keys [default: /var/lib/longhaul/service]
+    #[arg(long, value_name = "DIRECTORY")]
+    state: Option<PathBuf>,
+    /// Where agents and people connect [default: 0.0.0.0:8443]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// How others reach it, if not by this host's name
+    #[arg(long, value_name = "URL")]
+    public_url: Option<String>,
+    /// Further names and addresses for the service's certificate
+    #[arg(long, value_name = "NAME,...")]
+    names: Option<String>,
+}
+
+pub fn run(context: &Context, command: ServiceCommand) -> Result<Exit, Failure> {
+    match command {
+        ServiceCommand::Init(args) => {
+            let mut layers = context.layers()?;
+            args.places.apply(&mut layers)?;
+            if let Some(deployment) = &args.deployment {
+                layers.add_option("service.deployment", "--deployment", deployment)?;
+            }
+            let made = init(&layers.section("service")?)?;
+            context.output.view(&made, made_in_words, |made| {
+                let mut table = Table::new([left("url"), left("token"), left("ca"), left("fingerprint")]);
+                table.row([&made.url, &made.token, &made.ca, &made.ca_fingerprint].map(Cell::text));
+                table
+            })?;
+            Ok(Exit::Ok)
+        }
+        ServiceCommand::Run(args) => {
+            let mut layers = context.layers()?;
+            args.places.apply(&mut layers)?;
+            if let Some(http) = &args.http {
+                layers.add_option("service.http", "--http", http)?;
+            }
+            let config: Config = layers.section("service")?;
+            config.check()?;
+            context.start_log(&layers)?;
+            block_on(Threads::Several, serve(config))?;
+            Ok(Exit::Ok)
+        }
+        ServiceCommand::Check => {
+            let remote = context.remote()?;
+            let report: CheckReport = block_on(Threads::One, remote.get(&routes::CHECK, &[], &[]))?;
+            context.output.view(&report, check_in_words, check_table)?;
+            Ok(if report.sound { Exit::Ok } else { Exit::Permanent })
+        }
+    }
+}
+
+impl Places {
+    fn apply(&self, layers: &mut Layers) -> Result<(), Failure> {
+        if let Some(state) = &self.state {
+            let path = std::path::absolute(state).map_err(|error| Failure::file("finding", state, &error))?;
+            layers.add_option_value("service.state_dir", "--state", json!(path));
+        }
+        for (key, option, value) in [
+            ("service.listen", "--listen", &self.listen),
+            ("service.public_url", "--public-url", &self.public_url),
+            ("service.names", "--names", &self.names),
+        ] {
+            if let Some(value) = value {
+                layers.add_option(key, option, value)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What `service init` made; the token is told this once.
+#[derive(Debug, Serialize)]
+pub struct Made {
+    pub url: String,
+    pub token: String,
+    /// File with the CA's certificate, for those who connect.
+    pub ca: String,
+    pub ca_fingerprint: String,
+    /// File with all of these, for commands: `--dir`.
+    pub profile: String,
+    pub deployment: String,
+}
+
+/// Sets up a deployment and writes the first profile beside its state.
+pub fn init(config: &Config) -> Result<Made, Failure> {
+    let _ = (config, clock::now(), PROFILE, Path::new(""), ClientConfig::default());
+    let _ = login::save;
+    todo!()
+}
+
+/// Runs until told to end.
+async fn serve(config: Config) -> Result<(), Failure> {
+    let shutdown = signals::ending()?;
+    let _ = (config, shutdown);
+    todo!()
+}
+
+fn made_in_words(made: &Made, style: Style, width: Option<usize>) -> String {
+    let lines = facts(
+        style,
+        width,
+        &[
+            ("url", made.url.clone()),
+            ("token", made.token.clone()),
+            ("ca", printable(&made.ca)),
+            ("fingerprint", made.ca_fingerprint.clone()),
+        ],
+    );
+    let next = format!(
+        "The token is the administrator's, and is shown this once. Next:\n  longhaul service run\n  longhaul login {} --token … --ca sha256:{}\nor, on this machine, give commands --dir {}\n",
+        made.url,
+        made.ca_fingerprint,
+        printable(
+            &Path::new(&made.profile)
+                .parent()
+                .map(|path| path.to_string_lossy().into_owned())
+                .unwrap_or_default()
+        )
+    );
+    format!("{lines}\n{next}")
+}
+
+fn check_in_words(report: &CheckReport, style: Style, width: Option<usize>) -> String {
+    let last = if report.sound {
+        style.paint(Tone::Good, &format!("all {} hold", report.checks.len()))
+    } else {
+        style.paint(
+            Tone::Bad,
+            "the state is NOT sound: keep the state directory, and report this with the log",
+        )
+    };
+    format!("{}{last}\n", check_table(report).human(style, width))
+}
+
+fn check_table(report: &CheckReport) -> Table {
+    let mut table = Table::new([left("invariant"), right("violations"), prose("examples")]);
+    for check in &report.checks {
+        table.row([
+            Cell::text(&check.name),
+            Cell::both(count(check.violations), check.violations.to_string())
+                .toned_if(check.violations > 0, Tone::Bad),
+            Cell::text(check.examples.join(", ")),
+        ]);
+    }
+    table
+}

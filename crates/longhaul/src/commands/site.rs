@@ -1,0 +1,390 @@
+//! `longhaul site`.
+
+use clap::{Args, Subcommand};
+use longhaul_api::native::{Page, SiteAdd, SiteAdded, SiteChange, SiteLimits, SiteState, SiteView};
+use longhaul_api::routes;
+use longhaul_model::units::{self, bytes, parse_bytes, printable};
+use longhaul_model::{SiteName, Timestamp};
+
+use super::{Context, words};
+use crate::clock;
+use crate::failure::{Exit, Failure};
+use crate::remote::Remote;
+use crate::table::{Cell, Table, facts, left, prose, right};
+use crate::terminal::{Style, Tone};
+use crate::when;
+
+#[derive(Debug, Subcommand)]
+pub enum SiteCommand {
+    /// Make a site, and print the token with which its agent joins
+    Add(AddArgs),
+    /// List sites
+    List,
+    /// Show a site: its storages, agents and limits
+    Show {
+        /// Name of the site
+        site: SiteName,
+    },
+    /// Start nothing there and take back what waits; what runs is finished
+    Pause(ReasonArgs),
+    /// Let it work again
+    Resume {
+        /// Name of the site
+        site: SiteName,
+    },
+    /// Finish what the site holds and start nothing new
+    Drain(ReasonArgs),
+    /// Limit what enters and leaves the site
+    Limit(LimitArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct AddArgs {
+    /// Name of the site
+    site: SiteName,
+    /// Hours until the token expires [default: 24]
+    #[arg(long)]
+    hours: Option<u64>,
+    /// The site exists: only a token for one more agent
+    #[arg(long)]
+    another_agent: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ReasonArgs {
+    /// Name of the site
+    site: SiteName,
+    /// Why, for everyone who waits
+    #[arg(long, short)]
+    reason: Option<String>,
+}
+
+/// What is not given stays; `none` lifts a limit.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+pub struct Bounds {
+    /// Bytes per second into the site, such as 250MB, or none
+    #[arg(long = "in", value_name = "RATE", value_parser = bound_bytes)]
+    inbound: Option<Bound>,
+    /// Bytes per second out of the site
+    #[arg(long = "out", value_name = "RATE", value_parser = bound_bytes)]
+    outbound: Option<Bound>,
+    /// Files on their way in at a time
+    #[arg(long, value_name = "FILES", value_parser = bound_count)]
+    active_in: Option<Bound>,
+    /// Files on their way out at a time
+    #[arg(long, value_name = "FILES", value_parser = bound_count)]
+    active_out: Option<Bound>,
+}
+
+#[derive(Debug, Args)]
+pub struct LimitArgs {
+    /// Name of the site
+    site: SiteName,
+    #[command(flatten)]
+    bounds: Bounds,
+}
+
+/// A limit or none.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bound(Option<u64>);
+
+fn bound_bytes(text: &str) -> Result<Bound, String> {
+    let text = text.trim_end_matches("/s");
+    if text == "none" { Ok(Bound(None)) } else { parse_bytes(text).map(|value| Bound(Some(value))) }
+}
+
+fn bound_count(text: &str) -> Result<Bound, String> {
+    match text {
+        "none" => Ok(Bound(None)),
+        _ => text
+            .parse::<u32>()
+            .map(|value| Bound(Some(value.into())))
+            .map_err(|_| format!("{text:?} is no number, nor none")),
+    }
+}
+
+pub async fn run(context: &Context, remote: &Remote, command: SiteCommand) -> Result<Exit, Failure> {
+    match command {
+        SiteCommand::Add(args) => add(context, remote, args).await?,
+        SiteCommand::List => {
+            let items: Vec<SiteView> = remote.all(&routes::SITE_LIST, &[], &[]).await?;
+            context.output.table(&Page { items, next: None }, |page| table(&page.items, clock::now()))?;
+        }
+        SiteCommand::Show { site } => {
+            let view: SiteView = remote.get(&routes::SITE_SHOW, &[site.as_str()], &[]).await?;
+            context.output.view(&view, human, |view| agents(view, clock::now()))?;
+        }
+        SiteCommand::Pause(args) => {
+            state(context, remote, &args.site, SiteState::Paused, args.reason).await?
+        }
+        SiteCommand::Drain(args) => {
+            state(context, remote, &args.site, SiteState::Draining, args.reason).await?
+        }
+        SiteCommand::Resume { site } => state(context, remote, &site, SiteState::Open, None).await?,
+        SiteCommand::Limit(args) => {
+            let old: SiteView = remote.get(&routes::SITE_SHOW, &[args.site.as_str()], &[]).await?;
+            let limits = Some(args.bounds.over(old.limits));
+            let change = SiteChange { limits, ..SiteChange::default() };
+            let view: SiteView = remote.patch(&routes::SITE_CHANGE, &[args.site.as_str()], &change).await?;
+            context
+                .output
+                .sentence(&view, |view| format!("{}: {}", view.name, limits_in_words(&view.limits)))?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+impl Bounds {
+    fn over(&self, old: SiteLimits) -> SiteLimits {
+        let count = |bound: Option<Bound>, old: Option<u32>| {
+            bound.map_or(old, |Bound(value)| value.map(|value| u32::try_from(value).unwrap_or(u32::MAX)))
+        };
+        SiteLimits {
+            active_in: count(self.active_in, old.active_in),
+            active_out: count(self.active_out, old.active_out),
+            in_bytes_per_s: self.inbound.map_or(old.in_bytes_per_s, |Bound(value)| value),
+            out_bytes_per_s: self.outbound.map_or(old.out_bytes_per_s, |Bound(value)| value),
+        }
+    }
+}
+
+async fn add(context: &Context, remote: &Remote, args: AddArgs) -> Result<(), Failure> {
+    let token_seconds = args.hours.map(|hours| hours.saturating_mul(3_600));
+    let added: SiteAdded = if args.another_agent {
+        let request = longhaul_api::native::JoinTokenCreate { token_seconds };
+        remote.post(&routes::SITE_JOIN_TOKEN, &[args.site.as_str()], &request).await?
+    } else {
+        remote.post(&routes::SITE_ADD, &[], &SiteAdd { name: args.site, token_seconds }).await?
+    };
+    let human = |added: &SiteAdded, style: Style, _: Option<usize>| {
+        format!(
+            "{}\n{}\n",
+            added.join_token,
+            style.paint(
+                Tone::Faint,
+                &format!(
+                    "# one agent of {} can join with it until {}:\n#   longhaul agent join --token THAT --storage {}=/data/longhaul\n#   longhaul agent run",
+                    added.name,
+                    when::local(added.expires, clock::now()),
+                    added.name
+                )
+            )
+        )
+    };
+    context.output.view(&added, human, |added| {
+        let mut table = Table::new([left("site"), left("join token"), left("expires")]);
+        table.row([
+            Cell::text(added.name.as_str()),
+            Cell::text(&added.join_token),
+            Cell::text(added.expires.to_string()),
+        ]);
+        table
+    })
+}
+
+async fn state(
+    context: &Context,
+    remote: &Remote,
+    site: &SiteName,
+    state: SiteState,
+    reason: Option<String>,
+) -> Result<(), Failure> {
+    let change = SiteChange { state: Some(state), reason, limits: None };
+    let view: SiteView = remote.patch(&routes::SITE_CHANGE, &[site.as_str()], &change).await?;
+    context.output.sentence(&view, |view| {
+        let reason = view.reason.as_ref().map(|why| format!(": \"{}\"", printable(why))).unwrap_or_default();
+        format!("{} is {}{reason}", view.name, state_word(view.state))
+    })
+}
+
+fn state_word(state: SiteState) -> &'static str {
+    match state {
+        SiteState::Open => "open",
+        SiteState::Draining => "draining",
+        SiteState::Paused => "paused",
+    }
+}
+
+fn table(sites: &[SiteView], now: Timestamp) -> Table {
+    let mut table = Table::new([
+        left("site"),
+        left("state"),
+        left("agents"),
+        right("rate in"),
+        right("rate out"),
+        right("active"),
+        right("queue"),
+        right("free"),
+        prose("trouble"),
+    ]);
+    for site in sites {
+        let connected = site.agents.iter().filter(|agent| agent.connected).count();
+        let free: u64 = site.storages.iter().map(|storage| storage.free_bytes).sum();
+        table.row([
+            Cell::text(site.name.as_str()),
+            Cell::text(state_word(site.state)).toned_if(site.state != SiteState::Open, Tone::Warn),
+            Cell::both(format!("{connected} of {} here", site.agents.len()), connected.to_string())
+                .toned_if(connected < site.agents.len(), Tone::Warn),
+            Cell::rate(site.rate_in),
+            Cell::rate(site.rate_out),
+            Cell::both(
+                format!("{} in, {} out", site.active_in, site.active_out),
+                (site.active_in + site.active_out).to_string(),
+            ),
+            Cell::bytes(site.queued_bytes),
+            Cell::bytes(free),
+            Cell::text(trouble(site, now)),
+        ]);
+    }
+    table
+}
+
+fn trouble(site: &SiteView, now: Timestamp) -> String {
+    let mut parts: Vec<String> =
+        site.reason.iter().filter(|_| site.state != SiteState::Open).cloned().collect();
+    for storage in &site.storages {
+        parts.extend(storage.trouble.as_ref().map(|fault| format!("{}: {fault}", storage.name)));
+    }
+    for agent in site.agents.iter().filter(|agent| !agent.connected) {
+        let since = agent
+            .last_contact
+            .map_or("never seen".to_owned(), |at| format!("last seen {}", when::ago(at, now)));
+        parts.push(format!("agent on {}: {since}", agent.host));
+    }
+    parts.join("; ")
+}
+
+fn human(site: &SiteView, style: Style, width: Option<usize>) -> String {
+    let now = clock::now();
+    let reason = site.reason.as_ref().map(|why| format!(": \"{}\"", printable(why))).unwrap_or_default();
+    let mut text = facts(
+        style,
+        width,
+        &[
+            ("site", site.name.to_string()),
+            ("state", format!("{}{reason}", state_word(site.state))),
+            ("limits", limits_in_words(&site.limits)),
+            (
+                "now",
+                format!(
+                    "{} in ({}), {} out ({}), {} waiting ({})",
+                    units::rate(site.rate_in),
+                    words::files(site.active_in),
+                    units::rate(site.rate_out),
+                    words::files(site.active_out),
+                    words::files(site.queued_files),
+                    bytes(site.queued_bytes)
+                ),
+            ),
+        ],
+    );
+    text.push('\n');
+    text.push_str(&storages(site).human(style, width));
+    text.push('\n');
+    if site.agents.is_empty() {
+        text.push_str(&format!(
+            "no agent has joined yet; a token: longhaul site add {} --another-agent\n",
+            site.name
+        ));
+    } else {
+        text.push_str(&agents(site, now).human(style, width));
+    }
+    text
+}
+
+fn limits_in_words(limits: &SiteLimits) -> String {
+    let mut parts = Vec::new();
+    let mut say = |value: Option<String>| parts.extend(value);
+    say(limits.in_bytes_per_s.map(|rate| format!("{} in", units::rate(rate as f64))));
+    say(limits.out_bytes_per_s.map(|rate| format!("{} out", units::rate(rate as f64))));
+    say(limits.active_in.map(|files| format!("{} in at a time", words::files(files.into()))));
+    say(limits.active_out.map(|files| format!("{} out at a time", words::files(files.into()))));
+    if parts.is_empty() { "no limits".to_owned() } else { parts.join(", ") }
+}
+
+fn storages(site: &SiteView) -> Table {
+    let mut table = Table::new([
+        left("storage"),
+        left("writable"),
+        right("free"),
+        right("of"),
+        right("files"),
+        right("bytes"),
+        prose("trouble"),
+    ]);
+    for storage in &site.storages {
+        table.row([
+            Cell::text(storage.name.as_str()),
+            Cell::text(if storage.writable { "yes" } else { "no" }),
+            Cell::bytes(storage.free_bytes),
+            Cell::bytes(storage.total_bytes),
+            Cell::count(storage.files),
+            Cell::bytes(storage.bytes),
+            Cell::text(storage.trouble.as_ref().map(|fault| fault.to_string()).unwrap_or_default())
+                .toned(Tone::Warn),
+        ]);
+    }
+    table
+}
+
+fn agents(site: &SiteView, now: Timestamp) -> Table {
+    let mut table = Table::new([
+        left("agent"),
+        left("host"),
+        left("version"),
+        right("incarnation"),
+        left("last contact"),
+        right("clock"),
+        left("certificate until"),
+        prose("data ports"),
+    ]);
+    for agent in &site.agents {
+        let contact = match agent.last_contact {
+            Some(at) if agent.connected => Cell::both("connected", at.to_string()).toned(Tone::Good),
+            Some(at) => Cell::both(when::ago(at, now), at.to_string()).toned(Tone::Warn),
+            None => Cell::both("never", ""),
+        };
+        let skewed = agent.clock_offset_ms.abs() > 1_000;
+        table.row([
+            Cell::text(agent.id.to_string()),
+            Cell::text(&agent.host),
+            Cell::text(&agent.version),
+            Cell::count(agent.incarnation),
+            contact,
+            Cell::both(format!("{:+} ms", agent.clock_offset_ms), agent.clock_offset_ms.to_string())
+                .toned_if(skewed, Tone::Warn),
+            Cell::maybe(agent.certificate_expires, |at| Cell::time(at, now)),
+            Cell::text(agent.data_addresses.join(", ")),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_stay_unless_given() {
+        let old = SiteLimits { active_in: Some(3), in_bytes_per_s: Some(5), ..SiteLimits::default() };
+        let bounds = Bounds {
+            inbound: Some(bound_bytes("none").unwrap()),
+            outbound: Some(bound_bytes("250MB/s").unwrap()),
+            active_in: None,
+            active_out: Some(bound_count("8").unwrap()),
+        };
+        let new = bounds.over(old);
+        assert_eq!(
+            new,
+            SiteLimits {
+                active_in: Some(3),
+                active_out: Some(8),
+                in_bytes_per_s: None,
+                out_bytes_per_s: Some(250_000_000)
+            }
+        );
+        assert_eq!(limits_in_words(&new), "250 MB/s out, 3 files in at a time, 8 files out at a time");
+        assert!(bound_count("many").is_err());
+    }
+}

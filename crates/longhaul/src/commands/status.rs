@@ -1,0 +1,265 @@
+//! `longhaul status` and `longhaul problems`.
+
+use std::time::Duration;
+
+use clap::Args;
+use longhaul_api::native::{Page, ProblemView, Status, SubscriptionView};
+use longhaul_api::routes;
+use longhaul_model::units::{self, bytes, count, printable};
+use longhaul_model::{SubscriptionState, Timestamp};
+
+use super::{Context, words};
+use crate::failure::{Exit, Failure};
+use crate::output::Format;
+use crate::progress::Board;
+use crate::remote::Remote;
+use crate::table::{Cell, Table, left, percent, prose, right};
+use crate::terminal::{Style, Tone, cut, wrapped};
+use crate::when;
+
+const WATCH_EVERY: Duration = Duration::from_secs(1);
+/// Problems shown by `status`; `problems` shows all.
+const PROBLEMS_SHOWN: usize = 3;
+
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// Show it again each second, until Ctrl-C
+    #[arg(long, short)]
+    watch: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ProblemsArgs {
+    /// Also those that nothing waits for any more
+    #[arg(long)]
+    all: bool,
+}
+
+pub async fn status(context: &Context, remote: &Remote, args: StatusArgs) -> Result<Exit, Failure> {
+    let output = &context.output;
+    if !args.watch {
+        let status: Status = remote.get(&routes::STATUS, &[], &[]).await?;
+        output.view(&status, human, |status| subscriptions(&status.subscriptions, status.now))?;
+        return Ok(Exit::Ok);
+    }
+    let mut board = Board::new(output.out, false);
+    loop {
+        let status: Status = remote.get_patiently(&routes::STATUS, &[]).await?;
+        if output.out.is_terminal && output.format == Format::Human {
+            let text = human(&status, output.out.style, output.out.width());
+            let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            board.show(status.now, &lines, String::new);
+        } else {
+            output.view(&status, human, |status| subscriptions(&status.subscriptions, status.now))?;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(WATCH_EVERY) => {}
+            _ = tokio::signal::ctrl_c() => return Ok(Exit::Ok),
+        }
+    }
+}
+
+pub async fn problems(context: &Context, remote: &Remote, args: ProblemsArgs) -> Result<Exit, Failure> {
+    let mut all: Vec<ProblemView> = remote.all(&routes::PROBLEM_LIST, &[], &[]).await?;
+    all.retain(|problem| args.all || problem.open);
+    let page = Page { items: all, next: None };
+    context.output.view(
+        &page,
+        |page, style, width| {
+            if page.items.is_empty() {
+                return "no problems\n".to_owned();
+            }
+            page.items.iter().map(|problem| explained(problem, style, width)).collect::<Vec<_>>().join("\n")
+        },
+        |page| problem_table(&page.items),
+    )?;
+    Ok(Exit::Ok)
+}
+
+/// Datasets on their way, then what is wrong.
+fn human(status: &Status, style: Style, width: Option<usize>) -> String {
+    let mut text = if status.subscriptions.is_empty() {
+        "no subscriptions yet: longhaul subscribe DATASET STORAGE\n".to_owned()
+    } else {
+        subscriptions(&status.subscriptions, status.now).human(style, width)
+    };
+    text.push_str(&format!(
+        "\n{}   {} running, {} waiting   {} ({}) done since {}\n",
+        units::rate(status.rate_now),
+        words::plural(status.transfers_running, "transfer"),
+        count(status.transfers_waiting),
+        words::files(status.files_done),
+        bytes(status.bytes_done),
+        when::local(status.started, status.now),
+    ));
+    let open: Vec<&ProblemView> = status.problems.iter().filter(|problem| problem.open).collect();
+    if open.is_empty() {
+        text.push_str(&format!("{}\n", style.paint(Tone::Good, "no problems")));
+    } else {
+        let shown: Vec<String> = open.iter().take(PROBLEMS_SHOWN).map(|problem| in_short(problem)).collect();
+        let number = words::plural(open.len() as u64, "problem");
+        let line = format!("{number}:  {}", shown.join("    "));
+        let line = width.map_or(line.clone(), |width| cut(&line, width.max(40)).into_owned());
+        text.push_str(&format!("{}\n  more: longhaul problems\n", style.paint(Tone::Warn, &line)));
+    }
+    let failed: Vec<String> = status
+        .failures_by_blame
+        .iter()
+        .filter(|blame| blame.count > 0)
+        .map(|blame| format!("{} by {}", count(blame.count), blame.blame))
+        .collect();
+    if !failed.is_empty() {
+        text.push_str(&format!("failed attempts so far: {}\n", failed.join(", ")));
+    }
+    text
+}
+
+/// The table of EXPERIENCE's "A day later", shared with `subscription list`.
+pub fn subscriptions(list: &[SubscriptionView], now: Timestamp) -> Table {
+    let mut table = Table::new([
+        left("dataset"),
+        left("to"),
+        right("done"),
+        right("left"),
+        right("rate now"),
+        left("expected"),
+        prose("held up by"),
+    ]);
+    for subscription in list.iter().filter(|subscription| subscription.state != SubscriptionState::Cancelled)
+    {
+        let what = subscription.block.as_ref().map_or(subscription.dataset.as_str(), |block| block.as_str());
+        table.row([
+            Cell::text(what),
+            Cell::text(subscription.storage.as_str()),
+            done(subscription),
+            Cell::bytes(subscription.bytes_wanted.saturating_sub(subscription.bytes_present)),
+            Cell::rate(subscription.rate_now),
+            expected(subscription, now),
+            held_up(subscription),
+        ]);
+    }
+    table
+}
+
+/// Of files and bytes the one that is further back.
+pub fn share(subscription: &SubscriptionView) -> u64 {
+    let files = percent(subscription.files_present, subscription.files_wanted);
+    if subscription.complete {
+        100
+    } else {
+        files.min(percent(subscription.bytes_present, subscription.bytes_wanted))
+    }
+}
+
+pub fn done(subscription: &SubscriptionView) -> Cell {
+    let share = share(subscription);
+    Cell::both(format!("{share} %"), share.to_string()).toned_if(subscription.complete, Tone::Good)
+}
+
+pub fn expected(subscription: &SubscriptionView, now: Timestamp) -> Cell {
+    let end = &subscription.expected;
+    if subscription.complete {
+        return Cell::maybe(subscription.completed, |at| {
+            Cell::both(format!("done {}", when::local(at, now)), at.to_string())
+        });
+    }
+    match (end.median, end.ninety) {
+        (Some(median), Some(ninety)) if ninety > median => Cell::both(
+            format!("{} (90 %: {})", when::local(median, now), when::local(ninety, now)),
+            median.to_string(),
+        ),
+        (Some(median), _) => Cell::time(median, now),
+        (None, _) => Cell::both("no estimate", ""),
+    }
+}
+
+pub fn held_up(subscription: &SubscriptionView) -> Cell {
+    let mut reasons: Vec<&str> = Vec::new();
+    if subscription.state == SubscriptionState::Suspended {
+        reasons.push("suspended");
+    }
+    reasons.extend(subscription.expected.held_up_by.iter().map(String::as_str));
+    if reasons.is_empty() && !subscription.complete {
+        reasons.extend(subscription.expected.why_none.as_deref());
+    }
+    if reasons.is_empty() { Cell::both("", "") } else { Cell::text(reasons.join("; ")) }
+}
+
+fn in_short(problem: &ProblemView) -> String {
+    let place = problem.storage.as_ref().map(|storage| format!(" at {storage}")).unwrap_or_default();
+    format!("{} {}{place}: {}", problem.fault.code, problem.fault.code.title(), count(problem.count))
+}
+
+/// What, whose turn, since when, what to do, examples.
+fn explained(problem: &ProblemView, style: Style, width: Option<usize>) -> String {
+    let fault = &problem.fault;
+    let place = problem.storage.as_ref().map(|storage| format!(" at {storage}")).unwrap_or_default();
+    let tone = if problem.open { Tone::Bad } else { Tone::Faint };
+    let mut text = format!(
+        "{} {}{place}, {}\n",
+        style.paint(tone, &fault.code.to_string()),
+        printable(fault.code.title()),
+        words::plural(problem.count, "time"),
+    );
+    let mut part = |name: &str, value: String| {
+        if !value.is_empty() {
+            text.push_str(&format!(
+                "  {name:<5} {}\n",
+                wrapped(&value, width.map(|w| w.saturating_sub(8)), 8)
+            ));
+        }
+    };
+    part("why:", printable(&fault.detail));
+    part("turn:", whose_turn(fault.blame).to_owned());
+    part("next:", printable(&problem.remedy));
+    part(
+        "seen:",
+        format!(
+            "{} to {}{}",
+            problem.first_seen,
+            problem.last_seen,
+            if problem.open { ", still open" } else { "" }
+        ),
+    );
+    part(
+        "e.g.:",
+        problem.examples.iter().take(3).map(|example| printable(example)).collect::<Vec<_>>().join("   "),
+    );
+    text
+}
+
+pub fn whose_turn(blame: longhaul_model::Blame) -> &'static str {
+    use longhaul_model::Blame::*;
+    match blame {
+        Source => "the source's administrator",
+        Target => "the target's administrator",
+        Network => "the network",
+        Credential => "whoever gives out credentials and rights",
+        Request => "whoever asked for it",
+        Ourselves => "Longhaul itself",
+    }
+}
+
+fn problem_table(problems: &[ProblemView]) -> Table {
+    let mut table = Table::new([
+        left("code"),
+        left("storage"),
+        right("count"),
+        left("blame"),
+        left("last seen"),
+        left("open"),
+        prose("detail"),
+    ]);
+    for problem in problems {
+        table.row([
+            Cell::text(problem.fault.code.to_string()),
+            Cell::maybe(problem.storage.as_ref(), |storage| Cell::text(storage.as_str())),
+            Cell::count(problem.count),
+            Cell::text(problem.fault.blame.word()),
+            Cell::text(problem.last_seen.to_string()),
+            Cell::text(if problem.open { "yes" } else { "no" }),
+            Cell::text(&problem.fault.detail),
+        ]);
+    }
+    table
+}

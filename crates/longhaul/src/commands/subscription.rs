@@ -1,0 +1,381 @@
+//! `longhaul subscribe` and `longhaul subscription`.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use longhaul_api::native::{Page, Subscribe, SubscriptionChange, SubscriptionView};
+use longhaul_api::routes;
+use longhaul_model::units::{self, bytes, count, printable};
+use longhaul_model::{
+    BlockName, DatasetName, FaultCode, StorageName, SubscriptionId, SubscriptionState, Timestamp,
+    Verification,
+};
+
+use super::{Context, status, words};
+use crate::clock;
+use crate::failure::{Exit, Failure};
+use crate::progress::{Board, Measure, REPAINT_EVERY};
+use crate::remote::Remote;
+use crate::table::{Cell, Table, facts, left, prose, right};
+use crate::terminal::{Style, Tone};
+use crate::when;
+
+/// 1 (least) to 9.
+const PRIORITIES: std::ops::RangeInclusive<i64> = 1..=9;
+
+#[derive(Debug, Args)]
+pub struct SubscribeArgs {
+    /// A dataset, such as higgs/run7-aod, or a block of one, such as higgs/run7-aod#0001
+    #[arg(value_name = "DATASET|BLOCK")]
+    what: What,
+    /// Where it shall be
+    storage: StorageName,
+    /// 1 (least) to 9; 5 if not given
+    #[arg(long, short, value_parser = clap::value_parser!(u8).range(PRIORITIES))]
+    priority: Option<u8>,
+    /// How to compare: wire, end-to-end (if not given) or readback
+    #[arg(long, value_name = "HOW")]
+    verify: Option<Verification>,
+    /// Wait until it is complete there, with progress; with a time such as 600 at most so many seconds
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "0", require_equals = true)]
+    wait: Option<u64>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum SubscriptionCommand {
+    /// List subscriptions with progress and expected end
+    List(ListArgs),
+    /// Show a subscription
+    Show {
+        /// Id of the subscription
+        subscription: SubscriptionId,
+    },
+    /// Let nothing new start for it; what runs is finished
+    Suspend {
+        /// Id of the subscription
+        subscription: SubscriptionId,
+    },
+    /// Let it go on
+    Resume {
+        /// Id of the subscription
+        subscription: SubscriptionId,
+    },
+    /// Give it up; what has arrived stays
+    Cancel {
+        /// Id of the subscription
+        subscription: SubscriptionId,
+    },
+    /// Change its priority
+    Priority {
+        /// Id of the subscription
+        subscription: SubscriptionId,
+        /// 1 (least) to 9
+        #[arg(value_parser = clap::value_parser!(u8).range(PRIORITIES))]
+        priority: u8,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Only of this dataset
+    #[arg(long)]
+    dataset: Option<DatasetName>,
+    /// Only to this storage
+    #[arg(long)]
+    storage: Option<StorageName>,
+    /// Only in this state: active, suspended or cancelled
+    #[arg(long)]
+    state: Option<SubscriptionState>,
+    /// At most so many
+    #[arg(long, default_value_t = 1_000)]
+    limit: usize,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum What {
+    Dataset(DatasetName),
+    Block(BlockName),
+}
+
+impl std::str::FromStr for What {
+    type Err = longhaul_model::NameError;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.contains('#') { text.parse().map(What::Block) } else { text.parse().map(What::Dataset) }
+    }
+}
+
+pub async fn subscribe(context: &Context, remote: &Remote, args: SubscribeArgs) -> Result<Exit, Failure> {
+    let (dataset, block) = match args.what {
+        What::Dataset(dataset) => (dataset, None),
+        What::Block(block) => (block.dataset(), Some(block)),
+    };
+    let wish = Subscribe {
+        dataset,
+        block,
+        storage: args.storage,
+        priority: args.priority,
+        verification: args.verify,
+    };
+    let made: SubscriptionView = remote.post(&routes::SUBSCRIPTION_CREATE, &[], &wish).await?;
+    let Some(seconds) = args.wait else {
+        context.output.sentence(&made, |made| {
+            format!(
+                "{} will be at {}: {}, {} to go; see: longhaul subscription show {}",
+                what(made),
+                made.storage,
+                words::files(made.files_wanted.saturating_sub(made.files_present)),
+                bytes(made.bytes_wanted.saturating_sub(made.bytes_present)),
+                made.id
+            )
+        })?;
+        return Ok(Exit::Ok);
+    };
+    let limit = (seconds > 0).then(|| Duration::from_secs(seconds));
+    wait(context, remote, &made, limit).await
+}
+
+async fn wait(
+    context: &Context,
+    remote: &Remote,
+    made: &SubscriptionView,
+    limit: Option<Duration>,
+) -> Result<Exit, Failure> {
+    let id = made.id;
+    let goes_on = || {
+        format!(
+            "it goes on; see: longhaul subscription show {id}     give it up: longhaul subscription cancel {id}"
+        )
+    };
+    let watch = async {
+        match limit {
+            Some(limit) => {
+                tokio::time::timeout(limit, watch(context, remote, made)).await.unwrap_or_else(|_| {
+                    Err(Failure::new(
+                        FaultCode::Busy,
+                        format!(
+                            "{} is not complete at {} after {}",
+                            what(made),
+                            made.storage,
+                            units::duration(limit)
+                        ),
+                    )
+                    .titled("waited too long")
+                    .next(format!("it goes on; see: longhaul subscription show {id}"))
+                    .exiting(Exit::TimedOut))
+                })
+            }
+            None => watch(context, remote, made).await,
+        }
+    };
+    let Some(done) = super::unless_interrupted(context, goes_on, watch).await? else {
+        return Ok(Exit::Interrupted);
+    };
+    context.output.sentence(&done, |done| {
+        format!(
+            "{} is complete at {}: {}, {}; {}",
+            what(done),
+            done.storage,
+            words::files(done.files_present),
+            bytes(done.bytes_present),
+            words::verified(&done.verified)
+        )
+    })?;
+    Ok(if done.complete { Exit::Ok } else { Exit::Partly })
+}
+
+async fn watch(
+    context: &Context,
+    remote: &Remote,
+    made: &SubscriptionView,
+) -> Result<SubscriptionView, Failure> {
+    let mut board = Board::new(context.output.error, context.output.quiet);
+    let mut view = made.clone();
+    loop {
+        let now = clock::now();
+        let name = view.storage.to_string();
+        let line = measure(&view, now).line(&name, name.len(), context.output.error.width());
+        board.show(now, std::slice::from_ref(&line), || line.trim_start().to_owned());
+        if view.complete || view.state == SubscriptionState::Cancelled {
+            board.clear();
+            return Ok(view);
+        }
+        tokio::time::sleep(REPAINT_EVERY).await;
+        view = remote.get_patiently(&routes::SUBSCRIPTION_SHOW, &[&made.id.to_string()]).await?;
+    }
+}
+
+/// Progress of a subscription as one line; the demo's block is made of these.
+pub fn measure(view: &SubscriptionView, now: Timestamp) -> Measure {
+    let end = match (view.complete, view.completed, view.expected.median) {
+        (true, Some(at), _) => format!("done {}", when::local(at, now)),
+        (true, None, _) => "done".to_owned(),
+        (false, _, Some(at)) if at > now => format!("done {}", when::local(at, now)),
+        (false, _, Some(_)) => "done soon".to_owned(),
+        (false, _, None) => view.expected.why_none.as_ref().map(|why| printable(why)).unwrap_or_default(),
+    };
+    Measure {
+        files_done: view.files_present,
+        files: Some(view.files_wanted),
+        bytes_done: view.bytes_present,
+        bytes: Some(view.bytes_wanted),
+        rate_now: view.rate_now,
+        rate_average: view.rate_average,
+        end,
+        notes: if view.retries > 0 { words::retries(view.retries) } else { String::new() },
+    }
+}
+
+pub async fn run(context: &Context, remote: &Remote, command: SubscriptionCommand) -> Result<Exit, Failure> {
+    let (id, change) = match command {
+        SubscriptionCommand::List(args) => return list(context, remote, args).await,
+        SubscriptionCommand::Show { subscription } => {
+            let view: SubscriptionView =
+                remote.get(&routes::SUBSCRIPTION_SHOW, &[&subscription.to_string()], &[]).await?;
+            context.output.view(&view, human, |view| table(std::slice::from_ref(view), clock::now()))?;
+            return Ok(Exit::Ok);
+        }
+        SubscriptionCommand::Suspend { subscription } => (subscription, state(SubscriptionState::Suspended)),
+        SubscriptionCommand::Resume { subscription } => (subscription, state(SubscriptionState::Active)),
+        SubscriptionCommand::Cancel { subscription } => (subscription, state(SubscriptionState::Cancelled)),
+        SubscriptionCommand::Priority { subscription, priority } => {
+            (subscription, SubscriptionChange { priority: Some(priority), ..SubscriptionChange::default() })
+        }
+    };
+    let view: SubscriptionView =
+        remote.patch(&routes::SUBSCRIPTION_CHANGE, &[&id.to_string()], &change).await?;
+    context.output.sentence(&view, |view| {
+        format!("{} to {} is {}, priority {}", what(view), view.storage, view.state, view.priority)
+    })?;
+    Ok(Exit::Ok)
+}
+
+fn state(state: SubscriptionState) -> SubscriptionChange {
+    SubscriptionChange { state: Some(state), ..SubscriptionChange::default() }
+}
+
+async fn list(context: &Context, remote: &Remote, args: ListArgs) -> Result<Exit, Failure> {
+    let query = [
+        ("dataset", args.dataset.as_ref().map(|name| name.as_str().to_owned())),
+        ("storage", args.storage.as_ref().map(|name| name.as_str().to_owned())),
+        ("state", args.state.map(|state| state.word().to_owned())),
+    ];
+    let items: Vec<SubscriptionView> =
+        remote.some(&routes::SUBSCRIPTION_LIST, &[], &query, args.limit).await?;
+    context.output.table(&Page { items, next: None }, |page| table(&page.items, clock::now()))?;
+    Ok(Exit::Ok)
+}
+
+fn what(view: &SubscriptionView) -> String {
+    view.block.as_ref().map_or_else(|| view.dataset.to_string(), |block| block.to_string())
+}
+
+fn table(list: &[SubscriptionView], now: Timestamp) -> Table {
+    let mut table = Table::new([
+        left("subscription"),
+        left("dataset or block"),
+        left("to"),
+        left("state"),
+        right("priority"),
+        right("done"),
+        right("left"),
+        right("rate now"),
+        left("expected"),
+        prose("held up by"),
+    ]);
+    for view in list {
+        table.row([
+            Cell::text(view.id.to_string()),
+            Cell::text(what(view)),
+            Cell::text(view.storage.as_str()),
+            Cell::text(view.state.word()).toned_if(view.state == SubscriptionState::Suspended, Tone::Warn),
+            Cell::count(u64::from(view.priority)),
+            status::done(view),
+            Cell::bytes(view.bytes_wanted.saturating_sub(view.bytes_present)),
+            Cell::rate(view.rate_now),
+            status::expected(view, now),
+            status::held_up(view),
+        ]);
+    }
+    table
+}
+
+fn human(view: &SubscriptionView, style: Style, width: Option<usize>) -> String {
+    let now = clock::now();
+    let mut lines = vec![
+        ("subscription", format!("{}: {} at {}", view.id, what(view), view.storage)),
+        (
+            "state",
+            format!(
+                "{}{}, priority {}",
+                view.state,
+                if view.complete { ", complete" } else { "" },
+                view.priority
+            ),
+        ),
+        (
+            "done",
+            format!(
+                "{} %: {} of {}, {} of {}",
+                status::share(view),
+                count(view.files_present),
+                words::files(view.files_wanted),
+                bytes(view.bytes_present),
+                bytes(view.bytes_wanted)
+            ),
+        ),
+        (
+            "rate",
+            format!("{} now, {} on average", units::rate(view.rate_now), units::rate(view.rate_average)),
+        ),
+        ("running", words::files(view.files_running)),
+        ("retries", words::retries(view.retries)),
+        ("verified", words::verified(&view.verified)),
+        ("verify", view.verification.to_string()),
+        ("created", when::local(view.created, now)),
+    ];
+    if view.failed_files > 0 {
+        lines.push(("failed", words::files(view.failed_files)));
+    }
+    if !view.sources.is_empty() {
+        lines.push(("sources", sources(view)));
+    }
+    lines.extend(ending(view, now));
+    facts(style, width, &lines)
+}
+
+fn sources(view: &SubscriptionView) -> String {
+    let all: u64 = view.sources.iter().map(|source| source.files).sum();
+    let shown: Vec<String> = view
+        .sources
+        .iter()
+        .map(|source| {
+            format!(
+                "{} {} % ({}, {})",
+                source.storage,
+                crate::table::percent(source.files, all),
+                words::files(source.files),
+                bytes(source.bytes)
+            )
+        })
+        .collect();
+    shown.join(", ")
+}
+
+fn ending(view: &SubscriptionView, now: Timestamp) -> Vec<(&'static str, String)> {
+    if let (true, Some(at)) = (view.complete, view.completed) {
+        return vec![("completed", when::local(at, now))];
+    }
+    let expected = match (view.expected.median, view.expected.ninety) {
+        (Some(median), Some(ninety)) => {
+            format!("{}; nine in ten: {}", when::ahead(median, now), when::ahead(ninety, now))
+        }
+        (Some(median), None) => when::ahead(median, now),
+        (None, _) => format!(
+            "no estimate: {}",
+            view.expected.why_none.as_deref().map_or("not known why".into(), printable)
+        ),
+    };
+    let mut lines = vec![("expected", expected)];
+    lines.extend(view.expected.held_up_by.iter().map(|why| ("held up by", printable(why))));
+    lines
+}

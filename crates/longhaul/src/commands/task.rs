@@ -1,0 +1,228 @@
+//! `longhaul task`, and waiting for a task with progress.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use longhaul_api::native::{Page, TaskView};
+use longhaul_api::routes;
+use longhaul_model::units::{bytes, printable};
+use longhaul_model::{DatasetName, StorageName, TaskId, Timestamp};
+
+use super::{Context, words};
+use crate::clock;
+use crate::failure::{Exit, Failure};
+use crate::progress::{Board, Measure};
+use crate::remote::Remote;
+use crate::table::{Cell, Table, facts, left, prose, right};
+use crate::when;
+
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+#[derive(Debug, Subcommand)]
+pub enum TaskCommand {
+    /// List scans, verifications and deletions, newest first
+    List(ListArgs),
+    /// Show a task and the problems it met
+    Show {
+        /// Id of the task
+        task: TaskId,
+    },
+    /// Stop a task; what it has done stays
+    Cancel {
+        /// Id of the task
+        task: TaskId,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Only of this dataset
+    #[arg(long)]
+    dataset: Option<DatasetName>,
+    /// Only at this storage
+    #[arg(long)]
+    storage: Option<StorageName>,
+    /// At most so many
+    #[arg(long, default_value_t = 50)]
+    limit: usize,
+}
+
+pub async fn run(context: &Context, remote: &Remote, command: TaskCommand) -> Result<Exit, Failure> {
+    match command {
+        TaskCommand::List(args) => {
+            let query = [
+                ("dataset", args.dataset.as_ref().map(|name| name.as_str().to_owned())),
+                ("storage", args.storage.as_ref().map(|name| name.as_str().to_owned())),
+            ];
+            let items = remote.some(&routes::TASK_LIST, &[], &query, args.limit).await?;
+            context.output.table(&Page { items, next: None }, |page| table(&page.items, clock::now()))?;
+        }
+        TaskCommand::Show { task } => {
+            let task: TaskView = remote.get(&routes::TASK_SHOW, &[&task.to_string()], &[]).await?;
+            show(context, &task)?;
+        }
+        TaskCommand::Cancel { task } => {
+            let task: TaskView = remote.post(&routes::TASK_CANCEL, &[&task.to_string()], &()).await?;
+            context
+                .output
+                .sentence(&task, |task| format!("{} of {} is cancelled", task.kind, task.dataset))?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// Everything about one task.
+pub fn show(context: &Context, task: &TaskView) -> Result<(), Failure> {
+    let human = |task: &TaskView, style, width| {
+        facts(style, width, &described(task))
+            + &problems(task).map_or(String::new(), |table| table.human(style, width))
+    };
+    context.output.view(task, human, |task| {
+        problems(task).unwrap_or_else(|| table(std::slice::from_ref(task), clock::now()))
+    })
+}
+
+fn described(task: &TaskView) -> Vec<(&'static str, String)> {
+    let mut lines = vec![
+        ("task", format!("{} {} of {} at {}", task.id, task.kind, task.dataset, task.storage)),
+        ("state", state(task)),
+        ("done", format!("{}, {}", words::files(task.files_done), bytes(task.bytes_done))),
+        ("bad", words::files(task.files_bad)),
+        ("created", when::local(task.created, clock::now())),
+    ];
+    if let Some(fault) = &task.fault {
+        lines.push(("fault", format!("{} {}", fault.code, printable(&fault.to_string()))));
+        lines.push(("next", fault.code.next_step().to_owned()));
+    }
+    lines
+}
+
+fn state(task: &TaskView) -> String {
+    match (task.done, &task.fault, &task.waits_for) {
+        (true, Some(_), _) => "failed".to_owned(),
+        (true, None, _) => "done".to_owned(),
+        (false, _, Some(why)) => format!("waits: {}", printable(why)),
+        (false, _, None) => "running".to_owned(),
+    }
+}
+
+fn table(tasks: &[TaskView], now: Timestamp) -> Table {
+    let mut table = Table::new([
+        left("task"),
+        left("kind"),
+        left("dataset"),
+        left("storage"),
+        right("files"),
+        right("bytes"),
+        right("bad"),
+        left("created"),
+        prose("state"),
+    ]);
+    for task in tasks {
+        table.row([
+            Cell::text(task.id.to_string()),
+            Cell::text(&task.kind),
+            Cell::text(task.dataset.as_str()),
+            Cell::text(task.storage.as_str()),
+            Cell::count(task.files_done),
+            Cell::bytes(task.bytes_done),
+            Cell::count(task.files_bad),
+            Cell::time(task.created, now),
+            Cell::text(state(task)),
+        ]);
+    }
+    table
+}
+
+fn problems(task: &TaskView) -> Option<Table> {
+    let mut table = Table::new([left("code"), crate::table::path("file"), prose("why")]);
+    for problem in &task.problems {
+        table.row([
+            Cell::text(problem.fault.code.to_string()),
+            Cell::text(problem.lfn.as_str()),
+            Cell::text(problem.fault.to_string()),
+        ]);
+    }
+    (!table.is_empty()).then_some(table)
+}
+
+/// Shows progress until the task is done; none if the user pressed Ctrl-C.
+pub async fn wait(
+    context: &Context,
+    remote: &Remote,
+    task: &TaskView,
+    total: Option<(u64, u64)>,
+) -> Result<Option<TaskView>, Failure> {
+    let id = task.id.to_string();
+    let goes_on = || {
+        format!(
+            "the {} goes on; see: longhaul task show {id}     stop it: longhaul task cancel {id}",
+            task.kind
+        )
+    };
+    super::unless_interrupted(context, goes_on, watch(context, remote, task, total)).await
+}
+
+async fn watch(
+    context: &Context,
+    remote: &Remote,
+    task: &TaskView,
+    total: Option<(u64, u64)>,
+) -> Result<TaskView, Failure> {
+    let mut board = Board::new(context.output.error, context.output.quiet);
+    let mut view = task.clone();
+    let id = task.id.to_string();
+    loop {
+        let line = progress_line(&view, total, context.output.error.width());
+        board.show(clock::now(), std::slice::from_ref(&line), || line.trim_start().to_owned());
+        if view.done {
+            board.clear();
+            return Ok(view);
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+        view = remote.get_patiently(&routes::TASK_SHOW, &[&id]).await?;
+    }
+}
+
+/// `  scan  1,200 files  610 MB  612 MB/s (avg)`.
+pub fn progress_line(task: &TaskView, total: Option<(u64, u64)>, width: Option<usize>) -> String {
+    let elapsed = clock::now().since(task.created).as_secs_f64();
+    let average = if elapsed > 0.5 { task.bytes_done as f64 / elapsed } else { 0.0 };
+    let measure = Measure {
+        files_done: task.files_done,
+        files: total.map(|(files, _)| files),
+        bytes_done: task.bytes_done,
+        bytes: total.map(|(_, bytes)| bytes),
+        rate_now: average,
+        rate_average: average,
+        end: task.waits_for.as_ref().map(|why| format!("waits: {}", printable(why))).unwrap_or_default(),
+        notes: if task.files_bad > 0 {
+            format!("{} bad", words::files(task.files_bad))
+        } else {
+            String::new()
+        },
+    };
+    measure.line(&task.kind, task.kind.len(), width)
+}
+
+/// A task that ended by a fault is an error of the command that waited for it.
+pub fn must_have_worked(task: &TaskView) -> Result<(), Failure> {
+    match &task.fault {
+        Some(fault) => Err(Failure::from(fault.clone()).titled(format!(
+            "the {} of {} at {} failed: {}",
+            task.kind,
+            task.dataset,
+            task.storage,
+            fault.code.title()
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// The problems as a table on standard error.
+pub fn tell_problems(context: &Context, task: &TaskView) {
+    if let Some(table) = problems(task) {
+        let error = context.output.error;
+        context.output.say(table.human(error.style, error.width()).trim_end());
+    }
+}

@@ -1,0 +1,63 @@
+//! `longhaul verify`.
+
+use clap::Args;
+use longhaul_api::native::{ReplicaView, TaskView, VerificationRequest};
+use longhaul_api::routes;
+use longhaul_model::units::{bytes, count};
+use longhaul_model::{DatasetName, StorageName};
+
+use super::{Context, task, words};
+use crate::failure::{Exit, Failure};
+use crate::remote::Remote;
+
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    /// Where to read
+    storage: StorageName,
+    /// Which dataset
+    dataset: DatasetName,
+    /// Do not wait for the end
+    #[arg(long)]
+    detach: bool,
+}
+
+/// Ends with status 10 if any file differs.
+pub async fn run(context: &Context, remote: &Remote, args: VerifyArgs) -> Result<Exit, Failure> {
+    let request = VerificationRequest { dataset: args.dataset.clone(), storage: args.storage.clone() };
+    let replicas: Vec<ReplicaView> =
+        remote.all(&routes::DATASET_REPLICAS, &[args.dataset.as_str()], &[]).await?;
+    let total =
+        replicas.iter().find(|replica| replica.storage == args.storage).map(|one| (one.files, one.bytes));
+    let begun: TaskView = remote.post(&routes::VERIFICATION_CREATE, &[], &request).await?;
+    if args.detach {
+        context.output.sentence(&begun, |task| {
+            format!("{} reads; see: longhaul task show {}", task.storage, task.id)
+        })?;
+        return Ok(Exit::Ok);
+    }
+    let Some(done) = task::wait(context, remote, &begun, total).await? else { return Ok(Exit::Interrupted) };
+    task::must_have_worked(&done)?;
+    context.output.sentence(&done, |done| summary(done, &args))?;
+    if done.files_bad > 0 {
+        task::tell_problems(context, &done);
+        return Ok(Exit::Mismatch);
+    }
+    Ok(Exit::Ok)
+}
+
+fn summary(done: &TaskView, args: &VerifyArgs) -> String {
+    let read = format!(
+        "{}, {} read again at {}",
+        words::files(done.files_done),
+        bytes(done.bytes_done),
+        args.storage
+    );
+    match done.files_bad {
+        0 => format!("{}: {read}; all are as registered", args.dataset),
+        bad => format!(
+            "{}: {read}; {} NOT as registered",
+            args.dataset,
+            if bad == 1 { "1 is".into() } else { format!("{} are", count(bad)) }
+        ),
+    }
+}

@@ -1,0 +1,84 @@
+//! Words that several commands share.
+
+use longhaul_api::agent::LeftOutReason;
+use longhaul_api::native::{LeftOutCount, VerifiedCount};
+use longhaul_model::units::{count, printable};
+
+/// `1 file`, `2,000 files`.
+pub fn files(number: u64) -> String {
+    plural(number, "file")
+}
+
+pub fn plural(number: u64, noun: &str) -> String {
+    plural_of(number, noun, &format!("{noun}s"))
+}
+
+pub fn plural_of(number: u64, one: &str, many: &str) -> String {
+    format!("{} {}", count(number), if number == 1 { one } else { many })
+}
+
+pub fn retries(number: u64) -> String {
+    plural_of(number, "retry", "retries")
+}
+
+/// `1,990 end-to-end, 10 readback`.
+pub fn verified(counts: &[VerifiedCount]) -> String {
+    let shown: Vec<String> = counts
+        .iter()
+        .filter(|c| c.files > 0)
+        .map(|c| format!("{} {}", count(c.files), printable(&c.how)))
+        .collect();
+    if shown.is_empty() { "–".to_owned() } else { shown.join(", ") }
+}
+
+pub fn reason(reason: LeftOutReason) -> &'static str {
+    match reason {
+        LeftOutReason::LinkLeadsOut => "links that lead out of the tree",
+        LeftOutReason::BrokenLink => "links to nothing",
+        LeftOutReason::Device => "devices",
+        LeftOutReason::Socket => "sockets",
+        LeftOutReason::Fifo => "named pipes",
+        LeftOutReason::NotUtf8 => "names that are not UTF-8",
+        LeftOutReason::NameRules => "names that break the rules",
+        LeftOutReason::EmptyDirectory => "empty directories",
+        LeftOutReason::Unreadable => "unreadable files or directories",
+        LeftOutReason::ChangedWhileReading => "files that changed while they were read",
+    }
+}
+
+/// One line a reason, with the first few examples.
+pub fn left_out(counts: &[LeftOutCount], examples: usize) -> Vec<String> {
+    counts
+        .iter()
+        .filter(|left| left.count > 0)
+        .map(|left| {
+            let some: Vec<String> =
+                left.examples.iter().take(examples).map(|one| printable(&one.path)).collect();
+            let more = if left.count > some.len() as u64 { ", …" } else { "" };
+            let shown = if some.is_empty() { String::new() } else { format!(": {}{more}", some.join(", ")) };
+            format!("{} {}{shown}", count(left.count), reason(left.reason))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longhaul_api::agent::LeftOut;
+
+    #[test]
+    fn counts_what_was_left_out_and_shows_some() {
+        let counts = [LeftOutCount {
+            reason: LeftOutReason::Fifo,
+            count: 3,
+            examples: vec![LeftOut {
+                path: "a\nb".into(),
+                reason: LeftOutReason::Fifo,
+                detail: String::new(),
+            }],
+        }];
+        assert_eq!(left_out(&counts, 2), ["3 named pipes: a\\nb, …"]);
+        assert_eq!(files(1), "1 file");
+        assert_eq!(files(2_000), "2,000 files");
+    }
+}

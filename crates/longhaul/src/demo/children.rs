@@ -1,0 +1,265 @@
+//! The demo's processes: this program again, as service and agents. Started, watched, restarted when they die,
+//! stopped at the end. They hold the reading end of a pipe of ours, so they die with us, whatever kills us.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use longhaul_model::units::printable;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use crate::clock;
+use crate::failure::{Failure, plain_io};
+
+/// Delay before a restart: this long, doubled for each death shortly after a start.
+const RESTART_FIRST: Duration = Duration::from_millis(100);
+const RESTART_LAST: Duration = Duration::from_secs(5);
+/// A child that lived this long has started well.
+const LIVED_WELL: Duration = Duration::from_secs(2);
+/// A child that ends by itself (not by a signal) so often in a row right after its start will never work.
+const FALSE_STARTS_MAX: u32 = 5;
+/// Between asking a child to end and killing it.
+const STOP_WITHIN: Duration = Duration::from_secs(10);
+const EVENTS_MAX: usize = 1_000;
+/// Of a log that explains why a child cannot start, this much of its end is read.
+const LOG_END_BYTES: usize = 4_000;
+
+/// One process to be kept running.
+#[derive(Clone, Debug)]
+pub struct Role {
+    /// `service` or the site.
+    pub name: String,
+    /// Holds `pid` and `log`.
+    pub directory: PathBuf,
+    pub program: PathBuf,
+    pub arguments: Vec<String>,
+}
+
+#[derive(Debug)]
+pub enum Event {
+    /// How it died, and how long until the next one runs.
+    Restarted { name: String, died: String, after: Duration },
+    /// It does not start; with the reason as far as its log tells.
+    Hopeless { name: String, why: String },
+}
+
+impl Event {
+    /// `beta died (signal 9), restarted in 0.1 s`.
+    pub fn line(&self) -> String {
+        match self {
+            Event::Restarted { name, died, after } => {
+                format!("{name} died ({died}), restarted in {:.1} s", after.as_secs_f64())
+            }
+            Event::Hopeless { name, why } => format!("{name} does not start: {why}"),
+        }
+    }
+}
+
+pub struct Children {
+    keepers: JoinSet<()>,
+    stop: watch::Sender<bool>,
+    events: mpsc::Receiver<Event>,
+    sender: mpsc::Sender<Event>,
+}
+
+impl Children {
+    pub fn new() -> Self {
+        let (sender, events) = mpsc::channel(EVENTS_MAX);
+        Children { keepers: JoinSet::new(), stop: watch::Sender::new(false), events, sender }
+    }
+
+    /// Starts one, and keeps it running from now on.
+    pub fn keep(&mut self, role: Role) -> Result<(), Failure> {
+        let child = start(&role).map_err(|error| Failure::file("starting", &role.program, &error))?;
+        self.keepers.spawn(keep(role, child, self.stop.subscribe(), self.sender.clone()));
+        Ok(())
+    }
+
+    /// What happened, as it happens.
+    pub async fn next_event(&mut self) -> Event {
+        match self.events.recv().await {
+            Some(event) => event,
+            None => unreachable!("we hold a sender ourselves"),
+        }
+    }
+
+    /// Ends all of them: asked first, then killed.
+    pub async fn stop(mut self) {
+        self.stop.send_replace(true);
+        // Nobody reads events any more; a full channel must not hold up a keeper.
+        self.events.close();
+        while self.keepers.join_next().await.is_some() {}
+    }
+}
+
+/// A child and our end of the pipe that is its standard input, which only our death closes. (`Child::wait` would
+/// close it first if it were left in there.)
+struct Running {
+    child: Child,
+    _input: Option<ChildStdin>,
+}
+
+async fn keep(
+    role: Role,
+    mut running: Running,
+    mut stop: watch::Receiver<bool>,
+    events: mpsc::Sender<Event>,
+) {
+    let mut false_starts = 0;
+    let mut delay = RESTART_FIRST;
+    loop {
+        let begun = clock::now();
+        let status = tokio::select! {
+            status = running.child.wait() => Some(status),
+            () = asked(&mut stop) => None,
+        };
+        let Some(status) = status else { return end(&role, &mut running.child).await };
+        let died = clock::now();
+        let well = died.since(begun) >= LIVED_WELL;
+        let by_itself = status.as_ref().is_ok_and(|status| status.signal().is_none());
+        false_starts = if by_itself && !well { false_starts + 1 } else { 0 };
+        if false_starts >= FALSE_STARTS_MAX {
+            let _ = events.send(Event::Hopeless { name: role.name.clone(), why: last_words(&role) }).await;
+            return;
+        }
+        if well {
+            delay = RESTART_FIRST;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(delay) => {}
+            () = asked(&mut stop) => return,
+        }
+        delay = (delay * 2).min(RESTART_LAST);
+        match start(&role) {
+            Ok(next) => running = next,
+            Err(error) => {
+                let _ = events.send(Event::Hopeless { name: role.name.clone(), why: plain_io(&error) }).await;
+                return;
+            }
+        }
+        let how = status.map_or_else(|error| plain_io(&error), how_it_died);
+        let after = clock::now().since(died);
+        let _ = events.send(Event::Restarted { name: role.name.clone(), died: how, after }).await;
+    }
+}
+
+async fn asked(stop: &mut watch::Receiver<bool>) {
+    // An error means that nobody can ask any more, which comes to the same.
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+fn how_it_died(status: ExitStatus) -> String {
+    match (status.signal(), status.code()) {
+        (Some(signal), _) => format!("signal {signal}"),
+        (None, Some(code)) => format!("exit status {code}"),
+        (None, None) => "no reason given".to_owned(),
+    }
+}
+
+fn start(role: &Role) -> io::Result<Running> {
+    let log = OpenOptions::new().create(true).append(true).open(role.directory.join("log"))?;
+    let mut command = Command::new(&role.program);
+    command
+        .args(&role.arguments)
+        // The demo is one deployment of its own, whatever this shell is set up for.
+        .env_clear()
+        .envs(std::env::vars_os().filter(|(name, _)| !name.to_string_lossy().starts_with("LONGHAUL_")))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(log)
+        // Ctrl-C is for us; we tell the children.
+        .process_group(0)
+        .kill_on_drop(true);
+    let mut child = command.spawn()?;
+    if let Some(pid) = child.id() {
+        fs::write(role.directory.join("pid"), format!("{pid}\n"))?;
+    }
+    Ok(Running { _input: child.stdin.take(), child })
+}
+
+/// Asks the child to end; kills it if it does not.
+async fn end(role: &Role, child: &mut Child) {
+    if let Some(pid) = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) {
+        let _ = kill_process(pid, Signal::TERM);
+    }
+    if tokio::time::timeout(STOP_WITHIN, child.wait()).await.is_err() {
+        let _ = child.kill().await;
+    }
+    let _ = fs::remove_file(role.directory.join("pid"));
+}
+
+/// The end of the log, for a child that cannot start: the error it printed.
+fn last_words(role: &Role) -> String {
+    let bytes = fs::read(role.directory.join("log")).unwrap_or_default();
+    let end = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(LOG_END_BYTES)..]).into_owned();
+    let from = end.rfind("error[").unwrap_or_else(|| end.trim_end().rfind('\n').map_or(0, |at| at + 1));
+    let words: Vec<&str> = end[from..].split_whitespace().collect();
+    if words.is_empty() { "its log is empty".to_owned() } else { printable(&words.join(" ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn role(directory: &std::path::Path, script: &str) -> Role {
+        Role {
+            name: "beta".into(),
+            directory: directory.to_owned(),
+            program: "/bin/sh".into(),
+            arguments: vec!["-c".into(), script.into()],
+        }
+    }
+
+    fn pid(directory: &std::path::Path) -> Pid {
+        let text = fs::read_to_string(directory.join("pid")).unwrap();
+        Pid::from_raw(text.trim().parse().unwrap()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_is_killed_is_restarted_and_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut children = Children::new();
+        children.keep(role(directory.path(), "cat >/dev/null")).unwrap();
+        let first = pid(directory.path());
+        kill_process(first, Signal::KILL).unwrap();
+        let event = children.next_event().await;
+        assert!(event.line().starts_with("beta died (signal 9), restarted in "), "{}", event.line());
+        let second = pid(directory.path());
+        assert_ne!(first, second);
+        children.stop().await;
+        assert!(rustix::process::test_kill_process(second).is_err(), "it is gone");
+        assert!(!directory.path().join("pid").exists());
+    }
+
+    #[tokio::test]
+    async fn what_never_starts_is_given_up_with_its_own_words() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut children = Children::new();
+        children.keep(role(directory.path(), "echo 'error[E9007]: no place to live' >&2; exit 1")).unwrap();
+        let why = loop {
+            match children.next_event().await {
+                Event::Hopeless { why, .. } => break why,
+                Event::Restarted { .. } => {}
+            }
+        };
+        assert_eq!(why, "error[E9007]: no place to live");
+        children.stop().await;
+    }
+
+    /// The pipe that tells a child of our death must not be held open by its siblings.
+    #[tokio::test]
+    async fn siblings_do_not_hold_each_others_pipes() {
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let mut first = start(&role(one.path(), "cat >/dev/null")).unwrap();
+        let mut second = start(&role(two.path(), "cat >/dev/null")).unwrap();
+        drop(first._input.take());
+        assert!(first.child.wait().await.unwrap().success(), "its input ended though the sibling lives");
+        second.child.kill().await.unwrap();
+    }
+}

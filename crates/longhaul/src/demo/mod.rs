@@ -1,0 +1,218 @@
+//! `longhaul demo`: a whole deployment on this machine. One service and some agents, each a process of its own; a
+//! dataset registered at the first site and subscribed at all others; progress, a summary, and the page.
+//!
+//! It does nothing that the public commands and the API cannot. Start with [`run`].
+
+mod children;
+mod generate;
+mod plan;
+mod report;
+mod steps;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use longhaul_model::units::{duration, parse_bytes};
+use longhaul_model::{DatasetName, FaultCode};
+
+use crate::clock;
+use crate::commands::Context;
+use crate::failure::{Exit, Failure};
+use crate::progress::Board;
+use crate::remote::passing;
+use crate::signals;
+use children::{Children, Event, Role};
+use plan::Plan;
+
+const DATASET: &str = "demo/set1";
+/// The service and the agents must be there by then.
+const START_WITHIN: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// The state directory of --dir must be new or empty, and stays; without --dir it is a temporary one, and goes.
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// Send the files of this directory, which is only read [default: a mixture is made]
+    #[arg(long, value_name = "DIRECTORY")]
+    pub data: Option<PathBuf>,
+    /// Size of the made mixture
+    #[arg(long, value_name = "BYTES", default_value = "1GB", value_parser = parse_bytes, conflicts_with = "data")]
+    pub size: u64,
+    /// Number of files of the made mixture
+    #[arg(long, value_name = "NUMBER", default_value_t = 2_000, conflicts_with = "data")]
+    pub files: usize,
+    /// Number of sites; the first holds the data
+    #[arg(long, value_name = "NUMBER", default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..=i64::from(plan::SITES_MAX)))]
+    pub sites: u8,
+    /// Where the pages are served, on this machine [default: 127.0.0.1:8080, or a free port]
+    #[arg(long, value_name = "ADDRESS")]
+    pub http: Option<SocketAddr>,
+    /// Where the service listens for agents and commands [default: 127.0.0.1:8443, or a free port]
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<SocketAddr>,
+    /// End when all is complete, instead of serving on until Ctrl-C
+    #[arg(long)]
+    pub exit: bool,
+}
+
+impl Default for DemoArgs {
+    fn default() -> Self {
+        DemoArgs {
+            data: None,
+            size: 1_000_000_000,
+            files: 2_000,
+            sites: 3,
+            http: None,
+            listen: None,
+            exit: false,
+        }
+    }
+}
+
+pub async fn run(context: &Context, args: DemoArgs) -> Result<Exit, Failure> {
+    let ending = signals::ending()?;
+    tokio::pin!(ending);
+    let plan = Plan::make(&args, context.global.dir.as_deref())?;
+    let mut demo = Demo {
+        context,
+        board: Board::new(context.output.error, context.output.quiet),
+        children: Children::new(),
+        restarts: 0,
+    };
+    demo.board.say(&plan.headline());
+    let result = tokio::select! {
+        result = demo.all(&plan, args.exit) => result,
+        () = &mut ending => Ok(Exit::Interrupted),
+    };
+    demo.board.clear();
+    if result.as_ref().is_ok_and(|exit| *exit == Exit::Interrupted) {
+        demo.board.say("stopping the service and the sites");
+    }
+    demo.children.stop().await;
+    let failed = result.is_err();
+    if let Some(told) = plan.state.finish(failed) {
+        context.output.say(&told);
+    }
+    result
+}
+
+struct Demo<'a> {
+    context: &'a Context,
+    board: Board,
+    children: Children,
+    restarts: u64,
+}
+
+impl Demo<'_> {
+    async fn all(&mut self, plan: &Plan, exit: bool) -> Result<Exit, Failure> {
+        self.prepare_data(plan).await?;
+        let (remote, page) = self.start_service(plan).await?;
+        let url = format!("https://{}", plan.service);
+        self.board.say(&format!("  service  {url}     page  {page}   (open this)"));
+        self.start_sites(plan, &remote).await?;
+        let dataset = DatasetName::parse(DATASET)?;
+        let scanned = self.register(plan, &remote, &dataset).await?;
+        let begun = clock::now();
+        self.subscribe(plan, &remote, &scanned).await?;
+        let subscriptions = self.watch(plan, &remote, &dataset).await?;
+        let seconds = steps::finished(&subscriptions).since(begun).as_secs_f64();
+        let mut report = self.gather(plan, &remote, subscriptions, seconds, url, page).await?;
+        report.check();
+        let program = steps::program();
+        self.context.output.sentence(&report, |report| {
+            report.summary(self.context.output.out.style, &program).trim_end().to_owned()
+        })?;
+        if !report.complete {
+            return Err(Failure::new(FaultCode::Internal, report.wrong.join("; "))
+                .titled("the demo's counts do not agree")
+                .exiting(Exit::Mismatch));
+        }
+        if exit {
+            return Ok(Exit::Ok);
+        }
+        self.board.say("Ctrl-C ends all of it");
+        self.serve_on(plan, &remote).await
+    }
+
+    fn start(
+        &mut self,
+        name: &str,
+        directory: &std::path::Path,
+        noun: &str,
+        config: &serde_json::Value,
+    ) -> Result<(), Failure> {
+        let file = directory.join("longhaul.toml");
+        let text = toml::to_string(&steps::without_nulls(config)).map_err(|error| {
+            Failure::new(FaultCode::Internal, format!("a configuration cannot be written as TOML: {error}"))
+        })?;
+        std::fs::write(&file, text).map_err(|error| Failure::file("writing", &file, &error))?;
+        let program = std::env::current_exe()
+            .map_err(|error| Failure::file("finding", std::path::Path::new("this program"), &error))?;
+        let file = file.to_string_lossy().into_owned();
+        let arguments = [noun, "run", "--exit-with-parent", "--config", &file].map(str::to_owned).to_vec();
+        self.children.keep(Role {
+            name: name.to_owned(),
+            directory: directory.to_owned(),
+            program,
+            arguments,
+        })
+    }
+
+    /// Asks again and again until the answer is yes.
+    async fn until(
+        &mut self,
+        what: &str,
+        question: impl AsyncFn() -> Result<bool, Failure>,
+    ) -> Result<(), Failure> {
+        let begun = clock::now();
+        loop {
+            let answer = question().await;
+            let late = clock::now().since(begun) > START_WITHIN;
+            match answer {
+                Ok(true) => return Ok(()),
+                Ok(false) if late => {
+                    let why = format!("{what}: not within {}", duration(START_WITHIN));
+                    return Err(Failure::new(FaultCode::Stalled, why)
+                        .next("see the logs; a slow disk may need more time"));
+                }
+                Err(failure) if late || !passing(&failure) => return Err(failure),
+                Ok(false) | Err(_) => self.pause(LOOK_EVERY).await?,
+            }
+        }
+    }
+
+    /// The answer, or what we knew before while the service is being restarted.
+    fn ask<T>(&mut self, answer: Result<T, Failure>, before: T) -> Result<T, Failure> {
+        match answer {
+            Err(failure) if passing(&failure) => Ok(before),
+            result => result,
+        }
+    }
+
+    /// Waits, and tells what happens to the processes meanwhile.
+    async fn pause(&mut self, time: Duration) -> Result<(), Failure> {
+        let over = tokio::time::sleep(time);
+        tokio::pin!(over);
+        loop {
+            tokio::select! {
+                () = &mut over => return Ok(()),
+                event = self.children.next_event() => self.tell(event)?,
+            }
+        }
+    }
+
+    fn tell(&mut self, event: Event) -> Result<(), Failure> {
+        match &event {
+            Event::Restarted { .. } => {
+                self.restarts += 1;
+                self.board.say(&format!("  {}", event.line()));
+                Ok(())
+            }
+            Event::Hopeless { name, why } => Err(Failure::new(FaultCode::Internal, why.clone())
+                .titled(format!("{name} does not start"))
+                .next("see the end of its log")),
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! What the demo is going to do, decided and checked before it does anything: where, with what data, on which
+//! ports, and whether there is room.
+
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+
+use longhaul_model::units::{self, bytes, printable};
+use longhaul_model::{FaultCode, SiteName};
+
+use super::DemoArgs;
+use crate::failure::{Exit, Failure, plain_io};
+
+const SITE_NAMES: [&str; 24] = [
+    "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu",
+    "nu", "xi", "omicron", "pi", "rho", "sigma", "tau", "upsilon", "phi", "chi", "psi", "omega",
+];
+pub const SITES_MAX: u8 = SITE_NAMES.len() as u8;
+
+/// What databases, journals and logs take at the most in a demo, besides the data.
+const MARGIN_BYTES: u64 = 100_000_000;
+/// Of each file at each site: the rest of its last disk block, its share of directories, its rows.
+const PER_FILE_BYTES: u64 = 6_000;
+
+#[derive(Debug)]
+pub struct Plan {
+    pub state: State,
+    pub data: Data,
+    /// The first one holds the data.
+    pub sites: Vec<SiteName>,
+    pub service: SocketAddr,
+    pub http: SocketAddr,
+    pub needs_bytes: u64,
+    pub free_bytes: u64,
+}
+
+#[derive(Debug)]
+pub enum Data {
+    /// To be made.
+    Generated { files: usize, bytes: u64 },
+    /// The user's, served in place.
+    Given { directory: PathBuf, files: u64, bytes: u64 },
+}
+
+impl Data {
+    /// Files and bytes; an estimate where the user's directory holds what a scan leaves out.
+    pub fn size(&self) -> (u64, u64) {
+        match self {
+            Data::Generated { files, bytes } => (*files as u64, *bytes),
+            Data::Given { files, bytes, .. } => (*files, *bytes),
+        }
+    }
+}
+
+/// The state directory, and whether it is ours to remove.
+#[derive(Debug)]
+pub enum State {
+    Temporary(tempfile::TempDir),
+    Named(PathBuf),
+}
+
+impl State {
+    fn make(named: Option<&Path>) -> Result<Self, Failure> {
+        let Some(path) = named else {
+            let made = tempfile::Builder::new().prefix("longhaul-demo-").rand_bytes(4).tempdir();
+            let made =
+                made.map_err(|error| Failure::file("making a directory in", &std::env::temp_dir(), &error))?;
+            return Ok(State::Temporary(made));
+        };
+        fs::create_dir_all(path).map_err(|error| Failure::file("making", path, &error))?;
+        let path = fs::canonicalize(path).map_err(|error| Failure::file("finding", path, &error))?;
+        let mut inside = fs::read_dir(&path).map_err(|error| Failure::file("listing", &path, &error))?;
+        if inside.next().is_some() {
+            return Err(Failure::usage(
+                format!("{} is not empty", printable(&path.to_string_lossy())),
+                "the demo begins with nothing, and would mix with what is there",
+                "name an empty or new directory, or none: then it is a temporary one",
+            ));
+        }
+        Ok(State::Named(path))
+    }
+
+    pub fn path(&self) -> &Path {
+        match self {
+            State::Temporary(made) => made.path(),
+            State::Named(path) => path,
+        }
+    }
+
+    /// At the end: a directory of our own goes. After a failure its logs stay, without the data.
+    pub fn finish(self, failed: bool) -> Option<String> {
+        let State::Temporary(made) = self else { return None };
+        if !failed {
+            let path = made.path().to_owned();
+            return made.close().err().map(|error| {
+                format!("{} could not be removed: {}", printable(&path.to_string_lossy()), plain_io(&error))
+            });
+        }
+        let path = made.keep();
+        for site in fs::read_dir(&path).into_iter().flatten().flatten() {
+            for large in ["storage", "work"] {
+                let large = site.path().join(large);
+                // With --data, storage is a link: only the link goes.
+                let _ = if large.is_symlink() { fs::remove_file(&large) } else { fs::remove_dir_all(&large) };
+            }
+        }
+        Some(format!("the logs are kept: {}/*/log", printable(&path.to_string_lossy())))
+    }
+}
+
+impl Plan {
+    pub fn make(args: &DemoArgs, named: Option<&Path>) -> Result<Self, Failure> {
+        let given = args.data.as_deref().map(look_at).transpose()?;
+        let data = match given {
+            Some(data) => data,
+            None => Data::Generated { files: args.files, bytes: args.size },
+        };
+        let state = State::make(named)?;
+        if let Data::Given { directory, .. } = &data {
+            apart(directory, state.path())?;
+        }
+        let sites = SITE_NAMES.iter().take(usize::from(args.sites)).map(|name| SiteName::parse(name));
+        let sites = sites.collect::<Result<Vec<_>, _>>()?;
+        let needs_bytes = needs(&data, sites.len() as u64);
+        let free_bytes = free(state.path())?;
+        let plan = Plan {
+            service: port("--listen", args.listen, SocketAddr::from(([127, 0, 0, 1], 8443)))?,
+            http: port("--http", args.http, SocketAddr::from(([127, 0, 0, 1], 8080)))?,
+            state,
+            data,
+            sites,
+            needs_bytes,
+            free_bytes,
+        };
+        if plan.needs_bytes > plan.free_bytes {
+            return Err(plan.too_large());
+        }
+        Ok(plan)
+    }
+
+    /// `longhaul demo: one service and three sites on this machine, in … (needs 3.1 GB, 41 GB free)`.
+    pub fn headline(&self) -> String {
+        let number = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+            .get(self.sites.len())
+            .map_or_else(|| self.sites.len().to_string(), |word| (*word).to_owned());
+        format!(
+            "longhaul demo: one service and {number} sites on this machine, in {} (needs {}, {} free)",
+            printable(&self.state.path().to_string_lossy()),
+            bytes(self.needs_bytes),
+            bytes(self.free_bytes)
+        )
+    }
+
+    fn too_large(&self) -> Failure {
+        let (files, size) = self.data.size();
+        let next = match &self.data {
+            Data::Generated { .. } => "make room, use --dir on a larger file system, or a smaller --size",
+            Data::Given { .. } => "make room, use --dir on a larger file system, or fewer --sites",
+        };
+        Failure::new(
+            FaultCode::NoSpaceForRequest,
+            format!(
+                "{} files of {} at {} sites need {}, {} has {} free",
+                units::count(files),
+                bytes(size),
+                self.sites.len(),
+                bytes(self.needs_bytes),
+                printable(&self.state.path().to_string_lossy()),
+                bytes(self.free_bytes)
+            ),
+        )
+        .titled("there is no room for this demo")
+        .next(next)
+        .exiting(Exit::Permanent)
+    }
+}
+
+fn needs(data: &Data, sites: u64) -> u64 {
+    let (files, size) = data.size();
+    // The user's own directory is not copied at the first site.
+    let copies = if matches!(data, Data::Given { .. }) { sites.saturating_sub(1) } else { sites };
+    let each = size.saturating_add(files.saturating_mul(PER_FILE_BYTES));
+    each.saturating_mul(copies).saturating_add(MARGIN_BYTES)
+}
+
+fn free(path: &Path) -> Result<u64, Failure> {
+    let space = rustix::fs::statvfs(path)
+        .map_err(|error| Failure::file("asking for the space of", path, &error.into()))?;
+    Ok(space.f_bavail.saturating_mul(space.f_frsize))
+}
+
+/// Counts what is in the user's directory, as `scan` will see it: links count as what they lead to.
+fn look_at(directory: &Path) -> Result<Data, Failure> {
+    let canonical =
+        fs::canonicalize(directory).map_err(|error| Failure::file("opening", directory, &error))?;
+    if !canonical.is_dir() {
+        return Err(Failure::usage(
+            format!("{} is no directory", printable(&directory.to_string_lossy())),
+            "--data wants the directory whose files shall travel",
+            "name its directory",
+        ));
+    }
+    let (mut files, mut size) = (0u64, 0u64);
+    let mut waiting = vec![canonical.clone()];
+    while let Some(path) = waiting.pop() {
+        // What cannot be read is told by the scan, with its reason.
+        for entry in fs::read_dir(&path).into_iter().flatten().flatten() {
+            let Ok(kind) = entry.file_type() else { continue };
+            if kind.is_dir() {
+                waiting.push(entry.path());
+            } else if let Ok(metadata) = fs::metadata(entry.path())
+                && metadata.is_file()
+            {
+                files += 1;
+                size += metadata.len();
+            }
+        }
+    }
+    Ok(Data::Given { directory: canonical, files, bytes: size })
+}
+
+/// The copies must not lie within what is copied.
+fn apart(data: &Path, state: &Path) -> Result<(), Failure> {
+    if !state.starts_with(data) && !data.starts_with(state) {
+        return Ok(());
+    }
+    Err(Failure::usage(
+        "the data and the state directory lie within each other",
+        format!(
+            "--data is {}, the state directory {}",
+            printable(&data.to_string_lossy()),
+            printable(&state.to_string_lossy())
+        ),
+        "name a state directory elsewhere: --dir DIRECTORY",
+    ))
+}
+
+/// The address asked for, or the usual one, or one with a free port if that is taken.
+fn port(option: &str, asked: Option<SocketAddr>, usual: SocketAddr) -> Result<SocketAddr, Failure> {
+    let wanted = asked.unwrap_or(usual);
+    let taken = |error: &io::Error| {
+        Failure::usage(
+            format!("{wanted} cannot be used"),
+            format!("{} (set by {option})", plain_io(error)),
+            format!("name another address, or leave {option} out: then a free port is taken"),
+        )
+    };
+    let listener = match TcpListener::bind(wanted) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && asked.is_none() => {
+            TcpListener::bind(SocketAddr::new(wanted.ip(), 0))
+        }
+        result => result,
+    };
+    listener.and_then(|listener| listener.local_addr()).map_err(|error| taken(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn space_counts_every_copy() {
+        let made = Data::Generated { files: 1_000, bytes: 1_000_000_000 };
+        assert_eq!(needs(&made, 3), 3 * (1_000_000_000 + 6_000_000) + MARGIN_BYTES);
+        let given = Data::Given { directory: "/x".into(), files: 0, bytes: 1_000 };
+        assert_eq!(needs(&given, 3), 2_000 + MARGIN_BYTES);
+        assert_eq!(needs(&Data::Generated { files: 1, bytes: u64::MAX }, 3), u64::MAX);
+    }
+
+    #[test]
+    fn refuses_what_does_not_fit() {
+        let args = DemoArgs { size: 1 << 60, ..DemoArgs::default() };
+        let error = Plan::make(&args, None).unwrap_err();
+        assert_eq!(error.problem.code, FaultCode::NoSpaceForRequest);
+        assert!(error.problem.detail.contains("free"), "{error:?}");
+    }
+
+    #[test]
+    fn refuses_directories_within_each_other_and_full_ones() {
+        let data = tempfile::tempdir().unwrap();
+        fs::write(data.path().join("file"), "x").unwrap();
+        let args = DemoArgs { data: Some(data.path().to_owned()), ..DemoArgs::default() };
+        let within = Plan::make(&args, Some(&data.path().join("state"))).unwrap_err();
+        assert!(within.problem.title.contains("within each other"), "{within:?}");
+        let full = Plan::make(&args, Some(data.path())).unwrap_err();
+        assert!(full.problem.title.contains("not empty"), "{full:?}");
+        let missing = DemoArgs { data: Some(data.path().join("none")), ..DemoArgs::default() };
+        assert_eq!(Plan::make(&missing, None).unwrap_err().exit, Exit::NotFound);
+        let file = DemoArgs { data: Some(data.path().join("file")), ..DemoArgs::default() };
+        assert!(Plan::make(&file, None).unwrap_err().problem.title.contains("no directory"));
+    }
+
+    #[test]
+    fn a_taken_port_is_replaced_only_if_nobody_asked_for_it() {
+        let holder = TcpListener::bind("127.0.0.1:0").unwrap();
+        let taken = holder.local_addr().unwrap();
+        let free = port("--http", None, taken).unwrap();
+        assert_ne!(free.port(), taken.port());
+        let error = port("--http", Some(taken), taken).unwrap_err();
+        assert!(error.problem.detail.contains("--http"), "{error:?}");
+    }
+
+    #[test]
+    fn a_failed_demo_keeps_its_logs_only() {
+        let data = tempfile::tempdir().unwrap();
+        fs::write(data.path().join("precious"), "x").unwrap();
+        let state = State::make(None).unwrap();
+        let site = state.path().join("alpha");
+        fs::create_dir(&site).unwrap();
+        fs::write(site.join("log"), "line").unwrap();
+        std::os::unix::fs::symlink(data.path(), site.join("storage")).unwrap();
+        let told = state.finish(true).unwrap();
+        assert!(told.contains("log"), "{told}");
+        assert!(site.join("log").exists() && !site.join("storage").exists());
+        assert!(data.path().join("precious").exists());
+        fs::remove_dir_all(site.parent().unwrap()).unwrap();
+    }
+}

@@ -1,0 +1,321 @@
+//! The steps of the demo, in their order: data, service, sites, registration, subscriptions, watching, summary.
+
+use std::path::Path;
+
+use longhaul_agent::StorageConfig;
+use longhaul_api::native::{
+    CheckReport, DatasetCreate, DatasetView, Health, LoginToken, Page, ScanRequest, SiteAdd, SiteAdded,
+    SiteView, Status, Subscribe, SubscriptionView, TaskView, TransferView,
+};
+use longhaul_api::routes;
+use longhaul_model::units::{bytes, duration, printable};
+use longhaul_model::{DatasetName, FaultCode, StorageName, Timestamp, TransferId};
+use serde_json::{Value, json};
+
+use super::children::Event;
+use super::plan::{Data, Plan};
+use super::report::{self, Report};
+use super::{DATASET, Demo, LOOK_EVERY, generate};
+use crate::clock;
+use crate::commands::{agent, login, service, task, words};
+use crate::config::{ClientConfig, PROFILE};
+use crate::failure::{Exit, Failure};
+use crate::progress::REPAINT_EVERY;
+use crate::remote::Remote;
+
+impl Demo<'_> {
+    /// Either the mixture, written, or the user's directory, linked to.
+    pub(super) async fn prepare_data(&mut self, plan: &Plan) -> Result<(), Failure> {
+        let state = plan.state.path();
+        for site in &plan.sites {
+            let directory = state.join(site.as_str());
+            make(&directory)?;
+            make(&directory.join("work"))?;
+        }
+        let storage = |site: &str| state.join(site).join("storage");
+        let first = storage(plan.sites[0].as_str());
+        for site in &plan.sites[1..] {
+            make(&storage(site.as_str()))?;
+        }
+        match &plan.data {
+            Data::Given { directory, files, bytes: size } => {
+                std::os::unix::fs::symlink(directory, &first)
+                    .map_err(|error| Failure::file("linking", &first, &error))?;
+                let shown = printable(&directory.to_string_lossy());
+                self.board.say(&format!(
+                    "  data     {shown}: {}, {}, only read",
+                    words::files(*files),
+                    bytes(*size)
+                ));
+                Ok(())
+            }
+            Data::Generated { files, bytes: size } => {
+                make(&first)?;
+                let begun = clock::now();
+                let (files, size) = (*files, *size);
+                let root = first.clone();
+                let written = tokio::task::spawn_blocking(move || {
+                    generate::write(&root, &generate::plan(files, size), |_| {})
+                });
+                written
+                    .await
+                    .map_err(|error| Failure::new(FaultCode::Internal, error.to_string()))?
+                    .map_err(|error| Failure::file("writing below", &first, &error))?;
+                let took = duration(clock::now().since(begun));
+                self.board.say(&format!(
+                    "  data     {}, {} written in {took}",
+                    words::files(files as u64),
+                    bytes(size)
+                ));
+                Ok(())
+            }
+        }
+    }
+
+    /// What `service init`, `service run` and opening the page do.
+    pub(super) async fn start_service(&mut self, plan: &Plan) -> Result<(Remote, String), Failure> {
+        let directory = plan.state.path().join("service");
+        let config = longhaul_service::Config {
+            state_dir: directory.join("state"),
+            listen: vec![plan.service],
+            http: Some(plan.http),
+            public_url: format!("https://{}", plan.service),
+            deployment: "demo".to_owned(),
+            ..longhaul_service::Config::default()
+        };
+        make(&directory)?;
+        let made = service::init(&config)?;
+        let profile = ClientConfig { url: made.url, token: made.token, ca: made.ca };
+        login::save(&plan.state.path().join(PROFILE), &profile)?;
+        self.start("service", &directory, "service", &json!({ "service": config }))?;
+        let remote = Remote::connect(&profile)?;
+        self.until("the service answers", async || {
+            let health: Health = remote.get(&routes::READYZ, &[], &[]).await?;
+            Ok(health.ok)
+        })
+        .await?;
+        let page = page(plan, &remote).await?;
+        Ok((remote, page))
+    }
+
+    /// `site add`, `agent join` and `agent run`, for all sites.
+    pub(super) async fn start_sites(&mut self, plan: &Plan, remote: &Remote) -> Result<(), Failure> {
+        for (place, site) in plan.sites.iter().enumerate() {
+            let directory = plan.state.path().join(site.as_str());
+            let added: SiteAdded = remote
+                .post(&routes::SITE_ADD, &[], &SiteAdd { name: site.clone(), token_seconds: None })
+                .await?;
+            let config = agent_config(plan, place)?;
+            agent::join(None, &added.join_token, &config.state_dir).await?;
+            self.start(site.as_str(), &directory, "agent", &json!({ "agent": config }))?;
+        }
+        self.until("every site has its storage", async || {
+            let sites: Vec<SiteView> = remote.all(&routes::SITE_LIST, &[], &[]).await?;
+            let here = |site: &SiteView| {
+                !site.storages.is_empty() && site.agents.iter().any(|agent| agent.connected)
+            };
+            Ok(sites.len() == plan.sites.len() && sites.iter().all(here))
+        })
+        .await
+    }
+
+    /// `dataset register --scan`.
+    pub(super) async fn register(
+        &mut self,
+        plan: &Plan,
+        remote: &Remote,
+        dataset: &DatasetName,
+    ) -> Result<DatasetView, Failure> {
+        let first = storage_name(plan, 0)?;
+        let create = DatasetCreate { name: dataset.clone(), community: None };
+        let _: DatasetView = remote.post(&routes::DATASET_CREATE, &[], &create).await?;
+        let request = ScanRequest { storage: first.clone(), path: String::new(), algorithms: Vec::new() };
+        let begun = clock::now();
+        let mut scan: TaskView = remote.post(&routes::DATASET_SCAN, &[dataset.as_str()], &request).await?;
+        while !scan.done {
+            let line = task::progress_line(&scan, Some(plan.data.size()), self.board.terminal().width());
+            self.board.show(clock::now(), std::slice::from_ref(&line), || line.trim_start().to_owned());
+            self.pause(LOOK_EVERY).await?;
+            scan = self.ask(remote.get(&routes::TASK_SHOW, &[&scan.id.to_string()], &[]).await, scan)?;
+        }
+        self.board.clear();
+        task::must_have_worked(&scan)?;
+        let view: DatasetView = remote.get_patiently(&routes::DATASET_SHOW, &[dataset.as_str()]).await?;
+        self.board.say(&format!(
+            "  {:<8} holds dataset {dataset}: {}, {}, digests adler32 + crc32c     scanned in {}",
+            first.as_str(),
+            words::files(view.files),
+            bytes(view.bytes),
+            duration(clock::now().since(begun))
+        ));
+        Ok(view)
+    }
+
+    pub(super) async fn subscribe(
+        &mut self,
+        plan: &Plan,
+        remote: &Remote,
+        dataset: &DatasetView,
+    ) -> Result<(), Failure> {
+        let mut line = String::from(" ");
+        for place in 1..plan.sites.len() {
+            let storage = storage_name(plan, place)?;
+            line.push_str(&format!(" {:<8} subscribed   ", storage.as_str()));
+            let wish = Subscribe {
+                dataset: dataset.name.clone(),
+                block: None,
+                storage,
+                priority: None,
+                verification: None,
+            };
+            let _: SubscriptionView = remote.post(&routes::SUBSCRIPTION_CREATE, &[], &wish).await?;
+        }
+        self.board.say(&format!("{}\n", line.trim_end()));
+        Ok(())
+    }
+
+    /// Until every subscription is complete.
+    pub(super) async fn watch(
+        &mut self,
+        plan: &Plan,
+        remote: &Remote,
+        dataset: &DatasetName,
+    ) -> Result<Vec<SubscriptionView>, Failure> {
+        let mut list: Vec<SubscriptionView> = Vec::new();
+        let query = [("dataset", Some(dataset.to_string()))];
+        loop {
+            let answer = remote.all(&routes::SUBSCRIPTION_LIST, &[], &query).await;
+            list = self.ask(answer, list)?;
+            list.sort_by_key(|one| plan.sites.iter().position(|site| site.as_str() == one.storage.as_str()));
+            let terminal = self.board.terminal();
+            let lines =
+                report::block(&list, plan.sites[0].as_str(), clock::now(), terminal.width(), terminal.style);
+            if list.len() + 1 == plan.sites.len() && list.iter().all(|one| one.complete) {
+                self.board.leave(&lines);
+                self.board.say("");
+                return Ok(list);
+            }
+            self.board.show(clock::now(), &lines, || report::plain_line(&list, clock::now()));
+            self.pause(REPAINT_EVERY).await?;
+        }
+    }
+
+    pub(super) async fn gather(
+        &mut self,
+        plan: &Plan,
+        remote: &Remote,
+        subscriptions: Vec<SubscriptionView>,
+        seconds: f64,
+        url: String,
+        page: String,
+    ) -> Result<Report, Failure> {
+        let dataset: DatasetView = remote.get_patiently(&routes::DATASET_SHOW, &[DATASET]).await?;
+        let status: Status = remote.get_patiently(&routes::STATUS, &[]).await?;
+        let checks: CheckReport = remote.get_patiently(&routes::CHECK, &[]).await?;
+        Ok(Report {
+            complete: false,
+            wrong: Vec::new(),
+            state: plan.state.path().to_string_lossy().into_owned(),
+            url,
+            page,
+            seconds,
+            dataset,
+            subscriptions,
+            bytes_moved: status.bytes_done,
+            restarts: self.restarts,
+            checks,
+            example: example(plan, remote).await,
+        })
+    }
+
+    /// All is done; keep it up, and tell what happens, until the user ends it.
+    pub(super) async fn serve_on(&mut self, plan: &Plan, remote: &Remote) -> Result<Exit, Failure> {
+        loop {
+            let event = self.children.next_event().await;
+            let service_again = matches!(&event, Event::Restarted { name, .. } if name == "service");
+            self.tell(event)?;
+            if service_again {
+                // Sessions and one-time tokens went with the old process.
+                self.until("the service answers", async || page(plan, remote).await.map(|_| true)).await?;
+                let page = page(plan, remote).await?;
+                self.board.say(&format!("  page  {page}   (log in again with this)"));
+            }
+        }
+    }
+}
+
+/// A link that opens the page, once.
+async fn page(plan: &Plan, remote: &Remote) -> Result<String, Failure> {
+    let login: LoginToken = remote.post(&routes::LOGIN_TOKEN_CREATE, &[], &()).await?;
+    Ok(format!("http://{}/ui/?token={}", plan.http, login.token))
+}
+
+fn agent_config(plan: &Plan, place: usize) -> Result<longhaul_agent::Config, Failure> {
+    let site = storage_name(plan, place)?;
+    let directory = plan.state.path().join(site.as_str());
+    let mut storage = StorageConfig::new(site, directory.join("storage"));
+    storage.work = Some(directory.join("work"));
+    if let (0, Data::Given { directory, .. }) = (place, &plan.data) {
+        storage.root = directory.clone();
+        storage.work = None;
+        storage.writable = false;
+    }
+    let mut config = longhaul_agent::Config::new(directory.join("agent"), vec![storage]);
+    config.listen = vec![std::net::SocketAddr::from(([127, 0, 0, 1], 0))];
+    Ok(config)
+}
+
+fn storage_name(plan: &Plan, place: usize) -> Result<StorageName, Failure> {
+    Ok(StorageName::parse(plan.sites[place].as_str())?)
+}
+
+/// When the last of them was complete, on the service's clock, which is ours.
+pub(super) fn finished(subscriptions: &[SubscriptionView]) -> Timestamp {
+    subscriptions.iter().filter_map(|one| one.completed).max().unwrap_or_else(clock::now)
+}
+
+/// A transfer worth explaining; none is no reason to fail.
+async fn example(plan: &Plan, remote: &Remote) -> Option<TransferId> {
+    let between = |source: &str, target: &str| {
+        vec![
+            ("source", Some(source.to_owned())),
+            ("target", Some(target.to_owned())),
+            ("limit", Some("1".to_owned())),
+        ]
+    };
+    let sites = &plan.sites;
+    let mut tries = vec![between(sites[0].as_str(), sites[1].as_str())];
+    if let [_, second, third, ..] = sites.as_slice() {
+        tries.insert(0, between(second.as_str(), third.as_str()));
+    }
+    for query in tries {
+        let page: Result<Page<TransferView>, Failure> = remote.get(&routes::TRANSFER_LIST, &[], &query).await;
+        if let Some(transfer) = page.ok().and_then(|page| page.items.into_iter().next()) {
+            return Some(transfer.id);
+        }
+    }
+    None
+}
+
+/// How this program was called, so that what we print can be typed.
+pub(super) fn program() -> String {
+    let name = std::env::args().next().unwrap_or_default();
+    if name.is_empty() { "longhaul".to_owned() } else { printable(&name) }
+}
+
+fn make(directory: &Path) -> Result<(), Failure> {
+    std::fs::create_dir_all(directory).map_err(|error| Failure::file("making", directory, &error))
+}
+
+/// TOML has no null: what is none is left out.
+pub(super) fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => map
+            .iter()
+            .filter(|(_, value)| !value.is_null())
+            .map(|(key, value)| (key.clone(), without_nulls(value)))
+            .collect(),
+        Value::Array(items) => items.iter().map(without_nulls).collect(),
+        other => other.clone(),
+    }
+}

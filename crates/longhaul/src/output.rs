@@ -1,0 +1,94 @@
+//! Where a command's words go: data to standard output, in one of three forms; everything else to standard error.
+
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::table::Table;
+use crate::terminal::{Style, Terminal};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Human,
+    /// Tab-separated with a heading line.
+    Plain,
+    /// One JSON document.
+    Json,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Output {
+    pub format: Format,
+    pub out: Terminal,
+    pub error: Terminal,
+    pub quiet: bool,
+}
+
+impl Output {
+    pub fn new(format: Format, no_colour: bool, quiet: bool) -> Self {
+        Output { format, out: Terminal::out(no_colour), error: Terminal::error(no_colour), quiet }
+    }
+
+    /// One document: as itself, or as a table.
+    pub fn table<T: Serialize>(&self, document: &T, table: impl Fn(&T) -> Table) -> Result<(), Failure> {
+        self.view(document, |document, style, width| table(document).human(style, width), &table)
+    }
+
+    /// One document: as itself, as text for people, or as a table.
+    pub fn view<T: Serialize>(
+        &self,
+        document: &T,
+        human: impl FnOnce(&T, Style, Option<usize>) -> String,
+        plain: impl FnOnce(&T) -> Table,
+    ) -> Result<(), Failure> {
+        match self.format {
+            Format::Json => self.json(document),
+            Format::Plain => self.write(&plain(document).plain()),
+            Format::Human => self.write(&human(document, self.out.style, self.out.width())),
+        }
+    }
+
+    /// One document; otherwise a sentence about it.
+    pub fn sentence<T: Serialize>(
+        &self,
+        document: &T,
+        sentence: impl FnOnce(&T) -> String,
+    ) -> Result<(), Failure> {
+        match self.format {
+            Format::Json => self.json(document),
+            Format::Human | Format::Plain => self.write(&format!("{}\n", sentence(document))),
+        }
+    }
+
+    pub fn json<T: Serialize>(&self, document: &T) -> Result<(), Failure> {
+        let mut text = serde_json::to_string_pretty(document).map_err(|error| {
+            Failure::new(
+                longhaul_model::FaultCode::Internal,
+                format!("cannot write the reply as JSON: {error}"),
+            )
+        })?;
+        text.push('\n');
+        self.write(&text)
+    }
+
+    /// Data, to standard output.
+    pub fn write(&self, text: &str) -> Result<(), Failure> {
+        self.out
+            .write(text)
+            .map_err(|error| Failure::file("writing to", std::path::Path::new("standard output"), &error))
+    }
+
+    /// A message, to standard error, unless `--quiet`.
+    pub fn say(&self, message: &str) {
+        if !self.quiet {
+            let _ = self.error.write(&format!("{message}\n"));
+        }
+    }
+
+    /// The last word about a failure: four parts on standard error; with `--json`, the problem on standard output.
+    pub fn fail(&self, failure: &Failure) {
+        let _ = self.error.write(&failure.render(self.error.style, self.error.width()));
+        if self.format == Format::Json && self.json(&failure.problem).is_err() {
+            let _ = self.error.write("(and standard output cannot be written)\n");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The service as commands see it: the typed client, with paging, and patience while something is awaited.
+
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
+
+use longhaul_api::client::Client;
+use longhaul_api::native::Page;
+use longhaul_api::routes::{self, PAGE_ITEMS_MAX, Route};
+use longhaul_model::{FaultCode, Retry};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::clock;
+use crate::config::ClientConfig;
+use crate::failure::Failure;
+
+/// While a command waits for something, the service may be away this long.
+const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE_STEP: Duration = Duration::from_millis(250);
+/// Items that `all` fetches at the most.
+const ALL_ITEMS_MAX: usize = 100_000;
+
+/// Query parameters; those without a value are left out.
+pub type Query<'a> = &'a [(&'static str, Option<String>)];
+
+#[derive(Clone, Debug)]
+pub struct Remote {
+    client: Client,
+}
+
+impl Remote {
+    pub fn connect(config: &ClientConfig) -> Result<Self, Failure> {
+        if config.url.is_empty() {
+            return Err(Failure::usage(
+                "no service is named",
+                "neither --url, --dir, LONGHAUL_URL, the configuration nor a saved login says where it is",
+                "longhaul login URL --token TOKEN --ca FILE, or give --dir STATE of a demo",
+            ));
+        }
+        let token = Some(config.token.clone()).filter(|token| !token.is_empty());
+        Ok(Remote { client: Client::new(&config.url, trust(config)?, token)? })
+    }
+
+    pub async fn get<T: DeserializeOwned>(
+        &self,
+        route: &'static Route,
+        parameters: &[&str],
+        query: Query<'_>,
+    ) -> Result<T, Failure> {
+        let mut request = self.client.request(route);
+        for parameter in parameters {
+            request = request.parameter(parameter);
+        }
+        for (name, value) in query {
+            request = request.maybe(name, value.as_ref());
+        }
+        Ok(request.send().await?)
+    }
+
+    /// For reading again and again what is awaited: a service that is being restarted is no reason to give up.
+    pub async fn get_patiently<T: DeserializeOwned>(
+        &self,
+        route: &'static Route,
+        parameters: &[&str],
+    ) -> Result<T, Failure> {
+        let begun = clock::now();
+        loop {
+            match self.get(route, parameters, &[]).await {
+                Err(failure) if passing(&failure) && clock::now().since(begun) < PATIENCE => {
+                    tokio::time::sleep(PATIENCE_STEP).await;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// The first `limit` items of a list.
+    pub async fn some<T: DeserializeOwned>(
+        &self,
+        route: &'static Route,
+        parameters: &[&str],
+        query: Query<'_>,
+        limit: usize,
+    ) -> Result<Vec<T>, Failure> {
+        let pages = route.query.iter().any(|query| query.name == "limit");
+        let mut items: Vec<T> = Vec::new();
+        let mut after: Option<String> = None;
+        while items.len() < limit {
+            let mut query = query.to_vec();
+            if pages {
+                let left = u32::try_from(limit - items.len()).unwrap_or(u32::MAX).min(PAGE_ITEMS_MAX);
+                query.extend([("limit", Some(left.to_string())), ("after", after)]);
+            }
+            let page: Page<T> = self.get(route, parameters, &query).await?;
+            items.extend(page.items);
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        items.truncate(limit);
+        Ok(items)
+    }
+
+    /// A list that is never long.
+    pub async fn all<T: DeserializeOwned>(
+        &self,
+        route: &'static Route,
+        parameters: &[&str],
+        query: Query<'_>,
+    ) -> Result<Vec<T>, Failure> {
+        self.some(route, parameters, query, ALL_ITEMS_MAX).await
+    }
+
+    pub async fn post<T: DeserializeOwned>(
+        &self,
+        route: &'static Route,
+        parameters: &[&str],
+        body: &impl Serialize,
+    ) -> Result<T, Failure> {
+        let mut request = self.client.request(route);
+        for parameter in parameters {
+            request = request.parameter(parameter);
+        }
+        if route.idempotency_key {
+            request = request.idempotency_key(&format!("cli-{}", clock::incident()));
+        }
+        if route.request != routes::Body::None {
+            request = request.json(body);
+        }
+        Ok(request.send().await?)
+    }
+
+    pub async fn patch<T: DeserializeOwned>(
+        &self,
+        route: &'static Route,
+        parameters: &[&str],
+        body: &impl Serialize,
+    ) -> Result<T, Failure> {
+        self.post(route, parameters, body).await
+    }
+
+    pub async fn delete(&self, route: &'static Route, parameters: &[&str]) -> Result<(), Failure> {
+        self.get(route, parameters, &[]).await
+    }
+
+    /// Sends a file, or standard input for `-`.
+    pub async fn upload<T: DeserializeOwned>(
+        &self,
+        route: &'static Route,
+        parameters: &[&str],
+        query: Query<'_>,
+        file: &Path,
+    ) -> Result<T, Failure> {
+        let mut request = self.client.request(route);
+        for parameter in parameters {
+            request = request.parameter(parameter);
+        }
+        for (name, value) in query {
+            request = request.maybe(name, value.as_ref());
+        }
+        request = if file == Path::new("-") {
+            request.upload(std::io::stdin())
+        } else {
+            request.upload(File::open(file).map_err(|error| Failure::file("opening", file, &error))?)
+        };
+        Ok(request.send().await?)
+    }
+}
+
+/// Whether the same question may well be answered in a moment.
+pub fn passing(failure: &Failure) -> bool {
+    failure.problem.code.retry() != Retry::Never
+}
+
+fn trust(config: &ClientConfig) -> Result<std::sync::Arc<rustls::ClientConfig>, Failure> {
+    if let Some(fingerprint) = config.ca.strip_prefix("sha256:") {
+        return Ok(longhaul_security::join_client_tls(fingerprint)?);
+    }
+    if config.ca.is_empty() {
+        if config.url.starts_with("http://") {
+            // Plain HTTP, to a loopback address: nobody is trusted because nobody is asked.
+            return Ok(longhaul_security::join_client_tls(&"0".repeat(64))?);
+        }
+        return Err(Failure::new(
+            FaultCode::NotAuthenticated,
+            format!("{} has a CA of its own, which is not known here", config.url),
+        )
+        .titled("the service's CA is not known")
+        .next("give --ca FILE or --ca sha256:FINGERPRINT; `longhaul service init` printed both"));
+    }
+    let path = Path::new(&config.ca);
+    let pem = std::fs::read_to_string(path).map_err(|error| Failure::file("reading the CA", path, &error))?;
+    Ok(longhaul_security::people_client_tls(&pem)?)
+}

@@ -1,0 +1,40 @@
+//! How this process is told to end.
+
+use std::io::{self, Read};
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::failure::{Exit, Failure, plain_io};
+
+/// Completes at the first SIGINT, SIGTERM or SIGHUP from now on.
+pub fn ending() -> Result<impl Future<Output = ()>, Failure> {
+    let listen = |kind| {
+        signal(kind).map_err(|error| {
+            Failure::new(
+                longhaul_model::FaultCode::Internal,
+                format!("signals cannot be received: {}", plain_io(&error)),
+            )
+        })
+    };
+    let mut interrupt = listen(SignalKind::interrupt())?;
+    let mut terminate = listen(SignalKind::terminate())?;
+    let mut hang_up = listen(SignalKind::hangup())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hang_up.recv() => {}
+        }
+    })
+}
+
+/// Ends this process, wherever it is, when standard input ends. Whoever started us holds the other end of that
+/// pipe and writes nothing, so it ends only by their death, even by SIGKILL.
+pub fn exit_with_parent() {
+    std::thread::spawn(|| {
+        let mut input = io::stdin().lock();
+        let mut scratch = [0u8; 64];
+        while !matches!(input.read(&mut scratch), Ok(0) | Err(_)) {}
+        std::process::exit(Exit::Interrupted as i32);
+    });
+}

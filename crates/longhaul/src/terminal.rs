@@ -1,0 +1,236 @@
+//! What a stream can show: a terminal or not, colour or not, how wide; and text laid out for it.
+
+use std::borrow::Cow;
+use std::io::{self, IsTerminal, Write};
+
+/// Meaning of a piece of text; colour never carries it alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tone {
+    Good,
+    Warn,
+    Bad,
+    Faint,
+    Strong,
+}
+
+/// Whether to colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Style {
+    colour: bool,
+}
+
+impl Style {
+    #[cfg(test)]
+    pub const fn plain() -> Self {
+        Style { colour: false }
+    }
+
+    pub fn is_coloured(self) -> bool {
+        self.colour
+    }
+
+    #[cfg(test)]
+    pub const fn coloured() -> Self {
+        Style { colour: true }
+    }
+
+    pub fn paint(self, tone: Tone, text: &str) -> String {
+        let code = match tone {
+            Tone::Good => "32",
+            Tone::Warn => "33",
+            Tone::Bad => "1;31",
+            Tone::Faint => "2",
+            Tone::Strong => "1",
+        };
+        if self.colour { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+    }
+}
+
+/// One of our two output streams, as found.
+#[derive(Clone, Copy, Debug)]
+pub struct Terminal {
+    pub is_terminal: bool,
+    pub style: Style,
+    stream: Stream,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stream {
+    Out,
+    Error,
+}
+
+impl Terminal {
+    pub fn out(no_colour: bool) -> Self {
+        Terminal::of(Stream::Out, std::io::stdout().is_terminal(), no_colour)
+    }
+
+    pub fn error(no_colour: bool) -> Self {
+        Terminal::of(Stream::Error, std::io::stderr().is_terminal(), no_colour)
+    }
+
+    fn of(stream: Stream, is_terminal: bool, no_colour: bool) -> Self {
+        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let dumb = set("TERM").is_none_or(|term| term == "dumb");
+        let colour = is_terminal && !dumb && !no_colour && set("NO_COLOR").is_none();
+        Terminal { is_terminal: is_terminal && !dumb, style: Style { colour }, stream }
+    }
+
+    /// Columns now (windows are resized), if it is a terminal.
+    pub fn width(&self) -> Option<usize> {
+        self.size().map(|(columns, _)| columns)
+    }
+
+    /// Lines now, if it is a terminal.
+    pub fn height(&self) -> Option<usize> {
+        self.size().map(|(_, lines)| lines)
+    }
+
+    fn size(&self) -> Option<(usize, usize)> {
+        if !self.is_terminal {
+            return None;
+        }
+        let size = match self.stream {
+            Stream::Out => rustix::termios::tcgetwinsize(rustix::stdio::stdout()),
+            Stream::Error => rustix::termios::tcgetwinsize(rustix::stdio::stderr()),
+        };
+        let known = |cells: u16, otherwise| if cells == 0 { otherwise } else { usize::from(cells) };
+        Some(size.map_or((80, 24), |size| (known(size.ws_col, 80), known(size.ws_row, 24))))
+    }
+
+    /// A reader of standard output that has gone away (`| head`) ends the program quietly; nothing can be done
+    /// about a standard error that does not take it.
+    pub fn write(&self, text: &str) -> io::Result<()> {
+        match self.stream {
+            Stream::Out => {
+                let mut out = io::stdout().lock();
+                match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+                    Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
+                    result => result,
+                }
+            }
+            Stream::Error => {
+                let _ = io::stderr().lock().write_all(text.as_bytes());
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Columns that `text` takes. Near enough: marks that combine take none, East Asian wide signs and pictures two,
+/// our own colours none.
+pub fn columns(text: &str) -> usize {
+    measured(text).map(|(_, _, columns)| columns).sum()
+}
+
+/// Each character with its place and the columns it takes.
+fn measured(text: &str) -> impl DoubleEndedIterator<Item = (usize, char, usize)> {
+    let mut in_colour = false;
+    let mut sizes = Vec::with_capacity(text.len());
+    for (at, c) in text.char_indices() {
+        in_colour |= c == '\u{1b}';
+        sizes.push((at, c, if in_colour { 0 } else { char_columns(c) }));
+        in_colour &= c != 'm';
+    }
+    sizes.into_iter()
+}
+
+fn char_columns(c: char) -> usize {
+    match c as u32 {
+        0x0300..=0x036f | 0x200b..=0x200f | 0x20d0..=0x20ff | 0xfe00..=0xfe0f => 0,
+        0x1100..=0x115f | 0x2e80..=0xa4cf | 0xac00..=0xd7a3 | 0xf900..=0xfaff | 0xfe30..=0xfe6f => 2,
+        0xff00..=0xff60 | 0xffe0..=0xffe6 | 0x1f300..=0x1faff | 0x20000..=0x3fffd => 2,
+        _ => 1,
+    }
+}
+
+/// `text` in at most `width` columns, an ellipsis at the end if it was longer.
+pub fn cut(text: &str, width: usize) -> Cow<'_, str> {
+    if columns(text) <= width {
+        return Cow::Borrowed(text);
+    }
+    let mut kept = String::new();
+    let mut used = 1;
+    for (_, c, columns) in measured(text) {
+        used += columns;
+        if used > width {
+            break;
+        }
+        kept.push(c);
+    }
+    kept.push('…');
+    if kept.contains('\u{1b}') {
+        kept.push_str("\u{1b}[0m");
+    }
+    Cow::Owned(kept)
+}
+
+/// As [`cut`], but keeps the end, which tells names of one directory apart. For text without colours.
+pub fn cut_front(text: &str, width: usize) -> Cow<'_, str> {
+    if columns(text) <= width {
+        return Cow::Borrowed(text);
+    }
+    let mut used = 1;
+    let mut start = text.len();
+    for (at, _, columns) in measured(text).rev() {
+        used += columns;
+        if used > width {
+            break;
+        }
+        start = at;
+    }
+    Cow::Owned(format!("…{}", &text[start..]))
+}
+
+/// Wraps at spaces to `width` columns; lines after the first begin with `indent` spaces.
+pub fn wrapped(text: &str, width: Option<usize>, indent: usize) -> String {
+    let Some(width) = width.filter(|width| *width >= 20) else { return text.to_owned() };
+    let mut out = String::new();
+    let mut used = 0;
+    for word in text.split(' ') {
+        let size = columns(word);
+        if used > 0 && used + 1 + size > width {
+            out.truncate(out.trim_end_matches(' ').len());
+            out.push('\n');
+            out.extend(std::iter::repeat_n(' ', indent));
+            used = 0;
+        } else if used > 0 {
+            out.push(' ');
+            used += 1;
+        }
+        out.push_str(word);
+        used += size;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn measures_and_cuts_by_columns() {
+        assert_eq!(columns("日本x"), 5);
+        assert_eq!(columns("e\u{301}"), 1);
+        assert_eq!(cut("abcdef", 4), "abc…");
+        assert_eq!(cut("日本語", 4), "日…");
+        assert_eq!(cut("abc", 3), "abc");
+        assert_eq!(cut_front("a/b/file.root", 10), "…file.root");
+        assert_eq!(cut_front("日本語", 3), "…語");
+        let red = Style::coloured().paint(Tone::Bad, "abcdef");
+        assert_eq!(columns(&red), 6);
+        assert_eq!(cut(&red, 4), "\u{1b}[1;31mabc…\u{1b}[0m");
+    }
+
+    #[test]
+    fn wraps_at_spaces() {
+        assert_eq!(wrapped("aaaaaaaaaa bbbbbbbbbb cccc", Some(21), 2), "aaaaaaaaaa bbbbbbbbbb\n  cccc");
+        assert_eq!(wrapped("a b", None, 2), "a b");
+    }
+
+    #[test]
+    fn colours_only_when_asked() {
+        assert_eq!(Style::plain().paint(Tone::Bad, "x"), "x");
+        assert_eq!(Style::coloured().paint(Tone::Bad, "x"), "\u{1b}[1;31mx\u{1b}[0m");
+    }
+}
