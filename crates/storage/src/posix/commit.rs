@@ -16,7 +16,7 @@ use super::work::{Work, twin_of};
 use crate::{Commit, TempName};
 
 /// A deletion may prune a directory between our making it and our renaming into it.
-const PRUNED_TRIES: usize = 8;
+const PRUNED_TRIES: usize = 64;
 
 pub(super) fn commit(posix: &Posix, work: &Work, batch: &[Commit]) -> Vec<Result<(), Fault>> {
     let mut results: Vec<Result<(), Fault>> = batch.iter().map(|item| admit(posix, work, item)).collect();
@@ -93,9 +93,9 @@ fn place<'a>(
     let failed = |errno| fault(Role::Write, errno, format_args!("naming {}", item.target));
     for _ in 0..PRUNED_TRIES {
         if open.as_ref().is_none_or(|(path, _)| *path != parent) {
-            *open = Some((parent, make_parent(posix, work, item, parent, touched)?));
+            *open = make_parent(posix, work, item, parent, touched)?.map(|directory| (parent, directory));
         }
-        let Some((_, directory)) = open else { break };
+        let Some((_, directory)) = open else { continue };
         match rename(posix, work, &item.temp, directory, name) {
             Ok(()) => {
                 touched.insert(parent.to_vec());
@@ -136,20 +136,21 @@ fn rename(posix: &Posix, work: &Work, temp: &TempName, directory: &OwnedFd, name
     }
 }
 
-/// Opens the directory, making what is missing of it. No link is followed on the way.
+/// Opens the directory, making what is missing of it. No link is followed on the way. None if a part of it
+/// was pruned meanwhile.
 fn make_parent(
     posix: &Posix,
     work: &Work,
     item: &Commit,
     parent: &[u8],
     touched: &mut BTreeSet<Vec<u8>>,
-) -> Result<OwnedFd, Fault> {
+) -> Result<Option<OwnedFd>, Fault> {
     let failed = |errno| fault(Role::Write, errno, format_args!("making the directory of {}", item.target));
     let flags = OFlags::PATH | OFlags::DIRECTORY;
     if !work.case_insensitive {
         match posix.beneath.open(parent, flags) {
             Err(Errno::NOENT) => {}
-            done => return done.map_err(failed),
+            done => return done.map(Some).map_err(failed),
         }
     }
     let mut at = posix.beneath.open(b"", OFlags::RDONLY | OFlags::DIRECTORY).map_err(failed)?;
@@ -165,15 +166,19 @@ fn make_parent(
             }
             Err(Errno::EXIST) if work.case_insensitive => refuse_twin(&at, name, item)?,
             Err(Errno::EXIST) => {}
+            Err(Errno::NOENT) => return Ok(None),
             Err(errno) => return Err(failed(errno)),
         }
-        at = step_into(&at, name).map_err(failed)?;
+        at = match step_into(&at, name) {
+            Err(Errno::NOENT) => return Ok(None),
+            entered => entered.map_err(failed)?,
+        };
         if !path.is_empty() {
             path.push(b'/');
         }
         path.extend_from_slice(name);
     }
-    Ok(at)
+    Ok(Some(at))
 }
 
 fn step_into(directory: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {

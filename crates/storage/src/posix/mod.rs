@@ -89,8 +89,12 @@ impl Posix {
         let root = fs::open(&root_path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
             .map_err(failed)?;
         let mut reserved = vec![WORK_DIRECTORY.as_bytes().to_vec()];
-        if let Some(work) = options.work.as_deref() {
-            reserved.extend(path_beneath(work, &root_path));
+        if let Some(inside) = options.work.as_deref().and_then(|work| path_beneath(work, &root_path)) {
+            if inside.is_empty() {
+                let detail = format!("the storage's root {shown} cannot be its work directory as well");
+                return Err(Fault::new(FaultCode::StateDirectory, detail));
+            }
+            reserved.push(inside);
         }
         let posix = Posix {
             name: options.name,
@@ -125,7 +129,8 @@ impl Posix {
         if let Some(work) = &*work {
             return Ok(Arc::clone(work));
         }
-        let prepared = Arc::new(Work::prepare(&self.beneath, self.work_elsewhere.as_deref())?);
+        let elsewhere = self.work_elsewhere.as_deref();
+        let prepared = Arc::new(Work::prepare(&self.beneath, elsewhere, self.flusher.policy())?);
         *work = Some(Arc::clone(&prepared));
         Ok(prepared)
     }
@@ -399,9 +404,13 @@ fn free_bytes(file: &OwnedFd) -> io::Result<u64> {
     Ok(status.f_bavail.saturating_mul(status.f_frsize))
 }
 
-/// `path` relative to `root`, if it lies in it. What does not exist yet is taken at its word.
+/// `path` relative to `root`, if it lies in it. What does not exist yet will be made by its name.
 fn path_beneath(path: &Path, root: &Path) -> Option<Vec<u8>> {
-    let path = path.canonicalize().or_else(|_| std::path::absolute(path)).ok()?;
-    let inside = path.strip_prefix(root).ok()?.as_os_str().as_bytes().to_vec();
-    (!inside.is_empty()).then_some(inside)
+    let path = std::path::absolute(path).ok()?;
+    let real = path.ancestors().find_map(|there| {
+        let missing = path.strip_prefix(there).ok()?;
+        Some(there.canonicalize().ok()?.join(missing))
+    })?;
+    // Joining nothing leaves a slash at the end, which is no component.
+    Some(real.strip_prefix(root).ok()?.as_os_str().as_bytes().to_vec())
 }

@@ -131,7 +131,7 @@ fn conforms_where_the_file_system_can_do_less() {
     conforms(
         |root| {
             let posix = Posix::open(options(root)).unwrap();
-            let mut work = Work::prepare(&posix.beneath, None).unwrap();
+            let mut work = Work::prepare(&posix.beneath, None, FlushPolicy::None).unwrap();
             work.flushed_as_a_whole = false;
             *posix.work.lock().unwrap() = Some(Arc::new(work));
             posix

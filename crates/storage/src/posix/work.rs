@@ -10,6 +10,7 @@ use longhaul_model::{Fault, FaultCode};
 use rustix::fs::{self, AtFlags, Dir, Mode, OFlags};
 use rustix::io::{self, Errno};
 
+use super::FlushPolicy;
 use super::beneath::Beneath;
 use super::fault::{Role, fault};
 use super::file::identity_of;
@@ -37,7 +38,11 @@ pub(super) struct Work {
 
 impl Work {
     /// Makes the directory if it is missing, and checks that files can be renamed from it into the root.
-    pub(super) fn prepare(beneath: &Beneath, elsewhere: Option<&Path>) -> Result<Work, Fault> {
+    pub(super) fn prepare(
+        beneath: &Beneath,
+        elsewhere: Option<&Path>,
+        policy: FlushPolicy,
+    ) -> Result<Work, Fault> {
         let shown = elsewhere.map_or_else(|| PathBuf::from(WORK_DIRECTORY), Path::to_path_buf);
         let failed =
             |errno| fault(Role::Write, errno, format_args!("the work directory {}", shown.display()));
@@ -57,6 +62,14 @@ impl Work {
             return Err(Fault::new(FaultCode::StateDirectory, detail));
         }
         let temps = make_and_open(&directory, TEMPS).map_err(failed)?;
+        if policy != FlushPolicy::None {
+            // Progress is kept under these names.
+            let parent = match elsewhere {
+                Some(_) => fs::openat(&directory, "..", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()),
+                None => beneath.open(b"", OFlags::RDONLY | OFlags::DIRECTORY),
+            };
+            fs::fsync(&directory).and_then(|()| fs::fsync(parent?)).map_err(failed)?;
+        }
         let kind = fs::fstatfs(&directory).map_err(failed)?.f_type;
         Ok(Work {
             case_insensitive: names_lose_case(&temps).map_err(failed)?,

@@ -157,7 +157,7 @@ fn case_twins_are_refused_where_case_is_lost() {
         _ => Ok(()),
     });
     let (posix, _root) = opened(Seam::with(hook));
-    let mut work = Work::prepare(&posix.beneath, None).unwrap();
+    let mut work = Work::prepare(&posix.beneath, None, FlushPolicy::None).unwrap();
     assert!(!work.case_insensitive, "or this test is not needed");
     work.case_insensitive = true;
     *posix.work.lock().unwrap() = Some(Arc::new(work));
@@ -176,6 +176,45 @@ fn case_twins_are_refused_where_case_is_lost() {
     assert_eq!(code(posix.refuse_other_spelling(&at("Dir/name"), b"Dir/name")), FaultCode::CaseTwin);
     assert!(posix.stat(&at("Dir/Name")).unwrap().is_some());
     assert_eq!(code(posix.open(&at(".LongHaul/temps"))), FaultCode::BadName);
+}
+
+#[test]
+fn commits_and_deletions_at_the_same_time_do_not_meet() {
+    let root = tempfile::tempdir().unwrap();
+    let unflushed = PosixOptions { flush: FlushPolicy::None, ..options(root.path()) };
+    let posix = &Posix::open(unflushed).unwrap();
+    std::thread::scope(|scope| {
+        for worker in 0..4 {
+            scope.spawn(move || {
+                for turn in 0..100 {
+                    let item = written(posix, worker, &format!("d/e/{worker}-{turn}"), b"x");
+                    assert_eq!(posix.commit(std::slice::from_ref(&item)), [Ok(())]);
+                    let identity = posix.stat(&item.target).unwrap().unwrap();
+                    posix.delete(&item.target, &identity).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(std_fs::read_dir(root.path()).unwrap().count(), 1, "only the work directory");
+}
+
+#[test]
+fn a_work_directory_elsewhere_in_the_root_is_ours_alone() {
+    let base = tempfile::tempdir().unwrap();
+    std_fs::create_dir(base.path().join("root")).unwrap();
+    std::os::unix::fs::symlink("root", base.path().join("link")).unwrap();
+    let work = Some(base.path().join("link/scratch/ours"));
+    let posix = Posix::open(PosixOptions { work, ..options(&base.path().join("root")) }).unwrap();
+    assert!(base.path().join("root/scratch/ours/temps").is_dir());
+    assert_eq!(code(posix.stat(&at("scratch/ours/temps"))), FaultCode::BadName);
+    let mut seen = 0;
+    posix
+        .walk("", &mut |_| {
+            seen += 1;
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    assert_eq!(seen, 0);
 }
 
 #[test]
@@ -214,6 +253,8 @@ fn mistakes_of_configuration_are_told_at_once() {
     let missing = root.path().join("missing");
     assert_eq!(code(Posix::open(options(&missing))), FaultCode::StateDirectory);
     assert!(!missing.exists(), "a missing root may be a disk that is not mounted");
+    let itself = PosixOptions { work: Some(root.path().join(".")), ..options(root.path()) };
+    assert_eq!(code(Posix::open(itself)), FaultCode::StateDirectory);
     if let Ok(other) = tempfile::tempdir_in("/dev/shm") {
         let options = PosixOptions { work: Some(other.path().to_owned()), ..options(root.path()) };
         let fault = Posix::open(options).err().unwrap();
