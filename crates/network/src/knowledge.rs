@@ -22,6 +22,12 @@ const FAILURE_HALF_LIFE_S: f64 = 600.0;
 const FAILURE_TRIES_MAX: f64 = 100.0;
 /// Trust in a link before its first attempts, in attempts that succeeded.
 const FAILURE_PRIOR_TRIES: f64 = 3.0;
+/// An end that gives this part of its usual total is busy; …
+const BUSY_SHARE: f64 = 0.7;
+/// … with others, if it gives this many times what the link gives: …
+const OTHERS_FACTOR: f64 = 1.3;
+/// … what one of its links gets less meanwhile counts so much: it is believed only when it lasts.
+const TURNS_WEIGHT: f64 = 0.1;
 /// A rate measured longer ago is not "now".
 const RECENT_S: f64 = 15.0;
 
@@ -109,6 +115,7 @@ struct EndState {
     /// What all its links give together.
     total: Belief,
     meter: Meter,
+    total_last: f64,
     pace: Pace,
 }
 
@@ -156,11 +163,14 @@ impl Knowledge {
 
     fn credit(&mut self, link: Link, bytes: u64, files: u32, now: Timestamp) {
         let Some(state) = self.links.get_mut(&link) else { return };
-        let sample = state.meter.arrived(bytes, files, now);
-        if let Some(sample) = sample {
+        let mut sample = state.meter.arrived(bytes, files, now);
+        if let Some(sample) = &mut sample {
             state.rate_last = sample.bytes_per_s;
-            state.belief.observe(sample.bytes_per_s, sample.weight, now);
+            sample.weight *= self.telling(link, sample.bytes_per_s, now);
             self.all.observe(sample.bytes_per_s, sample.weight, now);
+            if let Some(state) = self.links.get_mut(&link) {
+                state.belief.observe(sample.bytes_per_s, sample.weight, now);
+            }
         }
         for end in
             [self.sources.get_mut(&link.source), self.targets.get_mut(&link.target)].into_iter().flatten()
@@ -170,9 +180,24 @@ impl Knowledge {
             }
             if let Some(sample) = end.meter.arrived(bytes, files, now) {
                 end.total.observe(sample.bytes_per_s, sample.weight, now);
+                end.total_last = sample.bytes_per_s;
                 end.pace.follow(sample);
             }
         }
+    }
+
+    /// How much a measurement tells about the link itself. Less than expected, while one of its ends was kept busy
+    /// by other links as well as ever, only tells that the end took its turns.
+    fn telling(&self, link: Link, rate: f64, now: Timestamp) -> f64 {
+        let busy_elsewhere = |end: Option<&EndState>| {
+            end.is_some_and(|end| {
+                let others = end.total_last > OTHERS_FACTOR * rate;
+                others && end.total_last >= BUSY_SHARE * end.total.mean().exp()
+            })
+        };
+        let elsewhere =
+            busy_elsewhere(self.sources.get(&link.source)) || busy_elsewhere(self.targets.get(&link.target));
+        if elsewhere && rate < self.rate(link, now).bytes_per_s { TURNS_WEIGHT } else { 1.0 }
     }
 
     /// What the link will give.
@@ -324,8 +349,8 @@ impl From<Stored> for Knowledge {
                         EndState {
                             typical: typical.sound(),
                             total: total.sound(),
-                            meter: Meter::default(),
                             pace,
+                            ..EndState::default()
                         },
                     )
                 })
@@ -405,6 +430,21 @@ mod tests {
         assert!((total / 100e6 - 1.0).abs() < 0.1, "{total}");
         let one = knowledge.rate(link(1, 2), at(5_000)).bytes_per_s;
         assert!((one / 50e6 - 1.0).abs() < 0.2, "{one}");
+    }
+
+    #[test]
+    fn a_link_that_only_awaits_its_turn_is_not_slow() {
+        let mut knowledge = Knowledge::default();
+        let end = run(&mut knowledge, link(1, 9), 30, 100e6, 0);
+        // Source 2 has work for the same target for 3 s, and is served a little.
+        let mut at_ms = end;
+        knowledge.began(link(2, 9), at(at_ms));
+        for _ in 0..10 {
+            at_ms = run(&mut knowledge, link(1, 9), 3, 100e6, at_ms);
+            knowledge.arrived(link(2, 9), 1_000_000, at(at_ms));
+        }
+        let rate = knowledge.rate(link(2, 9), at(at_ms)).bytes_per_s;
+        assert!(rate > 25e6, "{rate}: taken at its word it would be 3 MB/s");
     }
 
     #[test]

@@ -1,0 +1,364 @@
+//! Promises of the scheduler in small worlds, many of them random. The world itself asserts on every lease: limits
+//! of sites, one live attempt per file and target, open and connected sites, sources that have the file.
+
+mod world;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use longhaul_model::{Fault, FaultCode, StorageId, SubscriptionId};
+use longhaul_scheduler::{SiteLimits, SiteState};
+use proptest::prelude::*;
+use world::{Dice, Place, World};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Some sites, blocks with one or two first replicas, subscriptions of all priorities, limits here and there.
+fn random_world(seed: u64) -> World {
+    let mut dice = Dice(seed);
+    let count = 3 + dice.below(3);
+    let places = (0..count).map(|_| {
+        let mut place = Place::new(10e6 * (1 + dice.below(40)) as f64);
+        if dice.chance(0.3) {
+            place.limits.active_in = Some(1 + dice.below(30) as u32);
+        }
+        if dice.chance(0.3) {
+            place.limits.active_out = Some(1 + dice.below(30) as u32);
+        }
+        place
+    });
+    let places = places.collect();
+    let mut world = World::new(places, seed);
+    let blocks = 1 + dice.below(4);
+    for block in 1..=blocks {
+        let home = dice.below(2);
+        let sizes: Vec<u64> = (0..1 + dice.below(60))
+            .map(|_| match dice.below(10) {
+                0 => 0,
+                1..=6 => dice.below(200_000),
+                _ => dice.below(20_000_000),
+            })
+            .collect();
+        let first = world.files.len() as u64;
+        world.add_files(block, home, sizes);
+        if dice.chance(0.4) {
+            (first..world.files.len() as u64).for_each(|file| {
+                world.replicas.insert((file, 1 - home));
+            });
+        }
+    }
+    let all: Vec<u64> = (1..=blocks).collect();
+    for id in 1..=1 + dice.below(5) {
+        let target = dice.below(count);
+        world.subscribe(id, &all, target, 1 + dice.below(9) as u8);
+    }
+    world
+}
+
+/// What may happen to a world while it runs.
+fn upset(world: &mut World, dice: &mut Dice) {
+    let place = dice.below(world.places.len() as u64);
+    let row = &mut world.places[place as usize];
+    match dice.below(8) {
+        0 => {
+            row.connected = !row.connected;
+            world.tell_agent(place);
+        }
+        1 => {
+            row.state = match dice.below(3) {
+                0 => SiteState::Paused,
+                1 => SiteState::Draining,
+                _ => SiteState::Open,
+            };
+            world.tell_site(place);
+        }
+        2 => row.unreachable = !row.unreachable,
+        3 => row.full = !row.full,
+        4 => world.restart_service(),
+        5 => {
+            let file = dice.below(world.files.len() as u64);
+            let copies: Vec<u64> =
+                world.replicas.range((file, 0)..=(file, u64::MAX)).map(|(_, storage)| *storage).collect();
+            // The last good replica stays good.
+            let bad = copies.iter().filter(|&&storage| world.corrupt.contains(&(file, storage))).count();
+            if copies.len() > bad + 1 {
+                world.corrupt.insert((file, copies[0]));
+                let good = copies.iter().any(|&storage| !world.corrupt.contains(&(file, storage)));
+                assert!(good);
+            }
+        }
+        6 => world.failure_share = if world.failure_share > 0.0 { 0.0 } else { 0.2 },
+        _ => {
+            let ids: Vec<u64> = world.subscriptions.keys().copied().collect();
+            if let (Some(&id), true) = (ids.last(), ids.len() > 1) {
+                world.cancel(id);
+            }
+        }
+    }
+}
+
+fn calm(world: &mut World) {
+    world.failure_share = 0.0;
+    for place in 0..world.places.len() as u64 {
+        let row = &mut world.places[place as usize];
+        row.connected = true;
+        row.state = SiteState::Open;
+        row.unreachable = false;
+        row.full = false;
+        world.tell_site(place);
+        world.tell_agent(place);
+        let none = Fault::new(FaultCode::TargetFull, "for a moment");
+        world.tell_storage(place, Some(none));
+        world.tell_storage(place, None);
+    }
+}
+
+fn arrived_once(world: &World) {
+    assert!(world.arrivals.values().all(|&times| times == 1), "a file arrived twice");
+    assert!(world.failed.is_empty());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Promise 3: whatever happens, every wanted file arrives exactly once, with a bounded number of decisions.
+    #[test]
+    fn everything_wanted_arrives_once(seed in any::<u64>()) {
+        let mut world = random_world(seed);
+        let mut dice = Dice(seed ^ 1);
+        for _ in 0..dice.below(25) {
+            world.run_for(Duration::from_millis(20 + dice.below(1_500)));
+            upset(&mut world, &mut dice);
+        }
+        calm(&mut world);
+        world.run(6 * HOUR);
+        arrived_once(&world);
+        let files = world.arrivals.len() as u64;
+        prop_assert!(world.decisions < 2_000 + 200 * files, "{} decisions for {files} files", world.decisions);
+        world.run_for(Duration::from_secs(1));
+        let counts = world.scheduler.counts();
+        prop_assert_eq!((counts.queued, counts.leased, counts.leased_bytes), (0, 0, 0));
+    }
+
+    /// The same events at the same times give the same decisions.
+    #[test]
+    fn same_input_same_output(seed in any::<u64>()) {
+        let run = || {
+            let mut world = random_world(seed);
+            world.keep_log = true;
+            let mut dice = Dice(seed ^ 1);
+            for _ in 0..10 {
+                world.run_for(Duration::from_millis(20 + dice.below(500)));
+                upset(&mut world, &mut dice);
+            }
+            world.log
+        };
+        prop_assert_eq!(run(), run());
+    }
+}
+
+/// Promise 8: nothing starts at a paused site, what has not begun is taken back; afterwards all goes on.
+#[test]
+fn a_paused_site_gets_nothing() {
+    let mut world = World::new(vec![Place::new(50e6), Place::new(50e6)], 3);
+    world.add_files(1, 0, vec![5_000_000; 200]);
+    world.subscribe(1, &[1], 1, 5);
+    world.run_for(Duration::from_secs(2));
+    world.places[1].state = SiteState::Paused;
+    world.tell_site(1);
+    world.run_for(Duration::from_secs(1));
+    assert!(world.running.values().all(|running| running.started), "what had not begun was taken back");
+    world.run_for(Duration::from_secs(60));
+    assert!(world.running.is_empty() && world.lacking() > 0);
+    let outlook = world.scheduler.outlook(SubscriptionId(1), world.now);
+    assert_eq!(outlook.median, None);
+    assert!(outlook.why_none.unwrap().contains("site-1 is paused"));
+    world.places[1].state = SiteState::Open;
+    world.tell_site(1);
+    world.run(HOUR);
+    arrived_once(&world);
+}
+
+/// Promise 10: the queue of a full target waits with the reason, and goes on when there is room.
+#[test]
+fn a_full_target_waits_and_goes_on() {
+    let mut world = World::new(vec![Place::new(50e6), Place::new(50e6)], 3);
+    world.add_files(1, 0, vec![1_000_000; 300]);
+    world.subscribe(1, &[1], 1, 5);
+    world.places[1].full = true;
+    world.run_for(Duration::from_secs(300));
+    assert_eq!(world.arrivals.len(), 0);
+    assert!(world.leases < 300 + 20, "{} leases: single probes only", world.leases);
+    let waits = world.scheduler.transfers(None, None, 1)[0].transfer;
+    let waits = world.scheduler.waits(waits, world.now).unwrap();
+    assert!(waits.contains("full or read-only"), "{waits}");
+    world.places[1].full = false;
+    world.run(HOUR);
+    // And as the agent's own report tells.
+    world.add_files(2, 0, vec![1_000_000; 10]);
+    world.subscribe(2, &[2], 1, 5);
+    world.tell_storage(1, Some(Fault::new(FaultCode::TargetFull, "3 bytes free")));
+    let leases = world.leases;
+    world.run_for(Duration::from_secs(60));
+    assert_eq!(world.leases, leases);
+    let why = world.scheduler.outlook(SubscriptionId(2), world.now).why_none.unwrap();
+    assert!(why.contains("3 bytes free"), "{why}");
+    world.tell_storage(1, None);
+    world.run(Duration::from_secs(60));
+}
+
+/// A damaged replica is told of, its storage is asked no more for that file, and another one serves it.
+#[test]
+fn a_damaged_replica_is_left_for_another() {
+    let mut world = World::new(vec![Place::new(400e6), Place::new(20e6), Place::new(50e6)], 3);
+    world.add_files(1, 0, vec![1_000_000; 100]);
+    (0..100).for_each(|file| {
+        world.replicas.insert((file, 1));
+    });
+    world.corrupt = (0..100).step_by(10).map(|file| (file, 0)).collect();
+    let damaged = world.corrupt.clone();
+    world.subscribe(1, &[1], 2, 5);
+    world.run(HOUR);
+    arrived_once(&world);
+    let suspected: BTreeSet<(u64, u64)> =
+        damaged.into_iter().filter(|pair| !world.replicas.contains(pair)).collect();
+    assert!(suspected.len() >= 5, "most were tried at the faster source");
+    assert!(world.bytes_between(1, 2) >= 1_000_000 * suspected.len() as u64);
+}
+
+/// Without any other replica the transfer is parked with a reason, and goes on when there is one.
+#[test]
+fn without_a_source_it_waits_for_one() {
+    let mut world = World::new(vec![Place::new(50e6), Place::new(50e6), Place::new(50e6)], 3);
+    world.add_files(1, 0, vec![1_000_000; 3]);
+    world.corrupt.insert((1, 0));
+    world.subscribe(1, &[1], 1, 5);
+    world.run_for(Duration::from_secs(30));
+    assert_eq!(world.lacking(), 1);
+    let outlook = world.scheduler.outlook(SubscriptionId(1), world.now);
+    assert!(outlook.why_none.unwrap().contains("1 file without a usable replica"));
+    let parked = world.scheduler.transfers(Some(SubscriptionId(1)), None, 9);
+    let waits = world.scheduler.waits(parked[0].transfer, world.now).unwrap();
+    assert!(waits.contains("no storage holds a usable replica"), "{waits}");
+    world.replicas.insert((1, 2));
+    world.handle(longhaul_scheduler::Event::ReplicaAdded {
+        file: longhaul_model::FileId(1),
+        storage: StorageId(2),
+    });
+    world.run(Duration::from_secs(30));
+}
+
+/// The least priority is served while the highest never ends, and the highest gets most.
+#[test]
+fn no_priority_starves() {
+    let mut world = World::new(vec![Place::new(20e6), Place::new(20e6)], 3);
+    world.add_files(1, 0, vec![1_000_000; 4_000]);
+    world.add_files(2, 0, vec![1_000_000; 20]);
+    world.subscribe(2, &[2], 1, 1);
+    world.subscribe(1, &[1], 1, 9);
+    world.run_for(Duration::from_secs(60));
+    let low = world.arrivals.keys().filter(|(file, _)| *file >= 4_000).count();
+    let high = world.arrivals.len() - low;
+    assert_eq!(low, 20, "the least priority starves");
+    assert!(high > 900, "only {high} of the highest priority in a minute of 20 files/s");
+}
+
+/// An urgent subscription overtakes one that fills the horizon already.
+#[test]
+fn the_urgent_overtakes() {
+    let mut world = World::new(vec![Place::new(20e6), Place::new(20e6)], 3);
+    world.add_files(1, 0, vec![1_000_000; 6_000]);
+    world.add_files(2, 0, vec![1_000_000; 200]);
+    world.subscribe(1, &[1], 1, 5);
+    world.run_for(Duration::from_secs(5));
+    world.subscribe(2, &[2], 1, 9);
+    world.run_for(Duration::from_secs(25));
+    let urgent = world.arrivals.keys().filter(|(file, _)| *file >= 6_000).count();
+    assert_eq!(urgent, 200);
+}
+
+/// The same block wanted twice at a target is moved once; one of the wishes may go.
+#[test]
+fn what_two_want_is_moved_once() {
+    let mut world = World::new(vec![Place::new(50e6), Place::new(50e6)], 3);
+    world.add_files(1, 0, vec![1_000_000; 100]);
+    world.subscribe(1, &[1], 1, 3);
+    world.subscribe(2, &[1], 1, 7);
+    world.run_for(Duration::from_millis(500));
+    world.cancel(2);
+    assert!(world.lacking() > 0);
+    world.run(Duration::from_secs(60));
+    arrived_once(&world);
+    assert_eq!(world.arrivals.len(), 100);
+}
+
+/// A source that cannot be reached costs a few attempts and single probes, and is used again when it can.
+#[test]
+fn an_unreachable_source_is_probed() {
+    let mut world = World::new(vec![Place::new(50e6), Place::new(50e6)], 3);
+    world.add_files(1, 0, vec![100_000; 2_000]);
+    world.places[0].unreachable = true;
+    world.places[1].limits = SiteLimits { active_in: Some(50), ..SiteLimits::default() };
+    world.tell_site(1);
+    world.subscribe(1, &[1], 1, 5);
+    world.run_for(Duration::from_secs(120));
+    assert!(world.leases < 120, "{} leases to a source that nobody reaches", world.leases);
+    let outlook = world.scheduler.outlook(SubscriptionId(1), world.now);
+    assert!(outlook.why_none.as_ref().is_some_and(|why| why.contains("could not be reached")), "{outlook:?}");
+    world.places[0].unreachable = false;
+    let took = world.run(HOUR);
+    assert!(took < Duration::from_secs(120), "{took:?}");
+}
+
+/// A transient error of 30 s costs little more than itself.
+#[test]
+fn a_short_failure_costs_little() {
+    let clean = {
+        let mut world = World::new(vec![Place::new(20e6), Place::new(20e6)], 3);
+        world.add_files(1, 0, vec![500_000; 3_000]);
+        world.subscribe(1, &[1], 1, 5);
+        world.run(HOUR)
+    };
+    let mut world = World::new(vec![Place::new(20e6), Place::new(20e6)], 3);
+    world.add_files(1, 0, vec![500_000; 3_000]);
+    world.subscribe(1, &[1], 1, 5);
+    world.run_for(Duration::from_secs(10));
+    world.places[0].unreachable = true;
+    world.run_for(Duration::from_secs(30));
+    world.places[0].unreachable = false;
+    let rest = world.run(HOUR);
+    let lost = Duration::from_secs(40) + rest;
+    assert!(lost < clean + Duration::from_secs(90), "{lost:?} instead of {clean:?}");
+}
+
+/// Of two sources the faster gets more, none is left idle, and both together beat the faster alone.
+#[test]
+fn sources_are_used_by_their_rates() {
+    let mut world = World::new(vec![Place::new(80e6), Place::new(20e6), Place::new(1e9)], 3);
+    world.add_files(1, 0, vec![2_000_000; 2_000]);
+    (0..2_000).for_each(|file| {
+        world.replicas.insert((file, 1));
+    });
+    world.subscribe(1, &[1], 2, 5);
+    let took = world.run(HOUR).as_secs_f64();
+    let share = world.bytes_between(0, 2) as f64 / 4e9;
+    assert!((0.7..0.9).contains(&share), "the faster source gave {share:.2}");
+    assert!(took < 40.0 * 1.15, "{took} s instead of 40");
+}
+
+/// One site's limit on attempts out is shared by targets of different priority, and none is left out.
+#[test]
+fn slots_of_a_site_are_shared() {
+    let mut places = vec![Place::new(100e6); 4];
+    places[0].limits.active_out = Some(4);
+    let mut world = World::new(places, 3);
+    world.add_files(1, 0, vec![1_000_000; 400]);
+    for target in 1..=3 {
+        world.subscribe(target, &[1], target, [9, 5, 1][target as usize - 1]);
+    }
+    world.run_for(Duration::from_secs(10));
+    let got = |target| world.arrivals.keys().filter(|(_, at)| *at == target).count();
+    assert!(got(1) > 0 && got(2) > 0 && got(3) > 0, "{} {} {}", got(1), got(2), got(3));
+    world.run(HOUR);
+    arrived_once(&world);
+}
