@@ -4,7 +4,6 @@
 //! one batch at a time. So decisions gather while the scribe writes, and one transaction makes many durable.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
@@ -339,6 +338,3 @@ pub fn spawn<T: Send + 'static>(name: &str, body: impl FnOnce() -> T + Send + 's
         Fault::new(longhaul_model::FaultCode::Busy, format!("no thread for the {name}: {error}"))
     })
 }
-
-/// Shared by everyone who tells the brain something.
-pub type Inputs = Arc<std::sync::mpsc::SyncSender<Input>>;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use longhaul_api::native::{BlameCount, ProblemView};
+use longhaul_api::native::ProblemView;
 use longhaul_model::{AgentId, AttemptId, Fault, Lfn, StorageId, StorageName, SubscriptionId, Timestamp, TransferId};
 use longhaul_network::Link;
 
@@ -89,11 +89,11 @@ impl Live {
         let gained = bytes_done.saturating_sub(running.bytes_done);
         let began = !std::mem::replace(&mut running.started, true);
         running.bytes_done = running.bytes_done.max(bytes_done);
-        let (link, subscription, transfer) = (running.link, running.subscription, running.transfer);
+        let (link, subscription) = (running.link, running.subscription);
         if gained > 0 {
             inner.goodput(link, subscription, gained, now);
         }
-        Some(Progressed { began, transfer, subscription })
+        Some(Progressed { began, subscription })
     }
 
     /// The attempt ended. On success what `bytes_moved` says beyond the last progress counts now.
@@ -182,10 +182,6 @@ impl Live {
         self.lock().problems.views()
     }
 
-    pub fn failures_by_blame(&self) -> Vec<BlameCount> {
-        self.lock().problems.by_blame()
-    }
-
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -194,7 +190,6 @@ impl Live {
 pub struct Progressed {
     /// This was the first sign that the attempt has begun.
     pub began: bool,
-    pub transfer: TransferId,
     pub subscription: SubscriptionId,
 }
 
@@ -224,7 +219,7 @@ mod tests {
             bytes_done: 0,
             started: false,
         };
-        let at = |seconds| Timestamp::from_seconds(1_700_000_000 + seconds);
+        let at = |seconds: i64| Timestamp::from_seconds(1_700_000_000 + seconds);
         live.leased(AttemptId(1), running);
         assert!(live.progress(AttemptId(1), 60, at(0)).unwrap().began);
         assert!(!live.progress(AttemptId(1), 40, at(0)).unwrap().began, "late progress changes nothing");

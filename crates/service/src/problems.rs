@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use longhaul_api::native::{BlameCount, ProblemView};
+use longhaul_api::native::ProblemView;
 use longhaul_model::{Blame, Fault, FaultCode, StorageName, Timestamp, TransferId};
 
 /// Groups kept; beyond it the one not seen for longest is forgotten, closed ones first.
@@ -28,13 +28,11 @@ pub struct Problems {
     groups: BTreeMap<Fingerprint, Group>,
     /// Bounded by the transfers that are live.
     waiting: BTreeMap<TransferId, Fingerprint>,
-    by_blame: BTreeMap<Blame, u64>,
 }
 
 impl Problems {
     /// An attempt of `transfer` failed; `example` is what a person would look for, such as the file's name.
     pub fn failed(&mut self, transfer: TransferId, fault: &Fault, storage: Option<StorageName>, example: String, now: Timestamp) {
-        *self.by_blame.entry(fault.blame).or_default() += 1;
         self.ended(transfer);
         let key = (fault.code, fault.blame, storage);
         self.waiting.insert(transfer, key.clone());
@@ -97,10 +95,6 @@ impl Problems {
         views.sort_by_key(|view| (!view.open, std::cmp::Reverse(view.last_seen)));
         views
     }
-
-    pub fn by_blame(&self) -> Vec<BlameCount> {
-        self.by_blame.iter().map(|(&blame, &count)| BlameCount { blame, count }).collect()
-    }
 }
 
 #[cfg(test)]
@@ -119,7 +113,6 @@ mod tests {
         }
         let view = &problems.views()[0];
         assert_eq!((view.count, view.open, view.examples.len()), (6, true, 3));
-        assert_eq!(problems.by_blame()[0].count, 6);
         (1..=3).for_each(|n| problems.ended(TransferId(n)));
         assert!(!problems.views()[0].open);
     }

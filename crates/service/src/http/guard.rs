@@ -10,7 +10,7 @@ use http::header;
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode};
 use longhaul_api::Problem;
-use longhaul_api::routes::{Access, Route};
+use longhaul_api::routes::{Access, CSRF_HEADER, Route};
 use longhaul_model::{Fault, FaultCode, IncidentId};
 use longhaul_security::{Action, PeerIdentity, authorise, check_origin};
 
@@ -76,10 +76,10 @@ pub async fn admit(http: &Arc<Http>, route: &'static Route, parts: &Parts) -> Re
         Access::Admin => Action::Change(route.operation),
     };
     let changes = route.method != longhaul_api::routes::Method::Get;
-    let (caller, cookie) = caller(http, &parts.headers, secure).await?;
+    let (caller, cookie) = caller(http, &parts.headers).await?;
     if cookie.is_some() && changes {
         check_same_site(&parts.headers, secure, &http.plain_hosts)?;
-        let shown = parts.headers.get("x-csrf-token").and_then(|value| value.to_str().ok());
+        let shown = parts.headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok());
         caller.check_csrf(shown)?;
     }
     authorise(&caller.principal, &action)?;
@@ -104,7 +104,7 @@ fn agent(peer: Option<&Peer>) -> Result<AgentPeer, Problem> {
 }
 
 /// By token or by cookie; the token wins. The second value is the cookie if that is what counted.
-async fn caller(http: &Arc<Http>, headers: &HeaderMap, secure: bool) -> Result<(Caller, Option<String>), Problem> {
+async fn caller(http: &Arc<Http>, headers: &HeaderMap) -> Result<(Caller, Option<String>), Problem> {
     if let Some(value) = text(headers, header::AUTHORIZATION) {
         let token = value
             .split_once(' ')
@@ -114,7 +114,7 @@ async fn caller(http: &Arc<Http>, headers: &HeaderMap, secure: bool) -> Result<(
         let caller = http.operations.run(move |operations| operations.caller_of_token(&token)).await?;
         return Ok((caller, None));
     }
-    let value = cookie::get(headers, secure).ok_or_else(|| not_authenticated("no credential was shown"))?;
+    let value = cookie::get(headers).ok_or_else(|| not_authenticated("no credential was shown"))?;
     Ok((http.operations.caller_of_cookie(&value)?, Some(value)))
 }
 
@@ -142,7 +142,7 @@ pub async fn pages(http: Arc<Http>, mut request: Request, next: Next) -> Respons
         };
     }
     // Whoever is not logged in sees the page that says so: that is for the pages to decide.
-    if let Ok((caller, cookie)) = caller(&http, request.headers(), secure).await {
+    if let Ok((caller, cookie)) = caller(&http, request.headers()).await {
         if cookie.is_some()
             && !request.method().is_safe()
             && let Err(problem) = check_same_site(request.headers(), secure, &http.plain_hosts)

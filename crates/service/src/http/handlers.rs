@@ -12,6 +12,7 @@ use crate::operations::{FileList, Operations, SubscriptionList, TaskList};
 pub type Handler = fn(&Operations, &Call) -> Result<Answer, Problem>;
 
 /// Operations that wait for something or stream; answered in `http`.
+#[cfg(test)]
 pub const STREAMED: &[&str] = &["agent_report", "agent_work", "events", "dataset_add_files"];
 
 macro_rules! json {
@@ -20,7 +21,7 @@ macro_rules! json {
     };
 }
 
-/// None for [`STREAMED`] operations and for what is in no table.
+/// None for operations that wait for something or stream, which `http` answers itself, and for what is in no table.
 pub fn handler(operation: &str) -> Option<Handler> {
     Some(match operation {
         "dataset_list" => |ops, call| json!(ops.dataset_list(&call.page()?)?),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use http::HeaderMap;
 use longhaul_api::Problem;
-use longhaul_api::routes::Route;
+use longhaul_api::routes::{IDEMPOTENCY_HEADER, Route};
 use longhaul_model::{Fault, FaultCode};
 
 use super::answer::{Answer, Content};
@@ -35,7 +35,7 @@ impl Drop for Held {
 
 /// The key under which the answer is kept: of this caller and this route only.
 pub fn key(route: &Route, headers: &HeaderMap, call: &Call) -> Result<Option<String>, Problem> {
-    let Some(value) = headers.get("idempotency-key").filter(|_| route.idempotency_key) else { return Ok(None) };
+    let Some(value) = headers.get(IDEMPOTENCY_HEADER).filter(|_| route.idempotency_key) else { return Ok(None) };
     let text = value.to_str().unwrap_or_default();
     let plain = text.chars().all(|c| c.is_ascii_graphic());
     if text.is_empty() || text.len() > KEY_BYTES_MAX || !plain {

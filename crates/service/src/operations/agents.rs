@@ -114,7 +114,6 @@ impl Operations {
             agent: peer.agent,
             incarnation: report.incarnation,
             hello: report.hello.clone(),
-            last_sequence: report.entries.last().map_or(0, |entry| entry.sequence),
             items: items(report.entries.clone()),
             reply,
         };

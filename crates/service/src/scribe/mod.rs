@@ -43,7 +43,6 @@ pub struct ReportJob {
     pub incarnation: Incarnation,
     pub hello: Option<Hello>,
     pub items: Vec<ReportItem>,
-    pub last_sequence: u64,
     /// Number up to which everything is durable, or why nothing of it is.
     pub reply: oneshot::Sender<Result<u64, CatalogError>>,
 }

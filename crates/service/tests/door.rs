@@ -1,0 +1,454 @@
+//! The door of the service: who gets in, what is refused and how it is said, and that nothing that is thrown at a port
+//! does any harm.
+
+mod world;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use longhaul_api::agent::{JoinReply, JoinRequest};
+use longhaul_api::client::Client;
+use longhaul_api::native::*;
+use longhaul_api::routes::{self, Access, Method, Route};
+use longhaul_api::{AGENT_PROTOCOL, Problem, VersionRange};
+use longhaul_model::FaultCode;
+use longhaul_security::{Credentials, agent_client_tls, join_client_tls, new_signing_request, people_client_tls};
+use longhaul_service::{Service, init};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use world::{Agent, World, clock, manifest_line};
+
+/// Every route of the table, as each kind of caller: nobody gets further than the table says.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_route_demands_what_the_table_says() {
+    let world = World::new().await;
+    let viewer: TokenCreated = world
+        .admin()
+        .request(&routes::TOKEN_CREATE)
+        .json(&TokenCreate { name: "shift".into(), role: "viewer".into(), seconds: None })
+        .send()
+        .await
+        .unwrap();
+    let agent = world.agent("alpha").await;
+    for route in routes::ALL.iter().filter(|route| route.operation != "events") {
+        let nobody = status(&world, route, None).await;
+        let unknown = status(&world, route, Some("lht_unknown")).await;
+        let shift = status(&world, route, Some(&viewer.token)).await;
+        let name = route.operation;
+        match route.access {
+            // What is wrong is in the body, if anything.
+            Access::Public => assert!(nobody != 403, "{name}: {nobody}"),
+            Access::Viewer => {
+                assert_eq!((nobody, unknown), (401, 401), "{name}");
+                assert!(shift != 401 && shift != 403, "{name}: {shift}");
+            }
+            Access::Admin => {
+                assert_eq!((nobody, unknown, shift), (401, 401, 403), "{name}");
+                let admin = status(&world, route, Some(&world.admin_token)).await;
+                assert!(admin != 401 && admin != 403, "{name}: {admin}");
+            }
+            Access::AgentCertificate => {
+                let admin = status(&world, route, Some(&world.admin_token)).await;
+                assert_eq!((nobody, unknown, shift, admin), (401, 401, 401, 401), "{name}");
+            }
+        }
+        // An agent's certificate opens nothing else.
+        if matches!(route.access, Access::Viewer | Access::Admin) {
+            let problem = send(&agent.client, route).await.unwrap_err();
+            assert_eq!(problem.code, FaultCode::NotAuthenticated, "{name}");
+        }
+    }
+}
+
+async fn status(world: &World, route: &'static Route, token: Option<&str>) -> u16 {
+    match send(&world.person(token), route).await {
+        Ok(()) => 200,
+        Err(problem) => {
+            assert!(!problem.remedy.is_empty(), "{}: no next step", route.operation);
+            assert!(problem.instance.is_some(), "{}: no id", route.operation);
+            problem.status
+        }
+    }
+}
+
+async fn send(client: &Client, route: &'static Route) -> Result<(), Problem> {
+    let mut request = client.request(route);
+    for name in route.parameters() {
+        request = request.parameter(format!("no-such-{name}"));
+    }
+    if matches!(route.method, Method::Post | Method::Patch) {
+        request = request.json(&serde_json::json!({}));
+    }
+    request.send_bytes().await.map(|_| ())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_join_token_works_once_and_in_time() {
+    let world = World::new().await;
+    let token = world.join_token("alpha").await;
+    Agent::join(&token, "alpha").await.unwrap();
+    let again = Agent::join(&token, "alpha").await.err().unwrap();
+    assert_eq!((again.code, again.status), (FaultCode::JoinTokenUsed, 401));
+    assert!(again.remedy.contains("site add"));
+    let late = world.join_token("alpha").await;
+    world.shift_s.store(25 * 3_600, Ordering::Relaxed);
+    assert_eq!(Agent::join(&late, "alpha").await.err().unwrap().code, FaultCode::JoinTokenExpired);
+    world.shift_s.store(0, Ordering::Relaxed);
+    let mut forged = late.clone();
+    forged.secret = "guessed".into();
+    assert_eq!(Agent::join(&forged, "alpha").await.err().unwrap().code, FaultCode::NotAuthenticated);
+    forged.ca_fingerprint = "00".repeat(32);
+    assert!(Agent::join(&forged, "alpha").await.is_err(), "another CA is not trusted");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn versions_are_agreed_on_or_refused_in_words() {
+    let world = World::new().await;
+    let token = world.join_token("alpha").await;
+    let (signing_request, _) = new_signing_request().unwrap();
+    let future = VersionRange { lowest: AGENT_PROTOCOL.highest + 1, highest: AGENT_PROTOCOL.highest + 2 };
+    let request = JoinRequest { versions: future, secret: token.secret, signing_request, host: "h".into() };
+    let client = Client::new(&token.url, join_client_tls(&token.ca_fingerprint).unwrap(), None).unwrap();
+    let problem = client.request(&routes::AGENT_JOIN).json(&request).send::<JoinReply>().await.unwrap_err();
+    assert_eq!((problem.code, problem.status), (FaultCode::VersionMismatch, 426));
+    assert!(problem.remedy.contains("upgrade the service"));
+}
+
+/// A copied or restored state directory: one of the two is fenced, and told what to do.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copied_agent_is_fenced() {
+    let world = World::new().await;
+    let first = world.agent("alpha").await;
+    first.hello(&[]).await.unwrap();
+    let copy = first.started_again(1, 99);
+    let problem = copy.hello(&[]).await.unwrap_err();
+    assert_eq!((problem.code, problem.status), (FaultCode::StaleIncarnation, 403));
+    assert!(problem.remedy.contains("stop the copy"));
+    let newer = first.started_again(2, 5);
+    newer.hello(&[]).await.unwrap();
+    assert_eq!(first.send(vec![]).await.unwrap_err().code, FaultCode::StaleIncarnation);
+    assert_eq!(first.poll(Duration::from_secs(1)).await.unwrap_err().code, FaultCode::StaleIncarnation);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storage_belongs_to_one_site() {
+    let world = World::new().await;
+    let alpha = world.agent("alpha").await;
+    alpha.hello(&[]).await.unwrap();
+    let mut beta = world.agent("beta").await;
+    beta.storages[0].name = "alpha".parse().unwrap();
+    let problem = beta.hello(&[]).await.unwrap_err();
+    assert_eq!(problem.code, FaultCode::Conflict);
+    assert!(problem.detail.contains("alpha"));
+}
+
+/// F16: times are the service's; a clock an hour off is shown and harms nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_an_hour_off_is_learned_and_shown() {
+    let world = World::new().await;
+    for (site, off_s) in [("alpha", 3_600), ("beta", -3_600)] {
+        let mut agent = world.agent(site).await;
+        agent.clock_off_s = off_s;
+        agent.hello(&[]).await.unwrap();
+        let view: SiteView = world.admin().request(&routes::SITE_SHOW).parameter(site).send().await.unwrap();
+        assert!((view.agents[0].clock_offset_ms - off_s * 1_000).abs() < 60_000, "{:?}", view.agents);
+        assert!(view.agents[0].connected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_of_another_deployment_is_refused() {
+    let world = World::new().await;
+    let other = World::with(|config| config.deployment = "other".into()).await;
+    let stranger = other.agent("alpha").await;
+    let credentials = Credentials { ca_pem: world.ca_pem.clone(), ..stranger.credentials.clone() };
+    let url = format!("https://localhost:{}", world.address().port());
+    // It has no certificate of this deployment's CA: it does not even get through the handshake.
+    let refused = match agent_client_tls(&credentials) {
+        Ok(tls) => {
+            let client = Client::new(&url, tls, None).unwrap();
+            let report = stranger.empty_report();
+            client.request(&routes::AGENT_REPORT).json(&report).send::<serde_json::Value>().await.is_err()
+        }
+        Err(_) => true,
+    };
+    assert!(refused);
+}
+
+/// Promise 3: all or nothing. Whatever is wrong with one line, its number is told and nothing is registered.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manifest_with_a_bad_line_registers_nothing() {
+    let world = World::new().await;
+    world.agent("alpha").await.hello(&[]).await.unwrap();
+    world.dataset("known", "alpha", 1).await;
+    let create = DatasetCreate { name: "d".parse().unwrap(), community: None };
+    let _: DatasetView = world.admin().request(&routes::DATASET_CREATE).json(&create).send().await.unwrap();
+    let good = |n: usize| manifest_line(&format!("d/good{n}"), 1);
+    let digest = "\"digests\":[\"adler32:03da0195\"]";
+    for (bad, code) in [
+        (format!("{{\"lfn\":\"/etc/passwd\",\"size\":1,{digest}}}\n"), FaultCode::BadManifest),
+        (format!("{{\"lfn\":\"d/../../x\",\"size\":1,{digest}}}\n"), FaultCode::BadManifest),
+        ("not json\n".to_owned(), FaultCode::BadManifest),
+        ("{\"lfn\":\"d/x\",\"size\":1,\"digests\":[\"adler32:zz\"]}\n".to_owned(), FaultCode::BadManifest),
+        ("{\"lfn\":\"d/x\",\"size\":1,\"digests\":[]}\n".to_owned(), FaultCode::BadManifest),
+        // Twice in one manifest, and registered before with another size.
+        (manifest_line("d/good0", 2), FaultCode::AlreadyExists),
+        (manifest_line("known/f00000", 77), FaultCode::AlreadyExists),
+    ] {
+        let manifest = format!("{}{}{bad}{}", good(0), good(1), good(2));
+        let problem = world.register("d", Some("alpha"), manifest).await.unwrap_err();
+        assert!(problem.detail.contains("line 3"), "{}", problem.detail);
+        assert!(problem.code == code || problem.code == FaultCode::BadManifest, "{problem:?}");
+        let view: DatasetView = world.admin().request(&routes::DATASET_SHOW).parameter("d").send().await.unwrap();
+        assert_eq!((view.files, view.blocks), (0, 0), "after {bad}");
+    }
+    let unknown = world.register("nowhere", None, good(0)).await.unwrap_err();
+    assert_eq!(unknown.code, FaultCode::NotFound);
+    let unknown = world.register("d", Some("nowhere"), good(0)).await.unwrap_err();
+    assert_eq!(unknown.code, FaultCode::NotFound);
+    world.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_beyond_its_limit_is_refused_with_the_limit() {
+    let world = World::with(|config| {
+        config.limits.manifest_bytes = 10_000;
+        config.limits.body_bytes = 5_000;
+    })
+    .await;
+    let create = DatasetCreate { name: "d".parse().unwrap(), community: None };
+    let _: DatasetView = world.admin().request(&routes::DATASET_CREATE).json(&create).send().await.unwrap();
+    let manifest: String = (0..1_000).map(|n| manifest_line(&format!("f{n}"), 1)).collect();
+    match world.register("d", None, manifest).await {
+        Err(problem) if problem.code == FaultCode::TooLarge => assert!(problem.detail.contains("10000 bytes")),
+        // The client may notice the closed connection first.
+        Err(problem) => assert_eq!(problem.code, FaultCode::ConnectionLost, "{problem:?}"),
+        Ok(_) => panic!("taken"),
+    }
+    let body = format!("{{\"name\":\"{}\"}}", "x".repeat(6_000));
+    let reply = plain(&world, &post("/api/v1/datasets", &world, &body)).await;
+    assert!(reply.starts_with("HTTP/1.1 413") && reply.contains("5000 bytes"), "{reply}");
+}
+
+/// A repetition under one key gets the first answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idempotency_key_makes_a_request_once() {
+    let world = World::new().await;
+    world.agent("alpha").await.hello(&[]).await.unwrap();
+    world.agent("beta").await.hello(&[]).await.unwrap();
+    world.dataset("d", "alpha", 1).await;
+    let verify = VerificationRequest { dataset: "d".parse().unwrap(), storage: "alpha".parse().unwrap() };
+    let ask = || world.admin().request(&routes::VERIFICATION_CREATE).idempotency_key("k1").json(&verify).send::<TaskView>();
+    let (first, second) = (ask().await.unwrap(), ask().await.unwrap());
+    assert_eq!(first.id, second.id);
+}
+
+/// A second service on the directory would be the end of "exactly once".
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_service_on_the_same_directory_is_refused() {
+    let world = World::new().await;
+    let mut config = world.config.clone();
+    config.listen = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
+    config.http = None;
+    let clock = clock(&world.shift_s);
+    let fault = Service::start(config.clone(), clock.clone(), |_| axum::Router::new()).await.err().unwrap();
+    assert_eq!(fault.code, FaultCode::StateDirectory);
+    assert!(fault.detail.contains("another service"));
+    assert!(init(&config, clock()).is_err());
+    config.state_dir = world.directory.path().join("empty");
+    let fault = Service::start(config, clock, |_| axum::Router::new()).await.err().unwrap();
+    assert!(fault.detail.contains("service init"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_and_metrics_are_there_and_parse() {
+    let world = World::new().await;
+    world.agent("alpha").await.hello(&[]).await.unwrap();
+    let nobody = world.person(None);
+    for route in [&routes::HEALTHZ, &routes::READYZ] {
+        let health: Health = nobody.request(route).send().await.unwrap();
+        assert!(health.ok && !health.reasons.is_empty());
+    }
+    let text = nobody.request(&routes::METRICS).send_bytes().await.unwrap();
+    let text = std::str::from_utf8(&text).unwrap();
+    let mut families = std::collections::BTreeSet::new();
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            assert!(families.insert(rest.split(' ').next().unwrap()), "a family twice: {line}");
+        } else if !line.starts_with('#') {
+            let (series, value) = line.rsplit_once(' ').unwrap();
+            assert!(series.starts_with("longhaul_") && value.parse::<f64>().is_ok(), "{line}");
+        }
+    }
+    assert!(text.contains("longhaul_build_info{version=") && text.contains("longhaul_agents_connected 1"));
+}
+
+/// Sessions: a one-time token, a cookie, and nothing changed without the page's own token and origin.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_needs_its_cookie_its_csrf_token_and_its_origin() {
+    let world = World::new().await;
+    let once: LoginToken = world.admin().request(&routes::LOGIN_TOKEN_CREATE).send().await.unwrap();
+    let host = world.http_address();
+    let login = format!("{{\"token\":\"{}\"}}", once.token);
+    let request = |path: &str, headers: &str, body: &str| {
+        format!(
+            "POST {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: {}\r\n{headers}\r\n{body}",
+            body.len()
+        )
+    };
+    let reply = plain(&world, &request("/api/v1/session", "", &login)).await;
+    assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
+    assert!(reply.contains("HttpOnly; SameSite=Strict"));
+    let cookie = reply.split("set-cookie: ").nth(1).unwrap().split(';').next().unwrap().to_owned();
+    let csrf = reply.split("\"csrf_token\":\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+    let again = plain(&world, &request("/api/v1/session", "", &login)).await;
+    assert!(again.starts_with("HTTP/1.1 401"), "a login token works once: {again}");
+
+    let site = r#"{"name":"delta"}"#;
+    let attempt = |headers: String| {
+        let text = request("/api/v1/sites", &headers, site);
+        let world = &world;
+        async move { plain(world, &text).await.lines().next().unwrap_or_default().to_owned() }
+    };
+    let with = |extra: &str| format!("Cookie: {cookie}\r\n{extra}");
+    assert!(attempt(with("")).await.contains("403"), "no CSRF token");
+    assert!(attempt(with("X-CSRF-Token: guessed\r\n")).await.contains("403"));
+    let stolen = format!("X-CSRF-Token: {csrf}\r\nOrigin: http://evil.example\r\n");
+    assert!(attempt(with(&stolen)).await.contains("403"), "another site's page");
+    let own = format!("X-CSRF-Token: {csrf}\r\nOrigin: http://{host}\r\n");
+    assert!(attempt(with(&own)).await.contains("201"));
+    let rebound = "GET /api/v1/status HTTP/1.1\r\nHost: rebound.example\r\nConnection: close\r\n\r\n";
+    assert!(plain(&world, rebound).await.starts_with("HTTP/1.1 403"));
+}
+
+/// A login token in a page's address becomes a cookie and leaves the address.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_printed_link_logs_in_once() {
+    let mut world = World::new().await;
+    world.stop().await;
+    let page = |caller: Option<axum::Extension<longhaul_service::Caller>>| async move {
+        caller.map(|caller| caller.principal.name.clone()).unwrap_or("nobody".into())
+    };
+    let pages = axum::Router::new().route("/ui/", axum::routing::get(page));
+    let service = Service::start(world.config.clone(), clock(&world.shift_s), |_| pages).await.unwrap();
+    let host = service.http_address().unwrap();
+    let admin = service.operations().caller_of_token(&world.admin_token).unwrap();
+    let token = service.operations().login_token_create(&admin).token;
+    let get = |path: String, cookie: String| async move {
+        let text = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{cookie}\r\n");
+        exchange(host, text.as_bytes()).await.unwrap()
+    };
+    let first = get(format!("/ui/?token={token}"), String::new()).await;
+    assert!(first.starts_with("HTTP/1.1 303") && first.contains("location: /ui/\r\n"), "{first}");
+    let cookie = first.split("set-cookie: ").nth(1).unwrap().split(';').next().unwrap().to_owned();
+    assert!(get("/ui/".into(), format!("Cookie: {cookie}\r\n")).await.ends_with("admin"));
+    assert!(get("/ui/".into(), String::new()).await.ends_with("nobody"));
+    assert!(get(format!("/ui/?token={token}"), String::new()).await.starts_with("HTTP/1.1 401"));
+    service.stop().await;
+}
+
+/// Garbage, silence, trickles and oversized heads on both ports: each connection ends, and the service goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_input_on_every_port_ends_its_own_connection_only() {
+    let world = World::new().await;
+    let garbage: Vec<u8> = (0..4_096u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let long_head = format!("GET / HTTP/1.1\r\nHost: {}\r\nX: {}\r\n\r\n", world.http_address(), "y".repeat(100_000));
+    let many = format!("GET / HTTP/1.1\r\nHost: x\r\n{}\r\n", "A: b\r\n".repeat(2_000));
+    let smuggled = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello";
+    for address in [world.address(), world.http_address()] {
+        for bytes in [&garbage[..], long_head.as_bytes(), many.as_bytes(), smuggled.as_bytes(), b"\x16\x03\x01", b""] {
+            // Ends by itself, whether with an answer or without; a peer that waits for more is cut off.
+            let ended = tokio::time::timeout(Duration::from_secs(20), exchange(address, bytes)).await;
+            let reply = ended.expect("the connection stays open").unwrap_or_default();
+            assert!(!reply.starts_with("HTTP/1.1 2"), "{reply}");
+        }
+        // The head never ends.
+        let slow = tokio::time::timeout(Duration::from_secs(20), exchange(address, b"GET / HTTP/1.1\r\nHo")).await;
+        assert!(slow.is_ok(), "a slow head keeps its connection");
+    }
+    // The body never comes.
+    let stuck = post("/api/v1/datasets", &world, "").replace("Content-Length: 0", "Content-Length: 10");
+    let reply = plain(&world, &stuck).await;
+    assert!(reply.starts_with("HTTP/1.1 408"), "{reply}");
+    let health: Health = world.person(None).request(&routes::HEALTHZ).send().await.unwrap();
+    assert!(health.ok);
+}
+
+/// What is no route says so, in the same form as everything else.
+#[tokio::test(flavor = "multi_thread")]
+async fn unknown_routes_names_and_parameters_are_told_apart() {
+    let world = World::new().await;
+    let reply = plain(&world, &post("/api/v1/nothing", &world, "{}")).await;
+    assert!(reply.starts_with("HTTP/1.1 404") && reply.contains("application/problem+json"), "{reply}");
+    let reply = plain(&world, &post("/api/v1/status", &world, "{}")).await;
+    assert!(reply.starts_with("HTTP/1.1 405"), "{reply}");
+    let admin = world.admin();
+    let unknown: Problem = admin.request(&routes::SITE_SHOW).parameter("zeta").send::<SiteView>().await.unwrap_err();
+    assert_eq!((unknown.code, unknown.exit_code()), (FaultCode::NotFound, 3));
+    let malformed = admin.request(&routes::SITE_SHOW).parameter("ze ta").send::<SiteView>().await.unwrap_err();
+    assert_eq!(malformed.code, FaultCode::BadRequest);
+    let misspelt = admin.request(&routes::DATASET_LIST).query("lmit", 3).send::<Page<DatasetView>>().await.unwrap_err();
+    assert!(misspelt.detail.contains("known: limit, after"), "{}", misspelt.detail);
+}
+
+/// The event stream tells of a change, and who asks for it needs a role.
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_are_told_as_they_happen() {
+    let world = World::new().await;
+    let mut events = world.admin().request(&routes::EVENTS).send_events().await.unwrap();
+    world.join_token("omega").await;
+    loop {
+        let event: ChangeEvent = events.next().await.unwrap().expect("the stream ended");
+        if (event.kind, event.id.as_deref()) == (ChangeKind::Site, Some("omega")) {
+            break;
+        }
+    }
+}
+
+/// The whole API of an open service is documented where it is served.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_description_is_served() {
+    let world = World::new().await;
+    let document: serde_json::Value = world.person(None).request(&routes::OPENAPI).send().await.unwrap();
+    assert_eq!(document["openapi"], "3.1.0");
+}
+
+/// People's connections trust the CA they were given, and no other.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_ca_is_not_trusted() {
+    let world = World::new().await;
+    let other = World::with(|config| config.deployment = "other".into()).await;
+    let tls: Arc<_> = people_client_tls(&other.ca_pem).unwrap();
+    let url = format!("https://localhost:{}", world.address().port());
+    let client = Client::new(&url, tls, None).unwrap();
+    assert!(client.request(&routes::HEALTHZ).send::<Health>().await.is_err());
+}
+
+fn post(path: &str, world: &World, body: &str) -> String {
+    format!(
+        "POST {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nAuthorization: Bearer {}\r\nContent-Length: {}\r\n\r\n{body}",
+        world.http_address(),
+        world.admin_token,
+        body.len()
+    )
+}
+
+async fn plain(world: &World, request: &str) -> String {
+    exchange(world.http_address(), request.as_bytes()).await.unwrap()
+}
+
+/// Sends, and reads until the other side closes.
+async fn exchange(address: SocketAddr, bytes: &[u8]) -> io::Result<String> {
+    let mut stream = TcpStream::connect(address).await?;
+    // The other side may close before it has taken all.
+    let _ = stream.write_all(bytes).await;
+    let mut reply = Vec::new();
+    let read = stream.read_to_end(&mut reply).await;
+    if reply.is_empty() {
+        read?;
+    }
+    Ok(String::from_utf8_lossy(&reply).into_owned())
+}

@@ -1,0 +1,314 @@
+//! The path of a transfer through the service, with scripted agents: subscribed, leased, reported, recorded; exactly
+//! once, whatever is lost or repeated on the way.
+
+mod world;
+
+use std::time::Duration;
+
+use longhaul_api::agent::*;
+use longhaul_api::native::*;
+use longhaul_api::routes;
+use longhaul_model::{Fault, FaultCode, TransferState};
+use world::World;
+
+/// Promises 2, 3 and 10: what was asked for arrives in the records once, with how it was verified and why that source.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subscription_is_leased_reported_and_recorded() {
+    let world = World::new().await;
+    let alpha = world.agent("alpha").await;
+    alpha.hello(&[]).await.unwrap();
+    let mut beta = world.agent("beta").await;
+    beta.hello(&[]).await.unwrap();
+    world.dataset("demo/set1", "alpha", 20).await;
+    let subscription = world.subscribe("demo/set1", "beta").await;
+    assert_eq!((subscription.files_wanted, subscription.files_present), (20, 0));
+
+    let leases = beta.leases(20).await;
+    let (batch, first) = &leases[0];
+    assert_eq!(batch.source.agent, alpha.id);
+    assert_eq!(batch.source.addresses, ["127.0.0.1:9"]);
+    assert_eq!((first.size, first.digests.to_string().as_str()), (1_000, "adler32:03da0195"));
+
+    let entries: Vec<Entry> = leases.iter().map(|(_, lease)| beta.done(lease)).collect();
+    let reply = beta.send(entries.clone()).await.unwrap();
+    assert_eq!(reply.acknowledged, 20);
+    assert!(!reply.say_hello);
+    // The reply was lost: the agent repeats itself.
+    assert_eq!(beta.send(entries).await.unwrap().acknowledged, 20);
+
+    let subscription = world.subscription(subscription.id).await;
+    assert!(subscription.complete);
+    assert_eq!((subscription.files_present, subscription.bytes_present), (20, 20_000));
+    let verified: Vec<(&str, u64)> = subscription.verified.iter().map(|row| (row.how.as_str(), row.files)).collect();
+    assert_eq!(verified, [("end-to-end", 20)]);
+    assert_eq!((subscription.sources[0].storage.as_str(), subscription.sources[0].files), ("alpha", 20));
+
+    let admin = world.admin();
+    let page: Page<TransferView> = admin.request(&routes::TRANSFER_LIST).query("state", "done").send().await.unwrap();
+    assert_eq!(page.items.len(), 20);
+    let detail: TransferDetail =
+        admin.request(&routes::TRANSFER_SHOW).parameter(page.items[0].id).send().await.unwrap();
+    assert!(!detail.attempts[0].choice.reason.is_empty());
+    let status: Status = admin.request(&routes::STATUS).send().await.unwrap();
+    assert_eq!((status.files_done, status.bytes_done, status.transfers_running), (20, 20_000, 0));
+    assert!(status.problems.is_empty(), "{:?}", status.problems);
+    world.assert_sound().await;
+}
+
+/// Promise 3: a parcel that got lost on the way comes again; nothing is leased twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_parcel_is_repeated() {
+    let world = World::new().await;
+    let alpha = world.agent("alpha").await;
+    alpha.hello(&[]).await.unwrap();
+    let mut beta = world.agent("beta").await;
+    beta.hello(&[]).await.unwrap();
+    world.dataset("d", "alpha", 3).await;
+    world.subscribe("d", "beta").await;
+    let mut first = beta.poll(Duration::from_secs(20)).await.unwrap();
+    while first.batches.is_empty() {
+        beta.received = first.number;
+        first = beta.poll(Duration::from_secs(20)).await.unwrap();
+    }
+    let again = beta.poll(Duration::from_secs(20)).await.unwrap();
+    assert_eq!(again.number, first.number);
+    assert_eq!(again.batches[0].leases, first.batches[0].leases);
+    // The agent dies and starts again: the parcel still waits for it.
+    let mut reborn = beta.started_again(2, 22);
+    reborn.hello(&[]).await.unwrap();
+    assert_eq!(reborn.leases(3).await.len(), 3);
+    world.assert_sound().await;
+}
+
+/// Promises 3 and 5: the service restarts in the middle; what the agent holds goes on, what it does not is leased anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_in_the_middle_loses_nothing() {
+    let mut world = World::new().await;
+    let alpha = world.agent("alpha").await;
+    alpha.hello(&[]).await.unwrap();
+    let mut beta = world.agent("beta").await;
+    beta.hello(&[]).await.unwrap();
+    world.dataset("d", "alpha", 10).await;
+    let subscription = world.subscribe("d", "beta").await.id;
+    let leases = beta.leases(10).await;
+    let reported: Vec<Entry> = leases[..3].iter().map(|(_, lease)| beta.done(lease)).collect();
+    beta.send(reported).await.unwrap();
+
+    world.restart().await;
+    // Nothing is handed out before the service knows what is held.
+    let entries = vec![beta.done(&leases[3].1)];
+    let reply = beta.send(entries.clone()).await.unwrap();
+    assert!(reply.say_hello);
+    assert_eq!(reply.acknowledged, 3, "nothing is taken in before the hello");
+    let nothing = beta.poll(Duration::from_millis(100)).await.unwrap();
+    assert!(nothing.batches.is_empty());
+
+    // It holds 4 to 6 and has lost 7 to 9.
+    let held: Vec<_> = leases[3..7].iter().map(|(_, lease)| lease.attempt).collect();
+    alpha.hello(&[]).await.unwrap();
+    beta.hello(&held).await.unwrap();
+    assert_eq!(beta.send(entries).await.unwrap().acknowledged, 4);
+    let again = beta.leases(3).await;
+    assert_eq!(again.len(), 3);
+    for (_, lease) in &again {
+        let (_, before) = leases.iter().find(|(_, before)| before.lfn == lease.lfn).unwrap();
+        assert!(lease.attempt != before.attempt && lease.epoch > before.epoch);
+        assert_eq!(lease.transfer, before.transfer);
+    }
+    let mut rest: Vec<Entry> = leases[4..7].iter().map(|(_, lease)| beta.done(lease)).collect();
+    // A zombie's late word about a lease that was given anew changes nothing.
+    rest.push(beta.outcome(&leases[8].1, Some(Fault::new(FaultCode::TargetWrite, "late"))));
+    rest.extend(again.iter().map(|(_, lease)| beta.done(lease)).collect::<Vec<_>>());
+    beta.send(rest).await.unwrap();
+    let view = world.subscription(subscription).await;
+    assert!(view.complete, "{view:?}");
+    assert_eq!((view.files_present, view.retries), (10, 0));
+    world.assert_sound().await;
+}
+
+/// A failure is counted under its blame, shown with its remedy, and the file is tried again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_attempt_is_retried_and_shown() {
+    let world = World::new().await;
+    let alpha = world.agent("alpha").await;
+    alpha.hello(&[]).await.unwrap();
+    let mut beta = world.agent("beta").await;
+    beta.hello(&[]).await.unwrap();
+    world.dataset("d", "alpha", 1).await;
+    world.subscribe("d", "beta").await;
+    let (_, lease) = beta.leases(1).await.remove(0);
+    let lost = beta.outcome(&lease, Some(Fault::new(FaultCode::ConnectionLost, "reset by peer")));
+    beta.send(vec![lost]).await.unwrap();
+    let admin = world.admin();
+    let problems: Page<ProblemView> = admin.request(&routes::PROBLEM_LIST).send().await.unwrap();
+    let problem = &problems.items[0];
+    assert_eq!((problem.fault.code, problem.count, problem.open), (FaultCode::ConnectionLost, 1, true));
+    assert!(!problem.remedy.is_empty() && problem.examples == ["d/f00000"]);
+    let waiting: TransferView =
+        admin.request(&routes::TRANSFER_SHOW).parameter(lease.transfer).send::<TransferDetail>().await.unwrap().transfer;
+    if waiting.state == TransferState::Waiting {
+        assert!(waiting.waits_for.is_some(), "promise 10: a wait has a reason");
+    }
+    let (_, second) = beta.leases(1).await.remove(0);
+    assert_eq!(second.transfer, lease.transfer);
+    assert!(second.epoch > lease.epoch);
+    let done = beta.done(&second);
+    beta.send(vec![done]).await.unwrap();
+    let status: Status = admin.request(&routes::STATUS).send().await.unwrap();
+    assert_eq!(status.failures_by_blame.iter().map(|row| row.count).sum::<u64>(), 1);
+    assert!(status.problems.iter().all(|problem| !problem.open), "nothing waits any more");
+    world.assert_sound().await;
+}
+
+/// Cancelled subscriptions take their leases back; paused sites say so, and go on when resumed.
+#[tokio::test(flavor = "multi_thread")]
+async fn cancelling_and_pausing_take_leases_back() {
+    let world = World::new().await;
+    let alpha = world.agent("alpha").await;
+    alpha.hello(&[]).await.unwrap();
+    let mut beta = world.agent("beta").await;
+    beta.hello(&[]).await.unwrap();
+    world.dataset("d", "alpha", 2).await;
+    let subscription = world.subscribe("d", "beta").await.id;
+    let admin = world.admin();
+    let leases = beta.leases(2).await;
+    let change = SiteChange { state: Some(SiteState::Paused), reason: Some("UPS work".into()), limits: None };
+    let site: SiteView = admin.request(&routes::SITE_CHANGE).parameter("beta").json(&change).send().await.unwrap();
+    assert_eq!((site.state, site.reason.as_deref()), (SiteState::Paused, Some("UPS work")));
+    let mut cancelled = Vec::new();
+    while cancelled.len() < 2 {
+        let work = beta.poll(Duration::from_secs(20)).await.unwrap();
+        assert!(work.number > beta.received, "leases that have not begun are taken back");
+        beta.received = work.number;
+        cancelled.extend(work.cancel);
+    }
+    assert!(leases.iter().all(|(_, lease)| cancelled.contains(&lease.attempt)));
+    let view = world.subscription(subscription).await;
+    let why = format!("{:?}", view.expected);
+    assert!(view.expected.median.is_none() && why.contains("UPS work"), "{why}");
+
+    let open = SiteChange { state: Some(SiteState::Open), reason: None, limits: None };
+    let site: SiteView = admin.request(&routes::SITE_CHANGE).parameter("beta").json(&open).send().await.unwrap();
+    assert_eq!(site.reason, None);
+    let again = beta.leases(2).await;
+    let cancel = SubscriptionChange { state: Some(longhaul_model::SubscriptionState::Cancelled), priority: None };
+    let _: SubscriptionView =
+        admin.request(&routes::SUBSCRIPTION_CHANGE).parameter(subscription).json(&cancel).send().await.unwrap();
+    let mut cancelled = Vec::new();
+    while cancelled.len() < 2 {
+        let work = beta.poll(Duration::from_secs(20)).await.unwrap();
+        assert!(work.number > beta.received);
+        beta.received = work.number;
+        cancelled.extend(work.cancel);
+    }
+    let late: Vec<Entry> = again.iter().map(|(_, lease)| beta.done(lease)).collect();
+    beta.send(late).await.unwrap();
+    assert_eq!(world.subscription(subscription).await.files_present, 0, "nobody wants it any more");
+    world.assert_sound().await;
+}
+
+/// Gamma takes from beta what beta has got, before beta has all of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_partial_replica_is_a_source() {
+    let world = World::new().await;
+    let alpha = world.agent("alpha").await;
+    alpha.hello(&[]).await.unwrap();
+    let mut beta = world.agent("beta").await;
+    beta.hello(&[]).await.unwrap();
+    world.dataset("d", "alpha", 4).await;
+    world.subscribe("d", "beta").await;
+    let leases = beta.leases(4).await;
+    let some: Vec<Entry> = leases[..2].iter().map(|(_, lease)| beta.done(lease)).collect();
+    beta.send(some).await.unwrap();
+    let file: FileReplicas =
+        world.admin().request(&routes::REPLICA_OF_FILE).query("lfn", leases[0].1.lfn.as_str()).send().await.unwrap();
+    let mut at: Vec<(&str, &str)> =
+        file.replicas.iter().map(|replica| (replica.storage.as_str(), replica.verified.as_str())).collect();
+    at.sort();
+    assert_eq!(at, [("alpha", "registered"), ("beta", "end-to-end")]);
+    world.assert_sound().await;
+}
+
+/// Scan, verify and delete: handed to the storage's agent, applied as it reports.
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_go_to_the_storages_agent() {
+    let world = World::new().await;
+    let mut alpha = world.agent("alpha").await;
+    let admin = world.admin();
+    let create = DatasetCreate { name: "scanned".parse().unwrap(), community: None };
+    let _: DatasetView = admin.request(&routes::DATASET_CREATE).json(&create).send().await.unwrap();
+    alpha.hello(&[]).await.unwrap();
+    let scan = ScanRequest { storage: "alpha".parse().unwrap(), path: "in".into(), algorithms: vec![] };
+    let view: TaskView =
+        admin.request(&routes::DATASET_SCAN).parameter("scanned").json(&scan).send().await.unwrap();
+    assert!(!view.done);
+    let task = alpha.task().await;
+    assert_eq!(task.id, view.id);
+    let found = vec![FoundFile { lfn: "in/a".parse().unwrap(), size: 3, digests: "adler32:00620062".parse().unwrap() }];
+    let left_out = vec![LeftOut { path: "in/s".into(), reason: LeftOutReason::Socket, detail: "a socket".into() }];
+    let entries = vec![
+        alpha.entry(Fact::Scanned { task: task.id, found, left_out }),
+        alpha.entry(Fact::TaskDone { task: task.id, fault: None }),
+    ];
+    alpha.send(entries).await.unwrap();
+    let dataset: DatasetView = admin.request(&routes::DATASET_SHOW).parameter("scanned").send().await.unwrap();
+    assert_eq!((dataset.files, dataset.left_out[0].reason, dataset.left_out[0].count), (1, LeftOutReason::Socket, 1));
+    assert!(dataset.scan.is_none() && dataset.replicas[0].complete);
+
+    let verify = VerificationRequest { dataset: "scanned".parse().unwrap(), storage: "alpha".parse().unwrap() };
+    let view: TaskView = admin.request(&routes::VERIFICATION_CREATE).json(&verify).send().await.unwrap();
+    let task = alpha.task().await;
+    assert!(matches!(&task.kind, TaskKind::Verify { files } if files.len() == 1));
+    let bad = Fault::new(FaultCode::WrongDigest, "in/a");
+    let entries = vec![
+        alpha.entry(Fact::Checked {
+            task: task.id,
+            files: vec![CheckedFile { lfn: "in/a".parse().unwrap(), fault: Some(bad) }],
+        }),
+        alpha.entry(Fact::TaskDone { task: task.id, fault: None }),
+    ];
+    alpha.send(entries).await.unwrap();
+    let view: TaskView = admin.request(&routes::TASK_SHOW).parameter(view.id).send().await.unwrap();
+    assert!(view.done && view.files_bad == 1, "{view:?}");
+    let file: FileReplicas = admin.request(&routes::REPLICA_OF_FILE).query("lfn", "in/a").send().await.unwrap();
+    assert!(file.replicas[0].suspect);
+    world.assert_sound().await;
+}
+
+/// Never the last good copy unless forced; a dry run first.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_replica_is_deleted_only_by_force() {
+    let world = World::new().await;
+    let mut alpha = world.agent("alpha").await;
+    alpha.hello(&[]).await.unwrap();
+    world.dataset("d", "alpha", 3).await;
+    let admin = world.admin();
+    let mut request = DeletionRequest {
+        dataset: "d".parse().unwrap(),
+        storage: "alpha".parse().unwrap(),
+        dry_run: true,
+        force: false,
+    };
+    let delete = |request: DeletionRequest| {
+        let admin = admin.clone();
+        async move { admin.request(&routes::DELETION_CREATE).json(&request).send::<DeletionReply>().await }
+    };
+    let told = delete(request.clone()).await.unwrap();
+    assert_eq!((told.files, told.last_replicas, told.task), (3, 3, None));
+    request.dry_run = false;
+    assert_eq!(delete(request.clone()).await.unwrap_err().code, FaultCode::LastReplica);
+    request.force = true;
+    let task = delete(request).await.unwrap().task.unwrap();
+    let handed = alpha.task().await;
+    assert_eq!(handed.id, task);
+    let TaskKind::Delete { files } = handed.kind else { panic!("{:?}", handed.kind) };
+    let gone = files.into_iter().map(|file| CheckedFile { lfn: file.lfn, fault: None }).collect();
+    let entries = vec![
+        alpha.entry(Fact::Checked { task, files: gone }),
+        alpha.entry(Fact::TaskDone { task, fault: None }),
+    ];
+    alpha.send(entries).await.unwrap();
+    let dataset: DatasetView = admin.request(&routes::DATASET_SHOW).parameter("d").send().await.unwrap();
+    assert!(dataset.replicas.is_empty(), "{:?}", dataset.replicas);
+    world.assert_sound().await;
+}
