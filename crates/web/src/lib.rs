@@ -11,4 +11,4 @@ mod plot;
 mod router;
 mod show;
 
-// pub use router::router;
+pub use router::router;

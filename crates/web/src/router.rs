@@ -1,1 +1,395 @@
-//! Routes of the pages.
+//! Routes of the pages: who looks, which view, which page. Every read needs a session, every change also the
+//! session's form token.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Form, Path, Query, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::{get, post};
+use longhaul_api::Problem;
+use longhaul_api::native::{
+    SiteChange, SiteState, Subscribe, SubscriptionChange, TransferQuery,
+};
+use longhaul_api::routes::SESSION_COOKIE;
+use longhaul_model::{DatasetName, Fault, FaultCode, SiteName, SubscriptionId, SubscriptionState, TransferId};
+use longhaul_security::{Action, authorise};
+use longhaul_service::{Caller, Operations, PageQuery, SubscriptionList};
+use maud::Markup;
+use serde::Deserialize;
+
+use crate::layout::Viewer;
+use crate::pages::{self, Context};
+
+/// Rows of one page of a list.
+const ROWS: u32 = 100;
+
+type Shared = Arc<Operations>;
+
+/// Pages, forms and assets below `/ui/`.
+pub fn router(operations: Shared) -> Router {
+    Router::new()
+        .route("/ui", get(|| async { Redirect::permanent("/ui/") }))
+        .route("/ui/", get(overview))
+        .route("/ui/login", get(login_page).post(login))
+        .route("/ui/datasets", get(datasets))
+        .route("/ui/datasets/{name}", get(dataset))
+        .route("/ui/datasets/{name}/subscribe", post(subscribe))
+        .route("/ui/subscriptions", get(subscriptions))
+        .route("/ui/subscriptions/{id}", get(subscription).post(change_subscription))
+        .route("/ui/transfers", get(transfers))
+        .route("/ui/transfers/{id}", get(transfer))
+        .route("/ui/transfers/{id}/retry", post(retry_transfer))
+        .route("/ui/sites", get(sites))
+        .route("/ui/sites/{name}", get(site).post(change_site))
+        .route("/ui/problems", get(problems))
+        .route("/ui/assets/{name}", get(asset))
+        .with_state(operations)
+}
+
+// ---- who looks -------------------------------------------------------------------------------------------
+
+/// What every address may carry: a one-time login token, a cursor.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Extra {
+    token: Option<String>,
+    after: Option<String>,
+}
+
+impl Extra {
+    fn page(&self) -> PageQuery {
+        PageQuery { limit: Some(ROWS), after: self.after.clone().filter(|after| !after.is_empty()) }
+    }
+}
+
+fn cookie(headers: &HeaderMap) -> Option<String> {
+    let lines = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    lines.flat_map(|line| line.split(';')).find_map(|pair| {
+        let (name, value) = pair.trim().split_once('=')?;
+        (name == SESSION_COOKIE).then(|| value.to_owned())
+    })
+}
+
+fn caller(operations: &Operations, headers: &HeaderMap) -> Result<Caller, Problem> {
+    let none = || Problem::from(Fault::new(FaultCode::NotAuthenticated, "nobody is logged in here"));
+    operations.caller_of_cookie(&cookie(headers).ok_or_else(none)?)
+}
+
+/// Whoever may read, or the way to the door.
+fn reader(operations: &Operations, headers: &HeaderMap) -> Result<Caller, Response> {
+    caller(operations, headers).map_err(|_| Redirect::to("/ui/login").into_response())
+}
+
+/// Whoever may change, and really pressed the button on a page of ours.
+fn changer(operations: &Operations, headers: &HeaderMap, form_token: &str, what: &'static str) -> Result<(), Response> {
+    let checked = caller(operations, headers).and_then(|caller| {
+        authorise(&caller.principal, &Action::Change(what))?;
+        caller.check_csrf(Some(form_token))
+    });
+    checked.map_err(|problem| show_problem(operations, headers, &problem))
+}
+
+/// Opens a session and goes to the overview without the token in the address.
+async fn open_session(operations: &Shared, headers: &HeaderMap, token: String) -> Response {
+    let opened = operations.run(move |operations| operations.session_login(&token)).await;
+    match opened {
+        Ok(login) => {
+            let secure = if is_loopback_page(headers) { "" } else { "; Secure" };
+            let text = format!("{SESSION_COOKIE}={}; Path=/; HttpOnly; SameSite=Strict{secure}", login.cookie);
+            let mut response = Redirect::to("/ui/").into_response();
+            if let Ok(value) = HeaderValue::from_str(&text) {
+                response.headers_mut().insert(header::SET_COOKIE, value);
+            }
+            response
+        }
+        Err(problem) => {
+            let page = pages::login(context(operations, None), Some(&problem.to_string()));
+            html(StatusCode::UNAUTHORIZED, page)
+        }
+    }
+}
+
+/// The plain listener serves loopback only and its host has been checked; browsers keep no `Secure` cookie there.
+fn is_loopback_page(headers: &HeaderMap) -> bool {
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    ["127.0.0.1", "localhost", "[::1]"].iter().any(|name| host == *name || host.starts_with(&format!("{name}:")))
+}
+
+// ---- answers ---------------------------------------------------------------------------------------------
+
+fn context<'a>(operations: &'a Operations, caller: Option<&'a Caller>) -> Context<'a> {
+    let viewer = caller.map(|caller| Viewer {
+        name: &caller.principal.name,
+        may_change: authorise(&caller.principal, &Action::Change("page")).is_ok(),
+        form_token: caller.csrf_token().unwrap_or_default(),
+    });
+    Context { deployment: &operations.config().deployment, viewer, now: operations.now() }
+}
+
+/// Only what the service itself serves may run or be shown; nothing may frame a page; the address is told to nobody.
+const POLICY: &str = "default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'";
+
+fn html(status: StatusCode, page: Markup) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    (status, headers, page.into_string()).into_response()
+}
+
+fn show_problem(operations: &Operations, headers: &HeaderMap, problem: &Problem) -> Response {
+    let who = caller(operations, headers).ok();
+    let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    html(status, pages::problem(context(operations, who.as_ref()), problem))
+}
+
+/// Reads a view where reading may block, and makes a page of it.
+async fn page<V: Send + 'static>(
+    operations: Shared,
+    headers: HeaderMap,
+    view: impl FnOnce(&Operations) -> Result<V, Problem> + Send + 'static,
+    draw: impl FnOnce(Context<'_>, &V) -> Markup,
+) -> Response {
+    let who = match reader(&operations, &headers) {
+        Ok(caller) => caller,
+        Err(response) => return response,
+    };
+    match operations.run(view).await {
+        Ok(view) => html(StatusCode::OK, draw(context(&operations, Some(&who)), &view)),
+        Err(problem) => show_problem(&operations, &headers, &problem),
+    }
+}
+
+/// Does what a form asks for, and goes back to the page it stands on.
+async fn change<V: Send + 'static>(
+    operations: Shared,
+    headers: HeaderMap,
+    form_token: &str,
+    what: &'static str,
+    back: String,
+    act: impl FnOnce(&Operations) -> Result<V, Problem> + Send + 'static,
+) -> Response {
+    if let Err(response) = changer(&operations, &headers, form_token, what) {
+        return response;
+    }
+    match operations.run(act).await {
+        Ok(_) => Redirect::to(&back).into_response(),
+        Err(problem) => show_problem(&operations, &headers, &problem),
+    }
+}
+
+fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, Problem> {
+    text.parse().map_err(|error: T::Err| Fault::new(FaultCode::BadRequest, error.to_string()).into())
+}
+
+// ---- pages -----------------------------------------------------------------------------------------------
+
+async fn login_page(State(operations): State<Shared>, headers: HeaderMap, Query(extra): Query<Extra>) -> Response {
+    match extra.token {
+        Some(token) => open_session(&operations, &headers, token).await,
+        None => html(StatusCode::OK, pages::login(context(&operations, None), None)),
+    }
+}
+
+#[derive(Deserialize)]
+struct LoginForm {
+    token: String,
+}
+
+async fn login(State(operations): State<Shared>, headers: HeaderMap, Form(form): Form<LoginForm>) -> Response {
+    open_session(&operations, &headers, form.token.trim().to_owned()).await
+}
+
+async fn overview(State(operations): State<Shared>, headers: HeaderMap, Query(extra): Query<Extra>) -> Response {
+    if let Some(token) = extra.token {
+        return open_session(&operations, &headers, token).await;
+    }
+    page(operations, headers, Operations::status, pages::overview).await
+}
+
+async fn datasets(State(operations): State<Shared>, headers: HeaderMap, Query(extra): Query<Extra>) -> Response {
+    page(operations, headers, move |operations| operations.dataset_list(&extra.page()), pages::datasets).await
+}
+
+async fn dataset(
+    State(operations): State<Shared>,
+    headers: HeaderMap,
+    Path(name): Path<String>,
+    Query(extra): Query<Extra>,
+) -> Response {
+    let view = move |operations: &Operations| {
+        let name: DatasetName = parse(&name)?;
+        let all = PageQuery { limit: Some(ROWS), after: None };
+        let view = operations.dataset_show(&name)?;
+        let blocks = operations.dataset_blocks(&name, &extra.page())?;
+        let list = SubscriptionList { dataset: Some(name), page: all.clone(), ..SubscriptionList::default() };
+        let subscriptions = operations.subscription_list(&list)?.items;
+        let storages = operations.storage_list(&all)?.items;
+        let free: Vec<String> = storages
+            .iter()
+            .filter(|storage| storage.writable && !subscriptions.iter().any(|item| item.storage == storage.name && item.state != SubscriptionState::Cancelled))
+            .filter(|storage| !view.replicas.iter().any(|replica| replica.storage == storage.name && replica.complete))
+            .map(|storage| storage.name.to_string())
+            .collect();
+        Ok((view, blocks, subscriptions, free))
+    };
+    page(operations, headers, view, |context, (view, blocks, subscriptions, free)| {
+        pages::dataset(context, view, blocks, subscriptions, free)
+    })
+    .await
+}
+
+async fn subscriptions(State(operations): State<Shared>, headers: HeaderMap, Query(extra): Query<Extra>) -> Response {
+    let list = SubscriptionList { page: extra.page(), ..SubscriptionList::default() };
+    page(operations, headers, move |operations| operations.subscription_list(&list), pages::subscriptions).await
+}
+
+async fn subscription(State(operations): State<Shared>, headers: HeaderMap, Path(id): Path<String>) -> Response {
+    let view = move |operations: &Operations| operations.subscription_show(parse::<SubscriptionId>(&id)?);
+    page(operations, headers, view, pages::subscription).await
+}
+
+/// A filter as a form sends it: fields left empty are no filter.
+async fn transfers(
+    State(operations): State<Shared>,
+    headers: HeaderMap,
+    Query(fields): Query<Vec<(String, String)>>,
+) -> Response {
+    let view = move |operations: &Operations| {
+        let query = transfer_query(&fields)?;
+        let list = operations.transfer_list(&query)?;
+        Ok((query, list))
+    };
+    page(operations, headers, view, |context, (query, list)| pages::transfers(context, query, list)).await
+}
+
+fn transfer_query(fields: &[(String, String)]) -> Result<TransferQuery, Problem> {
+    let field = |name: &str| fields.iter().find(|(key, value)| key == name && !value.is_empty()).map(|(_, value)| value.as_str());
+    Ok(TransferQuery {
+        dataset: field("dataset").map(parse).transpose()?,
+        source: field("source").map(parse).transpose()?,
+        target: field("target").map(parse).transpose()?,
+        state: field("state").map(parse).transpose()?,
+        limit: Some(ROWS),
+        after: field("after").map(str::to_owned),
+    })
+}
+
+async fn transfer(State(operations): State<Shared>, headers: HeaderMap, Path(id): Path<String>) -> Response {
+    let view = move |operations: &Operations| operations.transfer_show(parse::<TransferId>(&id)?);
+    page(operations, headers, view, pages::transfer).await
+}
+
+async fn sites(State(operations): State<Shared>, headers: HeaderMap, Query(extra): Query<Extra>) -> Response {
+    let view = move |operations: &Operations| operations.site_list(&extra.page());
+    page(operations, headers, view, |context, list| pages::sites(context, &list.items)).await
+}
+
+async fn site(State(operations): State<Shared>, headers: HeaderMap, Path(name): Path<String>) -> Response {
+    let view = move |operations: &Operations| operations.site_show(&parse::<SiteName>(&name)?);
+    page(operations, headers, view, pages::site).await
+}
+
+async fn problems(State(operations): State<Shared>, headers: HeaderMap, Query(extra): Query<Extra>) -> Response {
+    let view = move |operations: &Operations| operations.problem_list(&extra.page());
+    page(operations, headers, view, |context, list| pages::problems(context, &list.items)).await
+}
+
+// ---- forms -----------------------------------------------------------------------------------------------
+
+#[derive(Deserialize)]
+struct SubscribeForm {
+    form_token: String,
+    storage: String,
+}
+
+async fn subscribe(
+    State(operations): State<Shared>,
+    headers: HeaderMap,
+    Path(name): Path<String>,
+    Form(form): Form<SubscribeForm>,
+) -> Response {
+    let back = format!("/ui/datasets/{}", crate::show::segment(&name));
+    let act = move |operations: &Operations| {
+        let request = Subscribe {
+            dataset: parse(&name)?,
+            block: None,
+            storage: parse(&form.storage)?,
+            priority: None,
+            verification: None,
+        };
+        operations.subscription_create(&request)
+    };
+    change(operations, headers, &form.form_token, "subscribe", back, act).await
+}
+
+#[derive(Deserialize)]
+struct SubscriptionForm {
+    form_token: String,
+    state: Option<SubscriptionState>,
+    priority: Option<u8>,
+}
+
+async fn change_subscription(
+    State(operations): State<Shared>,
+    headers: HeaderMap,
+    Path(id): Path<String>,
+    Form(form): Form<SubscriptionForm>,
+) -> Response {
+    let back = format!("/ui/subscriptions/{}", crate::show::segment(&id));
+    let patch = SubscriptionChange { state: form.state, priority: form.priority };
+    let act = move |operations: &Operations| operations.subscription_change(parse(&id)?, &patch);
+    change(operations, headers, &form.form_token, "subscription-change", back, act).await
+}
+
+#[derive(Deserialize)]
+struct SiteForm {
+    form_token: String,
+    state: SiteState,
+}
+
+async fn change_site(
+    State(operations): State<Shared>,
+    headers: HeaderMap,
+    Path(name): Path<String>,
+    Form(form): Form<SiteForm>,
+) -> Response {
+    let back = format!("/ui/sites/{}", crate::show::segment(&name));
+    let patch = SiteChange { state: Some(form.state), ..SiteChange::default() };
+    let act = move |operations: &Operations| operations.site_change(&parse(&name)?, &patch);
+    change(operations, headers, &form.form_token, "site-change", back, act).await
+}
+
+#[derive(Deserialize)]
+struct BareForm {
+    form_token: String,
+}
+
+async fn retry_transfer(
+    State(operations): State<Shared>,
+    headers: HeaderMap,
+    Path(id): Path<String>,
+    Form(form): Form<BareForm>,
+) -> Response {
+    let back = format!("/ui/transfers/{}", crate::show::segment(&id));
+    let act = move |operations: &Operations| operations.transfer_retry(parse(&id)?);
+    change(operations, headers, &form.form_token, "transfer-retry", back, act).await
+}
+
+// ---- assets ----------------------------------------------------------------------------------------------
+
+async fn asset(Path(name): Path<String>) -> Response {
+    let (kind, bytes): (&str, &'static str) = match name.as_str() {
+        "style.css" => ("text/css; charset=utf-8", include_str!("../assets/style.css")),
+        "live.js" => ("text/javascript; charset=utf-8", include_str!("../assets/live.js")),
+        "icon.svg" => ("image/svg+xml", include_str!("../assets/icon.svg")),
+        _ => return StatusCode::NOT_FOUND.into_response(),
+    };
+    let headers = [(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "max-age=60"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
+    (headers, bytes).into_response()
+}
