@@ -7,12 +7,18 @@ use longhaul_model::Timestamp;
 use longhaul_model::units;
 
 use crate::table::percent;
-use crate::terminal::{Terminal, cut};
+use crate::terminal::{Terminal, columns, cut};
 
 /// Without a terminal: one report each so often.
 const PLAIN_EVERY: Duration = Duration::from_secs(5);
 /// With one: repaint no more often than the eye follows.
 pub const REPAINT_EVERY: Duration = Duration::from_millis(200);
+
+/// Where no terminal says how wide it is.
+const WIDE: usize = 110;
+/// A shorter bar says nothing, a longer one no more.
+const BAR_CELLS_MIN: usize = 4;
+const BAR_CELLS_MAX: usize = 27;
 
 #[derive(Debug)]
 pub struct Board {
@@ -119,44 +125,58 @@ pub struct Measure {
 }
 
 impl Measure {
-    /// One line of a block: name, bar, percent, files, bytes, rates, end. The bar gives way on a narrow terminal.
+    /// One line of a block: name, bar, percent, files, bytes, rates, end. On a narrow terminal it moves together;
+    /// the bar takes what is left, and goes if that is too little.
     pub fn line(&self, name: &str, name_width: usize, width: Option<usize>) -> String {
-        let text = self.text();
-        let Some(bytes) = self.bytes else { return format!("  {name:<name_width$}  {text}") };
-        let room = width.unwrap_or(110).saturating_sub(2 + name_width + 2 + 2 + text.chars().count());
-        match room.min(27) {
-            cells @ 5.. => format!("  {name:<name_width$}  {}  {text}", bar(self.bytes_done, bytes, cells)),
-            _ => format!("  {name:<name_width$}  {text}"),
+        let width = width.unwrap_or(WIDE);
+        let wide = self.laid_out(name, name_width, width, "  ");
+        match wide {
+            Some(line) => line,
+            None => {
+                let narrow = self.laid_out(name, name_width, width, " ");
+                narrow.unwrap_or_else(|| cut(&self.without_bar(name, name_width, " "), width).into_owned())
+            }
         }
     }
 
-    fn text(&self) -> String {
+    /// For a log: no bar, never cut.
+    pub fn plain(&self, name: &str) -> String {
+        self.without_bar(name, 0, "  ").trim_start().to_owned()
+    }
+
+    /// None if there is no room for a bar.
+    fn laid_out(&self, name: &str, name_width: usize, width: usize, gap: &str) -> Option<String> {
+        let text = self.text(gap);
+        let Some(bytes) = self.bytes else { return Some(self.without_bar(name, name_width, gap)) };
+        let taken = 2 + name_width.max(columns(name)) + 2 * gap.len() + columns(&text);
+        let cells = width.checked_sub(taken).filter(|cells| *cells >= BAR_CELLS_MIN)?.min(BAR_CELLS_MAX);
+        Some(format!("  {name:<name_width$}{gap}{}{gap}{text}", bar(self.bytes_done, bytes, cells)))
+    }
+
+    fn without_bar(&self, name: &str, name_width: usize, gap: &str) -> String {
+        format!("  {name:<name_width$}{gap}{}", self.text(gap))
+    }
+
+    fn text(&self, gap: &str) -> String {
         let mut parts = Vec::new();
+        let over = if gap.len() > 1 { " / " } else { "/" };
         match (self.files, self.bytes) {
             (Some(files), Some(bytes)) => {
                 let share = percent(self.files_done, files).min(percent(self.bytes_done, bytes));
-                let files_width = units::count(files).chars().count();
+                let files_width = columns(&units::count(files));
                 parts.push(format!("{share:>3} %"));
-                parts.push(format!(
-                    "{:>files_width$} / {} files",
-                    units::count(self.files_done),
-                    units::count(files)
-                ));
+                let done = units::count(self.files_done);
+                parts.push(format!("{done:>files_width$}{over}{} files", units::count(files)));
             }
             _ => parts.push(format!("{} files", units::count(self.files_done))),
         }
         parts.push(format!("{:>7}", units::bytes(self.bytes_done)));
         if self.rate_now > 0.0 || self.rate_average > 0.0 {
             let average = short_rate(self.rate_now, self.rate_average);
-            parts.push(format!("{:>9} (avg {average})", units::rate(self.rate_now)));
+            parts.push(format!("{:>8} (avg {average})", units::rate(self.rate_now)));
         }
-        if !self.end.is_empty() {
-            parts.push(self.end.clone());
-        }
-        if !self.notes.is_empty() {
-            parts.push(self.notes.clone());
-        }
-        parts.join("  ")
+        parts.extend([&self.end, &self.notes].into_iter().filter(|text| !text.is_empty()).cloned());
+        parts.join(gap)
     }
 }
 
@@ -188,19 +208,21 @@ mod tests {
 
     #[test]
     fn a_line_has_it_all() {
+        let wide = measure().line("beta", 5, Some(120));
         assert_eq!(
-            measure().line("beta", 5, Some(120)),
-            "  beta   ████████████████████░░░░░░░   74 %  1,481 / 2,000 files   741 MB   612 MB/s (avg 588)  done 14:02:11"
+            wide,
+            "  beta   ████████████████████░░░░░░░   74 %  1,481 / 2,000 files   741 MB  612 MB/s (avg 588)  done 14:02:11"
         );
+        let narrow = measure().line("beta", 5, Some(80));
         assert_eq!(
-            measure().line("beta", 5, Some(80)),
-            "  beta    74 %  1,481 / 2,000 files   741 MB   612 MB/s (avg 588)  done 14:02:11"
+            narrow,
+            "  beta  █████░░  74 % 1,481/2,000 files  741 MB 612 MB/s (avg 588) done 14:02:11"
         );
     }
 
     #[test]
     fn fits_the_terminal() {
-        for width in 80..200 {
+        for width in 40..200 {
             let line = measure().line("gamma", 5, Some(width));
             assert!(crate::terminal::columns(&line) <= width, "{width}: {line}");
         }

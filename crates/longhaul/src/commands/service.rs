@@ -1,12 +1,13 @@
 //! `longhaul service`.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use longhaul_api::native::CheckReport;
 use longhaul_api::routes;
 use longhaul_model::units::{count, printable};
-use longhaul_service::Config;
+use longhaul_service::{Config, Operations, Service};
 use serde::Serialize;
 use serde_json::json;
 
@@ -17,6 +18,9 @@ use crate::failure::{Exit, Failure};
 use crate::signals;
 use crate::table::{Cell, Table, facts, left, prose, right};
 use crate::terminal::{Style, Tone};
+
+/// Beside the service's state: the certificate of its CA, which is no secret.
+const CA_FILE: &str = "ca.pem";
 
 #[derive(Debug, Subcommand)]
 pub enum ServiceCommand {
@@ -131,18 +135,45 @@ pub struct Made {
     pub deployment: String,
 }
 
-/// Sets up a deployment and writes the first profile beside its state.
+/// Sets up a deployment, and leaves the CA's certificate and a first profile beside its state.
 pub fn init(config: &Config) -> Result<Made, Failure> {
-    let _ = (config, clock::now(), PROFILE, Path::new(""), ClientConfig::default());
-    let _ = login::save;
-    todo!()
+    let reply = longhaul_service::init(config, clock::now())?;
+    let (ca, profile) = (config.state_dir.join(CA_FILE), config.state_dir.join(PROFILE));
+    std::fs::write(&ca, &reply.ca_pem).map_err(|error| Failure::file("writing", &ca, &error))?;
+    let url = public_url(config);
+    let kept = ClientConfig { url: url.clone(), token: reply.admin_token.clone(), ca: CA_FILE.to_owned() };
+    login::save(&profile, &kept)?;
+    Ok(Made {
+        url,
+        token: reply.admin_token,
+        ca: ca.to_string_lossy().into_owned(),
+        ca_fingerprint: reply.ca_fingerprint,
+        profile: profile.to_string_lossy().into_owned(),
+        deployment: reply.deployment,
+    })
 }
 
 /// Runs until told to end.
-async fn serve(config: Config) -> Result<(), Failure> {
+async fn serve(mut config: Config) -> Result<(), Failure> {
     let shutdown = signals::ending()?;
-    let _ = (config, shutdown);
-    todo!()
+    config.public_url = public_url(&config);
+    let pages = |operations: &Arc<Operations>| longhaul_web::router(operations.clone());
+    let service = Service::start(config, clock::clock(), pages).await?;
+    shutdown.await;
+    service.stop().await;
+    Ok(())
+}
+
+/// As configured; else by the first listening address, with this host's name for "any address".
+fn public_url(config: &Config) -> String {
+    match config.listen.first() {
+        Some(address) if config.public_url.is_empty() && address.ip().is_unspecified() => {
+            let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+            format!("https://{host}:{}", address.port())
+        }
+        Some(address) if config.public_url.is_empty() => format!("https://{address}"),
+        _ => config.public_url.trim_end_matches('/').to_owned(),
+    }
 }
 
 fn made_in_words(made: &Made, style: Style, width: Option<usize>) -> String {

@@ -193,8 +193,9 @@ async fn watch(
     loop {
         let now = clock::now();
         let name = view.storage.to_string();
-        let line = measure(&view, now).line(&name, name.len(), context.output.error.width());
-        board.show(now, std::slice::from_ref(&line), || line.trim_start().to_owned());
+        let measure = measure(&view, now);
+        let line = measure.line(&name, 0, context.output.error.width());
+        board.show(now, &[line], || measure.plain(&name));
         if view.complete || view.state == SubscriptionState::Cancelled {
             board.clear();
             return Ok(view);

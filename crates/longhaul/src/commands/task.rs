@@ -173,8 +173,9 @@ async fn watch(
     let mut view = task.clone();
     let id = task.id.to_string();
     loop {
-        let line = progress_line(&view, total, context.output.error.width());
-        board.show(clock::now(), std::slice::from_ref(&line), || line.trim_start().to_owned());
+        let measure = measure(&view, total);
+        let line = measure.line(&view.kind, 0, context.output.error.width());
+        board.show(clock::now(), &[line], || measure.plain(&view.kind));
         if view.done {
             board.clear();
             return Ok(view);
@@ -184,11 +185,11 @@ async fn watch(
     }
 }
 
-/// `  scan  1,200 files  610 MB  612 MB/s (avg)`.
-pub fn progress_line(task: &TaskView, total: Option<(u64, u64)>, width: Option<usize>) -> String {
+/// `scan  1,200 files  610 MB  612 MB/s`; `total` are files and bytes, if known.
+pub fn measure(task: &TaskView, total: Option<(u64, u64)>) -> Measure {
     let elapsed = clock::now().since(task.created).as_secs_f64();
     let average = if elapsed > 0.5 { task.bytes_done as f64 / elapsed } else { 0.0 };
-    let measure = Measure {
+    Measure {
         files_done: task.files_done,
         files: total.map(|(files, _)| files),
         bytes_done: task.bytes_done,
@@ -201,8 +202,7 @@ pub fn progress_line(task: &TaskView, total: Option<(u64, u64)>, width: Option<u
         } else {
             String::new()
         },
-    };
-    measure.line(&task.kind, task.kind.len(), width)
+    }
 }
 
 /// A task that ended by a fault is an error of the command that waited for it.

@@ -68,10 +68,8 @@ fn from_others(one: &SubscriptionView, first: &str, verb: &str) -> Option<String
 
 /// Without a terminal: all sites in one line.
 pub fn plain_line(subscriptions: &[SubscriptionView], now: Timestamp) -> String {
-    let parts: Vec<String> = subscriptions
-        .iter()
-        .map(|one| measure(one, now).line(one.storage.as_str(), 0, Some(0)).trim().to_owned())
-        .collect();
+    let parts: Vec<String> =
+        subscriptions.iter().map(|one| measure(one, now).plain(one.storage.as_str())).collect();
     parts.join("   |   ")
 }
 
@@ -243,4 +241,159 @@ fn verified_in_words(subscriptions: &[SubscriptionView]) -> String {
         })
         .collect();
     if parts.is_empty() { "none verified".to_owned() } else { parts.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::terminal::columns;
+    use longhaul_api::agent::{LeftOut, LeftOutReason};
+    use longhaul_api::native::{CheckResult, Expected, LeftOutCount, SourceShare, VerifiedCount};
+    use longhaul_model::{IdMaker, SubscriptionState, Verification};
+
+    fn now() -> Timestamp {
+        "2026-11-21T14:02:00Z".parse().unwrap()
+    }
+
+    fn subscription(storage: &str, files: u64, from_beta: u64) -> SubscriptionView {
+        let source =
+            |name: &str, files| SourceShare { storage: name.parse().unwrap(), files, bytes: files * 500_000 };
+        let complete = files == 2_000;
+        SubscriptionView {
+            id: IdMaker::default().next(now()),
+            dataset: "demo/set1".parse().unwrap(),
+            block: None,
+            storage: storage.parse().unwrap(),
+            state: SubscriptionState::Active,
+            priority: 5,
+            verification: Verification::EndToEnd,
+            created: now(),
+            files_wanted: 2_000,
+            bytes_wanted: 1_000_000_000,
+            files_present: files,
+            bytes_present: files * 500_000,
+            complete,
+            completed: complete.then(now),
+            rate_now: if complete { 0.0 } else { 612e6 },
+            rate_average: 588e6,
+            files_running: 16,
+            retries: 0,
+            failed_files: 0,
+            sources: vec![source("alpha", files - from_beta), source("beta", from_beta)],
+            expected: Expected { why_none: Some("nothing has been moved yet".into()), ..Expected::default() },
+            verified: vec![VerifiedCount { how: "end-to-end".into(), files }],
+        }
+    }
+
+    fn report() -> Report {
+        let replica = |name: &str, how: &str| ReplicaView {
+            storage: name.parse().unwrap(),
+            files: 2_000,
+            bytes: 1_000_000_000,
+            complete: true,
+            suspect_files: 0,
+            verified: vec![VerifiedCount { how: how.into(), files: 2_000 }],
+        };
+        let left = LeftOut { path: "run7/pipe\n".into(), reason: LeftOutReason::Fifo, detail: String::new() };
+        Report {
+            complete: false,
+            wrong: Vec::new(),
+            state: "/tmp/longhaul-demo-x1".into(),
+            url: "https://127.0.0.1:8443".into(),
+            page: "http://127.0.0.1:8080/ui/?token=k3v".into(),
+            seconds: 2.3,
+            dataset: DatasetView {
+                name: "demo/set1".parse().unwrap(),
+                community: "default".parse().unwrap(),
+                open: true,
+                files: 2_000,
+                bytes: 1_000_000_000,
+                blocks: 2,
+                created: now(),
+                left_out: vec![LeftOutCount { reason: LeftOutReason::Fifo, count: 1, examples: vec![left] }],
+                replicas: vec![
+                    replica("alpha", "registered"),
+                    replica("beta", "end-to-end"),
+                    replica("gamma", "end-to-end"),
+                ],
+                scan: None,
+            },
+            subscriptions: vec![subscription("beta", 2_000, 0), subscription("gamma", 2_000, 760)],
+            bytes_moved: 2_000_000_000,
+            restarts: 1,
+            checks: CheckReport {
+                checks: vec![CheckResult {
+                    name: "replica without file".into(),
+                    violations: 0,
+                    examples: vec![],
+                }],
+                sound: true,
+            },
+            example: Some(IdMaker::default().next(now())),
+        }
+    }
+
+    #[test]
+    fn the_block_fits_and_names_who_takes_from_whom() {
+        let list = [subscription("beta", 1_481, 0), subscription("gamma", 1_160, 440)];
+        for width in [80, 100, 120] {
+            let lines = block(&list, "alpha", now(), Some(width), Style::plain());
+            assert!(lines.iter().all(|line| columns(line) <= width), "{width}: {lines:#?}");
+            assert_eq!(lines[2], "         gamma takes 37 % of its files from beta");
+            assert!(lines[0].starts_with("  beta   ") && lines[1].starts_with("  gamma  "), "{lines:#?}");
+        }
+        let plain = plain_line(&list, now());
+        assert!(
+            plain.starts_with("beta") && plain.contains("1,160 / 2,000 files") && !plain.contains('\n'),
+            "{plain}"
+        );
+    }
+
+    #[test]
+    fn the_summary_says_what_was_verified_and_how() {
+        let mut report = report();
+        report.check();
+        assert!(report.complete, "{:?}", report.wrong);
+        let text = report.summary(Style::plain(), "longhaul");
+        for part in [
+            "demo/set1 is complete at beta and gamma after 2.3 s.\n",
+            "  4,000 files, 2.00 GB moved; 4,000 verified end to end (digest in the catalog = digest of the bytes written); 0 retries\n",
+            "  gamma took 38 % of its files from beta\n",
+            "  1 process died and went on\n",
+            "  1 file left out\n    1 named pipes: run7/pipe\\n\n",
+            "Try:  kill -9 $(cat /tmp/longhaul-demo-x1/beta/pid)\n",
+        ] {
+            assert!(text.contains(part), "{part} is not in:\n{text}");
+        }
+    }
+
+    /// Promise 2: a count that does not agree is never told as success.
+    #[test]
+    fn a_wrong_count_is_no_success() {
+        let spoiled: [fn(&mut Report); 6] = [
+            |report| report.subscriptions[1].complete = false,
+            |report| report.subscriptions[0].bytes_present -= 1,
+            |report| report.dataset.replicas[1].files -= 1,
+            |report| report.dataset.replicas[2].verified[0].how = "registered".into(),
+            |report| report.dataset.replicas[2].suspect_files = 1,
+            |report| {
+                report.checks.sound = false;
+                report.checks.checks[0].violations = 1;
+            },
+        ];
+        for spoil in spoiled {
+            let mut report = report();
+            spoil(&mut report);
+            report.check();
+            assert!(!report.complete && !report.wrong.is_empty());
+            let text = report.summary(Style::plain(), "longhaul");
+            assert!(text.contains("NOT as it should be") && !text.contains("is complete"), "{text}");
+        }
+    }
+
+    #[test]
+    fn names_are_joined_as_people_do() {
+        assert_eq!(and(&["beta"]), "beta");
+        assert_eq!(and(&["beta", "gamma", "delta"]), "beta, gamma and delta");
+    }
 }

@@ -133,8 +133,9 @@ impl Demo<'_> {
         let begun = clock::now();
         let mut scan: TaskView = remote.post(&routes::DATASET_SCAN, &[dataset.as_str()], &request).await?;
         while !scan.done {
-            let line = task::progress_line(&scan, Some(plan.data.size()), self.board.terminal().width());
-            self.board.show(clock::now(), std::slice::from_ref(&line), || line.trim_start().to_owned());
+            let measure = task::measure(&scan, Some(plan.data.size()));
+            let line = measure.line("scan", 0, self.board.terminal().width());
+            self.board.show(clock::now(), &[line], || measure.plain("scan"));
             self.pause(LOOK_EVERY).await?;
             scan = self.ask(remote.get(&routes::TASK_SHOW, &[&scan.id.to_string()], &[]).await, scan)?;
         }
