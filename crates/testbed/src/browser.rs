@@ -1,0 +1,268 @@
+//! A headless Chromium, driven through the pipe of its remote debugging: opens pages, looks at them, takes pictures.
+//!
+//! Only what the tests of the pages need; messages are JSON, each ended by a zero byte.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::needs;
+
+/// A browser that does not answer by then hangs. Its first start on a cold disk takes seconds.
+const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+
+/// Everything off that speaks to anyone but the page.
+const ARGUMENTS: &[&str] = &[
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+    "--remote-debugging-pipe",
+];
+
+/// A running browser with a fresh profile.
+pub struct Browser {
+    child: Child,
+    requests: File,
+    messages: mpsc::Receiver<Value>,
+    /// Messages that came while another one was awaited.
+    events: Vec<Value>,
+    next_id: u64,
+    _profile: TempDir,
+}
+
+/// One page (tab) and what it complained about.
+pub struct Page<'a> {
+    browser: &'a mut Browser,
+    session: String,
+    target: String,
+}
+
+/// The browser that the tests use: `LONGHAUL_CHROMIUM`, else one on the path.
+pub fn find() -> Option<PathBuf> {
+    let named = std::env::var_os("LONGHAUL_CHROMIUM").map(PathBuf::from);
+    let usual = ["chromium", "chromium-browser", "google-chrome"].map(PathBuf::from);
+    named.into_iter().chain(usual).find(|path| needs::program(&path.to_string_lossy(), &["--version"]))
+}
+
+impl Browser {
+    pub fn start(program: &Path) -> Browser {
+        let profile = tempfile::Builder::new().prefix("longhaul-browser-").tempdir().expect("a temporary directory");
+        let (requests, replies) = (profile.path().join("requests"), profile.path().join("replies"));
+        for pipe in [&requests, &replies] {
+            mknodat(CWD, pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a named pipe");
+        }
+        let log = File::create(profile.path().join("log")).expect("a log");
+        let child = Command::new("sh")
+            // The browser reads requests from descriptor 3 and answers on 4.
+            .args(["-c", r#"exec "$0" "$@" 3<"$REQUESTS" 4>"$REPLIES""#])
+            .arg(program)
+            .args(ARGUMENTS)
+            .arg(format!("--user-data-dir={}", profile.path().join("profile").display()))
+            .env("REQUESTS", &requests)
+            .env("REPLIES", &replies)
+            .env("HOME", profile.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("a shell");
+        let requests = File::options().write(true).open(requests).expect("the pipe opens");
+        let replies = BufReader::new(File::open(replies).expect("the pipe opens"));
+        let (sender, messages) = mpsc::channel();
+        std::thread::spawn(move || read_messages(replies, &sender));
+        Browser { child, requests, messages, events: Vec::new(), next_id: 1, _profile: profile }
+    }
+
+    /// A page as wide as a screen of that many pixels.
+    pub fn page(&mut self, width: u32, height: u32) -> Page<'_> {
+        let target = text(&self.call(None, "Target.createTarget", json!({ "url": "about:blank" })), "targetId");
+        let attach = json!({ "targetId": target, "flatten": true });
+        let session = text(&self.call(None, "Target.attachToTarget", attach), "sessionId");
+        self.events.clear();
+        let mut page = Page { browser: self, session, target };
+        for domain in ["Page", "Runtime", "Log", "Network"] {
+            page.call(&format!("{domain}.enable"), json!({}));
+        }
+        let screen = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600 });
+        page.call("Emulation.setDeviceMetricsOverride", screen);
+        page
+    }
+
+    fn call(&mut self, session: Option<&str>, method: &str, parameters: Value) -> Value {
+        let id = self.next_id;
+        self.next_id += 1;
+        let mut request = json!({ "id": id, "method": method, "params": parameters });
+        if let Some(session) = session {
+            request["sessionId"] = json!(session);
+        }
+        let sent = self.requests.write_all(format!("{request}\0").as_bytes());
+        sent.unwrap_or_else(|error| panic!("{method}: {error}; the browser's log:\n{}", self.log()));
+        let reply = self.message(|message| message["id"] == json!(id), method);
+        assert!(reply["error"].is_null(), "{method}: {}", reply["error"]);
+        reply["result"].clone()
+    }
+
+    /// The next message that fits; the others are kept as events.
+    fn message(&mut self, fits: impl Fn(&Value) -> bool, what: &str) -> Value {
+        let until = Instant::now() + ANSWER_WITHIN;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.messages.recv_timeout(left) {
+                Ok(message) if fits(&message) => return message,
+                Ok(message) => self.events.push(message),
+                Err(error) => panic!("{what}: {error}; the browser's log:\n{}", self.log()),
+            }
+        }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self._profile.path().join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // Its other processes end with the pipe to this one.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Page<'_> {
+    fn call(&mut self, method: &str, parameters: Value) -> Value {
+        let session = self.session.clone();
+        self.browser.call(Some(&session), method, parameters)
+    }
+
+    /// Goes there and waits until the page has loaded.
+    pub fn open(&mut self, url: &str) {
+        let loaded = self.call("Page.navigate", json!({ "url": url }));
+        assert!(loaded["errorText"].is_null(), "{url}: {}", loaded["errorText"]);
+        let is_load = |message: &Value| message["method"] == json!("Page.loadEventFired");
+        match self.browser.events.iter().position(is_load) {
+            Some(place) => drop(self.browser.events.remove(place)),
+            None => drop(self.browser.message(is_load, url)),
+        }
+    }
+
+    /// From now on this page runs no scripts (but ours).
+    pub fn without_scripts(&mut self) {
+        self.call("Emulation.setScriptExecutionDisabled", json!({ "value": true }));
+    }
+
+    pub fn dark(&mut self, dark: bool) {
+        let scheme = if dark { "dark" } else { "light" };
+        let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
+        self.call("Emulation.setEmulatedMedia", media);
+    }
+
+    /// The value of an expression in the page.
+    pub fn value(&mut self, expression: &str) -> Value {
+        let reply = self.call("Runtime.evaluate", json!({ "expression": expression, "returnByValue": true }));
+        assert!(reply["exceptionDetails"].is_null(), "{expression}: {}", reply["exceptionDetails"]);
+        reply["result"]["value"].clone()
+    }
+
+    /// Waits for a promise of the page.
+    pub fn promised(&mut self, expression: &str) -> Value {
+        let ask = json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
+        let reply = self.call("Runtime.evaluate", ask);
+        assert!(reply["exceptionDetails"].is_null(), "{expression}: {}", reply["exceptionDetails"]);
+        reply["result"]["value"].clone()
+    }
+
+    /// The whole page as a picture.
+    pub fn screenshot(&mut self, file: &Path) {
+        let reply = self.call("Page.captureScreenshot", json!({ "format": "png", "captureBeyondViewport": true }));
+        let bytes = from_base64(reply["data"].as_str().expect("a picture"));
+        fs::create_dir_all(file.parent().expect("it lies in a directory")).expect("the directory of pictures");
+        fs::write(file, bytes).expect("the picture is written");
+    }
+
+    /// What the page complained about since the last time: errors on the console, exceptions, refused loads.
+    pub fn complaints(&mut self) -> Vec<String> {
+        let complaint = |event: &Value| {
+            let parameters = &event["params"];
+            match event["method"].as_str()? {
+                "Runtime.exceptionThrown" => Some(parameters["exceptionDetails"].to_string()),
+                "Runtime.consoleAPICalled" if parameters["type"] == json!("error") => Some(parameters["args"].to_string()),
+                "Log.entryAdded" if parameters["entry"]["level"] == json!("error") => Some(parameters["entry"].to_string()),
+                _ => None,
+            }
+        };
+        let complaints = self.browser.events.iter().filter_map(complaint).collect();
+        self.browser.events.clear();
+        complaints
+    }
+}
+
+impl Drop for Page<'_> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let target = self.target.clone();
+            self.browser.call(None, "Target.closeTarget", json!({ "targetId": target }));
+        }
+    }
+}
+
+fn read_messages(mut replies: impl BufRead, sender: &mpsc::Sender<Value>) {
+    let mut bytes = Vec::new();
+    while replies.read_until(0, &mut bytes).is_ok_and(|read| read > 0) {
+        bytes.pop();
+        if let Ok(message) = serde_json::from_slice(&bytes)
+            && sender.send(message).is_err()
+        {
+            return;
+        }
+        bytes.clear();
+    }
+}
+
+fn text(reply: &Value, name: &str) -> String {
+    reply[name].as_str().unwrap_or_else(|| panic!("no {name} in {reply}")).to_owned()
+}
+
+/// Standard alphabet, with padding.
+fn from_base64(text: &str) -> Vec<u8> {
+    let digit = |byte: u8| match byte {
+        b'A'..=b'Z' => Some(byte - b'A'),
+        b'a'..=b'z' => Some(byte - b'a' + 26),
+        b'0'..=b'9' => Some(byte - b'0' + 52),
+        b'+' => Some(62),
+        b'/' => Some(63),
+        _ => None,
+    };
+    let digits: Vec<u8> = text.bytes().filter_map(digit).collect();
+    let mut bytes = Vec::with_capacity(digits.len() * 3 / 4);
+    for group in digits.chunks(4) {
+        let bits = group.iter().enumerate().fold(0u32, |bits, (place, &digit)| bits | u32::from(digit) << (18 - 6 * place));
+        bytes.extend_from_slice(&bits.to_be_bytes()[1..group.len()]);
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pictures_are_decoded() {
+        assert_eq!(from_base64("TG9uZ2hhdWw="), b"Longhaul");
+        assert_eq!(from_base64("bG9uZw=="), b"long");
+        assert_eq!(from_base64("YWJj"), b"abc");
+    }
+}

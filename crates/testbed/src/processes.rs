@@ -1,0 +1,98 @@
+//! Who still lives: processes found by a mark in their environment, which children inherit.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use crate::process::wait_for_exit;
+
+/// Name of the variable that marks a family of processes.
+pub const MARK: &str = "TESTBED_MARK";
+
+#[derive(Clone, Debug)]
+pub struct Found {
+    pub pid: u32,
+    pub command: Vec<String>,
+}
+
+/// All processes with `MARK=mark`, except this one.
+pub fn marked(mark: &str) -> Vec<Found> {
+    let wanted = format!("{MARK}={mark}");
+    let own = std::process::id();
+    let ids = fs::read_dir("/proc").expect("/proc is there").filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    ids.filter(|&pid| pid != own)
+        .filter(|pid| words(&format!("/proc/{pid}/environ")).contains(&wanted))
+        .map(|pid| Found { pid, command: words(&format!("/proc/{pid}/cmdline")) })
+        // One that has ended and is not yet waited for has no command line.
+        .filter(|found| !found.command.is_empty())
+        .collect()
+}
+
+/// Waits until none is left; returns those that live on.
+pub fn outlive(mark: &str, within: Duration) -> Vec<Found> {
+    let until = Instant::now() + within;
+    loop {
+        let found = marked(mark);
+        let left = until.saturating_duration_since(Instant::now());
+        match found.first() {
+            None => return found,
+            Some(first) if !wait_for_exit(first.pid, left) => return found,
+            Some(_) => {}
+        }
+    }
+}
+
+/// Bytes that a process has read from files so far, as the kernel counts them.
+pub fn bytes_read(pid: u32) -> u64 {
+    counter(pid, "rchar")
+}
+
+/// Bytes that a process has written to files so far.
+pub fn bytes_written(pid: u32) -> u64 {
+    counter(pid, "wchar")
+}
+
+/// Resident memory.
+pub fn memory_bytes(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
+}
+
+fn counter(pid: u32, name: &str) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+    line.and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+fn words(path: &str) -> Vec<String> {
+    let bytes = fs::read(path).unwrap_or_default();
+    let words = bytes.split(|&byte| byte == 0).filter(|word| !word.is_empty());
+    words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_family_is_found_with_its_grandchildren() {
+        let mark = format!("processes-{}", std::process::id());
+        let mut child = Command::new("sh")
+            .args(["-c", "cat; true"])
+            .env(MARK, &mark)
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // Both are there once the grandchild waits for its input.
+        while marked(&mark).len() < 2 {
+            assert!(child.try_wait().unwrap().is_none());
+            std::thread::yield_now();
+        }
+        assert_eq!(outlive(&mark, Duration::from_millis(1)).len(), 2);
+        assert!(bytes_read(child.id()) > 0 && memory_bytes(child.id()) > 0);
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!(outlive(&mark, Duration::from_secs(10)).is_empty());
+    }
+}
