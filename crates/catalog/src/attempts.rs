@@ -50,7 +50,7 @@ impl Catalog {
         let fault = Fault::new(FaultCode::Interrupted, "the agent does not hold this lease any more");
         self.write(|tx| {
             let mut select =
-                tx.prepare_cached("SELECT attempt FROM live WHERE agent = $1 AND leased = 1 ORDER BY id")?;
+                tx.prepare_cached("SELECT attempt FROM live WHERE agent = ?1 AND leased = 1 ORDER BY id")?;
             let leased: Vec<AttemptId> =
                 select.query_map([key!(agent)], |row| row.id(0))?.collect::<Result<_, _>>()?;
             let lost = leased.into_iter().filter(|attempt| !held.contains(attempt));
@@ -88,7 +88,7 @@ impl Catalog {
         self.write(|tx| {
             let mut ended = Vec::new();
             for &transfer in transfers {
-                if let Some(live) = find_core(tx, "l.id = $1", key!(transfer))? {
+                if let Some(live) = find_core(tx, "l.id = ?1", key!(transfer))? {
                     ended.push(end(tx, &live, fault, now)?);
                 }
             }
@@ -124,7 +124,7 @@ const CORE: &str =
     FROM live l JOIN files f ON f.id = l.file WHERE ";
 
 pub(crate) fn find_leased(tx: &Transaction<'_>, attempt: AttemptId) -> Result<Option<Live>, CatalogError> {
-    find_core(tx, "l.attempt = $1 AND l.leased = 1", key!(attempt))
+    find_core(tx, "l.attempt = ?1 AND l.leased = 1", key!(attempt))
 }
 
 /// Ends every live transfer of the block to the target.
@@ -135,7 +135,7 @@ pub(crate) fn end_unwanted(
     fault: &Fault,
     now: Timestamp,
 ) -> Result<Vec<CancelledTransfer>, CatalogError> {
-    let mut select = tx.prepare_cached(&format!("{CORE} l.target = $1 AND l.block = $2 ORDER BY l.file"))?;
+    let mut select = tx.prepare_cached(&format!("{CORE} l.target = ?1 AND l.block = ?2 ORDER BY l.file"))?;
     let live = select.query_map((key!(target), key!(block)), core_row)?.collect::<Result<Vec<_>, _>>()?;
     live.iter().map(|live| end(tx, live, fault, now)).collect()
 }
@@ -149,7 +149,7 @@ pub(crate) fn wait_again(
 ) -> Result<Timestamp, CatalogError> {
     // The scheduler has its own, jittered idea; this one is for the time after a restart.
     let not_before = now + retry_delay(fault.retry, live.attempts, 0.5);
-    tx.prepare_cached("UPDATE live SET leased = 0, not_before = $2, changed = $3, fault = $4 WHERE id = $1")?
+    tx.prepare_cached("UPDATE live SET leased = 0, not_before = ?2, changed = ?3, fault = ?4 WHERE id = ?1")?
         .execute((key!(live.id), not_before.0, now.0, to_json(fault)))?;
     Ok(not_before)
 }
@@ -160,14 +160,14 @@ fn begin(
     new: &NewAttempt,
 ) -> Result<Begun, CatalogError> {
     let tx = ledger.tx;
-    let mut select = tx.prepare_cached("SELECT block FROM files WHERE id = $1")?;
+    let mut select = tx.prepare_cached("SELECT block FROM files WHERE id = ?1")?;
     let Some(block) = select.query_row([key!(new.file)], |row| row.id::<BlockId>(0)).optional()? else {
         return Ok(Begun::Refused(Refusal::NoSuchFile));
     };
     let wanted = match wanted.get(&(block, new.target)) {
         Some(&known) => known,
         None => {
-            let mut select = tx.prepare_cached("SELECT 1 FROM demands WHERE block = $1 AND target = $2")?;
+            let mut select = tx.prepare_cached("SELECT 1 FROM demands WHERE block = ?1 AND target = ?2")?;
             let found = select.exists((key!(block), key!(new.target)))?;
             wanted.insert((block, new.target), found);
             found
@@ -187,7 +187,7 @@ fn begin(
         return Ok(Begun::Refused(why_not_renewed(tx, new)?));
     }
     tx.prepare_cached(
-        "INSERT INTO choices (attempt, transfer, choice) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+        "INSERT INTO choices (attempt, transfer, choice) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
     )?
     .execute((key!(new.attempt), key!(new.transfer), new.choice.as_str()))?;
     Ok(Begun::Leased)
@@ -204,8 +204,8 @@ fn insert_live(
     let mut insert = tx.prepare_cached(
         "INSERT INTO live (id, file, block, dataset, target, subscription, leased, attempts, attempt, epoch, source,
            agent, start_by, not_before, created, chosen, changed)
-         SELECT $1, $2, $3, $4, $5, $6, 1, 1, $7, $8, $9, $10, $11, $12, $12, $12, $12
-         WHERE NOT EXISTS (SELECT 1 FROM history WHERE transfer = $1) ON CONFLICT DO NOTHING",
+         SELECT ?1, ?2, ?3, ?4, ?5, ?6, 1, 1, ?7, ?8, ?9, ?10, ?11, ?12, ?12, ?12, ?12
+         WHERE NOT EXISTS (SELECT 1 FROM history WHERE transfer = ?1) ON CONFLICT DO NOTHING",
     )?;
     let inserted = insert.execute((
         key!(new.transfer),
@@ -226,9 +226,9 @@ fn insert_live(
 
 fn renew_live(tx: &Transaction<'_>, new: &NewAttempt, now: Timestamp) -> Result<bool, CatalogError> {
     let mut update = tx.prepare_cached(
-        "UPDATE OR IGNORE live SET leased = 1, attempts = attempts + 1, attempt = $4, epoch = $5, source = $6,
-           agent = $7, start_by = $8, subscription = $9, chosen = $10, changed = $10
-         WHERE id = $1 AND file = $2 AND target = $3 AND leased = 0 AND epoch < $5",
+        "UPDATE OR IGNORE live SET leased = 1, attempts = attempts + 1, attempt = ?4, epoch = ?5, source = ?6,
+           agent = ?7, start_by = ?8, subscription = ?9, chosen = ?10, changed = ?10
+         WHERE id = ?1 AND file = ?2 AND target = ?3 AND leased = 0 AND epoch < ?5",
     )?;
     let updated = update.execute((
         key!(new.transfer),
@@ -246,7 +246,7 @@ fn renew_live(tx: &Transaction<'_>, new: &NewAttempt, now: Timestamp) -> Result<
 }
 
 fn why_not_renewed(tx: &Transaction<'_>, new: &NewAttempt) -> Result<Refusal, CatalogError> {
-    let stale = find_core(tx, "l.id = $1", key!(new.transfer))?.is_some_and(|live| {
+    let stale = find_core(tx, "l.id = ?1", key!(new.transfer))?.is_some_and(|live| {
         !live.leased && live.file == new.file && live.target == new.target && live.epoch >= new.epoch
     });
     Ok(if stale { Refusal::StaleEpoch } else { Refusal::Live })
@@ -263,7 +263,7 @@ fn put_back(
         let Some(live) = find_leased(tx, attempt)? else { continue };
         record(tx, &live, &Ending { state: None, fault: Some(fault), outcome: None, at: now })?;
         wait_again(tx, &live, fault, now)?;
-        let mut select = tx.prepare_cached(&format!("{LIVE} WHERE l.id = $1"))?;
+        let mut select = tx.prepare_cached(&format!("{LIVE} WHERE l.id = ?1"))?;
         waiting.push(select.query_row([key!(live.id)], live_row)?);
     }
     Ok(waiting)
@@ -290,7 +290,7 @@ fn end(
 }
 
 pub(crate) fn delete_live(tx: &Transaction<'_>, id: TransferId) -> Result<(), CatalogError> {
-    tx.prepare_cached("DELETE FROM live WHERE id = $1")?.execute([key!(id)])?;
+    tx.prepare_cached("DELETE FROM live WHERE id = ?1")?.execute([key!(id)])?;
     Ok(())
 }
 

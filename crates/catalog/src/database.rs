@@ -6,6 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use longhaul_model::Timestamp;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
 use crate::CatalogError;
@@ -151,8 +152,7 @@ impl Reader {
     fn open(path: &Path) -> Result<Reader, CatalogError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = Connection::open_with_flags(path, flags)?;
-        connection.busy_timeout(BUSY_WAIT)?;
-        connection.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
+        prepare(&connection)?;
         connection.pragma_update(None, "cache_size", -READER_CACHE_KIB)?;
         let clock = Arc::new(Deadline { start: Instant::now(), at_ms: AtomicU64::new(u64::MAX) });
         let seen = clock.clone();
@@ -187,9 +187,16 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+fn prepare(connection: &Connection) -> Result<(), CatalogError> {
+    connection.busy_timeout(BUSY_WAIT)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
+    // Plans must not depend on bound values: a statement would be parsed again whenever one changes.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    Ok(())
+}
+
 fn prepare_writer(writer: &Connection) -> Result<(), CatalogError> {
-    writer.busy_timeout(BUSY_WAIT)?;
-    writer.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
+    prepare(writer)?;
     writer.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
     let mode: String = writer.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if mode != "wal" {
@@ -216,7 +223,7 @@ fn migrate(writer: &mut Connection, now: Timestamp) -> Result<(), CatalogError> 
         let Some(script) = MIGRATIONS.get(found as usize) else { return Ok(()) };
         transaction.execute_batch(script)?;
         transaction.execute(
-            "INSERT INTO settings (name, value) VALUES ($1, $2)",
+            "INSERT INTO settings (name, value) VALUES (?1, ?2)",
             (format!("format-{}-since", found + 1), now.to_string()),
         )?;
         transaction.pragma_update(None, "user_version", found + 1)?;

@@ -30,10 +30,10 @@ impl Catalog {
     ) -> Result<(DatasetRow, bool), CatalogError> {
         self.write(|tx| {
             let made = tx.execute(
-                "INSERT INTO datasets (name, community, open, created) VALUES ($1, $2, 1, $3) ON CONFLICT DO NOTHING",
+                "INSERT INTO datasets (name, community, open, created) VALUES (?1, ?2, 1, ?3) ON CONFLICT DO NOTHING",
                 (name.as_str(), community.as_str(), now.0),
             )?;
-            let row = tx.query_row(&format!("{DATASET} WHERE name = $1"), [name.as_str()], dataset_row)?;
+            let row = tx.query_row(&format!("{DATASET} WHERE name = ?1"), [name.as_str()], dataset_row)?;
             if row.community != *community {
                 let detail = format!("dataset {name} belongs to community {}", row.community);
                 return Err(CatalogError::refused(longhaul_model::FaultCode::AlreadyExists, detail));
@@ -44,7 +44,7 @@ impl Catalog {
 
     pub fn dataset(&self, name: &DatasetName) -> Result<Option<DatasetRow>, CatalogError> {
         self.read(|tx| {
-            let mut select = tx.prepare_cached(&format!("{DATASET} WHERE name = $1"))?;
+            let mut select = tx.prepare_cached(&format!("{DATASET} WHERE name = ?1"))?;
             Ok(select.query_row([name.as_str()], dataset_row).optional()?)
         })
     }
@@ -61,7 +61,7 @@ impl Catalog {
     ) -> Result<Vec<DatasetRow>, CatalogError> {
         self.read(|tx| {
             let mut select =
-                tx.prepare_cached(&format!("{DATASET} WHERE name > $1 ORDER BY name LIMIT $2"))?;
+                tx.prepare_cached(&format!("{DATASET} WHERE name > ?1 ORDER BY name LIMIT ?2"))?;
             let rows =
                 select.query_map((after.map_or("", |name| name.as_str()), page(limit)), dataset_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
@@ -70,7 +70,7 @@ impl Catalog {
 
     pub fn block(&self, name: &BlockName) -> Result<Option<BlockRow>, CatalogError> {
         self.read(|tx| {
-            let mut select = tx.prepare_cached(&format!("{BLOCK} WHERE name = $1"))?;
+            let mut select = tx.prepare_cached(&format!("{BLOCK} WHERE name = ?1"))?;
             Ok(select.query_row([name.as_str()], block_row).optional()?)
         })
     }
@@ -84,7 +84,7 @@ impl Catalog {
     ) -> Result<Vec<BlockRow>, CatalogError> {
         self.read(|tx| {
             let mut select =
-                tx.prepare_cached(&format!("{BLOCK} WHERE dataset = $1 AND id > $2 ORDER BY id LIMIT $3"))?;
+                tx.prepare_cached(&format!("{BLOCK} WHERE dataset = ?1 AND id > ?2 ORDER BY id LIMIT ?3"))?;
             let after = after.map_or(0, |block| key!(block));
             let rows = select.query_map((key!(dataset), after, page(limit)), block_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
@@ -108,10 +108,10 @@ impl Catalog {
     /// No file can be added any more.
     pub fn close_dataset(&self, id: DatasetId) -> Result<(), CatalogError> {
         self.write(|tx| {
-            if tx.execute("UPDATE datasets SET open = 0, filling = 0 WHERE id = $1", [key!(id)])? == 0 {
+            if tx.execute("UPDATE datasets SET open = 0, filling = 0 WHERE id = ?1", [key!(id)])? == 0 {
                 return Err(CatalogError::not_found("dataset with number", id));
             }
-            tx.execute("UPDATE blocks SET open = 0 WHERE dataset = $1 AND open = 1", [key!(id)])?;
+            tx.execute("UPDATE blocks SET open = 0 WHERE dataset = ?1 AND open = 1", [key!(id)])?;
             Ok(())
         })
     }
@@ -130,7 +130,7 @@ impl Catalog {
     pub fn left_out(&self, dataset: DatasetId) -> Result<Vec<LeftOutCount>, CatalogError> {
         self.read(|tx| {
             let mut select = tx.prepare_cached(
-                "SELECT reason, number, examples FROM left_out WHERE dataset = $1 ORDER BY reason",
+                "SELECT reason, number, examples FROM left_out WHERE dataset = ?1 ORDER BY reason",
             )?;
             let rows = select.query_map([key!(dataset)], |row| {
                 let reason: String = row.get(0)?;
@@ -218,7 +218,7 @@ pub(crate) fn files_of(
         Part::Block(block) => {
             let after = after.map_or(0, |file| key!(file));
             let mut select = tx
-                .prepare_cached(&format!("{FILE} WHERE f.block = $1 AND f.id > $2 ORDER BY f.id LIMIT $3"))?;
+                .prepare_cached(&format!("{FILE} WHERE f.block = ?1 AND f.id > ?2 ORDER BY f.id LIMIT ?3"))?;
             let rows = select.query_map((key!(block), after, limit as i64), file_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         }
@@ -234,7 +234,7 @@ pub(crate) fn files_of(
                     files.extend(files_of(tx, Part::Block(block), after, limit - files.len())?);
                 }
                 let mut next = tx.prepare_cached(
-                    "SELECT id FROM blocks WHERE dataset = $1 AND id > $2 AND files > 0 ORDER BY id LIMIT 1",
+                    "SELECT id FROM blocks WHERE dataset = ?1 AND id > ?2 AND files > 0 ORDER BY id LIMIT 1",
                 )?;
                 match next.query_row((key!(dataset), key!(block)), |row| row.id(0)).optional()? {
                     Some(block) if files.len() < limit => position = Some((block, FileId(0))),
@@ -252,13 +252,13 @@ fn position_of(
     after: Option<FileId>,
 ) -> Result<Option<(BlockId, FileId)>, CatalogError> {
     let Some(file) = after else { return Ok(None) };
-    let mut select = tx.prepare_cached("SELECT block FROM files WHERE id = $1")?;
+    let mut select = tx.prepare_cached("SELECT block FROM files WHERE id = ?1")?;
     let block = select.query_row([key!(file)], |row| row.id(0)).optional()?;
     Ok(block.map(|block| (block, file)))
 }
 
 pub(crate) fn find_dataset(tx: &Transaction<'_>, id: DatasetId) -> Result<Option<DatasetRow>, CatalogError> {
-    let mut select = tx.prepare_cached(&format!("{DATASET} WHERE id = $1"))?;
+    let mut select = tx.prepare_cached(&format!("{DATASET} WHERE id = ?1"))?;
     Ok(select.query_row([key!(id)], dataset_row).optional()?)
 }
 
@@ -267,12 +267,12 @@ pub(crate) fn require_dataset(tx: &Transaction<'_>, id: DatasetId) -> Result<Dat
 }
 
 pub(crate) fn find_file(tx: &Transaction<'_>, lfn: &Lfn) -> Result<Option<FileRow>, CatalogError> {
-    let mut select = tx.prepare_cached(&format!("{FILE} WHERE f.lfn = $1"))?;
+    let mut select = tx.prepare_cached(&format!("{FILE} WHERE f.lfn = ?1"))?;
     Ok(select.query_row([lfn.as_str()], file_row).optional()?)
 }
 
 pub(crate) fn file_by_id(tx: &Transaction<'_>, id: FileId) -> Result<Option<FileRow>, CatalogError> {
-    let mut select = tx.prepare_cached(&format!("{FILE} WHERE f.id = $1"))?;
+    let mut select = tx.prepare_cached(&format!("{FILE} WHERE f.id = ?1"))?;
     Ok(select.query_row([key!(id)], file_row).optional()?)
 }
 
@@ -285,7 +285,7 @@ pub(crate) fn add_left_out(
     for entry in left_out {
         let row = (key!(dataset), key!(storage), entry.reason.as_str());
         let mut select = tx.prepare_cached(
-            "SELECT number, examples FROM left_out WHERE dataset = $1 AND storage = $2 AND reason = $3",
+            "SELECT number, examples FROM left_out WHERE dataset = ?1 AND storage = ?2 AND reason = ?3",
         )?;
         let known = select.query_row(row, |row| Ok((row.get(0)?, row.json(1)?))).optional()?;
         let (number, mut examples): (i64, Vec<(String, String)>) = known.unwrap_or_default();
@@ -293,7 +293,7 @@ pub(crate) fn add_left_out(
             examples.push((entry.path.clone(), entry.detail.clone()));
         }
         tx.prepare_cached(
-            "INSERT INTO left_out (dataset, storage, reason, number, examples) VALUES ($1, $2, $3, $4, $5)
+            "INSERT INTO left_out (dataset, storage, reason, number, examples) VALUES (?1, ?2, ?3, ?4, ?5)
              ON CONFLICT (dataset, storage, reason) DO UPDATE
              SET number = excluded.number, examples = excluded.examples",
         )?

@@ -95,7 +95,7 @@ pub(crate) fn preview(
 ) -> Result<DeletionPreview, CatalogError> {
     let mut preview = DeletionPreview::default();
     let mut select =
-        tx.prepare_cached("SELECT files, bytes FROM dataset_replicas WHERE dataset = $1 AND storage = $2")?;
+        tx.prepare_cached("SELECT files, bytes FROM dataset_replicas WHERE dataset = ?1 AND storage = ?2")?;
     let present =
         select.query_row((key!(dataset), key!(storage)), |row| Ok((row.number(0)?, row.number(1)?)));
     (preview.files, preview.bytes) = present.optional()?.unwrap_or_default();
@@ -103,7 +103,7 @@ pub(crate) fn preview(
         preview.last_replicas += last_replicas(tx, block, storage)?;
     }
     let mut select = tx.prepare_cached(
-        "SELECT id FROM subscriptions WHERE dataset = $1 AND target = $2 AND state <> 'cancelled' ORDER BY id",
+        "SELECT id FROM subscriptions WHERE dataset = ?1 AND target = ?2 AND state <> 'cancelled' ORDER BY id",
     )?;
     let rows = select.query_map((key!(dataset), key!(storage)), |row| row.id(0))?;
     preview.subscriptions = rows.collect::<Result<_, _>>()?;
@@ -117,7 +117,7 @@ pub(crate) fn blocks_at(
     storage: StorageId,
 ) -> Result<Vec<BlockId>, CatalogError> {
     let mut select = tx.prepare_cached(
-        "SELECT block FROM block_replicas WHERE dataset = $1 AND storage = $2 ORDER BY block",
+        "SELECT block FROM block_replicas WHERE dataset = ?1 AND storage = ?2 ORDER BY block",
     )?;
     let rows = select.query_map((key!(dataset), key!(storage)), |row| row.id(0))?;
     Ok(rows.collect::<Result<_, _>>()?)
@@ -131,7 +131,7 @@ fn last_replicas(tx: &Transaction<'_>, block: BlockId, storage: StorageId) -> Re
     if others.is_empty() {
         return Ok(here.files);
     }
-    let mut total = tx.prepare_cached("SELECT files FROM blocks WHERE id = $1")?;
+    let mut total = tx.prepare_cached("SELECT files FROM blocks WHERE id = ?1")?;
     let total: u64 = total.query_row([key!(block)], |row| row.number(0))?;
     if others.iter().any(|other| other.good == total) {
         return Ok(0);
@@ -218,7 +218,7 @@ fn first_position(
     let Some(file) = after else {
         return Ok(next_block(tx, dataset, storage, BlockId(0))?.map(|block| (block, FileId(0))));
     };
-    let mut select = tx.prepare_cached("SELECT block FROM files WHERE id = $1")?;
+    let mut select = tx.prepare_cached("SELECT block FROM files WHERE id = ?1")?;
     let block = select.query_row([key!(file)], |row| row.id(0)).optional()?;
     Ok(block.map(|block| (block, file)))
 }
@@ -230,7 +230,7 @@ fn next_block(
     after: BlockId,
 ) -> Result<Option<BlockId>, CatalogError> {
     let mut select = tx.prepare_cached(
-        "SELECT block FROM block_replicas WHERE dataset = $1 AND storage = $2 AND block > $3 ORDER BY block LIMIT 1",
+        "SELECT block FROM block_replicas WHERE dataset = ?1 AND storage = ?2 AND block > ?3 ORDER BY block LIMIT 1",
     )?;
     Ok(select.query_row((key!(dataset), key!(storage), key!(after)), |row| row.id(0)).optional()?)
 }

@@ -99,7 +99,7 @@ fn live_files(
     last: FileId,
 ) -> Result<BTreeSet<FileId>, CatalogError> {
     let mut select = tx.prepare_cached(
-        "SELECT file FROM live WHERE target = $1 AND block = $2 AND file BETWEEN $3 AND $4",
+        "SELECT file FROM live WHERE target = ?1 AND block = ?2 AND file BETWEEN ?3 AND ?4",
     )?;
     let rows = select.query_map((key!(target), key!(block), key!(first), key!(last)), |row| row.id(0))?;
     Ok(rows.collect::<Result<_, _>>()?)

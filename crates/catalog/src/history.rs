@@ -55,13 +55,13 @@ impl Catalog {
     pub fn transfer(&self, id: TransferId) -> Result<Option<TransferDetail>, CatalogError> {
         self.read(|tx| {
             let live = tx
-                .prepare_cached(&format!("{LIVE} WHERE l.id = $1"))?
+                .prepare_cached(&format!("{LIVE} WHERE l.id = ?1"))?
                 .query_row([key!(id)], live_row)
                 .optional()?;
             let finished = match &live {
                 Some(_) => None,
                 None => tx
-                    .prepare_cached(&format!("{DONE} WHERE h.transfer = $1 AND h.state > 0"))?
+                    .prepare_cached(&format!("{DONE} WHERE h.transfer = ?1 AND h.state > 0"))?
                     .query_row([key!(id)], done_row)
                     .optional()?,
             };
@@ -83,7 +83,7 @@ impl Catalog {
                 tx.query_row("SELECT count(*) FROM history WHERE state > 0", [], |row| row.number(0))?;
             let excess = rows.saturating_sub(rows_max);
             let mut select = tx.prepare_cached(
-                "SELECT transfer, created FROM history WHERE state > 0 ORDER BY transfer LIMIT $1",
+                "SELECT transfer, created FROM history WHERE state > 0 ORDER BY transfer LIMIT ?1",
             )?;
             let oldest = select
                 .query_map([PRUNED_MAX as i64], |row| Ok((row.id::<TransferId>(0)?, row.time(1)?)))?
@@ -98,9 +98,9 @@ impl Catalog {
         }
         self.write(|tx| {
             let mut choices = tx.prepare_cached(
-                "DELETE FROM choices WHERE attempt IN (SELECT attempt FROM history WHERE transfer = $1)",
+                "DELETE FROM choices WHERE attempt IN (SELECT attempt FROM history WHERE transfer = ?1)",
             )?;
-            let mut rows = tx.prepare_cached("DELETE FROM history WHERE transfer = $1")?;
+            let mut rows = tx.prepare_cached("DELETE FROM history WHERE transfer = ?1")?;
             for transfer in &doomed {
                 choices.execute([key!(transfer)])?;
                 rows.execute([key!(transfer)])?;
@@ -180,8 +180,8 @@ fn before(filter: &TransferFilter) -> i64 {
 fn live_page(tx: &Transaction<'_>, filter: &TransferFilter, limit: usize) -> Result<Part, CatalogError> {
     let leased = filter.state.map(|state| state == TransferState::Leased);
     let mut select = tx.prepare_cached(&format!(
-        "{LIVE} WHERE l.id < $1 AND ($2 IS NULL OR l.leased = $2) AND ($3 IS NULL OR l.dataset = $3)
-         AND ($4 IS NULL OR l.source = $4) AND ($5 IS NULL OR l.target = $5) ORDER BY l.id DESC LIMIT $6"
+        "{LIVE} WHERE l.id < ?1 AND (?2 IS NULL OR l.leased = ?2) AND (?3 IS NULL OR l.dataset = ?3)
+         AND (?4 IS NULL OR l.source = ?4) AND (?5 IS NULL OR l.target = ?5) ORDER BY l.id DESC LIMIT ?6"
     ))?;
     let ids = (
         filter.dataset.map(|id| key!(id)),
@@ -209,9 +209,9 @@ fn done_page(tx: &Transaction<'_>, filter: &TransferFilter, limit: usize) -> Res
     let partial = if rare.is_some() { "state > 1 AND" } else { "state > 0 AND" };
     let mut select = tx.prepare_cached(&format!(
         "SELECT transfer, number, dataset, source, target, state FROM history
-         WHERE {partial} {column} = $1 AND transfer < $2 ORDER BY transfer DESC LIMIT $3"
+         WHERE {partial} {column} = ?1 AND transfer < ?2 ORDER BY transfer DESC LIMIT ?3"
     ))?;
-    let mut show = tx.prepare_cached(&format!("{DONE} WHERE h.transfer = $1 AND h.number = $2"))?;
+    let mut show = tx.prepare_cached(&format!("{DONE} WHERE h.transfer = ?1 AND h.number = ?2"))?;
     let mut rows = select.query((value, before(filter), EXAMINED_MAX as i64))?;
     let (mut part, mut examined, mut last) = (Part::default(), 0, None);
     while let Some(row) = rows.next()? {
@@ -242,7 +242,7 @@ fn finished_attempts(tx: &Transaction<'_>, id: TransferId) -> Result<Vec<Attempt
         "SELECT h.attempt, h.epoch, h.source, s.name, h.agent, h.chosen, coalesce(c.choice, ''), h.finished, h.received,
          h.started, h.first_byte, h.last_byte, h.committed, h.bytes_moved, h.bytes_resent, h.fault, h.verification,
          h.digests, h.already_there FROM history h JOIN storages s ON s.id = h.source
-         LEFT JOIN choices c ON c.attempt = h.attempt WHERE h.transfer = $1 AND h.attempt > 0 ORDER BY h.number",
+         LEFT JOIN choices c ON c.attempt = h.attempt WHERE h.transfer = ?1 AND h.attempt > 0 ORDER BY h.number",
     )?;
     let rows = select.query_map([key!(id)], |row| {
         let verified = row.get_ref(16)? != rusqlite::types::ValueRef::Null;
@@ -270,7 +270,7 @@ fn finished_attempts(tx: &Transaction<'_>, id: TransferId) -> Result<Vec<Attempt
 fn running_attempt(tx: &Transaction<'_>, id: TransferId) -> Result<Option<AttemptRow>, CatalogError> {
     let mut select = tx.prepare_cached(
         "SELECT l.attempt, l.epoch, l.source, s.name, l.agent, l.chosen, coalesce(c.choice, '')
-         FROM live l JOIN storages s ON s.id = l.source LEFT JOIN choices c ON c.attempt = l.attempt WHERE l.id = $1",
+         FROM live l JOIN storages s ON s.id = l.source LEFT JOIN choices c ON c.attempt = l.attempt WHERE l.id = ?1",
     )?;
     Ok(select.query_row([key!(id)], attempt_row).optional()?)
 }

@@ -46,7 +46,7 @@ impl Holding {
 pub(crate) fn holders(tx: &Transaction<'_>, block: BlockId) -> Result<Vec<Holder>, CatalogError> {
     let mut select = tx.prepare_cached(
         "SELECT storage, base_file, base_how, files, files - suspect_files, exceptions, deleting
-         FROM block_replicas WHERE block = $1 ORDER BY storage",
+         FROM block_replicas WHERE block = ?1 ORDER BY storage",
     )?;
     let rows = select.query_map([key!(block)], |row| {
         Ok(Holder {
@@ -73,7 +73,7 @@ pub(crate) fn holding(
     let mut rows = BTreeMap::new();
     if holder.exceptions > 0 {
         let mut select = tx.prepare_cached(
-            "SELECT file, how, state FROM replicas WHERE block = $1 AND storage = $2 AND file BETWEEN $3 AND $4",
+            "SELECT file, how, state FROM replicas WHERE block = ?1 AND storage = ?2 AND file BETWEEN ?3 AND ?4",
         )?;
         let range = (key!(block), key!(holder.storage), key!(first), key!(last));
         let found =

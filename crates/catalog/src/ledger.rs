@@ -148,7 +148,7 @@ impl<'t> Ledger<'t> {
         if !self.blocks.contains_key(&block) {
             let mut select = self
                 .tx
-                .prepare_cached("SELECT dataset, files, bytes, last_file, open FROM blocks WHERE id = $1")?;
+                .prepare_cached("SELECT dataset, files, bytes, last_file, open FROM blocks WHERE id = ?1")?;
             let state = select.query_row([key!(block)], |row| {
                 Ok(BlockState {
                     dataset: row.id(0)?,
@@ -223,7 +223,7 @@ impl<'t> Ledger<'t> {
         // The common case, a first arrival, costs one statement.
         if let (Presence::Absent, Presence::Good(how)) = (implied, to) {
             let mut insert = tx.prepare_cached(
-                "INSERT INTO replicas (block, storage, file, how, state) VALUES ($1, $2, $3, $4, 0)
+                "INSERT INTO replicas (block, storage, file, how, state) VALUES (?1, ?2, ?3, ?4, 0)
                  ON CONFLICT DO NOTHING",
             )?;
             if insert.execute((row.0, row.1, row.2, how_number(how)))? == 1 {
@@ -237,7 +237,7 @@ impl<'t> Ledger<'t> {
         if to == implied {
             if stored.is_some() {
                 let mut delete = tx
-                    .prepare_cached("DELETE FROM replicas WHERE block = $1 AND storage = $2 AND file = $3")?;
+                    .prepare_cached("DELETE FROM replicas WHERE block = ?1 AND storage = ?2 AND file = ?3")?;
                 delete.execute(row)?;
                 pair.exceptions -= 1;
             }
@@ -248,7 +248,7 @@ impl<'t> Ledger<'t> {
                 Presence::Suspect(how) => (how, SUSPECT),
             };
             let mut upsert = tx.prepare_cached(
-                "INSERT INTO replicas (block, storage, file, how, state, fault) VALUES ($1, $2, $3, $4, $5, $6)
+                "INSERT INTO replicas (block, storage, file, how, state, fault) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
                  ON CONFLICT (block, storage, file) DO UPDATE
                  SET how = excluded.how, state = excluded.state, fault = excluded.fault",
             )?;
@@ -344,7 +344,7 @@ impl<'t> Ledger<'t> {
 
     fn write_blocks(&mut self) -> Result<(), CatalogError> {
         let mut update = self.tx.prepare_cached(
-            "UPDATE blocks SET files = $2, bytes = $3, last_file = $4, open = $5 WHERE id = $1",
+            "UPDATE blocks SET files = ?2, bytes = ?3, last_file = ?4, open = ?5 WHERE id = ?1",
         )?;
         let mut datasets: BTreeMap<DatasetId, (i64, i64)> = BTreeMap::new();
         for (&block, state) in &self.blocks {
@@ -358,7 +358,7 @@ impl<'t> Ledger<'t> {
         }
         let mut update = self
             .tx
-            .prepare_cached("UPDATE datasets SET files = files + $2, bytes = bytes + $3 WHERE id = $1")?;
+            .prepare_cached("UPDATE datasets SET files = files + ?2, bytes = bytes + ?3 WHERE id = ?1")?;
         for (dataset, (files, bytes)) in datasets {
             update.execute((key!(dataset), files, bytes))?;
         }
@@ -397,7 +397,7 @@ impl<'t> Ledger<'t> {
     fn touched_demands(&mut self) -> Result<Vec<(BlockId, StorageId)>, CatalogError> {
         let mut touched = Vec::new();
         let mut wanted_at = self.tx.prepare_cached(
-            "SELECT target FROM subscriptions WHERE dataset = $1 AND block IN (0, $2)
+            "SELECT target FROM subscriptions WHERE dataset = ?1 AND block IN (0, ?2)
              AND state <> 'cancelled' AND state = 'active'",
         )?;
         for (&block, state) in self.blocks.iter().filter(|(_, state)| state.grew()) {
@@ -433,13 +433,13 @@ impl<'t> Ledger<'t> {
         if pair.counts.good() < files && pair.deleting == 0 {
             let mut insert = self.tx.prepare_cached(
                 "INSERT INTO demands (subscription, block, target)
-                 SELECT id, $2, target FROM subscriptions WHERE dataset = $1 AND block IN (0, $2) AND target = $3
+                 SELECT id, ?2, target FROM subscriptions WHERE dataset = ?1 AND block IN (0, ?2) AND target = ?3
                  AND state <> 'cancelled' AND state = 'active' ON CONFLICT DO NOTHING",
             )?;
             insert.execute((key!(dataset), key!(block), key!(target)))?;
             let mut reopen = self.tx.prepare_cached(
                 "UPDATE subscriptions SET completed = NULL WHERE completed IS NOT NULL
-                 AND id IN (SELECT subscription FROM demands WHERE block = $1 AND target = $2)",
+                 AND id IN (SELECT subscription FROM demands WHERE block = ?1 AND target = ?2)",
             )?;
             reopen.execute((key!(block), key!(target)))?;
             self.effects.demands.extend(demand_rows_of(self.tx, block, target)?);
@@ -447,7 +447,7 @@ impl<'t> Ledger<'t> {
         }
         let mut delete = self
             .tx
-            .prepare_cached("DELETE FROM demands WHERE block = $1 AND target = $2 RETURNING subscription")?;
+            .prepare_cached("DELETE FROM demands WHERE block = ?1 AND target = ?2 RETURNING subscription")?;
         let served = delete.query_map((key!(block), key!(target)), |row| row.id(0))?;
         let served = served.collect::<Result<Vec<SubscriptionId>, _>>()?;
         if !served.is_empty() {
@@ -483,7 +483,7 @@ impl Pair {
 fn load_pair(tx: &Transaction<'_>, block: BlockId, storage: StorageId) -> Result<Option<Pair>, CatalogError> {
     let mut select = tx.prepare_cached(
         "SELECT files, bytes, suspect_files, suspect_bytes, registered, wire, end_to_end, readback,
-         dataset, base_file, base_how, exceptions, deleting FROM block_replicas WHERE block = $1 AND storage = $2",
+         dataset, base_file, base_how, exceptions, deleting FROM block_replicas WHERE block = ?1 AND storage = ?2",
     )?;
     let pair = select.query_row((key!(block), key!(storage)), |row| {
         let counts = Counts {
@@ -515,7 +515,7 @@ fn exception(
     file: FileId,
 ) -> Result<Option<Presence>, CatalogError> {
     let mut select =
-        tx.prepare_cached("SELECT state, how FROM replicas WHERE block = $1 AND storage = $2 AND file = $3")?;
+        tx.prepare_cached("SELECT state, how FROM replicas WHERE block = ?1 AND storage = ?2 AND file = ?3")?;
     let presence = select
         .query_row((key!(block), key!(storage), key!(file)), |row| presence_of(row.get(0)?, row.how(1)?, 0));
     Ok(presence.optional()?)
@@ -548,7 +548,7 @@ fn compact(
     if replace && pair.base_file > 0 {
         tx.prepare_cached(
             "INSERT INTO replicas (block, storage, file, how, state)
-             SELECT block, $2, id, $4, 0 FROM files WHERE block = $1 AND id <= $3
+             SELECT block, ?2, id, ?4, 0 FROM files WHERE block = ?1 AND id <= ?3
              ON CONFLICT DO NOTHING",
         )?
         .execute((row.0, row.1, pair.base_file, base_how))?;
@@ -562,10 +562,10 @@ fn compact(
         };
     }
     pair.base_file = last_file;
-    tx.prepare_cached("DELETE FROM replicas WHERE block = $1 AND storage = $2 AND state = 0 AND how = $3")?
+    tx.prepare_cached("DELETE FROM replicas WHERE block = ?1 AND storage = ?2 AND state = 0 AND how = ?3")?
         .execute((row.0, row.1, how_number(pair.base_how)))?;
     pair.exceptions = tx
-        .prepare_cached("SELECT count(*) FROM replicas WHERE block = $1 AND storage = $2")?
+        .prepare_cached("SELECT count(*) FROM replicas WHERE block = ?1 AND storage = ?2")?
         .query_row(row, |row| row.get(0))?;
     Ok(())
 }
@@ -579,20 +579,20 @@ fn store_pair(
     let row = (key!(block), key!(storage));
     if pair.counts.files == 0 {
         if pair.exceptions > 0 {
-            tx.prepare_cached("DELETE FROM replicas WHERE block = $1 AND storage = $2")?.execute(row)?;
+            tx.prepare_cached("DELETE FROM replicas WHERE block = ?1 AND storage = ?2")?.execute(row)?;
         }
-        tx.prepare_cached("DELETE FROM block_replicas WHERE block = $1 AND storage = $2")?.execute(row)?;
+        tx.prepare_cached("DELETE FROM block_replicas WHERE block = ?1 AND storage = ?2")?.execute(row)?;
         return Ok(());
     }
     let [files, bytes, suspect_files, suspect_bytes, registered, wire, end_to_end, readback] =
         pair.counts.values();
     let base = (pair.base_file, how_number(pair.base_how));
-    let update = "UPDATE block_replicas SET base_file = $4, base_how = $5, files = $6, bytes = $7,
-        suspect_files = $8, suspect_bytes = $9, registered = $10, wire = $11, end_to_end = $12, readback = $13,
-        exceptions = $14, deleting = $15 WHERE block = $1 AND storage = $2 AND dataset = $3";
+    let update = "UPDATE block_replicas SET base_file = ?4, base_how = ?5, files = ?6, bytes = ?7,
+        suspect_files = ?8, suspect_bytes = ?9, registered = ?10, wire = ?11, end_to_end = ?12, readback = ?13,
+        exceptions = ?14, deleting = ?15 WHERE block = ?1 AND storage = ?2 AND dataset = ?3";
     let insert = "INSERT INTO block_replicas (block, storage, dataset, base_file, base_how, files, bytes,
         suspect_files, suspect_bytes, registered, wire, end_to_end, readback, exceptions, deleting)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
     let written = tx.prepare_cached(if pair.stored { update } else { insert })?.execute((
         row.0,
         row.1,
@@ -627,7 +627,7 @@ fn store_totals(
     tx.prepare_cached(
         "INSERT INTO dataset_replicas AS r (dataset, storage, files, bytes, suspect_files, suspect_bytes,
            registered, wire, end_to_end, readback)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
          ON CONFLICT (dataset, storage) DO UPDATE SET files = r.files + excluded.files,
            bytes = r.bytes + excluded.bytes, suspect_files = r.suspect_files + excluded.suspect_files,
            suspect_bytes = r.suspect_bytes + excluded.suspect_bytes, registered = r.registered + excluded.registered,
@@ -646,9 +646,9 @@ fn store_totals(
         end_to_end,
         readback,
     ))?;
-    tx.prepare_cached("DELETE FROM dataset_replicas WHERE dataset = $1 AND storage = $2 AND files = 0")?
+    tx.prepare_cached("DELETE FROM dataset_replicas WHERE dataset = ?1 AND storage = ?2 AND files = 0")?
         .execute((key!(dataset), key!(storage)))?;
-    tx.prepare_cached("UPDATE storages SET files = files + $2, bytes = bytes + $3 WHERE id = $1")?
+    tx.prepare_cached("UPDATE storages SET files = files + ?2, bytes = bytes + ?3 WHERE id = ?1")?
         .execute((key!(storage), files, bytes))?;
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! Durable state: sites, agents, datasets, files, replicas, subscriptions, transfers, tasks and their history,
 //! behind one interface of *intentional operations* ("begin these attempts", "apply this report"), on SQLite.
 //!
+//! Statements keep to what PostgreSQL speaks too, but for `?1` instead of `$1`: SQLite numbers `$1` by appearance.
+//!
 //! Every operation that changes anything is one transaction that is on disk when the call returns. What is
 //! counted (files, bytes, verification kinds, what a subscription still lacks) is counted in the transaction
 //! that changes it, so that no view and no start ever scans the files; [`Catalog::check`] compares the
@@ -13,6 +15,7 @@
 //! `registration`, `subscriptions`, `expansion`, `attempts`, `report`, `tasks`, `deletion`, `history`, `check`.
 
 mod codec;
+pub mod conformance;
 mod database;
 mod error;
 

@@ -81,7 +81,7 @@ impl Registrar {
         let tx = ledger.tx;
         let row = crate::datasets::require_dataset(tx, dataset)?;
         let (filling, next_number) = tx
-            .prepare_cached("SELECT filling, next_number FROM datasets WHERE id = $1")?
+            .prepare_cached("SELECT filling, next_number FROM datasets WHERE id = ?1")?
             .query_row([key!(dataset)], |row| Ok((row.id(0)?, row.number(1)?)))?;
         let next_file: i64 =
             tx.query_row("SELECT coalesce(max(id), 0) + 1 FROM files", [], |row| row.get(0))?;
@@ -114,7 +114,7 @@ impl Registrar {
         ledger
             .tx
             .prepare_cached(
-                "UPDATE datasets SET filling = $2, next_number = $3, blocks = blocks + $4 WHERE id = $1",
+                "UPDATE datasets SET filling = ?2, next_number = ?3, blocks = blocks + ?4 WHERE id = ?1",
             )?
             .execute((
                 key!(self.dataset.id),
@@ -173,7 +173,7 @@ impl Registrar {
 
     fn insert(&mut self, ledger: &Ledger<'_>, block: BlockId, file: &NewFile) -> Result<bool, CatalogError> {
         let mut insert = ledger.tx.prepare_cached(
-            "INSERT INTO files (id, block, lfn, size, digests) VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING",
+            "INSERT INTO files (id, block, lfn, size, digests) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING",
         )?;
         let digests = pack(&file.digests);
         Ok(insert.execute((self.next_file, key!(block), file.lfn.as_str(), file.size as i64, digests))? == 1)
@@ -212,7 +212,7 @@ impl Registrar {
         let block = match self.insert_block(ledger, &name)? {
             Some(block) => block,
             None => {
-                let mut select = ledger.tx.prepare_cached("SELECT id, open FROM blocks WHERE name = $1")?;
+                let mut select = ledger.tx.prepare_cached("SELECT id, open FROM blocks WHERE name = ?1")?;
                 let (block, open) =
                     select.query_row([name.as_str()], |row| Ok((row.id(0)?, row.get::<_, bool>(1)?)))?;
                 if !open {
@@ -232,7 +232,7 @@ impl Registrar {
         name: &BlockName,
     ) -> Result<Option<BlockId>, CatalogError> {
         let mut insert = ledger.tx.prepare_cached(
-            "INSERT INTO blocks (dataset, name, open, created) VALUES ($1, $2, 1, $3)
+            "INSERT INTO blocks (dataset, name, open, created) VALUES (?1, ?2, 1, ?3)
              ON CONFLICT DO NOTHING RETURNING id",
         )?;
         let made = insert
@@ -267,7 +267,7 @@ impl Registrar {
         file: &NewFile,
     ) -> Result<Option<Result<(), Fault>>, CatalogError> {
         let mut select =
-            ledger.tx.prepare_cached("SELECT id, block, size, digests FROM files WHERE lfn = $1")?;
+            ledger.tx.prepare_cached("SELECT id, block, size, digests FROM files WHERE lfn = ?1")?;
         let found = select.query_row([file.lfn.as_str()], |row| {
             Ok((row.id::<FileId>(0)?, row.id::<BlockId>(1)?, row.number(2)?, row.digests(3)?))
         });

@@ -16,7 +16,7 @@ impl Catalog {
                 "SELECT r.storage, t.name, r.files, r.bytes, r.suspect_files, r.suspect_bytes,
                  r.registered, r.wire, r.end_to_end, r.readback, d.files
                  FROM dataset_replicas r JOIN storages t ON t.id = r.storage JOIN datasets d ON d.id = r.dataset
-                 WHERE r.dataset = $1 ORDER BY t.name",
+                 WHERE r.dataset = ?1 ORDER BY t.name",
             )?;
             let rows = select.query_map([key!(dataset)], totals_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
@@ -29,7 +29,7 @@ impl Catalog {
                 "SELECT r.storage, t.name, r.files, r.bytes, r.suspect_files, r.suspect_bytes,
                  r.registered, r.wire, r.end_to_end, r.readback, b.files
                  FROM block_replicas r JOIN storages t ON t.id = r.storage JOIN blocks b ON b.id = r.block
-                 WHERE r.block = $1 ORDER BY t.name",
+                 WHERE r.block = ?1 ORDER BY t.name",
             )?;
             let rows = select.query_map([key!(block)], totals_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
@@ -45,8 +45,8 @@ impl Catalog {
             let mut select = tx.prepare_cached(
                 "SELECT b.storage, t.name, coalesce(r.how, b.base_how), r.fault, b.deleting
                  FROM block_replicas b JOIN storages t ON t.id = b.storage
-                 LEFT JOIN replicas r ON r.block = b.block AND r.storage = b.storage AND r.file = $2
-                 WHERE b.block = $1 AND ((r.file IS NULL AND b.base_file >= $2) OR r.state < 2) ORDER BY t.name",
+                 LEFT JOIN replicas r ON r.block = b.block AND r.storage = b.storage AND r.file = ?2
+                 WHERE b.block = ?1 AND ((r.file IS NULL AND b.base_file >= ?2) OR r.state < 2) ORDER BY t.name",
             )?;
             let replicas = select.query_map((key!(file.block), key!(file.id)), |row| {
                 Ok(FileReplicaRow {
@@ -181,7 +181,7 @@ fn elsewhere(ledger: &mut Ledger<'_>, file: &FileRow, storage: StorageId) -> Res
 
 pub(crate) fn storages_of(tx: &Transaction<'_>, block: BlockId) -> Result<Vec<StorageId>, CatalogError> {
     let mut select =
-        tx.prepare_cached("SELECT storage FROM block_replicas WHERE block = $1 ORDER BY storage")?;
+        tx.prepare_cached("SELECT storage FROM block_replicas WHERE block = ?1 ORDER BY storage")?;
     let rows = select.query_map([key!(block)], |row| row.id(0))?;
     Ok(rows.collect::<Result<_, _>>()?)
 }

@@ -159,7 +159,7 @@ impl Report<'_> {
 
     fn lfn_of(&self, file: FileId) -> Result<longhaul_model::Lfn, CatalogError> {
         use crate::codec::Columns;
-        let mut select = self.tx.prepare_cached("SELECT lfn FROM files WHERE id = $1")?;
+        let mut select = self.tx.prepare_cached("SELECT lfn FROM files WHERE id = ?1")?;
         Ok(select.query_row([key!(file)], |row| row.parsed(0))?)
     }
 
@@ -178,7 +178,7 @@ impl Report<'_> {
         let mut applied = self.applied;
         applied.acknowledged = applied.acknowledged.max(last_sequence);
         self.tx
-            .prepare_cached("UPDATE agents SET acknowledged = $2 WHERE id = $1")?
+            .prepare_cached("UPDATE agents SET acknowledged = ?2 WHERE id = ?1")?
             .execute((key!(self.agent), number(applied.acknowledged)))?;
         let effects = self.ledger.effects;
         applied.complete.clone_from(&effects.complete);
@@ -191,12 +191,12 @@ impl Report<'_> {
     fn write_counters(&mut self) -> Result<(), CatalogError> {
         let mut arrivals = self.tx.prepare_cached(
             "INSERT INTO arrivals AS a (dataset, block, target, source, files, bytes, attempts_failed)
-             VALUES ($1, $2, $3, $4, $5, $6, $7)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
              ON CONFLICT (dataset, block, target, source) DO UPDATE SET files = a.files + excluded.files,
              bytes = a.bytes + excluded.bytes, attempts_failed = a.attempts_failed + excluded.attempts_failed",
         )?;
         let mut links = self.tx.prepare_cached(
-            "INSERT INTO links AS l (source, target, files, bytes, attempts_failed) VALUES ($1, $2, $3, $4, $5)
+            "INSERT INTO links AS l (source, target, files, bytes, attempts_failed) VALUES (?1, ?2, ?3, ?4, ?5)
              ON CONFLICT (source, target) DO UPDATE SET files = l.files + excluded.files,
              bytes = l.bytes + excluded.bytes, attempts_failed = l.attempts_failed + excluded.attempts_failed",
         )?;
@@ -209,7 +209,7 @@ impl Report<'_> {
             }
         }
         let mut failures = self.tx.prepare_cached(
-            "INSERT INTO failures AS f (blame, attempts) VALUES ($1, $2)
+            "INSERT INTO failures AS f (blame, attempts) VALUES (?1, ?2)
              ON CONFLICT (blame) DO UPDATE SET attempts = f.attempts + excluded.attempts",
         )?;
         for (blame, attempts) in &self.failures {

@@ -22,7 +22,7 @@ impl Catalog {
     pub fn add_site(&self, name: &SiteName, now: Timestamp) -> Result<(SiteRow, bool), CatalogError> {
         self.write(|tx| {
             let made = tx.execute(
-                "INSERT INTO sites (name, state, created) VALUES ($1, 'open', $2) ON CONFLICT DO NOTHING",
+                "INSERT INTO sites (name, state, created) VALUES (?1, 'open', ?2) ON CONFLICT DO NOTHING",
                 (name.as_str(), now.0),
             )?;
             Ok((require_site(tx, name)?, made == 1))
@@ -49,8 +49,8 @@ impl Catalog {
             site.limits = patch.limits.unwrap_or(site.limits);
             let SiteLimits { active_in, active_out, in_bytes_per_s, out_bytes_per_s } = site.limits;
             tx.execute(
-                "UPDATE sites SET state = $2, reason = $3, active_in = $4, active_out = $5, in_bytes_per_s = $6,
-                 out_bytes_per_s = $7 WHERE id = $1",
+                "UPDATE sites SET state = ?2, reason = ?3, active_in = ?4, active_out = ?5, in_bytes_per_s = ?6,
+                 out_bytes_per_s = ?7 WHERE id = ?1",
                 (
                     key!(site.id),
                     site.state.word(),
@@ -76,7 +76,7 @@ impl Catalog {
         self.write(|tx| {
             tx.execute(
                 "INSERT INTO agents (id, site, host, version, incarnation, nonce, addresses, certificate_expires,
-                 acknowledged, created) VALUES ($1, $2, $3, '', 0, 0, '[]', $4, 0, $5)",
+                 acknowledged, created) VALUES (?1, ?2, ?3, '', 0, 0, '[]', ?4, 0, ?5)",
                 (key!(id), key!(site), host, certificate_expires.0, now.0),
             )?;
             Ok(())
@@ -122,8 +122,8 @@ impl Catalog {
                 ));
             }
             tx.execute(
-                "UPDATE agents SET host = $2, version = $3, incarnation = $4, nonce = $5, addresses = $6,
-                 last_hello = $7 WHERE id = $1",
+                "UPDATE agents SET host = ?2, version = ?3, incarnation = ?4, nonce = ?5, addresses = ?6,
+                 last_hello = ?7 WHERE id = ?1",
                 (
                     key!(id),
                     host,
@@ -140,7 +140,7 @@ impl Catalog {
 
     pub fn set_agent_certificate(&self, id: AgentId, expires: Timestamp) -> Result<(), CatalogError> {
         self.write(|tx| {
-            let update = "UPDATE agents SET certificate_expires = $2 WHERE id = $1";
+            let update = "UPDATE agents SET certificate_expires = ?2 WHERE id = ?1";
             match tx.execute(update, (key!(id), expires.0))? {
                 0 => Err(CatalogError::not_found("agent", id)),
                 _ => Ok(()),
@@ -168,7 +168,7 @@ impl Catalog {
     pub fn record_spaces(&self, spaces: &[SpaceRow]) -> Result<(), CatalogError> {
         self.write(|tx| {
             let mut update = tx.prepare_cached(
-                "UPDATE storages SET total_bytes = $2, free_bytes = $3, trouble = $4 WHERE id = $1",
+                "UPDATE storages SET total_bytes = ?2, free_bytes = ?3, trouble = ?4 WHERE id = ?1",
             )?;
             for space in spaces {
                 update.execute((
@@ -204,18 +204,18 @@ impl std::str::FromStr for SiteState {
 }
 
 pub(crate) fn site_by_id(tx: &Transaction<'_>, id: SiteId) -> Result<SiteRow, CatalogError> {
-    let mut select = tx.prepare_cached(&format!("{SITE} WHERE id = $1"))?;
+    let mut select = tx.prepare_cached(&format!("{SITE} WHERE id = ?1"))?;
     Ok(select.query_row([key!(id)], site_row)?)
 }
 
 pub(crate) fn acknowledged(tx: &Transaction<'_>, id: AgentId) -> Result<u64, CatalogError> {
-    let mut select = tx.prepare_cached("SELECT acknowledged FROM agents WHERE id = $1")?;
+    let mut select = tx.prepare_cached("SELECT acknowledged FROM agents WHERE id = ?1")?;
     let stored = select.query_row([key!(id)], |row| row.number(0)).optional()?;
     stored.ok_or_else(|| CatalogError::not_found("agent", id))
 }
 
 pub(crate) fn require_storage(tx: &Transaction<'_>, id: StorageId) -> Result<StorageName, CatalogError> {
-    let mut select = tx.prepare_cached("SELECT name FROM storages WHERE id = $1")?;
+    let mut select = tx.prepare_cached("SELECT name FROM storages WHERE id = ?1")?;
     let name = select.query_row([key!(id)], |row| row.parsed(0)).optional()?;
     name.ok_or_else(|| CatalogError::not_found("storage with number", id))
 }
@@ -234,7 +234,7 @@ fn offer_storage(
         )));
     }
     tx.execute(
-        "INSERT INTO storages (name, site, agent, rules, writable, case_insensitive) VALUES ($1, $2, $3, $4, $5, $6)
+        "INSERT INTO storages (name, site, agent, rules, writable, case_insensitive) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
          ON CONFLICT (name) DO UPDATE SET agent = excluded.agent, rules = excluded.rules,
          writable = excluded.writable, case_insensitive = excluded.case_insensitive",
         (
@@ -254,17 +254,17 @@ fn require_site(tx: &Transaction<'_>, name: &SiteName) -> Result<SiteRow, Catalo
 }
 
 fn find_site(tx: &Transaction<'_>, name: &SiteName) -> Result<Option<SiteRow>, CatalogError> {
-    let mut select = tx.prepare_cached(&format!("{SITE} WHERE name = $1"))?;
+    let mut select = tx.prepare_cached(&format!("{SITE} WHERE name = ?1"))?;
     Ok(select.query_row([name.as_str()], site_row).optional()?)
 }
 
 fn find_agent(tx: &Transaction<'_>, id: AgentId) -> Result<Option<AgentRow>, CatalogError> {
-    let mut select = tx.prepare_cached(&format!("{AGENT} WHERE a.id = $1"))?;
+    let mut select = tx.prepare_cached(&format!("{AGENT} WHERE a.id = ?1"))?;
     Ok(select.query_row([key!(id)], agent_row).optional()?)
 }
 
 fn find_storage(tx: &Transaction<'_>, name: &StorageName) -> Result<Option<StorageRow>, CatalogError> {
-    let mut select = tx.prepare_cached(&format!("{STORAGE} WHERE t.name = $1"))?;
+    let mut select = tx.prepare_cached(&format!("{STORAGE} WHERE t.name = ?1"))?;
     Ok(select.query_row([name.as_str()], storage_row).optional()?)
 }
 

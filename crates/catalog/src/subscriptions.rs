@@ -52,7 +52,7 @@ impl Catalog {
             refuse_while_deleting(tx, new)?;
             tx.execute(
                 "INSERT INTO subscriptions (id, dataset, block, target, state, priority, verification, created)
-                 VALUES ($1, $2, $3, $4, 'active', $5, $6, $7)",
+                 VALUES (?1, ?2, ?3, ?4, 'active', ?5, ?6, ?7)",
                 (
                     key!(new.id),
                     key!(new.dataset),
@@ -90,7 +90,7 @@ impl Catalog {
             }
             let priority = patch.priority.unwrap_or(before.priority);
             tx.execute(
-                "UPDATE subscriptions SET state = $2, priority = $3 WHERE id = $1",
+                "UPDATE subscriptions SET state = ?2, priority = ?3 WHERE id = ?1",
                 (key!(id), state.word(), priority),
             )?;
             let (mut demands_gone, mut cancelled) = (Vec::new(), Vec::new());
@@ -120,8 +120,8 @@ impl Catalog {
     pub fn subscriptions(&self, filter: &SubscriptionFilter) -> Result<Vec<SubscriptionRow>, CatalogError> {
         self.read(|tx| {
             let mut select = tx.prepare_cached(&format!(
-                "{SUBSCRIPTION} WHERE s.id > $1 AND ($2 IS NULL OR s.dataset = $2) AND ($3 IS NULL OR s.target = $3)
-                 AND ($4 IS NULL OR s.state = $4) ORDER BY s.id LIMIT $5"
+                "{SUBSCRIPTION} WHERE s.id > ?1 AND (?2 IS NULL OR s.dataset = ?2) AND (?3 IS NULL OR s.target = ?3)
+                 AND (?4 IS NULL OR s.state = ?4) ORDER BY s.id LIMIT ?5"
             ))?;
             let rows = select.query_map(
                 (
@@ -165,7 +165,7 @@ pub(crate) fn demand_rows_of(
     target: StorageId,
 ) -> Result<Vec<DemandRow>, CatalogError> {
     let mut select =
-        tx.prepare_cached(&format!("{DEMAND} WHERE d.block = $1 AND d.target = $2 ORDER BY d.subscription"))?;
+        tx.prepare_cached(&format!("{DEMAND} WHERE d.block = ?1 AND d.target = ?2 ORDER BY d.subscription"))?;
     let rows = select.query_map((key!(block), key!(target)), demand_row)?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
@@ -174,7 +174,7 @@ fn demand_rows_by(
     tx: &Transaction<'_>,
     subscription: SubscriptionId,
 ) -> Result<Vec<DemandRow>, CatalogError> {
-    let mut select = tx.prepare_cached(&format!("{DEMAND} WHERE d.subscription = $1 ORDER BY d.block"))?;
+    let mut select = tx.prepare_cached(&format!("{DEMAND} WHERE d.subscription = ?1 ORDER BY d.block"))?;
     let rows = select.query_map([key!(subscription)], demand_row)?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
@@ -186,8 +186,8 @@ pub(crate) fn mark_completed(
     now: Timestamp,
 ) -> Result<bool, CatalogError> {
     let mut update = tx.prepare_cached(
-        "UPDATE subscriptions SET completed = $2 WHERE id = $1 AND completed IS NULL AND state = 'active'
-         AND NOT EXISTS (SELECT 1 FROM demands WHERE subscription = $1)",
+        "UPDATE subscriptions SET completed = ?2 WHERE id = ?1 AND completed IS NULL AND state = 'active'
+         AND NOT EXISTS (SELECT 1 FROM demands WHERE subscription = ?1)",
     )?;
     Ok(update.execute((key!(subscription), now.0))? == 1)
 }
@@ -200,16 +200,16 @@ fn raise_demands(tx: &Transaction<'_>, id: SubscriptionId, now: Timestamp) -> Re
          SELECT s.id, b.id, s.target FROM subscriptions s
          JOIN blocks b ON b.dataset = s.dataset AND s.block IN (0, b.id)
          LEFT JOIN block_replicas r ON r.block = b.id AND r.storage = s.target
-         WHERE s.id = $1 AND b.files > coalesce(r.files - r.suspect_files, 0) AND coalesce(r.deleting, 0) = 0
+         WHERE s.id = ?1 AND b.files > coalesce(r.files - r.suspect_files, 0) AND coalesce(r.deleting, 0) = 0
          ON CONFLICT DO NOTHING",
         [key!(id)],
     )?;
     let lacks =
-        tx.query_row("SELECT EXISTS (SELECT 1 FROM demands WHERE subscription = $1)", [key!(id)], |row| {
+        tx.query_row("SELECT EXISTS (SELECT 1 FROM demands WHERE subscription = ?1)", [key!(id)], |row| {
             row.get(0)
         })?;
     if lacks {
-        tx.execute("UPDATE subscriptions SET completed = NULL WHERE id = $1", [key!(id)])?;
+        tx.execute("UPDATE subscriptions SET completed = NULL WHERE id = ?1", [key!(id)])?;
         return Ok(());
     }
     let subscription = require(tx, id)?;
@@ -230,14 +230,14 @@ fn drop_demands(
     now: Timestamp,
 ) -> Result<(Vec<BlockId>, Vec<CancelledTransfer>), CatalogError> {
     let (id, target) = (before.id, before.target);
-    let mut delete = tx.prepare_cached("DELETE FROM demands WHERE subscription = $1 RETURNING block")?;
+    let mut delete = tx.prepare_cached("DELETE FROM demands WHERE subscription = ?1 RETURNING block")?;
     let blocks: Vec<BlockId> = delete.query_map([key!(id)], |row| row.id(0))?.collect::<Result<_, _>>()?;
     let fault = Fault::new(FaultCode::Cancelled, format!("subscription {id} was {state}"));
     let mut cancelled = Vec::new();
     let mut heir_of =
-        tx.prepare_cached("SELECT min(subscription) FROM demands WHERE block = $1 AND target = $2")?;
+        tx.prepare_cached("SELECT min(subscription) FROM demands WHERE block = ?1 AND target = ?2")?;
     let mut inherit = tx.prepare_cached(
-        "UPDATE live SET subscription = $4 WHERE target = $1 AND block = $2 AND subscription = $3",
+        "UPDATE live SET subscription = ?4 WHERE target = ?1 AND block = ?2 AND subscription = ?3",
     )?;
     for &block in &blocks {
         match heir_of.query_row((key!(block), key!(target)), |row| row.maybe_number(0))? {
@@ -263,7 +263,7 @@ fn check_priority(priority: u8) -> Result<(), CatalogError> {
 fn check_part(tx: &Transaction<'_>, new: &NewSubscription) -> Result<(), CatalogError> {
     let dataset = crate::datasets::require_dataset(tx, new.dataset)?;
     let Some(block) = new.block else { return Ok(()) };
-    let mut select = tx.prepare_cached("SELECT 1 FROM blocks WHERE id = $1 AND dataset = $2")?;
+    let mut select = tx.prepare_cached("SELECT 1 FROM blocks WHERE id = ?1 AND dataset = ?2")?;
     if select.exists((key!(block), key!(new.dataset)))? {
         return Ok(());
     }
@@ -276,14 +276,14 @@ fn same_wish(
     block: i64,
 ) -> Result<Option<SubscriptionId>, CatalogError> {
     let mut select = tx.prepare_cached(
-        "SELECT id FROM subscriptions WHERE dataset = $1 AND target = $2 AND block = $3 AND state <> 'cancelled'",
+        "SELECT id FROM subscriptions WHERE dataset = ?1 AND target = ?2 AND block = ?3 AND state <> 'cancelled'",
     )?;
     Ok(select.query_row((key!(new.dataset), key!(new.target), block), |row| row.id(0)).optional()?)
 }
 
 fn refuse_while_deleting(tx: &Transaction<'_>, new: &NewSubscription) -> Result<(), CatalogError> {
     let mut select = tx.prepare_cached(
-        "SELECT 1 FROM tasks WHERE dataset = $1 AND storage = $2 AND kind = 'delete' AND done = 0",
+        "SELECT 1 FROM tasks WHERE dataset = ?1 AND storage = ?2 AND kind = 'delete' AND done = 0",
     )?;
     if select.exists((key!(new.dataset), key!(new.target)))? {
         return Err(CatalogError::conflict(
@@ -305,13 +305,13 @@ fn count_files(
     let (sql, part) = match subscription.block {
         Some(block) => (
             format!(
-                "SELECT {COLUMNS} FROM blocks p LEFT JOIN block_replicas r ON r.block = p.id AND r.storage = $2 WHERE p.id = $1"
+                "SELECT {COLUMNS} FROM blocks p LEFT JOIN block_replicas r ON r.block = p.id AND r.storage = ?2 WHERE p.id = ?1"
             ),
             key!(block),
         ),
         None => (
             format!(
-                "SELECT {COLUMNS} FROM datasets p LEFT JOIN dataset_replicas r ON r.dataset = p.id AND r.storage = $2 WHERE p.id = $1"
+                "SELECT {COLUMNS} FROM datasets p LEFT JOIN dataset_replicas r ON r.dataset = p.id AND r.storage = ?2 WHERE p.id = ?1"
             ),
             key!(subscription.dataset),
         ),
@@ -336,7 +336,7 @@ fn count_live(
 ) -> Result<(), CatalogError> {
     let mut select = tx.prepare_cached(
         "SELECT l.leased, l.fault FROM demands d JOIN live l ON l.target = d.target AND l.block = d.block
-         WHERE d.subscription = $1",
+         WHERE d.subscription = ?1",
     )?;
     let mut rows = select.query([key!(subscription.id)])?;
     while let Some(row) = rows.next()? {
@@ -354,7 +354,7 @@ fn count_live(
 fn sources(tx: &Transaction<'_>, subscription: &SubscriptionRow) -> Result<Vec<SourceTotals>, CatalogError> {
     let mut select = tx.prepare_cached(
         "SELECT a.source, t.name, a.files, a.bytes, a.attempts_failed FROM arrivals a JOIN storages t ON t.id = a.source
-         WHERE a.dataset = $1 AND a.block = $2 AND a.target = $3 ORDER BY t.name",
+         WHERE a.dataset = ?1 AND a.block = ?2 AND a.target = ?3 ORDER BY t.name",
     )?;
     let block = subscription.block.map_or(0, |block| key!(block));
     let rows = select.query_map((key!(subscription.dataset), block, key!(subscription.target)), |row| {
@@ -374,7 +374,7 @@ fn require(tx: &Transaction<'_>, id: SubscriptionId) -> Result<SubscriptionRow, 
 }
 
 fn find(tx: &Transaction<'_>, id: SubscriptionId) -> Result<Option<SubscriptionRow>, CatalogError> {
-    let mut select = tx.prepare_cached(&format!("{SUBSCRIPTION} WHERE s.id = $1"))?;
+    let mut select = tx.prepare_cached(&format!("{SUBSCRIPTION} WHERE s.id = ?1"))?;
     Ok(select.query_row([key!(id)], subscription_row).optional()?)
 }
 

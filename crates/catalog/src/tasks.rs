@@ -51,7 +51,7 @@ impl Catalog {
             match new.kind {
                 // A scan counts what it leaves out anew.
                 TaskKind::Scan { .. } => {
-                    tx.prepare_cached("DELETE FROM left_out WHERE dataset = $1 AND storage = $2")?
+                    tx.prepare_cached("DELETE FROM left_out WHERE dataset = ?1 AND storage = ?2")?
                         .execute((key!(new.dataset), key!(new.storage)))?;
                 }
                 TaskKind::Delete { .. } => replicas = mark_deleting(tx, new, now)?,
@@ -65,7 +65,7 @@ impl Catalog {
     pub fn tasks_for(&self, storage: StorageId) -> Result<Vec<TaskRow>, CatalogError> {
         self.read(|tx| {
             let mut select = tx.prepare_cached(&format!(
-                "{TASK} WHERE k.storage = $1 AND k.done = 0 ORDER BY k.id LIMIT $2"
+                "{TASK} WHERE k.storage = ?1 AND k.done = 0 ORDER BY k.id LIMIT ?2"
             ))?;
             let rows = select.query_map((key!(storage), PAGE_ROWS_MAX as i64), task_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
@@ -80,7 +80,7 @@ impl Catalog {
     pub fn tasks(&self, dataset: DatasetId) -> Result<Vec<TaskRow>, CatalogError> {
         self.read(|tx| {
             let mut select =
-                tx.prepare_cached(&format!("{TASK} WHERE k.dataset = $1 ORDER BY k.id DESC LIMIT $2"))?;
+                tx.prepare_cached(&format!("{TASK} WHERE k.dataset = ?1 ORDER BY k.id DESC LIMIT ?2"))?;
             let rows = select.query_map((key!(dataset), PAGE_ROWS_MAX as i64), task_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
@@ -193,7 +193,7 @@ impl Report<'_> {
 
     fn store(&mut self, task: TaskRow) -> Result<(), CatalogError> {
         let mut update = self.tx.prepare_cached(
-            "UPDATE tasks SET files_done = $2, bytes_done = $3, files_bad = $4, problems = $5 WHERE id = $1",
+            "UPDATE tasks SET files_done = ?2, bytes_done = ?3, files_bad = ?4, problems = ?5 WHERE id = ?1",
         )?;
         let problems: Vec<(&Lfn, &Fault)> =
             task.problems.iter().map(|problem| (&problem.lfn, &problem.fault)).collect();
@@ -260,7 +260,7 @@ fn mark_deleting(tx: &Transaction<'_>, new: &NewTask, now: Timestamp) -> Result<
 fn finish(ledger: &mut Ledger<'_>, task: &TaskRow, fault: Option<&Fault>) -> Result<(), CatalogError> {
     ledger
         .tx
-        .prepare_cached("UPDATE tasks SET done = 1, fault = $2, finished = $3 WHERE id = $1 AND done = 0")?
+        .prepare_cached("UPDATE tasks SET done = 1, fault = ?2, finished = ?3 WHERE id = ?1 AND done = 0")?
         .execute((key!(task.id), maybe_json(fault), ledger.now.0))?;
     if matches!(task.kind, TaskKind::Delete { .. }) {
         for block in crate::deletion::blocks_at(ledger.tx, task.dataset, task.storage)? {
@@ -281,7 +281,7 @@ fn insert(tx: &Transaction<'_>, new: &NewTask, now: Timestamp) -> Result<(), Cat
     };
     let last_file = tx.query_row("SELECT coalesce(max(id), 0) FROM files", [], |row| row.get::<_, i64>(0))?;
     let mut present =
-        tx.prepare_cached("SELECT files, bytes FROM dataset_replicas WHERE dataset = $1 AND storage = $2")?;
+        tx.prepare_cached("SELECT files, bytes FROM dataset_replicas WHERE dataset = ?1 AND storage = ?2")?;
     let (files, bytes) = match new.kind {
         TaskKind::Scan { .. } => (0, 0),
         TaskKind::Verify | TaskKind::Delete { .. } => present
@@ -293,7 +293,7 @@ fn insert(tx: &Transaction<'_>, new: &NewTask, now: Timestamp) -> Result<(), Cat
     };
     tx.execute(
         "INSERT INTO tasks (id, kind, dataset, storage, path, algorithms, force, last_file, done, files_total,
-         bytes_total, created) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0, $9, $10, $11)",
+         bytes_total, created) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, ?9, ?10, ?11)",
         (
             key!(new.id),
             new.kind.word(),
@@ -313,7 +313,7 @@ fn insert(tx: &Transaction<'_>, new: &NewTask, now: Timestamp) -> Result<(), Cat
 
 fn open_one(tx: &Transaction<'_>, new: &NewTask) -> Result<Option<TaskRow>, CatalogError> {
     let mut select = tx.prepare_cached(&format!(
-        "{TASK} WHERE k.storage = $1 AND k.dataset = $2 AND k.kind = $3 AND k.path = $4 AND k.done = 0"
+        "{TASK} WHERE k.storage = ?1 AND k.dataset = ?2 AND k.kind = ?3 AND k.path = ?4 AND k.done = 0"
     ))?;
     let wanted = (key!(new.storage), key!(new.dataset), new.kind.word(), new.kind.path());
     Ok(select.query_row(wanted, task_row).optional()?)
@@ -324,13 +324,13 @@ pub(crate) fn require(tx: &Transaction<'_>, id: TaskId) -> Result<TaskRow, Catal
 }
 
 fn find(tx: &Transaction<'_>, id: TaskId) -> Result<Option<TaskRow>, CatalogError> {
-    let mut select = tx.prepare_cached(&format!("{TASK} WHERE k.id = $1"))?;
+    let mut select = tx.prepare_cached(&format!("{TASK} WHERE k.id = ?1"))?;
     Ok(select.query_row([key!(id)], task_row).optional()?)
 }
 
 /// Files registered after the task was made are not its business.
 pub(crate) fn last_file_of(tx: &Transaction<'_>, id: TaskId) -> Result<FileId, CatalogError> {
-    let mut select = tx.prepare_cached("SELECT last_file FROM tasks WHERE id = $1")?;
+    let mut select = tx.prepare_cached("SELECT last_file FROM tasks WHERE id = ?1")?;
     let last = select.query_row([key!(id)], |row| row.id(0)).optional()?;
     last.ok_or_else(|| CatalogError::refused(FaultCode::NotFound, format!("there is no task {id}")))
 }

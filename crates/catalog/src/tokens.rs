@@ -22,7 +22,7 @@ impl Catalog {
     ) -> Result<(), CatalogError> {
         self.write(|tx| {
             tx.execute(
-                "INSERT INTO join_tokens (hash, site, expires, created) VALUES ($1, $2, $3, $4)",
+                "INSERT INTO join_tokens (hash, site, expires, created) VALUES (?1, ?2, ?3, ?4)",
                 (hash, key!(site), expires.0, now.0),
             )?;
             Ok(())
@@ -37,7 +37,7 @@ impl Catalog {
     ) -> Result<Result<SiteRow, JoinRefusal>, CatalogError> {
         self.write(|tx| {
             let mut select =
-                tx.prepare_cached("SELECT site, expires, used FROM join_tokens WHERE hash = $1")?;
+                tx.prepare_cached("SELECT site, expires, used FROM join_tokens WHERE hash = ?1")?;
             let found = select
                 .query_row([hash], |row| Ok((row.id::<SiteId>(0)?, row.time(1)?, row.maybe_time(2)?)))
                 .optional()?;
@@ -51,7 +51,7 @@ impl Catalog {
             if now >= expires {
                 return Ok(Err(JoinRefusal::Expired(expires)));
             }
-            tx.execute("UPDATE join_tokens SET used = $2 WHERE hash = $1", (hash, now.0))?;
+            tx.execute("UPDATE join_tokens SET used = ?2 WHERE hash = ?1", (hash, now.0))?;
             Ok(Ok(site_by_id(tx, site)?))
         })
     }
@@ -66,7 +66,7 @@ impl Catalog {
     ) -> Result<(), CatalogError> {
         self.write(|tx| {
             tx.execute(
-                "INSERT INTO api_tokens (hash, name, role, expires, created) VALUES ($1, $2, $3, $4, $5)",
+                "INSERT INTO api_tokens (hash, name, role, expires, created) VALUES (?1, ?2, ?3, ?4, ?5)",
                 (hash, name, role, expires.map(|at| at.0), now.0),
             )?;
             Ok(())
@@ -77,7 +77,7 @@ impl Catalog {
     pub fn api_token(&self, hash: [u8; 32]) -> Result<Option<ApiTokenRow>, CatalogError> {
         self.read(|tx| {
             let mut select = tx.prepare_cached(
-                "SELECT hash, name, role, expires, created FROM api_tokens WHERE hash = $1",
+                "SELECT hash, name, role, expires, created FROM api_tokens WHERE hash = ?1",
             )?;
             Ok(select.query_row([hash], token_row).optional()?)
         })
@@ -95,13 +95,13 @@ impl Catalog {
 
     /// Says whether there was one of that name.
     pub fn remove_api_token(&self, name: &str) -> Result<bool, CatalogError> {
-        self.write(|tx| Ok(tx.execute("DELETE FROM api_tokens WHERE name = $1", [name])? > 0))
+        self.write(|tx| Ok(tx.execute("DELETE FROM api_tokens WHERE name = ?1", [name])? > 0))
     }
 
     /// The reply given to an earlier request under this key.
     pub fn idempotent(&self, key: &str) -> Result<Option<String>, CatalogError> {
         self.read(|tx| {
-            let mut select = tx.prepare_cached("SELECT reply FROM idempotency WHERE key = $1")?;
+            let mut select = tx.prepare_cached("SELECT reply FROM idempotency WHERE key = ?1")?;
             Ok(select.query_row([key], |row| row.get(0)).optional()?)
         })
     }
@@ -109,9 +109,9 @@ impl Catalog {
     /// Keeps the reply given first; forgets those older than a day.
     pub fn remember_idempotent(&self, key: &str, reply: &str, now: Timestamp) -> Result<(), CatalogError> {
         self.write(|tx| {
-            tx.execute("DELETE FROM idempotency WHERE at < $1", [(now - REPLIES_KEPT).0])?;
+            tx.execute("DELETE FROM idempotency WHERE at < ?1", [(now - REPLIES_KEPT).0])?;
             tx.execute(
-                "INSERT INTO idempotency (key, reply, at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+                "INSERT INTO idempotency (key, reply, at) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
                 (key, reply, now.0),
             )?;
             Ok(())
@@ -120,7 +120,7 @@ impl Catalog {
 
     pub fn setting(&self, name: &str) -> Result<Option<String>, CatalogError> {
         self.read(|tx| {
-            let mut select = tx.prepare_cached("SELECT value FROM settings WHERE name = $1")?;
+            let mut select = tx.prepare_cached("SELECT value FROM settings WHERE name = ?1")?;
             Ok(select.query_row([name], |row| row.get(0)).optional()?)
         })
     }
@@ -128,7 +128,7 @@ impl Catalog {
     pub fn set_setting(&self, name: &str, value: &str) -> Result<(), CatalogError> {
         self.write(|tx| {
             tx.execute(
-                "INSERT INTO settings (name, value) VALUES ($1, $2)
+                "INSERT INTO settings (name, value) VALUES (?1, ?2)
                  ON CONFLICT (name) DO UPDATE SET value = excluded.value",
                 (name, value),
             )?;

@@ -1,0 +1,223 @@
+//! What every backend must do: [`check`] walks the operations and asserts what DESIGN promises of them.
+//! [`World`] is the small deployment that it, and other tests of the catalog, play in.
+//!
+//! For tests; it panics where a backend is wrong.
+#![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
+
+mod placement;
+mod registration;
+mod transfers;
+
+use longhaul_model::{
+    AgentId, AttemptId, BlockId, DatasetId, Digest, DigestSet, Epoch, Fault, FileId, IdMaker, Lfn, NameRules,
+    StorageId, SubscriptionId, Timestamp, TransferId, Verification,
+};
+
+use crate::{
+    Added, Applied, AttemptTimes, Begun, Catalog, Incarnation, ManifestError, NewAttempt, NewFile,
+    NewSubscription, ReportItem, ReportedFact, ReportedOutcome, StorageOfferRow, SubscriptionChanged,
+};
+
+pub const NOW: Timestamp = Timestamp(1_800_000_000_000_000);
+
+/// Makes a fresh, empty database and returns what opens it, each time anew.
+pub type Make<'a> = dyn Fn() -> Box<dyn Fn() -> Catalog> + 'a;
+
+/// Asserts all that is asked of a backend.
+pub fn check(make: &Make<'_>) {
+    for scenario in registration::SCENARIOS.iter().chain(placement::SCENARIOS).chain(transfers::SCENARIOS) {
+        let open = make();
+        let mut world = World::new(open());
+        scenario(&mut world);
+        world.assert_sound();
+        // Nothing lives in the handle: a new one sees the same.
+        drop(world);
+        assert!(open().check().unwrap().iter().all(|result| result.violations == 0));
+    }
+}
+
+/// Three sites, alpha, beta and gamma, with one storage and one agent each.
+pub struct World {
+    pub catalog: Catalog,
+    pub storages: Vec<StorageId>,
+    pub ids: IdMaker,
+    /// The last sequence number of each agent.
+    pub sequences: Vec<u64>,
+    pub now: Timestamp,
+}
+
+pub const ALPHA: usize = 0;
+pub const BETA: usize = 1;
+pub const GAMMA: usize = 2;
+
+impl World {
+    pub fn new(catalog: Catalog) -> Self {
+        let storages = ["alpha", "beta", "gamma"].iter().enumerate().map(|(place, name)| {
+            let site = catalog.add_site(&name.parse().unwrap(), NOW).unwrap().0;
+            catalog.add_agent(agent(place), site.id, name, Timestamp::MAX, NOW).unwrap();
+            let offer = offer(name);
+            let first = Incarnation { number: 1, nonce: 7 };
+            catalog.agent_hello(agent(place), first, name, "0.1.0", &[], &[offer], NOW).unwrap()[0].id
+        });
+        let storages = storages.collect();
+        World { catalog, storages, ids: IdMaker::default(), sequences: vec![0; 3], now: NOW }
+    }
+
+    pub fn assert_sound(&self) {
+        let broken: Vec<_> =
+            self.catalog.check().unwrap().into_iter().filter(|result| result.violations > 0).collect();
+        assert!(broken.is_empty(), "{broken:#?}");
+    }
+
+    pub fn dataset(&self, name: &str) -> DatasetId {
+        self.catalog.create_dataset(&name.parse().unwrap(), &"higgs".parse().unwrap(), NOW).unwrap().0.id
+    }
+
+    /// Registers files `numbers` of a dataset, all in automatic blocks or in the one named.
+    pub fn register(
+        &self,
+        dataset: DatasetId,
+        numbers: std::ops::Range<u64>,
+        at: Option<usize>,
+        block: Option<&str>,
+    ) -> Added {
+        let mut files =
+            numbers.enumerate().map(|(place, number)| Ok(new_file(dataset, number, block, place as u64 + 1)));
+        self.catalog.add_files(dataset, &mut files, at.map(|place| self.storages[place]), self.now).unwrap()
+    }
+
+    pub fn try_register(
+        &self,
+        dataset: DatasetId,
+        files: Vec<Result<NewFile, ManifestError>>,
+    ) -> Result<Added, crate::AddError> {
+        self.catalog.add_files(dataset, &mut files.into_iter(), Some(self.storages[ALPHA]), self.now)
+    }
+
+    pub fn file(&self, dataset: DatasetId, number: u64) -> crate::FileRow {
+        self.catalog.file(&lfn(dataset, number)).unwrap().unwrap()
+    }
+
+    pub fn subscribe(
+        &mut self,
+        dataset: DatasetId,
+        block: Option<BlockId>,
+        target: usize,
+    ) -> SubscriptionChanged {
+        let new = NewSubscription {
+            id: self.ids.next(self.now),
+            dataset,
+            block,
+            target: self.storages[target],
+            priority: 5,
+            verification: Verification::EndToEnd,
+        };
+        self.catalog.add_subscription(&new, self.now).unwrap()
+    }
+
+    pub fn new_attempt(&mut self, file: FileId, source: usize, target: usize) -> NewAttempt {
+        NewAttempt {
+            transfer: self.ids.next::<TransferId>(self.now),
+            attempt: self.ids.next::<AttemptId>(self.now),
+            epoch: Epoch(1),
+            file,
+            source: self.storages[source],
+            target: self.storages[target],
+            agent: agent(target),
+            subscription: SubscriptionId(1),
+            start_by: self.now,
+            choice: r#"{"reason":"the only replica"}"#.into(),
+        }
+    }
+
+    pub fn lease(&mut self, file: FileId, source: usize, target: usize) -> NewAttempt {
+        let attempt = self.new_attempt(file, source, target);
+        assert_eq!(self.begin(&attempt), Begun::Leased);
+        attempt
+    }
+
+    pub fn begin(&self, attempt: &NewAttempt) -> Begun {
+        self.catalog.begin_attempts(std::slice::from_ref(attempt), self.now).unwrap()[0]
+    }
+
+    /// Reports facts of the agent at `place`, under its next sequence numbers.
+    pub fn report(&mut self, place: usize, facts: Vec<ReportedFact>) -> Applied {
+        let items: Vec<ReportItem> = facts
+            .into_iter()
+            .map(|fact| {
+                self.sequences[place] += 1;
+                ReportItem { sequence: self.sequences[place], fact }
+            })
+            .collect();
+        self.catalog.apply_report(agent(place), &items, self.sequences[place], self.now).unwrap()
+    }
+
+    pub fn finish(&mut self, attempt: &NewAttempt, fault: Option<Fault>) -> Applied {
+        let place = self.storages.iter().position(|storage| *storage == attempt.target).unwrap();
+        self.report(place, vec![ReportedFact::Outcome(outcome(attempt, fault))])
+    }
+
+    /// Brings a file with one attempt.
+    pub fn bring(&mut self, file: FileId, source: usize, target: usize) -> Applied {
+        let attempt = self.lease(file, source, target);
+        self.finish(&attempt, None)
+    }
+}
+
+pub fn agent(place: usize) -> AgentId {
+    AgentId(place as u64 + 1)
+}
+
+pub fn offer(name: &str) -> StorageOfferRow {
+    StorageOfferRow {
+        name: name.parse().unwrap(),
+        rules: NameRules::default(),
+        writable: true,
+        case_insensitive: false,
+    }
+}
+
+pub fn lfn(dataset: DatasetId, number: u64) -> Lfn {
+    format!("d{dataset}/f{number:05}").parse().unwrap()
+}
+
+pub fn digests(number: u64) -> DigestSet {
+    [Digest::adler32(number as u32 + 1), Digest::crc32c(number as u32)].into_iter().collect()
+}
+
+pub fn new_file(dataset: DatasetId, number: u64, block: Option<&str>, line: u64) -> NewFile {
+    NewFile {
+        lfn: lfn(dataset, number),
+        size: 100 + number,
+        digests: digests(number),
+        block: block.map(str::to_owned),
+        line,
+    }
+}
+
+pub fn outcome(attempt: &NewAttempt, fault: Option<Fault>) -> ReportedOutcome {
+    ReportedOutcome {
+        attempt: attempt.attempt,
+        epoch: attempt.epoch,
+        fault,
+        digests: DigestSet::default(),
+        verification: Verification::EndToEnd,
+        already_there: false,
+        bytes_moved: 100,
+        bytes_resent: 0,
+        times: AttemptTimes { received: NOW, ..AttemptTimes::default() },
+    }
+}
+
+/// A bit of everything: what the tests of `check` break.
+#[cfg(test)]
+pub(crate) fn small_world(catalog: &Catalog) {
+    let mut world = World::new(catalog.clone());
+    let dataset = world.dataset("a");
+    world.register(dataset, 0..3, Some(ALPHA), None);
+    world.subscribe(dataset, None, BETA);
+    let file = |number| world.file(dataset, number).id;
+    let (first, second) = (file(0), file(1));
+    world.bring(first, ALPHA, BETA);
+    world.lease(second, ALPHA, BETA);
+}

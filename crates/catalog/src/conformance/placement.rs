@@ -1,0 +1,270 @@
+//! Subscriptions, replicas, deletions.
+
+use longhaul_model::{Fault, FaultCode, SubscriptionState, TaskId};
+
+use super::{ALPHA, BETA, GAMMA, NOW, World, agent, lfn};
+use crate::{
+    CatalogError, How, NewTask, ReportedCheck, ReportedFact, SubscriptionFilter, SubscriptionPatch, TaskKind,
+};
+
+pub(super) const SCENARIOS: &[fn(&mut World)] = &[
+    a_subscription_follows_a_growing_dataset,
+    the_same_wish_is_one_subscription,
+    cancelling_one_leaves_the_others,
+    suspended_subscriptions_want_nothing,
+    suspect_replicas_are_no_sources,
+    a_bad_source_is_suspected_with_the_outcome,
+    deletions_keep_the_last_replica,
+    a_deletion_runs_file_by_file,
+    verification_proves_replicas,
+    removal_is_checked,
+];
+
+const CANCEL: SubscriptionPatch =
+    SubscriptionPatch { state: Some(SubscriptionState::Cancelled), priority: None };
+
+fn code(error: CatalogError) -> FaultCode {
+    Fault::from(error).code
+}
+
+fn a_subscription_follows_a_growing_dataset(world: &mut World) {
+    let dataset = world.dataset("a");
+    world.register(dataset, 0..2, Some(ALPHA), None);
+    let subscribed = world.subscribe(dataset, None, BETA);
+    let id = subscribed.subscription.id;
+    assert_eq!((subscribed.demands[0].files_missing, subscribed.demands[0].bytes_missing), (2, 201));
+    let files: Vec<_> = (0..2).map(|number| world.file(dataset, number).id).collect();
+    world.bring(files[0], ALPHA, BETA);
+    assert_eq!(world.catalog.demands().unwrap()[0].files_missing, 1);
+    let applied = world.bring(files[1], ALPHA, BETA);
+    assert_eq!(applied.subscriptions_complete, [id]);
+    assert_eq!(applied.complete.len(), 1);
+    let row = world.catalog.subscription(id).unwrap().unwrap();
+    assert_eq!(row.completed, Some(NOW));
+    let grown = world.register(dataset, 2..3, Some(ALPHA), None);
+    assert_eq!((grown.demands.len(), grown.demands[0].files_missing), (1, 1));
+    assert_eq!(world.catalog.subscription(id).unwrap().unwrap().completed, None);
+    let page = world.catalog.expand(grown.demands[0].block, world.storages[BETA], None, 10).unwrap();
+    assert_eq!(page.files.iter().map(|file| file.lfn.clone()).collect::<Vec<_>>(), [lfn(dataset, 2)]);
+    world.bring(page.files[0].file, ALPHA, BETA);
+    let progress = world.catalog.subscription_progress(id).unwrap();
+    assert!(progress.complete && progress.files_present == 3 && progress.verified.end_to_end == 3);
+    assert_eq!((progress.sources[0].files, progress.sources[0].bytes), (3, 303));
+}
+
+fn the_same_wish_is_one_subscription(world: &mut World) {
+    let dataset = world.dataset("a");
+    world.register(dataset, 0..1, Some(ALPHA), None);
+    let first = world.subscribe(dataset, None, BETA);
+    let again = world.subscribe(dataset, None, BETA);
+    assert!(first.changed && !again.changed);
+    assert_eq!(first.subscription, again.subscription);
+    world.catalog.change_subscription(first.subscription.id, &CANCEL, NOW).unwrap();
+    let error = world.catalog.change_subscription(
+        first.subscription.id,
+        &SubscriptionPatch { state: Some(SubscriptionState::Active), priority: None },
+        NOW,
+    );
+    assert_eq!(code(error.unwrap_err()), FaultCode::Conflict);
+    assert!(world.subscribe(dataset, None, BETA).changed);
+    let filter =
+        SubscriptionFilter { state: Some(SubscriptionState::Active), limit: 10, ..Default::default() };
+    assert_eq!(world.catalog.subscriptions(&filter).unwrap().len(), 1);
+    let at_home = world.subscribe(dataset, None, ALPHA);
+    assert!(at_home.demands.is_empty() && at_home.subscription.completed == Some(NOW));
+}
+
+fn cancelling_one_leaves_the_others(world: &mut World) {
+    let dataset = world.dataset("a");
+    let block = world.register(dataset, 0..2, Some(ALPHA), None).blocks[0].block;
+    let whole = world.subscribe(dataset, None, BETA).subscription.id;
+    let part = world.subscribe(dataset, Some(block), BETA).subscription.id;
+    let file = world.file(dataset, 0).id;
+    let attempt = crate::NewAttempt { subscription: whole, ..world.new_attempt(file, ALPHA, BETA) };
+    assert_eq!(world.begin(&attempt), crate::Begun::Leased);
+    let cancelled = world.catalog.change_subscription(whole, &CANCEL, NOW).unwrap();
+    assert!(cancelled.cancelled.is_empty() && cancelled.demands_gone == [block]);
+    assert_eq!(world.catalog.live_transfers().unwrap()[0].subscription, part, "it serves the other one now");
+    let cancelled = world.catalog.change_subscription(part, &CANCEL, NOW).unwrap();
+    assert_eq!(cancelled.cancelled[0].lease, Some((attempt.attempt, agent(BETA))));
+    assert!(
+        world.catalog.live_transfers().unwrap().is_empty() && world.catalog.demands().unwrap().is_empty()
+    );
+    let late = world.finish(&attempt, None);
+    assert_eq!(late.outcomes[0].applied, None);
+    let detail = world.catalog.transfer(attempt.transfer).unwrap().unwrap();
+    assert_eq!(detail.transfer.state, longhaul_model::TransferState::Cancelled);
+}
+
+fn suspended_subscriptions_want_nothing(world: &mut World) {
+    let dataset = world.dataset("a");
+    world.register(dataset, 0..2, Some(ALPHA), None);
+    let id = world.subscribe(dataset, None, BETA).subscription.id;
+    let to = |state| SubscriptionPatch { state: Some(state), priority: Some(9) };
+    let suspended = world.catalog.change_subscription(id, &to(SubscriptionState::Suspended), NOW).unwrap();
+    assert!(suspended.demands.is_empty() && suspended.subscription.priority == 9);
+    assert!(world.register(dataset, 2..3, Some(ALPHA), None).demands.is_empty());
+    let file = world.file(dataset, 0).id;
+    let attempt = world.new_attempt(file, ALPHA, BETA);
+    assert_eq!(world.begin(&attempt), crate::Begun::Refused(crate::Refusal::NotWanted));
+    let resumed = world.catalog.change_subscription(id, &to(SubscriptionState::Active), NOW).unwrap();
+    assert_eq!(resumed.demands[0].files_missing, 3);
+}
+
+fn suspect_replicas_are_no_sources(world: &mut World) {
+    let dataset = world.dataset("a");
+    world.register(dataset, 0..3, Some(ALPHA), None);
+    let demands = world.subscribe(dataset, None, BETA).demands;
+    let file = world.file(dataset, 1);
+    let fault = Fault::new(FaultCode::WrongDigest, "flipped");
+    let change = world.catalog.mark_suspect(file.id, world.storages[ALPHA], &fault, NOW).unwrap();
+    assert_eq!(change.lost, [(file.id, file.block, world.storages[ALPHA])]);
+    world.assert_sound();
+    let page = world.catalog.expand(demands[0].block, world.storages[BETA], None, 10).unwrap();
+    let sources: Vec<usize> = page.files.iter().map(|file| file.sources.len()).collect();
+    assert_eq!(sources, [1, 0, 1]);
+    let (_, replicas) = world.catalog.replicas_of_file(&file.lfn).unwrap().unwrap();
+    assert_eq!(replicas[0].suspect.as_ref().unwrap().code, FaultCode::WrongDigest);
+    let at = world.catalog.replicas_of_dataset(dataset).unwrap();
+    assert_eq!((at[0].files, at[0].suspect_files, at[0].complete), (3, 1, false));
+    // Its own storage wants it back as soon as anyone asks for the dataset there.
+    assert_eq!(world.subscribe(dataset, None, ALPHA).demands[0].files_missing, 1);
+    let change = world.catalog.clear_suspect(file.id, world.storages[ALPHA], NOW).unwrap();
+    assert_eq!((change.found.len(), change.complete.len(), change.demands_gone.len()), (1, 1, 1));
+    assert!(world.catalog.replicas_of_dataset(dataset).unwrap()[0].complete);
+}
+
+/// Promise 2, and "the reason names alpha".
+fn a_bad_source_is_suspected_with_the_outcome(world: &mut World) {
+    let dataset = world.dataset("a");
+    world.register(dataset, 0..1, Some(ALPHA), None);
+    world.subscribe(dataset, None, BETA);
+    let file = world.file(dataset, 0);
+    let attempt = world.lease(file.id, ALPHA, BETA);
+    let applied = world.finish(&attempt, Some(Fault::new(FaultCode::WrongDigest, "alpha: adler32 differs")));
+    assert_eq!(applied.replicas.lost, [(file.id, file.block, world.storages[ALPHA])]);
+    let again = world.new_attempt(file.id, ALPHA, BETA);
+    assert_eq!(world.begin(&again), crate::Begun::Refused(crate::Refusal::SourceGone));
+    assert_eq!(world.catalog.replicas_of_dataset(dataset).unwrap().len(), 1, "nothing at beta");
+}
+
+fn deletions_keep_the_last_replica(world: &mut World) {
+    let dataset = world.dataset("a");
+    world.register(dataset, 0..4, Some(ALPHA), None);
+    world.register(dataset, 0..2, Some(BETA), None);
+    let preview = world.catalog.deletion_preview(dataset, world.storages[ALPHA]).unwrap();
+    assert_eq!((preview.files, preview.bytes, preview.last_replicas), (4, 406, 2));
+    let delete = |id, place: usize, force| NewTask {
+        id: TaskId(id),
+        kind: TaskKind::Delete { force },
+        dataset,
+        storage: world.storages[place],
+    };
+    assert_eq!(
+        code(world.catalog.add_task(&delete(1, ALPHA, false), NOW).unwrap_err()),
+        FaultCode::LastReplica
+    );
+    let new = delete(2, BETA, false);
+    assert!(world.catalog.add_task(&new, NOW).unwrap().made);
+    // What beta is about to lose protects nobody any more.
+    let preview = world.catalog.deletion_preview(dataset, world.storages[ALPHA]).unwrap();
+    assert_eq!(preview.last_replicas, 4);
+    let forced = delete(3, ALPHA, true);
+    assert!(world.catalog.add_task(&forced, NOW).unwrap().made);
+    let kept = world.catalog.task_files(TaskId(2), None, 10).unwrap();
+    assert_eq!((kept.files.len(), kept.kept_as_last), (0, 2), "looked at again when handed out");
+    world.assert_sound();
+    let (task, change) =
+        world.catalog.cancel_task(TaskId(3), &Fault::new(FaultCode::Cancelled, ""), NOW).unwrap();
+    assert!(task.done && change.complete.len() == 1);
+    assert_eq!(world.catalog.task_files(TaskId(2), None, 10).unwrap().files.len(), 2);
+}
+
+fn a_deletion_runs_file_by_file(world: &mut World) {
+    let dataset = world.dataset("a");
+    world.register(dataset, 0..3, Some(ALPHA), None);
+    world.register(dataset, 0..3, Some(BETA), None);
+    let id = world.subscribe(dataset, None, BETA).subscription.id;
+    let new = NewTask {
+        id: TaskId(1),
+        kind: TaskKind::Delete { force: false },
+        dataset,
+        storage: world.storages[BETA],
+    };
+    assert_eq!(code(world.catalog.add_task(&new, NOW).unwrap_err()), FaultCode::Conflict);
+    world.catalog.change_subscription(id, &CANCEL, NOW).unwrap();
+    let added = world.catalog.add_task(&new, NOW).unwrap();
+    assert_eq!((added.task.files_total, added.replicas.blocks_lost.len()), (3, 1));
+    let refused = crate::NewSubscription {
+        id: longhaul_model::SubscriptionId(u64::from(u32::MAX)),
+        dataset,
+        block: None,
+        target: world.storages[BETA],
+        priority: 5,
+        verification: longhaul_model::Verification::Wire,
+    };
+    assert_eq!(code(world.catalog.add_subscription(&refused, NOW).unwrap_err()), FaultCode::Conflict);
+    let demand = world.subscribe(dataset, None, GAMMA).demands.remove(0);
+    let page = world.catalog.expand(demand.block, world.storages[GAMMA], None, 10).unwrap();
+    assert!(
+        page.files.iter().all(|file| file.sources == [world.storages[ALPHA]]),
+        "what is being deleted is no source"
+    );
+    let files = world.catalog.task_files(TaskId(1), None, 2).unwrap();
+    assert_eq!(files.files.len(), 2);
+    let rest = world.catalog.task_files(TaskId(1), files.next, 2).unwrap();
+    assert_eq!((rest.files.len(), rest.next), (1, None));
+    let check = |number, fault| ReportedCheck { lfn: lfn(dataset, number), fault };
+    let busy = Fault::new(FaultCode::TargetWrite, "busy");
+    let checked = vec![check(0, None), check(1, Some(busy))];
+    world.report(BETA, vec![ReportedFact::Checked { task: TaskId(1), files: checked }]);
+    world.assert_sound();
+    let at = world.catalog.replicas_of_dataset(dataset).unwrap();
+    assert_eq!((at[1].files, at[1].complete), (2, false));
+    let done = vec![
+        ReportedFact::Checked { task: TaskId(1), files: vec![check(2, None)] },
+        ReportedFact::TaskDone { task: TaskId(1), fault: None },
+    ];
+    let applied = world.report(BETA, done);
+    let task = applied.tasks.last().unwrap();
+    assert!(task.done && task.files_done == 2 && task.files_bad == 1 && task.problems.len() == 1);
+    let page = world.catalog.expand(demand.block, world.storages[GAMMA], None, 10).unwrap();
+    assert_eq!(page.files[1].sources.len(), 2, "what a deletion left behind is a source again");
+    assert_eq!(page.files[0].sources.len(), 1);
+}
+
+fn verification_proves_replicas(world: &mut World) {
+    let dataset = world.dataset("a");
+    world.register(dataset, 0..3, Some(ALPHA), None);
+    let new = NewTask { id: TaskId(1), kind: TaskKind::Verify, dataset, storage: world.storages[ALPHA] };
+    world.catalog.add_task(&new, NOW).unwrap();
+    assert_eq!(world.catalog.task_files(TaskId(1), None, 10).unwrap().files.len(), 3);
+    let check = |number, fault| ReportedCheck { lfn: lfn(dataset, number), fault };
+    let wrong = Fault::new(FaultCode::WrongDigest, "alpha");
+    let files = vec![check(0, None), check(1, None), check(2, Some(wrong))];
+    let applied = world.report(ALPHA, vec![ReportedFact::Checked { task: TaskId(1), files }]);
+    assert_eq!(applied.replicas.lost.len(), 1);
+    let at = world.catalog.replicas_of_dataset(dataset).unwrap();
+    assert_eq!((at[0].verified.readback, at[0].verified.registered, at[0].suspect_files), (2, 1, 1));
+    let (_, replicas) = world.catalog.replicas_of_file(&lfn(dataset, 0)).unwrap().unwrap();
+    assert_eq!(replicas[0].how, How::Verified(longhaul_model::Verification::Readback));
+    world.assert_sound();
+    let files = vec![check(2, None)];
+    let applied = world.report(ALPHA, vec![ReportedFact::Checked { task: TaskId(1), files }]);
+    assert_eq!((applied.replicas.found.len(), applied.complete.len()), (1, 1));
+}
+
+fn removal_is_checked(world: &mut World) {
+    let dataset = world.dataset("a");
+    world.register(dataset, 0..3, Some(ALPHA), None);
+    world.register(dataset, 0..1, Some(BETA), None);
+    let files: Vec<_> = (0..3).map(|number| world.file(dataset, number).id).collect();
+    let alpha = world.storages[ALPHA];
+    let error = world.catalog.remove_replicas(alpha, &files[..2], false, NOW).unwrap_err();
+    assert_eq!(code(error), FaultCode::LastReplica);
+    assert_eq!(world.catalog.remove_replicas(alpha, &files[..1], false, NOW).unwrap().lost.len(), 1);
+    assert_eq!(world.catalog.replicas_of_dataset(dataset).unwrap()[0].files, 2);
+    assert_eq!(world.catalog.remove_replicas(alpha, &files, true, NOW).unwrap().lost.len(), 2);
+    let at = world.catalog.replicas_of_dataset(dataset).unwrap();
+    assert_eq!((at.len(), at[0].files), (1, 1));
+}

@@ -1,0 +1,476 @@
+//! Random sequences of operations against a small model in memory: replicas, demands, progress and totals
+//! agree after each step, `check` finds nothing, and nothing depends on the handle staying open.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use longhaul_catalog::conformance::{NOW, World, agent, lfn, outcome};
+use longhaul_catalog::{
+    Begun, Catalog, NewAttempt, NewTask, Part, ReportItem, ReportedCheck, ReportedFact, SubscriptionPatch,
+    TaskKind,
+};
+use longhaul_model::{
+    DatasetId, Epoch, Fault, FaultCode, StorageId, SubscriptionId, SubscriptionState, TaskId,
+};
+use proptest::prelude::*;
+
+/// File numbers go up to this; a dozen files in three blocks meet often.
+const FILES: u64 = 12;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Register { from: u64, count: u64, at: Option<usize>, block: u8 },
+    Subscribe { target: usize, block: Option<u8> },
+    Change { which: usize, state: SubscriptionState },
+    Lease { file: u64, source: usize, target: usize },
+    Finish { which: usize, how: Ending },
+    Suspect { file: u64, at: usize },
+    Clear { file: u64, at: usize },
+    Remove { file: u64, at: usize, force: bool },
+    Delete { at: usize, force: bool },
+    Verify { file: u64, at: usize },
+    Release { target: usize },
+    Reopen,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Ending {
+    Good,
+    Bad(FaultCode),
+    /// The report is sent again under its old sequence number.
+    Repeated,
+    /// The right attempt under another epoch.
+    Stale,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let place = || 0..3usize;
+    let file = || 0..FILES;
+    let ending = prop_oneof![
+        4 => Just(Ending::Good),
+        1 => Just(Ending::Bad(FaultCode::Unreachable)),
+        1 => Just(Ending::Bad(FaultCode::WrongDigest)),
+        1 => Just(Ending::Repeated),
+        1 => Just(Ending::Stale),
+    ];
+    let state = prop_oneof![
+        Just(SubscriptionState::Active),
+        Just(SubscriptionState::Suspended),
+        Just(SubscriptionState::Cancelled)
+    ];
+    prop_oneof![
+        4 => (file(), 1..5u64, proptest::option::of(place()), 0..3u8)
+            .prop_map(|(from, count, at, block)| Step::Register { from, count, at, block }),
+        3 => (place(), proptest::option::of(0..3u8)).prop_map(|(target, block)| Step::Subscribe { target, block }),
+        2 => (0..8usize, state).prop_map(|(which, state)| Step::Change { which, state }),
+        8 => (file(), place(), place()).prop_map(|(file, source, target)| Step::Lease { file, source, target }),
+        8 => (0..8usize, ending).prop_map(|(which, how)| Step::Finish { which, how }),
+        1 => (file(), place()).prop_map(|(file, at)| Step::Suspect { file, at }),
+        1 => (file(), place()).prop_map(|(file, at)| Step::Clear { file, at }),
+        1 => (file(), place(), any::<bool>()).prop_map(|(file, at, force)| Step::Remove { file, at, force }),
+        1 => (place(), any::<bool>()).prop_map(|(at, force)| Step::Delete { at, force }),
+        1 => (file(), place()).prop_map(|(file, at)| Step::Verify { file, at }),
+        1 => place().prop_map(|target| Step::Release { target }),
+        1 => Just(Step::Reopen),
+    ]
+}
+
+/// What should be so.
+#[derive(Default)]
+struct Model {
+    /// File number to block.
+    files: BTreeMap<u64, u8>,
+    /// (file, storage) to whether it is suspect.
+    replicas: BTreeMap<(u64, usize), bool>,
+    subscriptions: Vec<Wish>,
+    leased: Vec<(u64, NewAttempt)>,
+    /// (file, target) of live transfers that wait, with what to go on with.
+    waiting: BTreeMap<(u64, usize), NewAttempt>,
+    done: u64,
+}
+
+struct Wish {
+    id: SubscriptionId,
+    target: usize,
+    block: Option<u8>,
+    state: SubscriptionState,
+}
+
+impl Model {
+    fn good(&self, file: u64, at: usize) -> bool {
+        self.replicas.get(&(file, at)) == Some(&false)
+    }
+
+    fn wanted(&self, block: u8, target: usize) -> bool {
+        self.subscriptions.iter().any(|wish| {
+            wish.state == SubscriptionState::Active
+                && wish.target == target
+                && wish.block.is_none_or(|only| only == block)
+        })
+    }
+
+    fn demanded(&self, block: u8, target: usize) -> bool {
+        self.wanted(block, target)
+            && self.files.iter().any(|(&file, &of)| of == block && !self.good(file, target))
+    }
+
+    /// Live transfers that nobody wants end.
+    fn drop_unwanted(&mut self) {
+        let demanded: BTreeSet<(u8, usize)> = (0..3)
+            .flat_map(|block| (0..3).map(move |at| (block, at)))
+            .filter(|&(block, at)| self.demanded(block, at))
+            .collect();
+        let files = self.files.clone();
+        let keep = |file: u64, target: usize| demanded.contains(&(files[&file], target));
+        self.leased.retain(|(file, attempt)| keep(*file, attempt.target.0 as usize - 1));
+        self.waiting.retain(|&(file, target), _| keep(file, target));
+    }
+
+    fn live(&self, file: u64, target: usize) -> bool {
+        self.waiting.contains_key(&(file, target))
+            || self
+                .leased
+                .iter()
+                .any(|(other, attempt)| *other == file && attempt.target.0 as usize == target + 1)
+    }
+}
+
+struct Run {
+    world: World,
+    model: Model,
+    dataset: DatasetId,
+    path: std::path::PathBuf,
+    next_task: u64,
+    last_items: BTreeMap<usize, Vec<ReportItem>>,
+}
+
+fn block_name(block: u8) -> String {
+    format!("b{block}")
+}
+
+impl Run {
+    fn step(&mut self, step: &Step) {
+        match step.clone() {
+            Step::Register { from, count, at, block } => {
+                self.register(from..(from + count).min(FILES), at, block)
+            }
+            Step::Subscribe { target, block } => self.subscribe(target, block),
+            Step::Change { which, state } => self.change(which, state),
+            Step::Lease { file, source, target } => self.lease(file, source, target),
+            Step::Finish { which, how } => self.finish(which, how),
+            Step::Suspect { file, at } => self.suspect(file, at, true),
+            Step::Clear { file, at } => self.suspect(file, at, false),
+            Step::Remove { file, at, force } => self.remove(file, at, force),
+            Step::Delete { at, force } => self.delete(at, force),
+            Step::Verify { file, at } => self.verify(file, at),
+            Step::Release { target } => self.release(target),
+            Step::Reopen => self.world.catalog = Catalog::open(&self.path, NOW).unwrap(),
+        }
+        self.model.drop_unwanted();
+    }
+
+    fn register(&mut self, numbers: Range<u64>, at: Option<usize>, block: u8) {
+        self.world.register(self.dataset, numbers.clone(), at, Some(&block_name(block)));
+        for number in numbers {
+            self.model.files.entry(number).or_insert(block);
+            if let Some(at) = at {
+                self.model.replicas.entry((number, at)).or_insert(false);
+            }
+        }
+    }
+
+    fn subscribe(&mut self, target: usize, block: Option<u8>) {
+        let id = match block {
+            None => None,
+            Some(block) => {
+                let name = format!("r#{}", block_name(block)).parse().unwrap();
+                match self.world.catalog.block(&name).unwrap() {
+                    Some(row) => Some(row.id),
+                    None => return,
+                }
+            }
+        };
+        let known = self.model.subscriptions.iter().any(|wish| {
+            (wish.target, wish.block) == (target, block) && wish.state != SubscriptionState::Cancelled
+        });
+        let changed = self.world.subscribe(self.dataset, id, target);
+        assert_eq!(changed.changed, !known);
+        if !known {
+            let id = changed.subscription.id;
+            self.model.subscriptions.push(Wish { id, target, block, state: SubscriptionState::Active });
+        }
+    }
+
+    fn change(&mut self, which: usize, state: SubscriptionState) {
+        let count = self.model.subscriptions.len();
+        if count == 0 {
+            return;
+        }
+        let wish = &mut self.model.subscriptions[which % count];
+        let patch = SubscriptionPatch { state: Some(state), priority: None };
+        let changed = self.world.catalog.change_subscription(wish.id, &patch, NOW);
+        let allowed = wish.state == state || wish.state.may_become(state);
+        assert_eq!(changed.is_ok(), allowed);
+        if allowed {
+            wish.state = state;
+        }
+    }
+
+    fn lease(&mut self, file: u64, source: usize, target: usize) {
+        let Some(&block) = self.model.files.get(&file) else { return };
+        let id = self.world.file(self.dataset, file).id;
+        let waiting = self.model.waiting.get(&(file, target)).cloned();
+        let fresh = self.world.new_attempt(id, source, target);
+        let attempt = match &waiting {
+            Some(last) => NewAttempt { transfer: last.transfer, epoch: Epoch(last.epoch.0 + 1), ..fresh },
+            None => fresh,
+        };
+        let possible = source != target
+            && self.model.good(file, source)
+            && !self.model.good(file, target)
+            && self.model.wanted(block, target)
+            && (waiting.is_some() || !self.model.live(file, target));
+        let begun = self.world.begin(&attempt);
+        assert_eq!(begun == Begun::Leased, possible, "{begun:?}");
+        if possible {
+            self.model.waiting.remove(&(file, target));
+            self.model.leased.push((file, attempt));
+        }
+    }
+
+    fn finish(&mut self, which: usize, how: Ending) {
+        let count = self.model.leased.len();
+        if count == 0 {
+            return;
+        }
+        let (file, attempt) = self.model.leased[which % count].clone();
+        let target = attempt.target.0 as usize - 1;
+        let source = attempt.source.0 as usize - 1;
+        let mut told = outcome(&attempt, None);
+        match how {
+            Ending::Repeated => {
+                let Some(items) = self.last_items.get(&target) else { return };
+                let last = self.world.sequences[target];
+                let applied = self.world.catalog.apply_report(agent(target), items, last, NOW).unwrap();
+                assert!(applied.outcomes.iter().all(|outcome| outcome.applied.is_none()));
+                return;
+            }
+            Ending::Stale => told.epoch = Epoch(attempt.epoch.0 + 7),
+            Ending::Bad(code) => told.fault = Some(Fault::new(code, "made up")),
+            Ending::Good => {}
+        }
+        let applied = self.world.report(target, vec![ReportedFact::Outcome(told.clone())]);
+        let item = ReportItem { sequence: self.world.sequences[target], fact: ReportedFact::Outcome(told) };
+        self.last_items.insert(target, vec![item]);
+        assert_eq!(applied.outcomes[0].applied.is_none(), matches!(how, Ending::Stale));
+        match how {
+            Ending::Good => {
+                self.model.leased.remove(which % count);
+                self.model.replicas.insert((file, target), false);
+                self.model.done += 1;
+            }
+            Ending::Bad(code) => {
+                self.model.leased.remove(which % count);
+                self.model.waiting.insert((file, target), attempt);
+                if code == FaultCode::WrongDigest
+                    && let Some(suspect) = self.model.replicas.get_mut(&(file, source))
+                {
+                    *suspect = true;
+                }
+            }
+            Ending::Repeated | Ending::Stale => {}
+        }
+    }
+
+    fn suspect(&mut self, file: u64, at: usize, suspect: bool) {
+        if !self.model.files.contains_key(&file) {
+            return;
+        }
+        let id = self.world.file(self.dataset, file).id;
+        let storage = self.world.storages[at];
+        let fault = Fault::new(FaultCode::SourceUnreadable, "made up");
+        if suspect {
+            self.world.catalog.mark_suspect(id, storage, &fault, NOW).unwrap();
+        } else {
+            self.world.catalog.clear_suspect(id, storage, NOW).unwrap();
+        }
+        if let Some(state) = self.model.replicas.get_mut(&(file, at)) {
+            *state = suspect;
+        }
+    }
+
+    fn remove(&mut self, file: u64, at: usize, force: bool) {
+        if !self.model.files.contains_key(&file) {
+            return;
+        }
+        let id = self.world.file(self.dataset, file).id;
+        let allowed = force || (0..3).any(|other| other != at && self.model.good(file, other));
+        let removed = self.world.catalog.remove_replicas(self.world.storages[at], &[id], force, NOW);
+        assert_eq!(removed.is_ok(), allowed);
+        if allowed {
+            self.model.replicas.remove(&(file, at));
+        }
+    }
+
+    /// A whole deletion: the task, its files, the agent's report.
+    fn delete(&mut self, at: usize, force: bool) {
+        let storage = self.world.storages[at];
+        let here: Vec<u64> = self.model.replicas.keys().filter(|key| key.1 == at).map(|key| key.0).collect();
+        let last = here
+            .iter()
+            .filter(|&&file| !(0..3).any(|other| other != at && self.model.good(file, other)))
+            .count();
+        let wanted = self
+            .model
+            .subscriptions
+            .iter()
+            .any(|wish| wish.target == at && wish.state != SubscriptionState::Cancelled);
+        self.next_task += 1;
+        let id = TaskId(self.next_task);
+        let new = NewTask { id, kind: TaskKind::Delete { force }, dataset: self.dataset, storage };
+        let preview = self.world.catalog.deletion_preview(self.dataset, storage).unwrap();
+        assert_eq!((preview.files, preview.last_replicas), (here.len() as u64, last as u64));
+        let added = self.world.catalog.add_task(&new, NOW);
+        assert_eq!(added.is_ok(), !here.is_empty() && !wanted && (force || last == 0));
+        if added.is_err() {
+            return;
+        }
+        let (mut files, mut after) = (Vec::new(), None);
+        loop {
+            let page = self.world.catalog.task_files(id, after, 2).unwrap();
+            files.extend(page.files.into_iter().map(|file| ReportedCheck { lfn: file.lfn, fault: None }));
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(files.len(), here.len());
+        self.world.report(
+            at,
+            vec![ReportedFact::Checked { task: id, files }, ReportedFact::TaskDone { task: id, fault: None }],
+        );
+        self.model.replicas.retain(|key, _| key.1 != at);
+    }
+
+    fn verify(&mut self, file: u64, at: usize) {
+        if !self.model.replicas.contains_key(&(file, at)) {
+            return;
+        }
+        self.next_task += 1;
+        let id = TaskId(self.next_task);
+        let new =
+            NewTask { id, kind: TaskKind::Verify, dataset: self.dataset, storage: self.world.storages[at] };
+        let id = self.world.catalog.add_task(&new, NOW).unwrap().task.id;
+        let files = vec![ReportedCheck { lfn: lfn(self.dataset, file), fault: None }];
+        self.world.report(at, vec![ReportedFact::Checked { task: id, files }]);
+        self.model.replicas.insert((file, at), false);
+    }
+
+    fn release(&mut self, target: usize) {
+        self.world.catalog.release_leases(agent(target), &[], NOW).unwrap();
+        let (lost, kept): (Vec<_>, Vec<_>) =
+            self.model.leased.drain(..).partition(|(_, attempt)| attempt.target.0 as usize == target + 1);
+        self.model.leased = kept;
+        self.model.waiting.extend(lost.into_iter().map(|(file, attempt)| ((file, target), attempt)));
+    }
+
+    fn compare(&self) {
+        self.world.assert_sound();
+        let catalog = &self.world.catalog;
+        let row = catalog.dataset_by_id(self.dataset).unwrap().unwrap();
+        assert_eq!(row.files, self.model.files.len() as u64);
+        assert_eq!(row.bytes, self.model.files.keys().map(|file| 100 + file).sum::<u64>());
+        let totals = catalog.totals().unwrap();
+        assert_eq!(totals.files_done, self.model.done);
+        assert_eq!(
+            (totals.transfers_leased, totals.transfers_waiting),
+            (self.model.leased.len() as u64, self.model.waiting.len() as u64)
+        );
+        for at in 0..3 {
+            self.compare_storage(at);
+        }
+        for wish in &self.model.subscriptions {
+            self.compare_progress(wish);
+        }
+        let demands: BTreeSet<(SubscriptionId, StorageId)> =
+            catalog.demands().unwrap().iter().map(|row| (row.subscription, row.target)).collect();
+        for wish in &self.model.subscriptions {
+            let lacks = wish.state == SubscriptionState::Active
+                && self.model.files.iter().any(|(&file, &block)| {
+                    wish.block.is_none_or(|only| only == block) && !self.model.good(file, wish.target)
+                });
+            assert_eq!(demands.contains(&(wish.id, self.world.storages[wish.target])), lacks);
+        }
+    }
+
+    fn compare_storage(&self, at: usize) {
+        let catalog = &self.world.catalog;
+        let here = catalog.replicas_of_dataset(self.dataset).unwrap();
+        let here = here.iter().find(|row| row.storage == self.world.storages[at]);
+        let files = self.model.replicas.keys().filter(|key| key.1 == at).count() as u64;
+        let suspect =
+            self.model.replicas.iter().filter(|(key, suspect)| key.1 == at && **suspect).count() as u64;
+        assert_eq!(here.map_or((0, 0), |row| (row.files, row.suspect_files)), (files, suspect));
+        for file in catalog.files(Part::Dataset(self.dataset), None, 100).unwrap() {
+            let number = file.size - 100;
+            let (_, replicas) = catalog.replicas_of_file(&file.lfn).unwrap().unwrap();
+            let found = replicas.iter().find(|row| row.storage == self.world.storages[at]);
+            assert_eq!(
+                found.map(|row| row.suspect.is_some()),
+                self.model.replicas.get(&(number, at)).copied()
+            );
+        }
+        for block in catalog.blocks(self.dataset, None, 10).unwrap() {
+            let page = catalog.expand(block.id, self.world.storages[at], None, 100).unwrap();
+            let lacking: Vec<u64> = page.files.iter().map(|file| file.size - 100).collect();
+            let mut expected: Vec<u64> = self
+                .model
+                .files
+                .iter()
+                .filter(|(_, of)| block.name.as_str().ends_with(&block_name(**of)))
+                .map(|(&file, _)| file)
+                .filter(|&file| !self.model.good(file, at) && !self.model.live(file, at))
+                .collect();
+            expected.sort_by_key(|&number| self.world.file(self.dataset, number).id);
+            assert_eq!(lacking, expected);
+            for file in page.files {
+                let sources: Vec<usize> = (0..3)
+                    .filter(|&source| source != at && self.model.good(file.size - 100, source))
+                    .collect();
+                assert_eq!(file.sources.iter().map(|id| id.0 as usize - 1).collect::<Vec<_>>(), sources);
+            }
+        }
+    }
+
+    fn compare_progress(&self, wish: &Wish) {
+        let progress = self.world.catalog.subscription_progress(wish.id).unwrap();
+        let wanted: Vec<u64> = self
+            .model
+            .files
+            .iter()
+            .filter(|(_, block)| wish.block.is_none_or(|only| only == **block))
+            .map(|(&file, _)| file)
+            .collect();
+        let present = wanted.iter().filter(|&&file| self.model.good(file, wish.target)).count() as u64;
+        assert_eq!((progress.files_wanted, progress.files_present), (wanted.len() as u64, present));
+        assert_eq!(progress.complete, present > 0 && present == wanted.len() as u64);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// Promises 2 and 3: whatever happens in whatever order, the catalog says what is so.
+    #[test]
+    fn the_catalog_agrees_with_the_model(steps in proptest::collection::vec(step(), 1..60)) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("catalog.db");
+        let world = World::new(Catalog::open(&path, NOW).unwrap());
+        let dataset = world.dataset("r");
+        let mut run = Run { world, model: Model::default(), dataset, path, next_task: 0, last_items: BTreeMap::new() };
+        for step in &steps {
+            run.step(step);
+            run.compare();
+        }
+    }
+}
