@@ -1,60 +1,302 @@
-//! The engine's handle.
+//! The engine's handle: starts the threads, gives them work, ends them.
 
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::JoinHandle;
+use std::time::Instant;
 
-use longhaul_model::{AttemptId, Fault};
+use longhaul_model::limits::CHUNK_BYTES;
+use longhaul_model::{AttemptId, Fault, FaultCode, StorageName};
 use longhaul_security::{Credentials, PermitVerifier};
+use longhaul_wire::Pace;
+use longhaul_wire::limits::MANIFEST_FILES_MAX;
 
+use crate::fetch::{JournalFile, Keys, Target, boot_id};
 use crate::interface::{Clock, Config, Event, Export, FetchBatch, Snapshot};
+use crate::net;
+use crate::pool::Pool;
+use crate::queue::Queue;
+use crate::serve::Serve;
+use crate::shared::{Alarm, Counters, Shared, TlsSettings, hand_on};
+use crate::sync::lock;
+
+/// Threads per storage that read, and that write. Two keep a disk busy while one of them computes digests.
+const READERS: usize = 2;
+const WRITERS: usize = 2;
+/// Each pool holds at least so many buffers, whatever the budget says: less cannot work.
+const BUFFERS_MIN: usize = 4;
 
 /// Serves exported storages to other agents and fetches files from them.
-pub struct Engine {}
+pub struct Engine {
+    shared: Arc<Shared>,
+    addresses: Vec<SocketAddr>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// Shares of the memory budget.
+struct Budget {
+    receive_buffers: usize,
+    send_buffers: usize,
+    manifest_bytes: usize,
+}
+
+impl Budget {
+    /// Three eighths for buffers in each direction. What the kernel holds for us on the receiving side was asked for
+    /// with slots, so it stays within that share; the last quarter is for what streams hold beside it (TLS,
+    /// unacknowledged bytes) and for peers' manifests.
+    fn of(memory_bytes: u64) -> Budget {
+        let buffers = (memory_bytes / 8 * 3 / u64::from(CHUNK_BYTES)) as usize;
+        let buffers = buffers.max(BUFFERS_MIN);
+        Budget {
+            receive_buffers: buffers,
+            send_buffers: buffers,
+            manifest_bytes: (memory_bytes / 8).max(8 << 20) as usize,
+        }
+    }
+}
 
 impl Engine {
     /// Opens the journals, removes temporary files nobody claims, binds the ports and starts the threads.
     /// `events` is called from a thread of the engine's, with groups of events, and may block.
     pub fn start(
-        _config: Config,
-        _credentials: &Credentials,
-        _permits: PermitVerifier,
-        _exports: Vec<Export>,
-        _clock: Clock,
-        _events: impl Fn(Vec<Event>) + Send + Sync + 'static,
+        config: Config,
+        credentials: &Credentials,
+        permits: PermitVerifier,
+        exports: Vec<Export>,
+        clock: Clock,
+        events: impl Fn(Vec<Event>) + Send + Sync + 'static,
     ) -> Result<Engine, Fault> {
-        todo!()
+        let budget = Budget::of(config.memory_bytes);
+        let (listeners, addresses) = listen(&config.listen)?;
+        let (network, loops) = net::open(config.network_threads, listeners)?;
+        let targets = open_targets(&config, &exports, &clock)?;
+        let (send_event, receive_event) = mpsc::channel();
+        let alarm = Arc::new(Alarm::default());
+        let (receive_pool, send_pool) = (Pool::new(budget.receive_buffers), Pool::new(budget.send_buffers));
+        for pool in [&receive_pool, &send_pool] {
+            let alarm = alarm.clone();
+            pool.when_fed(move || alarm.ring());
+        }
+        let shared = Arc::new(Shared {
+            deployment: config.deployment.as_str().into(),
+            tls: Mutex::new(TlsSettings::of(credentials)?),
+            serve: Serve::new(&exports, budget.manifest_bytes, budget.send_buffers),
+            config,
+            permits,
+            clock,
+            started: Instant::now(),
+            stopping: AtomicBool::new(false),
+            network,
+            resolver: Queue::new(usize::MAX),
+            targets,
+            sessions: Mutex::default(),
+            retired: Mutex::default(),
+            busy_sessions: AtomicUsize::new(1),
+            attempts: Mutex::default(),
+            keys: Keys::default(),
+            receive_pool,
+            send_pool,
+            pace_in: Mutex::new(Pace::unlimited()),
+            pace_out: Mutex::new(Pace::unlimited()),
+            counters: Counters::default(),
+            events: Mutex::new(Some(send_event)),
+            alarm,
+        });
+        let engine = Engine { shared, addresses, threads: Mutex::default() };
+        engine.start_threads(loops, receive_event, Box::new(events))?;
+        tracing::info!(agent = %engine.shared.config.agent, addresses = ?engine.addresses, "the engine runs");
+        Ok(engine)
+    }
+
+    fn start_threads(
+        &self,
+        loops: Vec<net::Loop>,
+        receive_event: mpsc::Receiver<Event>,
+        events: Box<dyn Fn(Vec<Event>) + Send + Sync>,
+    ) -> Result<(), Fault> {
+        self.spawn("events", move |_| hand_on(&receive_event, &*events))?;
+        for each in loops {
+            self.spawn("network", move |shared| each.run(shared))?;
+        }
+        self.spawn("sessions", Shared::look_after)?;
+        self.spawn("resolver", crate::resolve::resolve_on)?;
+        for target in self.shared.targets.values() {
+            let with = |work: fn(&Arc<Target>, &Arc<Shared>)| {
+                let target = target.clone();
+                move |shared: &Arc<Shared>| work(&target, shared)
+            };
+            self.spawn("prepare", with(|target, shared| target.prepare_on(shared)))?;
+            self.spawn("commit", with(|target, shared| target.commit_on(shared)))?;
+            self.spawn("flush", with(|target, shared| target.flush_on(shared)))?;
+            for _ in 0..WRITERS {
+                self.spawn("write", with(|target, shared| target.write_on(shared)))?;
+            }
+        }
+        for exported in self.shared.serve.exports.values() {
+            for _ in 0..READERS {
+                let exported = exported.clone();
+                self.spawn("read", move |_| exported.read_on())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn spawn(&self, name: &str, work: impl FnOnce(&Arc<Shared>) + Send + 'static) -> Result<(), Fault> {
+        let shared = self.shared.clone();
+        let thread = std::thread::Builder::new()
+            .name(format!("data-{name}"))
+            .spawn(move || {
+                if let Err(fault) = crate::sync::guarded("a thread of the engine", || work(&shared)) {
+                    tracing::error!(%fault, "a thread of the engine ended");
+                }
+            })
+            .map_err(|error| Fault::new(FaultCode::Internal, format!("no thread can be started: {error}")))?;
+        lock(&self.threads).push(thread);
+        Ok(())
     }
 
     /// Where this engine listens, with the ports it was given.
     pub fn data_addresses(&self) -> Vec<SocketAddr> {
-        todo!()
+        self.addresses.clone()
     }
 
     /// Takes files to fetch. Never blocks.
-    pub fn fetch(&self, _batch: FetchBatch) {
-        todo!()
+    pub fn fetch(&self, batch: FetchBatch) {
+        let refuse_all = |fault: &Fault| {
+            let received = self.shared.wall();
+            batch.files.iter().for_each(|file| self.shared.refuse(file, received, fault.clone()));
+        };
+        if batch.files.len() > MANIFEST_FILES_MAX {
+            let detail = format!("a batch of {} files; the limit is {MANIFEST_FILES_MAX}", batch.files.len());
+            return refuse_all(&Fault::new(FaultCode::TooLarge, detail));
+        }
+        let Some(target) = self.shared.targets.get(&batch.target_storage).cloned() else {
+            let detail = format!("this agent has no storage {}", batch.target_storage);
+            return refuse_all(&Fault::new(FaultCode::NotFound, detail));
+        };
+        let prepare = target.accept(batch, &self.shared);
+        target.take(prepare);
     }
 
     /// Drops attempts that wait and stops those that run; no event follows for them.
-    pub fn cancel(&self, _attempts: &[AttemptId]) {
-        todo!()
+    pub fn cancel(&self, attempts: &[AttemptId]) {
+        for attempt in attempts {
+            let job = lock(&self.shared.attempts).get(attempt).cloned();
+            if let Some(job) = job {
+                job.cancel(&self.shared);
+            }
+        }
     }
 
     /// Payload bytes per second in and out; none is no limit.
-    pub fn set_limits(&self, _in_bytes_per_s: Option<u64>, _out_bytes_per_s: Option<u64>) {
-        todo!()
+    pub fn set_limits(&self, in_bytes_per_s: Option<u64>, out_bytes_per_s: Option<u64>) {
+        let now = self.shared.now();
+        lock(&self.shared.pace_in).set(in_bytes_per_s, now);
+        lock(&self.shared.pace_out).set(out_bytes_per_s, now);
+        self.shared.alarm.ring();
     }
 
     /// New streams use these credentials; old ones live on.
-    pub fn renew(&self, _credentials: &Credentials) -> Result<(), Fault> {
-        todo!()
+    pub fn renew(&self, credentials: &Credentials) -> Result<(), Fault> {
+        let settings = TlsSettings::of(credentials)?;
+        *lock(&self.shared.tls) = settings;
+        Ok(())
     }
 
     pub fn snapshot(&self) -> Snapshot {
-        todo!()
+        let shared = &self.shared;
+        let jobs: Vec<_> = lock(&shared.attempts).values().cloned().collect();
+        let running: Vec<(AttemptId, u64)> = jobs
+            .iter()
+            .filter(|job| job.has_started())
+            .map(|job| (job.file.attempt, job.written_bytes()))
+            .collect();
+        Snapshot {
+            waiting: jobs.len() - running.len(),
+            running,
+            bytes_in: shared.counters.bytes_in.load(Ordering::Relaxed),
+            bytes_out: shared.counters.bytes_out.load(Ordering::Relaxed),
+            buffers_total: shared.receive_pool.total() + shared.send_pool.total(),
+            buffers_used: shared.receive_pool.used() + shared.send_pool.used(),
+            buffers_peak: shared.receive_pool.peak() + shared.send_pool.peak(),
+            streams_in: shared.all_sessions().iter().map(|session| session.streams()).sum(),
+            streams_out: shared.serve.streams(),
+        }
     }
 
     /// Stops all threads, and leaves what has arrived for the next start. Unfinished attempts get no event.
     pub fn stop(self) {
-        todo!()
+        drop(self);
     }
+
+    fn end(&self) {
+        self.shared.stop();
+        // The thread that hands on events ends when nobody can send one.
+        *lock(&self.shared.events) = None;
+        let me = std::thread::current().id();
+        let threads = std::mem::take(&mut *lock(&self.threads));
+        for thread in threads {
+            // Dropped by the receiver of events, the engine cannot wait for the thread it is on.
+            if thread.thread().id() != me && thread.join().is_err() {
+                tracing::error!("a thread of the engine had panicked");
+            }
+        }
+        lock(&self.shared.attempts).clear();
+        lock(&self.shared.sessions).clear();
+        lock(&self.shared.retired).clear();
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.end();
+        tracing::info!(agent = %self.shared.config.agent, "the engine has stopped");
+    }
+}
+
+fn listen(wanted: &[SocketAddr]) -> Result<(Vec<TcpListener>, Vec<SocketAddr>), Fault> {
+    let mut listeners = Vec::new();
+    let mut addresses = Vec::new();
+    for address in wanted {
+        let failed = |error: std::io::Error| {
+            Fault::new(FaultCode::Conflict, format!("listening on {address}: {error}"))
+                .blaming(longhaul_model::Blame::Ourselves)
+        };
+        let listener = TcpListener::bind(address).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        addresses.push(listener.local_addr().map_err(failed)?);
+        listeners.push(listener);
+    }
+    Ok((listeners, addresses))
+}
+
+/// Opens the journal of each storage, and puts in order what an earlier process left.
+fn open_targets(
+    config: &Config,
+    exports: &[Export],
+    clock: &Clock,
+) -> Result<BTreeMap<StorageName, Arc<Target>>, Fault> {
+    let unusable = |error: std::io::Error| {
+        Fault::new(FaultCode::StateDirectory, format!("{}: {error}", config.state_dir.display()))
+    };
+    std::fs::create_dir_all(&config.state_dir).map_err(unusable)?;
+    let mut random = [0; 16];
+    assert!(aws_lc_rs::rand::fill(&mut random).is_ok(), "no random numbers from the system");
+    let boot = boot_id(random);
+    let mut targets = BTreeMap::new();
+    for (lane, export) in exports.iter().enumerate() {
+        let name = export.storage.name().clone();
+        let lane = u16::try_from(lane)
+            .map_err(|_| Fault::new(FaultCode::TooLarge, format!("{} storages", exports.len())))?;
+        let journal = JournalFile::open(config.state_dir.join(format!("{name}.journal")), boot)?;
+        let target = Target::new(config.agent, lane, export.storage.clone(), export.rules.clone(), journal);
+        if let Err(fault) = target.tidy(clock()) {
+            // A storage that cannot be listed now may be readable, and its trouble is told when it is used.
+            tracing::warn!(storage = %name, %fault, "what earlier attempts left could not be put in order");
+        }
+        targets.insert(name, Arc::new(target));
+    }
+    Ok(targets)
 }

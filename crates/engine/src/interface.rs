@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use longhaul_model::{
-    AgentId, AttemptId, DigestSet, Epoch, Fault, Lfn, NameRules, StorageName, Timestamp, TransferId, Verification,
+    AgentId, AttemptId, DigestSet, Epoch, Fault, Lfn, NameRules, StorageName, Timestamp, TransferId,
+    Verification,
 };
 use longhaul_storage::Storage;
 
@@ -66,7 +67,10 @@ pub struct FetchBatch {
 #[derive(Clone, Debug)]
 pub enum Event {
     /// The lease is used: from here on the attempt ends with [`Event::Finished`].
-    Started { attempt: AttemptId, at: Timestamp },
+    Started {
+        attempt: AttemptId,
+        at: Timestamp,
+    },
     Finished(Finished),
 }
 

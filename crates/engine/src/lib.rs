@@ -9,7 +9,17 @@
 //! Start with [`Engine`].
 
 mod engine;
+mod fetch;
 mod interface;
+mod net;
+mod pool;
+mod queue;
+mod resolve;
+mod serve;
+mod shared;
+mod socket;
+mod sync;
+mod tls;
 
 pub use engine::Engine;
 pub use interface::{

@@ -36,12 +36,19 @@ impl FileKey {
         FileKey(shortened(text.as_bytes()))
     }
 
-    /// A name for the temporary file, different for each agent that writes into the same storage.
+    /// A name for the temporary file. Agents may share a storage, so it begins with a mark of the agent.
     pub fn temporary(&self, agent: u64) -> [u8; 16] {
+        let mut name = self.0;
+        name[..4].copy_from_slice(&FileKey::temporary_mark(agent));
+        name
+    }
+
+    /// What the names of an agent's temporary files begin with.
+    pub fn temporary_mark(agent: u64) -> [u8; 4] {
         let mut text = b"longhaul temporary\0".to_vec();
         text.extend_from_slice(&agent.to_le_bytes());
-        text.extend_from_slice(&self.0);
-        shortened(&text)
+        let short = shortened(&text);
+        [short[0], short[1], short[2], short[3]]
     }
 }
 

@@ -121,7 +121,7 @@ impl World {
                 start_by: Timestamp::MAX,
                 files,
             };
-            assert_eq!(self.receiver.add_batch(batch, self.now), Some(FileNumber(first as u32)));
+            assert_eq!(self.receiver.add_batch(batch, self.now), FileNumber(first as u32));
             first += count;
         }
     }
@@ -366,7 +366,12 @@ impl World {
 }
 
 fn sizes(dice: &mut Dice, small: u64, large: u64) -> Vec<u64> {
-    let mut sizes: Vec<u64> = (0..small).map(|_| dice.below(CHUNK / (1 << dice.below(12)) + 1)).collect();
+    let mut sizes: Vec<u64> = (0..small)
+        .map(|_| {
+            let scale = dice.below(12);
+            dice.below((CHUNK >> scale) + 1)
+        })
+        .collect();
     sizes.extend([0, 1, CHUNK, CHUNK - 1, CHUNK + 1]);
     sizes.extend((0..large).map(|_| CHUNK + 1 + dice.below(12 * CHUNK)));
     sizes
@@ -451,7 +456,7 @@ fn parts_of_another_source_are_void() {
     let storage = "alpha".parse().unwrap();
     let batch =
         NewBatch { permit: "p".into(), storage, lane: 0, start_by: Timestamp::MAX, files: vec![file] };
-    world.receiver.add_batch(batch, Duration::ZERO).unwrap();
+    world.receiver.add_batch(batch, Duration::ZERO);
     world.run(100_000);
     assert_eq!(world.complete.len(), 1);
     world.check_complete();

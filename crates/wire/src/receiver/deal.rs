@@ -102,6 +102,7 @@ impl Receiver {
         budget.buffers -= 1;
         // A file without bytes costs a little as well: nothing passes for ever under a limit.
         budget.bytes = budget.bytes.saturating_sub(bytes.max(1));
+        self.dealt_bytes += bytes.max(1);
         true
     }
 
@@ -157,6 +158,7 @@ impl Receiver {
         let left: BTreeSet<u64> = chunks_of(offset, len).collect();
         budget.buffers -= left.len();
         budget.bytes = budget.bytes.saturating_sub(len);
+        self.dealt_bytes += len;
         self.send_request(stream, What::Extent { file: number, left }, now);
         true
     }

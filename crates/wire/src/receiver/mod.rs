@@ -155,6 +155,7 @@ pub struct Receiver {
     progress_at: Duration,
     idle_since: Duration,
     freed: usize,
+    dealt_bytes: u64,
     outputs: VecDeque<Output>,
 }
 
@@ -178,17 +179,27 @@ impl Receiver {
             progress_at: now,
             idle_since: now,
             freed: 0,
+            dealt_bytes: 0,
             outputs: VecDeque::new(),
         }
     }
 
-    /// Takes a batch; its files are numbered from the returned one on, in order. None if the numbers are used up:
-    /// then a new session is needed.
-    pub fn add_batch(&mut self, batch: NewBatch, now: Duration) -> Option<FileNumber> {
+    /// Whether the numbers suffice for a batch of so many files. If not, a new session is needed.
+    pub fn has_numbers(&self, files: usize) -> bool {
+        u32::try_from(files).is_ok_and(|files| self.next_file.checked_add(files).is_some())
+            && self.next_batch < u32::MAX
+    }
+
+    /// Takes a batch; its files are numbered from the returned one on, in order.
+    ///
+    /// # Panics
+    /// If the numbers are used up: see [`Receiver::has_numbers`].
+    pub fn add_batch(&mut self, batch: NewBatch, now: Duration) -> FileNumber {
+        assert!(self.has_numbers(batch.files.len()), "the numbers of the session are used up");
         let first = self.next_file;
-        let next_file = first.checked_add(u32::try_from(batch.files.len()).ok()?)?;
+        let next_file = first + batch.files.len() as u32;
         let id = BatchId(self.next_batch);
-        self.next_batch = self.next_batch.checked_add(1)?;
+        self.next_batch += 1;
         self.next_file = next_file;
         let mut listed = Vec::with_capacity(batch.files.len());
         let mut open = 0;
@@ -214,7 +225,7 @@ impl Receiver {
             );
             self.handle_timeout(now);
         }
-        Some(FileNumber(first))
+        FileNumber(first)
     }
 
     fn add_file(&mut self, number: FileNumber, batch: BatchId, lane: u16, new: &NewFile) {
@@ -242,6 +253,11 @@ impl Receiver {
     /// Slots that are free again since the last call.
     pub fn take_freed(&mut self) -> usize {
         std::mem::take(&mut self.freed)
+    }
+
+    /// Payload asked for since the last call, for the rate limit.
+    pub fn take_dealt_bytes(&mut self) -> u64 {
+        std::mem::take(&mut self.dealt_bytes)
     }
 
     /// Slots held for requests.

@@ -1,0 +1,42 @@
+//! Payload on its way in: a buffer that fills, and what is in it.
+
+use std::sync::Arc;
+
+use longhaul_wire::{ChunkHead, PackedFile};
+
+use super::job::Job;
+use crate::pool::Buffer;
+
+pub(crate) struct Arrival {
+    pub(super) buffer: Buffer,
+    pub(super) filled: usize,
+    pub(super) what: What,
+}
+
+pub(super) enum What {
+    Chunk { job: Arc<Job>, head: ChunkHead },
+    Pack { files: Vec<(Arc<Job>, PackedFile)> },
+}
+
+impl Arrival {
+    pub(crate) fn fill(&mut self, part: &[u8]) {
+        let end = self.filled + part.len();
+        assert!(end <= self.buffer.len(), "the session let a payload pass that is larger than a chunk");
+        self.buffer[self.filled..end].copy_from_slice(part);
+        self.filled = end;
+    }
+
+    /// How much has arrived for each file.
+    pub(super) fn shares(&self) -> Vec<(Arc<Job>, u64)> {
+        match &self.what {
+            What::Chunk { job, .. } => vec![(job.clone(), self.filled as u64)],
+            What::Pack { files } => files
+                .iter()
+                .map(|(job, packed)| {
+                    let arrived = self.filled.saturating_sub(packed.at as usize).min(packed.size as usize);
+                    (job.clone(), arrived as u64)
+                })
+                .collect(),
+        }
+    }
+}

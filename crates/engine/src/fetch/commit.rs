@@ -1,0 +1,128 @@
+//! Small files get their final names in groups: flush the data once, rename all, flush the names once. While one
+//! group is committed, writers fill the next.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_model::{Fault, FaultCode};
+use longhaul_storage::{Commit, TempName};
+use longhaul_wire::FileKey;
+use longhaul_wire::journal::Record;
+
+use super::job::{HeldKey, Job};
+use super::target::Target;
+use super::verify;
+use crate::interface::Success;
+use crate::shared::Shared;
+use crate::sync::{guarded, lock};
+
+const GROUP_FILES_MAX: usize = 1_000;
+const GROUP_BYTES_MAX: u64 = 64 << 20;
+/// A group closes when nothing was added for so long: on an idle link a file should not wait for others.
+const LINGER: Duration = Duration::from_millis(20);
+/// A group closes after so many lingerings, however slowly it grows.
+const LINGERINGS_MAX: usize = 10;
+/// How long to wait for the first file. Only the queue's end matters here.
+const FOREVER: Duration = Duration::from_secs(3_600);
+
+pub(crate) enum Ready {
+    /// Written and compared.
+    File(Arc<Job>),
+    /// A temporary file nobody needs.
+    CleanUp { temp: TempName, key: FileKey, held: Option<HeldKey> },
+}
+
+impl Target {
+    /// The work of the committing thread.
+    pub(crate) fn commit_on(&self, shared: &Arc<Shared>) {
+        while let Some(group) = self.next_group() {
+            if !group.is_empty() {
+                self.commit_guarded(group, shared);
+            }
+        }
+    }
+
+    fn next_group(&self) -> Option<Vec<(Arc<Job>, Success)>> {
+        let mut group = Vec::new();
+        let mut bytes = 0;
+        let mut wait = FOREVER;
+        for _ in 0..LINGERINGS_MAX {
+            let more = self.to_commit.take_many(GROUP_FILES_MAX - group.len(), wait)?;
+            if more.is_empty() {
+                break;
+            }
+            for ready in more {
+                match ready {
+                    Ready::CleanUp { temp, key, held } => {
+                        self.remove_temp(&temp, key);
+                        drop(held);
+                    }
+                    Ready::File(job) => {
+                        bytes += job.file.size;
+                        let verdict = lock(&job.state).verdict.clone();
+                        group.extend(verdict.map(|verdict| (job, verdict)));
+                    }
+                }
+            }
+            if group.len() >= GROUP_FILES_MAX || bytes >= GROUP_BYTES_MAX {
+                break;
+            }
+            wait = LINGER;
+        }
+        Some(group)
+    }
+
+    pub(super) fn commit_guarded(&self, group: Vec<(Arc<Job>, Success)>, shared: &Arc<Shared>) {
+        let jobs: Vec<Arc<Job>> = group.iter().map(|(job, _)| job.clone()).collect();
+        if let Err(fault) = guarded("committing", || self.commit(group, shared)) {
+            jobs.iter().for_each(|job| job.give_up(fault.clone(), shared));
+        }
+    }
+
+    fn commit(&self, mut group: Vec<(Arc<Job>, Success)>, shared: &Arc<Shared>) {
+        group.retain(|(job, _)| !job.is_over());
+        let commits: Vec<Commit> = group
+            .iter()
+            .map(|(job, _)| Commit { temp: job.temp.clone(), target: job.at.clone(), size: job.file.size })
+            .collect();
+        let results = self.storage.commit(&commits);
+        assert_eq!(results.len(), group.len(), "a storage gives one result for each commit");
+        let closed: Vec<Record> = group
+            .iter()
+            .zip(&results)
+            .filter(|(_, result)| result.is_ok())
+            .map(|((job, _), _)| Record::Closed { key: job.key })
+            .collect();
+        if let Err(fault) = self.journal.append(&closed) {
+            // The files are in place: an entry too many is dropped at the next start.
+            tracing::warn!(%fault, "the journal could not be written");
+        }
+        tracing::debug!(storage = %self.storage.name(), files = group.len(), "a group is flushed and in place");
+        for ((job, success), result) in group.into_iter().zip(results) {
+            match result {
+                Ok(()) => job.succeed(success, shared),
+                Err(fault) if fault.code == FaultCode::NameClash => self.clash(&job, fault, shared),
+                Err(fault) => {
+                    // After a failed flush the bytes cannot be trusted, whoever is blamed.
+                    job.discard();
+                    job.give_up(fault, shared);
+                }
+            }
+        }
+    }
+
+    /// Something has taken the final name since we looked.
+    fn clash(&self, job: &Arc<Job>, fault: Fault, shared: &Arc<Shared>) {
+        job.discard();
+        let compared = self
+            .storage
+            .stat(&job.at)
+            .map_err(verify::at_target)
+            .and_then(|present| present.ok_or(fault))
+            .and_then(|present| self.compare_present(job, present.size, shared));
+        match compared {
+            Ok(success) => job.succeed(success, shared),
+            Err(fault) => job.give_up(fault, shared),
+        }
+    }
+}

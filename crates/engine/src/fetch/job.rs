@@ -1,0 +1,281 @@
+//! One attempt at this target: what is wanted, how far it is, and its end.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, Weak};
+
+use longhaul_model::{Blame, Fault, FaultCode, Pfn, Timestamp};
+use longhaul_storage::{TargetFile, TempName};
+use longhaul_wire::journal::Origin;
+use longhaul_wire::{Coverage, FileKey, FileNumber};
+
+use super::commit::Ready;
+use super::large::Large;
+use super::session::Session;
+use super::target::Target;
+use crate::interface::{Event, FetchFile, Finished, Success, Times};
+use crate::shared::Shared;
+use crate::sync::lock;
+
+/// Files that some attempt works on. Two attempts on one file would write into the same temporary file.
+#[derive(Clone, Default)]
+pub(crate) struct Keys(Arc<Mutex<BTreeSet<(u16, FileKey)>>>);
+
+pub(crate) struct HeldKey {
+    keys: Keys,
+    key: (u16, FileKey),
+}
+
+impl Keys {
+    pub(crate) fn hold(&self, lane: u16, key: FileKey) -> Option<HeldKey> {
+        lock(&self.0).insert((lane, key)).then(|| HeldKey { keys: self.clone(), key: (lane, key) })
+    }
+}
+
+impl Drop for HeldKey {
+    fn drop(&mut self) {
+        lock(&self.keys.0).remove(&self.key);
+    }
+}
+
+pub(crate) struct Job {
+    pub(crate) file: FetchFile,
+    pub(super) target: Arc<Target>,
+    pub(super) at: Pfn,
+    pub(super) key: FileKey,
+    pub(super) temp: TempName,
+    pub(super) origin: Origin,
+    pub(super) state: Mutex<State>,
+    /// The temporary file of a large file, once it is open.
+    pub(super) open: Mutex<Option<Arc<dyn TargetFile>>>,
+    held: Mutex<Option<HeldKey>>,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) over: bool,
+    /// Remove the temporary file when nobody works on it any more.
+    discard: bool,
+    pub(super) session: Option<(Weak<Session>, FileNumber)>,
+    pub(super) coverage: Coverage,
+    /// Written and not yet flushed: (offset, length).
+    pub(super) unflushed: Vec<(u64, u64)>,
+    /// A flush of these has been asked for.
+    pub(super) flush_asked: bool,
+    /// Of a small file, compared while it was in memory.
+    pub(super) verdict: Option<Success>,
+    /// Bytes of an earlier attempt were kept.
+    pub(super) resumed: bool,
+    pub(super) moved: u64,
+    pub(super) resent: u64,
+    pub(super) times: Times,
+}
+
+impl Job {
+    pub(super) fn new(
+        file: FetchFile,
+        target: Arc<Target>,
+        at: Pfn,
+        origin: Origin,
+        held: HeldKey,
+        received: Timestamp,
+    ) -> Job {
+        let key = held.key.1;
+        let temp = TempName::of_bytes(key.temporary(target.agent.0));
+        let times = Times { received, ..Times::default() };
+        Job {
+            file,
+            target,
+            at,
+            key,
+            temp,
+            origin,
+            state: Mutex::new(State { times, ..State::default() }),
+            open: Mutex::new(None),
+            held: Mutex::new(Some(held)),
+        }
+    }
+
+    pub(crate) fn is_small(&self) -> bool {
+        self.file.size <= longhaul_model::limits::SMALL_FILE_BYTES
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        lock(&self.state).over
+    }
+
+    pub(crate) fn written_bytes(&self) -> u64 {
+        lock(&self.state).coverage.covered_bytes()
+    }
+
+    pub(crate) fn has_started(&self) -> bool {
+        lock(&self.state).times.started.is_some()
+    }
+
+    pub(super) fn start(&self, shared: &Shared) {
+        let at = shared.wall();
+        let mut state = lock(&self.state);
+        if state.over || state.times.started.is_some() {
+            return;
+        }
+        state.times.started = Some(at);
+        drop(state);
+        let attempt = self.file.attempt;
+        tracing::debug!(%attempt, transfer = %self.file.transfer, lfn = self.file.lfn.shown(), size = self.file.size, "fetching a file");
+        shared.event(Event::Started { attempt, at });
+    }
+
+    /// Payload of this file came in.
+    pub(super) fn arrived(&self, bytes: u64, shared: &Shared) {
+        let now = shared.wall();
+        let mut state = lock(&self.state);
+        state.moved += bytes;
+        state.times.first_byte.get_or_insert(now);
+        state.times.last_byte = Some(now);
+    }
+
+    /// Payload that came in will have to come again, or came for nothing.
+    pub(super) fn resent(&self, bytes: u64) {
+        lock(&self.state).resent += bytes;
+    }
+
+    /// Ends the attempt, once. What was written is kept if another attempt can use it.
+    pub(super) fn fail(&self, fault: Fault, shared: &Shared) {
+        let discard = !worth_keeping(&fault);
+        tracing::warn!(
+            attempt = %self.file.attempt, transfer = %self.file.transfer, lfn = self.file.lfn.shown(), %fault,
+            "an attempt failed"
+        );
+        self.end(Err(fault), discard, shared);
+    }
+
+    pub(super) fn succeed(&self, success: Success, shared: &Shared) {
+        tracing::debug!(
+            attempt = %self.file.attempt, transfer = %self.file.transfer, lfn = self.file.lfn.shown(),
+            already_there = success.already_there, "a file is complete"
+        );
+        let mut state = lock(&self.state);
+        state.times.committed = Some(shared.wall());
+        drop(state);
+        self.end(Ok(success), false, shared);
+    }
+
+    fn end(&self, result: Result<Success, Fault>, discard: bool, shared: &Shared) {
+        let mut state = lock(&self.state);
+        if state.over {
+            return;
+        }
+        state.over = true;
+        state.discard |= discard;
+        let finished = Finished {
+            attempt: self.file.attempt,
+            transfer: self.file.transfer,
+            epoch: self.file.epoch,
+            result,
+            bytes_moved: state.moved,
+            bytes_resent: state.resent,
+            times: state.times,
+        };
+        drop(state);
+        shared.forget_attempt(self.file.attempt);
+        shared.event(Event::Finished(finished));
+    }
+
+    /// Stops the attempt without an event.
+    pub(crate) fn cancel(&self, shared: &Shared) {
+        let mut state = lock(&self.state);
+        if state.over {
+            return;
+        }
+        state.over = true;
+        state.discard = true;
+        let session = state.session.take();
+        drop(state);
+        tracing::info!(attempt = %self.file.attempt, transfer = %self.file.transfer, "an attempt is cancelled");
+        shared.forget_attempt(self.file.attempt);
+        if let Some((session, number)) = session
+            && let Some(session) = session.upgrade()
+        {
+            session.remove(number);
+        }
+    }
+
+    /// Ends the attempt because of this side: its session is told.
+    pub(super) fn give_up(&self, fault: Fault, shared: &Shared) {
+        let session = lock(&self.state).session.take();
+        if let Some((session, number)) = session
+            && let Some(session) = session.upgrade()
+        {
+            session.remove(number);
+        }
+        self.fail(fault, shared);
+    }
+
+    /// Parts of another source are void: everything begins anew.
+    pub(super) fn restart(&self) {
+        tracing::warn!(
+            attempt = %self.file.attempt, transfer = %self.file.transfer, lfn = self.file.lfn.shown(),
+            "the source's file is not the one that an earlier attempt read from; it begins anew"
+        );
+        *lock(&self.open) = None;
+        let mut state = lock(&self.state);
+        state.coverage = Coverage::default();
+        state.unflushed.clear();
+        state.resumed = false;
+    }
+
+    /// All of it is written.
+    pub(super) fn complete(self: &Arc<Self>) {
+        let in_memory = lock(&self.state).verdict.is_some();
+        if in_memory {
+            self.target.to_commit.put(Ready::File(self.clone()));
+        } else {
+            self.target.large.push(Large::Commit(self.clone()));
+        }
+    }
+
+    /// The temporary file is to be removed when nobody works on it any more.
+    pub(super) fn discard(&self) {
+        lock(&self.state).discard = true;
+    }
+}
+
+/// Whether what was written can serve a later attempt.
+fn worth_keeping(fault: &Fault) -> bool {
+    matches!(fault.blame, Blame::Network | Blame::Ourselves | Blame::Credential)
+        && fault.code != FaultCode::Internal
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let held = self.held.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        if state.discard {
+            // The key stays held until the file is gone, so that a new attempt cannot create it in between.
+            self.target.clean_up(self.temp.clone(), self.key, held);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_one_attempt_works_on_a_file() {
+        let keys = Keys::default();
+        let key = FileKey([1; 16]);
+        let held = keys.hold(0, key);
+        assert!(held.is_some() && keys.hold(0, key).is_none() && keys.hold(1, key).is_some());
+        drop(held);
+        assert!(keys.hold(0, key).is_some());
+    }
+
+    #[test]
+    fn what_the_source_or_target_spoiled_is_not_kept() {
+        assert!(worth_keeping(&Fault::new(FaultCode::ConnectionLost, "")));
+        assert!(worth_keeping(&Fault::new(FaultCode::PermitRefused, "")));
+        assert!(!worth_keeping(&Fault::new(FaultCode::WrongDigest, "")));
+        assert!(!worth_keeping(&Fault::new(FaultCode::TargetFull, "")));
+        assert!(!worth_keeping(&Fault::new(FaultCode::Internal, "")));
+    }
+}

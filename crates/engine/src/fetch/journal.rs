@@ -1,0 +1,196 @@
+//! The journal file of one target storage: appended to, compacted, read back.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use longhaul_model::{Fault, FaultCode};
+use longhaul_wire::FileKey;
+use longhaul_wire::journal::{BootId, Entry, Journal, Record};
+
+use crate::sync::lock;
+
+/// Below this, compaction gains nothing.
+const COMPACT_BYTES_MIN: u64 = 4 << 20;
+/// A record of one chunk, with its frame.
+const RECORD_BYTES: u64 = 46;
+/// A journal that a process can have written; a larger file is not ours.
+const JOURNAL_BYTES_MAX: u64 = 1 << 30;
+
+pub(crate) struct JournalFile {
+    path: PathBuf,
+    boot: BootId,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    file: File,
+    bytes: u64,
+    journal: Journal,
+}
+
+fn failed(path: &Path, error: &std::io::Error) -> Fault {
+    Fault::new(FaultCode::StateDirectory, format!("{}: {error}", path.display()))
+}
+
+impl JournalFile {
+    /// Reads what is there, drops a torn tail and what only an earlier start of the machine wrote, and begins anew with
+    /// the rest.
+    pub(crate) fn open(path: PathBuf, boot: BootId) -> Result<JournalFile, Fault> {
+        let mut bytes = Vec::new();
+        match File::open(&path) {
+            Ok(file) => {
+                file.take(JOURNAL_BYTES_MAX)
+                    .read_to_end(&mut bytes)
+                    .map_err(|error| failed(&path, &error))?;
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed(&path, &error)),
+        }
+        let replayed = Journal::replay(&bytes, boot);
+        if replayed.valid_bytes < bytes.len() {
+            let torn = bytes.len() - replayed.valid_bytes;
+            tracing::info!(path = %path.display(), torn, "the journal had a torn tail, which is cut off");
+        }
+        let (file, bytes) = write_anew(&path, boot, &replayed.journal)?;
+        let inner = Mutex::new(Inner { file, bytes, journal: replayed.journal });
+        Ok(JournalFile { path, boot, inner })
+    }
+
+    /// Appends records: the operating system has them when this returns.
+    pub(crate) fn append(&self, records: &[Record]) -> Result<(), Fault> {
+        let mut bytes = Vec::with_capacity(records.len() * RECORD_BYTES as usize * 2);
+        records.iter().for_each(|record| record.encode(&mut bytes));
+        let mut inner = lock(&self.inner);
+        inner.file.write_all(&bytes).map_err(|error| failed(&self.path, &error))?;
+        inner.bytes += bytes.len() as u64;
+        records.iter().for_each(|record| inner.journal.apply(record));
+        if inner.bytes > COMPACT_BYTES_MIN
+            && inner.bytes > 8 * RECORD_BYTES * (inner.journal.len() as u64 + 1_000)
+        {
+            self.compact(&mut inner)?;
+        }
+        Ok(())
+    }
+
+    /// Appends, and returns when the records would survive a power cut.
+    pub(crate) fn append_durably(&self, records: &[Record]) -> Result<(), Fault> {
+        self.append(records)?;
+        let file = lock(&self.inner).file.try_clone().map_err(|error| failed(&self.path, &error))?;
+        file.sync_data().map_err(|error| failed(&self.path, &error))
+    }
+
+    fn compact(&self, inner: &mut Inner) -> Result<(), Fault> {
+        let before = inner.bytes;
+        let (file, bytes) = write_anew(&self.path, self.boot, &inner.journal)?;
+        inner.file = file;
+        // What cannot shrink is not tried again at once.
+        inner.bytes = bytes.min(before / 2);
+        Ok(())
+    }
+
+    pub(crate) fn entry(&self, key: &FileKey) -> Option<Entry> {
+        lock(&self.inner).journal.entry(key).cloned()
+    }
+
+    pub(crate) fn entries(&self) -> Vec<(FileKey, Entry)> {
+        lock(&self.inner).journal.keys().map(|(key, entry)| (*key, entry.clone())).collect()
+    }
+}
+
+/// A new journal with this content, put in place of the old one.
+fn write_anew(path: &Path, boot: BootId, journal: &Journal) -> Result<(File, u64), Fault> {
+    let new = path.with_extension("new");
+    let mut bytes = Journal::header(boot);
+    journal.compacted().iter().for_each(|record| record.encode(&mut bytes));
+    let write = || {
+        std::fs::write(&new, &bytes)?;
+        File::open(&new)?.sync_all()?;
+        std::fs::rename(&new, path)?;
+        if let Some(directory) = path.parent() {
+            File::open(directory)?.sync_all()?;
+        }
+        OpenOptions::new().append(true).open(path)
+    };
+    let file = write().map_err(|error| failed(path, &error))?;
+    Ok((file, bytes.len() as u64))
+}
+
+/// Which start of the machine this is. Without it nothing unflushed is trusted.
+pub(crate) fn boot_id(random: [u8; 16]) -> BootId {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: Vec<u8> =
+        text.bytes().filter_map(|c| char::from(c).to_digit(16).map(|digit| digit as u8)).collect();
+    if digits.len() != 32 {
+        return BootId(random);
+    }
+    let mut id = [0; 16];
+    id.iter_mut().zip(digits.chunks(2)).for_each(|(byte, pair)| *byte = pair[0] << 4 | pair[1]);
+    BootId(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longhaul_model::Timestamp;
+    use longhaul_model::digest::PartDigest;
+    use longhaul_wire::SourceIdentity;
+    use longhaul_wire::journal::{Opened, Origin};
+
+    const BOOT: BootId = BootId([1; 16]);
+
+    fn opened() -> Opened {
+        let identity = SourceIdentity { size: 1, mtime_ns: 2, inode: 3 };
+        Opened { at: Timestamp(1), origin: Origin(1), identity }
+    }
+
+    /// Promise 4: what was appended is there after a crash, even if the crash tore the last record.
+    #[test]
+    fn survives_a_crash_and_a_torn_tail() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("journal");
+        let key = FileKey([1; 16]);
+        let journal = JournalFile::open(path.clone(), BOOT).unwrap();
+        let part = PartDigest::of(b"abc");
+        journal
+            .append(&[Record::Open { key, opened: opened() }, Record::Written { key, offset: 0, part }])
+            .unwrap();
+        journal.append(&[Record::Whole { key: FileKey([2; 16]), opened: opened(), part }]).unwrap();
+        drop(journal);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes.truncate(bytes.len() - 3);
+        std::fs::write(&path, bytes).unwrap();
+        let journal = JournalFile::open(path.clone(), BOOT).unwrap();
+        assert_eq!(journal.entries().len(), 1);
+        assert_eq!(journal.entry(&key).unwrap().written.len(), 1);
+        drop(journal);
+        assert!(JournalFile::open(path, BootId([2; 16])).unwrap().entry(&key).unwrap().written.is_empty());
+    }
+
+    #[test]
+    fn stays_small_however_many_files_pass() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("journal");
+        let journal = JournalFile::open(path.clone(), BOOT).unwrap();
+        let stays = FileKey([9; 16]);
+        journal.append(&[Record::Open { key: stays, opened: opened() }]).unwrap();
+        for round in 0..200u32 {
+            let key = |n: u32| {
+                let mut key = [0; 16];
+                key[..8].copy_from_slice(&(u64::from(round) << 32 | u64::from(n)).to_le_bytes());
+                FileKey(key)
+            };
+            let part = PartDigest::of(b"x");
+            let opens: Vec<Record> =
+                (0..1_000).map(|n| Record::Whole { key: key(n), opened: opened(), part }).collect();
+            let closes: Vec<Record> = (0..1_000).map(|n| Record::Closed { key: key(n) }).collect();
+            journal.append(&opens).unwrap();
+            journal.append(&closes).unwrap();
+        }
+        assert!(std::fs::metadata(&path).unwrap().len() < 2 * COMPACT_BYTES_MIN);
+        assert_eq!(journal.entries().len(), 1);
+        drop(journal);
+        assert!(JournalFile::open(path, BOOT).unwrap().entry(&stays).is_some());
+    }
+}

@@ -1,0 +1,118 @@
+//! Large files: flushed in batches while they grow, so that a power cut costs one batch at most (Promise 4), and
+//! committed when they are complete.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_model::{Fault, FaultCode};
+use longhaul_wire::journal::Record;
+
+use super::job::Job;
+use super::target::Target;
+use super::verify;
+use crate::interface::Success;
+use crate::shared::Shared;
+use crate::sync::{guarded, lock};
+
+/// Bytes are flushed after this long at the latest.
+const FLUSH_AFTER: Duration = Duration::from_secs(2);
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Files committed together.
+const TOGETHER_MAX: usize = 256;
+
+pub(crate) enum Large {
+    Flush(Arc<Job>),
+    Commit(Arc<Job>),
+}
+
+impl Target {
+    /// The work of the flushing thread.
+    pub(crate) fn flush_on(&self, shared: &Arc<Shared>) {
+        while let Some(items) = self.large.take_many(TOGETHER_MAX, LOOK_EVERY) {
+            let mut complete = Vec::new();
+            for item in items {
+                match item {
+                    Large::Flush(job) => self.flush_guarded(&job, shared),
+                    Large::Commit(job) => {
+                        complete.extend(self.verdict_guarded(&job, shared).map(|success| (job, success)))
+                    }
+                }
+            }
+            if !complete.is_empty() {
+                self.commit_guarded(complete, shared);
+            }
+            self.flush_old(shared);
+        }
+    }
+
+    fn flush_old(&self, shared: &Arc<Shared>) {
+        let now = shared.now();
+        let mut old = Vec::new();
+        lock(&self.unflushed).retain(|(job, since)| {
+            let due = now.saturating_sub(*since) >= FLUSH_AFTER;
+            if due {
+                old.extend(job.upgrade());
+            }
+            !due && job.strong_count() > 0
+        });
+        old.iter().for_each(|job| self.flush_guarded(job, shared));
+    }
+
+    fn flush_guarded(&self, job: &Arc<Job>, shared: &Arc<Shared>) {
+        if let Err(fault) = guarded("flushing", || self.flush(job)).and_then(|flushed| flushed) {
+            // A second flush may succeed without the bytes: begin anew.
+            job.discard();
+            job.give_up(fault, shared);
+        }
+    }
+
+    fn flush(&self, job: &Job) -> Result<(), Fault> {
+        let file = lock(&job.open).clone();
+        let mut state = lock(&job.state);
+        state.flush_asked = false;
+        if state.over {
+            return Ok(());
+        }
+        let mut extents = std::mem::take(&mut state.unflushed);
+        drop(state);
+        let Some(file) = file.filter(|_| !extents.is_empty()) else { return Ok(()) };
+        file.flush()?;
+        extents.sort_unstable();
+        let mut records: Vec<Record> = Vec::new();
+        for (offset, len) in extents {
+            match records.last_mut() {
+                Some(Record::Durable { offset: start, len: before, .. }) if *start + *before == offset => {
+                    *before += len
+                }
+                _ => records.push(Record::Durable { key: job.key, offset, len }),
+            }
+        }
+        self.journal.append_durably(&records)
+    }
+
+    fn verdict_guarded(&self, job: &Arc<Job>, shared: &Arc<Shared>) -> Option<Success> {
+        match guarded("verifying", || self.verdict(job)).and_then(|verdict| verdict) {
+            Ok(success) => Some(success),
+            Err(fault) => {
+                // What does not compare is not kept, whoever is to blame.
+                job.discard();
+                job.give_up(fault, shared);
+                None
+            }
+        }
+    }
+
+    fn verdict(&self, job: &Job) -> Result<Success, Fault> {
+        let state = lock(&job.state);
+        let (whole, resumed) = (state.coverage.whole(job.file.size), state.resumed);
+        drop(state);
+        let whole = whole.ok_or_else(|| Fault::new(FaultCode::Internal, "a complete file with gaps"))?;
+        if !verify::needs_reading(&job.file) {
+            return verify::check_parts(&job.file, whole, resumed);
+        }
+        let file = lock(&job.open).clone();
+        let file =
+            file.ok_or_else(|| Fault::new(FaultCode::Internal, "a complete file that was never open"))?;
+        verify::check_reading(&job.file, &*file, whole, resumed)
+    }
+}

@@ -1,0 +1,23 @@
+//! The target's side: fetching files and bringing them under their final names.
+//!
+//! ```text
+//! fetch ─► prepare ─► session ─► network ─► write ─► commit ─► event
+//!           (is it there already, what is left from before?)      (flush, rename, flush)
+//! ```
+
+mod arrival;
+mod commit;
+mod job;
+mod journal;
+mod large;
+mod prepare;
+mod session;
+mod target;
+mod verify;
+mod write;
+
+pub(crate) use arrival::Arrival;
+pub(crate) use job::{Job, Keys};
+pub(crate) use journal::{JournalFile, boot_id};
+pub(crate) use session::Session;
+pub(crate) use target::Target;

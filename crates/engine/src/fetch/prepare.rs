@@ -1,0 +1,254 @@
+//! Before anything is asked for: is the file there already, and what is left of an earlier attempt?
+
+use std::sync::Arc;
+
+use longhaul_model::digest::PartDigest;
+use longhaul_model::limits::CHUNK_BYTES;
+use longhaul_model::{Fault, FaultCode, Timestamp};
+use longhaul_storage::{TargetFile, digest_file};
+use longhaul_wire::journal::{Entry, Origin};
+use longhaul_wire::{Coverage, FileKey, NewBatch, NewFile, SourceIdentity, Wanted};
+
+use super::job::Job;
+use super::target::Target;
+use super::verify;
+use crate::interface::{FetchBatch, FetchFile, Success};
+use crate::shared::Shared;
+use crate::sync::{guarded, lock};
+
+/// One batch as it was given.
+pub(crate) struct Prepare {
+    pub(crate) batch: FetchBatch,
+    /// Parallel to the batch's files; none for those that ended at once.
+    pub(crate) jobs: Vec<Option<Arc<Job>>>,
+}
+
+/// What is to be done for a file.
+enum Finding {
+    Fetch {
+        wanted: Wanted,
+        identity: Option<SourceIdentity>,
+    },
+    /// Everything is in the temporary file.
+    Complete,
+    AlreadyThere(Success),
+}
+
+impl Target {
+    /// Makes the jobs of a batch, without looking at the storage. Files that cannot be fetched at all end here.
+    pub(crate) fn accept(self: &Arc<Self>, batch: FetchBatch, shared: &Arc<Shared>) -> Prepare {
+        let received = shared.wall();
+        let origin = origin(&batch);
+        let jobs = batch.files.iter().map(|file| self.accept_file(file, origin, received, shared)).collect();
+        Prepare { batch, jobs }
+    }
+
+    fn accept_file(
+        self: &Arc<Self>,
+        file: &FetchFile,
+        origin: Origin,
+        received: Timestamp,
+        shared: &Arc<Shared>,
+    ) -> Option<Arc<Job>> {
+        let refuse = |fault: Fault| {
+            shared.refuse(file, received, fault);
+            None
+        };
+        if file.size > longhaul_model::limits::FILE_BYTES_MAX {
+            return refuse(Fault::new(FaultCode::TooLarge, format!("{} bytes", file.size)));
+        }
+        let at = match self.rules.to_pfn(self.storage.name(), &file.lfn) {
+            Ok(at) => at,
+            Err(error) => {
+                return refuse(
+                    Fault::new(FaultCode::BadName, error.to_string()).blaming(longhaul_model::Blame::Target),
+                );
+            }
+        };
+        let key = FileKey::of(self.storage.name(), &file.lfn, file.size, &file.digests);
+        let Some(held) = shared.keys.hold(self.lane, key) else {
+            return refuse(Fault::new(FaultCode::Busy, "another attempt works on the same file"));
+        };
+        let job = Arc::new(Job::new(file.clone(), self.clone(), at, origin, held, received));
+        if shared.remember_attempt(&job) {
+            Some(job)
+        } else {
+            tracing::warn!(attempt = %file.attempt, "an attempt was given twice, the second is ignored");
+            None
+        }
+    }
+
+    /// The work of the preparing thread.
+    pub(crate) fn prepare_on(self: &Arc<Self>, shared: &Arc<Shared>) {
+        while let Some(prepare) = self.to_prepare.take() {
+            let jobs: Vec<Arc<Job>> = prepare.jobs.iter().flatten().cloned().collect();
+            if let Err(fault) = guarded("preparing a batch", || self.prepare(prepare, shared)) {
+                jobs.iter().for_each(|job| job.fail(fault.clone(), shared));
+            }
+        }
+    }
+
+    fn prepare(self: &Arc<Self>, prepare: Prepare, shared: &Arc<Shared>) {
+        let Prepare { batch, jobs } = prepare;
+        let mut listed = Vec::with_capacity(batch.files.len());
+        let mut wanted_jobs = Vec::new();
+        for (place, (file, job)) in batch.files.iter().zip(jobs).enumerate() {
+            let mut new = NewFile {
+                attempt: file.attempt,
+                transfer: file.transfer,
+                lfn: file.lfn.clone(),
+                size: file.size,
+                priority: file.priority,
+                wanted: Wanted::Nothing,
+                identity: None,
+            };
+            if let Some(job) = job.filter(|job| !job.is_over()) {
+                match self.look(&job, batch.start_by, shared) {
+                    Err(fault) => job.fail(fault, shared),
+                    Ok(Finding::AlreadyThere(success)) => {
+                        job.start(shared);
+                        job.succeed(success, shared);
+                    }
+                    Ok(Finding::Complete) => {
+                        job.start(shared);
+                        job.complete();
+                    }
+                    Ok(Finding::Fetch { wanted, identity }) => {
+                        new.wanted = wanted;
+                        new.identity = identity;
+                        wanted_jobs.push((place, job));
+                    }
+                }
+            }
+            listed.push(new);
+        }
+        if wanted_jobs.is_empty() {
+            return;
+        }
+        let new = NewBatch {
+            permit: batch.permit,
+            storage: batch.source_storage,
+            lane: self.lane,
+            start_by: batch.start_by,
+            files: listed,
+        };
+        shared.add_to_session(batch.source_agent, new, wanted_jobs, &batch.addresses);
+    }
+
+    fn look(&self, job: &Arc<Job>, start_by: Timestamp, shared: &Shared) -> Result<Finding, Fault> {
+        if shared.wall() > start_by {
+            return Err(Fault::new(FaultCode::LeaseExpired, "it waited too long at the target"));
+        }
+        if !self.storage.capabilities().writable {
+            return Err(Fault::new(
+                FaultCode::TargetReadOnly,
+                format!("{} is exported for reading only", self.storage.name()),
+            ));
+        }
+        if let Some(present) = self.storage.stat(&job.at).map_err(verify::at_target)? {
+            return self.compare_present(job, present.size, shared).map(Finding::AlreadyThere);
+        }
+        self.resume(job)
+    }
+
+    /// Something has the final name: good if it is the file that is wanted.
+    pub(super) fn compare_present(&self, job: &Job, size: u64, shared: &Shared) -> Result<Success, Fault> {
+        let expected = &job.file.digests;
+        let clash = |why: String| Err(Fault::new(FaultCode::NameClash, format!("{}: {why}", job.at)));
+        if size != job.file.size {
+            return clash(format!("it has {size} bytes, {} are expected", job.file.size));
+        }
+        if expected.is_empty() {
+            return clash("there is no digest to compare it with".into());
+        }
+        let mut buffer = vec![0; CHUNK_BYTES as usize];
+        let (found, _) = digest_file(&*self.storage, &job.at, expected.algorithms(), &mut buffer)
+            .map_err(verify::at_target)?;
+        if let Some((wanted, is)) = expected.contradiction(&found) {
+            return clash(format!("it has {is}, {wanted} is expected"));
+        }
+        // An earlier commit may have been cut off between its renames and its flush.
+        self.storage.flush_present(std::slice::from_ref(&job.at)).map_err(verify::at_target)?;
+        tracing::debug!(attempt = %job.file.attempt, at = %job.at, wall = %shared.wall(), "the file is there already");
+        Ok(Success {
+            digests: found,
+            verification: longhaul_model::Verification::Readback,
+            already_there: true,
+        })
+    }
+
+    fn resume(&self, job: &Arc<Job>) -> Result<Finding, Fault> {
+        let anew = || Ok(Finding::Fetch { wanted: Wanted::Everything, identity: None });
+        let Some(entry) = self.journal.entry(&job.key).filter(|entry| entry.opened.origin == job.origin)
+        else {
+            return anew();
+        };
+        let Some(file) = self.storage.reopen(&job.temp, job.file.size).map_err(verify::at_target)? else {
+            return anew();
+        };
+        let coverage = trusted(&*file, &entry, job.file.size);
+        let covered = coverage.covered_bytes();
+        tracing::debug!(attempt = %job.file.attempt, covered, size = job.file.size, "resuming a file");
+        if job.is_small() && covered < job.file.size {
+            return anew();
+        }
+        let gaps = coverage.gaps(job.file.size);
+        let mut state = lock(&job.state);
+        state.coverage = coverage;
+        state.resumed = covered > 0;
+        drop(state);
+        *lock(&job.open) = Some(Arc::from(file));
+        if gaps.is_empty() {
+            return Ok(Finding::Complete);
+        }
+        Ok(Finding::Fetch { wanted: Wanted::Parts(gaps), identity: Some(entry.opened.identity) })
+    }
+}
+
+/// What of the entry holds: flushed extents, and written ones whose checksum is right when read again.
+fn trusted(file: &dyn TargetFile, entry: &Entry, size: u64) -> Coverage {
+    let mut coverage = entry.durable.clone();
+    let mut buffer = vec![0; CHUNK_BYTES as usize];
+    for (&offset, part) in &entry.written {
+        let fits = offset.checked_add(part.len).is_some_and(|end| end <= size);
+        if fits && reads_back(file, offset, part, &mut buffer) {
+            coverage.add(offset, *part);
+        }
+    }
+    at_chunk_borders(coverage, size)
+}
+
+/// Extents are dealt in whole chunks. Every mark is made at chunk borders; one that is not is not ours.
+fn at_chunk_borders(coverage: Coverage, size: u64) -> Coverage {
+    let chunk = u64::from(CHUNK_BYTES);
+    let fits = |offset: u64, len: u64| {
+        let end = offset + len;
+        offset.is_multiple_of(chunk) && end <= size && (end.is_multiple_of(chunk) || end == size)
+    };
+    if coverage.runs().all(|(offset, part)| fits(offset, part.len)) { coverage } else { Coverage::default() }
+}
+
+fn reads_back(file: &dyn TargetFile, offset: u64, expected: &PartDigest, buffer: &mut [u8]) -> bool {
+    let mut found = PartDigest::EMPTY;
+    while found.len < expected.len {
+        let most = (expected.len - found.len).min(buffer.len() as u64) as usize;
+        match file.read_at(&mut buffer[..most], offset + found.len) {
+            Ok(read) if read > 0 => found = found.then(PartDigest::of(&buffer[..read])),
+            _ => return false,
+        }
+    }
+    found == *expected
+}
+
+/// Parts of two replicas are never mixed: the origin is part of an entry.
+fn origin(batch: &FetchBatch) -> Origin {
+    let mut text = batch.source_agent.0.to_le_bytes().to_vec();
+    text.extend_from_slice(batch.source_storage.as_str().as_bytes());
+    let mut hasher = longhaul_model::Hasher::new([longhaul_model::Algorithm::Blake3]);
+    hasher.update(&text);
+    let mut short = [0; 8];
+    if let Some(whole) = hasher.finish().get(longhaul_model::Algorithm::Blake3) {
+        short.copy_from_slice(&whole.value()[..8]);
+    }
+    Origin(u64::from_le_bytes(short))
+}

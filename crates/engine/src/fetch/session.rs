@@ -1,0 +1,345 @@
+//! A session with one source agent: the state machine of `wire`, its streams and its jobs.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use longhaul_model::{AgentId, Fault};
+use longhaul_wire::receiver::Output;
+use longhaul_wire::{
+    Budget, ChunkHead, FileNumber, Frame, JoinKey, NewBatch, PackHead, Receiver, SessionId, StreamNumber,
+};
+
+use super::arrival::{Arrival, What};
+use super::job::Job;
+use super::write::WriteJob;
+use crate::net::Link;
+use crate::resolve::Resolve;
+use crate::shared::Shared;
+use crate::sync::lock;
+
+/// Slots taken from the pool at once: so many at most are kept from others while they are dealt.
+const RESERVED_AT_ONCE: usize = 64;
+
+pub(crate) struct Session {
+    peer: AgentId,
+    id: SessionId,
+    key: JoinKey,
+    shared: Weak<Shared>,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    machine: Receiver,
+    links: BTreeMap<StreamNumber, Arc<Link>>,
+    jobs: BTreeMap<FileNumber, Arc<Job>>,
+    addresses: Vec<String>,
+    /// No more work is taken: another session of this peer begins.
+    closed: bool,
+}
+
+/// What has to happen outside of the session's lock.
+enum Effect {
+    Dial(StreamNumber, Vec<String>),
+    Started(Arc<Job>),
+    Restarted(Arc<Job>),
+    Complete(Arc<Job>),
+    Failed(Arc<Job>, Fault),
+}
+
+impl Session {
+    pub(crate) fn new(peer: AgentId, shared: &Arc<Shared>) -> Session {
+        let (mut id, mut key) = ([0; 16], [0; 32]);
+        shared.random(&mut id);
+        shared.random(&mut key);
+        let inner = Inner {
+            machine: Receiver::new(shared.config.streams_per_session.max(1), shared.now()),
+            links: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            addresses: Vec::new(),
+            closed: false,
+        };
+        Session {
+            peer,
+            id: SessionId(id),
+            key: JoinKey(key),
+            shared: Arc::downgrade(shared),
+            inner: Mutex::new(inner),
+        }
+    }
+
+    pub(crate) fn peer(&self) -> AgentId {
+        self.peer
+    }
+
+    pub(crate) fn id(&self) -> SessionId {
+        self.id
+    }
+
+    pub(crate) fn key(&self) -> JoinKey {
+        self.key
+    }
+
+    /// Takes a prepared batch with its jobs, one for each file that is wanted. Gives it back if the session is over.
+    pub(crate) fn add(
+        self: &Arc<Self>,
+        batch: NewBatch,
+        jobs: Vec<(usize, Arc<Job>)>,
+        addresses: &[String],
+    ) -> Result<(), (NewBatch, Vec<(usize, Arc<Job>)>)> {
+        let added = self.act(|inner, now| {
+            inner.closed |= !inner.machine.has_numbers(batch.files.len());
+            if inner.closed {
+                return Err((batch, jobs));
+            }
+            inner.addresses = addresses.to_vec();
+            let first = inner.machine.add_batch(batch, now);
+            for (place, job) in jobs {
+                let number = FileNumber(first.0 + place as u32);
+                let mut state = lock(&job.state);
+                if state.over {
+                    drop(state);
+                    inner.machine.remove(number, now);
+                    continue;
+                }
+                state.session = Some((Arc::downgrade(self), number));
+                drop(state);
+                inner.jobs.insert(number, job);
+            }
+            Ok(())
+        });
+        added.unwrap_or(Ok(()))
+    }
+
+    pub(crate) fn stream_up(self: &Arc<Self>, stream: StreamNumber, incarnation: u64, link: Arc<Link>) {
+        tracing::debug!(source = %self.peer, stream = stream.0, "a stream is up");
+        self.act(|inner, now| {
+            inner.links.insert(stream, link);
+            inner.machine.stream_up(stream, incarnation, now);
+        });
+    }
+
+    pub(crate) fn stream_down(self: &Arc<Self>, stream: StreamNumber, fault: Fault) {
+        self.act(|inner, now| {
+            inner.links.remove(&stream);
+            inner.machine.stream_down(stream, fault, now);
+        });
+    }
+
+    pub(crate) fn heard(self: &Arc<Self>, stream: StreamNumber, payload: u64, now: Duration) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.counters.bytes_in.fetch_add(payload, Ordering::Relaxed);
+        }
+        lock(&self.inner).machine.heard(stream, payload > 0, now);
+    }
+
+    pub(crate) fn frame(self: &Arc<Self>, stream: StreamNumber, frame: Frame) -> Result<(), Fault> {
+        self.act(|inner, now| inner.machine.handle_frame(stream, frame, now)).unwrap_or(Ok(()))
+    }
+
+    pub(crate) fn chunk_begins(
+        self: &Arc<Self>,
+        stream: StreamNumber,
+        head: &ChunkHead,
+        payload_len: u32,
+    ) -> Result<Option<Arrival>, Fault> {
+        let Some(shared) = self.shared.upgrade() else { return Ok(None) };
+        let wanted = self.act(|inner, now| {
+            let wanted = inner.machine.chunk_begins(stream, head, payload_len, now)?;
+            Ok::<_, Fault>((wanted, inner.jobs.get(&head.file).cloned()))
+        });
+        match wanted.unwrap_or(Ok((false, None)))? {
+            (true, Some(job)) => Ok(Some(Arrival {
+                buffer: shared.receive_pool.buffer(),
+                filled: 0,
+                what: What::Chunk { job, head: *head },
+            })),
+            (true, None) => {
+                shared.receive_pool.release(1);
+                Ok(None)
+            }
+            (false, job) => {
+                if let Some(job) = job {
+                    job.arrived(payload_len.into(), &shared);
+                    job.resent(payload_len.into());
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    pub(crate) fn pack_begins(
+        self: &Arc<Self>,
+        stream: StreamNumber,
+        head: &PackHead,
+        payload_len: u32,
+    ) -> Result<Option<Arrival>, Fault> {
+        let Some(shared) = self.shared.upgrade() else { return Ok(None) };
+        let wanted = self.act(|inner, now| {
+            let wanted = inner.machine.pack_begins(stream, head, payload_len, now)?;
+            let slot = !wanted.is_empty();
+            let files =
+                wanted.into_iter().filter_map(|packed| Some((inner.jobs.get(&packed.file)?.clone(), packed)));
+            Ok::<_, Fault>((slot, files.collect::<Vec<_>>()))
+        });
+        let (slot, files) = wanted.unwrap_or(Ok((false, Vec::new())))?;
+        if !slot {
+            return Ok(None);
+        }
+        if files.is_empty() {
+            shared.receive_pool.release(1);
+            return Ok(None);
+        }
+        Ok(Some(Arrival { buffer: shared.receive_pool.buffer(), filled: 0, what: What::Pack { files } }))
+    }
+
+    /// A payload has arrived in full; none if it was not wanted.
+    pub(crate) fn arrived(self: &Arc<Self>, stream: StreamNumber, arrival: Option<Arrival>) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        lock(&self.inner).machine.payload_ended(stream);
+        let Some(arrival) = arrival else { return };
+        let shares = arrival.shares();
+        shares.iter().for_each(|(job, bytes)| job.arrived(*bytes, &shared));
+        if let Some((job, _)) = shares.first() {
+            job.target.to_write.push(WriteJob { session: self.clone(), arrival });
+        }
+    }
+
+    /// The stream died in the middle of a payload.
+    pub(crate) fn lost(&self, arrival: Option<Arrival>) {
+        let (Some(shared), Some(arrival)) = (self.shared.upgrade(), arrival) else { return };
+        for (job, bytes) in arrival.shares() {
+            job.arrived(bytes, &shared);
+            job.resent(bytes);
+        }
+    }
+
+    pub(super) fn written(self: &Arc<Self>, parts: &[(FileNumber, u64)]) {
+        self.act(|inner, now| {
+            parts.iter().for_each(|&(file, offset)| inner.machine.written(file, offset, now))
+        });
+    }
+
+    pub(super) fn damaged(self: &Arc<Self>, file: FileNumber, offset: u64) {
+        self.act(|inner, now| inner.machine.damaged(file, offset, now));
+    }
+
+    /// The file is cancelled, or failed here.
+    pub(crate) fn remove(self: &Arc<Self>, file: FileNumber) {
+        self.act(|inner, now| {
+            inner.jobs.remove(&file);
+            inner.machine.remove(file, now);
+        });
+    }
+
+    /// Time-outs, and slots if there are some now. True while the session has work.
+    pub(crate) fn tick(self: &Arc<Self>) -> bool {
+        self.act(|inner, now| {
+            inner.machine.handle_timeout(now);
+            inner.machine.has_work()
+        })
+        .unwrap_or(false)
+    }
+
+    /// Whether the session has rested for long; then it takes no more work.
+    pub(crate) fn is_over(self: &Arc<Self>, now: Duration) -> bool {
+        let mut inner = lock(&self.inner);
+        let rested = inner
+            .machine
+            .idle_since()
+            .is_some_and(|since| now.saturating_sub(since) >= longhaul_wire::limits::IDLE_MAX);
+        inner.closed |= rested;
+        if inner.closed && !inner.machine.has_work() {
+            inner.links.values().for_each(|link| link.close(None));
+            return true;
+        }
+        false
+    }
+
+    pub(crate) fn streams(&self) -> usize {
+        lock(&self.inner).machine.streams_up()
+    }
+
+    fn act<T>(self: &Arc<Self>, change: impl FnOnce(&mut Inner, Duration) -> T) -> Option<T> {
+        let shared = self.shared.upgrade()?;
+        let mut effects = Vec::new();
+        let mut inner = lock(&self.inner);
+        let result = change(&mut inner, shared.now());
+        inner.settle(&shared, &mut effects);
+        drop(inner);
+        effects.into_iter().for_each(|effect| self.run(effect, &shared));
+        Some(result)
+    }
+
+    fn run(self: &Arc<Self>, effect: Effect, shared: &Arc<Shared>) {
+        match effect {
+            Effect::Dial(stream, addresses) => {
+                shared.resolver.push(Resolve { session: self.clone(), stream, addresses });
+            }
+            Effect::Started(job) => job.start(shared),
+            Effect::Restarted(job) => job.restart(),
+            Effect::Complete(job) => job.complete(),
+            Effect::Failed(job, fault) => job.fail(fault, shared),
+        }
+    }
+}
+
+impl Inner {
+    /// Takes what the machine wants, deals what the pool allows, and takes again.
+    fn settle(&mut self, shared: &Arc<Shared>, effects: &mut Vec<Effect>) {
+        self.take_outputs(shared, effects);
+        if self.machine.wants_slots() {
+            self.deal(shared);
+            self.take_outputs(shared, effects);
+        }
+    }
+
+    fn deal(&mut self, shared: &Arc<Shared>) {
+        let pool = &shared.receive_pool;
+        let window = (pool.total() / shared.busy_sessions.load(Ordering::Relaxed).max(1)).max(1);
+        let open = window.saturating_sub(self.machine.slots()).min(RESERVED_AT_ONCE);
+        if open == 0 {
+            return;
+        }
+        let mut pace = lock(&shared.pace_in);
+        let bytes = pace.allowance(shared.now());
+        let buffers = if bytes == 0 { 0 } else { pool.reserve(open) };
+        let taken = self.machine.deal(Budget { buffers, bytes, window }, shared.wall(), shared.now());
+        pace.passed(self.machine.take_dealt_bytes());
+        drop(pace);
+        pool.release(buffers - taken);
+        if buffers == 0 && bytes > 0 && self.machine.slots() == 0 {
+            pool.hunger();
+        }
+    }
+
+    fn take_outputs(&mut self, shared: &Arc<Shared>, effects: &mut Vec<Effect>) {
+        while let Some(output) = self.machine.poll_output() {
+            match output {
+                Output::Send { stream, frame } => {
+                    if let Some(link) = self.links.get(&stream) {
+                        link.send_frame(&frame);
+                    }
+                }
+                Output::Dial { stream } => effects.push(Effect::Dial(stream, self.addresses.clone())),
+                Output::Close { stream, fault } => {
+                    if let Some(link) = self.links.remove(&stream) {
+                        link.close(fault);
+                    }
+                }
+                Output::Started { file } => {
+                    effects.extend(self.jobs.get(&file).cloned().map(Effect::Started))
+                }
+                Output::Restarted { file } => {
+                    effects.extend(self.jobs.get(&file).cloned().map(Effect::Restarted))
+                }
+                Output::Complete { file } => effects.extend(self.jobs.remove(&file).map(Effect::Complete)),
+                Output::Failed { file, fault } => {
+                    effects.extend(self.jobs.remove(&file).map(|job| Effect::Failed(job, fault)));
+                }
+            }
+        }
+        shared.receive_pool.release(self.machine.take_freed());
+    }
+}

@@ -1,0 +1,119 @@
+//! One storage as a target: its journal, its queues and what its threads do.
+
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use longhaul_model::{AgentId, Fault, NameRules, Timestamp};
+use longhaul_storage::{Storage, TempName};
+use longhaul_wire::FileKey;
+use longhaul_wire::journal::Record;
+
+use super::commit::Ready;
+use super::job::{HeldKey, Job};
+use super::journal::JournalFile;
+use super::prepare::Prepare;
+use super::write::WriteJob;
+use crate::queue::Queue;
+
+/// Small files that wait for a commit, beyond the group at hand: then writers wait.
+const READY_MAX: usize = 3_000;
+/// An entry nobody came back to is given up after this.
+const KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 3_600);
+
+pub(crate) struct Target {
+    pub(super) agent: AgentId,
+    pub(super) lane: u16,
+    pub(super) storage: Arc<dyn Storage>,
+    pub(super) rules: NameRules,
+    pub(super) journal: JournalFile,
+    /// Bounded by what was leased.
+    pub(super) to_prepare: Queue<Prepare>,
+    /// Bounded by the receive buffers: each job holds one.
+    pub(super) to_write: Queue<WriteJob>,
+    pub(super) to_commit: Queue<Ready>,
+    /// Large files: to be flushed or committed. Bounded by what was leased.
+    pub(super) large: Queue<super::large::Large>,
+    /// Large files with unflushed bytes, and since when.
+    pub(super) unflushed: Mutex<Vec<(Weak<Job>, Duration)>>,
+}
+
+impl Target {
+    pub(crate) fn new(
+        agent: AgentId,
+        lane: u16,
+        storage: Arc<dyn Storage>,
+        rules: NameRules,
+        journal: JournalFile,
+    ) -> Target {
+        Target {
+            agent,
+            lane,
+            storage,
+            rules,
+            journal,
+            to_prepare: Queue::new(usize::MAX),
+            to_write: Queue::new(usize::MAX),
+            to_commit: Queue::new(READY_MAX),
+            large: Queue::new(usize::MAX),
+            unflushed: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn take(&self, batch: Prepare) {
+        self.to_prepare.push(batch);
+    }
+
+    /// On start: temporary files that no entry speaks of are removed, and entries without temporary file, or too old.
+    pub(crate) fn tidy(&self, now: Timestamp) -> Result<(), Fault> {
+        if !self.storage.capabilities().writable {
+            return Ok(());
+        }
+        let entries = self.journal.entries();
+        let name_of = |key: &FileKey| TempName::of_bytes(key.temporary(self.agent.0));
+        let present = self.storage.temps()?;
+        let mut kept = std::collections::BTreeSet::new();
+        let mut closed = Vec::new();
+        for (key, entry) in entries {
+            let temp = name_of(&key);
+            if now.since(entry.opened.at) < KEPT_FOR && present.contains(&temp) {
+                kept.insert(temp);
+            } else {
+                closed.push(Record::Closed { key });
+            }
+        }
+        // Agents may share a storage: what others have there is theirs.
+        let mark: String =
+            FileKey::temporary_mark(self.agent.0).iter().map(|byte| format!("{byte:02x}")).collect();
+        let orphan = |temp: &TempName| !kept.contains(temp) && temp.as_str().starts_with(&mark);
+        let orphans: Vec<TempName> = present.into_iter().filter(orphan).collect();
+        tracing::info!(
+            storage = %self.storage.name(), kept = kept.len(), orphans = orphans.len(), "what earlier attempts left"
+        );
+        for temp in orphans {
+            self.storage.remove_temp(&temp)?;
+        }
+        self.journal.append(&closed)
+    }
+
+    /// Removes a temporary file in the committing thread.
+    pub(super) fn clean_up(&self, temp: TempName, key: FileKey, held: Option<HeldKey>) {
+        // Called from wherever the last reference ends: it must not wait.
+        self.to_commit.push(Ready::CleanUp { temp, key, held });
+    }
+
+    pub(super) fn remove_temp(&self, temp: &TempName, key: FileKey) {
+        if let Err(fault) = self.storage.remove_temp(temp) {
+            tracing::warn!(%temp, %fault, "a temporary file could not be removed");
+        }
+        if let Err(fault) = self.journal.append(&[Record::Closed { key }]) {
+            tracing::warn!(%fault, "the journal could not be written");
+        }
+    }
+
+    pub(crate) fn stop(&self) {
+        self.to_prepare.close();
+        self.to_write.close();
+        self.to_commit.close();
+        self.large.close();
+    }
+}

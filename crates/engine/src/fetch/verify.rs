@@ -1,0 +1,148 @@
+//! Promise 2: what was handed to the storage is compared with what the catalog promised.
+
+use longhaul_model::digest::PartDigest;
+use longhaul_model::limits::CHUNK_BYTES;
+use longhaul_model::{Blame, DigestSet, Fault, FaultCode, Hasher, Retry, Verification};
+use longhaul_storage::TargetFile;
+
+use crate::interface::{FetchFile, Success};
+
+/// Faults of reading blame the source; here it is the target that reads.
+pub(super) fn at_target(fault: Fault) -> Fault {
+    let blame = if fault.blame == Blame::Source { Blame::Target } else { fault.blame };
+    fault.blaming(blame)
+}
+
+/// Whether the bytes have to be read from the storage again to be compared.
+pub(super) fn needs_reading(file: &FetchFile) -> bool {
+    file.verification == Verification::Readback || (!file.digests.is_empty() && !combines(&file.digests))
+}
+
+/// Whether one of the promised digests follows from those of parts.
+fn combines(expected: &DigestSet) -> bool {
+    expected.algorithms().any(|algorithm| algorithm.combines())
+}
+
+/// Compares the digest that follows from the parts.
+pub(super) fn check_parts(file: &FetchFile, whole: PartDigest, resumed: bool) -> Result<Success, Fault> {
+    let digests = whole.digests();
+    check(file, &digests, resumed)?;
+    let verification =
+        if file.digests.comparable(&digests) { Verification::EndToEnd } else { Verification::Wire };
+    Ok(Success { digests, verification, already_there: false })
+}
+
+/// Compares the bytes of a small file that is in memory.
+pub(super) fn check_memory(file: &FetchFile, bytes: &[u8], whole: PartDigest) -> Result<Success, Fault> {
+    if file.digests.is_empty() || combines(&file.digests) {
+        return check_parts(file, whole, false);
+    }
+    let mut hasher = Hasher::new(file.digests.algorithms());
+    hasher.update(bytes);
+    let digests = hasher.finish();
+    check(file, &digests, false)?;
+    Ok(Success { digests, verification: Verification::EndToEnd, already_there: false })
+}
+
+/// Reads the file again, in order, and compares.
+pub(super) fn check_reading(
+    file: &FetchFile,
+    target: &dyn TargetFile,
+    whole: PartDigest,
+    resumed: bool,
+) -> Result<Success, Fault> {
+    let mut buffer = vec![0; CHUNK_BYTES as usize];
+    let algorithms = file.digests.algorithms().chain(whole.digests().algorithms().collect::<Vec<_>>());
+    let mut hasher = Hasher::new(algorithms);
+    let mut at = 0;
+    while at < file.size {
+        let most = (file.size - at).min(buffer.len() as u64) as usize;
+        let read = target.read_at(&mut buffer[..most], at).map_err(at_target)?;
+        if read == 0 {
+            return Err(Fault::new(
+                FaultCode::TargetWrite,
+                format!("{at} bytes could be read back of {}", file.size),
+            ));
+        }
+        hasher.update(&buffer[..read]);
+        at += read as u64;
+    }
+    let digests = hasher.finish();
+    if let Some((handed, read)) = whole.digests().contradiction(&digests) {
+        let detail = format!("{handed} was handed to the storage, it gives back {read}");
+        return Err(Fault::new(FaultCode::TargetWrite, detail));
+    }
+    check(file, &digests, resumed)?;
+    let verification = if file.digests.is_empty() {
+        Verification::Wire
+    } else if file.verification == Verification::Readback {
+        Verification::Readback
+    } else {
+        Verification::EndToEnd
+    };
+    Ok(Success { digests, verification, already_there: false })
+}
+
+fn check(file: &FetchFile, found: &DigestSet, resumed: bool) -> Result<(), Fault> {
+    let Some((wanted, is)) = file.digests.contradiction(found) else { return Ok(()) };
+    let fault = Fault::new(FaultCode::WrongDigest, format!("the bytes have {is}, {wanted} is registered"));
+    if resumed {
+        // Parts were trusted that an earlier attempt had written: they may be to blame. The next attempt begins anew.
+        return Err(fault.blaming(Blame::Target).retrying(Retry::Now));
+    }
+    Err(fault)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longhaul_model::{Algorithm, AttemptId, Epoch, TransferId};
+
+    fn file(bytes: &[u8], algorithms: &[Algorithm], verification: Verification) -> FetchFile {
+        let mut hasher = Hasher::new(algorithms.iter().copied());
+        hasher.update(bytes);
+        FetchFile {
+            attempt: AttemptId(1),
+            transfer: TransferId(1),
+            epoch: Epoch(1),
+            lfn: "a".parse().unwrap(),
+            size: bytes.len() as u64,
+            digests: hasher.finish(),
+            verification,
+            priority: 0,
+        }
+    }
+
+    /// Promise 2: the record says how a file was verified, and none is shown as another.
+    #[test]
+    fn says_what_was_proven() {
+        let bytes = b"some bytes";
+        let whole = PartDigest::of(bytes);
+        let proven = |algorithms: &[Algorithm], asked| {
+            let file = file(bytes, algorithms, asked);
+            (needs_reading(&file), check_memory(&file, bytes, whole).unwrap().verification)
+        };
+        assert_eq!(proven(&[], Verification::EndToEnd), (false, Verification::Wire));
+        assert_eq!(proven(&[Algorithm::Adler32], Verification::Wire), (false, Verification::EndToEnd));
+        assert_eq!(proven(&[Algorithm::Md5], Verification::EndToEnd), (true, Verification::EndToEnd));
+        assert_eq!(
+            proven(&[Algorithm::Md5, Algorithm::Crc32c], Verification::EndToEnd),
+            (false, Verification::EndToEnd)
+        );
+        assert!(proven(&[Algorithm::Crc32c], Verification::Readback).0);
+    }
+
+    #[test]
+    fn a_wrong_digest_blames_who_is_to_blame() {
+        for algorithm in
+            [Algorithm::Adler32, Algorithm::Crc32c, Algorithm::Blake3, Algorithm::Sha256, Algorithm::Md5]
+        {
+            let file = file(b"right", &[algorithm], Verification::EndToEnd);
+            let fault = check_memory(&file, b"wrong", PartDigest::of(b"wrong")).unwrap_err();
+            assert_eq!((fault.code, fault.blame), (FaultCode::WrongDigest, Blame::Source), "{algorithm}");
+        }
+        let file = file(b"right", &[Algorithm::Adler32], Verification::EndToEnd);
+        let fault = check_parts(&file, PartDigest::of(b"wrong"), true).unwrap_err();
+        assert_eq!((fault.blame, fault.retry), (Blame::Target, Retry::Now));
+    }
+}

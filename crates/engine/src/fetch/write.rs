@@ -1,0 +1,202 @@
+//! Writers: threads of one storage that check what arrived, write it and note it in the journal.
+//!
+//! The order is always: data, then its mark in the journal, then the session's knowledge of it.
+
+use std::sync::Arc;
+
+use longhaul_model::Fault;
+use longhaul_model::digest::PartDigest;
+use longhaul_storage::TargetFile;
+use longhaul_wire::journal::{Opened, Record};
+use longhaul_wire::{ChunkHead, FileNumber, PackedFile, SourceIdentity};
+
+use super::arrival::{Arrival, What};
+use super::job::Job;
+use super::large::Large;
+use super::session::Session;
+use super::target::Target;
+use super::verify;
+use crate::pool::Buffer;
+use crate::shared::Shared;
+use crate::sync::{guarded, lock};
+
+/// Extent after which write-back begins: smaller ones cost more calls, larger ones leave more for the end.
+const WRITEBACK_BYTES: u64 = 8 << 20;
+/// A flush and its mark are due after so many bytes: what a power cut costs at most, besides two seconds.
+const FLUSH_BYTES: u64 = 128 << 20;
+
+pub(crate) struct WriteJob {
+    pub(crate) session: Arc<Session>,
+    pub(crate) arrival: Arrival,
+}
+
+impl Target {
+    /// The work of one writer thread.
+    pub(crate) fn write_on(self: &Arc<Self>, shared: &Arc<Shared>) {
+        while let Some(WriteJob { session, arrival }) = self.to_write.take() {
+            let jobs: Vec<Arc<Job>> = arrival.shares().into_iter().map(|(job, _)| job).collect();
+            let written = guarded("writing", || match arrival.what {
+                What::Chunk { job, head } => {
+                    self.write_chunk(&session, &job, &head, arrival.buffer, arrival.filled, shared);
+                }
+                What::Pack { files } => self.write_pack(&session, files, arrival.buffer, shared),
+            });
+            if let Err(fault) = written {
+                jobs.iter().for_each(|job| job.give_up(fault.clone(), shared));
+            }
+        }
+    }
+
+    fn write_chunk(
+        &self,
+        session: &Arc<Session>,
+        job: &Arc<Job>,
+        head: &ChunkHead,
+        buffer: Buffer,
+        len: usize,
+        shared: &Arc<Shared>,
+    ) {
+        if job.is_over() {
+            return;
+        }
+        let part = PartDigest::of(&buffer[..len]);
+        if part.crc32c != head.crc32c {
+            drop(buffer);
+            return damaged(session, job, head.file, head.offset, part.len);
+        }
+        let put = self.put(job, &buffer[..len], head, part, shared);
+        // Its slot has to be free before the session deals again.
+        drop(buffer);
+        match put {
+            Ok(()) => session.written(&[(head.file, head.offset)]),
+            Err(fault) => job.give_up(fault, shared),
+        }
+    }
+
+    fn put(
+        &self,
+        job: &Arc<Job>,
+        bytes: &[u8],
+        head: &ChunkHead,
+        part: PartDigest,
+        shared: &Shared,
+    ) -> Result<(), Fault> {
+        let file = self.open(job, head.identity, shared)?;
+        file.write_at(bytes, head.offset)?;
+        let end = head.offset + part.len;
+        if end.is_multiple_of(WRITEBACK_BYTES) {
+            file.begin_writeback(end - WRITEBACK_BYTES, WRITEBACK_BYTES);
+        }
+        self.journal.append(&[Record::Written { key: job.key, offset: head.offset, part }])?;
+        let mut state = lock(&job.state);
+        if !state.coverage.add(head.offset, part) {
+            tracing::error!(attempt = %job.file.attempt, offset = head.offset, "a chunk was written twice");
+        }
+        let first = state.unflushed.is_empty();
+        state.unflushed.push((head.offset, part.len));
+        let due =
+            !state.flush_asked && state.unflushed.iter().map(|extent| extent.1).sum::<u64>() >= FLUSH_BYTES;
+        state.flush_asked |= due;
+        drop(state);
+        if first {
+            lock(&self.unflushed).push((Arc::downgrade(job), shared.now()));
+        }
+        if due {
+            self.large.push(Large::Flush(job.clone()));
+        }
+        Ok(())
+    }
+
+    /// The temporary file of a large file, made if this is its first chunk.
+    fn open(
+        &self,
+        job: &Job,
+        identity: SourceIdentity,
+        shared: &Shared,
+    ) -> Result<Arc<dyn TargetFile>, Fault> {
+        let mut open = lock(&job.open);
+        if let Some(file) = &*open {
+            return Ok(file.clone());
+        }
+        let file: Arc<dyn TargetFile> = Arc::from(self.storage.create(&job.temp, job.file.size)?);
+        self.journal.append(&[Record::Open { key: job.key, opened: opened(job, identity, shared) }])?;
+        *open = Some(file.clone());
+        Ok(file)
+    }
+
+    fn write_pack(
+        &self,
+        session: &Arc<Session>,
+        files: Vec<(Arc<Job>, PackedFile)>,
+        buffer: Buffer,
+        shared: &Arc<Shared>,
+    ) {
+        let mut records = Vec::with_capacity(files.len());
+        let mut written: Vec<(FileNumber, u64)> = Vec::with_capacity(files.len());
+        let mut bad = Vec::new();
+        for (job, packed) in &files {
+            if job.is_over() {
+                continue;
+            }
+            let bytes = &buffer[packed.at as usize..(packed.at + packed.size) as usize];
+            let part = PartDigest::of(bytes);
+            if part.crc32c != packed.crc32c {
+                bad.push((job, packed));
+                continue;
+            }
+            match self.put_small(job, bytes, part) {
+                Ok(()) => {
+                    records.push(Record::Whole {
+                        key: job.key,
+                        opened: opened(job, packed.identity, shared),
+                        part,
+                    });
+                    written.push((packed.file, 0));
+                }
+                Err(fault) => job.give_up(fault, shared),
+            }
+        }
+        drop(buffer);
+        for (job, packed) in bad {
+            damaged(session, job, packed.file, 0, packed.size.into());
+        }
+        if let Err(fault) = self.journal.append(&records) {
+            files.iter().for_each(|(job, _)| job.give_up(fault.clone(), shared));
+        }
+        session.written(&written);
+    }
+
+    /// Compares a small file while it is in memory, then writes it.
+    fn put_small(&self, job: &Job, bytes: &[u8], part: PartDigest) -> Result<(), Fault> {
+        let mut verdict = verify::check_memory(&job.file, bytes, part)?;
+        let file = self.storage.create(&job.temp, job.file.size)?;
+        let written = file.write_at(bytes, 0).and_then(|()| {
+            if job.file.verification == longhaul_model::Verification::Readback {
+                verdict = verify::check_reading(&job.file, &*file, part, false)?;
+            }
+            Ok(())
+        });
+        if let Err(fault) = written {
+            // Nothing of it is worth keeping, whatever kind of fault it is.
+            job.discard();
+            return Err(fault);
+        }
+        let mut state = lock(&job.state);
+        state.coverage.add(0, part);
+        state.verdict = Some(verdict);
+        Ok(())
+    }
+}
+
+fn damaged(session: &Arc<Session>, job: &Job, file: FileNumber, offset: u64, len: u64) {
+    tracing::warn!(
+        attempt = %job.file.attempt, transfer = %job.file.transfer, lfn = job.file.lfn.shown(), offset,
+        "a chunk arrived damaged"
+    );
+    job.resent(len);
+    session.damaged(file, offset);
+}
+
+fn opened(job: &Job, identity: SourceIdentity, shared: &Shared) -> Opened {
+    Opened { at: shared.wall(), origin: job.origin, identity }
+}

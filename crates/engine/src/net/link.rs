@@ -1,0 +1,126 @@
+//! A stream as other threads see it: a place to put frames, which its network thread then sends.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use longhaul_model::{Fault, FaultCode};
+use longhaul_wire::Frame;
+use longhaul_wire::source::Joined;
+
+use crate::net::NetworkThread;
+use crate::pool::Buffer;
+use crate::serve::Serving;
+use crate::sync::lock;
+
+/// Frames that wait for one stream. Data is bounded by its buffers; this bounds answers to a peer that asks and
+/// does not read.
+const OUTBOX_FRAMES_MAX: usize = 10_000;
+
+/// A frame on its way out.
+pub(crate) struct Outgoing {
+    pub(crate) head: Vec<u8>,
+    pub(crate) payload: Option<Payload>,
+}
+
+/// A filled buffer. When it is sent or given up, the session that filled it may fill the next. So none may be dropped
+/// by who holds the session's lock.
+pub(crate) struct Payload {
+    buffer: Option<Buffer>,
+    len: usize,
+    sent: u64,
+    owner: Arc<Serving>,
+    stream: Joined,
+}
+
+impl Payload {
+    pub(crate) fn new(buffer: Buffer, len: usize, owner: Arc<Serving>, stream: Joined) -> Payload {
+        assert!(len <= buffer.len(), "a payload lies in its buffer");
+        Payload { buffer: Some(buffer), len, sent: 0, owner, stream }
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.buffer.as_ref().map_or(&[], |buffer| &buffer[..self.len])
+    }
+
+    pub(super) fn is_sent(mut self) {
+        self.sent = self.len as u64;
+    }
+}
+
+impl Drop for Payload {
+    fn drop(&mut self) {
+        self.buffer = None;
+        self.owner.sent(self.stream, self.sent);
+    }
+}
+
+pub(crate) struct Link {
+    thread: Arc<NetworkThread>,
+    token: usize,
+    outbox: Mutex<Outbox>,
+    /// The thread knows that there is something to do.
+    told: AtomicBool,
+}
+
+#[derive(Default)]
+struct Outbox {
+    frames: VecDeque<Outgoing>,
+    close: Option<Option<Fault>>,
+}
+
+impl Link {
+    pub(crate) fn new(thread: Arc<NetworkThread>, token: usize) -> Arc<Link> {
+        Arc::new(Link { thread, token, outbox: Mutex::default(), told: AtomicBool::new(false) })
+    }
+
+    pub(crate) fn send_frame(&self, frame: &Frame) {
+        self.send(Outgoing { head: frame.encode(0), payload: None });
+    }
+
+    pub(crate) fn send(&self, outgoing: Outgoing) {
+        let mut refused = None;
+        let mut outbox = lock(&self.outbox);
+        if outbox.frames.len() >= OUTBOX_FRAMES_MAX {
+            let fault = Fault::new(FaultCode::TooLarge, "the peer asks without reading the answers");
+            outbox.close.get_or_insert(Some(fault));
+            refused = Some(outgoing);
+        } else {
+            outbox.frames.push_back(outgoing);
+        }
+        drop(outbox);
+        drop(refused);
+        self.tell();
+    }
+
+    /// Ends the stream; a fault is told to the peer.
+    pub(crate) fn close(&self, fault: Option<Fault>) {
+        lock(&self.outbox).close.get_or_insert(fault);
+        self.tell();
+    }
+
+    fn tell(&self) {
+        if !self.told.swap(true, Ordering::AcqRel) {
+            self.thread.has_output(self.token);
+        }
+    }
+
+    /// For the network thread: it looks now.
+    pub(super) fn looked_at(&self) {
+        self.told.store(false, Ordering::Release);
+    }
+
+    pub(super) fn next(&self) -> Option<Outgoing> {
+        lock(&self.outbox).frames.pop_front()
+    }
+
+    pub(super) fn closing(&self) -> Option<Option<Fault>> {
+        lock(&self.outbox).close.take()
+    }
+
+    /// Frees what was not sent.
+    pub(super) fn abandon(&self) {
+        let frames = std::mem::take(&mut lock(&self.outbox).frames);
+        drop(frames);
+    }
+}

@@ -1,0 +1,278 @@
+//! Network threads: each an event loop over many streams, accepted ones and dialled ones.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use longhaul_model::{Fault, FaultCode};
+use longhaul_wire::StreamNumber;
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token, Waker};
+
+use crate::fetch::Session;
+use crate::shared::Shared;
+use crate::sync::{guarded, lock};
+
+mod conn;
+mod link;
+
+use conn::{Conn, Progress};
+pub(crate) use link::{Link, Outgoing, Payload};
+
+/// Streams of peers, in all threads. Each costs up to half a MiB and its socket buffers.
+pub(crate) const ACCEPTED_MAX: usize = 512;
+/// Of one thread, accepted and not yet known who they are. The oldest makes room for the next.
+const STRANGERS_MAX: usize = 64;
+/// From connecting to the first frame.
+pub(crate) const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+/// How often time-outs are looked at.
+const TICK: Duration = Duration::from_millis(200);
+/// Handled per turn of the loop, so that time-outs are looked at even under load.
+const EVENTS: usize = 256;
+
+const WAKER: Token = Token(0);
+const FIRST_LISTENER: usize = 1;
+
+/// What other threads hold of a network thread.
+pub(crate) struct NetworkThread {
+    waker: Waker,
+    commands: Mutex<Vec<Command>>,
+    with_output: Mutex<Vec<usize>>,
+}
+
+pub(crate) enum Command {
+    Dial { session: Arc<Session>, stream: StreamNumber, addresses: Vec<SocketAddr> },
+    Take { socket: TcpStream },
+}
+
+impl NetworkThread {
+    pub(crate) fn command(&self, command: Command) {
+        lock(&self.commands).push(command);
+        self.wake();
+    }
+
+    fn has_output(&self, token: usize) {
+        let mut tokens = lock(&self.with_output);
+        tokens.push(token);
+        let first = tokens.len() == 1;
+        drop(tokens);
+        if first {
+            self.wake();
+        }
+    }
+
+    pub(crate) fn wake(&self) {
+        if let Err(error) = self.waker.wake() {
+            tracing::error!(%error, "a network thread cannot be woken");
+        }
+    }
+}
+
+/// All of them, and whose turn it is to take the next stream.
+pub(crate) struct Network {
+    threads: Vec<Arc<NetworkThread>>,
+    turn: AtomicUsize,
+    pub(crate) accepted: AtomicUsize,
+}
+
+impl Network {
+    pub(crate) fn next(&self) -> &Arc<NetworkThread> {
+        &self.threads[self.turn.fetch_add(1, Ordering::Relaxed) % self.threads.len()]
+    }
+
+    pub(crate) fn wake_all(&self) {
+        self.threads.iter().for_each(|thread| thread.wake());
+    }
+}
+
+/// Opens the threads' event queues, before they run.
+pub(crate) fn open(
+    threads: usize,
+    listeners: Vec<std::net::TcpListener>,
+) -> Result<(Network, Vec<Loop>), Fault> {
+    let failed = |error: std::io::Error| Fault::new(FaultCode::Internal, format!("an event queue: {error}"));
+    let mut loops = Vec::new();
+    for _ in 0..threads.max(1) {
+        let poll = Poll::new().map_err(failed)?;
+        let waker = Waker::new(poll.registry(), WAKER).map_err(failed)?;
+        let me = Arc::new(NetworkThread { waker, commands: Mutex::default(), with_output: Mutex::default() });
+        loops.push(Loop {
+            poll,
+            me,
+            listeners: Vec::new(),
+            conns: BTreeMap::new(),
+            next_token: 1_000,
+            again: Vec::new(),
+        });
+    }
+    for (place, listener) in listeners.into_iter().enumerate() {
+        let mut listener = TcpListener::from_std(listener);
+        let token = Token(FIRST_LISTENER + place);
+        loops[0].poll.registry().register(&mut listener, token, Interest::READABLE).map_err(failed)?;
+        loops[0].listeners.push(listener);
+    }
+    let threads = loops.iter().map(|each| each.me.clone()).collect();
+    Ok((Network { threads, turn: AtomicUsize::new(0), accepted: AtomicUsize::new(0) }, loops))
+}
+
+pub(crate) struct Loop {
+    poll: Poll,
+    me: Arc<NetworkThread>,
+    listeners: Vec<TcpListener>,
+    conns: BTreeMap<usize, Conn>,
+    next_token: usize,
+    /// Streams with more to read than their share of one turn.
+    again: Vec<usize>,
+}
+
+impl Loop {
+    pub(crate) fn run(mut self, shared: &Arc<Shared>) {
+        let mut events = Events::with_capacity(EVENTS);
+        let mut ticked = shared.now();
+        while !shared.is_stopping() {
+            let wait = if self.again.is_empty() { TICK } else { Duration::ZERO };
+            if let Err(error) = self.poll.poll(&mut events, Some(wait))
+                && error.kind() != std::io::ErrorKind::Interrupted
+            {
+                tracing::error!(%error, "waiting for sockets failed");
+            }
+            for token in std::mem::take(&mut self.again) {
+                self.drive(token, true, shared);
+            }
+            for event in &events {
+                match event.token() {
+                    WAKER => {}
+                    Token(place) if place < 1_000 => self.accept(place - FIRST_LISTENER, shared),
+                    Token(token) => {
+                        let readable = event.is_readable() || event.is_read_closed() || event.is_error();
+                        self.drive(token, readable, shared);
+                    }
+                }
+            }
+            self.take_commands(shared);
+            let with_output = std::mem::take(&mut *lock(&self.me.with_output));
+            for token in with_output {
+                self.drive(token, false, shared);
+            }
+            let now = shared.now();
+            if now.saturating_sub(ticked) >= TICK {
+                ticked = now;
+                self.tick(now, shared);
+            }
+        }
+        for (_, mut conn) in std::mem::take(&mut self.conns) {
+            conn.shut(None, shared);
+        }
+    }
+
+    fn take_commands(&mut self, shared: &Arc<Shared>) {
+        let commands = std::mem::take(&mut *lock(&self.me.commands));
+        for command in commands {
+            let token = self.new_token();
+            let link = Link::new(self.me.clone(), token);
+            match command {
+                Command::Take { socket } => {
+                    self.make_room_for_strangers(shared);
+                    let registered =
+                        Conn::accepted(socket, link, shared).and_then(|conn| self.add(token, conn));
+                    if let Err(fault) = registered {
+                        shared.network.accepted.fetch_sub(1, Ordering::Relaxed);
+                        tracing::info!(%fault, "an accepted stream could not be used");
+                    }
+                }
+                Command::Dial { session, stream, addresses } => {
+                    match Conn::dialled(session.clone(), stream, addresses, link, shared) {
+                        Err(fault) => session.stream_down(stream, fault),
+                        Ok(conn) => {
+                            if let Err(fault) = self.add(token, conn) {
+                                session.stream_down(stream, fault);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn new_token(&mut self) -> usize {
+        self.next_token += 1;
+        self.next_token
+    }
+
+    fn add(&mut self, token: usize, mut conn: Conn) -> Result<(), Fault> {
+        conn.register(self.poll.registry(), Token(token))?;
+        self.conns.insert(token, conn);
+        Ok(())
+    }
+
+    /// Hands new sockets to the threads in turn.
+    fn accept(&mut self, place: usize, shared: &Arc<Shared>) {
+        while let Some(listener) = self.listeners.get(place) {
+            match listener.accept() {
+                Ok((socket, peer)) => {
+                    if shared.network.accepted.fetch_add(1, Ordering::Relaxed) >= ACCEPTED_MAX {
+                        shared.network.accepted.fetch_sub(1, Ordering::Relaxed);
+                        tracing::warn!(%peer, "too many streams, one is refused");
+                        continue;
+                    }
+                    shared.network.next().command(Command::Take { socket });
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    // Out of file descriptors, say: the next tick tries again.
+                    tracing::warn!(%error, "accepting a stream failed");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn make_room_for_strangers(&mut self, shared: &Arc<Shared>) {
+        let strangers: Vec<usize> =
+            self.conns.iter().filter(|(_, conn)| conn.is_stranger()).map(|(&token, _)| token).collect();
+        if strangers.len() >= STRANGERS_MAX {
+            let fault = Fault::new(FaultCode::Busy, "too many streams begin at once");
+            self.end(strangers[0], Some(fault), shared);
+        }
+    }
+
+    fn drive(&mut self, token: usize, readable: bool, shared: &Arc<Shared>) {
+        let Some(conn) = self.conns.get_mut(&token) else { return };
+        let registry = self.poll.registry();
+        let progress = guarded("a stream", || conn.drive(readable, registry, Token(token), shared));
+        match progress.and_then(|progress| progress) {
+            Ok(Progress::Waits) => {}
+            Ok(Progress::HasMore) => self.again.push(token),
+            Ok(Progress::Over) => self.end(token, None, shared),
+            Err(fault) => self.end(token, Some(fault), shared),
+        }
+    }
+
+    fn end(&mut self, token: usize, fault: Option<Fault>, shared: &Arc<Shared>) {
+        if let Some(mut conn) = self.conns.remove(&token) {
+            let _ = guarded("closing a stream", || conn.shut(fault, shared));
+        }
+    }
+
+    fn tick(&mut self, now: Duration, shared: &Arc<Shared>) {
+        for place in 0..self.listeners.len() {
+            self.accept(place, shared);
+        }
+        let late: Vec<(usize, Fault)> = self
+            .conns
+            .iter_mut()
+            .filter_map(|(&token, conn)| conn.check(now).err().map(|fault| (token, fault)))
+            .collect();
+        for (token, fault) in late {
+            let again = self.conns.get_mut(&token).is_some_and(|conn| {
+                conn.try_next_address(&fault, self.poll.registry(), Token(token), shared)
+            });
+            if !again {
+                self.end(token, Some(fault), shared);
+            }
+        }
+    }
+}

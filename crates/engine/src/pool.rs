@@ -1,0 +1,180 @@
+//! Buffers of one chunk, a fixed number of them. A *slot* is the right to hold one.
+//!
+//! Slots are taken before anything is asked for, so that memory is bounded whatever peers do (Promise 7). A buffer
+//! comes into being when its slot is first used, and is used again from then on.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use longhaul_model::limits::CHUNK_BYTES;
+
+use crate::sync::lock;
+
+const CHUNK: usize = CHUNK_BYTES as usize;
+/// Direct I/O wants addresses at a multiple of this.
+const ALIGNMENT: usize = 4096;
+
+pub(crate) struct Pool {
+    total: usize,
+    used: AtomicUsize,
+    peak: AtomicUsize,
+    rested: Mutex<Vec<Block>>,
+    /// Somebody found no free slot, and has nothing under way that would make him look again.
+    hungry: AtomicBool,
+    feed: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+struct Block {
+    bytes: Box<[u8]>,
+    start: usize,
+}
+
+impl Pool {
+    pub(crate) fn new(total: usize) -> Arc<Pool> {
+        assert!(total > 0, "a pool needs a buffer");
+        Arc::new(Pool {
+            total,
+            used: AtomicUsize::new(0),
+            peak: AtomicUsize::new(0),
+            rested: Mutex::new(Vec::new()),
+            hungry: AtomicBool::new(false),
+            feed: OnceLock::new(),
+        })
+    }
+
+    /// Called when slots become free that somebody waits for.
+    pub(crate) fn when_fed(&self, feed: impl Fn() + Send + Sync + 'static) {
+        let _ = self.feed.set(Box::new(feed));
+    }
+
+    pub(crate) fn total(&self) -> usize {
+        self.total
+    }
+
+    pub(crate) fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn peak(&self) -> usize {
+        self.peak.load(Ordering::Relaxed)
+    }
+
+    /// Takes up to `most` slots.
+    pub(crate) fn reserve(&self, most: usize) -> usize {
+        let mut taken = 0;
+        let _ = self.used.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |used| {
+            taken = most.min(self.total - used);
+            Some(used + taken)
+        });
+        self.peak.fetch_max(self.used(), Ordering::Relaxed);
+        taken
+    }
+
+    pub(crate) fn release(&self, slots: usize) {
+        if slots == 0 {
+            return;
+        }
+        let before = self.used.fetch_sub(slots, Ordering::AcqRel);
+        assert!(before >= slots, "more slots were released than taken");
+        if self.hungry.swap(false, Ordering::AcqRel)
+            && let Some(feed) = self.feed.get()
+        {
+            feed();
+        }
+    }
+
+    pub(crate) fn hunger(&self) {
+        self.hungry.store(true, Ordering::Release);
+        // A slot may have been released just before: then nobody would look again.
+        if self.used() < self.total
+            && self.hungry.swap(false, Ordering::AcqRel)
+            && let Some(feed) = self.feed.get()
+        {
+            feed();
+        }
+    }
+
+    /// The buffer of a slot that was reserved; its end releases the slot.
+    pub(crate) fn buffer(self: &Arc<Self>) -> Buffer {
+        let block = lock(&self.rested).pop().unwrap_or_else(Block::new);
+        Buffer { block: Some(block), pool: self.clone() }
+    }
+}
+
+impl Block {
+    fn new() -> Block {
+        let bytes = vec![0; CHUNK + ALIGNMENT].into_boxed_slice();
+        let start = bytes.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
+        Block { bytes, start }
+    }
+}
+
+pub(crate) struct Buffer {
+    block: Option<Block>,
+    pool: Arc<Pool>,
+}
+
+impl std::ops::Deref for Buffer {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        self.block.as_ref().map_or(&[], |block| &block.bytes[block.start..block.start + CHUNK])
+    }
+}
+
+impl std::ops::DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.block.as_mut().map_or(&mut [], |block| &mut block.bytes[block.start..block.start + CHUNK])
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let Some(block) = self.block.take() {
+            lock(&self.pool.rested).push(block);
+        }
+        self.pool.release(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise 7.
+    #[test]
+    fn there_are_never_more_buffers_than_slots() {
+        let pool = Pool::new(3);
+        assert_eq!(pool.reserve(2), 2);
+        assert_eq!(pool.reserve(5), 1);
+        assert_eq!(pool.reserve(1), 0);
+        let buffers: Vec<Buffer> = (0..3).map(|_| pool.buffer()).collect();
+        assert!(
+            buffers.iter().all(|buffer| buffer.len() == CHUNK && buffer.as_ptr() as usize % ALIGNMENT == 0)
+        );
+        drop(buffers);
+        assert_eq!((pool.used(), pool.peak()), (0, 3));
+        assert_eq!(lock(&pool.rested).len(), 3);
+        pool.reserve(1);
+        drop(pool.buffer());
+        assert_eq!(lock(&pool.rested).len(), 3, "blocks are used again");
+    }
+
+    #[test]
+    fn the_hungry_are_told_once() {
+        let pool = Pool::new(1);
+        let told = Arc::new(AtomicUsize::new(0));
+        let count = told.clone();
+        pool.when_fed(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        pool.reserve(1);
+        pool.hunger();
+        assert_eq!(told.load(Ordering::Relaxed), 0);
+        pool.release(1);
+        pool.reserve(1);
+        pool.release(1);
+        assert_eq!(told.load(Ordering::Relaxed), 1);
+        pool.hunger();
+        assert_eq!(told.load(Ordering::Relaxed), 2, "a slot was free already");
+    }
+}

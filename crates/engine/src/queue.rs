@@ -1,0 +1,132 @@
+//! A queue between threads, with any number of takers, that can be closed.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::sync::lock;
+
+pub(crate) struct Queue<T> {
+    state: Mutex<State<T>>,
+    filled: Condvar,
+    emptied: Condvar,
+    /// `put` waits while there are as many.
+    most: usize,
+}
+
+struct State<T> {
+    items: VecDeque<T>,
+    closed: bool,
+}
+
+impl<T> Queue<T> {
+    pub(crate) fn new(most: usize) -> Self {
+        let state = Mutex::new(State { items: VecDeque::new(), closed: false });
+        Queue { state, filled: Condvar::new(), emptied: Condvar::new(), most }
+    }
+
+    /// Waits for room. After the end of the queue the item is dropped.
+    pub(crate) fn put(&self, item: T) {
+        let mut state = lock(&self.state);
+        while state.items.len() >= self.most && !state.closed {
+            state = self.emptied.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if !state.closed {
+            state.items.push_back(item);
+            drop(state);
+            self.filled.notify_one();
+        }
+    }
+
+    /// For items whose number is bounded elsewhere: never waits.
+    pub(crate) fn push(&self, item: T) {
+        let mut state = lock(&self.state);
+        if !state.closed {
+            state.items.push_back(item);
+            drop(state);
+            self.filled.notify_one();
+        }
+    }
+
+    /// The next item; none when the queue is closed. What was in it then is dropped by `close`.
+    pub(crate) fn take(&self) -> Option<T> {
+        let mut state = lock(&self.state);
+        loop {
+            if let Some(item) = state.items.pop_front() {
+                drop(state);
+                self.emptied.notify_one();
+                return Some(item);
+            }
+            if state.closed {
+                return None;
+            }
+            state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Up to `most` items; none of them after `wait`. None when the queue is closed.
+    pub(crate) fn take_many(&self, most: usize, wait: Duration) -> Option<Vec<T>> {
+        let mut state = lock(&self.state);
+        if state.items.is_empty() && !state.closed {
+            state = match self.filled.wait_timeout(state, wait) {
+                Ok((state, _)) => state,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        }
+        if state.closed {
+            return None;
+        }
+        let count = state.items.len().min(most);
+        let taken = state.items.drain(..count).collect();
+        drop(state);
+        self.emptied.notify_all();
+        Some(taken)
+    }
+
+    /// Ends the queue and drops what is in it.
+    pub(crate) fn close(&self) {
+        let mut state = lock(&self.state);
+        state.closed = true;
+        let items = std::mem::take(&mut state.items);
+        drop(state);
+        drop(items);
+        self.filled.notify_all();
+        self.emptied.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn closing_wakes_takers_and_putters() {
+        let queue = Arc::new(Queue::new(1));
+        queue.put(1);
+        let putter = std::thread::spawn({
+            let queue = queue.clone();
+            move || queue.put(2)
+        });
+        assert_eq!(queue.take(), Some(1));
+        assert_eq!(queue.take(), Some(2));
+        putter.join().unwrap();
+        let taker = std::thread::spawn({
+            let queue = queue.clone();
+            move || queue.take()
+        });
+        queue.close();
+        assert_eq!(taker.join().unwrap(), None);
+        queue.push(3);
+        assert_eq!(queue.take_many(9, Duration::ZERO), None);
+    }
+
+    #[test]
+    fn takes_many_up_to_a_bound() {
+        let queue = Queue::new(10);
+        (0..5).for_each(|item| queue.put(item));
+        assert_eq!(queue.take_many(3, Duration::ZERO), Some(vec![0, 1, 2]));
+        assert_eq!(queue.take_many(3, Duration::ZERO), Some(vec![3, 4]));
+        assert_eq!(queue.take_many(3, Duration::ZERO), Some(vec![]));
+    }
+}

@@ -1,0 +1,348 @@
+//! The source's side: sessions of peers that read from our exports.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use longhaul_model::{AgentId, AttemptId, Fault, FaultCode, Lfn, StorageName, TransferId};
+use longhaul_security::list_digest;
+use longhaul_wire::source::{Batch, Joined, Output};
+use longhaul_wire::{BatchId, FileNumber, Frame, Hello, JoinKey, RequestId, SessionId, Source};
+
+use crate::interface::Export;
+use crate::net::Link;
+use crate::queue::Queue;
+use crate::shared::Shared;
+use crate::sync::lock;
+
+mod read;
+
+pub(crate) use read::{OpenFiles, ReadJob, Reading};
+
+/// Sessions of peers. A peer needs one.
+const SESSIONS_MAX: usize = 1_024;
+/// Buffers that one stream may hold, read and not yet sent: enough that disk and network work at the same time.
+const READ_AHEAD: usize = 4;
+/// Buffers taken at once from the pool.
+const RESERVED_AT_ONCE: usize = 8;
+/// A session without streams is remembered so long, so that its manifests need not be sent again.
+const REMEMBERED: Duration = Duration::from_secs(60);
+
+/// An export as peers read it.
+pub(crate) struct Exported {
+    pub(crate) export: Export,
+    /// Bounded by the send buffers: each job holds one.
+    pub(crate) jobs: Queue<ReadJob>,
+}
+
+pub(crate) struct Serve {
+    pub(crate) exports: BTreeMap<StorageName, Arc<Exported>>,
+    sessions: Mutex<BTreeMap<(AgentId, SessionId), Arc<Serving>>>,
+    /// Memory that manifests of peers may take, and take.
+    manifest_bytes_max: usize,
+    manifest_bytes: AtomicUsize,
+}
+
+/// One session of a peer.
+pub(crate) struct Serving {
+    peer: AgentId,
+    key: JoinKey,
+    incarnation: u64,
+    shared: Weak<Shared>,
+    inner: Mutex<Inner>,
+    pub(crate) open_files: OpenFiles,
+}
+
+struct Inner {
+    machine: Source,
+    links: BTreeMap<Joined, Arc<Link>>,
+    accounted_bytes: usize,
+    /// Buffers in our hands.
+    buffers: usize,
+    empty_since: Option<Duration>,
+}
+
+/// What a reader needs to know of a file.
+#[derive(Clone, Debug)]
+pub(crate) struct ServedFile {
+    pub(crate) number: FileNumber,
+    pub(crate) attempt: AttemptId,
+    pub(crate) transfer: TransferId,
+    pub(crate) lfn: Lfn,
+    pub(crate) size: u64,
+}
+
+impl Serve {
+    pub(crate) fn new(exports: &[Export], manifest_bytes_max: usize, buffers: usize) -> Serve {
+        let exported = |export: &Export| {
+            let jobs = Queue::new(buffers + 1);
+            (export.storage.name().clone(), Arc::new(Exported { export: export.clone(), jobs }))
+        };
+        Serve {
+            exports: exports.iter().map(exported).collect(),
+            sessions: Mutex::default(),
+            manifest_bytes_max,
+            manifest_bytes: AtomicUsize::new(0),
+        }
+    }
+
+    /// A stream says hello.
+    pub(crate) fn join(
+        &self,
+        peer: AgentId,
+        hello: &Hello,
+        link: Arc<Link>,
+        shared: &Arc<Shared>,
+    ) -> Result<(Arc<Serving>, Joined), Fault> {
+        let mut sessions = lock(&self.sessions);
+        let full = sessions.len() >= SESSIONS_MAX;
+        let serving = match sessions.entry((peer, hello.session)) {
+            std::collections::btree_map::Entry::Occupied(known) => known.get().clone(),
+            std::collections::btree_map::Entry::Vacant(_) if full => {
+                return Err(Fault::new(FaultCode::Busy, "too many sessions at this source"));
+            }
+            std::collections::btree_map::Entry::Vacant(place) => {
+                tracing::info!(target_agent = %peer, "a session begins");
+                place.insert(Arc::new(Serving::new(peer, hello.key, shared))).clone()
+            }
+        };
+        drop(sessions);
+        // Only its own agent can come this far, and only it knows the key: a mismatch is a copied identity.
+        if serving.key != hello.key {
+            return Err(Fault::new(FaultCode::NotAuthenticated, "the key does not open the session"));
+        }
+        let mut inner = lock(&serving.inner);
+        let joined = inner.machine.stream_up();
+        inner.links.insert(joined, link);
+        inner.empty_since = None;
+        drop(inner);
+        Ok((serving, joined))
+    }
+
+    fn all(&self) -> Vec<Arc<Serving>> {
+        lock(&self.sessions).values().cloned().collect()
+    }
+
+    /// Goes on with sessions that wait for buffers or for the rate limit, and forgets old ones.
+    pub(crate) fn tick(&self, now: Duration) {
+        for serving in self.all() {
+            serving.pump();
+        }
+        lock(&self.sessions).retain(|_, serving| {
+            let inner = lock(&serving.inner);
+            let over = inner.empty_since.is_some_and(|since| now.saturating_sub(since) >= REMEMBERED);
+            if over {
+                self.manifest_bytes.fetch_sub(inner.accounted_bytes, Ordering::Relaxed);
+                tracing::info!(target_agent = %serving.peer, "a session ended");
+            }
+            !over
+        });
+    }
+
+    pub(crate) fn streams(&self) -> usize {
+        self.all().iter().map(|serving| lock(&serving.inner).machine.streams()).sum()
+    }
+
+    pub(crate) fn stop(&self) {
+        self.exports.values().for_each(|export| export.jobs.close());
+        lock(&self.sessions).clear();
+    }
+}
+
+impl Serving {
+    fn new(peer: AgentId, key: JoinKey, shared: &Arc<Shared>) -> Serving {
+        let inner = Inner {
+            machine: Source::default(),
+            links: BTreeMap::new(),
+            accounted_bytes: 0,
+            buffers: 0,
+            empty_since: None,
+        };
+        Serving {
+            peer,
+            key,
+            incarnation: shared.random_number(),
+            shared: Arc::downgrade(shared),
+            inner: Mutex::new(inner),
+            open_files: OpenFiles::default(),
+        }
+    }
+
+    pub(crate) fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    pub(crate) fn peer(&self) -> AgentId {
+        self.peer
+    }
+
+    pub(crate) fn frame(self: &Arc<Self>, joined: Joined, frame: Frame) -> Result<(), Fault> {
+        let Some(shared) = self.shared.upgrade() else { return Ok(()) };
+        let manifest = matches!(frame, Frame::Manifest(_) | Frame::Forget { .. });
+        let mut inner = lock(&self.inner);
+        inner.machine.handle_frame(joined, frame)?;
+        if manifest {
+            self.account(&mut inner, &shared)?;
+        }
+        self.settle(&mut inner, &shared);
+        Ok(())
+    }
+
+    /// Keeps the manifests of all peers within their share of the memory.
+    fn account(&self, inner: &mut Inner, shared: &Shared) -> Result<(), Fault> {
+        let serve = &shared.serve;
+        let held = inner.machine.manifest_bytes();
+        serve.manifest_bytes.fetch_sub(inner.accounted_bytes, Ordering::Relaxed);
+        let total = serve.manifest_bytes.fetch_add(held, Ordering::Relaxed) + held;
+        inner.accounted_bytes = held;
+        if total > serve.manifest_bytes_max {
+            return Err(Fault::new(FaultCode::Busy, "the source holds too many lists of files"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn stream_down(self: &Arc<Self>, joined: Joined) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        let mut inner = lock(&self.inner);
+        inner.machine.stream_down(joined);
+        let link = inner.links.remove(&joined);
+        if inner.links.is_empty() {
+            inner.empty_since = Some(shared.now());
+            self.open_files.clear();
+        }
+        self.settle(&mut inner, &shared);
+        drop(inner);
+        // It may hold the last payloads, whose end needs the lock.
+        drop(link);
+    }
+
+    /// A buffer of this stream is free again, after `bytes` of it were sent.
+    pub(crate) fn sent(self: &Arc<Self>, joined: Joined, bytes: u64) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        shared.counters.bytes_out.fetch_add(bytes, Ordering::Relaxed);
+        let mut inner = lock(&self.inner);
+        inner.buffers = inner.buffers.saturating_sub(1);
+        inner.machine.sent(joined);
+        self.settle(&mut inner, &shared);
+    }
+
+    /// A chunk could not be read, and its fault was sent.
+    fn read_failed(self: &Arc<Self>, joined: Joined, request: RequestId) {
+        lock(&self.inner).machine.read_failed(joined, request);
+    }
+
+    pub(crate) fn pump(self: &Arc<Self>) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        let mut inner = lock(&self.inner);
+        if inner.machine.has_work() {
+            self.settle(&mut inner, &shared);
+        }
+    }
+
+    fn settle(self: &Arc<Self>, inner: &mut Inner, shared: &Arc<Shared>) {
+        self.outputs(inner, shared);
+        let streams = shared.network.accepted.load(Ordering::Relaxed).max(1);
+        let per_stream = (shared.send_pool.total() / streams).clamp(1, READ_AHEAD);
+        while inner.machine.has_work() {
+            let mut pace = lock(&shared.pace_out);
+            let allowance = pace.allowance(shared.now());
+            let reserved = if allowance == 0 { 0 } else { shared.send_pool.reserve(RESERVED_AT_ONCE) };
+            let (taken, bytes) = inner.machine.deal(reserved, allowance, per_stream);
+            pace.passed(bytes);
+            drop(pace);
+            shared.send_pool.release(reserved - taken);
+            inner.buffers += taken;
+            self.outputs(inner, shared);
+            if taken == 0 {
+                if reserved == 0 && allowance > 0 && inner.buffers == 0 {
+                    shared.send_pool.hunger();
+                }
+                return;
+            }
+        }
+    }
+
+    fn outputs(self: &Arc<Self>, inner: &mut Inner, shared: &Arc<Shared>) {
+        while let Some(output) = inner.machine.poll_output() {
+            match output {
+                Output::Send { stream, frame } => {
+                    if let Some(link) = inner.links.get(&stream) {
+                        link.send_frame(&frame);
+                    }
+                }
+                Output::Authorise { batch } => {
+                    let answer = match inner.machine.batch(batch) {
+                        Some(known) => self.authorise(batch, known, shared),
+                        None => continue,
+                    };
+                    inner.machine.authorised(batch, answer);
+                }
+                Output::ReadChunk { stream, request, file, offset, len } => {
+                    self.read(inner, shared, stream, request, &[file], Reading::Chunk { offset, len });
+                }
+                Output::ReadPack { stream, request, files } => {
+                    self.read(inner, shared, stream, request, &files, Reading::Pack);
+                }
+            }
+        }
+    }
+
+    /// Everything about a permit, before anything is read.
+    fn authorise(&self, id: BatchId, batch: &Batch, shared: &Shared) -> Result<(), Fault> {
+        let refused = |fault: Fault| {
+            tracing::warn!(target_agent = %self.peer, batch = id.0, %fault, "a permit was refused");
+            fault
+        };
+        let permit = shared.permits.verify(&batch.permit, shared.wall()).map_err(refused)?;
+        if permit.deployment != *shared.deployment {
+            return Err(refused(Fault::new(FaultCode::PermitRefused, "it is of another deployment")));
+        }
+        let list = list_digest(batch.files.iter().map(|file| (file.attempt, &file.lfn, file.size)));
+        permit.covers(shared.config.agent, self.peer, &batch.storage, &list).map_err(refused)?;
+        if !shared.serve.exports.contains_key(&batch.storage) {
+            let detail = format!("the storage {} is not exported here", batch.storage);
+            return Err(refused(Fault::new(FaultCode::PermitRefused, detail)));
+        }
+        tracing::debug!(target_agent = %self.peer, storage = %batch.storage, files = batch.files.len(), "a manifest is accepted");
+        Ok(())
+    }
+
+    /// Hands a read to the storage's readers, with a slot that was reserved for it.
+    fn read(
+        self: &Arc<Self>,
+        inner: &Inner,
+        shared: &Arc<Shared>,
+        stream: Joined,
+        request: RequestId,
+        numbers: &[FileNumber],
+        reading: Reading,
+    ) {
+        let buffer = shared.send_pool.buffer();
+        let mut storage = None;
+        let mut files = Vec::with_capacity(numbers.len());
+        for &number in numbers {
+            if let Some((file, of)) = inner.machine.file(number) {
+                storage = Some(of.clone());
+                files.push(Ok(ServedFile {
+                    number,
+                    attempt: file.attempt,
+                    transfer: file.transfer,
+                    lfn: file.lfn.clone(),
+                    size: file.size,
+                }));
+            } else {
+                files.push(Err(number));
+            }
+        }
+        let exported = storage.and_then(|storage| shared.serve.exports.get(&storage));
+        let link = inner.links.get(&stream).cloned();
+        // Every file of a dealt request was in an accepted batch a moment ago; batches name exported storages.
+        if let (Some(exported), Some(link)) = (exported, link) {
+            let serving = self.clone();
+            exported.jobs.push(ReadJob { serving, link, stream, request, files, reading, buffer });
+        } else {
+            tracing::error!(target_agent = %self.peer, "a request without a storage was dealt");
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Readers: threads of one storage that fill buffers and hand them to streams.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use longhaul_model::{Fault, FaultCode};
+use longhaul_storage::{Identity, SourceFile};
+use longhaul_wire::source::Joined;
+use longhaul_wire::{ChunkHead, FileNumber, Frame, PackEntry, PackHead, RequestId, SourceIdentity};
+
+use super::{Exported, ServedFile, Serving};
+use crate::net::{Link, Outgoing, Payload};
+use crate::pool::Buffer;
+use crate::sync::{guarded, lock};
+
+/// Large files that a session keeps open between chunks.
+const OPEN_FILES_MAX: usize = 32;
+
+pub(crate) struct ReadJob {
+    pub(crate) serving: Arc<Serving>,
+    pub(crate) link: Arc<Link>,
+    pub(crate) stream: Joined,
+    pub(crate) request: RequestId,
+    /// Those whose batch was forgotten meanwhile are only numbers.
+    pub(crate) files: Vec<Result<ServedFile, FileNumber>>,
+    pub(crate) reading: Reading,
+    pub(crate) buffer: Buffer,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Reading {
+    Chunk { offset: u64, len: u32 },
+    Pack,
+}
+
+/// Files of one session that stay open from chunk to chunk; the one used least recently goes first.
+#[derive(Default)]
+pub(crate) struct OpenFiles {
+    files: Mutex<BTreeMap<FileNumber, (u64, Arc<dyn SourceFile>)>>,
+}
+
+impl OpenFiles {
+    fn get(
+        &self,
+        number: FileNumber,
+        open: impl FnOnce() -> Result<Arc<dyn SourceFile>, Fault>,
+    ) -> Result<Arc<dyn SourceFile>, Fault> {
+        let mut files = lock(&self.files);
+        let newest = files.values().map(|(used, _)| *used).max().unwrap_or(0) + 1;
+        if let Some((used, file)) = files.get_mut(&number) {
+            *used = newest;
+            return Ok(file.clone());
+        }
+        // Two readers may open the same file at once; both openings are checked, and one is kept.
+        drop(files);
+        let file = open()?;
+        let mut files = lock(&self.files);
+        if files.len() >= OPEN_FILES_MAX
+            && let Some(oldest) = files.iter().min_by_key(|(_, (used, _))| *used).map(|(&number, _)| number)
+        {
+            files.remove(&oldest);
+        }
+        files.insert(number, (newest, file.clone()));
+        Ok(file)
+    }
+
+    fn remove(&self, number: FileNumber) {
+        lock(&self.files).remove(&number);
+    }
+
+    pub(crate) fn clear(&self) {
+        lock(&self.files).clear();
+    }
+}
+
+impl Exported {
+    /// The work of one reader thread.
+    pub(crate) fn read_on(&self) {
+        while let Some(job) = self.jobs.take() {
+            let (serving, stream) = (job.serving.clone(), job.stream);
+            let (link, request) = (job.link.clone(), job.request);
+            let failed: Vec<FileNumber> = job
+                .files
+                .iter()
+                .map(|file| file.as_ref().map_or_else(|&number| number, |file| file.number))
+                .collect();
+            if let Err(fault) = guarded("reading", || self.serve(job)) {
+                // The peer waits for an answer of this kind, whatever went wrong here.
+                link.close(Some(fault));
+                serving.sent(stream, 0);
+                tracing::error!(files = failed.len(), request = request.0, "a read was given up");
+            }
+        }
+    }
+
+    fn serve(&self, job: ReadJob) {
+        match job.reading {
+            Reading::Chunk { offset, len } => self.serve_chunk(job, offset, len),
+            Reading::Pack => self.serve_pack(job),
+        }
+    }
+
+    fn serve_chunk(&self, mut job: ReadJob, offset: u64, len: u32) {
+        let (file, result) = match job.files.pop() {
+            Some(Ok(file)) => {
+                let result = self.read_chunk(&job.serving, &file, &mut job.buffer[..len as usize], offset);
+                (file.number, result.inspect_err(|fault| warn(&job.serving, &file, fault)))
+            }
+            Some(Err(number)) => (number, Err(forgotten())),
+            None => return,
+        };
+        match result {
+            Ok(identity) => {
+                let crc32c = crc32c::crc32c(&job.buffer[..len as usize]);
+                let head = ChunkHead { request: job.request, file, offset, crc32c, identity };
+                send(job, Frame::Data(head), len as usize);
+            }
+            Err(fault) => {
+                job.serving.open_files.remove(file);
+                job.link.send_frame(&Frame::FileFault { request: job.request, file, fault });
+                drop(job.buffer);
+                job.serving.read_failed(job.stream, job.request);
+                job.serving.sent(job.stream, 0);
+            }
+        }
+    }
+
+    fn read_chunk(
+        &self,
+        serving: &Serving,
+        file: &ServedFile,
+        buffer: &mut [u8],
+        offset: u64,
+    ) -> Result<SourceIdentity, Fault> {
+        if offset.checked_add(buffer.len() as u64).is_none_or(|end| end > file.size) {
+            return Err(Fault::new(
+                FaultCode::ProtocolError,
+                "bytes behind the end of the file were asked for",
+            ));
+        }
+        let open = serving.open_files.get(file.number, || self.open(serving, file).map(Arc::from))?;
+        let identity = open.identity();
+        check_size(file, &identity)?;
+        read_whole(&*open, buffer, offset, file)?;
+        check_unchanged(&*open, &identity)?;
+        Ok(on_the_wire(&identity))
+    }
+
+    fn serve_pack(&self, mut job: ReadJob) {
+        let mut entries = Vec::with_capacity(job.files.len());
+        let mut at = 0;
+        for file in std::mem::take(&mut job.files) {
+            let file = match file {
+                Ok(file) => file,
+                Err(number) => {
+                    entries.push(PackEntry::Fault { file: number, fault: forgotten() });
+                    continue;
+                }
+            };
+            match self.read_small(&job.serving, &file, &mut job.buffer[at..]) {
+                Ok(identity) => {
+                    let end = at + file.size as usize;
+                    let crc32c = crc32c::crc32c(&job.buffer[at..end]);
+                    entries.push(PackEntry::Whole {
+                        file: file.number,
+                        size: file.size as u32,
+                        crc32c,
+                        identity,
+                    });
+                    at = end;
+                }
+                Err(fault) => {
+                    warn(&job.serving, &file, &fault);
+                    entries.push(PackEntry::Fault { file: file.number, fault });
+                }
+            }
+        }
+        let head = PackHead { request: job.request, entries };
+        send(job, Frame::PackData(head), at);
+    }
+
+    fn read_small(
+        &self,
+        serving: &Serving,
+        file: &ServedFile,
+        buffer: &mut [u8],
+    ) -> Result<SourceIdentity, Fault> {
+        let len = usize::try_from(file.size).ok().filter(|&len| len <= buffer.len());
+        let buffer = len.and_then(|len| buffer.get_mut(..len)).ok_or_else(|| {
+            Fault::new(FaultCode::ProtocolError, "the files of a pack do not fit into a chunk")
+        })?;
+        let open = self.open(serving, file)?;
+        let identity = open.identity();
+        check_size(file, &identity)?;
+        read_whole(&*open, buffer, 0, file)?;
+        check_unchanged(&*open, &identity)?;
+        Ok(on_the_wire(&identity))
+    }
+
+    fn open(&self, serving: &Serving, file: &ServedFile) -> Result<Box<dyn SourceFile>, Fault> {
+        tracing::debug!(
+            target_agent = %serving.peer(), attempt = %file.attempt, transfer = %file.transfer, lfn = file.lfn.shown(),
+            "serving a file"
+        );
+        let storage = &self.export.storage;
+        let at = self
+            .export
+            .rules
+            .to_pfn(storage.name(), &file.lfn)
+            .map_err(|error| Fault::new(FaultCode::SourceMissing, error.to_string()))?;
+        storage.open(&at)
+    }
+}
+
+fn send(job: ReadJob, frame: Frame, len: usize) {
+    let head = frame.encode(len as u32);
+    let payload = Payload::new(job.buffer, len, job.serving, job.stream);
+    job.link.send(Outgoing { head, payload: Some(payload) });
+}
+
+fn forgotten() -> Fault {
+    Fault::new(FaultCode::PermitRefused, "the batch of this file was given up")
+}
+
+fn warn(serving: &Serving, file: &ServedFile, fault: &Fault) {
+    tracing::warn!(
+        target_agent = %serving.peer(), attempt = %file.attempt, transfer = %file.transfer, lfn = file.lfn.shown(), %fault,
+        "a file could not be served"
+    );
+}
+
+fn on_the_wire(identity: &Identity) -> SourceIdentity {
+    SourceIdentity { size: identity.size, mtime_ns: identity.mtime_ns, inode: identity.inode }
+}
+
+fn check_size(file: &ServedFile, identity: &Identity) -> Result<(), Fault> {
+    let detail = || format!("{} has {} bytes, {} are registered", file.lfn.shown(), identity.size, file.size);
+    match identity.size.cmp(&file.size) {
+        std::cmp::Ordering::Equal => Ok(()),
+        std::cmp::Ordering::Less => Err(Fault::new(FaultCode::SourceTruncated, detail())),
+        std::cmp::Ordering::Greater => Err(Fault::new(FaultCode::SourceChanged, detail())),
+    }
+}
+
+fn check_unchanged(open: &dyn SourceFile, before: &Identity) -> Result<(), Fault> {
+    let now = open.identity_now()?;
+    if now == *before {
+        return Ok(());
+    }
+    let code = if now.size < before.size { FaultCode::SourceTruncated } else { FaultCode::SourceChanged };
+    Err(Fault::new(code, format!("it was {before}, it is {now} (size:mtime:inode)")))
+}
+
+fn read_whole(open: &dyn SourceFile, buffer: &mut [u8], offset: u64, file: &ServedFile) -> Result<(), Fault> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        let read = open.read_at(&mut buffer[filled..], offset + filled as u64)?;
+        if read == 0 {
+            let detail = format!("{} ends at byte {}", file.lfn.shown(), offset + filled as u64);
+            return Err(Fault::new(FaultCode::SourceTruncated, detail));
+        }
+        filled += read;
+    }
+    Ok(())
+}

@@ -1,0 +1,257 @@
+//! What the threads of an engine share.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use longhaul_model::{AgentId, AttemptId, Fault, StorageName, Timestamp};
+use longhaul_security::{Credentials, PermitVerifier, agent_client_tls, data_server_tls};
+use longhaul_wire::{NewBatch, Pace};
+use rustls::{ClientConfig, ServerConfig};
+
+use crate::fetch::{Job, Keys, Session, Target};
+use crate::interface::{Clock, Config, Event, FetchFile, Finished, Times};
+use crate::net::Network;
+use crate::pool::Pool;
+use crate::queue::Queue;
+use crate::resolve::Resolve;
+use crate::serve::Serve;
+use crate::sync::lock;
+
+/// How often sessions are looked after, and how finely the rate limits are dosed.
+const TICK: Duration = Duration::from_millis(20);
+
+/// TLS settings of new streams.
+#[derive(Clone)]
+pub(crate) struct TlsSettings {
+    pub(crate) client: Arc<ClientConfig>,
+    pub(crate) server: Arc<ServerConfig>,
+}
+
+impl TlsSettings {
+    pub(crate) fn of(credentials: &Credentials) -> Result<TlsSettings, Fault> {
+        let mut client = (*agent_client_tls(credentials)?).clone();
+        let mut server = (*data_server_tls(credentials)?).clone();
+        // Our own record layer takes over after the handshake.
+        client.enable_secret_extraction = true;
+        server.enable_secret_extraction = true;
+        Ok(TlsSettings { client: Arc::new(client), server: Arc::new(server) })
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) bytes_in: AtomicU64,
+    pub(crate) bytes_out: AtomicU64,
+}
+
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) deployment: Arc<str>,
+    pub(crate) permits: PermitVerifier,
+    pub(crate) clock: Clock,
+    pub(crate) started: Instant,
+    pub(crate) stopping: AtomicBool,
+    pub(crate) tls: Mutex<TlsSettings>,
+    pub(crate) network: Network,
+    pub(crate) resolver: Queue<Resolve>,
+    pub(crate) serve: Serve,
+    pub(crate) targets: BTreeMap<StorageName, Arc<Target>>,
+    pub(crate) sessions: Mutex<BTreeMap<AgentId, Arc<Session>>>,
+    /// Sessions that were replaced while they still had work.
+    pub(crate) retired: Mutex<Vec<Arc<Session>>>,
+    pub(crate) busy_sessions: AtomicUsize,
+    pub(crate) attempts: Mutex<BTreeMap<AttemptId, Arc<Job>>>,
+    pub(crate) keys: Keys,
+    pub(crate) receive_pool: Arc<Pool>,
+    pub(crate) send_pool: Arc<Pool>,
+    pub(crate) pace_in: Mutex<Pace>,
+    pub(crate) pace_out: Mutex<Pace>,
+    pub(crate) counters: Counters,
+    pub(crate) events: Mutex<Option<Sender<Event>>>,
+    pub(crate) alarm: Arc<Alarm>,
+}
+
+/// Wakes the looking-after thread before its time.
+#[derive(Default)]
+pub(crate) struct Alarm {
+    rung: Mutex<bool>,
+    bell: Condvar,
+}
+
+impl Alarm {
+    pub(crate) fn ring(&self) {
+        *lock(&self.rung) = true;
+        self.bell.notify_one();
+    }
+
+    fn wait(&self, most: Duration) {
+        let rung = lock(&self.rung);
+        let mut rung = if *rung {
+            rung
+        } else {
+            self.bell
+                .wait_timeout(rung, most)
+                .map_or_else(|poisoned| poisoned.into_inner().0, |(rung, _)| rung)
+        };
+        *rung = false;
+    }
+}
+
+impl Shared {
+    /// Time since the start, for time-outs; it never jumps.
+    pub(crate) fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// The service's clock.
+    pub(crate) fn wall(&self) -> Timestamp {
+        (self.clock)()
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn tls(&self) -> TlsSettings {
+        lock(&self.tls).clone()
+    }
+
+    /// # Panics
+    /// If the system has no randomness to give: session keys would be guessable.
+    pub(crate) fn random(&self, bytes: &mut [u8]) {
+        assert!(aws_lc_rs::rand::fill(bytes).is_ok(), "no random numbers from the system");
+    }
+
+    pub(crate) fn random_number(&self) -> u64 {
+        let mut bytes = [0; 8];
+        self.random(&mut bytes);
+        u64::from_le_bytes(bytes)
+    }
+
+    pub(crate) fn event(&self, event: Event) {
+        if let Some(events) = &*lock(&self.events) {
+            // The receiving thread ends after this handle is taken away.
+            let _ = events.send(event);
+        }
+    }
+
+    /// Ends an attempt that never became a job.
+    pub(crate) fn refuse(&self, file: &FetchFile, received: Timestamp, fault: Fault) {
+        tracing::warn!(attempt = %file.attempt, transfer = %file.transfer, lfn = file.lfn.shown(), %fault, "an attempt was refused");
+        self.event(Event::Finished(Finished {
+            attempt: file.attempt,
+            transfer: file.transfer,
+            epoch: file.epoch,
+            result: Err(fault),
+            bytes_moved: 0,
+            bytes_resent: 0,
+            times: Times { received, ..Times::default() },
+        }));
+    }
+
+    /// False if the attempt is known already.
+    pub(crate) fn remember_attempt(&self, job: &Arc<Job>) -> bool {
+        match lock(&self.attempts).entry(job.file.attempt) {
+            std::collections::btree_map::Entry::Occupied(_) => false,
+            std::collections::btree_map::Entry::Vacant(place) => {
+                place.insert(job.clone());
+                true
+            }
+        }
+    }
+
+    pub(crate) fn forget_attempt(&self, attempt: AttemptId) {
+        let job = lock(&self.attempts).remove(&attempt);
+        drop(job);
+    }
+
+    /// Gives a batch to the session with its source; a session that takes no more work is replaced.
+    pub(crate) fn add_to_session(
+        self: &Arc<Self>,
+        peer: AgentId,
+        mut batch: NewBatch,
+        mut jobs: Vec<(usize, Arc<Job>)>,
+        addresses: &[String],
+    ) {
+        loop {
+            let session = lock(&self.sessions)
+                .entry(peer)
+                .or_insert_with(|| Arc::new(Session::new(peer, self)))
+                .clone();
+            match session.add(batch, jobs, addresses) {
+                Ok(()) => return,
+                Err((back, jobs_back)) => {
+                    batch = back;
+                    jobs = jobs_back;
+                    let mut sessions = lock(&self.sessions);
+                    if sessions.get(&peer).is_some_and(|known| Arc::ptr_eq(known, &session)) {
+                        sessions.remove(&peer);
+                        lock(&self.retired).push(session);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The work of the looking-after thread.
+    pub(crate) fn look_after(self: &Arc<Self>) {
+        while !self.is_stopping() {
+            self.alarm.wait(TICK);
+            if let Err(fault) = crate::sync::guarded("looking after sessions", || self.tick()) {
+                tracing::error!(%fault, "a tick failed");
+            }
+        }
+    }
+
+    fn tick(self: &Arc<Self>) {
+        let now = self.now();
+        let sessions = self.all_sessions();
+        let busy = sessions.iter().filter(|session| session.tick()).count();
+        self.busy_sessions.store(busy.max(1), Ordering::Relaxed);
+        lock(&self.sessions).retain(|_, session| !session.is_over(now));
+        lock(&self.retired).retain(|session| !session.is_over(now));
+        self.serve.tick(now);
+    }
+
+    pub(crate) fn all_sessions(&self) -> Vec<Arc<Session>> {
+        let mut all: Vec<Arc<Session>> = lock(&self.sessions).values().cloned().collect();
+        all.extend(lock(&self.retired).iter().cloned());
+        all
+    }
+
+    /// Unblocks every thread that waits.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.network.wake_all();
+        self.resolver.close();
+        self.targets.values().for_each(|target| target.stop());
+        self.serve.stop();
+        self.alarm.ring();
+    }
+}
+
+/// Waits for events and hands them on in groups.
+pub(crate) fn hand_on(events: &std::sync::mpsc::Receiver<Event>, to: &(dyn Fn(Vec<Event>) + Send + Sync)) {
+    /// Events of one group.
+    const GROUP_MAX: usize = 1_000;
+    while let Ok(first) = events.recv() {
+        let mut group = vec![first];
+        while group.len() < GROUP_MAX
+            && let Ok(event) = events.try_recv()
+        {
+            group.push(event);
+        }
+        if let Err(fault) = crate::sync::guarded("the receiver of events", || to(group)) {
+            tracing::error!(%fault, "events were lost");
+        }
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Engine({})", self.config.agent)
+    }
+}

@@ -1,0 +1,44 @@
+//! Locks and threads that survive a panic: a bug in one job must not hang all callers.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use longhaul_model::{Fault, FaultCode};
+
+/// What a panicking holder left is still well-formed enough to be closed down.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs one job of a thread; a panic in it is an internal error, told to the log and to the caller.
+pub(crate) fn guarded<T>(what: &str, job: impl FnOnce() -> T) -> Result<T, Fault> {
+    catch_unwind(AssertUnwindSafe(job)).map_err(|panic| {
+        let said = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied())
+            .unwrap_or("no text");
+        tracing::error!(what, said, "a job of the engine panicked");
+        Fault::new(FaultCode::Internal, format!("{what}: {said}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_a_fault() {
+        assert_eq!(guarded("adding", || 2).unwrap(), 2);
+        let fault = guarded("writing", || panic!("at {}", 7)).map(|(): ()| ()).unwrap_err();
+        assert_eq!(fault.code, FaultCode::Internal);
+        assert!(fault.detail.contains("at 7"));
+        let mutex = std::sync::Arc::new(Mutex::new(1));
+        let other = mutex.clone();
+        let _ = guarded("holding", move || {
+            let _held = lock(&other);
+            panic!("with the lock");
+        });
+        assert_eq!(*lock(&mutex), 1);
+    }
+}

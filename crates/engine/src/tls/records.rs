@@ -1,0 +1,175 @@
+//! Records of TLS 1.3 after the handshake: sealed and opened where they lie, with the keys that rustls agreed on.
+//!
+//! Not done: key updates. A stream whose key nears its limit is closed, and the session opens another.
+
+use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
+use longhaul_model::{Fault, FaultCode};
+use longhaul_security::tls_fault;
+use rustls::{AlertDescription, ConnectionTrafficSecrets};
+
+//= https://www.rfc-editor.org/rfc/rfc8446#section-5.1
+//# The length MUST NOT exceed 2^14 bytes.
+const PLAINTEXT_BYTES_MAX: usize = 1 << 14;
+const HEADER_BYTES: usize = 5;
+const TAG_BYTES: usize = 16;
+/// A full record of ours: header, plaintext, its type, tag.
+const SEALED_BYTES_MAX: usize = HEADER_BYTES + PLAINTEXT_BYTES_MAX + 1 + TAG_BYTES;
+//= https://www.rfc-editor.org/rfc/rfc8446#section-5.2
+//# The length MUST NOT exceed 2^14 + 256 bytes.
+const CIPHERTEXT_BYTES_MAX: usize = (1 << 14) + 256;
+/// The largest record of anyone's.
+pub(super) const RECORD_BYTES_MAX: usize = HEADER_BYTES + CIPHERTEXT_BYTES_MAX;
+
+const ALERT: u8 = 21;
+const HANDSHAKE: u8 = 22;
+const APPLICATION_DATA: u8 = 23;
+const NEW_SESSION_TICKET: u8 = 4;
+const CLOSE_NOTIFY: u8 = 0;
+
+//= https://www.rfc-editor.org/rfc/rfc8446#section-5.5
+//# For AES-GCM, up to 2^24.5 full-size records (about 24 million) may be
+//# encrypted on a given connection while keeping a safety margin
+const RECORDS_PER_KEY_MAX: u64 = 1 << 24;
+
+struct Keys {
+    key: LessSafeKey,
+    iv: [u8; 12],
+    sequence: u64,
+}
+
+impl Keys {
+    fn new((sequence, secrets): (u64, ConnectionTrafficSecrets)) -> Result<Keys, Fault> {
+        let (algorithm, key, iv) = match &secrets {
+            ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (&AES_128_GCM, key, iv),
+            ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (&AES_256_GCM, key, iv),
+            ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => (&CHACHA20_POLY1305, key, iv),
+            _ => return Err(Fault::new(FaultCode::VersionMismatch, "an unknown cipher was agreed on")),
+        };
+        let unusable = |_| Fault::new(FaultCode::Internal, "an unusable key");
+        let key = LessSafeKey::new(UnboundKey::new(algorithm, key.as_ref()).map_err(unusable)?);
+        let mut nonce = [0; 12];
+        nonce.copy_from_slice(iv.as_ref());
+        Ok(Keys { key, iv: nonce, sequence })
+    }
+
+    //= https://www.rfc-editor.org/rfc/rfc8446#section-5.3
+    //# The padded sequence number is XORed with either the static
+    //# client_write_iv or server_write_iv (depending on the role).
+    fn next_nonce(&mut self) -> Result<Nonce, Fault> {
+        if self.sequence >= RECORDS_PER_KEY_MAX {
+            return Err(Fault::new(
+                FaultCode::ConnectionLost,
+                "the key of the stream is used up; another stream follows",
+            ));
+        }
+        let mut nonce = self.iv;
+        for (byte, number) in nonce[4..].iter_mut().zip(self.sequence.to_be_bytes()) {
+            *byte ^= number;
+        }
+        self.sequence += 1;
+        Ok(Nonce::assume_unique_for_key(nonce))
+    }
+}
+
+fn header(len: usize) -> [u8; HEADER_BYTES] {
+    let len = len as u16;
+    [APPLICATION_DATA, 3, 3, (len >> 8) as u8, len as u8]
+}
+
+/// Length of the record at the front, once all of it is there.
+pub(super) fn whole_record(bytes: &[u8]) -> Result<Option<usize>, Fault> {
+    let Some(head) = bytes.get(..HEADER_BYTES) else { return Ok(None) };
+    let len = usize::from(head[3]) << 8 | usize::from(head[4]);
+    if !(20..=APPLICATION_DATA).contains(&head[0]) || head[1] != 3 || len > CIPHERTEXT_BYTES_MAX {
+        return Err(Fault::new(FaultCode::ProtocolError, "the peer does not speak TLS"));
+    }
+    Ok((bytes.len() >= HEADER_BYTES + len).then_some(HEADER_BYTES + len))
+}
+
+pub(super) struct Sealer(Keys);
+
+impl Sealer {
+    pub(super) fn new(secrets: (u64, ConnectionTrafficSecrets)) -> Result<Sealer, Fault> {
+        Keys::new(secrets).map(Sealer)
+    }
+
+    /// Appends one record with the front of `plaintext`, and returns how much of it that took.
+    pub(super) fn seal(&mut self, plaintext: &[u8], out: &mut Vec<u8>) -> Result<usize, Fault> {
+        let taken = plaintext.len().min(PLAINTEXT_BYTES_MAX);
+        self.seal_as(APPLICATION_DATA, &plaintext[..taken], out)?;
+        Ok(taken)
+    }
+
+    pub(super) fn close_notify(&mut self, out: &mut Vec<u8>) {
+        // Without a nonce left the peer sees the stream end anyway.
+        let _ = self.seal_as(ALERT, &[1, CLOSE_NOTIFY], out);
+    }
+
+    fn seal_as(&mut self, kind: u8, plaintext: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
+        let nonce = self.0.next_nonce()?;
+        let head = header(plaintext.len() + 1 + TAG_BYTES);
+        let start = out.len();
+        if out.capacity() == 0 {
+            out.reserve_exact(super::BATCH_BYTES);
+        }
+        out.extend_from_slice(&head);
+        out.resize(start + HEADER_BYTES + plaintext.len() + 1 + TAG_BYTES, 0);
+        assert!(out.len() - start <= SEALED_BYTES_MAX, "a record of at most 2^14 bytes");
+        let (sealed, tail) = out[start + HEADER_BYTES..].split_at_mut(plaintext.len());
+        self.0
+            .key
+            .seal_out_of_place_scatter(nonce, Aad::from(head), plaintext, sealed, &[kind], tail)
+            .map_err(|_| Fault::new(FaultCode::Internal, "a record could not be sealed"))
+    }
+}
+
+pub(super) enum Opened<'a> {
+    Data(&'a [u8]),
+    Ignored,
+    /// The peer will send nothing more.
+    Closed,
+}
+
+pub(super) struct Opener(Keys);
+
+impl Opener {
+    pub(super) fn new(secrets: (u64, ConnectionTrafficSecrets)) -> Result<Opener, Fault> {
+        Keys::new(secrets).map(Opener)
+    }
+
+    /// Opens one whole record in place.
+    pub(super) fn open<'a>(&mut self, record: &'a mut [u8]) -> Result<Opened<'a>, Fault> {
+        let (head, body) = record.split_at_mut(HEADER_BYTES);
+        let mut aad = [0; HEADER_BYTES];
+        aad.copy_from_slice(head);
+        if aad[0] != APPLICATION_DATA {
+            return Err(Fault::new(FaultCode::ProtocolError, "a record in clear text"));
+        }
+        let nonce = self.0.next_nonce()?;
+        let inner = self
+            .0
+            .key
+            .open_in_place(nonce, Aad::from(aad), body)
+            .map_err(|_| Fault::new(FaultCode::Corrupted, "a TLS record failed its check"))?;
+        // Zeros after the type are padding.
+        let Some(at) = inner.iter().rposition(|&byte| byte != 0) else {
+            return Err(Fault::new(FaultCode::ProtocolError, "a TLS record without a type"));
+        };
+        let (content, kind) = (&inner[..at], inner[at]);
+        match (kind, content) {
+            (APPLICATION_DATA, _) => Ok(Opened::Data(content)),
+            (ALERT, [_, CLOSE_NOTIFY]) => Ok(Opened::Closed),
+            (ALERT, [_, description]) => {
+                Err(tls_fault(&rustls::Error::AlertReceived(AlertDescription::from(*description))))
+            }
+            (HANDSHAKE, [NEW_SESSION_TICKET, ..]) => Ok(Opened::Ignored),
+            (HANDSHAKE, _) => {
+                Err(Fault::new(FaultCode::ConnectionLost, "the peer renews its keys; another stream follows"))
+            }
+            _ => Err(Fault::new(FaultCode::ProtocolError, "a TLS record of an unknown type")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,225 @@
+//! A deployment of agents in one process, for the tests and the example.
+#![allow(dead_code)]
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use longhaul_engine::{Config, Engine, Event, Export, FetchBatch, FetchFile, Finished};
+use longhaul_model::{
+    AgentId, Algorithm, AttemptId, DigestSet, Epoch, Hasher, NameRules, StorageName, Timestamp, TransferId,
+    Verification,
+};
+use longhaul_security::{Authority, Credentials, Permit, PermitVerifier, list_digest, new_signing_request};
+use longhaul_storage::{FlushPolicy, Posix, PosixOptions, Storage};
+
+/// No test waits longer for an event: what takes so long is stuck.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub fn now() -> Timestamp {
+    Timestamp(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as i64)
+}
+
+pub struct Deployment {
+    pub directory: PathBuf,
+    pub authority: Authority,
+    _temporary: Option<tempfile::TempDir>,
+}
+
+impl Deployment {
+    pub fn new() -> Deployment {
+        let temporary = tempfile::tempdir().unwrap();
+        let mut deployment = Deployment::at(temporary.path());
+        deployment._temporary = Some(temporary);
+        deployment
+    }
+
+    /// In a directory that stays; an authority that is there is used again.
+    pub fn at(directory: &Path) -> Deployment {
+        let home = directory.join("authority");
+        let authority = if home.exists() {
+            Authority::open(&home).unwrap()
+        } else {
+            Authority::create(&home, "test", now()).unwrap()
+        };
+        Deployment { directory: directory.to_owned(), authority, _temporary: None }
+    }
+
+    pub fn credentials(&self, agent: AgentId) -> Credentials {
+        let (request, key_pem) = new_signing_request().unwrap();
+        let issued = self.authority.issue_agent(&request, agent, &"site".parse().unwrap(), now()).unwrap();
+        Credentials {
+            certificate_pem: issued.certificate_pem,
+            key_pem,
+            ca_pem: self.authority.ca_pem().to_owned(),
+        }
+    }
+
+    pub fn permits(&self) -> PermitVerifier {
+        PermitVerifier::new(&self.authority.permit_key_pem()).unwrap()
+    }
+
+    pub fn posix(&self, name: &str) -> Arc<dyn Storage> {
+        let root = self.directory.join(name);
+        std::fs::create_dir_all(&root).unwrap();
+        let flush = FlushPolicy::FileAndDirectory;
+        Arc::new(
+            Posix::open(PosixOptions {
+                name: name.parse().unwrap(),
+                root,
+                work: None,
+                writable: true,
+                flush,
+            })
+            .unwrap(),
+        )
+    }
+
+    pub fn agent(&self, number: u64, storage: Arc<dyn Storage>) -> Agent {
+        self.agent_with(number, vec![storage], |_| {})
+    }
+
+    pub fn agent_with(
+        &self,
+        number: u64,
+        storages: Vec<Arc<dyn Storage>>,
+        change: impl FnOnce(&mut Config),
+    ) -> Agent {
+        let agent = AgentId(number);
+        let mut config = Config {
+            agent,
+            deployment: "test".into(),
+            listen: vec!["127.0.0.1:0".parse().unwrap()],
+            state_dir: self.directory.join(format!("state-{number}")),
+            memory_bytes: 64 << 20,
+            streams_per_session: 2,
+            network_threads: 1,
+        };
+        change(&mut config);
+        let (send, events) = channel();
+        let send = Mutex::new(send);
+        let exports =
+            storages.into_iter().map(|storage| Export { storage, rules: NameRules::default() }).collect();
+        let engine = Engine::start(
+            config,
+            &self.credentials(agent),
+            self.permits(),
+            exports,
+            Arc::new(now),
+            move |group| group.into_iter().for_each(|event| drop(send.lock().unwrap().send(event))),
+        )
+        .unwrap();
+        Agent { agent, engine, events: Mutex::new(events) }
+    }
+
+    pub fn permit(&self, batch: &FetchBatch, target: AgentId, change: impl FnOnce(&mut Permit)) -> Arc<str> {
+        let mut permit = Permit {
+            deployment: "test".into(),
+            target_agent: target,
+            source_agent: batch.source_agent,
+            source_storage: batch.source_storage.clone(),
+            list_digest: list_digest(batch.files.iter().map(|file| (file.attempt, &file.lfn, file.size))),
+            expires: now() + Duration::from_secs(600),
+        };
+        change(&mut permit);
+        self.authority.sign_permit(&permit)
+    }
+
+    /// A batch of these files, with a good permit.
+    pub fn batch(
+        &self,
+        source: &Agent,
+        from: &str,
+        target: &Agent,
+        to: &str,
+        files: Vec<FetchFile>,
+    ) -> FetchBatch {
+        let mut batch = FetchBatch {
+            source_agent: source.agent,
+            source_storage: from.parse::<StorageName>().unwrap(),
+            addresses: source.addresses(),
+            target_storage: to.parse().unwrap(),
+            permit: "".into(),
+            start_by: now() + Duration::from_secs(600),
+            files,
+        };
+        batch.permit = self.permit(&batch, target.agent, |_| {});
+        batch
+    }
+}
+
+pub struct Agent {
+    pub agent: AgentId,
+    pub engine: Engine,
+    events: Mutex<Receiver<Event>>,
+}
+
+impl Agent {
+    pub fn addresses(&self) -> Vec<String> {
+        self.engine.data_addresses().iter().map(ToString::to_string).collect()
+    }
+
+    pub fn event(&self) -> Event {
+        self.events.lock().unwrap().recv_timeout(PATIENCE).expect("an event of the engine")
+    }
+
+    /// The ends of so many attempts.
+    pub fn finished(&self, count: usize) -> Vec<Finished> {
+        let mut finished = Vec::new();
+        while finished.len() < count {
+            if let Event::Finished(end) = self.event() {
+                finished.push(end);
+            }
+        }
+        finished.sort_by_key(|end| end.attempt);
+        finished
+    }
+
+    /// Waits until an attempt has begun.
+    pub fn started(&self) -> AttemptId {
+        loop {
+            if let Event::Started { attempt, .. } = self.event() {
+                return attempt;
+            }
+        }
+    }
+
+    /// Whether an event has come that was not taken.
+    pub fn has_event(&self) -> Option<Event> {
+        self.events.lock().unwrap().try_recv().ok()
+    }
+}
+
+/// Reproducible bytes.
+pub fn content(seed: u64, len: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(len + 8);
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    while bytes.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+pub fn digests(bytes: &[u8], algorithms: &[Algorithm]) -> DigestSet {
+    let mut hasher = Hasher::new(algorithms.iter().copied());
+    hasher.update(bytes);
+    hasher.finish()
+}
+
+pub fn wish(number: u64, lfn: &str, bytes: &[u8]) -> FetchFile {
+    FetchFile {
+        attempt: AttemptId(number),
+        transfer: TransferId(number + 1_000_000),
+        epoch: Epoch(1),
+        lfn: lfn.parse().unwrap(),
+        size: bytes.len() as u64,
+        digests: digests(bytes, &[Algorithm::Adler32]),
+        verification: Verification::EndToEnd,
+        priority: 1,
+    }
+}
