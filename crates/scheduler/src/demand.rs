@@ -39,7 +39,7 @@ impl Scheduler {
         });
         let want = &mut self.wants[place];
         if subscription.wants.insert(place) {
-            subscription.files_left += want.files_left;
+            subscription.files_left = subscription.files_left.saturating_add(want.files_left);
             subscription.bytes_left += want.bytes_left;
         }
         want.demands.insert(id.subscription, wish);
@@ -47,7 +47,9 @@ impl Scheduler {
         self.set_left(place, demand.files_left, u128::from(demand.bytes_left));
         let want = &mut self.wants[place];
         if want.exhausted && want.files_left > want.transfers.len() as u64 + want.failed {
-            want.exhausted = false; // The block has grown.
+            // The block has grown, or lost some of what was there, so perhaps before the cursor.
+            want.exhausted = false;
+            want.cursor = None;
         }
         self.rank_again(place, now);
         self.open(place);

@@ -114,12 +114,13 @@ fn calm(world: &mut World) {
 }
 
 fn arrived_once(world: &World) {
-    assert!(world.arrivals.values().all(|&times| times == 1), "a file arrived twice");
+    let twice = world.arrivals.iter().filter(|(pair, times)| **times > 1 && !world.corrupt.contains(*pair));
+    assert_eq!(twice.count(), 0, "files arrived twice");
     assert!(world.failed.is_empty());
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Promise 3: whatever happens, every wanted file arrives exactly once, with a bounded number of decisions.
     #[test]
@@ -131,7 +132,7 @@ proptest! {
             upset(&mut world, &mut dice);
         }
         calm(&mut world);
-        world.run(6 * HOUR);
+        world.run(2 * HOUR);
         arrived_once(&world);
         let files = world.arrivals.len() as u64;
         prop_assert!(world.decisions < 2_000 + 200 * files, "{} decisions for {files} files", world.decisions);

@@ -447,35 +447,43 @@ impl World {
 
     fn poll(&mut self) {
         while let Some(decision) = self.scheduler.poll_decision(self.now) {
-            self.decisions += 1;
-            if self.keep_log {
-                self.log.push(format!("{:?}", decision));
+            self.act(decision);
+        }
+    }
+
+    fn act(&mut self, decision: Decision) {
+        self.decisions += 1;
+        if self.keep_log {
+            self.log.push(format!("{decision:?}"));
+        }
+        match decision {
+            Decision::Expand { demand, block, target, after, limit } => {
+                self.answer(demand, block, target, after, limit)
             }
-            match decision {
-                Decision::Expand { demand, block, target, after, limit } => {
-                    self.answer(demand, block, target, after, limit)
-                }
-                Decision::Lease(lease) => self.take_lease(lease),
-                Decision::Cancel { transfer, attempt, why, .. } => {
-                    self.running.remove(&attempt);
-                    match (why, self.rows.get_mut(&transfer)) {
-                        (CancelWhy::SitePaused, Some(row)) => row.lease = None,
-                        _ => {
-                            self.rows.remove(&transfer);
-                        }
+            Decision::Lease(lease) => self.take_lease(lease),
+            Decision::Cancel { transfer, attempt, why, .. } => {
+                self.running.remove(&attempt);
+                match (why, self.rows.get_mut(&transfer)) {
+                    (CancelWhy::SitePaused, Some(row)) => row.lease = None,
+                    _ => {
+                        self.rows.remove(&transfer);
                     }
                 }
-                Decision::Drop { transfer } => {
-                    self.rows.remove(&transfer);
-                }
-                Decision::Suspect { file, source, .. } => {
-                    assert!(self.corrupt.contains(&(file.0, source.0)), "a sound replica was suspected");
-                    self.replicas.remove(&(file.0, source.0));
-                }
-                Decision::Fail { transfer, file, target, .. } => {
-                    self.rows.remove(&transfer);
-                    self.failed.insert((file.0, target.0));
-                }
+            }
+            Decision::Drop { transfer } => {
+                self.rows.remove(&transfer);
+            }
+            Decision::Suspect { file, source, .. } => {
+                assert!(self.corrupt.contains(&(file.0, source.0)), "a sound replica was suspected");
+                self.replicas.remove(&(file.0, source.0));
+                // What it held no longer counts: who wants it there lacks it again.
+                let again = self.subscriptions.iter().filter(|(_, row)| row.0 == source.0);
+                let again: Vec<u64> = again.map(|(id, _)| *id).collect();
+                again.into_iter().for_each(|id| self.tell_demands(id));
+            }
+            Decision::Fail { transfer, file, target, .. } => {
+                self.rows.remove(&transfer);
+                self.failed.insert((file.0, target.0));
             }
         }
     }
@@ -572,7 +580,10 @@ impl World {
             })
             .collect();
         adopted.into_iter().for_each(|row| self.handle(Event::Adopt(row)));
-        assert!(self.scheduler.poll_decision(self.now).is_none_or(|it| !matches!(it, Decision::Lease(_))));
+        while let Some(decision) = self.scheduler.poll_decision(self.now) {
+            assert!(!matches!(decision, Decision::Lease(_)), "leased before any agent said hello");
+            self.act(decision);
+        }
         for place in 0..self.places.len() as u64 {
             let held: Vec<AttemptId> = self
                 .rows
