@@ -57,10 +57,12 @@ impl Ring {
     }
 
     fn rate_now(&self, now: Timestamp) -> f64 {
-        let rates = self.rates(now, NOW_S as usize);
+        let mut ring = self.clone();
+        ring.advance(now);
+        let rates = ring.rates(now, NOW_S as usize);
         if rates.is_empty() {
             // All that there is came in this second.
-            return self.bins.back().map_or(0.0, |&bytes| bytes as f64);
+            return ring.bins.back().map_or(0.0, |&bytes| bytes as f64);
         }
         rates.iter().sum::<f64>() / rates.len() as f64
     }

@@ -90,16 +90,17 @@ impl Scribe {
             tracing::info!(%agent, leases = unknown.len(), "taken back: nobody wants them any more");
             shared.agents.cancel(agent, unknown);
         }
-        shared.tell(Input::Events(vec![Event::Held { agent, attempts: held }]));
         shared.agents.open_session(agent);
         self.send_settings(agent);
-        let connected: Vec<Event> = shared
+        // In one batch, so that nothing is decided in between: first that the agent is there, then what it holds.
+        let mut events: Vec<Event> = shared
             .agents
             .transitions(now)
             .into_iter()
             .flat_map(|(agent, _, storages, connected)| crate::service::connection_events(agent, storages, connected))
             .collect();
-        shared.tell(Input::Events(connected));
+        events.push(Event::Held { agent, attempts: held });
+        shared.tell(Input::Events(events));
         let directory = shared.directory();
         for storage in directory.storages.values().filter(|storage| shared.agents.of_storage(storage.id) == Some(agent)) {
             for task in shared.catalog.tasks_for(storage.id)? {

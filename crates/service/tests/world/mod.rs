@@ -35,6 +35,10 @@ impl World {
     }
 
     pub async fn with(change: impl FnOnce(&mut Config)) -> World {
+        // What the service says, for whoever looks into a failing test.
+        if std::env::var_os("LONGHAUL_TEST_LOG").is_some() {
+            let _ = tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).with_test_writer().try_init();
+        }
         let directory = tempfile::tempdir().unwrap();
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut config = Config {
