@@ -187,16 +187,12 @@ fn made_in_words(made: &Made, style: Style, width: Option<usize>) -> String {
             ("fingerprint", made.ca_fingerprint.clone()),
         ],
     );
+    let directory = Path::new(&made.profile).parent().unwrap_or(Path::new("."));
+    let directory = printable(&directory.to_string_lossy());
     let next = format!(
-        "The token is the administrator's, and is shown this once. Next:\n  longhaul service run\n  longhaul login {} --token … --ca sha256:{}\nor, on this machine, give commands --dir {}\n",
-        made.url,
-        made.ca_fingerprint,
-        printable(
-            &Path::new(&made.profile)
-                .parent()
-                .map(|path| path.to_string_lossy().into_owned())
-                .unwrap_or_default()
-        )
+        "The token is the administrator's, and is shown this once. Next:\n  longhaul service run --state {directory}\n  \
+         longhaul site add NAME --dir {directory}\nand elsewhere\n  longhaul login {} --ca sha256:{} --token TOKEN\n",
+        made.url, made.ca_fingerprint
     );
     format!("{lines}\n{next}")
 }

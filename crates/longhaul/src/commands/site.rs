@@ -157,21 +157,7 @@ async fn add(context: &Context, remote: &Remote, args: AddArgs) -> Result<(), Fa
     } else {
         remote.post(&routes::SITE_ADD, &[], &SiteAdd { name: args.site, token_seconds }).await?
     };
-    let human = |added: &SiteAdded, style: Style, _: Option<usize>| {
-        format!(
-            "{}\n{}\n",
-            added.join_token,
-            style.paint(
-                Tone::Faint,
-                &format!(
-                    "# one agent of {} can join with it until {}:\n#   longhaul agent join --token THAT --storage {}=/data/longhaul\n#   longhaul agent run",
-                    added.name,
-                    when::local(added.expires, clock::now()),
-                    added.name
-                )
-            )
-        )
-    };
+    let human = |added: &SiteAdded, _: Style, _: Option<usize>| format!("{}\n", added.join_token);
     context.output.view(&added, human, |added| {
         let mut table = Table::new([left("site"), left("join token"), left("expires")]);
         table.row([
@@ -180,7 +166,14 @@ async fn add(context: &Context, remote: &Remote, args: AddArgs) -> Result<(), Fa
             Cell::text(added.expires.to_string()),
         ]);
         table
-    })
+    })?;
+    let until = when::local(added.expires, clock::now());
+    context.output.say(&format!(
+        "One agent of {name} can join with this token, until {until}. On its host:\n  \
+         longhaul agent join --token TOKEN\n  longhaul agent run --storage {name}=/path/of/its/storage",
+        name = added.name
+    ));
+    Ok(())
 }
 
 async fn state(
@@ -224,7 +217,7 @@ fn table(sites: &[SiteView], now: Timestamp) -> Table {
         table.row([
             Cell::text(site.name.as_str()),
             Cell::text(state_word(site.state)).toned_if(site.state != SiteState::Open, Tone::Warn),
-            Cell::both(format!("{connected} of {} here", site.agents.len()), connected.to_string())
+            Cell::both(agents_in_words(connected, site.agents.len()), connected.to_string())
                 .toned_if(connected < site.agents.len(), Tone::Warn),
             Cell::rate(site.rate_in),
             Cell::rate(site.rate_out),
@@ -238,6 +231,14 @@ fn table(sites: &[SiteView], now: Timestamp) -> Table {
         ]);
     }
     table
+}
+
+fn agents_in_words(connected: usize, all: usize) -> String {
+    match all {
+        0 => "none yet".to_owned(),
+        _ if connected == all => format!("{all} connected"),
+        _ => format!("{connected} of {all} connected"),
+    }
 }
 
 fn trouble(site: &SiteView, now: Timestamp) -> String {
@@ -269,9 +270,9 @@ fn human(site: &SiteView, style: Style, width: Option<usize>) -> String {
                 "now",
                 format!(
                     "{} in ({}), {} out ({}), {} waiting ({})",
-                    units::rate(site.rate_in),
+                    words::rate(site.rate_in),
                     words::files(site.active_in),
-                    units::rate(site.rate_out),
+                    words::rate(site.rate_out),
                     words::files(site.active_out),
                     words::files(site.queued_files),
                     bytes(site.queued_bytes)
@@ -280,8 +281,10 @@ fn human(site: &SiteView, style: Style, width: Option<usize>) -> String {
         ],
     );
     text.push('\n');
-    text.push_str(&storages(site).human(style, width));
-    text.push('\n');
+    if !site.storages.is_empty() {
+        text.push_str(&storages(site).human(style, width));
+        text.push('\n');
+    }
     if site.agents.is_empty() {
         text.push_str(&format!(
             "no agent has joined yet; a token: longhaul site add {} --another-agent\n",

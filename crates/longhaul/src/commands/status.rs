@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use longhaul_api::native::{Page, ProblemView, Status, SubscriptionView};
 use longhaul_api::routes;
-use longhaul_model::units::{self, bytes, count, printable};
+use longhaul_model::units::{bytes, count, printable};
 use longhaul_model::{SubscriptionState, Timestamp};
 
 use super::{Context, words};
@@ -69,7 +69,11 @@ pub async fn problems(context: &Context, remote: &Remote, args: ProblemsArgs) ->
             if page.items.is_empty() {
                 return "no problems\n".to_owned();
             }
-            page.items.iter().map(|problem| explained(problem, style, width)).collect::<Vec<_>>().join("\n")
+            page.items
+                .iter()
+                .map(|problem| explained(problem, crate::clock::now(), style, width))
+                .collect::<Vec<_>>()
+                .join("\n")
         },
         |page| problem_table(&page.items),
     )?;
@@ -85,7 +89,7 @@ fn human(status: &Status, style: Style, width: Option<usize>) -> String {
     };
     text.push_str(&format!(
         "\n{}   {} running, {} waiting   {} ({}) done since {}\n",
-        units::rate(status.rate_now),
+        words::rate(status.rate_now),
         words::plural(status.transfers_running, "transfer"),
         count(status.transfers_waiting),
         words::files(status.files_done),
@@ -191,7 +195,7 @@ fn in_short(problem: &ProblemView) -> String {
 }
 
 /// What, whose turn, since when, what to do, examples.
-fn explained(problem: &ProblemView, style: Style, width: Option<usize>) -> String {
+fn explained(problem: &ProblemView, now: Timestamp, style: Style, width: Option<usize>) -> String {
     let fault = &problem.fault;
     let place = problem.storage.as_ref().map(|storage| format!(" at {storage}")).unwrap_or_default();
     let tone = if problem.open { Tone::Bad } else { Tone::Faint };
@@ -212,15 +216,10 @@ fn explained(problem: &ProblemView, style: Style, width: Option<usize>) -> Strin
     part("why:", printable(&fault.detail));
     part("turn:", whose_turn(fault.blame).to_owned());
     part("next:", printable(&problem.remedy));
-    part(
-        "seen:",
-        format!(
-            "{} to {}{}",
-            problem.first_seen,
-            problem.last_seen,
-            if problem.open { ", still open" } else { "" }
-        ),
-    );
+    let still = if problem.open { ", still open" } else { "" };
+    let (first, last) = (when::local(problem.first_seen, now), when::local(problem.last_seen, now));
+    let seen = if first == last { first } else { format!("{first} to {last}") };
+    part("seen:", format!("{seen}{still}"));
     part(
         "e.g.:",
         problem.examples.iter().take(3).map(|example| printable(example)).collect::<Vec<_>>().join("   "),

@@ -326,7 +326,7 @@ fn human(view: &SubscriptionView, style: Style, width: Option<usize>) -> String 
         ),
         (
             "rate",
-            format!("{} now, {} on average", units::rate(view.rate_now), units::rate(view.rate_average)),
+            format!("{} now, {} on average", words::rate(view.rate_now), words::rate(view.rate_average)),
         ),
         ("running", words::files(view.files_running)),
         ("retries", words::retries(view.retries)),

@@ -2,7 +2,7 @@
 
 use longhaul_api::agent::LeftOutReason;
 use longhaul_api::native::{LeftOutCount, VerifiedCount};
-use longhaul_model::units::{count, printable};
+use longhaul_model::units::{self, count, printable};
 
 /// `1 file`, `2,000 files`.
 pub fn files(number: u64) -> String {
@@ -19,6 +19,11 @@ pub fn plural_of(number: u64, one: &str, many: &str) -> String {
 
 pub fn retries(number: u64) -> String {
     plural_of(number, "retry", "retries")
+}
+
+/// A rate in a sentence, where nothing is a number too.
+pub fn rate(bytes_per_s: f64) -> String {
+    units::rate(if bytes_per_s > 0.0 { bytes_per_s } else { 0.0 })
 }
 
 /// `1,990 end-to-end, 10 readback`.
