@@ -20,7 +20,7 @@ use crate::decision::{Candidate, Choice, Decision, Lease, Unusable};
 use crate::event::SiteState;
 use crate::scheduler::Scheduler;
 use crate::settings::CANDIDATES_MAX;
-use crate::state::{CLASSES, Key, Leased, Phase, Remembered};
+use crate::state::{CLASSES, Leased, Phase, Rank, Remembered};
 
 /// Why nothing can be leased to a target at all.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -165,12 +165,13 @@ impl Scheduler {
     /// The best file of one priority: over the heads of its sources' queues, by age, and then by when it would
     /// be there.
     fn pick_in(&mut self, target: u32, class: usize, low: bool, now: Timestamp) -> Option<u32> {
-        let mut best: Option<(Key, f64, u32)> = None;
-        for at in 0..self.storages[target].target.classes[class].queues.len() {
-            let (source, queue) = &self.storages[target].target.classes[class].queues[at];
+        let mut best: Option<((Rank, bool), f64, u32)> = None;
+        for at in 0..self.storages[target].target.classes[class].sources.len() {
+            let (source, wants) = &self.storages[target].target.classes[class].sources[at];
             let source = *source;
-            let Some(&head) = queue.first() else { continue };
-            if head.awaited && !low {
+            let Some(&(rank, want)) = wants.first() else { continue };
+            let Some(head) = self.wants[want].head(source) else { continue };
+            if head.awaited() && !low {
                 continue;
             }
             match self.unusable(source, target, now) {
@@ -185,20 +186,17 @@ impl Scheduler {
                 }
                 Some(_) => continue,
             }
-            let size = self.transfers[head.transfer].size;
+            let size = self.transfers[head.transfer()].size;
             let (finish, ..) = self.finish(source, target, size, now);
-            let better = match &best {
-                None => true,
-                Some((key, time, _)) => {
-                    let order = (head.rank, head.awaited).cmp(&(key.rank, key.awaited));
-                    order.then(finish.total_cmp(time)).is_lt()
-                }
-            };
+            let order = (rank, head.awaited());
+            let better = best
+                .as_ref()
+                .is_none_or(|(known, time, _)| order.cmp(known).then(finish.total_cmp(time)).is_lt());
             if better {
-                best = Some((head, finish, source));
+                best = Some((order, finish, head.transfer()));
             }
         }
-        best.map(|(head, ..)| head.transfer)
+        best.map(|(.., transfer)| transfer)
     }
 
     // ---- source --------------------------------------------------------------------------------------
@@ -259,10 +257,8 @@ impl Scheduler {
 
     fn link_rate(&mut self, source: u32, target: u32, now: Timestamp) -> (f64, f64) {
         let known = self.storages[target].target.links.get(&source).map(|link| link.rate).unwrap_or_default();
-        if let Some(at) = known.at {
-            if now.since(at) < REMEMBERED {
-                return (known.rate, known.failure_share);
-            }
+        if known.at.is_some_and(|at| now.since(at) < REMEMBERED) {
+            return (known.rate, known.failure_share);
         }
         let link = Link { source: self.storages[source].id, target: self.storages[target].id };
         let rate = self.knowledge.rate(link, now).bytes_per_s.max(1.0);
@@ -274,10 +270,8 @@ impl Scheduler {
 
     fn source_total(&mut self, source: u32, now: Timestamp) -> f64 {
         let known = self.storages[source].total;
-        if let Some(at) = known.at {
-            if now.since(at) < REMEMBERED {
-                return known.rate;
-            }
+        if known.at.is_some_and(|at| now.since(at) < REMEMBERED) {
+            return known.rate;
         }
         let row = &self.storages[source];
         let mut rate = self.knowledge.total(row.id, false, now).map_or(0.0, |total| total.bytes_per_s);
@@ -382,7 +376,7 @@ impl Scheduler {
         let transfer = &mut self.transfers[place];
         assert!(transfer.phase == Phase::New, "only what was taken out is leased");
         transfer.phase = Phase::Leased(lease);
-        let (file, size, target) = (transfer.file, u128::from(transfer.size), transfer.target);
+        let (size, target) = (u128::from(transfer.size), transfer.target);
         self.count(place, true);
         self.by_attempt.insert(lease.attempt.0, place);
         let row = &mut self.storages[target];
@@ -398,20 +392,14 @@ impl Scheduler {
         self.sites[source.site].active_out += 1;
         let link = Link { source: self.storages[lease.source].id, target: self.storages[target].id };
         self.knowledge.began(link, now);
-        self.await_others(file, place, true, now);
+        self.await_others(place, true, now);
     }
 
     /// Other targets that want the same file learn that it is (no longer) on its way to one of them.
-    pub(crate) fn await_others(
-        &mut self,
-        file: longhaul_model::FileId,
-        place: u32,
-        more: bool,
-        now: Timestamp,
-    ) {
-        let others = self.by_file.get(file.0).map_or(0, Vec::len);
-        for at in 0..others {
-            let Some(&other) = self.by_file.get(file.0).and_then(|places| places.get(at)) else { return };
+    pub(crate) fn await_others(&mut self, place: u32, more: bool, now: Timestamp) {
+        let row = self.transfers[place].file_row;
+        for at in 0..self.files[row].transfers.len() {
+            let other = self.files[row].transfers.get(at);
             if other == place {
                 continue;
             }

@@ -16,10 +16,11 @@ use crate::decision::{CancelWhy, Decision};
 use crate::event::{Adopted, Demand, DemandId, WantedFile};
 use crate::scheduler::{Scheduler, Timer};
 use crate::settings::SOURCES_MAX;
-use crate::state::{CLASSES, Leased, Phase, Rank, SourceOf, Subscription, Transfer, Want, Wish};
+use crate::state::{CLASSES, FileRow, Leased, Phase, Rank, SourceOf, Subscription, Transfer, Want, Wish};
+use crate::table::Few;
 
 impl Scheduler {
-    pub(crate) fn demand_changed(&mut self, demand: &Demand, now: Timestamp) {
+    pub(crate) fn demand_changed(&mut self, demand: &Demand) {
         let target = self.storage_place(demand.target);
         let id = demand.id;
         let class = usize::from(demand.priority.clamp(1, CLASSES as u8)) - 1;
@@ -46,12 +47,12 @@ impl Scheduler {
         self.close(place);
         self.set_left(place, demand.files_left, u128::from(demand.bytes_left));
         let want = &mut self.wants[place];
-        if want.exhausted && want.files_left > want.transfers.len() as u64 + want.failed {
-            // The block has grown, or lost some of what was there, so perhaps before the cursor.
+        if want.exhausted && want.files_left > want.transfers.len() as u64 {
+            // The block has grown, or lost some of what was there, or somebody asks for failed files again.
             want.exhausted = false;
             want.cursor = None;
         }
-        self.rank_again(place, now);
+        self.rank_again(place);
         self.open(place);
     }
 
@@ -74,7 +75,12 @@ impl Scheduler {
             sweep_set: false,
             rewind: false,
             transfers: BTreeSet::new(),
-            failed: 0,
+            queues: Vec::new(),
+            queued: 0,
+            queued_bytes: 0,
+            live: 0,
+            failed: BTreeSet::new(),
+            empty_answers: 0,
             last_failure: None,
             positions: 0,
             shift,
@@ -100,8 +106,8 @@ impl Scheduler {
         class.bytes_left = class.bytes_left.saturating_sub(bytes_before).saturating_add(bytes);
     }
 
-    /// The best of its demands gives a want its place; what waits moves along.
-    fn rank_again(&mut self, place: u32, now: Timestamp) {
+    /// The best of its demands gives a want its place; what waits moves along with it.
+    fn rank_again(&mut self, place: u32) {
         let want = &self.wants[place];
         let best = want.demands.iter().min_by_key(|(id, wish)| (CLASSES - wish.class, wish.created, **id));
         let Some((&subscription, &wish)) = best else { return };
@@ -109,32 +115,28 @@ impl Scheduler {
         if wish.class == want.class && rank == want.rank {
             return;
         }
-        let (before, target, bytes_left) = (want.class, want.target, want.bytes_left);
         let asked = want.asked.map_or(0, |(_, limit)| limit);
-        let transfers: Vec<u32> = want.transfers.iter().copied().collect();
-        let mut leased = Vec::new();
-        for &transfer in &transfers {
-            let phase = self.transfers[transfer].phase;
-            self.take_out(transfer);
-            leased.push(matches!(phase, Phase::Leased(_)).then_some(phase));
-        }
+        let sources: Vec<u32> = want.queues.iter().map(|(source, _)| *source).collect();
+        let classes = &mut self.storages[want.target].target.classes;
+        let class = &mut classes[want.class];
+        sources.iter().for_each(|&source| class.leave(source, want.rank, place));
+        class.asked -= asked;
+        class.live -= want.live;
+        class.queued -= want.queued;
+        class.queued_bytes -= want.queued_bytes;
+        class.bytes_left = class.bytes_left.saturating_sub(want.bytes_left);
         let want = &mut self.wants[place];
         want.class = wish.class;
         want.rank = rank;
-        let classes = &mut self.storages[target].target.classes;
-        classes[before].asked -= asked;
-        classes[before].bytes_left = classes[before].bytes_left.saturating_sub(bytes_left);
-        classes[wish.class].asked += asked;
-        classes[wish.class].bytes_left = classes[wish.class].bytes_left.saturating_add(bytes_left);
-        for (transfer, phase) in transfers.into_iter().zip(leased) {
-            match phase {
-                Some(phase) => {
-                    self.transfers[transfer].phase = phase;
-                    self.count(transfer, true);
-                }
-                None => self.place(transfer, now),
-            }
-        }
+        let class = &mut classes[want.class];
+        sources.iter().for_each(|&source| class.enter(source, want.rank, place));
+        class.asked += asked;
+        class.live += want.live;
+        class.queued += want.queued;
+        class.queued_bytes += want.queued_bytes;
+        class.bytes_left = class.bytes_left.saturating_add(want.bytes_left);
+        let target = want.target;
+        self.wake(target);
     }
 
     pub(crate) fn subscription_gone(&mut self, subscription: SubscriptionId, now: Timestamp) {
@@ -164,7 +166,7 @@ impl Scheduler {
         if self.wants[place].demands.is_empty() {
             self.remove_want(place, now);
         } else {
-            self.rank_again(place, now);
+            self.rank_again(place);
             self.open(place);
         }
     }
@@ -240,7 +242,8 @@ impl Scheduler {
         self.close(place);
         let want = &mut self.wants[place];
         let left = u32::try_from(want.files_left).unwrap_or(u32::MAX);
-        let limit = room.min(left).min(self.settings.expand_files).max(1);
+        let wider = 1u32.checked_shl(want.empty_answers.min(20)).unwrap_or(1);
+        let limit = room.min(left).saturating_mul(wider).min(self.settings.expand_files).max(1);
         let subscription = want.rank.subscription;
         want.asked = Some((subscription, limit));
         self.storages[target].target.classes[want.class].asked += limit;
@@ -256,11 +259,12 @@ impl Scheduler {
         files.clamp(self.settings.horizon_files_min.clamp(1, most), most)
     }
 
-    fn answered(&mut self, place: u32) {
+    /// The question is no longer open; for how many files it was.
+    fn answered(&mut self, place: u32) -> u32 {
         let want = &mut self.wants[place];
-        if let Some((_, limit)) = want.asked.take() {
-            self.storages[want.target].target.classes[want.class].asked -= limit;
-        }
+        let Some((_, limit)) = want.asked.take() else { return 0 };
+        self.storages[want.target].target.classes[want.class].asked -= limit;
+        limit
     }
 
     pub(crate) fn expand_failed(&mut self, demand: DemandId, now: Timestamp) {
@@ -295,7 +299,7 @@ impl Scheduler {
         let row = &self.storages[target].target;
         let live: u32 = row.classes.iter().map(|class| class.live).sum();
         let crowded = row.starved && live >= self.settings.horizon_files_min;
-        self.answered(place);
+        let limit = self.answered(place);
         let count = files.len() as u64;
         let shift = shifted(self.wants[place].shift, count);
         let first = self.wants[place].positions;
@@ -315,7 +319,13 @@ impl Scheduler {
         let want = &mut self.wants[place];
         want.positions += count;
         want.cursor = files.iter().map(|file| file.file).max().or(want.cursor).max(want.cursor);
-        want.exhausted = exhausted || files.is_empty();
+        if files.is_empty() {
+            // All of that page failed for good, so the service left them out.
+            want.empty_answers = want.empty_answers.saturating_add(1);
+        } else {
+            want.empty_answers = 0;
+        }
+        want.exhausted = exhausted || limit >= self.settings.expand_files && files.is_empty();
         self.storages[target].target.starved = false;
         self.wake(target);
         self.refill.insert(target);
@@ -336,11 +346,16 @@ impl Scheduler {
         now: Timestamp,
     ) -> Option<u32> {
         let target = self.wants[want].target;
-        let of_file = self.by_file.entry(file.file.0);
-        if of_file.iter().any(|&other| self.transfers[other].target == target) {
-            return None; // It has one already.
+        let known = self.by_file.get(file.file.0).copied();
+        let mut awaited = 0;
+        if let Some(row) = known {
+            for other in self.files[row].transfers.iter() {
+                if self.transfers[other].target == target {
+                    return None; // It has one already.
+                }
+                awaited += u32::from(self.transfers[other].lease().is_some());
+            }
         }
-        let awaited = of_file.iter().filter(|&&other| self.transfers[other].lease().is_some()).count() as u32;
         let mut kept: Vec<SourceOf> = Vec::with_capacity(sources.len().min(SOURCES_MAX));
         let (ready, rest): (Vec<u32>, Vec<u32>) = sources.iter().partition(|&&source| self.may_serve(source));
         for storage in ready.into_iter().chain(rest) {
@@ -349,9 +364,15 @@ impl Scheduler {
                 kept.push(SourceOf { storage, tries: 0, rest_until: Timestamp(i64::MIN) });
             }
         }
+        let file_row = known.unwrap_or_else(|| {
+            let row = self.files.add(FileRow { file: file.file, transfers: Few::default() });
+            self.by_file.insert(file.file.0, row);
+            row
+        });
         let transfer = Transfer {
             id,
             file: file.file,
+            file_row,
             size: file.size.min(limits::FILE_BYTES_MAX),
             want,
             target,
@@ -370,8 +391,9 @@ impl Scheduler {
         };
         let place = self.transfers.add(transfer);
         self.by_id.insert(id, place);
-        self.by_file.entry(file.file.0).push(place);
+        self.files[file_row].transfers.push(place);
         self.wants[want].transfers.insert(place);
+        self.wants[want].failed.remove(&file.file);
         self.place(place, now);
         Some(place)
     }
@@ -382,7 +404,7 @@ impl Scheduler {
     /// from its beginning after a while: they may have become available.
     pub(crate) fn after_forget(&mut self, place: u32) {
         let want = &mut self.wants[place];
-        let hidden = want.files_left > want.failed + want.transfers.len() as u64;
+        let hidden = want.files_left > (want.failed.len() + want.transfers.len()) as u64;
         if hidden && want.exhausted && !want.sweep_set {
             want.sweep_set = true;
             let wait = self.settings.expand_again * (1 << want.sweeps.min(SWEEPS_MAX));

@@ -18,17 +18,6 @@ impl<V> Keyed<V> {
         self.0.get(&id)
     }
 
-    pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut V> {
-        self.0.get_mut(&id)
-    }
-
-    pub(crate) fn entry(&mut self, id: u64) -> &mut V
-    where
-        V: Default,
-    {
-        self.0.entry(id).or_default()
-    }
-
     pub(crate) fn insert(&mut self, id: u64, value: V) -> Option<V> {
         self.0.insert(id, value)
     }

@@ -15,6 +15,7 @@ pub mod decision;
 mod demand;
 pub mod event;
 mod explain;
+mod key;
 mod keyed;
 mod outcome;
 mod outlook;

@@ -56,7 +56,7 @@ impl Scheduler {
         self.take_out(place);
         self.by_attempt.remove(lease.attempt.0);
         let transfer = &self.transfers[place];
-        let (file, target) = (transfer.file, transfer.target);
+        let target = transfer.target;
         let rest = u128::from(transfer.size - lease.bytes_done);
         let want = &mut self.wants[transfer.want];
         want.bytes_arrived -= u128::from(lease.bytes_done);
@@ -80,7 +80,7 @@ impl Scheduler {
         self.sites[site_out].active_out -= 1;
         let link = Link { source: self.storages[lease.source].id, target: self.storages[target].id };
         self.knowledge.ended(link, bytes.min(self.transfers[place].size), end, now);
-        self.await_others(file, place, false, now);
+        self.await_others(place, false, now);
         if !self.sites[site_out].wait_out.is_empty() {
             self.relieved.insert(site_out);
         }
@@ -216,7 +216,7 @@ impl Scheduler {
     fn give_up(&mut self, place: u32, fault: Fault) {
         let transfer = &self.transfers[place];
         let target = self.storages[transfer.target].id;
-        self.wants[transfer.want].failed += 1;
+        self.wants[transfer.want].failed.insert(transfer.file);
         self.out.push_back(Decision::Fail { transfer: transfer.id, file: transfer.file, target, fault });
         self.forget(place);
     }
@@ -264,7 +264,7 @@ impl Scheduler {
     // ---- replicas ------------------------------------------------------------------------------------
 
     pub(crate) fn replica_added(&mut self, file: FileId, storage: u32, now: Timestamp) {
-        let Some(places) = self.by_file.get(file.0).cloned() else { return };
+        let places = self.transfers_of_file(file);
         for place in places {
             if self.transfers[place].target != storage {
                 self.add_source(place, storage, now);
@@ -275,7 +275,7 @@ impl Scheduler {
     }
 
     pub(crate) fn replica_lost(&mut self, file: FileId, storage: u32, now: Timestamp) {
-        let Some(places) = self.by_file.get(file.0).cloned() else { return };
+        let places = self.transfers_of_file(file);
         for place in places {
             if self.transfers[place].sources.iter().any(|source| source.storage == storage) {
                 self.remove_source(place, storage, now);
@@ -298,6 +298,11 @@ impl Scheduler {
         for place in self.transfers_of_block(block) {
             self.remove_source(place, storage, now);
         }
+    }
+
+    fn transfers_of_file(&self, file: FileId) -> Vec<u32> {
+        let row = self.by_file.get(file.0);
+        row.map(|&row| self.files[row].transfers.iter().collect()).unwrap_or_default()
     }
 
     fn transfers_of_block(&self, block: BlockId) -> Vec<u32> {

@@ -78,7 +78,7 @@ impl Scheduler {
         let mut standing = Standing::default();
         for &want in &row.wants {
             let want = &self.wants[want];
-            standing.failed += want.failed;
+            standing.failed += want.failed.len() as u64;
             standing.aside |= want.aside;
             standing.bytes_arrived += want.bytes_arrived;
             standing.fault = standing.fault.or_else(|| want.last_failure.clone());

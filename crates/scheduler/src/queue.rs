@@ -1,5 +1,6 @@
-//! Keeps every waiting transfer in the queues where it can be found: one per target, priority and source, ordered
-//! by age, block and place in the block. Adding or taking away a source costs O(log n) per source of that file.
+//! Keeps every waiting transfer where it can be found: each want has a queue per source, and each priority of a target
+//! knows for each source the wants with something in that queue, by age. Adding or taking away a source costs
+//! O(log n) per source of that file, and the part of all this that is in use stays small however much waits.
 //!
 //! Rule: what makes up a transfer's [`Key`] changes only between `take_out` and `place`.
 
@@ -7,46 +8,58 @@ use std::collections::BTreeSet;
 
 use longhaul_model::{Timestamp, TransferId};
 
+use crate::key::Key;
 use crate::scheduler::{Scheduler, Timer};
 use crate::settings::SOURCES_MAX;
-use crate::state::{Class, Key, Phase, SourceOf};
+use crate::state::{Class, Phase, Rank, SourceOf};
+
+/// One ordered set per source, in the order of the sources.
+type BySource<T> = Vec<(u32, BTreeSet<T>)>;
+
+/// True if the set of this source was empty before.
+fn insert<T: Ord>(sets: &mut BySource<T>, source: u32, value: T) -> bool {
+    match sets.binary_search_by_key(&source, |(source, _)| *source) {
+        Ok(at) => {
+            sets[at].1.insert(value);
+            false
+        }
+        Err(at) => {
+            sets.insert(at, (source, BTreeSet::from([value])));
+            true
+        }
+    }
+}
+
+/// True if the set of this source is empty now.
+fn remove<T: Ord>(sets: &mut BySource<T>, source: u32, value: &T) -> bool {
+    let Ok(at) = sets.binary_search_by_key(&source, |(source, _)| *source) else { return false };
+    let found = sets[at].1.remove(value);
+    assert!(found, "what waits is in the queue of each of its sources");
+    let empty = sets[at].1.is_empty();
+    if empty {
+        sets.remove(at);
+    }
+    empty
+}
 
 impl Class {
-    pub(crate) fn queue(&self, source: u32) -> Option<&BTreeSet<Key>> {
-        let at = self.queues.binary_search_by_key(&source, |(source, _)| *source).ok()?;
-        Some(&self.queues[at].1)
+    pub(crate) fn has_for(&self, source: u32) -> bool {
+        self.sources.binary_search_by_key(&source, |(source, _)| *source).is_ok()
     }
 
-    fn insert(&mut self, source: u32, key: Key) {
-        match self.queues.binary_search_by_key(&source, |(source, _)| *source) {
-            Ok(at) => {
-                self.queues[at].1.insert(key);
-            }
-            Err(at) => self.queues.insert(at, (source, BTreeSet::from([key]))),
-        }
+    pub(crate) fn enter(&mut self, source: u32, rank: Rank, want: u32) {
+        insert(&mut self.sources, source, (rank, want));
     }
 
-    fn remove(&mut self, source: u32, key: &Key) {
-        if let Ok(at) = self.queues.binary_search_by_key(&source, |(source, _)| *source) {
-            let found = self.queues[at].1.remove(key);
-            assert!(found, "a queued transfer is in the queue of each of its sources");
-            if self.queues[at].1.is_empty() {
-                self.queues.remove(at);
-            }
-        }
+    pub(crate) fn leave(&mut self, source: u32, rank: Rank, want: u32) {
+        remove(&mut self.sources, source, &(rank, want));
     }
 }
 
 impl Scheduler {
     fn key(&self, place: u32) -> Key {
         let transfer = &self.transfers[place];
-        Key {
-            rank: self.wants[transfer.want].rank,
-            awaited: transfer.awaited > 0,
-            sources: transfer.sources.len() as u8,
-            position: transfer.position,
-            transfer: place,
-        }
+        Key::new(transfer.awaited > 0, transfer.sources.len(), transfer.position, place)
     }
 
     /// Finds out how a transfer that is nowhere stands, and puts it there.
@@ -72,11 +85,11 @@ impl Scheduler {
         if phase == Phase::Queued {
             let key = self.key(place);
             let transfer = &self.transfers[place];
-            let class = self.wants[transfer.want].class;
-            let class = &mut self.storages[transfer.target].target.classes[class];
+            let want = &mut self.wants[transfer.want];
+            let class = &mut self.storages[transfer.target].target.classes[want.class];
             for (bit, source) in transfer.sources.iter().enumerate() {
-                if queues & (1 << bit) != 0 {
-                    class.insert(source.storage, key);
+                if queues & (1 << bit) != 0 && insert(&mut want.queues, source.storage, key) {
+                    class.enter(source.storage, want.rank, transfer.want);
                 }
             }
         }
@@ -106,11 +119,11 @@ impl Scheduler {
         if self.transfers[place].phase == Phase::Queued {
             let key = self.key(place);
             let transfer = &self.transfers[place];
-            let class = self.wants[transfer.want].class;
-            let class = &mut self.storages[transfer.target].target.classes[class];
+            let want = &mut self.wants[transfer.want];
+            let class = &mut self.storages[transfer.target].target.classes[want.class];
             for (bit, source) in transfer.sources.iter().enumerate() {
-                if transfer.queues & (1 << bit) != 0 {
-                    class.remove(source.storage, &key);
+                if transfer.queues & (1 << bit) != 0 && remove(&mut want.queues, source.storage, &key) {
+                    class.leave(source.storage, want.rank, transfer.want);
                 }
             }
         }
@@ -122,25 +135,29 @@ impl Scheduler {
     /// A lease's own sums are kept by `deal` and `outcome`; here is what all phases have.
     pub(crate) fn count(&mut self, place: u32, more: bool) {
         let transfer = &self.transfers[place];
-        let class = self.wants[transfer.want].class;
+        let want = &mut self.wants[transfer.want];
         let target = &mut self.storages[transfer.target].target;
+        let class = &mut target.classes[want.class];
         let step = |number: &mut u32| if more { *number += 1 } else { *number -= 1 };
         match transfer.phase {
             Phase::New => return,
             Phase::Parked => return step(&mut target.parked),
             Phase::Resting => step(&mut target.resting),
             Phase::Queued => {
-                let class = &mut target.classes[class];
                 step(&mut class.queued);
-                if more {
-                    class.queued_bytes += u128::from(transfer.size);
-                } else {
-                    class.queued_bytes -= u128::from(transfer.size);
+                step(&mut want.queued);
+                for bytes in [&mut class.queued_bytes, &mut want.queued_bytes] {
+                    if more {
+                        *bytes += u128::from(transfer.size);
+                    } else {
+                        *bytes -= u128::from(transfer.size);
+                    }
                 }
             }
             Phase::Leased(_) => {}
         }
-        step(&mut target.classes[class].live);
+        step(&mut class.live);
+        step(&mut want.live);
     }
 
     /// The end of a rest, of the transfer or of one of its sources.
@@ -208,11 +225,11 @@ impl Scheduler {
         self.take_out(place);
         let Some(transfer) = self.transfers.remove(place) else { return };
         self.by_id.remove(&transfer.id);
-        if let Some(of_file) = self.by_file.get_mut(transfer.file.0) {
-            of_file.retain(|&other| other != place);
-            if of_file.is_empty() {
-                self.by_file.remove(transfer.file.0);
-            }
+        let row = &mut self.files[transfer.file_row];
+        row.transfers.remove(place);
+        if row.transfers.len() == 0 {
+            self.by_file.remove(row.file.0);
+            self.files.remove(transfer.file_row);
         }
         let want = &mut self.wants[transfer.want];
         want.transfers.remove(&place);

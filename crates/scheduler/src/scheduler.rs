@@ -9,7 +9,7 @@ use crate::decision::Decision;
 use crate::event::Event;
 use crate::keyed::Keyed;
 use crate::settings::Settings;
-use crate::state::{Site, Storage, Subscription, Transfer, Want};
+use crate::state::{FileRow, Site, Storage, Subscription, Transfer, Want};
 use crate::steady::Steady;
 use crate::table::Table;
 
@@ -28,7 +28,8 @@ pub struct Scheduler {
     pub(crate) transfers: Table<Transfer>,
     pub(crate) by_id: BTreeMap<TransferId, u32>,
     pub(crate) by_attempt: Keyed<u32>,
-    pub(crate) by_file: Keyed<Vec<u32>>,
+    pub(crate) files: Table<FileRow>,
+    pub(crate) by_file: Keyed<u32>,
 
     pub(crate) wants: Table<Want>,
     pub(crate) want_of: BTreeMap<(BlockId, u32), u32>,
@@ -75,6 +76,7 @@ impl Scheduler {
             transfers: Table::default(),
             by_id: BTreeMap::new(),
             by_attempt: Keyed::default(),
+            files: Table::default(),
             by_file: Keyed::default(),
             wants: Table::default(),
             want_of: BTreeMap::new(),
@@ -97,7 +99,7 @@ impl Scheduler {
             Event::Storage(storage) => self.storage_changed(storage),
             Event::Agent { storage, agent, connected } => self.agent_changed(storage, agent, connected, now),
             Event::Held { agent, attempts } => self.held(agent, &attempts, now),
-            Event::Demand(demand) => self.demand_changed(&demand, now),
+            Event::Demand(demand) => self.demand_changed(&demand),
             Event::DemandGone { id } => self.demand_gone(id, now),
             Event::SubscriptionGone { subscription } => self.subscription_gone(subscription, now),
             Event::Files { demand, files, exhausted } => self.files_came(demand, &files, exhausted, now),
@@ -183,10 +185,10 @@ impl Scheduler {
     fn next_in_turn(&mut self) -> Option<(u32, u32)> {
         while let Some(&site) = self.relieved.first() {
             let row = &mut self.sites[site];
-            if row.has_slot(false) {
-                if let Some(target) = row.wait_out.next() {
-                    return Some((site, target));
-                }
+            if row.has_slot(false)
+                && let Some(target) = row.wait_out.next()
+            {
+                return Some((site, target));
             }
             self.relieved.remove(&site);
         }
@@ -237,7 +239,7 @@ impl Scheduler {
             .copied()
             .filter(|&target| {
                 let classes = &self.storages[target].target.classes;
-                target == storage || classes.iter().any(|class| class.queue(storage).is_some())
+                target == storage || classes.iter().any(|class| class.has_for(storage))
             })
             .collect();
         targets.into_iter().for_each(|target| self.wake(target));

@@ -9,6 +9,8 @@ use longhaul_model::{
 
 use crate::breaker::Breaker;
 use crate::event::{SiteInfo, SiteState};
+use crate::key::Key;
+use crate::table::Few;
 use crate::waiters::Waiters;
 
 /// Priorities 1 to 9.
@@ -126,8 +128,8 @@ pub(crate) struct Target {
 /// What one priority has at a target.
 #[derive(Default)]
 pub(crate) struct Class {
-    /// By place of the source, ordered by it; each transfer is in the queue of each source it may use now.
-    pub queues: Vec<(u32, BTreeSet<Key>)>,
+    /// By place of the source, ordered by it: the wants that have something in their queue for it.
+    pub sources: Vec<(u32, BTreeSet<(Rank, u32)>)>,
     pub queued: u32,
     pub queued_bytes: u128,
     /// Transfers in memory that will be leased by themselves: queued, resting, leased.
@@ -146,18 +148,6 @@ pub(crate) struct Rank {
     pub created: Timestamp,
     pub subscription: SubscriptionId,
     pub block: BlockId,
-}
-
-/// Place in the queue of a source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Key {
-    pub rank: Rank,
-    /// Another target is fetching it just now, and will be a source soon.
-    pub awaited: bool,
-    /// Number of sources: what only this source has comes first from it.
-    pub sources: u8,
-    pub position: u64,
-    pub transfer: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -184,6 +174,8 @@ pub(crate) struct Want {
     /// Up to here files have been turned into transfers.
     pub cursor: Option<FileId>,
     pub exhausted: bool,
+    /// Answers without any file, though there are more: the next question is for twice as many.
+    pub empty_answers: u32,
     /// The question that has not been answered: by whose name, for how many.
     pub asked: Option<(SubscriptionId, u32)>,
     /// Some files were not taken into memory, since their sources cannot be used.
@@ -194,12 +186,27 @@ pub(crate) struct Want {
     /// To be asked for again from its beginning as soon as the question under way is answered.
     pub rewind: bool,
     pub transfers: BTreeSet<u32>,
-    pub failed: u64,
+    /// By place of the source; each transfer is in the queue of each source it may use now.
+    pub queues: Vec<(u32, BTreeSet<Key>)>,
+    pub queued: u32,
+    pub queued_bytes: u128,
+    /// Transfers that will be leased by themselves: queued, resting, leased.
+    pub live: u32,
+    /// Files that failed for good and were not asked for again.
+    pub failed: BTreeSet<FileId>,
     pub last_failure: Option<Fault>,
     /// Positions given so far.
     pub positions: u64,
     /// Number of this want among those of its block: shifts where in the block it begins.
     pub shift: u32,
+}
+
+impl Want {
+    /// The next transfer from a source.
+    pub(crate) fn head(&self, source: u32) -> Option<Key> {
+        let at = self.queues.binary_search_by_key(&source, |(source, _)| *source).ok()?;
+        self.queues[at].1.first().copied()
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -216,9 +223,17 @@ pub(crate) struct Subscription {
     pub bytes_left: u128,
 }
 
+/// The transfers of one file, at most one per target.
+pub(crate) struct FileRow {
+    pub file: FileId,
+    pub transfers: Few,
+}
+
 pub(crate) struct Transfer {
     pub id: TransferId,
     pub file: FileId,
+    /// Place of the row of its file.
+    pub file_row: u32,
     pub size: u64,
     pub want: u32,
     pub target: u32,

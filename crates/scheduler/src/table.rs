@@ -58,9 +58,59 @@ impl<T> IndexMut<u32> for Table<T> {
     }
 }
 
+/// A set of places that mostly has one to three: no memory of its own until then.
+#[derive(Default)]
+pub(crate) struct Few {
+    inline: [u32; 3],
+    count: u8,
+    more: Vec<u32>,
+}
+
+impl Few {
+    pub(crate) fn len(&self) -> usize {
+        usize::from(self.count) + self.more.len()
+    }
+
+    pub(crate) fn get(&self, at: usize) -> u32 {
+        let count = usize::from(self.count);
+        if at < count { self.inline[at] } else { self.more[at - count] }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..self.len()).map(|at| self.get(at))
+    }
+
+    pub(crate) fn push(&mut self, place: u32) {
+        match self.inline.get_mut(usize::from(self.count)) {
+            Some(slot) => {
+                *slot = place;
+                self.count += 1;
+            }
+            None => self.more.push(place),
+        }
+    }
+
+    /// Keeps the order of the others.
+    pub(crate) fn remove(&mut self, place: u32) {
+        let kept: Vec<u32> = self.iter().filter(|&other| other != place).collect();
+        *self = Few::default();
+        kept.into_iter().for_each(|place| self.push(place));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn few_or_many_keep_their_order() {
+        let mut few = Few::default();
+        (0..10).for_each(|place| few.push(place));
+        few.remove(1);
+        few.remove(9);
+        assert_eq!(few.iter().collect::<Vec<_>>(), [0, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(few.len(), 8);
+    }
 
     #[test]
     fn places_are_used_again() {

@@ -38,7 +38,7 @@ impl Waiters {
 
     pub(crate) fn next(&mut self) -> Option<u32> {
         self.served = self.served.wrapping_add(1);
-        let place = if self.served % OLDEST_EACH == 0 {
+        let place = if self.served.is_multiple_of(OLDEST_EACH) {
             self.order.iter().min_by_key(|(_, arrival, _)| *arrival).copied()
         } else {
             self.order.first().copied()

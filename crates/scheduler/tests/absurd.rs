@@ -1,6 +1,8 @@
 //! Any events in any order at any time: unknown ids, contradictions, absurd numbers, clocks that leap. Nothing panics,
 //! and every decision is about something that was told.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
+
 use std::collections::BTreeSet;
 
 use longhaul_model::{

@@ -1,5 +1,7 @@
 //! Two targets that want the same dataset help each other.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
+
 mod world;
 
 use std::time::Duration;

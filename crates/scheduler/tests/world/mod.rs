@@ -524,7 +524,12 @@ impl World {
             assert!(row.connected && row.state == SiteState::Open, "leased at a site that is closed or away");
         }
         assert!(self.replicas.contains(&(file, source)), "leased from a storage that does not have it");
-        assert!(!self.replicas.contains(&(file, target)), "leased to a storage that has it");
+        if self.replicas.contains(&(file, target)) {
+            // It arrived while its lease was being taken back: the catalog refuses, and the service says why.
+            let outcome = Outcome { attempt: lease.attempt, epoch: lease.epoch, fault: None, bytes_moved: 0 };
+            self.rows.remove(&lease.transfer);
+            return self.handle(Event::Outcome(outcome));
+        }
         let held = self.rows.values().filter(|row| row.lease.is_some() && row.target == target);
         let held: Vec<u64> = held.map(|row| row.file).collect();
         assert!(!held.contains(&file), "two live attempts for file {file} at {target}");
