@@ -27,6 +27,7 @@ const READERS: usize = 2;
 const WRITERS: usize = 2;
 /// Each pool holds at least so many buffers, whatever the budget says: less cannot work.
 const BUFFERS_MIN: usize = 4;
+const EVENTS_THREAD: &str = "data-events";
 
 /// Serves exported storages to other agents and fetches files from them.
 pub struct Engine {
@@ -116,28 +117,28 @@ impl Engine {
         receive_event: mpsc::Receiver<Event>,
         events: Box<dyn Fn(Vec<Event>) + Send + Sync>,
     ) -> Result<(), Fault> {
-        self.spawn("events", move |_| hand_on(&receive_event, &*events))?;
+        self.spawn(EVENTS_THREAD, move |_| hand_on(&receive_event, &*events))?;
         for each in loops {
-            self.spawn("network", move |shared| each.run(shared))?;
+            self.spawn("data-network", move |shared| each.run(shared))?;
         }
-        self.spawn("sessions", Shared::look_after)?;
-        self.spawn("resolver", crate::resolve::resolve_on)?;
+        self.spawn("data-sessions", Shared::look_after)?;
+        self.spawn("data-resolver", crate::resolve::resolve_on)?;
         for target in self.shared.targets.values() {
             let with = |work: fn(&Arc<Target>, &Arc<Shared>)| {
                 let target = target.clone();
                 move |shared: &Arc<Shared>| work(&target, shared)
             };
-            self.spawn("prepare", with(|target, shared| target.prepare_on(shared)))?;
-            self.spawn("commit", with(|target, shared| target.commit_on(shared)))?;
-            self.spawn("flush", with(|target, shared| target.flush_on(shared)))?;
+            self.spawn("data-prepare", with(|target, shared| target.prepare_on(shared)))?;
+            self.spawn("data-commit", with(|target, shared| target.commit_on(shared)))?;
+            self.spawn("data-flush", with(|target, shared| target.flush_on(shared)))?;
             for _ in 0..WRITERS {
-                self.spawn("write", with(|target, shared| target.write_on(shared)))?;
+                self.spawn("data-write", with(|target, shared| target.write_on(shared)))?;
             }
         }
         for exported in self.shared.serve.exports.values() {
             for _ in 0..READERS {
                 let exported = exported.clone();
-                self.spawn("read", move |_| exported.read_on())?;
+                self.spawn("data-read", move |_| exported.read_on())?;
             }
         }
         Ok(())
@@ -146,7 +147,7 @@ impl Engine {
     fn spawn(&self, name: &str, work: impl FnOnce(&Arc<Shared>) + Send + 'static) -> Result<(), Fault> {
         let shared = self.shared.clone();
         let thread = std::thread::Builder::new()
-            .name(format!("data-{name}"))
+            .name(name.to_owned())
             .spawn(move || {
                 if let Err(fault) = crate::sync::guarded("a thread of the engine", || work(&shared)) {
                     tracing::error!(%fault, "a thread of the engine ended");
@@ -233,19 +234,19 @@ impl Engine {
 
     fn end(&self) {
         self.shared.stop();
-        // The thread that hands on events ends when nobody can send one.
-        *lock(&self.shared.events) = None;
         let me = std::thread::current().id();
         let threads = std::mem::take(&mut *lock(&self.threads));
-        for thread in threads {
+        // The first hands on events: it ends when nobody can send one any more.
+        for thread in threads.into_iter().rev() {
+            if thread.thread().name() == Some(EVENTS_THREAD) {
+                self.shared.forget_all();
+                *lock(&self.shared.events) = None;
+            }
             // Dropped by the receiver of events, the engine cannot wait for the thread it is on.
             if thread.thread().id() != me && thread.join().is_err() {
                 tracing::error!("a thread of the engine had panicked");
             }
         }
-        lock(&self.shared.attempts).clear();
-        lock(&self.shared.sessions).clear();
-        lock(&self.shared.retired).clear();
     }
 }
 

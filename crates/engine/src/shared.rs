@@ -222,6 +222,15 @@ impl Shared {
         all
     }
 
+    /// Lets go of all work, at the end.
+    pub(crate) fn forget_all(&self) {
+        // Their ends take these locks again.
+        let attempts = std::mem::take(&mut *lock(&self.attempts));
+        let sessions = std::mem::take(&mut *lock(&self.sessions));
+        let retired = std::mem::take(&mut *lock(&self.retired));
+        drop((attempts, sessions, retired));
+    }
+
     /// Unblocks every thread that waits.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);

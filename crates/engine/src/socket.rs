@@ -11,7 +11,7 @@ use crate::shared::Shared;
 /// hold can still go another way.
 const NOTSENT_LOWAT: u32 = 512 << 10;
 /// An unacknowledged byte this old means that the path is dead.
-const USER_TIMEOUT: Duration = Duration::from_secs(15);
+const USER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sets what a data stream needs. None of it is vital, so that failures are only noted.
 pub(crate) fn prepare(socket: &TcpStream, _shared: &Shared) {

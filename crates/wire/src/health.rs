@@ -58,6 +58,6 @@ mod tests {
         assert_eq!(health.check(at(106)), Pulse::Ask(2));
         health.heard(at(107));
         assert_eq!(health.check(at(108)), Pulse::Fine);
-        assert_eq!(health.check(at(119)), Pulse::Dead);
+        assert_eq!(health.check(at(116)), Pulse::Dead);
     }
 }

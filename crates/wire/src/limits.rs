@@ -30,10 +30,11 @@ pub const FAULT_BYTES_MAX: usize = 700;
 /// Nothing heard for this long: ask.
 pub const PING_AFTER: Duration = Duration::from_secs(3);
 /// Nothing heard for this long, although asked: the stream is dead.
-pub const SILENCE_MAX: Duration = Duration::from_secs(12);
+pub const SILENCE_MAX: Duration = Duration::from_secs(9);
 /// The peer lives but sends no payload for open requests.
 pub const STALL_MAX: Duration = Duration::from_secs(60);
-/// Without any stream for this long, the files of a session fail.
+/// Without any stream for this long, the files of a session fail. With [`SILENCE_MAX`] that makes 15 s for a peer that
+/// falls silent.
 pub const RECONNECT_FOR: Duration = Duration::from_secs(6);
 /// A session without work is closed after this.
 pub const IDLE_MAX: Duration = Duration::from_secs(30);

@@ -26,6 +26,14 @@ impl Arrival {
         self.filled = end;
     }
 
+    /// Whether nobody wants it any more.
+    pub(crate) fn is_void(&self) -> bool {
+        match &self.what {
+            What::Chunk { job, .. } => job.is_over(),
+            What::Pack { files } => files.iter().all(|(job, _)| job.is_over()),
+        }
+    }
+
     /// How much has arrived for each file.
     pub(super) fn shares(&self) -> Vec<(Arc<Job>, u64)> {
         match &self.what {

@@ -1,7 +1,7 @@
 //! Small files get their final names in groups: flush the data once, rename all, flush the names once. While one
 //! group is committed, writers fill the next.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use longhaul_model::{Fault, FaultCode};
@@ -9,7 +9,7 @@ use longhaul_storage::{Commit, TempName};
 use longhaul_wire::FileKey;
 use longhaul_wire::journal::Record;
 
-use super::job::{HeldKey, Job};
+use super::job::{Farewell, Job};
 use super::target::Target;
 use super::verify;
 use crate::interface::Success;
@@ -29,7 +29,7 @@ pub(crate) enum Ready {
     /// Written and compared.
     File(Arc<Job>),
     /// A temporary file nobody needs.
-    CleanUp { temp: TempName, key: FileKey, held: Option<HeldKey> },
+    CleanUp { temp: TempName, key: FileKey, farewell: Farewell },
 }
 
 impl Target {
@@ -53,9 +53,9 @@ impl Target {
             }
             for ready in more {
                 match ready {
-                    Ready::CleanUp { temp, key, held } => {
+                    Ready::CleanUp { temp, key, farewell } => {
                         self.remove_temp(&temp, key);
-                        drop(held);
+                        drop(farewell);
                     }
                     Ready::File(job) => {
                         bytes += job.file.size;
@@ -73,9 +73,9 @@ impl Target {
     }
 
     pub(super) fn commit_guarded(&self, group: Vec<(Arc<Job>, Success)>, shared: &Arc<Shared>) {
-        let jobs: Vec<Arc<Job>> = group.iter().map(|(job, _)| job.clone()).collect();
+        let jobs: Vec<Weak<Job>> = group.iter().map(|(job, _)| Arc::downgrade(job)).collect();
         if let Err(fault) = guarded("committing", || self.commit(group, shared)) {
-            jobs.iter().for_each(|job| job.give_up(fault.clone(), shared));
+            jobs.iter().filter_map(Weak::upgrade).for_each(|job| job.give_up(fault.clone(), shared));
         }
     }
 

@@ -1,9 +1,9 @@
 //! One attempt at this target: what is wanted, how far it is, and its end.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use longhaul_model::{Blame, Fault, FaultCode, Pfn, Timestamp};
+use longhaul_model::{Blame, Fault, FaultCode, Pfn};
 use longhaul_storage::{TargetFile, TempName};
 use longhaul_wire::journal::Origin;
 use longhaul_wire::{Coverage, FileKey, FileNumber};
@@ -48,11 +48,14 @@ pub(crate) struct Job {
     /// The temporary file of a large file, once it is open.
     pub(super) open: Mutex<Option<Arc<dyn TargetFile>>>,
     held: Mutex<Option<HeldKey>>,
+    shared: Weak<Shared>,
 }
 
 #[derive(Default)]
 pub(super) struct State {
     pub(super) over: bool,
+    /// How it ended; told when nothing of the attempt is under way any more, so that the next one finds no trace of it.
+    end: Option<Box<Finished>>,
     /// Remove the temporary file when nobody works on it any more.
     discard: bool,
     pub(super) session: Option<(Weak<Session>, FileNumber)>,
@@ -77,11 +80,11 @@ impl Job {
         at: Pfn,
         origin: Origin,
         held: HeldKey,
-        received: Timestamp,
+        shared: &Arc<Shared>,
     ) -> Job {
         let key = held.key.1;
         let temp = TempName::of_bytes(key.temporary(target.agent.0));
-        let times = Times { received, ..Times::default() };
+        let times = Times { received: shared.wall(), ..Times::default() };
         Job {
             file,
             target,
@@ -92,6 +95,7 @@ impl Job {
             state: Mutex::new(State { times, ..State::default() }),
             open: Mutex::new(None),
             held: Mutex::new(Some(held)),
+            shared: Arc::downgrade(shared),
         }
     }
 
@@ -175,9 +179,9 @@ impl Job {
             bytes_resent: state.resent,
             times: state.times,
         };
+        state.end = Some(Box::new(finished));
         drop(state);
         shared.forget_attempt(self.file.attempt);
-        shared.event(Event::Finished(finished));
     }
 
     /// Stops the attempt without an event.
@@ -247,11 +251,27 @@ fn worth_keeping(fault: &Fault) -> bool {
 
 impl Drop for Job {
     fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let held = self.held.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let held = self.held.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let farewell = Farewell { held, end: state.end.take(), shared: self.shared.clone() };
         if state.discard {
-            // The key stays held until the file is gone, so that a new attempt cannot create it in between.
-            self.target.clean_up(self.temp.clone(), self.key, held);
+            self.target.clean_up(self.temp.clone(), self.key, farewell);
+        }
+    }
+}
+
+/// The last of an attempt: releases its file, then tells its end.
+pub(super) struct Farewell {
+    held: Option<HeldKey>,
+    end: Option<Box<Finished>>,
+    shared: Weak<Shared>,
+}
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        self.held = None;
+        if let (Some(end), Some(shared)) = (self.end.take(), self.shared.upgrade()) {
+            shared.event(Event::Finished(*end));
         }
     }
 }

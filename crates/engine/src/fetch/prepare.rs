@@ -1,6 +1,6 @@
 //! Before anything is asked for: is the file there already, and what is left of an earlier attempt?
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use longhaul_model::digest::PartDigest;
 use longhaul_model::limits::CHUNK_BYTES;
@@ -69,7 +69,7 @@ impl Target {
         let Some(held) = shared.keys.hold(self.lane, key) else {
             return refuse(Fault::new(FaultCode::Busy, "another attempt works on the same file"));
         };
-        let job = Arc::new(Job::new(file.clone(), self.clone(), at, origin, held, received));
+        let job = Arc::new(Job::new(file.clone(), self.clone(), at, origin, held, shared));
         if shared.remember_attempt(&job) {
             Some(job)
         } else {
@@ -81,9 +81,9 @@ impl Target {
     /// The work of the preparing thread.
     pub(crate) fn prepare_on(self: &Arc<Self>, shared: &Arc<Shared>) {
         while let Some(prepare) = self.to_prepare.take() {
-            let jobs: Vec<Arc<Job>> = prepare.jobs.iter().flatten().cloned().collect();
+            let jobs: Vec<Weak<Job>> = prepare.jobs.iter().flatten().map(Arc::downgrade).collect();
             if let Err(fault) = guarded("preparing a batch", || self.prepare(prepare, shared)) {
-                jobs.iter().for_each(|job| job.fail(fault.clone(), shared));
+                jobs.iter().filter_map(Weak::upgrade).for_each(|job| job.fail(fault.clone(), shared));
             }
         }
     }

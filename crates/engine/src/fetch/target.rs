@@ -9,7 +9,7 @@ use longhaul_wire::FileKey;
 use longhaul_wire::journal::Record;
 
 use super::commit::Ready;
-use super::job::{HeldKey, Job};
+use super::job::{Farewell, Job};
 use super::journal::JournalFile;
 use super::prepare::Prepare;
 use super::write::WriteJob;
@@ -96,9 +96,9 @@ impl Target {
     }
 
     /// Removes a temporary file in the committing thread.
-    pub(super) fn clean_up(&self, temp: TempName, key: FileKey, held: Option<HeldKey>) {
+    pub(super) fn clean_up(&self, temp: TempName, key: FileKey, farewell: Farewell) {
         // Called from wherever the last reference ends: it must not wait.
-        self.to_commit.push(Ready::CleanUp { temp, key, held });
+        self.to_commit.push(Ready::CleanUp { temp, key, farewell });
     }
 
     pub(super) fn remove_temp(&self, temp: &TempName, key: FileKey) {

@@ -2,7 +2,7 @@
 //!
 //! The order is always: data, then its mark in the journal, then the session's knowledge of it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use longhaul_model::Fault;
 use longhaul_model::digest::PartDigest;
@@ -34,7 +34,7 @@ impl Target {
     /// The work of one writer thread.
     pub(crate) fn write_on(self: &Arc<Self>, shared: &Arc<Shared>) {
         while let Some(WriteJob { session, arrival }) = self.to_write.take() {
-            let jobs: Vec<Arc<Job>> = arrival.shares().into_iter().map(|(job, _)| job).collect();
+            let jobs: Vec<Weak<Job>> = arrival.shares().iter().map(|(job, _)| Arc::downgrade(job)).collect();
             let written = guarded("writing", || match arrival.what {
                 What::Chunk { job, head } => {
                     self.write_chunk(&session, &job, &head, arrival.buffer, arrival.filled, shared);
@@ -42,7 +42,7 @@ impl Target {
                 What::Pack { files } => self.write_pack(&session, files, arrival.buffer, shared),
             });
             if let Err(fault) = written {
-                jobs.iter().for_each(|job| job.give_up(fault.clone(), shared));
+                jobs.iter().filter_map(Weak::upgrade).for_each(|job| job.give_up(fault.clone(), shared));
             }
         }
     }

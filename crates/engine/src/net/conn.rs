@@ -376,6 +376,9 @@ impl Inner {
                     self.payload_bytes += part.len() as u64;
                     if let Some(arrival) = &mut self.arrival {
                         arrival.fill(part);
+                        if arrival.is_void() {
+                            self.arrival = None;
+                        }
                     }
                 }
                 Piece::PayloadEnd => {

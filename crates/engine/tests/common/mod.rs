@@ -1,6 +1,9 @@
 //! A deployment of agents in one process, for the tests and the example.
 #![allow(dead_code)]
 
+pub mod fake;
+pub mod hooked;
+
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};

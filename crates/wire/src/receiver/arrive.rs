@@ -27,6 +27,9 @@ fn broken(what: &'static str) -> Fault {
 impl Receiver {
     /// Any frame without payload. An error means that the stream has to be closed.
     pub fn handle_frame(&mut self, stream: StreamNumber, frame: Frame, now: Duration) -> Result<(), Fault> {
+        if !matches!(frame, Frame::Goodbye { .. }) {
+            self.cut_off_since = None;
+        }
         match frame {
             Frame::ManifestAnswer { batch, fault } => self.manifest_answered(stream, batch, fault, now),
             Frame::FileFault { request, file, fault } => self.file_fault(stream, request, file, fault, now),

@@ -150,6 +150,7 @@ pub struct Receiver {
     forget: Vec<BatchId>,
     /// Of the source's session.
     incarnation: Option<u64>,
+    /// No stream, and nothing useful heard, since then. A welcome alone is not useful: a peer may fall silent after each.
     cut_off_since: Option<Duration>,
     last_fault: Option<Fault>,
     progress_at: Duration,

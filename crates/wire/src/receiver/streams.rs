@@ -100,7 +100,6 @@ impl Receiver {
             self.source_forgot(now);
         }
         self.incarnation = Some(incarnation);
-        self.cut_off_since = None;
         let Some(place) = self.streams.get_mut(stream.0 as usize) else { return };
         place.failures = 0;
         if self.streams.iter().all(|stream| stream.slots() == 0) {
@@ -177,6 +176,7 @@ impl Receiver {
     pub fn heard(&mut self, stream: StreamNumber, payload: bool, now: Duration) {
         if payload {
             self.progress_at = now;
+            self.cut_off_since = None;
         }
         if let Some(State::Up(up)) = self.state(stream) {
             up.health.heard(now);
@@ -211,9 +211,10 @@ impl Receiver {
 
     fn cut_off_fault(&self) -> Fault {
         let why = self.last_fault.as_ref().map_or("no connection".to_owned(), |fault| fault.to_string());
-        match self.incarnation {
-            Some(_) => Fault::new(FaultCode::ConnectionLost, why),
-            None => self.last_fault.clone().unwrap_or_else(|| Fault::new(FaultCode::Unreachable, why)),
+        match (&self.last_fault, self.incarnation) {
+            (Some(fault), _) if fault.code == FaultCode::Stalled => fault.clone(),
+            (_, Some(_)) => Fault::new(FaultCode::ConnectionLost, why),
+            (_, None) => self.last_fault.clone().unwrap_or_else(|| Fault::new(FaultCode::Unreachable, why)),
         }
     }
 
