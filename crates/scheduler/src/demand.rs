@@ -219,8 +219,11 @@ impl Scheduler {
 
     /// The question for the next files of a target, if it needs any.
     pub(crate) fn ask(&mut self, target: u32) -> Option<Decision> {
-        let horizon = self.horizon_files(target);
         let row = &self.storages[target].target;
+        // The horizon is about what waits; what is leased comes on top.
+        let waiting = self.horizon_files(target);
+        let leased = row.leased.len() as u32;
+        let horizon = waiting.saturating_add(leased);
         let mut held = 0;
         let mut found = None;
         for class in (0..CLASSES).rev() {
@@ -229,7 +232,7 @@ impl Scheduler {
             let Some(&(_, want)) = row.classes[class].open.first() else { continue };
             let room = match () {
                 // Half empty: fill it up.
-                () if held < horizon.div_ceil(2) => horizon - held,
+                () if held < leased.saturating_add(waiting.div_ceil(2)) => horizon - held,
                 () if own < self.settings.reserve_files => self.settings.reserve_files - own,
                 // All that is in memory waits for something: look further, within the bound.
                 () if row.starved && held < horizon.saturating_mul(STARVED_HORIZONS) => horizon.div_ceil(2),

@@ -43,7 +43,9 @@ pub enum Event {
     Started { attempt: AttemptId },
     /// Bytes of an attempt that have arrived; cumulative.
     Progress { attempt: AttemptId, bytes_done: u64 },
-    /// The end of an attempt, already durable.
+    /// The end of an attempt, already durable. If a file arrives under a lease that was just being taken back, the
+    /// attempt is unknown here: then the next lease of that transfer, which the catalog refuses since the file is
+    /// there, is answered with a successful outcome, or [`Event::ReplicaAdded`] is told at once.
     Outcome(Outcome),
     /// A lease that its agent does not hold: it goes back to the queue.
     LeaseReleased { attempt: AttemptId },

@@ -235,7 +235,7 @@ impl Scheduler {
     fn pause(&self, place: u32, retry: Retry, tries: u32, now: Timestamp) -> Timestamp {
         let transfer = &self.transfers[place];
         let spread = jitter(transfer.id.0, u64::from(transfer.tries));
-        let slow = transfer.tries >= self.settings.tries_until_slow;
+        let slow = tries >= self.settings.tries_until_slow;
         let delay = match retry {
             Retry::Now if !slow => retry_delay(Retry::Now, tries, spread),
             Retry::Later if !slow => retry_delay(Retry::Later, tries, spread),

@@ -92,9 +92,18 @@ impl Few {
 
     /// Keeps the order of the others.
     pub(crate) fn remove(&mut self, place: u32) {
-        let kept: Vec<u32> = self.iter().filter(|&other| other != place).collect();
-        *self = Few::default();
-        kept.into_iter().for_each(|place| self.push(place));
+        let Some(at) = self.iter().position(|other| other == place) else { return };
+        let count = usize::from(self.count);
+        if at >= count {
+            self.more.remove(at - count);
+            return;
+        }
+        self.inline.copy_within(at + 1..count, at);
+        if self.more.is_empty() {
+            self.count -= 1;
+        } else {
+            self.inline[count - 1] = self.more.remove(0);
+        }
     }
 }
 

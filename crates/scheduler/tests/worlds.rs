@@ -365,3 +365,62 @@ fn slots_of_a_site_are_shared() {
     world.run(HOUR);
     arrived_once(&world);
 }
+
+/// Leases reach the agent before it runs dry: no time is lost between small files.
+#[test]
+fn no_gap_between_files() {
+    let mut world = World::new(vec![Place::new(500e6), Place::new(500e6)], 3);
+    world.add_files(1, 0, vec![64_000; 30_000]);
+    world.subscribe(1, &[1], 1, 5);
+    let took = world.run(HOUR).as_secs_f64();
+    let bound = 30_000.0 * 64_000.0 / 500e6;
+    assert!(took < bound * 1.1 + 0.5, "{took:.2} s instead of {bound:.2}");
+}
+
+/// Promise 10: there is an expected time, it is about right, and it holds nine times in ten.
+#[test]
+fn the_outlook_is_about_right() {
+    let mut world = World::new(vec![Place::new(50e6), Place::new(50e6)], 3);
+    world.add_files(1, 0, vec![2_000_000; 2_000]);
+    world.subscribe(1, &[1], 1, 5);
+    world.run_for(Duration::from_secs(10));
+    let outlook = world.scheduler.outlook(SubscriptionId(1), world.now);
+    let at = world.now;
+    let took = world.run(HOUR).as_secs_f64();
+    let median = outlook.median.unwrap().since(at).as_secs_f64();
+    let ninety = outlook.ninety.unwrap().since(at).as_secs_f64();
+    assert!((median / took - 1.0).abs() < 0.2, "{median:.1} s expected, {took:.1} s taken");
+    assert!(ninety > took * 0.95 && ninety < took * 2.0, "{ninety:.1} s for nine in ten, {took:.1} s taken");
+    assert_eq!(world.scheduler.outlook(SubscriptionId(1), world.now).why_none.unwrap(), "nothing is missing");
+}
+
+/// What goes first to the same target is counted, and told.
+#[test]
+fn the_outlook_tells_who_goes_before() {
+    let mut world = World::new(vec![Place::new(50e6), Place::new(50e6)], 3);
+    world.add_files(1, 0, vec![2_000_000; 500]);
+    world.add_files(2, 0, vec![2_000_000; 50]);
+    world.subscribe(1, &[1], 1, 9);
+    world.subscribe(2, &[2], 1, 5);
+    world.run_for(Duration::from_secs(5));
+    let first = world.scheduler.outlook(SubscriptionId(1), world.now);
+    let second = world.scheduler.outlook(SubscriptionId(2), world.now);
+    assert!(second.median.unwrap() > first.median.unwrap());
+    assert!(second.held_up_by[0].contains("more urgent subscriptions go first"), "{second:?}");
+}
+
+/// A choice among several is told with the number that decided it.
+#[test]
+fn a_choice_tells_its_reason() {
+    let mut world = World::new(vec![Place::new(80e6), Place::new(20e6), Place::new(1e9)], 3);
+    world.keep_log = true;
+    world.add_files(1, 0, vec![2_000_000; 500]);
+    (0..500).for_each(|file| {
+        world.replicas.insert((file, 1));
+    });
+    world.subscribe(1, &[1], 2, 5);
+    world.run(HOUR);
+    let told = world.reasons.iter().filter(|reason| reason.contains("because it finishes first: "));
+    assert!(told.count() > 10, "{:?}", &world.reasons[..5]);
+    assert!(world.reasons.iter().any(|reason| reason.contains("storage-1") && reason.contains("against")));
+}

@@ -17,7 +17,7 @@ pub const STEP: Duration = Duration::from_millis(10);
 /// Agent to service, and the same back.
 pub const DELAY: Duration = Duration::from_millis(60);
 /// Attempts an agent runs at once from one source, and their bytes if there are more than a few.
-const RUNNING: usize = 256;
+const RUNNING: usize = 2_000;
 const IN_FLIGHT_BYTES: f64 = 64e6;
 
 /// splitmix64
@@ -104,6 +104,8 @@ pub struct World {
     pub leases: u64,
     pub decisions: u64,
     pub log: Vec<String>,
+    /// Why each source was chosen.
+    pub reasons: Vec<String>,
     pub keep_log: bool,
 }
 
@@ -140,6 +142,7 @@ impl World {
             leases: 0,
             decisions: 0,
             log: Vec::new(),
+            reasons: Vec::new(),
             keep_log: false,
         };
         for place in 0..world.places.len() as u64 {
@@ -540,7 +543,9 @@ impl World {
         let limits = self.places[source as usize].limits;
         assert!(limits.active_out.is_none_or(|most| out < most), "too many out");
         assert_eq!(lease.choice.candidates[0].storage, lease.source, "the explanation tells of the choice");
-        assert!(!self.scheduler.explain(&lease.choice).reason.is_empty());
+        let words = self.scheduler.explain(&lease.choice);
+        assert_eq!(words.candidates.len(), lease.choice.candidates.len());
+        self.reasons.push(words.reason);
         let row = self.rows.entry(lease.transfer).or_insert(Row {
             file,
             target,
