@@ -42,9 +42,10 @@ pub struct Catalog {
 
 struct Inner {
     path: PathBuf,
-    writer: Mutex<Connection>,
+    // Before the writer, so that it is the last one to close: a reader could not clear the log away.
     readers: Mutex<Readers>,
     returned: Condvar,
+    writer: Mutex<Connection>,
 }
 
 struct Readers {

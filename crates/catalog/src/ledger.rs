@@ -328,11 +328,11 @@ impl<'t> Ledger<'t> {
         let mut touched = self.touched_demands()?;
         touched.sort_unstable();
         touched.dedup();
-        let mut gone = BTreeSet::new();
+        let mut satisfied = BTreeSet::new();
         for (block, target) in touched {
-            self.refresh_demand(block, target, &mut gone)?;
+            self.refresh_demand(block, target, &mut satisfied)?;
         }
-        for subscription in gone {
+        for subscription in satisfied {
             if mark_completed(self.tx, subscription, self.now)? {
                 self.effects.subscriptions_complete.push(subscription);
             }
@@ -426,7 +426,7 @@ impl<'t> Ledger<'t> {
         &mut self,
         block: BlockId,
         target: StorageId,
-        gone: &mut BTreeSet<SubscriptionId>,
+        satisfied: &mut BTreeSet<SubscriptionId>,
     ) -> Result<(), CatalogError> {
         let (files, dataset) = self.block(block).map(|state| (state.files, state.dataset))?;
         let pair = *self.pair(block, target)?;
@@ -454,9 +454,18 @@ impl<'t> Ledger<'t> {
             let fault = Fault::new(longhaul_model::FaultCode::Cancelled, "the target has it by now");
             self.effects.cancelled.extend(end_unwanted(self.tx, block, target, &fault, self.now)?);
         }
-        for subscription in served {
-            self.effects.demands_gone.push((subscription, block));
-            gone.insert(subscription);
+        self.effects.demands_gone.extend(served.into_iter().map(|subscription| (subscription, block)));
+        // Also those that never lacked anything here: the block may have come into being at the target.
+        if pair.counts.good() == files {
+            let mut wanting = self.tx.prepare_cached(
+                "SELECT id FROM subscriptions WHERE dataset = ?1 AND block IN (0, ?2) AND target = ?3
+                 AND state <> 'cancelled' AND state = 'active' AND completed IS NULL",
+            )?;
+            for subscription in
+                wanting.query_map((key!(dataset), key!(block), key!(target)), |row| row.id(0))?
+            {
+                satisfied.insert(subscription?);
+            }
         }
         Ok(())
     }

@@ -9,8 +9,8 @@ use longhaul_catalog::conformance::{ALPHA, BETA, NOW, World, agent, new_file};
 use longhaul_catalog::{Catalog, ManifestError};
 use longhaul_model::{Fault, FaultCode};
 
-const FILES: u64 = 1_500;
-const COPIES: usize = 25;
+const FILES: u64 = 600;
+const COPIES: usize = 15;
 
 /// Promise 3: an accepted request is never forgotten, and results are applied exactly once.
 #[test]
