@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use longhaul_api::agent::{Incarnation, StorageOffer};
-use longhaul_engine::{Clock, Engine, Export};
+use longhaul_engine::{Clock, Export};
 use longhaul_model::{Fault, FaultCode};
 use longhaul_security::PermitVerifier;
 use longhaul_storage::{Posix, Storage};
@@ -18,6 +18,7 @@ use crate::control::Control;
 use crate::guard::{guarded, message};
 use crate::http::HttpControl;
 use crate::ledger::Ledger;
+use crate::mover::{Mover, Start, start_engine};
 use crate::spaces::Spaces;
 use crate::state_dir::{Identity, StateDir};
 use crate::stop::Stop;
@@ -51,7 +52,7 @@ pub(crate) struct Shared {
     pub offers: Vec<StorageOffer>,
     pub clock: ServiceClock,
     pub ledger: Arc<Ledger>,
-    pub engine: Engine,
+    pub engine: Box<dyn Mover>,
     pub spaces: Arc<Spaces>,
     pub tasks: Arc<Tasks>,
     pub control: Arc<dyn Control>,
@@ -77,8 +78,9 @@ impl Agent {
         })?;
         let url = config.service_url.as_deref().unwrap_or(&identity.service_url);
         let control = Arc::new(HttpControl::new(url, &identity.credentials())?);
-        let agent =
-            tokio::task::spawn_blocking(move || Agent::start(config, clock, state, identity, control));
+        let agent = tokio::task::spawn_blocking(move || {
+            Agent::start(config, clock, state, identity, control, start_engine)
+        });
         agent.await.map_err(|error| ended("the start", error))??.run_until(shutdown).await
     }
 
@@ -89,6 +91,7 @@ impl Agent {
         state: StateDir,
         identity: Identity,
         control: Arc<dyn Control>,
+        start_mover: impl FnOnce(Start) -> Result<Box<dyn Mover>, Fault>,
     ) -> Result<Agent, Fault> {
         let exports = open_storages(&config)?;
         let storages: Vec<_> = exports.iter().map(|export| export.storage.clone()).collect();
@@ -107,19 +110,18 @@ impl Agent {
                 break_down.send_replace(Some(fault));
             }
         };
-        let permits = PermitVerifier::new(&identity.permit_key)?;
-        let engine = Engine::start(
-            engine_config(&config, &state, &identity),
-            &identity.credentials(),
-            permits,
-            exports.clone(),
-            clock.for_engine(),
-            events,
-        )?;
+        let engine = start_mover(Start {
+            config: engine_config(&config, &state, &identity),
+            credentials: identity.credentials(),
+            permits: PermitVerifier::new(&identity.permit_key)?,
+            exports: exports.clone(),
+            clock: clock.for_engine(),
+            events: Box::new(events),
+        })?;
         let host = host_name();
         let data_addresses = config.data_addresses(&engine.data_addresses(), &host);
         let (resumed, tasks_left) = ledger.resumed();
-        let expiring = Expiring::resume(&engine, resumed);
+        let expiring = Expiring::resume(engine.as_ref(), resumed);
         let offers = config.storages.iter().zip(&storages).map(|(storage, open)| {
             let can = open.capabilities();
             storage.offer(storage.writable && can.writable, can.case_insensitive)

@@ -5,10 +5,11 @@ use std::thread;
 use std::time::Duration;
 
 use longhaul_api::agent::{AttemptTimes, LeaseBatch, Outcome};
-use longhaul_engine::{Engine, Event, FetchBatch, FetchFile, Finished, Times};
+use longhaul_engine::{Event, FetchBatch, FetchFile, Finished, Times};
 use longhaul_model::{AttemptId, DigestSet, Fault, FaultCode, Timestamp, Verification};
 
 use crate::ledger::{Ledger, Resumed};
+use crate::mover::Mover;
 use crate::spaces::Spaces;
 use crate::stop::Stop;
 
@@ -145,7 +146,7 @@ pub(crate) struct Expiring {
 impl Expiring {
     /// Gives the engine what an earlier run held. Batches go in whole, since their permits are for the whole list;
     /// what has ended is taken out again at once, and doing it again would find the file there.
-    pub(crate) fn resume(engine: &Engine, resumed: Vec<Resumed>) -> Expiring {
+    pub(crate) fn resume(engine: &dyn Mover, resumed: Vec<Resumed>) -> Expiring {
         let mut expiring = Expiring::default();
         for Resumed { mut batch, ended, begun } in resumed {
             if !begun.is_empty() {

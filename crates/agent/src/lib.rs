@@ -20,6 +20,7 @@ mod guard;
 mod http;
 mod join;
 mod ledger;
+mod mover;
 mod record_log;
 mod renew;
 mod report;
@@ -27,6 +28,8 @@ mod spaces;
 mod state_dir;
 mod stop;
 mod tasks;
+#[cfg(test)]
+mod tests;
 mod work;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

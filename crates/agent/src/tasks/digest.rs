@@ -18,13 +18,17 @@ pub(crate) fn digest(
     stop: &Stop,
 ) -> Result<(DigestSet, Identity), Fault> {
     assert!(!buffer.is_empty(), "a read needs a buffer");
+    let stopped = || Fault::new(FaultCode::Cancelled, at.to_string());
+    if stop.is_set() {
+        return Err(stopped());
+    }
     let file = storage.open(at)?;
     let before = file.identity();
     let mut hasher = Hasher::new(algorithms);
     let mut offset = 0u64;
     loop {
         if stop.is_set() {
-            return Err(Fault::new(FaultCode::Cancelled, at.to_string()));
+            return Err(stopped());
         }
         let read = file.read_at(buffer, offset)?;
         hasher.update(&buffer[..read]);

@@ -1,0 +1,58 @@
+//! What the agent needs of the engine, as an interface, so that tests can decide when an attempt begins and ends.
+
+use std::net::SocketAddr;
+
+use longhaul_engine::{Clock, Config, Engine, Event, Export, FetchBatch, Snapshot};
+use longhaul_model::{AttemptId, Fault};
+use longhaul_security::{Credentials, PermitVerifier};
+
+/// See [`Engine`], whose methods these are.
+pub(crate) trait Mover: Send + Sync {
+    fn data_addresses(&self) -> Vec<SocketAddr>;
+    fn fetch(&self, batch: FetchBatch);
+    fn cancel(&self, attempts: &[AttemptId]);
+    fn set_limits(&self, in_bytes_per_s: Option<u64>, out_bytes_per_s: Option<u64>);
+    fn renew(&self, credentials: &Credentials) -> Result<(), Fault>;
+    fn snapshot(&self) -> Snapshot;
+    fn stop(self: Box<Self>);
+}
+
+/// What a mover is started with.
+pub(crate) struct Start {
+    pub config: Config,
+    pub credentials: Credentials,
+    pub permits: PermitVerifier,
+    pub exports: Vec<Export>,
+    pub clock: Clock,
+    pub events: Box<dyn Fn(Vec<Event>) + Send + Sync>,
+}
+
+/// Starts the real one.
+pub(crate) fn start_engine(start: Start) -> Result<Box<dyn Mover>, Fault> {
+    let Start { config, credentials, permits, exports, clock, events } = start;
+    Ok(Box::new(Engine::start(config, &credentials, permits, exports, clock, events)?))
+}
+
+impl Mover for Engine {
+    fn data_addresses(&self) -> Vec<SocketAddr> {
+        Engine::data_addresses(self)
+    }
+    fn fetch(&self, batch: FetchBatch) {
+        Engine::fetch(self, batch);
+    }
+    fn cancel(&self, attempts: &[AttemptId]) {
+        Engine::cancel(self, attempts);
+    }
+    fn set_limits(&self, in_bytes_per_s: Option<u64>, out_bytes_per_s: Option<u64>) {
+        Engine::set_limits(self, in_bytes_per_s, out_bytes_per_s);
+    }
+    fn renew(&self, credentials: &Credentials) -> Result<(), Fault> {
+        Engine::renew(self, credentials)
+    }
+    fn snapshot(&self) -> Snapshot {
+        Engine::snapshot(self)
+    }
+    fn stop(self: Box<Self>) {
+        Engine::stop(*self);
+    }
+}

@@ -1,0 +1,232 @@
+//! The service's side of one agent, played by a test: it gives what the test says and remembers what it is told.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use longhaul_api::agent::{
+    Fact, Hello, Incarnation, LeaseBatch, Outcome, RenewReply, RenewRequest, Report, ReportReply,
+    StorageSpace, Task, Work, WorkRequest,
+};
+use longhaul_model::{AttemptId, Fault, FaultCode, TaskId};
+use longhaul_security::Credentials;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::TestClock;
+use crate::control::{Answer, Control};
+use crate::locked;
+
+/// A test that waits longer than this has failed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Desk {
+    clock: TestClock,
+    pub state: Mutex<DeskState>,
+    changed: watch::Sender<u64>,
+    /// Whether dropping a request is seen at once.
+    direct: bool,
+}
+
+#[derive(Default)]
+pub(crate) struct DeskState {
+    /// Nobody answers.
+    pub away: bool,
+    /// What every call is answered with.
+    pub refuse: Option<Fault>,
+    pub acknowledged: u64,
+    pub facts: Vec<Fact>,
+    pub hellos: Vec<(Incarnation, Hello)>,
+    pub spaces: Vec<StorageSpace>,
+    pub renewed: Option<RenewReply>,
+    known: Option<Incarnation>,
+    parcels: Vec<Work>,
+    number: u64,
+    asking: usize,
+    pub renewal: Option<RenewReply>,
+}
+
+impl DeskState {
+    pub fn outcomes(&self) -> Vec<&Outcome> {
+        let outcome = |fact: &'_ Fact| matches!(fact, Fact::Outcome(_));
+        let outcomes = self.facts.iter().filter(|fact| outcome(fact));
+        outcomes
+            .map(|fact| match fact {
+                Fact::Outcome(outcome) => outcome,
+                _ => unreachable!(),
+            })
+            .collect()
+    }
+
+    pub fn tasks_done(&self) -> Vec<TaskId> {
+        let done = |fact: &Fact| match fact {
+            Fact::TaskDone { task, .. } => Some(*task),
+            _ => None,
+        };
+        self.facts.iter().filter_map(done).collect()
+    }
+}
+
+impl Desk {
+    pub fn new(clock: &TestClock, direct: bool) -> Arc<Desk> {
+        Arc::new(Desk {
+            clock: clock.clone(),
+            state: Mutex::default(),
+            changed: watch::Sender::new(0),
+            direct,
+        })
+    }
+
+    /// Changes what the service is or does.
+    pub fn change<T>(&self, change: impl FnOnce(&mut DeskState) -> T) -> T {
+        let result = change(&mut locked(&self.state));
+        self.changed.send_modify(|count| *count += 1);
+        result
+    }
+
+    pub fn lease(&self, batches: Vec<LeaseBatch>) {
+        self.parcel(Work { batches, ..Work::default() });
+    }
+
+    pub fn task(&self, task: Task) {
+        self.parcel(Work { tasks: vec![task], ..Work::default() });
+    }
+
+    pub fn cancel(&self, cancel: Vec<AttemptId>) {
+        self.parcel(Work { cancel, ..Work::default() });
+    }
+
+    pub fn parcel(&self, work: Work) {
+        self.change(|state| {
+            state.number += 1;
+            state.parcels.push(Work { number: state.number, ..work });
+        });
+    }
+
+    /// Restarts the service: it knows nobody, but has what was acknowledged.
+    pub fn forget(&self) {
+        self.change(|state| state.known = None);
+    }
+
+    /// Waits until the service has seen something.
+    pub async fn until<T>(&self, mut look: impl FnMut(&DeskState) -> Option<T>) -> T {
+        let mut changed = self.changed.subscribe();
+        let seen = async {
+            loop {
+                changed.borrow_and_update();
+                if let Some(found) = look(&locked(&self.state)) {
+                    return found;
+                }
+                changed.changed().await.unwrap();
+            }
+        };
+        timeout(PATIENCE, seen).await.expect("it never happened")
+    }
+
+    pub async fn until_outcomes(&self, count: usize) -> Vec<Outcome> {
+        self.until(|state| {
+            let outcomes = state.outcomes();
+            (outcomes.len() >= count).then(|| outcomes.into_iter().cloned().collect())
+        })
+        .await
+    }
+
+    fn answer(&self, report: Report) -> Result<ReportReply, Fault> {
+        let now = self.clock.now();
+        self.change(|state| {
+            state.check()?;
+            let mut last = report.entries.first().map_or(0, |entry| entry.sequence.saturating_sub(1));
+            for entry in report.entries {
+                assert_eq!(entry.sequence, last + 1, "facts are numbered without a gap");
+                last = entry.sequence;
+                if entry.sequence > state.acknowledged {
+                    state.acknowledged = entry.sequence;
+                    state.facts.push(entry.fact);
+                }
+            }
+            if let Some(hello) = report.hello {
+                assert!(
+                    !self.direct || state.asking == 0,
+                    "no lease may be under way while the held ones are listed"
+                );
+                state.known = Some(report.incarnation);
+                state.hellos.push((report.incarnation, hello));
+            }
+            state.spaces = report.spaces;
+            let say_hello = state.known != Some(report.incarnation);
+            Ok(ReportReply { version: 1, acknowledged: state.acknowledged, now, say_hello })
+        })
+    }
+
+    fn parcel_for(&self, request: &WorkRequest) -> Result<Option<Work>, Fault> {
+        let mut state = locked(&self.state);
+        state.check()?;
+        if state.known != Some(request.incarnation) {
+            return Err(Fault::new(FaultCode::Busy, "who are you?"));
+        }
+        state.parcels.retain(|parcel| parcel.number > request.received);
+        Ok(state.parcels.first().cloned().map(|parcel| Work { now: self.clock.now(), ..parcel }))
+    }
+}
+
+impl DeskState {
+    fn check(&self) -> Result<(), Fault> {
+        if self.away {
+            return Err(Fault::new(FaultCode::Unreachable, "connection refused"));
+        }
+        self.refuse.clone().map_or(Ok(()), Err)
+    }
+}
+
+/// Counts a request that is under way, dropped ones included.
+struct Asking<'a>(&'a Desk);
+
+impl<'a> Asking<'a> {
+    fn new(desk: &'a Desk) -> Self {
+        locked(&desk.state).asking += 1;
+        Asking(desk)
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        locked(&self.0.state).asking -= 1;
+    }
+}
+
+impl Control for Desk {
+    fn report(&self, report: Report) -> Answer<'_, ReportReply> {
+        Box::pin(async move { self.answer(report) })
+    }
+
+    fn work(&self, request: WorkRequest) -> Answer<'_, Work> {
+        Box::pin(async move {
+            let _asking = Asking::new(self);
+            let mut changed = self.changed.subscribe();
+            let wait = async {
+                loop {
+                    changed.borrow_and_update();
+                    if let Some(work) = self.parcel_for(&request)? {
+                        return Ok(work);
+                    }
+                    changed.changed().await.unwrap();
+                }
+            };
+            let empty = Work { number: request.received, now: self.clock.now(), ..Work::default() };
+            timeout(Duration::from_millis(request.wait_ms.into()), wait).await.unwrap_or(Ok(empty))
+        })
+    }
+
+    fn renew(&self, _request: RenewRequest) -> Answer<'_, RenewReply> {
+        Box::pin(async move {
+            let missing = || Fault::new(FaultCode::Unreachable, "nothing prepared");
+            self.change(|state| state.renewal.take()).ok_or_else(missing)
+        })
+    }
+
+    fn use_credentials(&self, credentials: &Credentials) -> Result<(), Fault> {
+        let reply =
+            RenewReply { certificate: credentials.certificate_pem.clone(), ca: credentials.ca_pem.clone() };
+        self.change(|state| state.renewed = Some(reply));
+        Ok(())
+    }
+}

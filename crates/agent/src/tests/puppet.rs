@@ -1,0 +1,128 @@
+//! An engine whose attempts begin and end when the test says so.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_engine::{Clock, Event, FetchBatch, Finished, Snapshot, Success, Times};
+use longhaul_model::{AttemptId, DigestSet, Epoch, Fault, Timestamp, TransferId, Verification};
+use longhaul_security::Credentials;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::mover::{Mover, Start};
+
+/// A test that waits longer than this has failed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the agent asked of the engine.
+#[derive(Clone, Default)]
+pub(crate) struct Asked {
+    pub fetched: Vec<FetchBatch>,
+    pub cancelled: Vec<AttemptId>,
+    pub limits: Option<(Option<u64>, Option<u64>)>,
+    pub renewed: Option<String>,
+    pub stopped: bool,
+}
+
+#[derive(Clone)]
+pub(crate) struct Puppet {
+    asked: Arc<watch::Sender<Asked>>,
+    events: Arc<dyn Fn(Vec<Event>) + Send + Sync>,
+    pub clock: Clock,
+}
+
+impl Puppet {
+    pub fn start(start: Start) -> Puppet {
+        Puppet {
+            asked: Arc::new(watch::Sender::new(Asked::default())),
+            events: start.events.into(),
+            clock: start.clock,
+        }
+    }
+
+    pub fn asked(&self) -> Asked {
+        self.asked.borrow().clone()
+    }
+
+    pub async fn until(&self, look: impl FnMut(&Asked) -> bool) -> Asked {
+        let mut asked = self.asked.subscribe();
+        timeout(PATIENCE, asked.wait_for(look)).await.expect("it never happened").unwrap().clone()
+    }
+
+    /// Attempts given so far and not cancelled.
+    pub fn attempts(&self) -> Vec<AttemptId> {
+        let asked = self.asked();
+        let files = asked.fetched.iter().flat_map(|batch| &batch.files).map(|file| file.attempt);
+        files.filter(|attempt| !asked.cancelled.contains(attempt)).collect()
+    }
+
+    pub fn begin(&self, attempt: u64) {
+        (self.events)(vec![Event::Started { attempt: AttemptId(attempt), at: (self.clock)() }]);
+    }
+
+    pub fn succeed(&self, attempts: &[u64]) {
+        let success = Success {
+            digests: DigestSet::default(),
+            verification: Verification::EndToEnd,
+            already_there: false,
+        };
+        self.finish(attempts, Ok(success));
+    }
+
+    pub fn finish(&self, attempts: &[u64], result: Result<Success, Fault>) {
+        let now = (self.clock)();
+        let finished = |&attempt: &u64| {
+            Event::Finished(Finished {
+                attempt: AttemptId(attempt),
+                transfer: TransferId(1_000 + attempt),
+                epoch: Epoch(1),
+                result: result.clone(),
+                bytes_moved: 7,
+                bytes_resent: 0,
+                times: Times {
+                    received: now,
+                    started: Some(now),
+                    first_byte: None,
+                    last_byte: None,
+                    committed: None,
+                },
+            })
+        };
+        (self.events)(attempts.iter().map(finished).collect());
+    }
+
+    pub fn start_by(&self, attempt: u64) -> Timestamp {
+        let asked = self.asked();
+        let batch = asked
+            .fetched
+            .iter()
+            .find(|batch| batch.files.iter().any(|file| file.attempt == AttemptId(attempt)));
+        batch.expect("the attempt was given").start_by
+    }
+}
+
+impl Mover for Puppet {
+    fn data_addresses(&self) -> Vec<SocketAddr> {
+        vec!["127.0.0.1:7470".parse().unwrap()]
+    }
+    fn fetch(&self, batch: FetchBatch) {
+        self.asked.send_modify(|asked| asked.fetched.push(batch));
+    }
+    fn cancel(&self, attempts: &[AttemptId]) {
+        self.asked.send_modify(|asked| asked.cancelled.extend(attempts));
+    }
+    fn set_limits(&self, in_bytes_per_s: Option<u64>, out_bytes_per_s: Option<u64>) {
+        self.asked.send_modify(|asked| asked.limits = Some((in_bytes_per_s, out_bytes_per_s)));
+    }
+    fn renew(&self, credentials: &Credentials) -> Result<(), Fault> {
+        self.asked.send_modify(|asked| asked.renewed = Some(credentials.certificate_pem.clone()));
+        Ok(())
+    }
+    fn snapshot(&self) -> Snapshot {
+        Snapshot::default()
+    }
+    fn stop(self: Box<Self>) {
+        self.asked.send_modify(|asked| asked.stopped = true);
+    }
+}
