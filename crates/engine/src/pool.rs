@@ -149,7 +149,9 @@ mod tests {
         assert_eq!(pool.reserve(1), 0);
         let buffers: Vec<Buffer> = (0..3).map(|_| pool.buffer()).collect();
         assert!(
-            buffers.iter().all(|buffer| buffer.len() == CHUNK && buffer.as_ptr() as usize % ALIGNMENT == 0)
+            buffers
+                .iter()
+                .all(|buffer| buffer.len() == CHUNK && (buffer.as_ptr() as usize).is_multiple_of(ALIGNMENT))
         );
         drop(buffers);
         assert_eq!((pool.used(), pool.peak()), (0, 3));

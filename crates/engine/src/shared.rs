@@ -11,7 +11,7 @@ use longhaul_security::{Credentials, PermitVerifier, agent_client_tls, data_serv
 use longhaul_wire::{NewBatch, Pace};
 use rustls::{ClientConfig, ServerConfig};
 
-use crate::fetch::{Job, Keys, Session, Target};
+use crate::fetch::{Job, Keys, PlacedJobs, Session, Target};
 use crate::interface::{Clock, Config, Event, FetchFile, Finished, Times};
 use crate::net::Network;
 use crate::pool::Pool;
@@ -173,7 +173,7 @@ impl Shared {
         self: &Arc<Self>,
         peer: AgentId,
         mut batch: NewBatch,
-        mut jobs: Vec<(usize, Arc<Job>)>,
+        mut jobs: PlacedJobs,
         addresses: &[String],
     ) {
         loop {

@@ -1,4 +1,5 @@
 //! Who may read what, and what hostile or broken peers can do: nothing but end their own streams.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 

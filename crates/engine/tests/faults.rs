@@ -1,4 +1,5 @@
 //! Faults of sources, targets and leases end in one clear error each, with the right blame, and harm nothing else.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 

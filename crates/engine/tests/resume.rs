@@ -1,4 +1,5 @@
 //! Promise 4: progress survives. A process of this test binary is killed at chosen writes, and the next one goes on.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Files arrive whole, verified and once, whatever their sizes, digests and neighbours.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 
@@ -204,9 +205,18 @@ fn work_comes_again_and_again() {
         target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", vec![file]));
         all_good(&target.finished(1));
     }
+    // Certificates are renewed: what is fetched after that comes over new streams of the same session.
+    for agent in [&source, &target] {
+        agent.engine.renew(&deployment.credentials(agent.agent)).unwrap();
+    }
+    stop(source);
+    let source = deployment.agent(1, Arc::new(alpha.clone()));
+    let file = put(&alpha, 50, 3 * CHUNK);
+    target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", vec![file]));
+    all_good(&target.finished(1));
     stop(source);
     stop(target);
-    assert_eq!(beta.names().len(), 20);
+    assert_eq!(beta.names().len(), 21);
 }
 
 fn stop(agent: Agent) {

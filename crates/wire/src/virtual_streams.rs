@@ -491,6 +491,7 @@ fn a_source_that_says_nothing_but_pong_is_a_stall() {
         for (&stream, line) in &mut world.lines {
             line.to_source.clear();
             world.receiver.heard(stream, false, world.now);
+            world.receiver.handle_frame(stream, Frame::Pong { number: 1 }, world.now).unwrap();
         }
         waited += 1;
         assert!(waited < 1_000);

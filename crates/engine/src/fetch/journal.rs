@@ -13,8 +13,8 @@ use crate::sync::lock;
 
 /// Below this, compaction gains nothing.
 const COMPACT_BYTES_MIN: u64 = 4 << 20;
-/// A record of one chunk, with its frame.
-const RECORD_BYTES: u64 = 46;
+/// The longest record, roughly.
+const RECORD_BYTES: usize = 96;
 /// A journal that a process can have written; a larger file is not ours.
 const JOURNAL_BYTES_MAX: u64 = 1 << 30;
 
@@ -27,6 +27,8 @@ pub(crate) struct JournalFile {
 struct Inner {
     file: File,
     bytes: u64,
+    /// The size at which it is looked at again.
+    compact_at: u64,
     journal: Journal,
 }
 
@@ -54,21 +56,24 @@ impl JournalFile {
             tracing::info!(path = %path.display(), torn, "the journal had a torn tail, which is cut off");
         }
         let (file, bytes) = write_anew(&path, boot, &replayed.journal)?;
-        let inner = Mutex::new(Inner { file, bytes, journal: replayed.journal });
+        let compact_at = COMPACT_BYTES_MIN.max(2 * bytes);
+        let inner = Mutex::new(Inner { file, bytes, compact_at, journal: replayed.journal });
         Ok(JournalFile { path, boot, inner })
     }
 
     /// Appends records: the operating system has them when this returns.
     pub(crate) fn append(&self, records: &[Record]) -> Result<(), Fault> {
-        let mut bytes = Vec::with_capacity(records.len() * RECORD_BYTES as usize * 2);
+        let mut bytes = Vec::with_capacity(records.len() * RECORD_BYTES);
         records.iter().for_each(|record| record.encode(&mut bytes));
         let mut inner = lock(&self.inner);
-        inner.file.write_all(&bytes).map_err(|error| failed(&self.path, &error))?;
+        if let Err(error) = inner.file.write_all(&bytes) {
+            // Half a record would hide all that follow it.
+            let _ = inner.file.set_len(inner.bytes);
+            return Err(failed(&self.path, &error));
+        }
         inner.bytes += bytes.len() as u64;
         records.iter().for_each(|record| inner.journal.apply(record));
-        if inner.bytes > COMPACT_BYTES_MIN
-            && inner.bytes > 8 * RECORD_BYTES * (inner.journal.len() as u64 + 1_000)
-        {
+        if inner.bytes > inner.compact_at {
             self.compact(&mut inner)?;
         }
         Ok(())
@@ -82,11 +87,11 @@ impl JournalFile {
     }
 
     fn compact(&self, inner: &mut Inner) -> Result<(), Fault> {
-        let before = inner.bytes;
         let (file, bytes) = write_anew(&self.path, self.boot, &inner.journal)?;
         inner.file = file;
-        // What cannot shrink is not tried again at once.
-        inner.bytes = bytes.min(before / 2);
+        inner.bytes = bytes;
+        // Twice what is needed, so that the cost of compaction stays in proportion.
+        inner.compact_at = COMPACT_BYTES_MIN.max(2 * bytes);
         Ok(())
     }
 

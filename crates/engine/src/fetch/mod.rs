@@ -19,5 +19,5 @@ mod write;
 pub(crate) use arrival::Arrival;
 pub(crate) use job::{Job, Keys};
 pub(crate) use journal::{JournalFile, boot_id};
-pub(crate) use session::Session;
+pub(crate) use session::{PlacedJobs, Session};
 pub(crate) use target::Target;

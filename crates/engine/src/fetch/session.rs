@@ -39,6 +39,9 @@ struct Inner {
     closed: bool,
 }
 
+/// Jobs with their places in a batch.
+pub(crate) type PlacedJobs = Vec<(usize, Arc<Job>)>;
+
 /// What has to happen outside of the session's lock.
 enum Effect {
     Dial(StreamNumber, Vec<String>),
@@ -85,9 +88,9 @@ impl Session {
     pub(crate) fn add(
         self: &Arc<Self>,
         batch: NewBatch,
-        jobs: Vec<(usize, Arc<Job>)>,
+        jobs: PlacedJobs,
         addresses: &[String],
-    ) -> Result<(), (NewBatch, Vec<(usize, Arc<Job>)>)> {
+    ) -> Result<(), (NewBatch, PlacedJobs)> {
         let added = self.act(|inner, now| {
             inner.closed |= !inner.machine.has_numbers(batch.files.len());
             if inner.closed {
@@ -230,6 +233,14 @@ impl Session {
         self.act(|inner, now| {
             inner.jobs.remove(&file);
             inner.machine.remove(file, now);
+        });
+    }
+
+    /// Something of ours failed in the middle of a step: nobody should wait for this session.
+    pub(crate) fn broken(self: &Arc<Self>, fault: &Fault) {
+        self.act(|inner, now| {
+            inner.closed = true;
+            inner.machine.fail_all(fault, now);
         });
     }
 

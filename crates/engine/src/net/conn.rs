@@ -239,8 +239,15 @@ impl Conn {
                 sending.at += taken;
             }
             if let Some(payload) = self.sending.take().and_then(|sending| sending.outgoing.payload) {
-                payload.is_sent();
+                payload.finish();
             }
+        }
+    }
+
+    /// A step of ours panicked.
+    pub(super) fn broken(&self, fault: &Fault) {
+        if let Role::Fetching { session, .. } = &self.inner.role {
+            session.broken(fault);
         }
     }
 
@@ -276,7 +283,7 @@ impl Conn {
             Role::Stranger => {
                 if let Some(fault) = fault {
                     let from = self.socket.peer_addr().map(|from| from.to_string()).unwrap_or_default();
-                    tracing::warn!(from, %fault, "a stream was refused");
+                    tracing::info!(from, %fault, "a stream was refused");
                 }
                 shared.network.accepted.fetch_sub(1, Ordering::Relaxed);
             }

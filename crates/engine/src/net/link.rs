@@ -43,7 +43,7 @@ impl Payload {
         self.buffer.as_ref().map_or(&[], |buffer| &buffer[..self.len])
     }
 
-    pub(super) fn is_sent(mut self) {
+    pub(super) fn finish(mut self) {
         self.sent = self.len as u64;
     }
 }

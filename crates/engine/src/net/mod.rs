@@ -243,11 +243,15 @@ impl Loop {
         let Some(conn) = self.conns.get_mut(&token) else { return };
         let registry = self.poll.registry();
         let progress = guarded("a stream", || conn.drive(readable, registry, Token(token), shared));
-        match progress.and_then(|progress| progress) {
-            Ok(Progress::Waits) => {}
-            Ok(Progress::HasMore) => self.again.push(token),
-            Ok(Progress::Over) => self.end(token, None, shared),
-            Err(fault) => self.end(token, Some(fault), shared),
+        match progress {
+            Ok(Ok(Progress::Waits)) => {}
+            Ok(Ok(Progress::HasMore)) => self.again.push(token),
+            Ok(Ok(Progress::Over)) => self.end(token, None, shared),
+            Ok(Err(fault)) => self.end(token, Some(fault), shared),
+            Err(fault) => {
+                let _ = guarded("ending a session", || conn.broken(&fault));
+                self.end(token, Some(fault), shared);
+            }
         }
     }
 

@@ -36,7 +36,13 @@ pub(crate) enum Reading {
 /// Files of one session that stay open from chunk to chunk; the one used least recently goes first.
 #[derive(Default)]
 pub(crate) struct OpenFiles {
-    files: Mutex<BTreeMap<FileNumber, (u64, Arc<dyn SourceFile>)>>,
+    files: Mutex<BTreeMap<FileNumber, OpenFile>>,
+}
+
+struct OpenFile {
+    /// Larger for a later use.
+    used: u64,
+    file: Arc<dyn SourceFile>,
 }
 
 impl OpenFiles {
@@ -46,21 +52,21 @@ impl OpenFiles {
         open: impl FnOnce() -> Result<Arc<dyn SourceFile>, Fault>,
     ) -> Result<Arc<dyn SourceFile>, Fault> {
         let mut files = lock(&self.files);
-        let newest = files.values().map(|(used, _)| *used).max().unwrap_or(0) + 1;
-        if let Some((used, file)) = files.get_mut(&number) {
-            *used = newest;
-            return Ok(file.clone());
+        let newest = files.values().map(|open| open.used).max().unwrap_or(0) + 1;
+        if let Some(open) = files.get_mut(&number) {
+            open.used = newest;
+            return Ok(open.file.clone());
         }
         // Two readers may open the same file at once; both openings are checked, and one is kept.
         drop(files);
         let file = open()?;
         let mut files = lock(&self.files);
         if files.len() >= OPEN_FILES_MAX
-            && let Some(oldest) = files.iter().min_by_key(|(_, (used, _))| *used).map(|(&number, _)| number)
+            && let Some(oldest) = files.iter().min_by_key(|(_, open)| open.used).map(|(&number, _)| number)
         {
             files.remove(&oldest);
         }
-        files.insert(number, (newest, file.clone()));
+        files.insert(number, OpenFile { used: newest, file: file.clone() });
         Ok(file)
     }
 

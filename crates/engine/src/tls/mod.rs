@@ -135,7 +135,7 @@ impl Tls {
             // An alert tells the peer why: it has to go out even if we give up.
             self.take_handshake_output();
             if self.done() {
-                return self.into_records();
+                return self.begin_records();
             }
             if !result? {
                 return Ok(());
@@ -182,7 +182,7 @@ impl Tls {
         }
     }
 
-    fn into_records(&mut self) -> Result<(), Fault> {
+    fn begin_records(&mut self) -> Result<(), Fault> {
         let (identity, secrets) = match std::mem::replace(&mut self.stage, Stage::Broken) {
             Stage::Client(connection) => {
                 (server_identity(&connection, &self.deployment)?, connection.dangerous_extract_secrets())

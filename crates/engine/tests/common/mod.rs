@@ -1,5 +1,5 @@
 //! A deployment of agents in one process, for the tests and the example.
-#![allow(dead_code)]
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
 
 pub mod fake;
 pub mod hooked;

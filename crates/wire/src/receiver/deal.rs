@@ -74,11 +74,13 @@ impl Receiver {
             (Some(small), Some(large)) => small < large || (small == large && self.turn.is_multiple_of(2)),
             (small, _) => small.is_some(),
         };
-        if small_first {
-            self.ask_pack(stream, budget, wall, now) || self.ask_extent(stream, room, budget, wall, now)
-        } else {
-            self.ask_extent(stream, room, budget, wall, now) || self.ask_pack(stream, budget, wall, now)
-        }
+        [small_first, !small_first].into_iter().any(|small| {
+            if small {
+                self.ask_pack(stream, budget, wall, now)
+            } else {
+                self.ask_extent(stream, room, budget, wall, now)
+            }
+        })
     }
 
     fn ask_pack(

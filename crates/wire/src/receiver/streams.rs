@@ -263,6 +263,7 @@ impl Receiver {
                 }
             }
             asked.into_iter().for_each(|file| self.fail(file, fault.clone(), now));
+            self.last_fault = Some(fault);
         }
     }
 
