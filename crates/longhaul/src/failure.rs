@@ -102,8 +102,8 @@ impl Failure {
         let _ = writeln!(text, ": {}", printable(&problem.title));
         let mut part = |name: &str, value: &str| {
             if !value.is_empty() {
-                let value = wrapped(&printable(value), width.map(|w| w.saturating_sub(8)), 8);
-                let _ = writeln!(text, "  {name:<5} {value}");
+                let line = format!("  {name:<5} {}", printable(value));
+                let _ = writeln!(text, "{}", wrapped(&line, width, 8));
             }
         };
         part("why:", &problem.detail);

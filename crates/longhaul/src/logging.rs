@@ -5,11 +5,16 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
+use serde_json::{Map, Value};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::clock;
@@ -49,7 +54,7 @@ impl Logging {
         let layer = tracing_subscriber::fmt::layer().with_writer(writer).with_timer(Clock).with_ansi(false);
         // A second start (tests) keeps the first.
         let _ = match self.form {
-            Form::Json => registry.with(layer.json().flatten_event(true).with_span_list(false)).try_init(),
+            Form::Json => registry.with(layer.event_format(JsonLine)).try_init(),
             Form::Human => registry.with(layer).try_init(),
         };
         Ok(())
@@ -58,8 +63,119 @@ impl Logging {
 
 struct Clock;
 
+/// One object a line: `at`, `level`, `room` and `message`, then the event's own fields. The library's form calls the
+/// room `target`, which in our events is where a file goes; a key must not stand twice in an object.
+struct JsonLine;
+
+impl<S, N> FormatEvent<S, N> for JsonLine
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> std::fmt::Result {
+        let metadata = event.metadata();
+        let head = [
+            ("at", clock::now().to_string()),
+            ("level", metadata.level().as_str().to_ascii_lowercase()),
+            ("room", metadata.target().to_owned()),
+        ];
+        let mut fields = Fields(Map::new());
+        event.record(&mut fields);
+        let message = fields.0.remove("message");
+        write!(writer, "{{")?;
+        for (name, value) in head {
+            write!(writer, "\"{name}\":{},", Value::String(value))?;
+        }
+        write!(writer, "\"message\":{}", message.unwrap_or_default())?;
+        for (name, value) in
+            fields.0.iter().filter(|(name, _)| !["at", "level", "room"].contains(&name.as_str()))
+        {
+            write!(writer, ",{}:{value}", Value::from(name.as_str()))?;
+        }
+        writeln!(writer, "}}")
+    }
+}
+
+struct Fields(Map<String, Value>);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        self.0.insert(field.name().to_owned(), Value::String(format!("{value:?}")));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name().to_owned(), Value::from(value));
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.0.insert(field.name().to_owned(), Value::from(value));
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.0.insert(field.name().to_owned(), Value::from(value));
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.0.insert(field.name().to_owned(), Value::from(value));
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.0.insert(field.name().to_owned(), Value::from(value));
+    }
+}
+
 impl FormatTime for Clock {
     fn format_time(&self, writer: &mut Writer<'_>) -> std::fmt::Result {
         write!(writer, "{}", clock::now())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    /// Takes what is logged.
+    #[derive(Clone, Default)]
+    struct Taken(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Taken {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_line_is_one_object_whose_keys_stand_once() {
+        let taken = Taken::default();
+        let writer = taken.clone();
+        let layer =
+            tracing_subscriber::fmt::layer().with_writer(move || writer.clone()).event_format(JsonLine);
+        let subscriber = tracing_subscriber::registry().with(layer);
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::info!(target: "room", target = "gamma", lfn = "new\nline\u{1b}\"", bytes = 7u64, good = true, level = "x", "done");
+        });
+        let bytes = taken.0.lock().unwrap().clone();
+        let text = String::from_utf8(bytes).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        for key in ["at", "level", "room", "message", "target", "lfn", "bytes", "good"] {
+            assert_eq!(text.matches(&format!("\"{key}\":")).count(), 1, "{key} in {text}");
+        }
+        let line: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(
+            (&line["target"], &line["room"], &line["bytes"]),
+            (&"gamma".into(), &"room".into(), &7.into())
+        );
+        assert_eq!(line["lfn"], "new\nline\u{1b}\"");
+        assert_eq!(line["level"], "info");
     }
 }

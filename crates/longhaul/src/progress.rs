@@ -7,7 +7,7 @@ use longhaul_model::Timestamp;
 use longhaul_model::units;
 
 use crate::table::percent;
-use crate::terminal::{Terminal, columns, cut};
+use crate::terminal::{Terminal, columns, cut, wrapped};
 
 /// Without a terminal: one report each so often.
 const PLAIN_EVERY: Duration = Duration::from_secs(5);
@@ -16,6 +16,8 @@ pub const REPAINT_EVERY: Duration = Duration::from_millis(200);
 
 /// Where no terminal says how wide it is.
 const WIDE: usize = 110;
+const WIDE_GAP: &str = "  ";
+const NARROW_GAP: &str = " ";
 /// A shorter bar says nothing, a longer one no more.
 const BAR_CELLS_MIN: usize = 4;
 const BAR_CELLS_MAX: usize = 27;
@@ -51,6 +53,12 @@ impl Board {
             self.last_plain = Some(now);
             self.write(&format!("{}\n", plain()));
         }
+    }
+
+    /// A message that stays; on a terminal wrapped, further lines indented.
+    pub fn say_wrapped(&mut self, message: &str, indent: usize) {
+        let width = self.terminal.width();
+        self.say(&wrapped(message, width, indent));
     }
 
     /// A message that stays.
@@ -125,59 +133,84 @@ pub struct Measure {
 }
 
 impl Measure {
-    /// One line of a block: name, bar, percent, files, bytes, rates, end. On a narrow terminal it moves together;
-    /// the bar takes what is left, and goes if that is too little.
-    pub fn line(&self, name: &str, name_width: usize, width: Option<usize>) -> String {
-        let width = width.unwrap_or(WIDE);
-        let wide = self.laid_out(name, name_width, width, "  ");
-        match wide {
-            Some(line) => line,
-            None => {
-                let narrow = self.laid_out(name, name_width, width, " ");
-                narrow.unwrap_or_else(|| cut(&self.without_bar(name, name_width, " "), width).into_owned())
-            }
-        }
-    }
-
     /// For a log: no bar, never cut.
     pub fn plain(&self, name: &str) -> String {
-        self.without_bar(name, 0, "  ").trim_start().to_owned()
+        format!(
+            "{name}  {}",
+            self.cells(WIDE_GAP)
+                .iter()
+                .map(String::as_str)
+                .filter(|cell| !cell.is_empty())
+                .collect::<Vec<_>>()
+                .join(WIDE_GAP)
+        )
     }
 
-    /// None if there is no room for a bar.
-    fn laid_out(&self, name: &str, name_width: usize, width: usize, gap: &str) -> Option<String> {
-        let text = self.text(gap);
-        let Some(bytes) = self.bytes else { return Some(self.without_bar(name, name_width, gap)) };
-        let taken = 2 + name_width.max(columns(name)) + 2 * gap.len() + columns(&text);
-        let cells = width.checked_sub(taken).filter(|cells| *cells >= BAR_CELLS_MIN)?.min(BAR_CELLS_MAX);
-        Some(format!("  {name:<name_width$}{gap}{}{gap}{text}", bar(self.bytes_done, bytes, cells)))
-    }
-
-    fn without_bar(&self, name: &str, name_width: usize, gap: &str) -> String {
-        format!("  {name:<name_width$}{gap}{}", self.text(gap))
-    }
-
-    fn text(&self, gap: &str) -> String {
-        let mut parts = Vec::new();
+    /// Percent, files, bytes, rates, end, notes.
+    fn cells(&self, gap: &str) -> [String; 6] {
         let over = if gap.len() > 1 { " / " } else { "/" };
-        match (self.files, self.bytes) {
+        let (share, files) = match (self.files, self.bytes) {
             (Some(files), Some(bytes)) => {
                 let share = percent(self.files_done, files).min(percent(self.bytes_done, bytes));
-                let files_width = columns(&units::count(files));
-                parts.push(format!("{share:>3} %"));
-                let done = units::count(self.files_done);
-                parts.push(format!("{done:>files_width$}{over}{} files", units::count(files)));
+                let (done, all) = (units::count(self.files_done), units::count(files));
+                (format!("{share:>3} %"), format!("{done:>width$}{over}{all} files", width = columns(&all)))
             }
-            _ => parts.push(format!("{} files", units::count(self.files_done))),
-        }
-        parts.push(format!("{:>7}", units::bytes(self.bytes_done)));
-        if self.rate_now > 0.0 || self.rate_average > 0.0 {
-            let average = short_rate(self.rate_now, self.rate_average);
-            parts.push(format!("{:>8} (avg {average})", units::rate(self.rate_now)));
-        }
-        parts.extend([&self.end, &self.notes].into_iter().filter(|text| !text.is_empty()).cloned());
-        parts.join(gap)
+            _ => (String::new(), format!("{} files", units::count(self.files_done))),
+        };
+        let rates = match (self.rate_now > 0.0, self.rate_average > 0.0) {
+            (true, _) => {
+                format!(
+                    "{} (avg {})",
+                    units::rate(self.rate_now),
+                    short_rate(self.rate_now, self.rate_average)
+                )
+            }
+            (false, true) => format!("avg {}", units::rate(self.rate_average)),
+            (false, false) => String::new(),
+        };
+        [share, files, units::bytes(self.bytes_done), rates, self.end.clone(), self.notes.clone()]
     }
+}
+
+/// One line each: name, bar, percent, files, bytes, rates, end; aligned. On a narrow terminal it moves together; the
+/// bars take what is left, and go if that is too little.
+pub fn lines(measures: &[(&str, Measure)], width: Option<usize>) -> Vec<String> {
+    let width = width.unwrap_or(WIDE);
+    for gap in [WIDE_GAP, NARROW_GAP] {
+        let rows = aligned(measures, gap);
+        let widest = rows.iter().map(|(name, rest)| columns(name) + columns(rest)).max().unwrap_or(0);
+        let room = width.saturating_sub(widest + 2 * gap.len());
+        if room >= BAR_CELLS_MIN || gap == NARROW_GAP {
+            return rows
+                .into_iter()
+                .zip(measures)
+                .map(|((name, rest), (_, measure))| match measure.bytes {
+                    Some(bytes) if room >= BAR_CELLS_MIN => {
+                        let bar = bar(measure.bytes_done, bytes, room.min(BAR_CELLS_MAX));
+                        format!("{name}{gap}{bar}{gap}{rest}").trim_end().to_owned()
+                    }
+                    _ => cut(format!("{name}{gap}{rest}").trim_end(), width).into_owned(),
+                })
+                .collect();
+        }
+    }
+    unreachable!("the narrow form is always taken")
+}
+
+/// Names and what follows the bar, cells padded to the widest of their column.
+fn aligned(measures: &[(&str, Measure)], gap: &str) -> Vec<(String, String)> {
+    let cells: Vec<[String; 6]> = measures.iter().map(|(_, measure)| measure.cells(gap)).collect();
+    let widest = |place: usize| cells.iter().map(|row| columns(&row[place])).max().unwrap_or(0);
+    let names = measures.iter().map(|(name, _)| columns(name)).max().unwrap_or(0);
+    let rows = measures.iter().zip(&cells).map(|((name, _), row)| {
+        let padded = row.iter().enumerate().filter(|(place, _)| widest(*place) > 0).map(|(place, cell)| {
+            let pad = " ".repeat(widest(place) - columns(cell));
+            // Numbers to the right, words to the left.
+            if place < 4 { format!("{pad}{cell}") } else { format!("{cell}{pad}") }
+        });
+        (format!("  {name:<names$}"), padded.collect::<Vec<_>>().join(gap))
+    });
+    rows.collect()
 }
 
 /// The average without its unit if it has the unit of the rate before it.
@@ -207,24 +240,37 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_it_all() {
-        let wide = measure().line("beta", 5, Some(120));
+    fn lines_have_it_all_and_are_aligned() {
+        let done = Measure {
+            files_done: 2_000,
+            bytes_done: 1_000_000_000,
+            rate_now: 0.0,
+            end: "done 14:02:09".into(),
+            notes: "3 retries".into(),
+            ..measure()
+        };
+        let both = [("beta", measure()), ("gamma", done)];
         assert_eq!(
-            wide,
-            "  beta   ████████████████████░░░░░░░   74 %  1,481 / 2,000 files   741 MB  612 MB/s (avg 588)  done 14:02:11"
+            lines(&both, Some(120)),
+            [
+                "  beta   ████████████████████░░░░░░░   74 %  1,481 / 2,000 files   741 MB  612 MB/s (avg 588)  done 14:02:11",
+                "  gamma  ███████████████████████████  100 %  2,000 / 2,000 files  1.00 GB        avg 588 MB/s  done 14:02:09  3 retries",
+            ]
         );
-        let narrow = measure().line("beta", 5, Some(80));
         assert_eq!(
-            narrow,
-            "  beta  █████░░  74 % 1,481/2,000 files  741 MB 612 MB/s (avg 588) done 14:02:11"
+            lines(&both[..1], Some(80)),
+            ["  beta █████░░  74 % 1,481/2,000 files 741 MB 612 MB/s (avg 588) done 14:02:11"]
         );
     }
 
     #[test]
-    fn fits_the_terminal() {
-        for width in 40..200 {
-            let line = measure().line("gamma", 5, Some(width));
-            assert!(crate::terminal::columns(&line) <= width, "{width}: {line}");
+    fn lines_fit_the_terminal() {
+        let waits =
+            Measure { end: "no estimate: nothing has been moved yet and nobody knows".into(), ..measure() };
+        for width in 20..200 {
+            for line in lines(&[("gamma", waits.clone()), ("b", measure())], Some(width)) {
+                assert!(columns(&line) <= width, "{width}: {line}");
+            }
         }
     }
 
@@ -238,7 +284,8 @@ mod tests {
     #[test]
     fn a_scan_has_no_end_in_sight() {
         let scan = Measure { files_done: 1_200, bytes_done: 5_000, ..Measure::default() };
-        assert_eq!(scan.line("scan", 4, Some(80)), "  scan  1,200 files  5.00 kB");
+        assert_eq!(lines(&[("scan", scan.clone())], Some(80)), ["  scan  1,200 files  5.00 kB"]);
+        assert_eq!(scan.plain("scan"), "scan  1,200 files  5.00 kB");
     }
 
     #[test]

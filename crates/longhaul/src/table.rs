@@ -226,9 +226,9 @@ pub fn facts(style: Style, width: Option<usize>, lines: &[(&str, String)]) -> St
     let mut text = String::new();
     for (name, value) in lines {
         let pad = " ".repeat(longest - columns(name));
-        let value =
-            crate::terminal::wrapped(value, width.map(|w| w.saturating_sub(longest + 2)), longest + 2);
-        text.push_str(&format!("{}{pad}  {value}\n", style.paint(Tone::Faint, name)));
+        let line = format!("{}{pad}  {value}", style.paint(Tone::Faint, name));
+        text.push_str(&crate::terminal::wrapped(&line, width, longest + 2));
+        text.push('\n');
     }
     text
 }

@@ -182,22 +182,25 @@ pub fn cut_front(text: &str, width: usize) -> Cow<'_, str> {
     Cow::Owned(format!("…{}", &text[start..]))
 }
 
-/// Wraps at spaces to `width` columns; lines after the first begin with `indent` spaces.
+/// Wraps at spaces to `width` columns in all; lines after the first begin with `indent` spaces.
 pub fn wrapped(text: &str, width: Option<usize>, indent: usize) -> String {
     let Some(width) = width.filter(|width| *width >= 20) else { return text.to_owned() };
-    let mut out = String::new();
-    let mut used = 0;
-    for word in text.split(' ') {
+    let body = text.trim_start_matches(' ');
+    let mut used = text.len() - body.len();
+    let mut out = " ".repeat(used);
+    let mut first = true;
+    for word in body.split(' ') {
         let size = columns(word);
-        if used > 0 && used + 1 + size > width {
+        if !first && used + 1 + size > width {
             out.truncate(out.trim_end_matches(' ').len());
             out.push('\n');
             out.extend(std::iter::repeat_n(' ', indent));
-            used = 0;
-        } else if used > 0 {
+            used = indent;
+        } else if !first {
             out.push(' ');
             used += 1;
         }
+        first = false;
         out.push_str(word);
         used += size;
     }
@@ -225,6 +228,10 @@ mod tests {
     #[test]
     fn wraps_at_spaces() {
         assert_eq!(wrapped("aaaaaaaaaa bbbbbbbbbb cccc", Some(21), 2), "aaaaaaaaaa bbbbbbbbbb\n  cccc");
+        assert_eq!(
+            wrapped("  data     of twenty columns and more", Some(24), 11),
+            "  data     of twenty\n           columns and\n           more"
+        );
         assert_eq!(wrapped("a b", None, 2), "a b");
     }
 

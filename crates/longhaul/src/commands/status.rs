@@ -207,10 +207,8 @@ fn explained(problem: &ProblemView, now: Timestamp, style: Style, width: Option<
     );
     let mut part = |name: &str, value: String| {
         if !value.is_empty() {
-            text.push_str(&format!(
-                "  {name:<5} {}\n",
-                wrapped(&value, width.map(|w| w.saturating_sub(8)), 8)
-            ));
+            text.push_str(&wrapped(&format!("  {name:<5} {value}"), width, 8));
+            text.push('\n');
         }
     };
     part("why:", printable(&fault.detail));

@@ -14,7 +14,7 @@ use longhaul_model::{
 use super::{Context, status, words};
 use crate::clock;
 use crate::failure::{Exit, Failure};
-use crate::progress::{Board, Measure, REPAINT_EVERY};
+use crate::progress::{Board, Measure, REPAINT_EVERY, lines};
 use crate::remote::Remote;
 use crate::table::{Cell, Table, facts, left, prose, right};
 use crate::terminal::{Style, Tone};
@@ -194,8 +194,8 @@ async fn watch(
         let now = clock::now();
         let name = view.storage.to_string();
         let measure = measure(&view, now);
-        let line = measure.line(&name, 0, context.output.error.width());
-        board.show(now, &[line], || measure.plain(&name));
+        let line = lines(&[(&name, measure.clone())], context.output.error.width());
+        board.show(now, &line, || measure.plain(&name));
         if view.complete || view.state == SubscriptionState::Cancelled {
             board.clear();
             return Ok(view);
@@ -219,7 +219,8 @@ pub fn measure(view: &SubscriptionView, now: Timestamp) -> Measure {
         files: Some(view.files_wanted),
         bytes_done: view.bytes_present,
         bytes: Some(view.bytes_wanted),
-        rate_now: view.rate_now,
+        // Of the last ten seconds; at the end only the average means something.
+        rate_now: if view.complete { 0.0 } else { view.rate_now },
         rate_average: view.rate_average,
         end,
         notes: if view.retries > 0 { words::retries(view.retries) } else { String::new() },

@@ -11,7 +11,7 @@ use longhaul_model::{DatasetName, StorageName, TaskId, Timestamp};
 use super::{Context, words};
 use crate::clock;
 use crate::failure::{Exit, Failure};
-use crate::progress::{Board, Measure};
+use crate::progress::{Board, Measure, lines};
 use crate::remote::Remote;
 use crate::table::{Cell, Table, facts, left, prose, right};
 use crate::when;
@@ -174,8 +174,8 @@ async fn watch(
     let id = task.id.to_string();
     loop {
         let measure = measure(&view, total);
-        let line = measure.line(&view.kind, 0, context.output.error.width());
-        board.show(clock::now(), &[line], || measure.plain(&view.kind));
+        let line = lines(&[(&view.kind, measure.clone())], context.output.error.width());
+        board.show(clock::now(), &line, || measure.plain(&view.kind));
         if view.done {
             board.clear();
             return Ok(view);

@@ -237,8 +237,8 @@ fn explain(detail: &TransferDetail, now: Timestamp, style: Style, width: Option<
         let table = candidates(Some((&attempt.choice, attempt.chosen)), now);
         let table = table.human(style, width.map(|width| width.saturating_sub(2)));
         table.lines().for_each(|line| text.push_str(&format!("  {line}\n")));
-        let time = wrapped(&phases(attempt), width.map(|width| width.saturating_sub(6)), 6);
-        text.push_str(&format!("time: {time}\n"));
+        text.push_str(&wrapped(&format!("time: {}", phases(attempt)), width, 6));
+        text.push('\n');
         if !attempt.digests.is_empty() {
             text.push_str(&format!("bytes written have {}\n", attempt.digests));
         }

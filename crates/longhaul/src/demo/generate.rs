@@ -111,8 +111,9 @@ fn odd_names() -> Vec<String> {
     names
 }
 
-/// Writes the tree under `root`, which must exist. Tells after each file how many bytes it wrote.
-pub fn write(root: &Path, files: &[GeneratedFile], mut wrote: impl FnMut(u64)) -> io::Result<()> {
+/// Writes the tree under `root`, which must exist. Tells after each file how many bytes it wrote; ends early, without
+/// an error, if the answer is no.
+pub fn write(root: &Path, files: &[GeneratedFile], mut go_on: impl FnMut(u64) -> bool) -> io::Result<()> {
     let mut buffer = vec![0u8; BUFFER_BYTES];
     for (place, file) in files.iter().enumerate() {
         let path = root.join(&file.path);
@@ -121,7 +122,9 @@ pub fn write(root: &Path, files: &[GeneratedFile], mut wrote: impl FnMut(u64)) -
         }
         let mut out = File::create_new(&path)?;
         contents(place, file.size, &mut buffer, |bytes| out.write_all(bytes))?;
-        wrote(file.size);
+        if !go_on(file.size) {
+            break;
+        }
     }
     Ok(())
 }
@@ -184,7 +187,11 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let files = plan(120, 3_000_000);
         let mut written = 0;
-        write(root.path(), &files, |bytes| written += bytes).unwrap();
+        let count = |bytes| {
+            written += bytes;
+            true
+        };
+        write(root.path(), &files, count).unwrap();
         assert_eq!(written, 3_000_000);
         let mut hasher = Hasher::new([Algorithm::Sha256]);
         for file in &files {

@@ -11,11 +11,14 @@ mod steps;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Args;
 use longhaul_model::units::{duration, parse_bytes};
 use longhaul_model::{DatasetName, FaultCode};
+use tokio::task::JoinHandle;
 
 use crate::clock;
 use crate::commands::Context;
@@ -23,6 +26,7 @@ use crate::failure::{Exit, Failure};
 use crate::progress::Board;
 use crate::remote::passing;
 use crate::signals;
+use crate::terminal::wrapped;
 use children::{Children, Event, Role};
 use plan::Plan;
 
@@ -80,8 +84,10 @@ pub async fn run(context: &Context, args: DemoArgs) -> Result<Exit, Failure> {
         board: Board::new(context.output.error, context.output.quiet),
         children: Children::new(),
         restarts: 0,
+        stop_writing: Arc::default(),
+        writer: None,
     };
-    demo.board.say(&plan.headline());
+    demo.board.say_wrapped(&plan.headline(), 2);
     let result = tokio::select! {
         result = demo.all(&plan, args.exit) => result,
         () = &mut ending => Ok(Exit::Interrupted),
@@ -89,6 +95,10 @@ pub async fn run(context: &Context, args: DemoArgs) -> Result<Exit, Failure> {
     demo.board.clear();
     if result.as_ref().is_ok_and(|exit| *exit == Exit::Interrupted) {
         demo.board.say("stopping the service and the sites");
+    }
+    demo.stop_writing.store(true, Ordering::Relaxed);
+    if let Some(writer) = demo.writer.take() {
+        let _ = writer.await;
     }
     demo.children.stop().await;
     let failed = result.is_err();
@@ -103,6 +113,9 @@ struct Demo<'a> {
     board: Board,
     children: Children,
     restarts: u64,
+    stop_writing: Arc<AtomicBool>,
+    /// Writes the data; must have ended before its directory can go.
+    writer: Option<JoinHandle<std::io::Result<()>>>,
 }
 
 impl Demo<'_> {
@@ -110,7 +123,7 @@ impl Demo<'_> {
         self.prepare_data(plan).await?;
         let (remote, page) = self.start_service(plan).await?;
         let url = format!("https://{}", plan.service);
-        self.board.say(&format!("  service  {url}     page  {page}   (open this)"));
+        self.board.say(&format!("  service  {url}\n  open     {page}"));
         self.start_sites(plan, &remote).await?;
         let dataset = DatasetName::parse(DATASET)?;
         let scanned = self.register(plan, &remote, &dataset).await?;
@@ -120,9 +133,10 @@ impl Demo<'_> {
         let seconds = steps::finished(&subscriptions).since(begun).as_secs_f64();
         let mut report = self.gather(plan, &remote, subscriptions, seconds, url, page).await?;
         report.check();
-        let program = steps::program();
         self.context.output.sentence(&report, |report| {
-            report.summary(self.context.output.out.style, &program).trim_end().to_owned()
+            let out = self.context.output.out;
+            let text = report.summary(out.style);
+            text.lines().map(|line| wrapped(line, out.width(), 4)).collect::<Vec<_>>().join("\n")
         })?;
         if !report.complete {
             return Err(Failure::new(FaultCode::Internal, report.wrong.join("; "))
@@ -132,7 +146,7 @@ impl Demo<'_> {
         if exit {
             return Ok(Exit::Ok);
         }
-        self.board.say("Ctrl-C ends all of it");
+        self.board.say(report.try_this(&steps::program()).trim_end());
         self.serve_on(plan, &remote).await
     }
 

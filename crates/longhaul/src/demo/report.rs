@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::commands::subscription::measure;
 use crate::commands::words;
+use crate::progress::lines;
 use crate::table::percent;
 use crate::terminal::{Style, Tone};
 
@@ -41,17 +42,17 @@ pub fn block(
     width: Option<usize>,
     style: Style,
 ) -> Vec<String> {
-    let names = subscriptions.iter().map(|one| one.storage.as_str().len()).max().unwrap_or(0);
-    let mut lines = Vec::new();
-    for one in subscriptions {
-        let line = measure(one, now).line(one.storage.as_str(), names, width);
-        lines.push(if one.complete { style.paint(Tone::Good, &line) } else { line });
+    let measures: Vec<_> =
+        subscriptions.iter().map(|one| (one.storage.as_str(), measure(one, now))).collect();
+    let indent = subscriptions.iter().map(|one| one.storage.as_str().len()).max().unwrap_or(0) + 4;
+    let mut block = Vec::new();
+    for (one, line) in subscriptions.iter().zip(lines(&measures, width)) {
+        block.push(if one.complete { style.paint(Tone::Good, &line) } else { line });
         if let Some(share) = from_others(one, first, "takes") {
-            let indented = format!("  {:names$}  {share}", "");
-            lines.push(style.paint(Tone::Faint, &indented));
+            block.push(style.paint(Tone::Faint, &format!("{:indent$}{share}", "")));
         }
     }
-    lines
+    block
 }
 
 /// `gamma takes 38 % of its files from beta`.
@@ -125,7 +126,7 @@ impl Report {
         self.wrong = wrong;
     }
 
-    pub fn summary(&self, style: Style, program: &str) -> String {
+    pub fn summary(&self, style: Style) -> String {
         let names: Vec<&str> = self.subscriptions.iter().map(|one| one.storage.as_str()).collect();
         let took = duration(Duration::from_secs_f64(self.seconds));
         let mut text = if self.complete {
@@ -155,7 +156,6 @@ impl Report {
         for line in words::left_out(&self.dataset.left_out, 3) {
             text.push_str(&format!("    {line}\n"));
         }
-        text.push_str(&self.try_this(program));
         text
     }
 
@@ -184,9 +184,10 @@ impl Report {
         others.filter(|name| !targets.contains(name)).map(str::to_owned).next().unwrap_or_default()
     }
 
-    fn try_this(&self, program: &str) -> String {
+    /// While it is served on: what a newcomer might do next.
+    pub fn try_this(&self, program: &str) -> String {
         let target = self.subscriptions.first().map_or("beta", |one| one.storage.as_str());
-        let mut text = format!("Page: {}\n", self.page);
+        let mut text = format!("Open  {}\n", self.page);
         text.push_str(&format!("Try:  kill -9 $(cat {}/{target}/pid)\n", self.state));
         if let Some(example) = self.example {
             text.push_str(&format!("      {program} transfer explain {example} --dir {}\n", self.state));
@@ -194,6 +195,10 @@ impl Report {
         text.push_str(&format!(
             "      {program} verify {target} {} --dir {}\n",
             self.dataset.name, self.state
+        ));
+        text.push_str(&format!(
+            "      {program} status --watch --dir {}\n      Ctrl-C ends all of it\n",
+            self.state
         ));
         text
     }
@@ -354,14 +359,25 @@ mod tests {
         let mut report = report();
         report.check();
         assert!(report.complete, "{:?}", report.wrong);
-        let text = report.summary(Style::plain(), "longhaul");
+        let text = report.summary(Style::plain());
         for part in [
             "demo/set1 is complete at beta and gamma after 2.3 s.\n",
             "  4,000 files, 2.00 GB moved; 4,000 verified end to end (digest in the catalog = digest of the bytes written); 0 retries\n",
             "  gamma took 38 % of its files from beta\n",
             "  1 process died and went on\n",
             "  1 file left out\n    1 named pipes: run7/pipe\\n\n",
+        ] {
+            assert!(text.contains(part), "{part} is not in:\n{text}");
+        }
+    }
+
+    #[test]
+    fn what_to_try_can_be_typed() {
+        let text = report().try_this("target/release/longhaul");
+        for part in [
+            "Open  http://127.0.0.1:8080/ui/?token=k3v\n",
             "Try:  kill -9 $(cat /tmp/longhaul-demo-x1/beta/pid)\n",
+            "      target/release/longhaul verify beta demo/set1 --dir /tmp/longhaul-demo-x1\n",
         ] {
             assert!(text.contains(part), "{part} is not in:\n{text}");
         }
@@ -386,7 +402,7 @@ mod tests {
             spoil(&mut report);
             report.check();
             assert!(!report.complete && !report.wrong.is_empty());
-            let text = report.summary(Style::plain(), "longhaul");
+            let text = report.summary(Style::plain());
             assert!(text.contains("NOT as it should be") && !text.contains("is complete"), "{text}");
         }
     }

@@ -1,6 +1,8 @@
 //! The steps of the demo, in their order: data, service, sites, registration, subscriptions, watching, summary.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use longhaul_agent::StorageConfig;
 use longhaul_api::native::{
@@ -20,7 +22,7 @@ use crate::clock;
 use crate::commands::{agent, login, service, task, words};
 use crate::config::{ClientConfig, PROFILE};
 use crate::failure::{Exit, Failure};
-use crate::progress::REPAINT_EVERY;
+use crate::progress::{Measure, REPAINT_EVERY, lines};
 use crate::remote::Remote;
 
 impl Demo<'_> {
@@ -52,23 +54,48 @@ impl Demo<'_> {
             Data::Generated { files, bytes: size } => {
                 make(&first)?;
                 let begun = clock::now();
-                let (files, size) = (*files, *size);
-                let root = first.clone();
-                let written = tokio::task::spawn_blocking(move || {
-                    generate::write(&root, &generate::plan(files, size), |_| {})
-                });
-                written
-                    .await
-                    .map_err(|error| Failure::new(FaultCode::Internal, error.to_string()))?
-                    .map_err(|error| Failure::file("writing below", &first, &error))?;
+                self.generate(&first, *files, *size).await?;
                 let took = duration(clock::now().since(begun));
                 self.board.say(&format!(
                     "  data     {}, {} written in {took}",
-                    words::files(files as u64),
-                    bytes(size)
+                    words::files(*files as u64),
+                    bytes(*size)
                 ));
                 Ok(())
             }
+        }
+    }
+
+    async fn generate(&mut self, root: &Path, files: usize, size: u64) -> Result<(), Failure> {
+        let written = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+        let (counted, stop, to) = (written.clone(), self.stop_writing.clone(), root.to_owned());
+        let writer = self.writer.insert(tokio::task::spawn_blocking(move || {
+            generate::write(&to, &generate::plan(files, size), |bytes| {
+                counted[0].fetch_add(1, Ordering::Relaxed);
+                counted[1].fetch_add(bytes, Ordering::Relaxed);
+                !stop.load(Ordering::Relaxed)
+            })
+        }));
+        loop {
+            tokio::select! {
+                done = &mut *writer => {
+                    self.writer = None;
+                    self.board.clear();
+                    return done
+                        .map_err(|error| Failure::new(FaultCode::Internal, error.to_string()))?
+                        .map_err(|error| Failure::file("writing below", root, &error));
+                }
+                () = tokio::time::sleep(REPAINT_EVERY) => {}
+            }
+            let measure = Measure {
+                files_done: written[0].load(Ordering::Relaxed),
+                files: Some(files as u64),
+                bytes_done: written[1].load(Ordering::Relaxed),
+                bytes: Some(size),
+                ..Measure::default()
+            };
+            let line = lines(&[("data", measure.clone())], self.board.terminal().width());
+            self.board.show(clock::now(), &line, || measure.plain("data"));
         }
     }
 
@@ -134,21 +161,24 @@ impl Demo<'_> {
         let mut scan: TaskView = remote.post(&routes::DATASET_SCAN, &[dataset.as_str()], &request).await?;
         while !scan.done {
             let measure = task::measure(&scan, Some(plan.data.size()));
-            let line = measure.line("scan", 0, self.board.terminal().width());
-            self.board.show(clock::now(), &[line], || measure.plain("scan"));
+            let line = lines(&[("scan", measure.clone())], self.board.terminal().width());
+            self.board.show(clock::now(), &line, || measure.plain("scan"));
             self.pause(LOOK_EVERY).await?;
             scan = self.ask(remote.get(&routes::TASK_SHOW, &[&scan.id.to_string()], &[]).await, scan)?;
         }
         self.board.clear();
         task::must_have_worked(&scan)?;
         let view: DatasetView = remote.get_patiently(&routes::DATASET_SHOW, &[dataset.as_str()]).await?;
-        self.board.say(&format!(
-            "  {:<8} holds dataset {dataset}: {}, {}, digests adler32 + crc32c     scanned in {}",
-            first.as_str(),
-            words::files(view.files),
-            bytes(view.bytes),
-            duration(clock::now().since(begun))
-        ));
+        self.board.say_wrapped(
+            &format!(
+                "  {:<8} holds dataset {dataset}: {}, {}, digests adler32 + crc32c     scanned in {}",
+                first.as_str(),
+                words::files(view.files),
+                bytes(view.bytes),
+                duration(clock::now().since(begun))
+            ),
+            11,
+        );
         Ok(view)
     }
 
