@@ -104,8 +104,14 @@ impl FromStr for Digest {
             format!("{:?} is no digest: write algorithm:hexadecimal, as in adler32:0a1b2c3d", shortened(text))
         })?;
         let algorithm: Algorithm = kind.parse()?;
-        let wrong = || format!("{:?} is no {algorithm}: {} hexadecimal digits are expected", shortened(hex), 2 * algorithm.bytes());
-        if hex.len() != 2 * algorithm.bytes() || !hex.is_ascii() {
+        let wrong = || {
+            format!(
+                "{:?} is no {algorithm}: {} hexadecimal digits are expected",
+                shortened(hex),
+                2 * algorithm.bytes()
+            )
+        };
+        if hex.len() != 2 * algorithm.bytes() || !hex.bytes().all(|c| c.is_ascii_hexdigit()) {
             return Err(wrong());
         }
         let mut value = [0u8; 32];
@@ -264,13 +270,12 @@ impl Hasher {
     }
 
     pub fn finish(self) -> DigestSet {
-        let mut set = DigestSet::default();
-        self.adler32.map(|state| set.insert(Digest::adler32(state.finish())));
-        self.crc32c.map(|state| set.insert(Digest::crc32c(state)));
-        self.blake3.map(|state| set.insert(Digest::new(Algorithm::Blake3, state.finalize().as_bytes())));
-        self.sha256.map(|state| set.insert(Digest::new(Algorithm::Sha256, &state.finalize())));
-        self.md5.map(|state| set.insert(Digest::new(Algorithm::Md5, &state.finalize())));
-        set
+        let adler32 = self.adler32.map(|state| Digest::adler32(state.finish()));
+        let crc32c = self.crc32c.map(Digest::crc32c);
+        let blake3 = self.blake3.map(|state| Digest::new(Algorithm::Blake3, state.finalize().as_bytes()));
+        let sha256 = self.sha256.map(|state| Digest::new(Algorithm::Sha256, &state.finalize()));
+        let md5 = self.md5.map(|state| Digest::new(Algorithm::Md5, &state.finalize()));
+        [adler32, crc32c, blake3, sha256, md5].into_iter().flatten().collect()
     }
 }
 
@@ -328,7 +333,9 @@ mod tests {
         hasher.update(b"1234");
         hasher.update(b"56789");
         let set = hasher.finish();
-        let expect = |text: &str| assert_eq!(set.get(text.parse::<Digest>().unwrap().algorithm()).unwrap().to_string(), text);
+        let expect = |text: &str| {
+            assert_eq!(set.get(text.parse::<Digest>().unwrap().algorithm()).unwrap().to_string(), text)
+        };
         expect("adler32:091e01de");
         expect("crc32c:e3069283");
         expect("md5:25f9e794323b453885f5181f1b624d0b");
@@ -338,7 +345,17 @@ mod tests {
 
     #[test]
     fn refuses_malformed_digests() {
-        for bad in ["", "adler32", "adler32:", "adler32:zzzzzzzz", "adler32:0", "sha1:00", "adler32:00000000", "md5:é5f9e794323b453885f5181f1b624d0"] {
+        for bad in [
+            "",
+            "adler32",
+            "adler32:",
+            "adler32:zzzzzzzz",
+            "adler32:0",
+            "sha1:00",
+            "adler32:00000000",
+            "adler32:+f+f+f+f",
+            "md5:é5f9e794323b453885f5181f1b624d0",
+        ] {
             assert!(bad.parse::<Digest>().is_err(), "{bad}");
         }
         assert!("adler32:00000001,adler32:00000002".parse::<DigestSet>().is_err());

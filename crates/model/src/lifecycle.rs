@@ -77,11 +77,10 @@ impl TransferState {
 
     pub fn may_become(self, next: TransferState) -> bool {
         use TransferState::*;
-        match (self, next) {
-            (Waiting, Leased | Failed | Cancelled) => true,
-            (Leased, Waiting | Done | Failed | Cancelled) => true,
-            _ => false,
-        }
+        matches!(
+            (self, next),
+            (Waiting, Leased | Failed | Cancelled) | (Leased, Waiting | Done | Failed | Cancelled)
+        )
     }
 }
 

@@ -48,7 +48,10 @@ fn check_path(kind: &'static str, text: &str) -> Result<(), NameError> {
             "" => return fail("has an empty component (// or a trailing /)".into()),
             "." | ".." => return fail(format!("has a component {component}, which names another place")),
             _ if component.len() > COMPONENT_BYTES_MAX => {
-                return fail(format!("has a component of {} bytes, the limit is {COMPONENT_BYTES_MAX}", component.len()));
+                return fail(format!(
+                    "has a component of {} bytes, the limit is {COMPONENT_BYTES_MAX}",
+                    component.len()
+                ));
             }
             _ => {}
         }
@@ -194,7 +197,8 @@ impl DatasetName {
             return Err(NameError::new("dataset name", text, "has more than 250 characters"));
         }
         for word in text.split('/') {
-            check_word("dataset name", word).map_err(|error| NameError::new("dataset name", text, error.why))?;
+            check_word("dataset name", word)
+                .map_err(|error| NameError::new("dataset name", text, error.why))?;
         }
         Ok(DatasetName(text.into()))
     }
@@ -210,7 +214,8 @@ impl BlockName {
         let Some((dataset, part)) = text.split_once('#') else {
             return Err(NameError::new("block name", text, "has no # between dataset and block"));
         };
-        DatasetName::parse(dataset).and_then(|_| check_word("block name", part))
+        DatasetName::parse(dataset)
+            .and_then(|_| check_word("block name", part))
             .map_err(|error| NameError::new("block name", text, error.why))?;
         Ok(BlockName(text.into()))
     }

@@ -74,10 +74,9 @@ impl NameRules {
     }
 
     pub fn to_lfn(&self, pfn: &Pfn) -> Result<Lfn, RuleError> {
-        let text = self.back(pfn.path()).ok_or_else(|| RuleError::NoRule {
-            storage: pfn.storage.clone(),
-            shown: pfn.to_string(),
-        })?;
+        let text = self
+            .back(pfn.path())
+            .ok_or_else(|| RuleError::NoRule { storage: pfn.storage.clone(), shown: pfn.to_string() })?;
         let lfn = Lfn::parse(&text)?;
         self.to_pfn(&pfn.storage, &lfn)?;
         Ok(lfn)

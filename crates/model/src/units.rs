@@ -9,7 +9,13 @@ fn scaled(value: f64, suffix: &str) -> String {
         // 999.95 MB would print as 1000 MB: move on to the next unit.
         if value >= size * 0.9995 {
             let n = value / size;
-            let digits = if n >= 99.95 { 0 } else if n >= 9.995 { 1 } else { 2 };
+            let digits = if n >= 99.95 {
+                0
+            } else if n >= 9.995 {
+                1
+            } else {
+                2
+            };
             return format!("{n:.digits$} {unit}{suffix}");
         }
     }
@@ -23,7 +29,12 @@ pub fn bytes(value: u64) -> String {
 
 /// `812 MB/s`.
 pub fn rate(bytes_per_s: f64) -> String {
-    if bytes_per_s.is_finite() && bytes_per_s >= 0.0 { scaled(bytes_per_s, "/s") } else { "–".to_owned() }
+    // The sum of no rates is -0.0, which is nothing all the same.
+    if bytes_per_s.is_finite() && bytes_per_s >= 0.0 {
+        scaled(bytes_per_s.abs(), "/s")
+    } else {
+        "–".to_owned()
+    }
 }
 
 /// `1,481`.
@@ -31,7 +42,7 @@ pub fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place) % 3 == 0 {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
@@ -45,7 +56,11 @@ pub fn duration(value: Duration) -> String {
     match seconds {
         0 => format!("{} ms", value.as_millis()),
         1..=59 => {
-            if seconds < 10 { format!("{:.1} s", value.as_secs_f64()) } else { format!("{seconds} s") }
+            if seconds < 10 {
+                format!("{:.1} s", value.as_secs_f64())
+            } else {
+                format!("{seconds} s")
+            }
         }
         60..=3_599 => pair(seconds / 60, "min", seconds % 60, "s"),
         3_600..=86_399 => pair(seconds / 3_600, "h", seconds % 3_600 / 60, "min"),
@@ -90,7 +105,8 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
 pub fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        let hidden = c.is_control() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
+        let hidden = c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
         if hidden { out.extend(c.escape_default()) } else { out.push(c) }
     }
     out
@@ -106,6 +122,7 @@ mod tests {
         assert_eq!(bytes(1_220_000_000_000), "1.22 TB");
         assert_eq!(bytes(999_990_000), "1.00 GB");
         assert_eq!(rate(812e6), "812 MB/s");
+        assert_eq!(rate(-0.0), "0 B/s");
         assert_eq!(count(1_234_567), "1,234,567");
         assert_eq!(duration(Duration::from_secs(24 * 60)), "24 min");
         assert_eq!(duration(Duration::from_secs(12_000)), "3 h 20 min");

@@ -15,22 +15,26 @@ pub fn rates(values: &[f64], step_s: u32) -> Markup {
     let top = nice_top(values.iter().copied().fold(0.0, f64::max));
     let x = |place: usize| WIDTH * place as f64 / (values.len().max(2) - 1) as f64;
     let y = |value: f64| HEIGHT - HEIGHT * value / top;
-    let line: Vec<String> = values.iter().enumerate().map(|(at, v)| format!("{:.1},{:.1}", x(at), y(*v))).collect();
+    let line: Vec<String> =
+        values.iter().enumerate().map(|(at, v)| format!("{:.1},{:.1}", x(at), y(*v))).collect();
     let area = format!("0,{HEIGHT} {} {WIDTH},{HEIGHT}", line.join(" "));
     let span = Duration::from_secs(values.len() as u64 * u64::from(step_s));
     let peak = values.iter().copied().fold(0.0, f64::max);
+    // Labels stand outside the drawing, which is stretched to its frame: text in it would be stretched too.
     html! {
-        svg.plot viewBox="0 -4 1000 176" role="img" aria-label={ "Rate over the last " (units::duration(span)) ", peak " (units::rate(peak)) } {
-            @for part in [0.0, 0.5, 1.0] {
-                line.grid x1="0" x2="1000" y1=(y(top * part)) y2=(y(top * part)) {}
-                text x="2" y=(y(top * part) + if part == 1.0 { 12.0 } else { -4.0 }) { (units::rate(top * part)) }
+        div.plot {
+            div.scale aria-hidden="true" { @for part in [1.0, 0.5, 0.0] { span { (units::rate(top * part)) } } }
+            svg viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) preserveAspectRatio="none" role="img"
+                aria-label={ "Rate over the last " (units::duration(span)) ", peak " (units::rate(peak)) } {
+                @for part in [0.0, 0.5, 1.0] {
+                    line.grid x1="0" x2=(WIDTH) y1=(y(top * part)) y2=(y(top * part)) {}
+                }
+                @if values.len() > 1 {
+                    polygon.area points=(area) {}
+                    polyline.line points=(line.join(" ")) {}
+                }
             }
-            @if values.len() > 1 {
-                polygon.area points=(area) {}
-                polyline.line points=(line.join(" ")) {}
-            }
-            text x="2" y="168" { (units::duration(span)) " ago" }
-            text x="998" y="168" text-anchor="end" { "now" }
+            div.when { span { (units::duration(span)) " ago" } span { "peak " (units::rate(peak)) } span { "now" } }
         }
     }
 }
@@ -41,7 +45,11 @@ fn nice_top(peak: f64) -> f64 {
         return 1e6;
     }
     let power = 10f64.powf(peak.log10().floor());
-    [1.0, 2.0, 5.0, 10.0].into_iter().map(|step| step * power).find(|top| *top >= peak).unwrap_or(10.0 * power)
+    [1.0, 2.0, 5.0, 10.0]
+        .into_iter()
+        .map(|step| step * power)
+        .find(|top| *top >= peak)
+        .unwrap_or(10.0 * power)
 }
 
 /// One phase of an attempt: its name, its class in the style sheet, and how long it took.
@@ -78,7 +86,7 @@ pub fn phase_bars(phases: &[Phase]) -> Markup {
         at += width;
     }
     html! {
-        svg.plot.phases viewBox="0 0 1000 22" preserveAspectRatio="none" height="22" role="img" aria-label="Where the time went" {
+        svg.phases viewBox="0 0 1000 22" preserveAspectRatio="none" height="22" role="img" aria-label="Where the time went" {
             @for (x, width, phase) in &rows {
                 rect class=(phase.class) x=(format!("{x:.1}")) y="0" width=(format!("{width:.1}")) height="22" {
                     title { (phase.name) " " (units::duration(phase.took)) }
@@ -106,7 +114,13 @@ mod tests {
     #[test]
     fn phases_follow_the_marks() {
         let at = Timestamp::from_seconds;
-        let times = AttemptTimes { received: at(10), started: Some(at(11)), first_byte: Some(at(12)), last_byte: None, committed: None };
+        let times = AttemptTimes {
+            received: at(10),
+            started: Some(at(11)),
+            first_byte: Some(at(12)),
+            last_byte: None,
+            committed: None,
+        };
         let list = phases(&times, Duration::from_secs(3), at(20));
         let names: Vec<_> = list.iter().map(|phase| (phase.name, phase.took.as_secs())).collect();
         assert_eq!(names, [("waited", 3), ("at the agent", 1), ("first byte", 1), ("data", 8)]);

@@ -9,11 +9,11 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use longhaul_api::Problem;
-use longhaul_api::native::{
-    SiteChange, SiteState, Subscribe, SubscriptionChange, TransferQuery,
-};
+use longhaul_api::native::{SiteChange, SiteState, Subscribe, SubscriptionChange, TransferQuery};
 use longhaul_api::routes::SESSION_COOKIE;
-use longhaul_model::{DatasetName, Fault, FaultCode, SiteName, SubscriptionId, SubscriptionState, TransferId};
+use longhaul_model::{
+    DatasetName, Fault, FaultCode, SiteName, SubscriptionId, SubscriptionState, TransferId,
+};
 use longhaul_security::{Action, authorise};
 use longhaul_service::{Caller, Operations, PageQuery, SubscriptionList};
 use maud::Markup;
@@ -83,7 +83,12 @@ fn reader(operations: &Operations, headers: &HeaderMap) -> Result<Caller, Respon
 }
 
 /// Whoever may change, and really pressed the button on a page of ours.
-fn changer(operations: &Operations, headers: &HeaderMap, form_token: &str, what: &'static str) -> Result<(), Response> {
+fn changer(
+    operations: &Operations,
+    headers: &HeaderMap,
+    form_token: &str,
+    what: &'static str,
+) -> Result<(), Response> {
     let checked = caller(operations, headers).and_then(|caller| {
         authorise(&caller.principal, &Action::Change(what))?;
         caller.check_csrf(Some(form_token))
@@ -97,7 +102,8 @@ async fn open_session(operations: &Shared, headers: &HeaderMap, token: String) -
     match opened {
         Ok(login) => {
             let secure = if is_loopback_page(headers) { "" } else { "; Secure" };
-            let text = format!("{SESSION_COOKIE}={}; Path=/; HttpOnly; SameSite=Strict{secure}", login.cookie);
+            let text =
+                format!("{SESSION_COOKIE}={}; Path=/; HttpOnly; SameSite=Strict{secure}", login.cookie);
             let mut response = Redirect::to("/ui/").into_response();
             if let Ok(value) = HeaderValue::from_str(&text) {
                 response.headers_mut().insert(header::SET_COOKIE, value);
@@ -114,7 +120,9 @@ async fn open_session(operations: &Shared, headers: &HeaderMap, token: String) -
 /// The plain listener serves loopback only and its host has been checked; browsers keep no `Secure` cookie there.
 fn is_loopback_page(headers: &HeaderMap) -> bool {
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    ["127.0.0.1", "localhost", "[::1]"].iter().any(|name| host == *name || host.starts_with(&format!("{name}:")))
+    ["127.0.0.1", "localhost", "[::1]"]
+        .iter()
+        .any(|name| host == *name || host.starts_with(&format!("{name}:")))
 }
 
 // ---- answers ---------------------------------------------------------------------------------------------
@@ -129,7 +137,8 @@ fn context<'a>(operations: &'a Operations, caller: Option<&'a Caller>) -> Contex
 }
 
 /// Only what the service itself serves may run or be shown; nothing may frame a page; the address is told to nobody.
-const POLICY: &str = "default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'";
+const POLICY: &str =
+    "default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'";
 
 fn html(status: StatusCode, page: Markup) -> Response {
     let headers = [
@@ -189,7 +198,11 @@ fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, 
 
 // ---- pages -----------------------------------------------------------------------------------------------
 
-async fn login_page(State(operations): State<Shared>, headers: HeaderMap, Query(extra): Query<Extra>) -> Response {
+async fn login_page(
+    State(operations): State<Shared>,
+    headers: HeaderMap,
+    Query(extra): Query<Extra>,
+) -> Response {
     match extra.token {
         Some(token) => open_session(&operations, &headers, token).await,
         None => html(StatusCode::OK, pages::login(context(&operations, None), None)),
@@ -201,18 +214,30 @@ struct LoginForm {
     token: String,
 }
 
-async fn login(State(operations): State<Shared>, headers: HeaderMap, Form(form): Form<LoginForm>) -> Response {
+async fn login(
+    State(operations): State<Shared>,
+    headers: HeaderMap,
+    Form(form): Form<LoginForm>,
+) -> Response {
     open_session(&operations, &headers, form.token.trim().to_owned()).await
 }
 
-async fn overview(State(operations): State<Shared>, headers: HeaderMap, Query(extra): Query<Extra>) -> Response {
+async fn overview(
+    State(operations): State<Shared>,
+    headers: HeaderMap,
+    Query(extra): Query<Extra>,
+) -> Response {
     if let Some(token) = extra.token {
         return open_session(&operations, &headers, token).await;
     }
     page(operations, headers, Operations::status, pages::overview).await
 }
 
-async fn datasets(State(operations): State<Shared>, headers: HeaderMap, Query(extra): Query<Extra>) -> Response {
+async fn datasets(
+    State(operations): State<Shared>,
+    headers: HeaderMap,
+    Query(extra): Query<Extra>,
+) -> Response {
     page(operations, headers, move |operations| operations.dataset_list(&extra.page()), pages::datasets).await
 }
 
@@ -232,8 +257,15 @@ async fn dataset(
         let storages = operations.storage_list(&all)?.items;
         let free: Vec<String> = storages
             .iter()
-            .filter(|storage| storage.writable && !subscriptions.iter().any(|item| item.storage == storage.name && item.state != SubscriptionState::Cancelled))
-            .filter(|storage| !view.replicas.iter().any(|replica| replica.storage == storage.name && replica.complete))
+            .filter(|storage| {
+                storage.writable
+                    && !subscriptions.iter().any(|item| {
+                        item.storage == storage.name && item.state != SubscriptionState::Cancelled
+                    })
+            })
+            .filter(|storage| {
+                !view.replicas.iter().any(|replica| replica.storage == storage.name && replica.complete)
+            })
             .map(|storage| storage.name.to_string())
             .collect();
         Ok((view, blocks, subscriptions, free))
@@ -244,12 +276,21 @@ async fn dataset(
     .await
 }
 
-async fn subscriptions(State(operations): State<Shared>, headers: HeaderMap, Query(extra): Query<Extra>) -> Response {
+async fn subscriptions(
+    State(operations): State<Shared>,
+    headers: HeaderMap,
+    Query(extra): Query<Extra>,
+) -> Response {
     let list = SubscriptionList { page: extra.page(), ..SubscriptionList::default() };
-    page(operations, headers, move |operations| operations.subscription_list(&list), pages::subscriptions).await
+    page(operations, headers, move |operations| operations.subscription_list(&list), pages::subscriptions)
+        .await
 }
 
-async fn subscription(State(operations): State<Shared>, headers: HeaderMap, Path(id): Path<String>) -> Response {
+async fn subscription(
+    State(operations): State<Shared>,
+    headers: HeaderMap,
+    Path(id): Path<String>,
+) -> Response {
     let view = move |operations: &Operations| operations.subscription_show(parse::<SubscriptionId>(&id)?);
     page(operations, headers, view, pages::subscription).await
 }
@@ -269,7 +310,9 @@ async fn transfers(
 }
 
 fn transfer_query(fields: &[(String, String)]) -> Result<TransferQuery, Problem> {
-    let field = |name: &str| fields.iter().find(|(key, value)| key == name && !value.is_empty()).map(|(_, value)| value.as_str());
+    let field = |name: &str| {
+        fields.iter().find(|(key, value)| key == name && !value.is_empty()).map(|(_, value)| value.as_str())
+    };
     Ok(TransferQuery {
         dataset: field("dataset").map(parse).transpose()?,
         source: field("source").map(parse).transpose()?,
@@ -295,7 +338,11 @@ async fn site(State(operations): State<Shared>, headers: HeaderMap, Path(name): 
     page(operations, headers, view, pages::site).await
 }
 
-async fn problems(State(operations): State<Shared>, headers: HeaderMap, Query(extra): Query<Extra>) -> Response {
+async fn problems(
+    State(operations): State<Shared>,
+    headers: HeaderMap,
+    Query(extra): Query<Extra>,
+) -> Response {
     let view = move |operations: &Operations| operations.problem_list(&extra.page());
     page(operations, headers, view, |context, list| pages::problems(context, &list.items)).await
 }
@@ -390,6 +437,10 @@ async fn asset(Path(name): Path<String>) -> Response {
         "icon.svg" => ("image/svg+xml", include_str!("../assets/icon.svg")),
         _ => return StatusCode::NOT_FOUND.into_response(),
     };
-    let headers = [(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "max-age=60"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
+    let headers = [
+        (header::CONTENT_TYPE, kind),
+        (header::CACHE_CONTROL, "max-age=60"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
     (headers, bytes).into_response()
 }

@@ -15,7 +15,9 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
         ["all"] => {
             kill("100")?;
             let mut command = cargo();
-            command.args(["test", "--release", "--workspace", "--exclude", "longhaul-testbed"]).env(CASES, "10000");
+            command
+                .args(["test", "--release", "--workspace", "--exclude", "longhaul-testbed"])
+                .env(CASES, "10000");
             run_counted(&mut command).map(drop)
         }
         _ => Err("usage: cargo xtask soak kill [N] | all".into()),

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use crate::tools::{self, cargo, in_ci, run_command};
 use crate::tidy;
+use crate::tools::{self, cargo, in_ci, run_command};
 
 pub(crate) fn run_step(name: &str, step: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     println!("\n== {name}");
@@ -14,7 +14,6 @@ pub(crate) fn run_step(name: &str, step: impl FnOnce() -> Result<(), String>) ->
     println!("== {name}: ok ({} s)", begun.elapsed().as_secs());
     Ok(())
 }
-
 
 /// How many tests ran, from the runner's own closing lines.
 #[derive(Clone, Copy, Default)]
@@ -25,11 +24,17 @@ pub(crate) struct Counts {
 
 pub(crate) fn run() -> Result<(), String> {
     let mut missing = Vec::new();
-    run_step("format", || needed("rustfmt", &["fmt", "--version"], &mut missing, &["fmt", "--all", "--check"]))?;
+    run_step("format", || {
+        needed("rustfmt", &["fmt", "--version"], &mut missing, &["fmt", "--all", "--check"])
+    })?;
     run_step("tidy", || tidy::run(false))?;
     run_step("lint", || {
-        needed("clippy", &["clippy", "--version"], &mut missing,
-            &["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"])
+        needed(
+            "clippy",
+            &["clippy", "--version"],
+            &mut missing,
+            &["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"],
+        )
     })?;
     run_step("build", || run_command(cargo().args(["build", "--release", "--workspace"])))?;
     let chromium = browser(&mut missing)?;
@@ -54,7 +59,8 @@ pub(crate) fn run() -> Result<(), String> {
 
 /// Runs a cargo subcommand that may not be installed: says so, and fails where nothing may be left out.
 fn needed(tool: &str, probe: &[&str], missing: &mut Vec<String>, arguments: &[&str]) -> Result<(), String> {
-    let there = cargo().args(probe).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success());
+    let there =
+        cargo().args(probe).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success());
     if there {
         return run_command(cargo().args(arguments));
     }
@@ -89,7 +95,8 @@ fn demo() -> Result<(), String> {
 pub(crate) fn run_counted(command: &mut Command) -> Result<Counts, String> {
     use std::io::{BufRead, BufReader};
     println!("$ {}", tools::shown(command));
-    let mut child = command.stdout(Stdio::piped()).spawn().map_err(|error| format!("cannot run cargo: {error}"))?;
+    let mut child =
+        command.stdout(Stdio::piped()).spawn().map_err(|error| format!("cannot run cargo: {error}"))?;
     let mut counts = Counts::default();
     if let Some(output) = child.stdout.take() {
         for line in BufReader::new(output).lines().map_while(Result::ok) {

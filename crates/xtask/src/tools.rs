@@ -67,10 +67,12 @@ pub(crate) fn chromium() -> Result<PathBuf, String> {
     }
     if works("sh", &["-c", "test \"$(id -u)\" = 0"]) {
         run_command(Command::new("apt-get").args(["-q", "-y", "update"]).stdout(Stdio::null()))?;
-        run_command(Command::new("apt-get")
-            .args(["-q", "-y", "install", "--no-install-recommends", "chromium", "fonts-dejavu-core"])
-            .env("DEBIAN_FRONTEND", "noninteractive")
-            .stdout(Stdio::null()))?;
+        run_command(
+            Command::new("apt-get")
+                .args(["-q", "-y", "install", "--no-install-recommends", "chromium", "fonts-dejavu-core"])
+                .env("DEBIAN_FRONTEND", "noninteractive")
+                .stdout(Stdio::null()),
+        )?;
         return Ok(PathBuf::from("chromium"));
     }
     unpack_chromium(&unpacked, &wrapper)?;

@@ -19,33 +19,38 @@ pub fn datasets(context: Context<'_>, list: &Page<DatasetView>) -> Markup {
         deployment: context.deployment,
         viewer: context.viewer,
     };
-    page(&frame, html! {
-        h1 { "Datasets: what is there, and where is it?" }
-        @if list.items.is_empty() {
-            p.empty { "No dataset is registered. " code { "longhaul dataset register NAME --scan STORAGE:PATH" } " registers what a storage holds." }
-        } @else {
-            div.scroll { table {
-                thead { tr { th scope="col" { "dataset" } th.number scope="col" { "files" } th.number scope="col" { "size" }
-                    th.number.wide scope="col" { "blocks" } th scope="col" { "at" } th.wide scope="col" { "state" } } }
-                tbody { @for item in &list.items { tr {
-                    td.name { a href={ "/ui/datasets/" (show::segment(item.name.as_str())) } { (item.name) } }
-                    td.number { (units::count(item.files)) } td.number { (show::size(item.bytes)) }
-                    td.number.wide { (units::count(item.blocks)) }
-                    td { @for (place, replica) in item.replicas.iter().enumerate() {
-                        @if place > 0 { ", " }
-                        (replica.storage) @if !replica.complete { " " span.soft { (show::percent(replica.bytes, item.bytes)) } }
-                    } }
-                    td.wide { (standing(item)) }
-                } } }
-            } }
-        }
-        @if let Some(next) = &list.next { p.pager { a href={ "/ui/datasets?after=" (show::segment(next)) } { "next" } } }
-    })
+    page(
+        &frame,
+        html! {
+            h1 { "Datasets: what is there, and where is it?" }
+            @if list.items.is_empty() {
+                p.empty { "No dataset is registered. " code { "longhaul dataset register NAME --scan STORAGE:PATH" } " registers what a storage holds." }
+            } @else {
+                div.scroll { table {
+                    thead { tr { th scope="col" { "dataset" } th.number scope="col" { "files" } th.number scope="col" { "size" }
+                        th.number.wide scope="col" { "blocks" } th scope="col" { "at" } th.wide scope="col" { "state" } } }
+                    tbody { @for item in &list.items { tr {
+                        td.name { a href={ "/ui/datasets/" (show::segment(item.name.as_str())) } { (item.name) } }
+                        td.number { (units::count(item.files)) } td.number { (show::size(item.bytes)) }
+                        td.number.wide { (units::count(item.blocks)) }
+                        td { @for (place, replica) in item.replicas.iter().enumerate() {
+                            @if place > 0 { ", " }
+                            (replica.storage) @if !replica.complete { " " span.soft { (show::percent(replica.bytes, item.bytes)) } }
+                        } }
+                        td.wide { (standing(item)) }
+                    } } }
+                } }
+            }
+            @if let Some(next) = &list.next { p.pager { a href={ "/ui/datasets?after=" (show::segment(next)) } { "next" } } }
+        },
+    )
 }
 
 fn standing(item: &DatasetView) -> Markup {
     match &item.scan {
-        Some(scan) if !scan.done => show::state("good", &format!("being scanned, {} files so far", units::count(scan.files_done))),
+        Some(scan) if !scan.done => {
+            show::state("good", &format!("being scanned, {} files so far", units::count(scan.files_done)))
+        }
         _ if item.open => show::state("idle", "open: files may be added"),
         _ => show::state("idle", "closed"),
     }
@@ -69,24 +74,27 @@ pub fn dataset(
         deployment: context.deployment,
         viewer: context.viewer,
     };
-    page(&frame, html! {
-        h1 { (item.name) " " small { "where is it, and what holds it up?" } }
-        div.tiles {
-            div.tile { div.value { (units::count(item.files)) } div.label { "files" } }
-            div.tile { div.value { (show::size(item.bytes)) } div.label { "size" } }
-            div.tile { div.value { (units::count(item.blocks)) } div.label { "blocks" } }
-            div.tile { div.value { (standing(item)) } div.label { "of community " (item.community) } }
-        }
-        h2 { "Where is it?" }
-        (replicas(item, &item.replicas))
-        h2 { "Where is it wanted?" }
-        (subscription_table(context, subscriptions))
-        (subscribe(context, &segment, storages))
-        h2 { "Which blocks?" }
-        (block_table(item, blocks, &segment))
-        h2 { "What was left out?" }
-        (left_out(item))
-    })
+    page(
+        &frame,
+        html! {
+            h1 { (item.name) " " small { "where is it, and what holds it up?" } }
+            div.tiles {
+                div.tile { div.value { (units::count(item.files)) } div.label { "files" } }
+                div.tile { div.value { (show::size(item.bytes)) } div.label { "size" } }
+                div.tile { div.value { (units::count(item.blocks)) } div.label { "blocks" } }
+                div.tile { div.value { (standing(item)) } div.label { "of community " (item.community) } }
+            }
+            h2 { "Where is it?" }
+            (replicas(item, &item.replicas))
+            h2 { "Where is it wanted?" }
+            (subscription_table(context, subscriptions))
+            (subscribe(context, &segment, storages))
+            h2 { "Which blocks?" }
+            (block_table(item, blocks, &segment))
+            h2 { "What was left out?" }
+            (left_out(item))
+        },
+    )
 }
 
 fn replicas(item: &DatasetView, replicas: &[ReplicaView]) -> Markup {

@@ -30,15 +30,15 @@ pub struct Context<'a> {
 
 #[cfg(test)]
 mod tests {
-    use longhaul_api::native::{
-        AgentView, Candidate, Choice, Expected, LinkView, Page, ProblemView, SiteLimits, SiteState, SiteView, Status,
-        StorageView, SubscriptionView, TransferDetail, TransferQuery, TransferView,
-    };
     use longhaul_api::agent::AttemptTimes;
     use longhaul_api::native::AttemptView;
+    use longhaul_api::native::{
+        AgentView, Candidate, Choice, Expected, LinkView, Page, ProblemView, SiteLimits, SiteState, SiteView,
+        Status, StorageView, SubscriptionView, TransferDetail, TransferQuery, TransferView,
+    };
     use longhaul_model::{
-        AgentId, AttemptId, DigestSet, Fault, FaultCode, SubscriptionId, SubscriptionState, TransferId, TransferState,
-        Verification,
+        AgentId, AttemptId, DigestSet, Fault, FaultCode, SubscriptionId, SubscriptionState, TransferId,
+        TransferState, Verification,
     };
 
     use super::*;
@@ -75,7 +75,10 @@ mod tests {
             retries: 0,
             failed_files: 0,
             sources: vec![],
-            expected: Expected { held_up_by: vec!["<u>alpha's outbound limit</u>".into()], ..Expected::default() },
+            expected: Expected {
+                held_up_by: vec!["<u>alpha's outbound limit</u>".into()],
+                ..Expected::default()
+            },
             verified: vec![],
         }
     }
@@ -151,7 +154,11 @@ mod tests {
             id: AttemptId(1),
             source: "beta".parse().unwrap(),
             chosen: Timestamp::from_seconds(1_763_717_500),
-            choice: Choice { reason: "beta, because it finishes <first>".into(), candidates: vec![candidate], ..Choice::default() },
+            choice: Choice {
+                reason: "beta, because it finishes <first>".into(),
+                candidates: vec![candidate],
+                ..Choice::default()
+            },
             times: AttemptTimes::default(),
             bytes_moved: 0,
             bytes_resent: 0,
@@ -221,7 +228,9 @@ mod tests {
     #[test]
     fn nothing_from_outside_becomes_markup() {
         for text in all(Some(admin())) {
-            for mark in ["<img", "alert(1)>", "<u>", "<s>", "<first>", "<work>", "<host>", "<script>", "\u{1b}"] {
+            for mark in
+                ["<img", "alert(1)>", "<u>", "<s>", "<first>", "<work>", "<host>", "<script>", "\u{1b}"]
+            {
                 assert!(!text.contains(mark), "{mark} in {text}");
             }
             assert!(text.contains("&lt;"), "the hostile part is not shown at all: {text}");
@@ -240,7 +249,10 @@ mod tests {
     #[test]
     fn no_page_needs_an_inline_script_or_style() {
         for text in all(Some(admin())) {
-            assert!(!text.contains("style=") && !text.contains("<style") && !text.contains("onclick"), "{text}");
+            assert!(
+                !text.contains("style=") && !text.contains("<style") && !text.contains("onclick"),
+                "{text}"
+            );
             assert_eq!(text.matches("<script").count(), 1, "only the module of our own");
         }
     }

@@ -25,34 +25,37 @@ pub fn overview(context: Context<'_>, status: &Status) -> Markup {
         viewer: context.viewer,
     };
     let open = status.problems.iter().filter(|problem| problem.open).count();
-    page(&frame, html! {
-        h1 { "Overview: what moves, what waits, what is wrong?" }
-        div.tiles {
-            (tile(show::rate(status.rate_now), "goodput now"))
-            (tile(html! { (units::count(status.transfers_running)) " / " (units::count(status.transfers_waiting)) }, "files running / waiting"))
-            (tile(html! { (units::count(status.files_done)) " · " (show::size(status.bytes_done)) }, "files verified so far"))
-            (tile(html! { @if open == 0 { (show::state("good", "none")) } @else { (show::state("warn", &open.to_string())) } }, "problems open"))
-        }
-        h2 { "Which links carry it?" }
-        (matrix(&status.links))
-        h2 { "What is on its way?" }
-        @let shown = &status.subscriptions[..status.subscriptions.len().min(SUBSCRIPTIONS_SHOWN)];
-        (subscription_table(context, shown))
-        @if status.subscriptions.len() > shown.len() { p.pager { a href="/ui/subscriptions" { "all subscriptions" } } }
-        h2 { "What is wrong?" }
-        @if status.problems.is_empty() { p.empty { "Nothing." } }
-        @for problem in status.problems.iter().take(PROBLEMS_SHOWN) { (problem_card(context, problem)) }
-        @if status.problems.len() > PROBLEMS_SHOWN { p { a href="/ui/problems" { "all problems" } } }
-        h2 { "How fast was it?" }
-        div.card { (plot::rates(&status.history, status.history_step_s)) }
-        h2 { "Whose turn was it when attempts failed?" }
-        @if status.failures_by_blame.iter().all(|count| count.count == 0) { p.empty { "No attempt has failed." } }
-        @else {
-            p { @for count in status.failures_by_blame.iter().filter(|count| count.count > 0) {
-                span.state.idle { (count.blame) ": " (units::count(count.count)) } " "
-            } }
-        }
-    })
+    page(
+        &frame,
+        html! {
+            h1 { "Overview: what moves, what waits, what is wrong?" }
+            div.tiles {
+                (tile(show::rate(status.rate_now), "goodput now"))
+                (tile(html! { (units::count(status.transfers_running)) " / " (units::count(status.transfers_waiting)) }, "files running / waiting"))
+                (tile(show::size(status.bytes_done), &format!("verified so far, {} files", units::count(status.files_done))))
+                (tile(html! { @if open == 0 { (show::state("good", "none")) } @else { (show::state("warn", &open.to_string())) } }, "problems open"))
+            }
+            h2 { "Which links carry it?" }
+            (matrix(&status.links))
+            h2 { "What is on its way?" }
+            @let shown = &status.subscriptions[..status.subscriptions.len().min(SUBSCRIPTIONS_SHOWN)];
+            (subscription_table(context, shown))
+            @if status.subscriptions.len() > shown.len() { p.pager { a href="/ui/subscriptions" { "all subscriptions" } } }
+            h2 { "What is wrong?" }
+            @if status.problems.is_empty() { p.empty { "Nothing." } }
+            @for problem in status.problems.iter().take(PROBLEMS_SHOWN) { (problem_card(context, problem)) }
+            @if status.problems.len() > PROBLEMS_SHOWN { p { a href="/ui/problems" { "all problems" } } }
+            h2 { "How fast was it?" }
+            div.card { (plot::rates(&status.history, status.history_step_s)) }
+            h2 { "Whose turn was it when attempts failed?" }
+            @if status.failures_by_blame.iter().all(|count| count.count == 0) { p.empty { "No attempt has failed." } }
+            @else {
+                p { @for count in status.failures_by_blame.iter().filter(|count| count.count > 0) {
+                    span.state.idle { (count.blame) ": " (units::count(count.count)) } " "
+                } }
+            }
+        },
+    )
 }
 
 fn tile(value: Markup, label: &str) -> Markup {

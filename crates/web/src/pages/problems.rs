@@ -18,11 +18,14 @@ pub fn problems(context: Context<'_>, list: &[ProblemView]) -> Markup {
         deployment: context.deployment,
         viewer: context.viewer,
     };
-    page(&frame, html! {
-        h1 { "Problems: what is to be mended first, and by whom?" }
-        @if list.is_empty() { p.empty { "None." } }
-        @for problem in list { (problem_card(context, problem)) }
-    })
+    page(
+        &frame,
+        html! {
+            h1 { "Problems: what is to be mended first, and by whom?" }
+            @if list.is_empty() { p.empty { "None." } }
+            @for problem in list { (problem_card(context, problem)) }
+        },
+    )
 }
 
 pub fn problem_card(context: Context<'_>, problem: &ProblemView) -> Markup {

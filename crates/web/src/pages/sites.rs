@@ -18,24 +18,27 @@ pub fn sites(context: Context<'_>, list: &[SiteView]) -> Markup {
         deployment: context.deployment,
         viewer: context.viewer,
     };
-    page(&frame, html! {
-        h1 { "Sites: who is there, and is everyone well?" }
-        @if list.is_empty() { p.empty { "No site has been added. " code { "longhaul site add NAME" } " makes one, and a token for its agent." } }
-        @else {
-            div.scroll { table {
-                thead { tr { th scope="col" { "site" } th scope="col" { "state" } th scope="col" { "agent" } th.number scope="col" { "in" }
-                    th.number scope="col" { "out" } th.number.wide scope="col" { "queued" } th.number.wide scope="col" { "free" } } }
-                tbody { @for site in list { tr {
-                    td { a href={ "/ui/sites/" (site.name) } { (site.name) } }
-                    td { (standing(site)) }
-                    td { (agents_in_short(context, &site.agents)) }
-                    td.number { (show::rate(site.rate_in)) } td.number { (show::rate(site.rate_out)) }
-                    td.number.wide { (units::count(site.queued_files)) " files" br; (show::size(site.queued_bytes)) }
-                    td.number.wide { @for storage in &site.storages { (show::size(storage.free_bytes)) br; } }
-                } } }
-            } }
-        }
-    })
+    page(
+        &frame,
+        html! {
+            h1 { "Sites: who is there, and is everyone well?" }
+            @if list.is_empty() { p.empty { "No site has been added. " code { "longhaul site add NAME" } " makes one, and a token for its agent." } }
+            @else {
+                div.scroll { table {
+                    thead { tr { th scope="col" { "site" } th scope="col" { "state" } th scope="col" { "agent" } th.number scope="col" { "in" }
+                        th.number scope="col" { "out" } th.number.wide scope="col" { "queued" } th.number.wide scope="col" { "free" } } }
+                    tbody { @for site in list { tr {
+                        td { a href={ "/ui/sites/" (site.name) } { (site.name) } }
+                        td { (standing(site)) }
+                        td { (agents_in_short(context, &site.agents)) }
+                        td.number { (show::rate(site.rate_in)) } td.number { (show::rate(site.rate_out)) }
+                        td.number.wide { (units::count(site.queued_files)) " files" br; (show::size(site.queued_bytes)) }
+                        td.number.wide { @for storage in &site.storages { (show::size(storage.free_bytes)) br; } }
+                    } } }
+                } }
+            }
+        },
+    )
 }
 
 fn standing(site: &SiteView) -> Markup {
@@ -73,21 +76,24 @@ pub fn site(context: Context<'_>, site: &SiteView) -> Markup {
         deployment: context.deployment,
         viewer: context.viewer,
     };
-    page(&frame, html! {
-        h1 { (site.name) " " small { "is it well, and does anyone have to act?" } }
-        dl.facts {
-            dt { "state" } dd { (standing(site)) }
-            dt { "now" } dd { (show::rate(site.rate_in)) " in (" (site.active_in) " files), " (show::rate(site.rate_out)) " out (" (site.active_out) " files)" }
-            dt { "waiting to come in" } dd { (units::count(site.queued_files)) " files, " (show::size(site.queued_bytes)) }
-            dt { "limits in" } dd { (limit(site.limits.active_in)) ", " (rate_limit(site.limits.in_bytes_per_s)) }
-            dt { "limits out" } dd { (limit(site.limits.active_out)) ", " (rate_limit(site.limits.out_bytes_per_s)) }
-        }
-        (changes(context, site))
-        h2 { "Storages" }
-        (storages(&site.storages))
-        h2 { "Agents" }
-        (agents(context, &site.agents))
-    })
+    page(
+        &frame,
+        html! {
+            h1 { (site.name) " " small { "is it well, and does anyone have to act?" } }
+            dl.facts {
+                dt { "state" } dd { (standing(site)) }
+                dt { "now" } dd { (show::rate(site.rate_in)) " in (" (site.active_in) " files), " (show::rate(site.rate_out)) " out (" (site.active_out) " files)" }
+                dt { "waiting to come in" } dd { (units::count(site.queued_files)) " files, " (show::size(site.queued_bytes)) }
+                dt { "limits in" } dd { (limit(site.limits.active_in)) ", " (rate_limit(site.limits.in_bytes_per_s)) }
+                dt { "limits out" } dd { (limit(site.limits.active_out)) ", " (rate_limit(site.limits.out_bytes_per_s)) }
+            }
+            (changes(context, site))
+            h2 { "Storages" }
+            (storages(&site.storages))
+            h2 { "Agents" }
+            (agents(context, &site.agents))
+        },
+    )
 }
 
 fn limit(value: Option<u32>) -> String {
@@ -139,7 +145,7 @@ fn agents(context: Context<'_>, list: &[AgentView]) -> Markup {
                     dt { "incarnation" } dd { (agent.incarnation) " " span.soft { "(starts on its state directory)" } }
                     dt { "last contact" } dd { @if let Some(at) = agent.last_contact { (show::time(at, context.now)) " (" (show::ago(at, context.now)) ")" } @else { "never" } }
                     dt { "data port" } dd { (agent.data_addresses.join(", ")) }
-                    dt { "clock" } dd { (agent.clock_offset_ms) " ms ahead of the service" }
+                    dt { "clock" } dd { (agent.clock_offset_ms.unsigned_abs()) " ms " @if agent.clock_offset_ms < 0 { "behind" } @else { "ahead of" } " the service" }
                     @if let Some(at) = agent.certificate_expires { dt { "certificate" } dd { "until " (show::time(at, context.now)) } }
                     dt { "id" } dd { code { (agent.id) } }
                 }

@@ -18,11 +18,14 @@ pub fn subscriptions(context: Context<'_>, list: &Page<SubscriptionView>) -> Mar
         deployment: context.deployment,
         viewer: context.viewer,
     };
-    page(&frame, html! {
-        h1 { "Subscriptions: what should be where, and when will it be there?" }
-        (table(context, &list.items))
-        @if let Some(next) = &list.next { p.pager { a href={ "/ui/subscriptions?after=" (show::segment(next)) } { "older ones" } } }
-    })
+    page(
+        &frame,
+        html! {
+            h1 { "Subscriptions: what should be where, and when will it be there?" }
+            (table(context, &list.items))
+            @if let Some(next) = &list.next { p.pager { a href={ "/ui/subscriptions?after=" (show::segment(next)) } { "older ones" } } }
+        },
+    )
 }
 
 pub fn table(context: Context<'_>, items: &[SubscriptionView]) -> Markup {
@@ -33,7 +36,7 @@ pub fn table(context: Context<'_>, items: &[SubscriptionView]) -> Markup {
             div.scroll { table {
                 thead { tr {
                     th scope="col" { "dataset" } th scope="col" { "to" } th scope="col" { "done" }
-                    th.number.wide scope="col" { "files left" } th.number.wide scope="col" { "left" } th.number scope="col" { "rate now" }
+                    th.number.wide scope="col" { "files left" } th.number.wide scope="col" { "left" } th.number.wide scope="col" { "rate now" }
                     th scope="col" { "expected" } th.wide scope="col" { "held up by" }
                 } }
                 tbody { @for item in items { tr {
@@ -42,7 +45,7 @@ pub fn table(context: Context<'_>, items: &[SubscriptionView]) -> Markup {
                     td { (show::bar(item.bytes_present, item.bytes_wanted)) }
                     td.number.wide { (units::count(item.files_wanted.saturating_sub(item.files_present))) }
                     td.number.wide { (show::size(item.bytes_wanted.saturating_sub(item.bytes_present))) }
-                    td.number { @if item.complete { "–" } @else { (show::rate(item.rate_now)) } }
+                    td.number.wide { @if item.complete { "–" } @else { (show::rate(item.rate_now)) } }
                     td { (standing(context, item)) }
                     td.wide { @if !item.complete { @for (place, reason) in item.expected.held_up_by.iter().take(2).enumerate() {
                         @if place > 0 { br; } (reason)
@@ -76,35 +79,38 @@ pub fn subscription(context: Context<'_>, item: &SubscriptionView) -> Markup {
         deployment: context.deployment,
         viewer: context.viewer,
     };
-    page(&frame, html! {
-        h1 { (wanted(item)) " → " (item.storage) " " small { "when is it there, and what holds it up?" } }
-        div.card {
-            (show::bar(item.bytes_present, item.bytes_wanted))
-            p { (units::count(item.files_present)) " of " (units::count(item.files_wanted)) " files, "
-                (show::size(item.bytes_present)) " of " (show::size(item.bytes_wanted)) }
-        }
-        h2 { "When?" }
-        dl.facts {
-            dt { "expected" } dd { (standing(context, item)) }
-            @if let Some(at) = item.completed { dt { "completed" } dd { (show::time(at, context.now)) } }
-            dt { "rate" } dd { (show::rate(item.rate_now)) " now, " (show::rate(item.rate_average)) " on average" }
-            dt { "running" } dd { (units::count(item.files_running)) " files" }
-            dt { "tried again" } dd { (units::count(item.retries)) " times" }
-            @if item.failed_files > 0 { dt { "failed" } dd { (show::state("bad", &units::count(item.failed_files))) " files" } }
-        }
-        h2 { "What holds it up?" }
-        @if item.complete { p { "Nothing: it is complete." } }
-        @else if item.expected.held_up_by.is_empty() { p { "Nothing in particular: it moves as fast as its links." } }
-        @else { ul { @for reason in &item.expected.held_up_by { li { (reason) } } } }
-        h2 { "Where did it come from?" }
-        (sources(item))
-        h2 { "Was it verified?" }
-        p { (show::verified(&item.verified)) ". Asked for: " (item.verification) "." }
-        (changes(context, item))
-        p.soft { "id " code { (item.id) } " · priority " (item.priority) " · asked for " (show::time(item.created, context.now))
-            " · " a href={ "/ui/datasets/" (show::segment(item.dataset.as_str())) } { "dataset" }
-            " · " a href={ "/ui/transfers?dataset=" (show::segment(item.dataset.as_str())) "&target=" (item.storage) } { "its transfers" } }
-    })
+    page(
+        &frame,
+        html! {
+            h1 { (wanted(item)) " → " (item.storage) " " small { "when is it there, and what holds it up?" } }
+            div.card {
+                (show::bar(item.bytes_present, item.bytes_wanted))
+                p { (units::count(item.files_present)) " of " (units::count(item.files_wanted)) " files, "
+                    (show::size(item.bytes_present)) " of " (show::size(item.bytes_wanted)) }
+            }
+            h2 { "When?" }
+            dl.facts {
+                dt { "expected" } dd { (standing(context, item)) }
+                @if let Some(at) = item.completed { dt { "completed" } dd { (show::time(at, context.now)) } }
+                dt { "rate" } dd { (show::rate(item.rate_now)) " now, " (show::rate(item.rate_average)) " on average" }
+                dt { "running" } dd { (units::count(item.files_running)) " files" }
+                dt { "tried again" } dd { (units::count(item.retries)) " times" }
+                @if item.failed_files > 0 { dt { "failed" } dd { (show::state("bad", &units::count(item.failed_files))) " files" } }
+            }
+            h2 { "What holds it up?" }
+            @if item.complete { p { "Nothing: it is complete." } }
+            @else if item.expected.held_up_by.is_empty() { p { "Nothing in particular: it moves as fast as its links." } }
+            @else { ul { @for reason in &item.expected.held_up_by { li { (reason) } } } }
+            h2 { "Where did it come from?" }
+            (sources(item))
+            h2 { "Was it verified?" }
+            p { (show::verified(&item.verified)) ". Asked for: " (item.verification) "." }
+            (changes(context, item))
+            p.soft { "id " code { (item.id) } " · priority " (item.priority) " · asked for " (show::time(item.created, context.now))
+                " · " a href={ "/ui/datasets/" (show::segment(item.dataset.as_str())) } { "dataset" }
+                " · " a href={ "/ui/transfers?dataset=" (show::segment(item.dataset.as_str())) "&target=" (item.storage) } { "its transfers" } }
+        },
+    )
 }
 
 fn sources(item: &SubscriptionView) -> Markup {

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use longhaul_api::native::{AttemptView, Candidate, Choice, Page, TransferDetail, TransferQuery, TransferView};
+use longhaul_api::native::{
+    AttemptView, Candidate, Choice, Page, TransferDetail, TransferQuery, TransferView,
+};
 use longhaul_model::{TransferState, units};
 use maud::{Markup, html};
 
@@ -21,29 +23,31 @@ pub fn transfers(context: Context<'_>, query: &TransferQuery, list: &Page<Transf
         deployment: context.deployment,
         viewer: context.viewer,
     };
-    page(&frame, html! {
-        h1 { "Transfers: which files move, and which do not?" }
-        (filters(query))
-        @if list.items.is_empty() { p.empty { "No transfer fits." } }
-        @else {
-            div.scroll data-still { table {
-                thead { tr { th scope="col" { "file" } th.number scope="col" { "size" } th scope="col" { "from" } th scope="col" { "to" }
-                    th scope="col" { "state" } th.wide scope="col" { "since" } th.wide scope="col" { "why" } } }
-                tbody { @for item in &list.items { tr {
-                    td.name { a href={ "/ui/transfers/" (item.id) } { (item.lfn.shown()) } }
-                    td.number { (show::size(item.size)) }
-                    td { @if let Some(source) = &item.source { (source) } @else { "–" } }
-                    td { (item.target) }
-                    td.tight { (show::transfer_state(item.state))
-                        @if item.state == TransferState::Leased && item.size > 0 { " " span.soft { (show::percent(item.bytes_done, item.size)) } }
-                        @if item.attempts > 1 { br; span.soft { "attempt " (item.attempts) } } }
-                    td.wide.tight { (show::ago(item.changed, context.now)) }
-                    td.wide { @if let Some(why) = &item.waits_for { (why) } @else if let Some(fault) = &item.fault { (fault.to_string()) } }
-                } } }
-            } }
-        }
-        @if let Some(next) = &list.next { p.pager { a href={ "/ui/transfers?" (filter) "&after=" (show::segment(next)) } { "older ones" } } }
-    })
+    page(
+        &frame,
+        html! {
+            h1 { "Transfers: which files move, and which do not?" }
+            (filters(query))
+            @if list.items.is_empty() { p.empty { "No transfer fits." } }
+            @else {
+                div.scroll data-still { table {
+                    thead { tr { th scope="col" { "file" } th.number.wide scope="col" { "size" } th scope="col" { "from → to" }
+                        th scope="col" { "state" } th.wide scope="col" { "since" } th.wide scope="col" { "why" } } }
+                    tbody { @for item in &list.items { tr {
+                        td.name { a href={ "/ui/transfers/" (item.id) } { (item.lfn.shown()) } }
+                        td.number.wide { (show::size(item.size)) }
+                        td { @if let Some(source) = &item.source { (source) " " } "→ " (item.target) }
+                        td.tight { (show::transfer_state(item.state))
+                            @if item.state == TransferState::Leased && item.size > 0 { " " span.soft { (show::percent(item.bytes_done, item.size)) } }
+                            @if item.attempts > 1 { br; span.soft { "attempt " (item.attempts) } } }
+                        td.wide.tight { (show::ago(item.changed, context.now)) }
+                        td.wide { @if let Some(why) = &item.waits_for { (why) } @else if let Some(fault) = &item.fault { (fault.to_string()) } }
+                    } } }
+                } }
+            }
+            @if let Some(next) = &list.next { p.pager { a href={ "/ui/transfers?" (filter) "&after=" (show::segment(next)) } { "older ones" } } }
+        },
+    )
 }
 
 fn filter_text(query: &TransferQuery) -> String {
@@ -53,8 +57,10 @@ fn filter_text(query: &TransferQuery) -> String {
         ("target", query.target.as_ref().map(ToString::to_string)),
         ("state", query.state.map(|state| state.to_string())),
     ];
-    let set: Vec<String> =
-        pairs.into_iter().filter_map(|(name, value)| value.map(|value| format!("{name}={}", show::segment(&value)))).collect();
+    let set: Vec<String> = pairs
+        .into_iter()
+        .filter_map(|(name, value)| value.map(|value| format!("{name}={}", show::segment(&value))))
+        .collect();
     set.join("&")
 }
 
@@ -95,31 +101,38 @@ pub fn transfer(context: Context<'_>, detail: &TransferDetail) -> Markup {
         deployment: context.deployment,
         viewer: context.viewer,
     };
-    page(&frame, html! {
-        h1 { (item.lfn.shown()) " " small { "why this way, and where did the time go?" } }
-        dl.facts {
-            dt { "state" } dd { (show::transfer_state(item.state)) @if let Some(why) = &item.waits_for { " " (why) } }
-            dt { "dataset" } dd { a href={ "/ui/datasets/" (show::segment(item.dataset.as_str())) } { (item.dataset) } }
-            dt { "size" } dd { (show::size(item.size)) }
-            dt { "to" } dd { (item.target) }
-            @if let Some(how) = item.verification { dt { "verified" } dd { (how) } }
-            @if let Some(fault) = &item.fault { dt { "last fault" } dd { (show::fault(fault)) } }
-            dt { "id" } dd { code { (item.id) } }
-        }
-        @if matches!(item.state, TransferState::Waiting | TransferState::Failed) {
-            div.actions { (action(context.viewer, &format!("/ui/transfers/{}/retry", item.id), &[], "Try again now")) }
-        }
-        @if detail.attempts.is_empty() { p.empty { "No attempt has begun." } }
-        @for (place, attempt) in detail.attempts.iter().enumerate() {
-            h2 { "Attempt " (place + 1) " from " (attempt.source) }
-            (attempt_card(context, attempt))
-        }
-    })
+    page(
+        &frame,
+        html! {
+            h1 { (item.lfn.shown()) " " small { "why this way, and where did the time go?" } }
+            dl.facts {
+                dt { "state" } dd { (show::transfer_state(item.state)) @if let Some(why) = &item.waits_for { " " (why) } }
+                dt { "dataset" } dd { a href={ "/ui/datasets/" (show::segment(item.dataset.as_str())) } { (item.dataset) } }
+                dt { "size" } dd { (show::size(item.size)) }
+                dt { "to" } dd { (item.target) }
+                @if let Some(how) = item.verification { dt { "verified" } dd { (how) } }
+                @if let Some(fault) = &item.fault { dt { "last fault" } dd { (show::fault(fault)) } }
+                dt { "id" } dd { code { (item.id) } }
+            }
+            @if matches!(item.state, TransferState::Waiting | TransferState::Failed) {
+                div.actions { (action(context.viewer, &format!("/ui/transfers/{}/retry", item.id), &[], "Try again now")) }
+            }
+            @if detail.attempts.is_empty() { p.empty { "No attempt has begun." } }
+            @for (place, attempt) in detail.attempts.iter().enumerate() {
+                h2 { "Attempt " (place + 1) " from " (attempt.source) }
+                (attempt_card(context, attempt))
+            }
+        },
+    )
 }
 
 fn attempt_card(context: Context<'_>, attempt: &AttemptView) -> Markup {
     let waited = Duration::from_micros(attempt.choice.waited_us);
-    let end = if attempt.finished { attempt.times.committed.or(attempt.times.last_byte).unwrap_or(attempt.chosen) } else { context.now };
+    let end = if attempt.finished {
+        attempt.times.committed.or(attempt.times.last_byte).unwrap_or(attempt.chosen)
+    } else {
+        context.now
+    };
     html! {
         div.card {
             p { @if attempt.already_there { (show::state("good", "the right file was there already")) }

@@ -30,7 +30,11 @@ fn map(metadata: &serde_json::Value) -> String {
     let mut text = String::from("# The rooms, in the order in which data meets them\n\n```text\n");
     for room in ROOMS {
         let description = members(metadata)
-            .find(|package| package["name"].as_str().is_some_and(|name| name.strip_prefix("longhaul-").unwrap_or(name) == room.name))
+            .find(|package| {
+                package["name"]
+                    .as_str()
+                    .is_some_and(|name| name.strip_prefix("longhaul-").unwrap_or(name) == room.name)
+            })
             .and_then(|package| package["description"].as_str())
             .unwrap_or_default();
         let kind = match room.kind {
@@ -53,7 +57,13 @@ fn errors() -> String {
     );
     for &code in FaultCode::ALL {
         let retry = format!("{:?}", code.retry()).to_lowercase();
-        let _ = writeln!(text, "| {code} | {} | {retry} | {} | {} |", code.blame(), code.title(), code.next_step().replace('|', "\\|"));
+        let _ = writeln!(
+            text,
+            "| {code} | {} | {retry} | {} | {} |",
+            code.blame(),
+            code.title(),
+            code.next_step().replace('|', "\\|")
+        );
     }
     text
 }

@@ -25,7 +25,9 @@ pub(crate) fn check(metadata: &serde_json::Value, findings: &mut Findings) {
 
 /// Names of the packages that are really built. The lock file also holds optional ones that nobody switched on.
 fn built() -> Vec<String> {
-    let output = cargo().args(["tree", "--workspace", "--edges", "normal,build", "--prefix", "none", "--locked"]).output();
+    let output = cargo()
+        .args(["tree", "--workspace", "--edges", "normal,build", "--prefix", "none", "--locked"])
+        .output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
     text.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
 }
@@ -91,7 +93,13 @@ mod tests {
     #[test]
     fn expressions() {
         let allowed: Vec<String> = ["MIT", "Apache-2.0", "ISC"].map(str::to_owned).into();
-        for good in ["MIT", "MIT OR GPL-3.0", "Apache-2.0 WITH LLVM-exception", "ISC AND (Apache-2.0 OR ISC)", "MIT/Apache-2.0"] {
+        for good in [
+            "MIT",
+            "MIT OR GPL-3.0",
+            "Apache-2.0 WITH LLVM-exception",
+            "ISC AND (Apache-2.0 OR ISC)",
+            "MIT/Apache-2.0",
+        ] {
             assert!(fits(good, &allowed), "{good}");
         }
         for bad in ["", "GPL-3.0", "MIT AND GPL-3.0", "GPL-3.0 AND (X OR MIT)", "(MIT"] {

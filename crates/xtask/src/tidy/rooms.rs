@@ -49,10 +49,29 @@ pub(crate) const ROOMS: &[Room] = &[
 /// Pure rooms may use these from outside: computation and derivation only. `api` has a client in a feature,
 /// which is the one place where a pure room's crate holds more (see `text::EXEMPT`).
 const PURE_DEPENDENCIES: &[&str] = &[
-    "blake3", "crc32c", "jiff", "md-5", "serde", "serde_json", "sha2", "simd-adler32", "thiserror", "utoipa",
+    "blake3",
+    "crc32c",
+    "jiff",
+    "md-5",
+    "serde",
+    "serde_json",
+    "sha2",
+    "simd-adler32",
+    "thiserror",
+    "utoipa",
 ];
 const CLIENT_DEPENDENCIES: &[&str] = &[
-    "bytes", "http", "http-body-util", "hyper", "hyper-rustls", "hyper-util", "rustls", "tokio", "tower", "futures-core", "http-body",
+    "bytes",
+    "http",
+    "http-body-util",
+    "hyper",
+    "hyper-rustls",
+    "hyper-util",
+    "rustls",
+    "tokio",
+    "tower",
+    "futures-core",
+    "http-body",
 ];
 
 pub(crate) fn check(metadata: &serde_json::Value, findings: &mut Findings) {
@@ -61,7 +80,8 @@ pub(crate) fn check(metadata: &serde_json::Value, findings: &mut Findings) {
         let Some(name) = package["name"].as_str() else { continue };
         let short = name.strip_prefix("longhaul-").unwrap_or(name);
         let Some(room) = ROOMS.iter().find(|room| room.name == short) else {
-            findings.push(format!("{name}: is in no row of the table of rooms (crates/xtask/src/tidy/rooms.rs)"));
+            findings
+                .push(format!("{name}: is in no row of the table of rooms (crates/xtask/src/tidy/rooms.rs)"));
             continue;
         };
         seen.push(room.name);
@@ -82,7 +102,8 @@ pub(crate) fn check(metadata: &serde_json::Value, findings: &mut Findings) {
 
 fn check_edge(room: &Room, used: &str, findings: &mut Findings) {
     let Some(other) = ROOMS.iter().find(|other| used.strip_prefix("longhaul-") == Some(other.name)) else {
-        let allowed = PURE_DEPENDENCIES.contains(&used) || (room.name == "api" && CLIENT_DEPENDENCIES.contains(&used));
+        let allowed =
+            PURE_DEPENDENCIES.contains(&used) || (room.name == "api" && CLIENT_DEPENDENCIES.contains(&used));
         if room.kind == Kind::Pure && !allowed {
             findings.push(format!("{}: a pure room may not use {used}", room.name));
         }
@@ -91,7 +112,10 @@ fn check_edge(room: &Room, used: &str, findings: &mut Findings) {
     let named = room.uses.contains(&other.name);
     let pure = other.kind == Kind::Pure && room.kind != Kind::Pure;
     if !named && !pure {
-        findings.push(format!("{}: may not use {} (the order of the rooms: ARCHITECTURE.md)", room.name, other.name));
+        findings.push(format!(
+            "{}: may not use {} (the order of the rooms: ARCHITECTURE.md)",
+            room.name, other.name
+        ));
     }
 }
 
@@ -120,7 +144,12 @@ mod tests {
         ] {
             assert_eq!(edge(from, to).len(), 1, "{from} → {to}");
         }
-        for (from, to) in [("engine", "longhaul-wire"), ("scheduler", "longhaul-network"), ("api", "hyper"), ("agent", "tokio")] {
+        for (from, to) in [
+            ("engine", "longhaul-wire"),
+            ("scheduler", "longhaul-network"),
+            ("api", "hyper"),
+            ("agent", "tokio"),
+        ] {
             assert!(edge(from, to).is_empty(), "{from} → {to}");
         }
     }
@@ -129,7 +158,11 @@ mod tests {
     fn the_table_is_in_order() {
         for (place, room) in ROOMS.iter().enumerate() {
             for used in room.uses {
-                assert!(ROOMS[..place].iter().any(|before| before.name == *used), "{} uses {used}, which stands after it", room.name);
+                assert!(
+                    ROOMS[..place].iter().any(|before| before.name == *used),
+                    "{} uses {used}, which stands after it",
+                    room.name
+                );
             }
         }
     }

@@ -28,17 +28,19 @@ const IMPURE: &[(&str, &str)] = &[
     ("HashSet", "its order is random: use BTreeSet"),
 ];
 
-/// The typed client: a caller of the network that lives with the types it sends, behind a feature.
-const EXEMPT: &[&str] = &["crates/api/src/client"];
+/// The typed client: a caller of the network that lives with the types it sends, behind a feature. And a map with a
+/// fixed hash that offers no iteration, so that no order can show.
+const EXEMPT: &[&str] = &["crates/api/src/client", "crates/scheduler/src/keyed.rs"];
 
 /// Marks that must not land. Split so that this file does not find itself.
-const UNFINISHED: &[&str] = &[concat!("todo", "!("), concat!("unimplemented", "!("), concat!("FIX", "ME"), concat!("XX", "X:")];
+const UNFINISHED: &[&str] =
+    &[concat!("todo", "!("), concat!("unimplemented", "!("), concat!("FIX", "ME"), concat!("XX", "X:")];
 
 /// Paths that only exist on one machine.
 const PRIVATE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/home", "/")];
 
 /// The small modules that may hold `unsafe`, each for one need that it explains.
-const UNSAFE: &[&str] = &["crates/engine/src/sys.rs", "crates/storage/src/posix/sys.rs", "crates/storage/src/sys.rs"];
+const UNSAFE: &[&str] = &["crates/engine/src/sys.rs", "crates/storage/src/posix/writeback.rs"];
 
 pub(crate) fn check(files: &[String], findings: &mut Findings) {
     for name in files {
@@ -64,7 +66,9 @@ fn check_rust(name: &str, text: &str, findings: &mut Findings) {
     }
     let is_root = name.ends_with("src/lib.rs") || name.ends_with("src/main.rs");
     if is_root && !text.starts_with("//!") {
-        findings.push(format!("{name}: begins with no module comment (what it is, what it is not, where to start)"));
+        findings.push(format!(
+            "{name}: begins with no module comment (what it is, what it is not, where to start)"
+        ));
     }
     for mark in UNFINISHED {
         if let Some(line) = text.lines().position(|line| line.contains(mark)) {
@@ -130,7 +134,8 @@ mod tests {
     #[test]
     fn impure_calls_are_found_outside_tests_and_comments() {
         let mut findings = Findings::new();
-        let text = "//! x\nlet now = Instant::now();\n// Instant::now\n#[cfg(test)]\nmod tests { use std::fs; }\n";
+        let text =
+            "//! x\nlet now = Instant::now();\n// Instant::now\n#[cfg(test)]\nmod tests { use std::fs; }\n";
         check_rust("crates/wire/src/x.rs", text, &mut findings);
         assert_eq!(findings.len(), 1, "{findings:?}");
         findings.clear();
@@ -148,7 +153,11 @@ mod tests {
     #[test]
     fn dead_links_are_found() {
         let mut findings = Findings::new();
-        check_links("README.md", "[a](Cargo.toml) [b](nowhere.md) [c](https://example.org)\n```\n[d](nowhere)\n```", &mut findings);
+        check_links(
+            "README.md",
+            "[a](Cargo.toml) [b](nowhere.md) [c](https://example.org)\n```\n[d](nowhere)\n```",
+            &mut findings,
+        );
         assert_eq!(findings.len(), 1, "{findings:?}");
     }
 }

@@ -1,0 +1,6 @@
+//! One file a case.
+
+pub(crate) mod build;
+pub(crate) mod large;
+pub(crate) mod register;
+pub(crate) mod small;
