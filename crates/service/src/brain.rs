@@ -10,8 +10,8 @@ use std::time::Duration;
 use longhaul_catalog::{DemandRow, ExpandedFile, LiveTransferRow};
 use longhaul_model::limits::BATCH_ITEMS_MAX;
 use longhaul_model::{
-    AgentId, AttemptId, BlockId, DigestSet, Fault, FileId, Lfn, StorageId, SubscriptionId, Timestamp, TransferId,
-    TransferState, Verification,
+    AgentId, AttemptId, BlockId, DigestSet, Fault, FileId, Lfn, StorageId, SubscriptionId, Timestamp,
+    TransferId, TransferState, Verification,
 };
 use longhaul_scheduler::{
     Adopted, AdoptedLease, CancelWhy, Decision, Demand, DemandId, Event, Lease, Scheduler, WantedFile,
@@ -33,19 +33,38 @@ const FAILED_MAX: usize = 100_000;
 pub enum Input {
     Events(Vec<Event>),
     /// Demands as they are now, and those that are gone.
-    Demands { now: Vec<DemandRow>, gone: Vec<DemandId> },
+    Demands {
+        now: Vec<DemandRow>,
+        gone: Vec<DemandId>,
+    },
     /// A transfer that was live before the restart, with the storages that hold its file.
     Adopt(Box<LiveTransferRow>, Vec<StorageId>),
     /// An answer of the reader; none if the catalog could not be asked.
-    Expanded { demand: DemandId, target: StorageId, files: Option<Vec<ExpandedFile>>, exhausted: bool },
+    Expanded {
+        demand: DemandId,
+        target: StorageId,
+        files: Option<Vec<ExpandedFile>>,
+        exhausted: bool,
+    },
     /// The scribe has written a batch of decisions, or could not.
-    Written { events: Vec<Event>, trouble: Option<Fault> },
+    Written {
+        events: Vec<Event>,
+        trouble: Option<Fault>,
+    },
     /// Reports have been applied.
-    Applied { events: Vec<Event>, done: Vec<(StorageId, BlockId, FileId)>, complete: Vec<(BlockId, StorageId)> },
+    Applied {
+        events: Vec<Event>,
+        done: Vec<(StorageId, BlockId, FileId)>,
+        complete: Vec<(BlockId, StorageId)>,
+    },
     /// The catalog can be written again.
     Recovered,
     /// A file that failed for good shall be tried again.
-    Forgive { target: StorageId, block: BlockId, file: FileId },
+    Forgive {
+        target: StorageId,
+        block: BlockId,
+        file: FileId,
+    },
     Ask(Box<dyn FnOnce(&Scheduler, Timestamp) + Send>),
     Stop,
 }
@@ -118,7 +137,10 @@ impl Brain {
     pub fn run(mut self, inputs: &Receiver<Input>) -> Scheduler {
         loop {
             let now = (self.clock)();
-            let sleep = self.scheduler.next_wakeup().map_or(SLEEP_MAX, |at| at.since(now).min(SLEEP_MAX));
+            // While nothing may be decided, the scheduler's wish to be asked at once would keep a core busy.
+            let waits = self.writing || self.trouble;
+            let wakeup = self.scheduler.next_wakeup().filter(|_| !waits);
+            let sleep = wakeup.map_or(SLEEP_MAX, |at| at.since(now).min(SLEEP_MAX));
             match inputs.recv_timeout(sleep) {
                 Ok(input) => {
                     if self.hear(input) {
@@ -150,7 +172,9 @@ impl Brain {
             Input::Expanded { demand, target, files: Some(files), exhausted } => {
                 self.expanded(demand, target, files, exhausted, now)
             }
-            Input::Expanded { demand, files: None, .. } => self.scheduler.handle(Event::ExpandFailed { demand }, now),
+            Input::Expanded { demand, files: None, .. } => {
+                self.scheduler.handle(Event::ExpandFailed { demand }, now)
+            }
             Input::Written { events, trouble } => {
                 self.writing = false;
                 self.trouble = trouble.is_some();
@@ -164,8 +188,11 @@ impl Brain {
             Input::Recovered => self.trouble = false,
             Input::Forgive { target, block, file } => {
                 self.failed.remove(&(target, file));
-                let rows: Vec<DemandRow> =
-                    self.wanted.get(&(block, target)).map(|wanted| wanted.demands.values().cloned().collect()).unwrap_or_default();
+                let rows: Vec<DemandRow> = self
+                    .wanted
+                    .get(&(block, target))
+                    .map(|wanted| wanted.demands.values().cloned().collect())
+                    .unwrap_or_default();
                 // Said again, a demand is looked through again.
                 rows.into_iter().for_each(|row| self.demand(row, now));
             }
@@ -236,12 +263,23 @@ impl Brain {
             attempts: row.attempts.saturating_sub(u32::from(leased)),
             epoch: row.epoch,
             not_before: (!leased).then_some(row.not_before),
-            lease: leased.then_some(AdoptedLease { attempt: row.attempt, source: row.source, agent: row.agent }),
+            lease: leased.then_some(AdoptedLease {
+                attempt: row.attempt,
+                source: row.source,
+                agent: row.agent,
+            }),
         };
         self.scheduler.handle(Event::Adopt(adopted), now);
     }
 
-    fn expanded(&mut self, demand: DemandId, target: StorageId, files: Vec<ExpandedFile>, exhausted: bool, now: Timestamp) {
+    fn expanded(
+        &mut self,
+        demand: DemandId,
+        target: StorageId,
+        files: Vec<ExpandedFile>,
+        exhausted: bool,
+        now: Timestamp,
+    ) {
         let mut found = Vec::with_capacity(files.len());
         // A demand that went away meanwhile is unknown to the scheduler too: nothing is kept for it.
         if let Some(wanted) = self.wanted.get_mut(&(demand.block, target)) {
@@ -275,7 +313,9 @@ impl Brain {
                     orders.push(Order::Cancel { transfer, attempt, agent, why });
                 }
                 Decision::Drop { transfer } => orders.push(Order::Drop { transfer }),
-                Decision::Suspect { file, source, fault, .. } => orders.push(Order::Suspect { file, source, fault }),
+                Decision::Suspect { file, source, fault, .. } => {
+                    orders.push(Order::Suspect { file, source, fault })
+                }
                 Decision::Fail { transfer, file, target, fault } => {
                     if self.failed.len() >= FAILED_MAX {
                         self.failed.pop_first();
@@ -295,7 +335,10 @@ impl Brain {
         let wanted = self.wanted.get(&(lease.block, lease.target));
         let known = wanted.and_then(|wanted| Some((wanted, wanted.files.get(&lease.file)?)));
         let charged = known.and_then(|(wanted, known)| {
-            let first = wanted.demands.values().min_by_key(|row| (std::cmp::Reverse(row.priority), row.created, row.subscription))?;
+            let first = wanted
+                .demands
+                .values()
+                .min_by_key(|row| (std::cmp::Reverse(row.priority), row.created, row.subscription))?;
             let strictest = wanted.demands.values().map(|row| row.verification).max()?;
             Some((known, first.subscription, strictest))
         });
@@ -333,7 +376,10 @@ pub fn ask<T: Send + 'static>(
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
 
 /// Starts a named thread.
-pub fn spawn<T: Send + 'static>(name: &str, body: impl FnOnce() -> T + Send + 'static) -> Result<std::thread::JoinHandle<T>, Fault> {
+pub fn spawn<T: Send + 'static>(
+    name: &str,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> Result<std::thread::JoinHandle<T>, Fault> {
     std::thread::Builder::new().name(name.to_owned()).spawn(body).map_err(|error| {
         Fault::new(longhaul_model::FaultCode::Busy, format!("no thread for the {name}: {error}"))
     })
