@@ -60,7 +60,8 @@ pub fn find() -> Option<PathBuf> {
 
 impl Browser {
     pub fn start(program: &Path) -> Browser {
-        let profile = tempfile::Builder::new().prefix("longhaul-browser-").tempdir().expect("a temporary directory");
+        let profile =
+            tempfile::Builder::new().prefix("longhaul-browser-").tempdir().expect("a temporary directory");
         let (requests, replies) = (profile.path().join("requests"), profile.path().join("replies"));
         for pipe in [&requests, &replies] {
             mknodat(CWD, pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a named pipe");
@@ -89,7 +90,8 @@ impl Browser {
 
     /// A page as wide as a screen of that many pixels.
     pub fn page(&mut self, width: u32, height: u32) -> Page<'_> {
-        let target = text(&self.call(None, "Target.createTarget", json!({ "url": "about:blank" })), "targetId");
+        let target =
+            text(&self.call(None, "Target.createTarget", json!({ "url": "about:blank" })), "targetId");
         let attach = json!({ "targetId": target, "flatten": true });
         let session = text(&self.call(None, "Target.attachToTarget", attach), "sessionId");
         self.events.clear();
@@ -97,7 +99,8 @@ impl Browser {
         for domain in ["Page", "Runtime", "Log", "Network"] {
             page.call(&format!("{domain}.enable"), json!({}));
         }
-        let screen = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600 });
+        let screen =
+            json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600 });
         page.call("Emulation.setDeviceMetricsOverride", screen);
         page
     }
@@ -187,9 +190,11 @@ impl Page<'_> {
 
     /// The whole page as a picture.
     pub fn screenshot(&mut self, file: &Path) {
-        let reply = self.call("Page.captureScreenshot", json!({ "format": "png", "captureBeyondViewport": true }));
+        let reply =
+            self.call("Page.captureScreenshot", json!({ "format": "png", "captureBeyondViewport": true }));
         let bytes = from_base64(reply["data"].as_str().expect("a picture"));
-        fs::create_dir_all(file.parent().expect("it lies in a directory")).expect("the directory of pictures");
+        fs::create_dir_all(file.parent().expect("it lies in a directory"))
+            .expect("the directory of pictures");
         fs::write(file, bytes).expect("the picture is written");
     }
 
@@ -199,8 +204,12 @@ impl Page<'_> {
             let parameters = &event["params"];
             match event["method"].as_str()? {
                 "Runtime.exceptionThrown" => Some(parameters["exceptionDetails"].to_string()),
-                "Runtime.consoleAPICalled" if parameters["type"] == json!("error") => Some(parameters["args"].to_string()),
-                "Log.entryAdded" if parameters["entry"]["level"] == json!("error") => Some(parameters["entry"].to_string()),
+                "Runtime.consoleAPICalled" if parameters["type"] == json!("error") => {
+                    Some(parameters["args"].to_string())
+                }
+                "Log.entryAdded" if parameters["entry"]["level"] == json!("error") => {
+                    Some(parameters["entry"].to_string())
+                }
                 _ => None,
             }
         };
@@ -249,7 +258,10 @@ fn from_base64(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text.bytes().filter_map(digit).collect();
     let mut bytes = Vec::with_capacity(digits.len() * 3 / 4);
     for group in digits.chunks(4) {
-        let bits = group.iter().enumerate().fold(0u32, |bits, (place, &digit)| bits | u32::from(digit) << (18 - 6 * place));
+        let bits = group
+            .iter()
+            .enumerate()
+            .fold(0u32, |bits, (place, &digit)| bits | u32::from(digit) << (18 - 6 * place));
         bytes.extend_from_slice(&bits.to_be_bytes()[1..group.len()]);
     }
     bytes

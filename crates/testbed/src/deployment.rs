@@ -123,7 +123,8 @@ impl Deployment {
 
     /// `service init` only: nothing runs yet.
     pub fn set_up(options: ServiceOptions) -> Self {
-        let directory = tempfile::Builder::new().prefix("longhaul-testbed-").tempdir().expect("a temporary directory");
+        let directory =
+            tempfile::Builder::new().prefix("longhaul-testbed-").tempdir().expect("a temporary directory");
         let service_address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         let page_address = options.pages.then(|| SocketAddr::from((Ipv4Addr::LOCALHOST, free_port())));
         let own = directory.path().join(SERVICE);
@@ -140,12 +141,15 @@ impl Deployment {
             settings.push_str(&format!("http = \"{page}\"\n"));
         }
         let config = own.join("longhaul.toml");
-        fs::write(&config, settings + &options.settings + &log_settings()).expect("the configuration is written");
+        fs::write(&config, settings + &options.settings + &log_settings())
+            .expect("the configuration is written");
 
         let words = |verb: &str| [SERVICE, verb, "--config", &shown(&config)].map(str::to_owned).to_vec();
         let mut init = launched(&options.launcher, &words("init"), &own, &options.environment);
         let made = Ran::of(init.arg("--json"), COMMAND_WITHIN).ok().json();
-        let text = |name: &str| made[name].as_str().unwrap_or_else(|| panic!("service init gives no {name}")).to_owned();
+        let text = |name: &str| {
+            made[name].as_str().unwrap_or_else(|| panic!("service init gives no {name}")).to_owned()
+        };
         let mut program = options.launcher.clone();
         program.push(shown(&run::binary()));
         program.extend(words("run"));
@@ -220,7 +224,8 @@ impl Deployment {
         fs::write(&config, settings + &log_settings()).expect("the configuration is written");
         let mut program = options.launcher.clone();
         program.push(shown(&run::binary()));
-        program.extend(["agent", "run", "--exit-with-parent", "--config", &shown(&config)].map(str::to_owned));
+        program
+            .extend(["agent", "run", "--exit-with-parent", "--config", &shown(&config)].map(str::to_owned));
         let log = self.members.get(name).map(|member| member.log.clone()).unwrap_or_default();
         let member = Member { program, environment: options.environment.clone(), process: None, log };
         self.members.insert(name.to_owned(), member);
@@ -318,7 +323,11 @@ impl Deployment {
 
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = run::command(self.directory());
-        command.args(words).env("LONGHAUL_URL", &self.url).env("LONGHAUL_TOKEN", &self.token).env("LONGHAUL_CA", &self.ca);
+        command
+            .args(words)
+            .env("LONGHAUL_URL", &self.url)
+            .env("LONGHAUL_TOKEN", &self.token)
+            .env("LONGHAUL_CA", &self.ca);
         command
     }
 
@@ -345,7 +354,10 @@ impl Deployment {
     #[track_caller]
     pub fn deliver(&self, dataset: &str, storage: &str, within_s: u64) {
         let wait = format!("--wait={within_s}");
-        let ran = Ran::of(&mut self.command(&["subscribe", dataset, storage, &wait]), Duration::from_secs(within_s + 30));
+        let ran = Ran::of(
+            &mut self.command(&["subscribe", dataset, storage, &wait]),
+            Duration::from_secs(within_s + 30),
+        );
         if ran.status != 0 {
             let show = |words: &[&str]| println!("{}", self.longhaul(words));
             show(&["status"]);
@@ -370,7 +382,8 @@ impl Deployment {
     /// If there is none within that time.
     #[track_caller]
     pub fn until<T>(&self, what: &str, within: Duration, question: impl FnMut() -> Option<T>) -> T {
-        self.await_answer(within, question).unwrap_or_else(|| panic!("not within {} s: {what}", within.as_secs()))
+        self.await_answer(within, question)
+            .unwrap_or_else(|| panic!("not within {} s: {what}", within.as_secs()))
     }
 
     /// The same; none if there is no answer in time.
@@ -445,12 +458,16 @@ fn shown(path: &Path) -> String {
 
 /// `LONGHAUL_TESTBED_LOG=debug` to see more.
 fn log_settings() -> String {
-    std::env::var("LONGHAUL_TESTBED_LOG").map_or(String::new(), |level| format!("\n[log]\nlevel = {level:?}\n"))
+    std::env::var("LONGHAUL_TESTBED_LOG")
+        .map_or(String::new(), |level| format!("\n[log]\nlevel = {level:?}\n"))
 }
 
 fn port_in(config: &Path) -> u16 {
     let text = fs::read_to_string(config).expect("the configuration");
-    let port = text.split_once("listen = [\"127.0.0.1:").and_then(|(_, rest)| rest.split_once('"')).map(|(port, _)| port);
+    let port = text
+        .split_once("listen = [\"127.0.0.1:")
+        .and_then(|(_, rest)| rest.split_once('"'))
+        .map(|(port, _)| port);
     port.and_then(|port| port.parse().ok()).expect("the configuration has a port")
 }
 

@@ -27,7 +27,11 @@ pub fn tree() -> Option<PathBuf> {
 
 /// Randomness of one test, by a seed that is printed: `LONGHAUL_SOAK_SEED` repeats a run.
 pub fn random(test: &str) -> Random {
-    let clock = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |now| now.as_nanos() as u64);
+    let clock = || {
+        std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(1, |now| now.as_nanos() as u64)
+    };
     let seed = number("LONGHAUL_SOAK_SEED", clock());
     println!("{test}: LONGHAUL_SOAK_SEED={seed}");
     Random::new(seed)

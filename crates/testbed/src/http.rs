@@ -42,7 +42,8 @@ impl Reply {
 
     #[track_caller]
     pub fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error} in {} {}", self.status, self.text()))
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|error| panic!("{error} in {} {}", self.status, self.text()))
     }
 
     #[track_caller]
@@ -82,7 +83,8 @@ impl Api {
         tcp.set_read_timeout(Some(read_timeout))?;
         tcp.set_write_timeout(Some(ANSWER_WITHIN))?;
         let Some(tls) = &self.tls else { return Ok(Box::new(tcp)) };
-        let connection = ClientConnection::new(tls.clone(), ServerName::from(self.address.ip())).map_err(io::Error::other)?;
+        let connection = ClientConnection::new(tls.clone(), ServerName::from(self.address.ip()))
+            .map_err(io::Error::other)?;
         let mut stream = StreamOwned::new(connection, tcp);
         while stream.conn.is_handshaking() {
             stream.conn.complete_io(&mut stream.sock)?;
@@ -91,7 +93,13 @@ impl Api {
     }
 
     /// One request as it is.
-    pub fn send(&self, method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]) -> io::Result<Reply> {
+    pub fn send(
+        &self,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> io::Result<Reply> {
         let mut connection = self.connect(ANSWER_WITHIN)?;
         let mut head = self.head(method, target, headers);
         if !body.is_empty() || method == "POST" || method == "PATCH" {
@@ -115,9 +123,16 @@ impl Api {
     }
 
     /// A route of the table with a JSON body (`Null`: none).
-    pub fn call(&self, route: &Route, parameters: &[&str], query: &[(&str, &str)], body: &Value) -> io::Result<Reply> {
+    pub fn call(
+        &self,
+        route: &Route,
+        parameters: &[&str],
+        query: &[(&str, &str)],
+        body: &Value,
+    ) -> io::Result<Reply> {
         let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        let headers: &[(&str, &str)] = if body.is_null() { &[] } else { &[("content-type", "application/json")] };
+        let headers: &[(&str, &str)] =
+            if body.is_null() { &[] } else { &[("content-type", "application/json")] };
         self.send(route.method.word(), &route.target(parameters, query), headers, &bytes)
     }
 
@@ -191,7 +206,8 @@ fn read_reply(reader: &mut impl BufRead) -> io::Result<Reply> {
     let mut reply = Reply { status, headers, body: Vec::new() };
     if reply.header("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked")) {
         reply.body = read_chunks(reader)?;
-    } else if let Some(length) = reply.header("content-length").and_then(|length| length.parse::<u64>().ok()) {
+    } else if let Some(length) = reply.header("content-length").and_then(|length| length.parse::<u64>().ok())
+    {
         reader.take(length).read_to_end(&mut reply.body)?;
     } else if status != 204 {
         end_of_connection(reader.read_to_end(&mut reply.body))?;
@@ -233,7 +249,8 @@ fn read_chunks(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let mut body = Vec::new();
     loop {
         let line = read_line(reader)?;
-        let size = u64::from_str_radix(line.split(';').next().unwrap_or_default(), 16).map_err(io::Error::other)?;
+        let size =
+            u64::from_str_radix(line.split(';').next().unwrap_or_default(), 16).map_err(io::Error::other)?;
         if size == 0 {
             return Ok(body);
         }
@@ -249,7 +266,8 @@ mod tests {
     #[test]
     fn replies_of_each_framing_are_read() {
         let read = |text: &str| read_reply(&mut text.as_bytes()).unwrap();
-        let reply = read("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n");
+        let reply =
+            read("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n");
         assert_eq!((reply.status, reply.text().as_str()), (200, "abcde"));
         let reply = read("HTTP/1.1 409 Conflict\r\nContent-Length: 2\r\n\r\nno, and more");
         assert_eq!((reply.status, reply.text().as_str()), (409, "no"));

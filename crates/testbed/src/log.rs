@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 /// Lines kept for those who wait; older ones are in the file only.
 const LINES_MAX: usize = 200_000;
-/// Lines shown when a test fails.
-const TAIL_LINES: usize = 40;
+/// Lines shown when a test fails: of the end, and of warnings and errors before it.
+const TAIL_LINES: usize = 10;
+const WARNINGS_SHOWN: usize = 15;
 
 /// One process's log over all its restarts. Clones are the same log.
 #[derive(Clone, Default)]
@@ -72,7 +73,9 @@ impl Log {
         let mut lines = self.0.lines.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let begin = next.saturating_sub(lines.dropped).min(lines.kept.len());
-            if let Some(found) = lines.kept[begin..].iter().find(|line| parts.iter().all(|part| line.contains(part))) {
+            if let Some(found) =
+                lines.kept[begin..].iter().find(|line| parts.iter().all(|part| line.contains(part)))
+            {
                 return Some(found.clone());
             }
             next = lines.dropped + lines.kept.len();
@@ -87,9 +90,15 @@ impl Log {
         lines.kept.iter().filter(|line| parts.iter().all(|part| line.contains(part))).cloned().collect()
     }
 
+    /// The last warnings and errors, and the end.
     pub fn tail(&self) -> String {
         let lines = self.0.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.kept[lines.kept.len().saturating_sub(TAIL_LINES)..].join("\n")
+        let (before, end) = lines.kept.split_at(lines.kept.len().saturating_sub(TAIL_LINES));
+        let is_warning =
+            |line: &&String| !line.contains("\"level\":\"INFO\"") && !line.contains("\"level\":\"DEBUG\"");
+        let mut shown: Vec<&String> = before.iter().rev().filter(is_warning).take(WARNINGS_SHOWN).collect();
+        shown.reverse();
+        shown.into_iter().chain(end).cloned().collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -108,7 +117,11 @@ mod tests {
         let found = log.wait_for(0, &["two", "began"], Duration::from_secs(10));
         assert_eq!(found.as_deref(), Some("two began"));
         let seen = log.len();
-        assert_eq!(log.wait_for(seen, &["began"], Duration::ZERO), None, "what was said before does not count");
+        assert_eq!(
+            log.wait_for(seen, &["began"], Duration::ZERO),
+            None,
+            "what was said before does not count"
+        );
         writer.write_all(b"three began\n").unwrap();
         assert!(log.wait_for(seen, &["began"], Duration::from_secs(10)).is_some());
         assert_eq!(std::fs::read_to_string(path).unwrap().lines().count(), 3);

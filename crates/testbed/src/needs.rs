@@ -15,5 +15,11 @@ pub fn not_run(what: &str, why: &str) {
 /// Whether a program can be run.
 pub fn program(name: &str, arguments: &[&str]) -> bool {
     let quiet = || Stdio::null();
-    Command::new(name).args(arguments).stdin(quiet()).stdout(quiet()).stderr(quiet()).status().is_ok_and(|status| status.success())
+    Command::new(name)
+        .args(arguments)
+        .stdin(quiet())
+        .stdout(quiet())
+        .stderr(quiet())
+        .status()
+        .is_ok_and(|status| status.success())
 }

@@ -70,7 +70,8 @@ impl Drop for Process {
 
 /// Waits until the process of that id has ended; says whether it has.
 pub fn wait_for_exit(pid: u32, within: Duration) -> bool {
-    let Ok(process) = pidfd_open(Pid::from_raw(pid as i32).expect("an id is positive"), PidfdFlags::empty()) else {
+    let Ok(process) = pidfd_open(Pid::from_raw(pid as i32).expect("an id is positive"), PidfdFlags::empty())
+    else {
         return true;
     };
     let until = Instant::now() + within;

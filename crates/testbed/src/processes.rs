@@ -18,7 +18,9 @@ pub struct Found {
 pub fn marked(mark: &str) -> Vec<Found> {
     let wanted = format!("{MARK}={mark}");
     let own = std::process::id();
-    let ids = fs::read_dir("/proc").expect("/proc is there").filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    let ids = fs::read_dir("/proc")
+        .expect("/proc is there")
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
     ids.filter(|&pid| pid != own)
         .filter(|pid| words(&format!("/proc/{pid}/environ")).contains(&wanted))
         .map(|pid| Found { pid, command: words(&format!("/proc/{pid}/cmdline")) })

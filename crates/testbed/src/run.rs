@@ -22,7 +22,10 @@ pub fn binary() -> PathBuf {
     let beside = test.ancestors().skip(1).take(2).map(|directory| directory.join("longhaul"));
     let found = beside.into_iter().find(|path| path.is_file());
     found.unwrap_or_else(|| {
-        panic!("there is no longhaul beside {}: build it first (cargo build --release), or set LONGHAUL_BINARY", test.display())
+        panic!(
+            "there is no longhaul beside {}: build it first (cargo build --release), or set LONGHAUL_BINARY",
+            test.display()
+        )
     })
 }
 
@@ -70,7 +73,9 @@ impl Ran {
             let _ = child.kill();
         }
         let status = child.wait().expect("it is our child").code().unwrap_or(-1);
-        let read = |thread: std::thread::JoinHandle<Vec<u8>>| String::from_utf8_lossy(&thread.join().expect("it reads")).into_owned();
+        let read = |thread: std::thread::JoinHandle<Vec<u8>>| {
+            String::from_utf8_lossy(&thread.join().expect("it reads")).into_owned()
+        };
         let ran = Ran { command: shown, status, stdout: read(stdout), stderr: read(stderr) };
         assert!(ended, "not ended after {} s: {ran}", within.as_secs());
         ran
@@ -107,7 +112,11 @@ impl Ran {
 
 impl std::fmt::Display for Ran {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} → {}\n--- stdout\n{}--- stderr\n{}", self.command, self.status, self.stdout, self.stderr)
+        write!(
+            f,
+            "{} → {}\n--- stdout\n{}--- stderr\n{}",
+            self.command, self.status, self.stdout, self.stderr
+        )
     }
 }
 

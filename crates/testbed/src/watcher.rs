@@ -106,7 +106,10 @@ mod tests {
         fs::write(root.join("stranger"), b"").unwrap();
         let watcher = Watcher::start(root, expected);
         let later = watcher.finish();
-        assert!(later.listings >= 1 && later.wrong.iter().any(|line| line.starts_with("stranger")), "{later:?}");
+        assert!(
+            later.listings >= 1 && later.wrong.iter().any(|line| line.starts_with("stranger")),
+            "{later:?}"
+        );
         look(root, &Expected::new(), &mut seen);
         assert!(seen.wrong.iter().any(|line| line == "right: was there and is gone"), "{seen:?}");
     }

@@ -23,8 +23,15 @@ impl Difference {
 
 impl std::fmt::Display for Difference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (kind, names) in [("missing", &self.missing), ("extra", &self.extra), ("different", &self.different)] {
-            writeln!(f, "{} {kind}: {}", names.len(), names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join("   "))?;
+        for (kind, names) in
+            [("missing", &self.missing), ("extra", &self.extra), ("different", &self.different)]
+        {
+            writeln!(
+                f,
+                "{} {kind}: {}",
+                names.len(),
+                names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join("   ")
+            )?;
         }
         Ok(())
     }
@@ -36,7 +43,9 @@ pub fn compare(expected: &BTreeMap<Vec<u8>, Content>, found: &BTreeMap<Vec<u8>, 
         match found.get(name) {
             None => difference.missing.push(name.escape_ascii().to_string()),
             Some(other) if other != content => {
-                difference.different.push(format!("{} ({other:?} instead of {content:?})", name.escape_ascii()));
+                difference
+                    .different
+                    .push(format!("{} ({other:?} instead of {content:?})", name.escape_ascii()));
             }
             Some(_) => {}
         }
@@ -77,7 +86,11 @@ mod tests {
         fs::write(two.path().join(&names[5]), bytes).unwrap();
         fs::write(two.path().join("more"), b"x").unwrap();
         let difference = compare(&files, &stored(two.path()));
-        assert_eq!((difference.missing.len(), difference.extra.len(), difference.different.len()), (1, 1, 1), "{difference}");
+        assert_eq!(
+            (difference.missing.len(), difference.extra.len(), difference.different.len()),
+            (1, 1, 1),
+            "{difference}"
+        );
     }
 
     #[test]

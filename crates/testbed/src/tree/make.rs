@@ -66,7 +66,10 @@ pub fn add_odd(root: &Path) -> usize {
     file(b"\x1b[2J\x07\x7f\x01", b"terminal");
     file("\u{202e}txt.exe\u{200b}".as_bytes(), b"bidi");
     file(b"%2e%2e%2f&a=b#c+d", b"url");
-    file(b"<script>alert(1)</script>".map(|byte| if byte == b'/' { b'\\' } else { byte }).as_slice(), b"markup");
+    file(
+        b"<script>alert(1)</script>".map(|byte| if byte == b'/' { b'\\' } else { byte }).as_slice(),
+        b"markup",
+    );
     file(b"...", b"dots");
     file(b".hidden/.longhaul/x", b"a name like our own, elsewhere");
     file(&[b"d/".repeat(60).as_slice(), b"deep"].concat(), b"deep");

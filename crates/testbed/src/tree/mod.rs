@@ -10,5 +10,5 @@ mod survey;
 pub use compare::{Difference, assert_same, compare};
 pub use make::{add_odd, content, make};
 pub use real::real_tree;
-pub(crate) use survey::{bytes, names, path};
 pub use survey::{Content, Survey, content_of, stored, survey};
+pub(crate) use survey::{bytes, names, path};

@@ -19,18 +19,24 @@ pub fn real_tree(files: usize) -> Option<PathBuf> {
     candidates.extend(children("/usr/lib", "python3"));
     candidates.extend(["/usr/include".into(), "/usr/share".into()]);
     // Where Rust is, there is documentation or a library.
-    if let Some(home) = std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo"))) {
+    if let Some(home) = std::env::var_os("CARGO_HOME")
+        .map(PathBuf::from)
+        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")))
+    {
         candidates.push(home.join("registry/src"));
     }
     candidates.into_iter().find(|path| {
-        size(path, files).is_some_and(|size| size.files >= files && size.bytes <= BYTES_MAX.max(files as u64 * 20_000))
+        size(path, files)
+            .is_some_and(|size| size.files >= files && size.bytes <= BYTES_MAX.max(files as u64 * 20_000))
     })
 }
 
 fn children(directory: &str, prefix: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let mut found: Vec<PathBuf> =
-        entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix)).map(|entry| entry.path()).collect();
+    let mut found: Vec<PathBuf> = entries
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix))
+        .map(|entry| entry.path())
+        .collect();
     found.sort();
     found
 }

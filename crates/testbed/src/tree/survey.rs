@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// Bytes of a file, by size and hash.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -106,12 +106,35 @@ fn place(root: &Path, path: &Path) -> Place {
     }
     if kind.is_symlink() {
         return match fs::canonicalize(&full) {
+            Err(_) if leads_out(root, path) => Place::LeftOut("link-leads-out"),
             Err(_) => Place::LeftOut("broken-link"),
             Ok(real) if !real.starts_with(root) || real.is_dir() => Place::LeftOut("link-leads-out"),
             Ok(real) => special(fs::metadata(real).expect("it resolves").file_type()),
         };
     }
     special(kind)
+}
+
+/// Whether a link to nothing, followed by its text alone, leaves the tree: then what lies there is nobody's business here.
+fn leads_out(root: &Path, path: &Path) -> bool {
+    let mut at = root.join(path);
+    for _ in 0..40 {
+        let Ok(target) = fs::read_link(&at) else { return false };
+        let mut next = at.parent().expect("a link lies in a directory").to_owned();
+        for component in target.components() {
+            match component {
+                Component::RootDir => next = PathBuf::from("/"),
+                Component::ParentDir => drop(next.pop()),
+                Component::Normal(name) => next.push(name),
+                Component::CurDir | Component::Prefix(_) => {}
+            }
+        }
+        if !next.starts_with(root) {
+            return true;
+        }
+        at = next;
+    }
+    false
 }
 
 fn special(kind: fs::FileType) -> Place {
@@ -131,7 +154,10 @@ fn special(kind: fs::FileType) -> Place {
 /// # Panics
 /// If there is anything but files and directories: we never make such a thing.
 pub fn stored(root: &Path) -> BTreeMap<Vec<u8>, Content> {
-    names(root).into_iter().filter_map(|path| Some((bytes(&path), content_of(&root.join(&path)).ok()?))).collect()
+    names(root)
+        .into_iter()
+        .filter_map(|path| Some((bytes(&path), content_of(&root.join(&path)).ok()?)))
+        .collect()
 }
 
 /// Final names only. What vanishes while it is listed is not there.
