@@ -27,7 +27,12 @@ const READERS: usize = 2;
 const WRITERS: usize = 2;
 /// Each pool holds at least so many buffers, whatever the budget says: less cannot work.
 const BUFFERS_MIN: usize = 4;
+/// What a stream holds beside its buffers: sealed and unopened records.
+const STREAM_BYTES: u64 = 512 << 10;
+/// A source serves at least so many streams.
+const SERVED_STREAMS_MIN: usize = 32;
 const EVENTS_THREAD: &str = "data-events";
+const RESOLVER_THREAD: &str = "data-resolver";
 
 /// Serves exported storages to other agents and fetches files from them.
 pub struct Engine {
@@ -41,6 +46,7 @@ struct Budget {
     receive_buffers: usize,
     send_buffers: usize,
     manifest_bytes: usize,
+    served_streams: usize,
 }
 
 impl Budget {
@@ -54,6 +60,8 @@ impl Budget {
             receive_buffers: buffers,
             send_buffers: buffers,
             manifest_bytes: (memory_bytes / 8).max(8 << 20) as usize,
+            served_streams: ((memory_bytes / 8 / STREAM_BYTES) as usize)
+                .clamp(SERVED_STREAMS_MIN, net::ACCEPTED_MAX),
         }
     }
 }
@@ -83,7 +91,7 @@ impl Engine {
         let shared = Arc::new(Shared {
             deployment: config.deployment.as_str().into(),
             tls: Mutex::new(TlsSettings::of(credentials)?),
-            serve: Serve::new(&exports, budget.manifest_bytes, budget.send_buffers),
+            serve: Serve::new(&exports, budget.manifest_bytes, budget.send_buffers, budget.served_streams),
             config,
             permits,
             clock,
@@ -122,7 +130,7 @@ impl Engine {
             self.spawn("data-network", move |shared| each.run(shared))?;
         }
         self.spawn("data-sessions", Shared::look_after)?;
-        self.spawn("data-resolver", crate::resolve::resolve_on)?;
+        self.spawn(RESOLVER_THREAD, crate::resolve::resolve_on)?;
         for target in self.shared.targets.values() {
             let with = |work: fn(&Arc<Target>, &Arc<Shared>)| {
                 let target = target.clone();
@@ -241,6 +249,10 @@ impl Engine {
             if thread.thread().name() == Some(EVENTS_THREAD) {
                 self.shared.forget_all();
                 *lock(&self.shared.events) = None;
+            }
+            if thread.thread().name() == Some(RESOLVER_THREAD) {
+                // The system's resolver may keep it for long, and it holds nothing that has to be put down.
+                continue;
             }
             // Dropped by the receiver of events, the engine cannot wait for the thread it is on.
             if thread.thread().id() != me && thread.join().is_err() {

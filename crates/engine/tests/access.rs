@@ -393,3 +393,27 @@ fn a_source_that_falls_silent_is_a_fault_of_the_network() {
     assert_eq!((fault.code, fault.blame), (FaultCode::Stalled, Blame::Network), "{fault}");
     two.still_serves();
 }
+
+/// Promise 7: streams are bounded by the memory budget, and who is beyond it hears why.
+#[test]
+fn more_streams_than_memory_allows_are_refused() {
+    let two = two();
+    let credentials = two.deployment.credentials(AgentId(3));
+    let mut held = Vec::new();
+    let refused = (0..200u8).find_map(|number| {
+        let mut wire = Wire::dial(&two.source.addresses()[0], &credentials);
+        wire.send(&hello(longhaul_wire::VERSIONS, number, 1), &[]);
+        match wire.receive() {
+            Some((Frame::Welcome(_), _)) => {
+                held.push(wire);
+                None
+            }
+            Some((Frame::Goodbye { fault }, _)) => fault,
+            other => panic!("{other:?}"),
+        }
+    });
+    assert_eq!(refused.expect("a bound").code, FaultCode::Busy);
+    assert_eq!(held.len(), 32);
+    drop(held);
+    two.still_serves();
+}

@@ -222,6 +222,7 @@ impl Job {
         );
         *lock(&self.open) = None;
         let mut state = lock(&self.state);
+        state.resent += state.coverage.covered_bytes();
         state.coverage = Coverage::default();
         state.unflushed.clear();
         state.resumed = false;
@@ -270,7 +271,10 @@ pub(super) struct Farewell {
 impl Drop for Farewell {
     fn drop(&mut self) {
         self.held = None;
-        if let (Some(end), Some(shared)) = (self.end.take(), self.shared.upgrade()) {
+        if let (Some(end), Some(shared)) = (self.end.take(), self.shared.upgrade())
+            // The next start goes on with it.
+            && !matches!(&end.result, Err(fault) if fault.code == FaultCode::Interrupted)
+        {
             shared.event(Event::Finished(*end));
         }
     }

@@ -91,18 +91,20 @@ impl Target {
     }
 
     fn verdict_guarded(&self, job: &Arc<Job>, shared: &Arc<Shared>) -> Option<Success> {
-        match guarded("verifying", || self.verdict(job)).and_then(|verdict| verdict) {
+        match guarded("verifying", || self.verdict(job, shared)).and_then(|verdict| verdict) {
             Ok(success) => Some(success),
             Err(fault) => {
                 // What does not compare is not kept, whoever is to blame.
-                job.discard();
+                if fault.code != FaultCode::Interrupted {
+                    job.discard();
+                }
                 job.give_up(fault, shared);
                 None
             }
         }
     }
 
-    fn verdict(&self, job: &Job) -> Result<Success, Fault> {
+    fn verdict(&self, job: &Job, shared: &Shared) -> Result<Success, Fault> {
         let state = lock(&job.state);
         let (whole, resumed) = (state.coverage.whole(job.file.size), state.resumed);
         drop(state);
@@ -113,6 +115,7 @@ impl Target {
         let file = lock(&job.open).clone();
         let file =
             file.ok_or_else(|| Fault::new(FaultCode::Internal, "a complete file that was never open"))?;
-        verify::check_reading(&job.file, &*file, whole, resumed)
+        let given_up = || shared.is_stopping() || job.is_over();
+        verify::check_reading(&job.file, &*file, whole, resumed, &given_up)
     }
 }

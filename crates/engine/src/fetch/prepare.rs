@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use longhaul_model::digest::PartDigest;
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::{Fault, FaultCode, Timestamp};
-use longhaul_storage::{TargetFile, digest_file};
+use longhaul_storage::TargetFile;
 use longhaul_wire::journal::{Entry, Origin};
 use longhaul_wire::{Coverage, FileKey, NewBatch, NewFile, SourceIdentity, Wanted};
 
@@ -161,9 +161,11 @@ impl Target {
         if expected.is_empty() {
             return clash("there is no digest to compare it with".into());
         }
-        let mut buffer = vec![0; CHUNK_BYTES as usize];
-        let (found, _) = digest_file(&*self.storage, &job.at, expected.algorithms(), &mut buffer)
-            .map_err(verify::at_target)?;
+        let present = self.storage.open(&job.at).map_err(verify::at_target)?;
+        let given_up = || shared.is_stopping() || job.is_over();
+        let Some(found) = verify::digest_present(&*present, expected.algorithms(), &given_up)? else {
+            return clash("it changed while it was compared".into());
+        };
         if let Some((wanted, is)) = expected.contradiction(&found) {
             return clash(format!("it has {is}, {wanted} is expected"));
         }
@@ -193,8 +195,11 @@ impl Target {
             return anew();
         }
         let gaps = coverage.gaps(job.file.size);
+        let written: u64 = entry.written.values().map(|part| part.len).sum();
         let mut state = lock(&job.state);
         state.coverage = coverage;
+        // What cannot be trusted comes a second time.
+        state.resent += (entry.durable.covered_bytes() + written).saturating_sub(covered);
         state.resumed = covered > 0;
         drop(state);
         *lock(&job.open) = Some(Arc::from(file));

@@ -118,6 +118,10 @@ impl Session {
     pub(crate) fn stream_up(self: &Arc<Self>, stream: StreamNumber, incarnation: u64, link: Arc<Link>) {
         tracing::debug!(source = %self.peer, stream = stream.0, "a stream is up");
         self.act(|inner, now| {
+            if inner.closed && !inner.machine.has_work() {
+                // Nobody looks after this session any more.
+                link.close(None);
+            }
             inner.links.insert(stream, link);
             inner.machine.stream_up(stream, incarnation, now);
         });

@@ -2,8 +2,8 @@
 
 use longhaul_model::digest::PartDigest;
 use longhaul_model::limits::CHUNK_BYTES;
-use longhaul_model::{Blame, DigestSet, Fault, FaultCode, Hasher, Retry, Verification};
-use longhaul_storage::TargetFile;
+use longhaul_model::{Algorithm, Blame, DigestSet, Fault, FaultCode, Hasher, Retry, Verification};
+use longhaul_storage::{SourceFile, TargetFile};
 
 use crate::interface::{FetchFile, Success};
 
@@ -44,30 +44,56 @@ pub(super) fn check_memory(file: &FetchFile, bytes: &[u8], whole: PartDigest) ->
     Ok(Success { digests, verification: Verification::EndToEnd, already_there: false })
 }
 
-/// Reads the file again, in order, and compares.
+/// Long readings are given up when nobody wants their result any more.
+pub(super) type GivenUp<'a> = &'a dyn Fn() -> bool;
+
+/// Reads a whole file in order.
+fn digest_whole(
+    size: u64,
+    algorithms: impl IntoIterator<Item = Algorithm>,
+    given_up: GivenUp<'_>,
+    read_at: impl Fn(&mut [u8], u64) -> Result<usize, Fault>,
+) -> Result<DigestSet, Fault> {
+    let mut buffer = vec![0; size.min(u64::from(CHUNK_BYTES)) as usize];
+    let mut hasher = Hasher::new(algorithms);
+    let mut at = 0;
+    while at < size {
+        if given_up() {
+            return Err(Fault::new(FaultCode::Interrupted, "while a file was read again"));
+        }
+        let most = (size - at).min(buffer.len() as u64) as usize;
+        let read = read_at(&mut buffer[..most], at).map_err(at_target)?;
+        if read == 0 {
+            let detail = format!("{at} bytes could be read back of {size}");
+            return Err(Fault::new(FaultCode::TargetWrite, detail));
+        }
+        hasher.update(&buffer[..read]);
+        at += read as u64;
+    }
+    Ok(hasher.finish())
+}
+
+/// The digests of what has the final name already; none if it changed meanwhile.
+pub(super) fn digest_present(
+    present: &dyn SourceFile,
+    algorithms: impl IntoIterator<Item = Algorithm>,
+    given_up: GivenUp<'_>,
+) -> Result<Option<DigestSet>, Fault> {
+    let before = present.identity();
+    let digests = digest_whole(before.size, algorithms, given_up, |buffer, at| present.read_at(buffer, at))?;
+    Ok((present.identity_now().map_err(at_target)? == before).then_some(digests))
+}
+
+/// Reads the temporary file again, in order, and compares.
 pub(super) fn check_reading(
     file: &FetchFile,
     target: &dyn TargetFile,
     whole: PartDigest,
     resumed: bool,
+    given_up: GivenUp<'_>,
 ) -> Result<Success, Fault> {
-    let mut buffer = vec![0; CHUNK_BYTES as usize];
-    let algorithms = file.digests.algorithms().chain(whole.digests().algorithms().collect::<Vec<_>>());
-    let mut hasher = Hasher::new(algorithms);
-    let mut at = 0;
-    while at < file.size {
-        let most = (file.size - at).min(buffer.len() as u64) as usize;
-        let read = target.read_at(&mut buffer[..most], at).map_err(at_target)?;
-        if read == 0 {
-            return Err(Fault::new(
-                FaultCode::TargetWrite,
-                format!("{at} bytes could be read back of {}", file.size),
-            ));
-        }
-        hasher.update(&buffer[..read]);
-        at += read as u64;
-    }
-    let digests = hasher.finish();
+    let algorithms = file.digests.algorithms().chain([Algorithm::Adler32, Algorithm::Crc32c]);
+    let digests = digest_whole(file.size, algorithms, given_up, |buffer, at| target.read_at(buffer, at))?;
     if let Some((handed, read)) = whole.digests().contradiction(&digests) {
         let detail = format!("{handed} was handed to the storage, it gives back {read}");
         return Err(Fault::new(FaultCode::TargetWrite, detail));
@@ -96,7 +122,7 @@ fn check(file: &FetchFile, found: &DigestSet, resumed: bool) -> Result<(), Fault
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longhaul_model::{Algorithm, AttemptId, Epoch, TransferId};
+    use longhaul_model::{AttemptId, Epoch, TransferId};
 
     fn file(bytes: &[u8], algorithms: &[Algorithm], verification: Verification) -> FetchFile {
         let mut hasher = Hasher::new(algorithms.iter().copied());

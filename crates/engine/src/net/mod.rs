@@ -21,8 +21,8 @@ mod link;
 use conn::{Conn, Progress};
 pub(crate) use link::{Link, Outgoing, Payload};
 
-/// Streams of peers, in all threads. Each costs up to half a MiB and its socket buffers.
-pub(crate) const ACCEPTED_MAX: usize = 512;
+/// Sockets of peers, in all threads, strangers included.
+pub(crate) const ACCEPTED_MAX: usize = 1_024;
 /// Of one thread, accepted and not yet known who they are. The oldest makes room for the next.
 const STRANGERS_MAX: usize = 64;
 /// From connecting to the first frame.

@@ -42,6 +42,9 @@ pub(crate) struct Serve {
     /// Memory that manifests of peers may take, and take.
     manifest_bytes_max: usize,
     manifest_bytes: AtomicUsize,
+    /// Streams that may be served at once, and are.
+    streams_max: usize,
+    streams: AtomicUsize,
 }
 
 /// One session of a peer.
@@ -74,7 +77,12 @@ pub(crate) struct ServedFile {
 }
 
 impl Serve {
-    pub(crate) fn new(exports: &[Export], manifest_bytes_max: usize, buffers: usize) -> Serve {
+    pub(crate) fn new(
+        exports: &[Export],
+        manifest_bytes_max: usize,
+        buffers: usize,
+        streams_max: usize,
+    ) -> Serve {
         let exported = |export: &Export| {
             let jobs = Queue::new(buffers + 1);
             (export.storage.name().clone(), Arc::new(Exported { export: export.clone(), jobs }))
@@ -84,6 +92,8 @@ impl Serve {
             sessions: Mutex::default(),
             manifest_bytes_max,
             manifest_bytes: AtomicUsize::new(0),
+            streams_max,
+            streams: AtomicUsize::new(0),
         }
     }
 
@@ -111,6 +121,13 @@ impl Serve {
         // Only its own agent can come this far, and only it knows the key: a mismatch is a copied identity.
         if serving.key != hello.key {
             return Err(Fault::new(FaultCode::NotAuthenticated, "the key does not open the session"));
+        }
+        if self.streams.fetch_add(1, Ordering::Relaxed) >= self.streams_max {
+            self.streams.fetch_sub(1, Ordering::Relaxed);
+            return Err(Fault::new(
+                FaultCode::Busy,
+                format!("{} streams are served already", self.streams_max),
+            ));
         }
         let mut inner = lock(&serving.inner);
         let joined = inner.machine.stream_up();
@@ -141,7 +158,7 @@ impl Serve {
     }
 
     pub(crate) fn streams(&self) -> usize {
-        self.all().iter().map(|serving| lock(&serving.inner).machine.streams()).sum()
+        self.streams.load(Ordering::Relaxed)
     }
 
     pub(crate) fn stop(&self) {
@@ -207,6 +224,7 @@ impl Serving {
         let mut inner = lock(&self.inner);
         inner.machine.stream_down(joined);
         let link = inner.links.remove(&joined);
+        shared.serve.streams.fetch_sub(1, Ordering::Relaxed);
         if inner.links.is_empty() {
             inner.empty_since = Some(shared.now());
             self.open_files.clear();
@@ -242,7 +260,7 @@ impl Serving {
 
     fn settle(self: &Arc<Self>, inner: &mut Inner, shared: &Arc<Shared>) {
         self.outputs(inner, shared);
-        let streams = shared.network.accepted.load(Ordering::Relaxed).max(1);
+        let streams = shared.serve.streams().max(1);
         let per_stream = (shared.send_pool.total() / streams).clamp(1, READ_AHEAD);
         while inner.machine.has_work() {
             let mut pace = lock(&shared.pace_out);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use longhaul_model::{Fault, FaultCode};
+use longhaul_model::{Fault, FaultCode, Lfn};
 use longhaul_storage::{Identity, SourceFile};
 use longhaul_wire::source::Joined;
 use longhaul_wire::{ChunkHead, FileNumber, Frame, PackEntry, PackHead, RequestId, SourceIdentity};
@@ -36,7 +36,7 @@ pub(crate) enum Reading {
 /// Files of one session that stay open from chunk to chunk; the one used least recently goes first.
 #[derive(Default)]
 pub(crate) struct OpenFiles {
-    files: Mutex<BTreeMap<FileNumber, OpenFile>>,
+    files: Mutex<BTreeMap<(FileNumber, Lfn), OpenFile>>,
 }
 
 struct OpenFile {
@@ -48,12 +48,13 @@ struct OpenFile {
 impl OpenFiles {
     fn get(
         &self,
-        number: FileNumber,
+        wanted: &ServedFile,
         open: impl FnOnce() -> Result<Arc<dyn SourceFile>, Fault>,
     ) -> Result<Arc<dyn SourceFile>, Fault> {
+        let key = (wanted.number, wanted.lfn.clone());
         let mut files = lock(&self.files);
         let newest = files.values().map(|open| open.used).max().unwrap_or(0) + 1;
-        if let Some(open) = files.get_mut(&number) {
+        if let Some(open) = files.get_mut(&key) {
             open.used = newest;
             return Ok(open.file.clone());
         }
@@ -62,16 +63,16 @@ impl OpenFiles {
         let file = open()?;
         let mut files = lock(&self.files);
         if files.len() >= OPEN_FILES_MAX
-            && let Some(oldest) = files.iter().min_by_key(|(_, open)| open.used).map(|(&number, _)| number)
+            && let Some(oldest) = files.iter().min_by_key(|(_, open)| open.used).map(|(key, _)| key.clone())
         {
             files.remove(&oldest);
         }
-        files.insert(number, OpenFile { used: newest, file: file.clone() });
+        files.insert(key, OpenFile { used: newest, file: file.clone() });
         Ok(file)
     }
 
-    fn remove(&self, number: FileNumber) {
-        lock(&self.files).remove(&number);
+    fn remove(&self, file: &ServedFile) {
+        lock(&self.files).remove(&(file.number, file.lfn.clone()));
     }
 
     pub(crate) fn clear(&self) {
@@ -110,7 +111,11 @@ impl Exported {
         let (file, result) = match job.files.pop() {
             Some(Ok(file)) => {
                 let result = self.read_chunk(&job.serving, &file, &mut job.buffer[..len as usize], offset);
-                (file.number, result.inspect_err(|fault| warn(&job.serving, &file, fault)))
+                if let Err(fault) = &result {
+                    warn(&job.serving, &file, fault);
+                    job.serving.open_files.remove(&file);
+                }
+                (file.number, result)
             }
             Some(Err(number)) => (number, Err(forgotten())),
             None => return,
@@ -122,7 +127,6 @@ impl Exported {
                 send(job, Frame::Data(head), len as usize);
             }
             Err(fault) => {
-                job.serving.open_files.remove(file);
                 job.link.send_frame(&Frame::FileFault { request: job.request, file, fault });
                 drop(job.buffer);
                 job.serving.read_failed(job.stream, job.request);
@@ -144,7 +148,7 @@ impl Exported {
                 "bytes behind the end of the file were asked for",
             ));
         }
-        let open = serving.open_files.get(file.number, || self.open(serving, file).map(Arc::from))?;
+        let open = serving.open_files.get(file, || self.open(serving, file).map(Arc::from))?;
         let identity = open.identity();
         check_size(file, &identity)?;
         read_whole(&*open, buffer, offset, file)?;
