@@ -10,7 +10,9 @@ use std::time::Duration;
 use longhaul_api::agent::{AgentSettings, Incarnation, LeaseBatch, SourcePeer, Task, Work};
 use longhaul_api::native::AgentView;
 use longhaul_catalog::AgentRow;
-use longhaul_model::{AgentId, AttemptId, Fault, FaultCode, SiteId, SiteName, StorageId, StorageName, TaskId, Timestamp};
+use longhaul_model::{
+    AgentId, AttemptId, Fault, FaultCode, SiteId, SiteName, StorageId, StorageName, TaskId, Timestamp,
+};
 use tokio::sync::Notify;
 
 use crate::outbox::Outbox;
@@ -98,7 +100,12 @@ impl Agents {
     }
 
     /// Notes that the agent was heard of, and fences an older or copied incarnation.
-    pub fn contact(&self, agent: AgentId, incarnation: Incarnation, now: Timestamp) -> Result<Standing, Fault> {
+    pub fn contact(
+        &self,
+        agent: AgentId,
+        incarnation: Incarnation,
+        now: Timestamp,
+    ) -> Result<Standing, Fault> {
         let mut presences = self.lock();
         let presence = presences.get_mut(&agent).ok_or_else(|| unknown(agent))?;
         let known = presence.incarnation;
@@ -323,7 +330,10 @@ mod tests {
             assert_eq!(shown(number, nonce).unwrap_err().code, FaultCode::StaleIncarnation);
         }
         assert_eq!(
-            agents.contact(AgentId(8), Incarnation { number: 1, nonce: 1 }, Timestamp::ZERO).unwrap_err().code,
+            agents
+                .contact(AgentId(8), Incarnation { number: 1, nonce: 1 }, Timestamp::ZERO)
+                .unwrap_err()
+                .code,
             FaultCode::NotAuthenticated
         );
     }

@@ -65,9 +65,12 @@ pub enum Input {
         block: BlockId,
         file: FileId,
     },
-    Ask(Box<dyn FnOnce(&Scheduler, Timestamp) + Send>),
+    Ask(Inquiry),
     Stop,
 }
+
+/// Something to be looked up in the scheduler.
+pub type Inquiry = Box<dyn FnOnce(&Scheduler, Timestamp) + Send>;
 
 /// A decision on its way to the catalog and then out.
 #[derive(Debug)]
@@ -115,6 +118,8 @@ pub struct Brain {
     failed: BTreeSet<(StorageId, FileId)>,
     /// A batch is with the scribe.
     writing: bool,
+    /// The leases in it.
+    in_flight: Vec<(AgentId, AttemptId)>,
     /// The catalog cannot be written: nothing is decided until it can.
     trouble: bool,
 }
@@ -129,6 +134,7 @@ impl Brain {
             wanted: BTreeMap::new(),
             failed: BTreeSet::new(),
             writing: false,
+            in_flight: Vec::new(),
             trouble: false,
         }
     }
@@ -177,6 +183,7 @@ impl Brain {
             }
             Input::Written { events, trouble } => {
                 self.writing = false;
+                self.in_flight.clear();
                 self.trouble = trouble.is_some();
                 self.tell(events, now);
             }
@@ -203,7 +210,15 @@ impl Brain {
     }
 
     fn tell(&mut self, events: Vec<Event>, now: Timestamp) {
-        events.into_iter().for_each(|event| self.scheduler.handle(event, now));
+        for mut event in events {
+            if let Event::Held { agent, attempts } = &mut event {
+                // A lease that the scribe is about to write was decided before the agent said what it holds, and will
+                // be delivered after: it is not lost.
+                let coming = self.in_flight.iter().filter(|(to, _)| to == agent);
+                attempts.extend(coming.map(|&(_, attempt)| attempt));
+            }
+            self.scheduler.handle(event, now);
+        }
     }
 
     fn demand(&mut self, row: DemandRow, now: Timestamp) {
@@ -327,6 +342,10 @@ impl Brain {
         }
         if !orders.is_empty() {
             self.writing = true;
+            self.in_flight.extend(orders.iter().filter_map(|order| match order {
+                Order::Lease(grant) => Some((grant.lease.agent, grant.lease.attempt)),
+                _ => None,
+            }));
             let _ = self.scribe.send(Job::Orders(orders));
         }
     }

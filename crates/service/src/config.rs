@@ -93,6 +93,10 @@ impl Default for HttpLimits {
 }
 
 impl HttpLimits {
+    pub fn wait(&self) -> Duration {
+        Duration::from_millis(u64::from(self.wait_ms))
+    }
+
     pub fn stall(&self) -> Duration {
         Duration::from_millis(u64::from(self.stall_ms))
     }

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use longhaul_api::native::ProblemView;
-use longhaul_model::{AgentId, AttemptId, Fault, Lfn, StorageId, StorageName, SubscriptionId, Timestamp, TransferId};
+use longhaul_model::{
+    AgentId, AttemptId, Fault, Lfn, StorageId, StorageName, SubscriptionId, Timestamp, TransferId,
+};
 use longhaul_network::Link;
 
 use crate::problems::Problems;
@@ -22,7 +24,8 @@ pub struct Running {
     pub subscription: SubscriptionId,
     pub lfn: Lfn,
     pub size: u64,
-    pub bytes_done: u64,
+    /// None: taken up after a restart; the first progress says where counting begins.
+    pub bytes_done: Option<u64>,
     pub started: bool,
 }
 
@@ -42,6 +45,8 @@ struct Inner {
     total: History,
     links: BTreeMap<Link, History>,
     subscriptions: BTreeMap<SubscriptionId, Moved>,
+    /// What attempts that failed had counted: their successors resume there. Bounded by the transfers that wait.
+    partial: BTreeMap<TransferId, u64>,
     problems: Problems,
 }
 
@@ -75,8 +80,11 @@ pub struct Live {
 }
 
 impl Live {
-    pub fn leased(&self, attempt: AttemptId, running: Running) {
+    pub fn leased(&self, attempt: AttemptId, mut running: Running) {
         let mut inner = self.lock();
+        if let Some(bytes) = inner.partial.remove(&running.transfer) {
+            running.bytes_done = Some(bytes);
+        }
         inner.by_transfer.insert(running.transfer, attempt);
         inner.running.insert(attempt, running);
     }
@@ -86,9 +94,10 @@ impl Live {
         let mut inner = self.lock();
         let running = inner.running.get_mut(&attempt)?;
         let bytes_done = bytes_done.min(running.size);
-        let gained = bytes_done.saturating_sub(running.bytes_done);
+        let before = running.bytes_done.unwrap_or(bytes_done);
+        let gained = bytes_done.saturating_sub(before);
         let began = !std::mem::replace(&mut running.started, true);
-        running.bytes_done = running.bytes_done.max(bytes_done);
+        running.bytes_done = Some(before.max(bytes_done));
         let (link, subscription) = (running.link, running.subscription);
         if gained > 0 {
             inner.goodput(link, subscription, gained, now);
@@ -97,27 +106,50 @@ impl Live {
     }
 
     /// The attempt ended. On success what `bytes_moved` says beyond the last progress counts now.
-    pub fn ended(&self, attempt: AttemptId, succeeded: bool, bytes_moved: u64, now: Timestamp) -> Option<Running> {
+    pub fn ended(
+        &self,
+        attempt: AttemptId,
+        succeeded: bool,
+        bytes_moved: u64,
+        now: Timestamp,
+    ) -> Option<Running> {
         let mut inner = self.lock();
         let running = inner.running.remove(&attempt)?;
         inner.by_transfer.remove(&running.transfer);
+        let counted = running.bytes_done.unwrap_or(0);
         if succeeded {
-            let rest = bytes_moved.min(running.size).saturating_sub(running.bytes_done);
+            let rest = bytes_moved.min(running.size).saturating_sub(counted);
             inner.goodput(running.link, running.subscription, rest, now);
+        } else if counted > 0 {
+            inner.partial.insert(running.transfer, counted);
         }
         Some(running)
     }
 
-    pub fn failed(&self, transfer: TransferId, fault: &Fault, storage: Option<StorageName>, example: String, now: Timestamp) {
+    pub fn failed(
+        &self,
+        transfer: TransferId,
+        fault: &Fault,
+        storage: Option<StorageName>,
+        example: String,
+        now: Timestamp,
+    ) {
         self.lock().problems.failed(transfer, fault, storage, example, now);
     }
 
     pub fn settled(&self, transfer: TransferId) {
-        self.lock().problems.ended(transfer);
+        let mut inner = self.lock();
+        inner.problems.ended(transfer);
+        inner.partial.remove(&transfer);
     }
 
     pub fn running_of(&self, agent: AgentId) -> Vec<AttemptId> {
-        self.lock().running.iter().filter(|(_, running)| running.agent == agent).map(|(&attempt, _)| attempt).collect()
+        self.lock()
+            .running
+            .iter()
+            .filter(|(_, running)| running.agent == agent)
+            .map(|(&attempt, _)| attempt)
+            .collect()
     }
 
     pub fn attempts(&self) -> Vec<AttemptId> {
@@ -126,7 +158,11 @@ impl Live {
 
     pub fn bytes_done(&self, transfer: TransferId) -> Option<u64> {
         let inner = self.lock();
-        inner.by_transfer.get(&transfer).and_then(|attempt| inner.running.get(attempt)).map(|running| running.bytes_done)
+        inner
+            .by_transfer
+            .get(&transfer)
+            .and_then(|attempt| inner.running.get(attempt))
+            .and_then(|running| running.bytes_done)
     }
 
     pub fn of_subscription(&self, subscription: SubscriptionId, now: Timestamp) -> Now {
@@ -151,17 +187,18 @@ impl Live {
         self.lock().links.keys().copied().collect()
     }
 
-    pub fn into_storage(&self, storage: StorageId, now: Timestamp) -> Now {
+    pub fn arriving_at(&self, storage: StorageId, now: Timestamp) -> Now {
         self.ends(now, |link| link.target == storage)
     }
 
-    pub fn out_of_storage(&self, storage: StorageId, now: Timestamp) -> Now {
+    pub fn leaving_from(&self, storage: StorageId, now: Timestamp) -> Now {
         self.ends(now, |link| link.source == storage)
     }
 
     fn ends(&self, now: Timestamp, fits: impl Fn(&Link) -> bool) -> Now {
         let inner = self.lock();
-        let rate = inner.links.iter().filter(|(link, _)| fits(link)).map(|(_, history)| history.rate_now(now)).sum();
+        let rate =
+            inner.links.iter().filter(|(link, _)| fits(link)).map(|(_, history)| history.rate_now(now)).sum();
         sum(rate, inner.running.values().filter(|running| fits(&running.link)))
     }
 
@@ -196,7 +233,7 @@ pub struct Progressed {
 fn sum<'a>(rate: f64, running: impl Iterator<Item = &'a Running>) -> Now {
     running.fold(Now { rate, ..Now::default() }, |now, running| Now {
         files: now.files + 1,
-        bytes_done: now.bytes_done + running.bytes_done,
+        bytes_done: now.bytes_done + running.bytes_done.unwrap_or(0),
         ..now
     })
 }
@@ -216,17 +253,33 @@ mod tests {
             subscription: SubscriptionId(1),
             lfn: "f".parse().unwrap(),
             size: 100,
-            bytes_done: 0,
+            bytes_done: Some(0),
             started: false,
         };
         let at = |seconds: i64| Timestamp::from_seconds(1_700_000_000 + seconds);
-        live.leased(AttemptId(1), running);
+        live.leased(AttemptId(1), running.clone());
         assert!(live.progress(AttemptId(1), 60, at(0)).unwrap().began);
         assert!(!live.progress(AttemptId(1), 40, at(0)).unwrap().began, "late progress changes nothing");
-        assert_eq!(live.of_subscription(SubscriptionId(1), at(0)), Now { files: 1, bytes_done: 60, rate: 60.0 });
+        assert_eq!(
+            live.of_subscription(SubscriptionId(1), at(0)),
+            Now { files: 1, bytes_done: 60, rate: 60.0 }
+        );
         live.ended(AttemptId(1), true, 100, at(0));
         assert!(live.ended(AttemptId(1), true, 100, at(0)).is_none());
         assert_eq!(live.history(1, at(1)), (1, vec![100.0]));
         assert_eq!(live.of_link(link, at(1)).rate, 100.0);
+
+        // A second try resumes where the first one broke off.
+        live.leased(AttemptId(2), running.clone());
+        live.progress(AttemptId(2), 70, at(2));
+        live.ended(AttemptId(2), false, 70, at(2));
+        live.leased(AttemptId(3), running.clone());
+        live.progress(AttemptId(3), 80, at(3));
+        assert_eq!(live.history(2, at(4)), (1, vec![70.0, 10.0]));
+        // Nobody counts what came before a restart of the service once more.
+        live.leased(AttemptId(4), Running { transfer: TransferId(4), bytes_done: None, ..running });
+        live.progress(AttemptId(4), 90, at(4));
+        live.progress(AttemptId(4), 95, at(4));
+        assert_eq!(live.history(1, at(5)), (1, vec![5.0]));
     }
 }

@@ -101,10 +101,12 @@ impl Metrics {
     }
 }
 
+type Reading = (&'static str, Kind, Vec<(Labels, f64)>);
+
 /// Values read at the moment of a scrape.
 #[derive(Default)]
 pub struct Gauges {
-    families: BTreeMap<&'static str, (&'static str, Kind, Vec<(Labels, f64)>)>,
+    families: BTreeMap<&'static str, Reading>,
 }
 
 impl Gauges {

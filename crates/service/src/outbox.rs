@@ -84,7 +84,8 @@ impl Outbox {
             work.batches.extend(self.batches.pop_front());
         }
         let (later, now): (BTreeSet<_>, BTreeSet<_>) = {
-            let undelivered: BTreeSet<AttemptId> = work.batches.iter().chain(&self.batches).flat_map(attempts).collect();
+            let undelivered: BTreeSet<AttemptId> =
+                work.batches.iter().chain(&self.batches).flat_map(attempts).collect();
             std::mem::take(&mut self.cancel).into_iter().partition(|attempt| undelivered.contains(attempt))
         };
         self.cancel = later;

@@ -32,7 +32,14 @@ pub struct Problems {
 
 impl Problems {
     /// An attempt of `transfer` failed; `example` is what a person would look for, such as the file's name.
-    pub fn failed(&mut self, transfer: TransferId, fault: &Fault, storage: Option<StorageName>, example: String, now: Timestamp) {
+    pub fn failed(
+        &mut self,
+        transfer: TransferId,
+        fault: &Fault,
+        storage: Option<StorageName>,
+        example: String,
+        now: Timestamp,
+    ) {
         self.ended(transfer);
         let key = (fault.code, fault.blame, storage);
         self.waiting.insert(transfer, key.clone());
@@ -70,7 +77,11 @@ impl Problems {
         if self.groups.len() <= GROUPS_MAX {
             return;
         }
-        let oldest = self.groups.iter().min_by_key(|(_, group)| (group.waiting > 0, group.last_seen)).map(|(key, _)| key.clone());
+        let oldest = self
+            .groups
+            .iter()
+            .min_by_key(|(_, group)| (group.waiting > 0, group.last_seen))
+            .map(|(key, _)| key.clone());
         if let Some(key) = oldest {
             self.groups.remove(&key);
         }

@@ -35,7 +35,7 @@ const TICK: Duration = Duration::from_secs(1);
 const PRUNE_TICKS: u64 = 600;
 const SAVE_TICKS: u64 = 60;
 
-/// A running service. Dropping it without [`Service::stop`] is like killing it: nothing is lost.
+/// A running service. Dropping it without [`Service::stop`] ends it in the midst of things, and loses nothing either.
 pub struct Service {
     operations: Arc<Operations>,
     addresses: Vec<SocketAddr>,
@@ -45,6 +45,7 @@ pub struct Service {
     threads: Threads,
 }
 
+#[derive(Default)]
 struct Threads {
     brain: Option<JoinHandle<Scheduler>>,
     scribe: Option<JoinHandle<()>>,
@@ -143,12 +144,21 @@ impl Service {
         self.operations.shared.agents.wake_all();
         while self.tasks.join_next().await.is_some() {}
         let shared = self.operations.shared.clone();
-        let mut threads = self.threads;
+        let mut threads = std::mem::take(&mut self.threads);
         let ended = tokio::task::spawn_blocking(move || threads.end(&shared)).await;
         if let Err(error) = ended {
             tracing::error!(%error, "stopping");
         }
         tracing::info!("service stopped");
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let shared = &self.operations.shared;
+        // After `stop` nobody listens any more. Otherwise the threads end by themselves.
+        let _ = shared.brain.try_send(Input::Stop);
+        let _ = shared.scribe.send(Job::Stop);
     }
 }
 
@@ -196,7 +206,10 @@ impl Sockets {
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, Fault> {
     TcpListener::bind(address).await.map_err(|error| {
-        Fault::new(FaultCode::BadRequest, format!("cannot listen on {address}: {error}; choose another address"))
+        Fault::new(
+            FaultCode::BadRequest,
+            format!("cannot listen on {address}: {error}; choose another address"),
+        )
     })
 }
 
@@ -277,7 +290,8 @@ fn take_up(shared: &Shared) -> Result<(), Fault> {
     for row in live {
         let sources = match shared.catalog.replicas_of_file(&row.lfn)? {
             Some((_, replicas)) => {
-                let good = replicas.into_iter().filter(|replica| replica.suspect.is_none() && !replica.deleting);
+                let good =
+                    replicas.into_iter().filter(|replica| replica.suspect.is_none() && !replica.deleting);
                 good.map(|replica| replica.storage).collect()
             }
             None => Vec::new(),
@@ -296,13 +310,19 @@ fn adopt(shared: &Shared, row: LiveTransferRow, sources: Vec<StorageId>) {
             subscription: row.subscription,
             lfn: row.lfn.clone(),
             size: row.size,
-            bytes_done: 0,
+            bytes_done: None,
             started: false,
         };
         shared.live.leased(row.attempt, running);
     }
     if let Some(fault) = &row.fault {
-        shared.live.failed(row.transfer, fault, shared.directory().name(row.source), row.lfn.shown(), row.changed);
+        shared.live.failed(
+            row.transfer,
+            fault,
+            shared.directory().name(row.source),
+            row.lfn.shown(),
+            row.changed,
+        );
     }
     shared.tell(Input::Adopt(Box::new(row), sources));
 }
@@ -310,8 +330,18 @@ fn adopt(shared: &Shared, row: LiveTransferRow, sources: Vec<StorageId>) {
 fn acceptor(shared: &Shared) -> Result<TlsAcceptor, Fault> {
     let mut names = shared.config.names.clone();
     names.push("localhost".to_owned());
-    names.extend(shared.config.listen.iter().filter(|address| !address.ip().is_unspecified()).map(|address| address.ip().to_string()));
-    let host = shared.public_url.strip_prefix("https://").and_then(|rest| rest.parse::<::http::uri::Authority>().ok());
+    names.extend(
+        shared
+            .config
+            .listen
+            .iter()
+            .filter(|address| !address.ip().is_unspecified())
+            .map(|address| address.ip().to_string()),
+    );
+    let host = shared
+        .public_url
+        .strip_prefix("https://")
+        .and_then(|rest| rest.parse::<::http::uri::Authority>().ok());
     names.extend(host.map(|authority| authority.host().trim_matches(['[', ']']).to_owned()));
     names.sort();
     names.dedup();

@@ -33,12 +33,19 @@ pub struct InitReply {
 pub fn init(config: &Config, now: Timestamp) -> Result<InitReply, Fault> {
     config.check()?;
     let directory = &config.state_dir;
-    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(|error| trouble(directory, error))?;
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)
+        .map_err(|error| trouble(directory, error))?;
     let _lock = lock(directory)?;
     if authority_path(directory).exists() {
         return Err(Fault::new(
             FaultCode::AlreadyExists,
-            format!("{} holds a deployment already: start it with `longhaul service run`", directory.display()),
+            format!(
+                "{} holds a deployment already: start it with `longhaul service run`",
+                directory.display()
+            ),
         ));
     }
     let catalog = Catalog::open(&database_path(directory), now)?;
@@ -66,7 +73,11 @@ impl State {
         if mode & 0o077 != 0 {
             return Err(Fault::new(
                 FaultCode::StateDirectory,
-                format!("{} can be read by others (mode {:o}): chmod 700 it, it holds keys", directory.display(), mode & 0o777),
+                format!(
+                    "{} can be read by others (mode {:o}): chmod 700 it, it holds keys",
+                    directory.display(),
+                    mode & 0o777
+                ),
             ));
         }
         let lock = lock(directory)?;
@@ -96,7 +107,10 @@ fn lock(directory: &Path) -> Result<File, Fault> {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(Fault::new(
             FaultCode::StateDirectory,
-            format!("another service runs on {}: stop it first, or give this one a directory of its own", directory.display()),
+            format!(
+                "another service runs on {}: stop it first, or give this one a directory of its own",
+                directory.display()
+            ),
         )),
         Err(TryLockError::Error(error)) => Err(trouble(directory, error)),
     }

@@ -2,8 +2,8 @@
 
 use longhaul_api::agent::{AttemptTimes, LeftOut, LeftOutReason};
 use longhaul_api::native::{
-    AttemptView, BlockView, FileView, LeftOutCount, ReplicaView, SiteLimits, SiteState, SourceShare, StorageView,
-    TaskProblem, TaskView, TransferView, VerifiedCount,
+    AttemptView, BlockView, FileView, LeftOutCount, ReplicaView, SiteLimits, SiteState, SourceShare,
+    StorageView, TaskProblem, TaskView, TransferView, VerifiedCount,
 };
 use longhaul_catalog as catalog;
 use longhaul_catalog::{How, HowCounts};
@@ -97,7 +97,11 @@ pub fn task(row: catalog::TaskRow, waits_for: Option<String>) -> TaskView {
         files_done: row.files_done,
         bytes_done: row.bytes_done,
         files_bad: row.files_bad,
-        problems: row.problems.into_iter().map(|row| TaskProblem { lfn: row.lfn, fault: row.fault }).collect(),
+        problems: row
+            .problems
+            .into_iter()
+            .map(|row| TaskProblem { lfn: row.lfn, fault: row.fault })
+            .collect(),
         fault: row.fault,
         created: row.created,
         waits_for,
@@ -108,7 +112,11 @@ pub fn source_share(row: catalog::SourceTotals) -> SourceShare {
     SourceShare { storage: row.source_name, files: row.files, bytes: row.bytes }
 }
 
-pub fn transfer(row: catalog::TransferRow, bytes_running: Option<u64>, waits_for: Option<String>) -> TransferView {
+pub fn transfer(
+    row: catalog::TransferRow,
+    bytes_running: Option<u64>,
+    waits_for: Option<String>,
+) -> TransferView {
     let bytes_done = if row.state == TransferState::Done { row.size } else { bytes_running.unwrap_or(0) };
     TransferView {
         id: row.id,

@@ -1,6 +1,8 @@
 //! The door of the service: who gets in, what is refused and how it is said, and that nothing that is thrown at a port
 //! does any harm.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 mod world;
 
 use std::io;
@@ -15,7 +17,9 @@ use longhaul_api::native::*;
 use longhaul_api::routes::{self, Access, Method, Route};
 use longhaul_api::{AGENT_PROTOCOL, Problem, VersionRange};
 use longhaul_model::FaultCode;
-use longhaul_security::{Credentials, agent_client_tls, join_client_tls, new_signing_request, people_client_tls};
+use longhaul_security::{
+    Credentials, agent_client_tls, join_client_tls, new_signing_request, people_client_tls,
+};
 use longhaul_service::{Service, init};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -202,7 +206,8 @@ async fn a_manifest_with_a_bad_line_registers_nothing() {
         let problem = world.register("d", Some("alpha"), manifest).await.unwrap_err();
         assert!(problem.detail.contains("line 3"), "{}", problem.detail);
         assert!(problem.code == code || problem.code == FaultCode::BadManifest, "{problem:?}");
-        let view: DatasetView = world.admin().request(&routes::DATASET_SHOW).parameter("d").send().await.unwrap();
+        let view: DatasetView =
+            world.admin().request(&routes::DATASET_SHOW).parameter("d").send().await.unwrap();
         assert_eq!((view.files, view.blocks), (0, 0), "after {bad}");
     }
     let unknown = world.register("nowhere", None, good(0)).await.unwrap_err();
@@ -223,7 +228,9 @@ async fn an_upload_beyond_its_limit_is_refused_with_the_limit() {
     let _: DatasetView = world.admin().request(&routes::DATASET_CREATE).json(&create).send().await.unwrap();
     let manifest: String = (0..1_000).map(|n| manifest_line(&format!("f{n}"), 1)).collect();
     match world.register("d", None, manifest).await {
-        Err(problem) if problem.code == FaultCode::TooLarge => assert!(problem.detail.contains("10000 bytes")),
+        Err(problem) if problem.code == FaultCode::TooLarge => {
+            assert!(problem.detail.contains("10000 bytes"))
+        }
         // The client may notice the closed connection first.
         Err(problem) => assert_eq!(problem.code, FaultCode::ConnectionLost, "{problem:?}"),
         Ok(_) => panic!("taken"),
@@ -241,7 +248,14 @@ async fn an_idempotency_key_makes_a_request_once() {
     world.agent("beta").await.hello(&[]).await.unwrap();
     world.dataset("d", "alpha", 1).await;
     let verify = VerificationRequest { dataset: "d".parse().unwrap(), storage: "alpha".parse().unwrap() };
-    let ask = || world.admin().request(&routes::VERIFICATION_CREATE).idempotency_key("k1").json(&verify).send::<TaskView>();
+    let ask = || {
+        world
+            .admin()
+            .request(&routes::VERIFICATION_CREATE)
+            .idempotency_key("k1")
+            .json(&verify)
+            .send::<TaskView>()
+    };
     let (first, second) = (ask().await.unwrap(), ask().await.unwrap());
     assert_eq!(first.id, second.id);
 }
@@ -355,18 +369,22 @@ async fn a_printed_link_logs_in_once() {
 async fn bad_input_on_every_port_ends_its_own_connection_only() {
     let world = World::new().await;
     let garbage: Vec<u8> = (0..4_096u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    let long_head = format!("GET / HTTP/1.1\r\nHost: {}\r\nX: {}\r\n\r\n", world.http_address(), "y".repeat(100_000));
+    let long_head =
+        format!("GET / HTTP/1.1\r\nHost: {}\r\nX: {}\r\n\r\n", world.http_address(), "y".repeat(100_000));
     let many = format!("GET / HTTP/1.1\r\nHost: x\r\n{}\r\n", "A: b\r\n".repeat(2_000));
     let smuggled = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello";
     for address in [world.address(), world.http_address()] {
-        for bytes in [&garbage[..], long_head.as_bytes(), many.as_bytes(), smuggled.as_bytes(), b"\x16\x03\x01", b""] {
+        for bytes in
+            [&garbage[..], long_head.as_bytes(), many.as_bytes(), smuggled.as_bytes(), b"\x16\x03\x01", b""]
+        {
             // Ends by itself, whether with an answer or without; a peer that waits for more is cut off.
             let ended = tokio::time::timeout(Duration::from_secs(20), exchange(address, bytes)).await;
             let reply = ended.expect("the connection stays open").unwrap_or_default();
             assert!(!reply.starts_with("HTTP/1.1 2"), "{reply}");
         }
         // The head never ends.
-        let slow = tokio::time::timeout(Duration::from_secs(20), exchange(address, b"GET / HTTP/1.1\r\nHo")).await;
+        let slow =
+            tokio::time::timeout(Duration::from_secs(20), exchange(address, b"GET / HTTP/1.1\r\nHo")).await;
         assert!(slow.is_ok(), "a slow head keeps its connection");
     }
     // The body never comes.
@@ -386,9 +404,11 @@ async fn unknown_routes_names_and_parameters_are_told_apart() {
     let reply = plain(&world, &post("/api/v1/status", &world, "{}")).await;
     assert!(reply.starts_with("HTTP/1.1 405"), "{reply}");
     let admin = world.admin();
-    let unknown: Problem = admin.request(&routes::SITE_SHOW).parameter("zeta").send::<SiteView>().await.unwrap_err();
+    let unknown: Problem =
+        admin.request(&routes::SITE_SHOW).parameter("zeta").send::<SiteView>().await.unwrap_err();
     assert_eq!((unknown.code, unknown.exit_code()), (FaultCode::NotFound, 3));
-    let malformed = admin.request(&routes::SITE_SHOW).parameter("ze ta").send::<SiteView>().await.unwrap_err();
+    let malformed =
+        admin.request(&routes::SITE_SHOW).parameter("ze ta").send::<SiteView>().await.unwrap_err();
     assert_eq!(malformed.code, FaultCode::BadRequest);
     let misspelt = post("/api/v1/datasets?lmit=3", &world, "").replace("POST", "GET");
     let reply = plain(&world, &misspelt).await;

@@ -1,6 +1,8 @@
 //! The path of a transfer through the service, with scripted agents: subscribed, leased, reported, recorded; exactly
 //! once, whatever is lost or repeated on the way.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 mod world;
 
 use std::time::Duration;
@@ -39,12 +41,14 @@ async fn a_subscription_is_leased_reported_and_recorded() {
     let subscription = world.subscription(subscription.id).await;
     assert!(subscription.complete);
     assert_eq!((subscription.files_present, subscription.bytes_present), (20, 20_000));
-    let verified: Vec<(&str, u64)> = subscription.verified.iter().map(|row| (row.how.as_str(), row.files)).collect();
+    let verified: Vec<(&str, u64)> =
+        subscription.verified.iter().map(|row| (row.how.as_str(), row.files)).collect();
     assert_eq!(verified, [("end-to-end", 20)]);
     assert_eq!((subscription.sources[0].storage.as_str(), subscription.sources[0].files), ("alpha", 20));
 
     let admin = world.admin();
-    let page: Page<TransferView> = admin.request(&routes::TRANSFER_LIST).query("state", "done").send().await.unwrap();
+    let page: Page<TransferView> =
+        admin.request(&routes::TRANSFER_LIST).query("state", "done").send().await.unwrap();
     assert_eq!(page.items.len(), 20);
     let detail: TransferDetail =
         admin.request(&routes::TRANSFER_SHOW).parameter(page.items[0].id).send().await.unwrap();
@@ -126,6 +130,82 @@ async fn a_restart_in_the_middle_loses_nothing() {
     world.assert_sound().await;
 }
 
+/// Promise 3: the service ends in the midst of reports; each is applied once, and what was wanted arrives.
+#[tokio::test(flavor = "multi_thread")]
+async fn crashes_in_the_middle_lose_and_double_nothing() {
+    const FILES: usize = 60;
+    let mut world = World::new().await;
+    let alpha = world.agent("alpha").await;
+    alpha.hello(&[]).await.unwrap();
+    let mut beta = world.agent("beta").await;
+    beta.hello(&[]).await.unwrap();
+    world.dataset("d", "alpha", FILES).await;
+    let subscription = world.subscribe("d", "beta").await.id;
+    let mut held: Vec<Lease> = Vec::new();
+    let mut unacknowledged: Vec<Entry> = Vec::new();
+    let mut crashes = 0;
+    loop {
+        // A real agent says hello as soon as it is asked to; what it has done and not yet told is still held.
+        let mut attempts: Vec<_> = held.iter().map(|lease| lease.attempt).collect();
+        attempts.extend(unacknowledged.iter().filter_map(|entry| match &entry.fact {
+            Fact::Outcome(outcome) => Some(outcome.attempt),
+            _ => None,
+        }));
+        alpha.hello(&[]).await.unwrap();
+        let acknowledged = beta.hello(&attempts).await.unwrap().acknowledged;
+        unacknowledged.retain(|entry| entry.sequence > acknowledged);
+        let Ok(reply) = beta.send(unacknowledged.clone()).await else { continue };
+        unacknowledged.retain(|entry| entry.sequence > reply.acknowledged);
+        if world.subscription(subscription).await.complete {
+            break;
+        }
+        if held.is_empty() {
+            held = beta.leases(1).await.into_iter().map(|(_, lease)| lease).collect();
+        }
+        let some = held.split_off(held.len().saturating_sub(7));
+        unacknowledged.extend(some.iter().map(|lease| beta.done(lease)).collect::<Vec<_>>());
+        // The report is on its way when the service goes: perhaps applied, perhaps not, never acknowledged.
+        let report = Report { entries: unacknowledged.clone(), ..beta.empty_report() };
+        let lost = beta.report(&report);
+        tokio::select! {
+            biased;
+            _ = lost => {}
+            _ = tokio::task::yield_now() => {}
+        }
+        world.crash().await;
+        crashes += 1;
+        assert!(crashes < 100, "no end in sight");
+    }
+    let view = world.subscription(subscription).await;
+    assert_eq!((view.files_present, view.retries), (FILES as u64, 0));
+    let status: Status = world.admin().request(&routes::STATUS).send().await.unwrap();
+    assert_eq!((status.files_done, status.bytes_done), (FILES as u64, 1_000 * FILES as u64));
+    world.assert_sound().await;
+}
+
+/// A host is replaced: its successor serves the storage, and does what the former was to do.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_agent_takes_over_a_storage() {
+    let world = World::new().await;
+    let alpha = world.agent("alpha").await;
+    alpha.hello(&[]).await.unwrap();
+    let mut former = world.agent("beta").await;
+    former.hello(&[]).await.unwrap();
+    world.dataset("d", "alpha", 3).await;
+    let subscription = world.subscribe("d", "beta").await.id;
+    let leases = former.leases(3).await;
+    let mut successor = world.agent("beta").await;
+    successor.hello(&[]).await.unwrap();
+    let again = successor.leases(3).await;
+    let late: Vec<Entry> = leases.iter().map(|(_, lease)| former.done(lease)).collect();
+    former.send(late).await.unwrap();
+    assert_eq!(world.subscription(subscription).await.files_present, 0, "its epochs are over");
+    let done: Vec<Entry> = again.iter().map(|(_, lease)| successor.done(lease)).collect();
+    successor.send(done).await.unwrap();
+    assert!(world.subscription(subscription).await.complete);
+    world.assert_sound().await;
+}
+
 /// A failure is counted under its blame, shown with its remedy, and the file is tried again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_attempt_is_retried_and_shown() {
@@ -144,8 +224,13 @@ async fn a_failed_attempt_is_retried_and_shown() {
     let problem = &problems.items[0];
     assert_eq!((problem.fault.code, problem.count, problem.open), (FaultCode::ConnectionLost, 1, true));
     assert!(!problem.remedy.is_empty() && problem.examples == ["d/f00000"]);
-    let waiting: TransferView =
-        admin.request(&routes::TRANSFER_SHOW).parameter(lease.transfer).send::<TransferDetail>().await.unwrap().transfer;
+    let waiting: TransferView = admin
+        .request(&routes::TRANSFER_SHOW)
+        .parameter(lease.transfer)
+        .send::<TransferDetail>()
+        .await
+        .unwrap()
+        .transfer;
     if waiting.state == TransferState::Waiting {
         assert!(waiting.waits_for.is_some(), "promise 10: a wait has a reason");
     }
@@ -173,7 +258,8 @@ async fn cancelling_and_pausing_take_leases_back() {
     let admin = world.admin();
     let leases = beta.leases(2).await;
     let change = SiteChange { state: Some(SiteState::Paused), reason: Some("UPS work".into()), limits: None };
-    let site: SiteView = admin.request(&routes::SITE_CHANGE).parameter("beta").json(&change).send().await.unwrap();
+    let site: SiteView =
+        admin.request(&routes::SITE_CHANGE).parameter("beta").json(&change).send().await.unwrap();
     assert_eq!((site.state, site.reason.as_deref()), (SiteState::Paused, Some("UPS work")));
     let mut cancelled = Vec::new();
     while cancelled.len() < 2 {
@@ -188,12 +274,19 @@ async fn cancelling_and_pausing_take_leases_back() {
     assert!(view.expected.median.is_none() && why.contains("UPS work"), "{why}");
 
     let open = SiteChange { state: Some(SiteState::Open), reason: None, limits: None };
-    let site: SiteView = admin.request(&routes::SITE_CHANGE).parameter("beta").json(&open).send().await.unwrap();
+    let site: SiteView =
+        admin.request(&routes::SITE_CHANGE).parameter("beta").json(&open).send().await.unwrap();
     assert_eq!(site.reason, None);
     let again = beta.leases(2).await;
-    let cancel = SubscriptionChange { state: Some(longhaul_model::SubscriptionState::Cancelled), priority: None };
-    let _: SubscriptionView =
-        admin.request(&routes::SUBSCRIPTION_CHANGE).parameter(subscription).json(&cancel).send().await.unwrap();
+    let cancel =
+        SubscriptionChange { state: Some(longhaul_model::SubscriptionState::Cancelled), priority: None };
+    let _: SubscriptionView = admin
+        .request(&routes::SUBSCRIPTION_CHANGE)
+        .parameter(subscription)
+        .json(&cancel)
+        .send()
+        .await
+        .unwrap();
     let mut cancelled = Vec::new();
     while cancelled.len() < 2 {
         let work = beta.poll(Duration::from_secs(20)).await.unwrap();
@@ -220,8 +313,13 @@ async fn a_partial_replica_is_a_source() {
     let leases = beta.leases(4).await;
     let some: Vec<Entry> = leases[..2].iter().map(|(_, lease)| beta.done(lease)).collect();
     beta.send(some).await.unwrap();
-    let file: FileReplicas =
-        world.admin().request(&routes::REPLICA_OF_FILE).query("lfn", leases[0].1.lfn.as_str()).send().await.unwrap();
+    let file: FileReplicas = world
+        .admin()
+        .request(&routes::REPLICA_OF_FILE)
+        .query("lfn", leases[0].1.lfn.as_str())
+        .send()
+        .await
+        .unwrap();
     let mut at: Vec<(&str, &str)> =
         file.replicas.iter().map(|replica| (replica.storage.as_str(), replica.verified.as_str())).collect();
     at.sort();
@@ -244,18 +342,28 @@ async fn tasks_go_to_the_storages_agent() {
     assert!(!view.done);
     let task = alpha.task().await;
     assert_eq!(task.id, view.id);
-    let found = vec![FoundFile { lfn: "in/a".parse().unwrap(), size: 3, digests: "adler32:00620062".parse().unwrap() }];
-    let left_out = vec![LeftOut { path: "in/s".into(), reason: LeftOutReason::Socket, detail: "a socket".into() }];
+    let found = vec![FoundFile {
+        lfn: "in/a".parse().unwrap(),
+        size: 3,
+        digests: "adler32:00620062".parse().unwrap(),
+    }];
+    let left_out =
+        vec![LeftOut { path: "in/s".into(), reason: LeftOutReason::Socket, detail: "a socket".into() }];
     let entries = vec![
         alpha.entry(Fact::Scanned { task: task.id, found, left_out }),
         alpha.entry(Fact::TaskDone { task: task.id, fault: None }),
     ];
     alpha.send(entries).await.unwrap();
-    let dataset: DatasetView = admin.request(&routes::DATASET_SHOW).parameter("scanned").send().await.unwrap();
-    assert_eq!((dataset.files, dataset.left_out[0].reason, dataset.left_out[0].count), (1, LeftOutReason::Socket, 1));
+    let dataset: DatasetView =
+        admin.request(&routes::DATASET_SHOW).parameter("scanned").send().await.unwrap();
+    assert_eq!(
+        (dataset.files, dataset.left_out[0].reason, dataset.left_out[0].count),
+        (1, LeftOutReason::Socket, 1)
+    );
     assert!(dataset.scan.is_none() && dataset.replicas[0].complete);
 
-    let verify = VerificationRequest { dataset: "scanned".parse().unwrap(), storage: "alpha".parse().unwrap() };
+    let verify =
+        VerificationRequest { dataset: "scanned".parse().unwrap(), storage: "alpha".parse().unwrap() };
     let view: TaskView = admin.request(&routes::VERIFICATION_CREATE).json(&verify).send().await.unwrap();
     let task = alpha.task().await;
     assert!(matches!(&task.kind, TaskKind::Verify { files } if files.len() == 1));
@@ -270,7 +378,8 @@ async fn tasks_go_to_the_storages_agent() {
     alpha.send(entries).await.unwrap();
     let view: TaskView = admin.request(&routes::TASK_SHOW).parameter(view.id).send().await.unwrap();
     assert!(view.done && view.files_bad == 1, "{view:?}");
-    let file: FileReplicas = admin.request(&routes::REPLICA_OF_FILE).query("lfn", "in/a").send().await.unwrap();
+    let file: FileReplicas =
+        admin.request(&routes::REPLICA_OF_FILE).query("lfn", "in/a").send().await.unwrap();
     assert!(file.replicas[0].suspect);
     world.assert_sound().await;
 }

@@ -33,7 +33,8 @@ impl Answer {
 
     /// `status` is replaced by that of the route.
     pub fn json(value: &impl Serialize) -> Result<Self, Problem> {
-        let text = serde_json::to_vec(value).map_err(|error| bad_request(format!("the reply has no JSON: {error}")))?;
+        let text = serde_json::to_vec(value)
+            .map_err(|error| bad_request(format!("the reply has no JSON: {error}")))?;
         Ok(Answer { status: StatusCode::OK, content: Content::Json(text), headers: HeaderMap::new() })
     }
 
@@ -77,7 +78,9 @@ pub fn problem_response(mut problem: Problem, incident: IncidentId) -> Response 
     set(headers, header::CACHE_CONTROL, "no-store");
     match status {
         StatusCode::UNAUTHORIZED => set(headers, header::WWW_AUTHENTICATE, "Bearer realm=\"longhaul\""),
-        StatusCode::SERVICE_UNAVAILABLE | StatusCode::INSUFFICIENT_STORAGE => set(headers, header::RETRY_AFTER, "5"),
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::INSUFFICIENT_STORAGE => {
+            set(headers, header::RETRY_AFTER, "5")
+        }
         // What is left of the body is not worth reading.
         StatusCode::PAYLOAD_TOO_LARGE => set(headers, header::CONNECTION, "close"),
         _ => {}

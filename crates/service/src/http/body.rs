@@ -67,7 +67,11 @@ pub fn check_length(headers: &http::HeaderMap, limit: u64) -> Result<(), Problem
 }
 
 fn too_large(limit: u64) -> Problem {
-    Fault::new(FaultCode::TooLarge, format!("the body is larger than {} ({limit} bytes)", units::bytes(limit))).into()
+    Fault::new(
+        FaultCode::TooLarge,
+        format!("the body is larger than {} ({limit} bytes)", units::bytes(limit)),
+    )
+    .into()
 }
 
 fn too_slow(wait: Duration) -> Problem {

@@ -37,7 +37,8 @@ impl Call {
     }
 
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
-        serde_json::from_slice(&self.body).map_err(|error| bad_request(format!("the body: {}", printable(&error.to_string()))))
+        serde_json::from_slice(&self.body)
+            .map_err(|error| bad_request(format!("the body: {}", printable(&error.to_string()))))
     }
 
     pub fn parameter<T: FromStr<Err: std::fmt::Display>>(&self, name: &str) -> Result<T, Problem> {

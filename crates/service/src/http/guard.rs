@@ -48,7 +48,11 @@ fn check_plain(http: &Http, request: &Request) -> Result<(), Fault> {
     if is_secure(request.extensions()) {
         return Ok(());
     }
-    check_origin(text(request.headers(), header::HOST), text(request.headers(), header::ORIGIN), &http.plain_hosts)
+    check_origin(
+        text(request.headers(), header::HOST),
+        text(request.headers(), header::ORIGIN),
+        &http.plain_hosts,
+    )
 }
 
 fn is_secure(extensions: &http::Extensions) -> bool {
@@ -99,7 +103,9 @@ fn agent(peer: Option<&Peer>) -> Result<AgentPeer, Problem> {
         Some(PeerIdentity::Service { .. }) => {
             Err(Fault::new(FaultCode::NotAllowed, "this is a service's certificate, not an agent's").into())
         }
-        None => Err(not_authenticated("no agent's certificate was shown: agents connect with the one they joined with")),
+        None => Err(not_authenticated(
+            "no agent's certificate was shown: agents connect with the one they joined with",
+        )),
     }
 }
 
@@ -110,7 +116,8 @@ async fn caller(http: &Arc<Http>, headers: &HeaderMap) -> Result<(Caller, Option
             .split_once(' ')
             .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
             .map(|(_, token)| token.trim().to_owned());
-        let token = token.ok_or_else(|| not_authenticated("the Authorization header must be: Bearer TOKEN"))?;
+        let token =
+            token.ok_or_else(|| not_authenticated("the Authorization header must be: Bearer TOKEN"))?;
         let caller = http.operations.run(move |operations| operations.caller_of_token(&token)).await?;
         return Ok((caller, None));
     }
@@ -175,7 +182,8 @@ fn login_token(uri: &http::Uri) -> Option<(String, String)> {
 }
 
 fn redirect(address: &str, cookie: &str) -> Response {
-    let headers = [(header::LOCATION, address), (header::SET_COOKIE, cookie), (header::CACHE_CONTROL, "no-store")];
+    let headers =
+        [(header::LOCATION, address), (header::SET_COOKIE, cookie), (header::CACHE_CONTROL, "no-store")];
     (StatusCode::SEE_OTHER, headers).into_response()
 }
 

@@ -1,8 +1,8 @@
 //! Which operation answers which route: one line each.
 
-use longhaul_api::{Problem, openapi};
 use longhaul_api::native::Page;
 use longhaul_api::native::TransferQuery;
+use longhaul_api::{Problem, openapi};
 
 use super::answer::Answer;
 use super::call::Call;
@@ -32,7 +32,9 @@ pub fn handler(operation: &str) -> Option<Handler> {
             ops.dataset_delete(&call.parameter("dataset")?)?;
             Ok(Answer::nothing())
         },
-        "dataset_blocks" => |ops, call| json!(ops.dataset_blocks(&call.parameter("dataset")?, &call.page()?)?),
+        "dataset_blocks" => {
+            |ops, call| json!(ops.dataset_blocks(&call.parameter("dataset")?, &call.page()?)?)
+        }
         "dataset_files" => |ops, call| {
             let list = FileList { block: call.query("block")?, page: call.page()? };
             json!(ops.dataset_files(&call.parameter("dataset")?, &list)?)
@@ -46,8 +48,11 @@ pub fn handler(operation: &str) -> Option<Handler> {
         "deletion_create" => |ops, call| json!(ops.deletion_create(&call.json()?)?),
         "verification_create" => |ops, call| json!(ops.verification_create(&call.json()?)?),
         "task_list" => |ops, call| {
-            let list =
-                TaskList { dataset: call.query("dataset")?, storage: call.query("storage")?, page: call.page()? };
+            let list = TaskList {
+                dataset: call.query("dataset")?,
+                storage: call.query("storage")?,
+                page: call.page()?,
+            };
             json!(ops.task_list(&list)?)
         },
         "task_show" => |ops, call| json!(ops.task_show(call.parameter("task")?)?),
@@ -63,9 +68,9 @@ pub fn handler(operation: &str) -> Option<Handler> {
         },
         "subscription_create" => |ops, call| json!(ops.subscription_create(&call.json()?)?),
         "subscription_show" => |ops, call| json!(ops.subscription_show(call.parameter("subscription")?)?),
-        "subscription_change" => |ops, call| {
-            json!(ops.subscription_change(call.parameter("subscription")?, &call.json()?)?)
-        },
+        "subscription_change" => {
+            |ops, call| json!(ops.subscription_change(call.parameter("subscription")?, &call.json()?)?)
+        }
         "transfer_list" => |ops, call| {
             let list = TransferQuery {
                 dataset: call.query("dataset")?,

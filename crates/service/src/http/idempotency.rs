@@ -35,11 +35,15 @@ impl Drop for Held {
 
 /// The key under which the answer is kept: of this caller and this route only.
 pub fn key(route: &Route, headers: &HeaderMap, call: &Call) -> Result<Option<String>, Problem> {
-    let Some(value) = headers.get(IDEMPOTENCY_HEADER).filter(|_| route.idempotency_key) else { return Ok(None) };
+    let Some(value) = headers.get(IDEMPOTENCY_HEADER).filter(|_| route.idempotency_key) else {
+        return Ok(None);
+    };
     let text = value.to_str().unwrap_or_default();
     let plain = text.chars().all(|c| c.is_ascii_graphic());
     if text.is_empty() || text.len() > KEY_BYTES_MAX || !plain {
-        return Err(bad_request(format!("an Idempotency-Key has 1 to {KEY_BYTES_MAX} visible ASCII characters")));
+        return Err(bad_request(format!(
+            "an Idempotency-Key has 1 to {KEY_BYTES_MAX} visible ASCII characters"
+        )));
     }
     Ok(Some(format!("{}/{}/{text}", call.caller()?.principal.name, route.operation)))
 }
@@ -52,8 +56,10 @@ pub async fn once(http: &Arc<Http>, key: String, call: Call) -> Result<Answer, P
     }
     let _held = Held { keys, key: key.clone() };
     let look = key.clone();
-    let kept =
-        http.operations.run(move |operations| operations.shared.catalog.idempotent(&look).map_err(problem)).await?;
+    let kept = http
+        .operations
+        .run(move |operations| operations.shared.catalog.idempotent(&look).map_err(problem))
+        .await?;
     if let Some(text) = kept {
         let content = Content::Json(text.into_bytes());
         return Ok(Answer { status: http::StatusCode::OK, content, headers: HeaderMap::new() });

@@ -101,7 +101,9 @@ impl Listening {
                 let peer = Peer { address, secure: true, identity };
                 self.requests(stream, peer).await;
             }
-            Ok(Err(error)) => tracing::debug!(%address, fault = %longhaul_security::io_fault(&error), "handshake failed"),
+            Ok(Err(error)) => {
+                tracing::debug!(%address, fault = %longhaul_security::io_fault(&error), "handshake failed")
+            }
             Err(_) => tracing::debug!(%address, "no handshake in time"),
         }
     }
@@ -164,20 +166,30 @@ impl<S> Patient<S> {
         let stall = self.stall;
         let blocked = self.blocked.get_or_insert_with(|| Box::pin(tokio::time::sleep(stall)));
         match blocked.as_mut().poll(context) {
-            Poll::Ready(()) => Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer takes nothing"))),
+            Poll::Ready(()) => {
+                Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer takes nothing")))
+            }
             Poll::Pending => Poll::Pending,
         }
     }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(context, buffer)
     }
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let progress = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.timed(progress, context)
     }

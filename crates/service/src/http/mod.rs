@@ -32,6 +32,8 @@ use crate::operations::{Operations, bad_request, busy, spool_problem};
 
 pub use listen::{Acceptor, Listening, Peer};
 
+/// Manifests received at a time: each may fill the disk up to its limit.
+const UPLOADS_MAX: usize = 4;
 /// Pieces of an upload between the connection and the file.
 const UPLOAD_PIECES: usize = 16;
 
@@ -41,6 +43,7 @@ pub struct Http {
     /// `host:port` by which the plain listener may be addressed.
     pub plain_hosts: Vec<String>,
     pub event_slots: events::Slots,
+    pub upload_slots: Semaphore,
     pub idempotency: idempotency::InFlight,
     pub stop: watch::Receiver<bool>,
 }
@@ -52,6 +55,7 @@ impl Http {
             operations,
             plain_hosts,
             event_slots: Arc::new(Semaphore::new(slots)),
+            upload_slots: Semaphore::new(UPLOADS_MAX),
             idempotency: idempotency::InFlight::default(),
             stop,
         }
@@ -75,11 +79,14 @@ pub fn router(http: &Arc<Http>, extra: Router) -> Router {
     let wrong_method = http.clone();
     let pages = http.clone();
     let outer = http.clone();
-    let extra = extra.layer(axum::middleware::from_fn(move |request, next| guard::pages(pages.clone(), request, next)));
+    let extra = extra
+        .layer(axum::middleware::from_fn(move |request, next| guard::pages(pages.clone(), request, next)));
     router
         .merge(extra)
         .fallback(move |request: Request| no_route(not_found, request, StatusCode::NOT_FOUND))
-        .method_not_allowed_fallback(move |request: Request| no_route(wrong_method, request, StatusCode::METHOD_NOT_ALLOWED))
+        .method_not_allowed_fallback(move |request: Request| {
+            no_route(wrong_method, request, StatusCode::METHOD_NOT_ALLOWED)
+        })
         .layer(axum::middleware::from_fn(move |request, next| guard::all(outer.clone(), request, next)))
 }
 
@@ -104,13 +111,29 @@ async fn no_route(http: Arc<Http>, request: Request, status: StatusCode) -> Resp
 /// One request of the table.
 async fn serve(http: Arc<Http>, route: &'static Route, request: Request) -> Response {
     let incident = guard::incident(&http, &request);
-    match answer(&http, route, request).await {
+    let began = http.operations.now();
+    let response = match answer(&http, route, request).await {
         Ok(answer) => answer.into_response(),
         Err(problem) => {
             log(route, &problem, incident);
             problem_response(problem, incident)
         }
+    };
+    let metrics = &http.operations.shared.metrics;
+    let operation = ("operation", route.operation.to_owned());
+    let status = ("status", response.status().as_u16().to_string());
+    metrics.count("longhaul_http_requests_total", "Requests answered.", vec![operation.clone(), status], 1);
+    // How long a poll is held open says nothing.
+    if route.operation != "agent_work" {
+        let seconds = http.operations.now().since(began).as_secs_f64();
+        metrics.observe(
+            "longhaul_http_request_seconds",
+            "From the head of a request to that of its reply.",
+            vec![operation],
+            seconds,
+        );
     }
+    response
 }
 
 fn log(route: &Route, problem: &Problem, incident: IncidentId) {
@@ -174,19 +197,27 @@ async fn dispatch(http: &Arc<Http>, call: Call) -> Result<Answer, Problem> {
             Ok(Answer { status: StatusCode::OK, content, headers: http::HeaderMap::new() })
         }
         operation => {
-            let handler = handlers::handler(operation)
-                .ok_or_else(|| Problem::from(Fault::new(FaultCode::Internal, format!("{operation} has no handler"))))?;
+            let handler = handlers::handler(operation).ok_or_else(|| {
+                Problem::from(Fault::new(FaultCode::Internal, format!("{operation} has no handler")))
+            })?;
             operations.run(move |operations| handler(operations, &call)).await
         }
     }
 }
 
 /// A manifest: to a file while it comes, then into the catalog.
-async fn upload(http: &Arc<Http>, call: &Call, headers: &http::HeaderMap, body: Body) -> Result<Answer, Problem> {
+async fn upload(
+    http: &Arc<Http>,
+    call: &Call,
+    headers: &http::HeaderMap,
+    body: Body,
+) -> Result<Answer, Problem> {
     let dataset = call.parameter("dataset")?;
     let storage: Option<StorageName> = call.query("storage")?;
     let limits = http.operations.config().limits.clone();
     body::check_length(headers, limits.manifest_bytes)?;
+    let slot = tokio::time::timeout(limits.wait(), http.upload_slots.acquire()).await;
+    let _slot = slot.map_err(|_| busy(format!("{UPLOADS_MAX} manifests are being received already")))?;
     let file = http.operations.spool()?;
     let (sender, mut pieces) = mpsc::channel::<axum::body::Bytes>(UPLOAD_PIECES);
     let writer = tokio::task::spawn_blocking(move || {
@@ -203,7 +234,8 @@ async fn upload(http: &Arc<Http>, call: &Call, headers: &http::HeaderMap, body: 
     })
     .await;
     drop(sender);
-    let file = writer.await.map_err(|error| busy(error.to_string()))?.map_err(|error| spool_problem(&error))?;
+    let file =
+        writer.await.map_err(|error| busy(error.to_string()))?.map_err(|error| spool_problem(&error))?;
     read?;
     let registered = http
         .operations

@@ -34,7 +34,8 @@ impl Caller {
         if equal {
             return Ok(());
         }
-        let detail = "the request does not carry its session's CSRF token (header X-CSRF-Token): reload the page";
+        let detail =
+            "the request does not carry its session's CSRF token (header X-CSRF-Token): reload the page";
         Err(Fault::new(FaultCode::NotAllowed, detail).into())
     }
 }
@@ -88,9 +89,14 @@ impl Operations {
         rows.sort_by(|a, b| a.name.cmp(&b.name));
         rows.retain(|row| after.as_ref().is_none_or(|after| row.name > *after));
         rows.truncate(limit + 1);
-        page(rows, limit, |row| row.name.clone(), |row| {
-            Ok(TokenView { name: row.name, role: row.role, created: row.created, expires: row.expires })
-        })
+        page(
+            rows,
+            limit,
+            |row| row.name.clone(),
+            |row| {
+                Ok(TokenView { name: row.name, role: row.role, created: row.created, expires: row.expires })
+            },
+        )
     }
 
     pub fn token_create(&self, request: &TokenCreate) -> Result<TokenCreated, Problem> {
@@ -107,7 +113,10 @@ impl Operations {
         let now = self.now();
         let expires = request.seconds.map(|seconds| now + Duration::from_secs(seconds));
         let token = new_secret("lht_");
-        self.shared.catalog.add_api_token(secret_hash(&token), name, role.word(), expires, now).map_err(problem)?;
+        self.shared
+            .catalog
+            .add_api_token(secret_hash(&token), name, role.word(), expires, now)
+            .map_err(problem)?;
         tracing::info!(token = %name, %role, "token made");
         Ok(TokenCreated { token, expires })
     }

@@ -14,7 +14,7 @@ use longhaul_scheduler::Event;
 use longhaul_security::secret_hash;
 use tokio::sync::{oneshot, watch};
 
-use super::{Operations, busy, problem};
+use super::{Operations, bad_request, busy, problem};
 use crate::agents::Standing;
 use crate::brain::Input;
 use crate::scribe::{Job, ReportJob, items};
@@ -37,7 +37,15 @@ impl Operations {
         agree(request.versions)?;
         let host = host(&request.host)?;
         let now = self.now();
-        let redeemed = self.shared.catalog.redeem_join_token(secret_hash(&request.secret), now).map_err(problem)?;
+        // First whether the signing request is of use at all: a bad one must not use the token up.
+        let authority = &self.shared.authority;
+        let agent: AgentId = self.shared.new_id();
+        let nowhere = SiteName::parse("nowhere").map_err(|error| bad_request(error.to_string()))?;
+        authority.issue_agent(&request.signing_request, agent, &nowhere, now).map_err(|error| {
+            Problem::from(Fault::new(FaultCode::BadRequest, format!("the signing request: {error}")))
+        })?;
+        let redeemed =
+            self.shared.catalog.redeem_join_token(secret_hash(&request.secret), now).map_err(problem)?;
         let site = redeemed.map_err(|refusal| {
             let code = match refusal {
                 JoinRefusal::Unknown => FaultCode::NotAuthenticated,
@@ -46,9 +54,8 @@ impl Operations {
             };
             Problem::from(Fault::new(code, refusal.to_string()))
         })?;
-        let agent: AgentId = self.shared.new_id();
-        let authority = &self.shared.authority;
-        let issued = authority.issue_agent(&request.signing_request, agent, &site.name, now).map_err(Fault::from)?;
+        let issued =
+            authority.issue_agent(&request.signing_request, agent, &site.name, now).map_err(Fault::from)?;
         self.shared.catalog.add_agent(agent, site.id, host, issued.expires, now).map_err(problem)?;
         if let Some(row) = self.shared.catalog.agent(agent).map_err(problem)? {
             self.shared.agents.add(row);
@@ -68,8 +75,9 @@ impl Operations {
     pub fn agent_renew(&self, peer: &AgentPeer, request: &RenewRequest) -> Result<RenewReply, Problem> {
         let now = self.now();
         let authority = &self.shared.authority;
-        let issued =
-            authority.issue_agent(&request.signing_request, peer.agent, &peer.site, now).map_err(Fault::from)?;
+        let issued = authority
+            .issue_agent(&request.signing_request, peer.agent, &peer.site, now)
+            .map_err(Fault::from)?;
         self.shared.catalog.set_agent_certificate(peer.agent, issued.expires).map_err(problem)?;
         self.shared.agents.certificate_renewed(peer.agent, issued.expires);
         tracing::info!(agent = %peer.agent, expires = %issued.expires, "certificate renewed");
@@ -77,7 +85,11 @@ impl Operations {
     }
 
     /// Takes in a report: what must not be lost is durable when this returns.
-    pub async fn agent_report(self: &Arc<Self>, peer: &AgentPeer, report: Report) -> Result<ReportReply, Problem> {
+    pub async fn agent_report(
+        self: &Arc<Self>,
+        peer: &AgentPeer,
+        report: Report,
+    ) -> Result<ReportReply, Problem> {
         let version = agree(report.versions)?;
         check_order(&report)?;
         let now = self.now();
@@ -106,7 +118,9 @@ impl Operations {
     async fn durable(self: &Arc<Self>, peer: &AgentPeer, report: &Report) -> Result<u64, Problem> {
         if report.hello.is_none() && report.entries.is_empty() {
             let agent = peer.agent;
-            return self.run(move |operations| operations.shared.catalog.acknowledged(agent).map_err(problem)).await;
+            return self
+                .run(move |operations| operations.shared.catalog.acknowledged(agent).map_err(problem))
+                .await;
         }
         let _slot = self.reports.clone().acquire_owned().await.map_err(|_| busy("the service stops"))?;
         let (reply, applied) = oneshot::channel();
@@ -131,7 +145,9 @@ impl Operations {
             let now = operations.now();
             let mut events = Vec::with_capacity(report.progress.len());
             for progress in &report.progress {
-                let Some(change) = operations.shared.live.progress(progress.attempt, progress.bytes_done, now) else {
+                let Some(change) =
+                    operations.shared.live.progress(progress.attempt, progress.bytes_done, now)
+                else {
                     continue;
                 };
                 if change.began {
@@ -152,7 +168,10 @@ impl Operations {
     fn learn_spaces(&self, agent: AgentId, spaces: &[StorageSpace]) -> Result<(), Problem> {
         let directory = self.shared.directory();
         let own = |name: &StorageName| {
-            directory.storages.values().find(|row| row.name == *name && self.shared.agents.of_storage(row.id) == Some(agent))
+            directory
+                .storages
+                .values()
+                .find(|row| row.name == *name && self.shared.agents.of_storage(row.id) == Some(agent))
         };
         let mut news = Vec::new();
         for space in spaces {
@@ -232,7 +251,9 @@ fn agree(versions: VersionRange) -> Result<u16, Problem> {
 fn host(host: &str) -> Result<&str, Problem> {
     let plain = host.chars().all(|c| c.is_ascii_graphic());
     if host.is_empty() || host.len() > HOST_BYTES_MAX || !plain {
-        return Err(Fault::new(FaultCode::BadRequest, "the host name is empty, too long or not printable").into());
+        return Err(
+            Fault::new(FaultCode::BadRequest, "the host name is empty, too long or not printable").into()
+        );
     }
     Ok(host)
 }
@@ -240,7 +261,9 @@ fn host(host: &str) -> Result<&str, Problem> {
 fn check_hello(hello: &longhaul_api::agent::Hello) -> Result<(), Problem> {
     host(&hello.host)?;
     let bad = |detail: String| Err(Fault::new(FaultCode::BadRequest, detail).into());
-    if hello.data_addresses.len() > ADDRESSES_MAX || hello.data_addresses.iter().any(|text| host(text).is_err()) {
+    if hello.data_addresses.len() > ADDRESSES_MAX
+        || hello.data_addresses.iter().any(|text| host(text).is_err())
+    {
         return bad(format!("at most {ADDRESSES_MAX} data addresses, each host:port"));
     }
     if hello.storages.len() > STORAGES_MAX {
@@ -260,5 +283,9 @@ fn check_order(report: &Report) -> Result<(), Problem> {
     if ordered && report.entries.first().is_none_or(|first| first.sequence > 0) {
         return Ok(());
     }
-    Err(Fault::new(FaultCode::ProtocolError, "the entries of the report are not in the order of their numbers").into())
+    Err(Fault::new(
+        FaultCode::ProtocolError,
+        "the entries of the report are not in the order of their numbers",
+    )
+    .into())
 }

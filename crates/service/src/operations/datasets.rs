@@ -31,7 +31,8 @@ impl Operations {
             None => CommunityName::parse(COMMUNITY).map_err(|error| bad_request(error.to_string()))?,
         };
         let now = self.now();
-        let (row, made) = self.shared.catalog.create_dataset(&request.name, &community, now).map_err(problem)?;
+        let (row, made) =
+            self.shared.catalog.create_dataset(&request.name, &community, now).map_err(problem)?;
         if made {
             tracing::info!(dataset = %row.name, "dataset made");
             self.shared.changes.touch(ChangeKind::Dataset, &row.name, now);
@@ -66,10 +67,15 @@ impl Operations {
         let limit = query.limit();
         let after = query.after()?.map(BlockId);
         let rows = self.shared.catalog.blocks(dataset.id, after, limit + 1).map_err(problem)?;
-        page(rows, limit, |row| row.id.to_string(), |row| {
-            let replicas = self.shared.catalog.replicas_of_block(row.id).map_err(problem)?;
-            Ok(views::block(row, replicas))
-        })
+        page(
+            rows,
+            limit,
+            |row| row.id.to_string(),
+            |row| {
+                let replicas = self.shared.catalog.replicas_of_block(row.id).map_err(problem)?;
+                Ok(views::block(row, replicas))
+            },
+        )
     }
 
     pub fn dataset_files(&self, name: &DatasetName, query: &FileList) -> Result<Page<FileView>, Problem> {
@@ -86,17 +92,22 @@ impl Operations {
         let after = query.page.after()?.map(FileId);
         let rows = catalog.files(part, after, limit + 1).map_err(problem)?;
         let mut blocks = std::collections::BTreeMap::new();
-        page(rows, limit, |row| row.id.to_string(), |row| {
-            let block = match blocks.get(&row.block) {
-                Some(name) => BlockName::clone(name),
-                None => {
-                    let name = self.block_name(dataset.id, row.block)?;
-                    blocks.insert(row.block, name.clone());
-                    name
-                }
-            };
-            Ok(views::file(row, block))
-        })
+        page(
+            rows,
+            limit,
+            |row| row.id.to_string(),
+            |row| {
+                let block = match blocks.get(&row.block) {
+                    Some(name) => BlockName::clone(name),
+                    None => {
+                        let name = self.block_name(dataset.id, row.block)?;
+                        blocks.insert(row.block, name.clone());
+                        name
+                    }
+                };
+                Ok(views::file(row, block))
+            },
+        )
     }
 
     pub fn dataset_replicas(&self, name: &DatasetName) -> Result<Vec<ReplicaView>, Problem> {

@@ -12,9 +12,9 @@ use longhaul_catalog::{ManifestError, NewFile};
 use longhaul_model::limits::{FILE_BYTES_MAX, MANIFEST_LINE_BYTES_MAX};
 use longhaul_model::{BlockName, DatasetName, Fault, FaultCode, StorageName};
 
-use crate::shared::announce_demands;
 use super::{Operations, add_problem};
 use crate::brain::Input;
+use crate::shared::announce_demands;
 use longhaul_scheduler::Event;
 
 /// Read from the spool at a time.
@@ -41,12 +41,17 @@ impl Operations {
         let at = storage.as_ref().map(|storage| storage.id);
         let added = self.shared.catalog.add_files(dataset.id, &mut lines, at, now).map_err(add_problem)?;
         tracing::info!(dataset = %name, files = added.files_added, known = added.files_known, "registered by manifest");
-        let complete = added.complete.iter().map(|&(block, storage)| Event::BlockComplete { block, storage }).collect();
+        let complete =
+            added.complete.iter().map(|&(block, storage)| Event::BlockComplete { block, storage }).collect();
         self.shared.tell(Input::Events(complete));
         announce_demands(&self.shared, &added.demands);
         self.shared.tell(Input::Demands { now: added.demands, gone: Vec::new() });
         self.shared.changes.touch(ChangeKind::Dataset, name, now);
-        Ok(Registered { files_added: added.files_added, bytes_added: added.bytes_added, files_known: added.files_known })
+        Ok(Registered {
+            files_added: added.files_added,
+            bytes_added: added.bytes_added,
+            files_known: added.files_known,
+        })
     }
 }
 
@@ -76,7 +81,9 @@ impl<R: BufRead> Lines<R> {
         self.buffer.clear();
         let limit = MANIFEST_LINE_BYTES_MAX + 1;
         let mut bounded = std::io::Read::take(&mut self.reader, limit as u64);
-        let read = bounded.read_until(b'\n', &mut self.buffer).map_err(|error| format!("cannot be read: {error}"))?;
+        let read = bounded
+            .read_until(b'\n', &mut self.buffer)
+            .map_err(|error| format!("cannot be read: {error}"))?;
         if read == 0 {
             return Ok(false);
         }
@@ -103,7 +110,13 @@ impl<R: BufRead> Lines<R> {
         if let Some(block) = &line.block {
             BlockName::parse(&format!("{}#{block}", self.dataset)).map_err(|error| error.to_string())?;
         }
-        Ok(NewFile { lfn: line.lfn, size: line.size, digests: line.digests, block: line.block, line: self.number })
+        Ok(NewFile {
+            lfn: line.lfn,
+            size: line.size,
+            digests: line.digests,
+            block: line.block,
+            line: self.number,
+        })
     }
 }
 

@@ -16,7 +16,6 @@ mod tasks;
 mod transfers;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use longhaul_api::Problem;
 use longhaul_api::native::{ChangeEvent, Page};
@@ -29,11 +28,11 @@ use tokio::sync::{Semaphore, broadcast};
 use crate::shared::Shared;
 use crate::{Config, brain};
 
-pub use access::{Caller, Login};
 pub(crate) use access::not_authenticated;
-pub(crate) use manifest::spool_problem;
+pub use access::{Caller, Login};
 pub use agents::AgentPeer;
 pub use datasets::FileList;
+pub(crate) use manifest::spool_problem;
 pub use subscriptions::SubscriptionList;
 pub use tasks::TaskList;
 
@@ -62,7 +61,9 @@ impl PageQuery {
 
     /// The cursor as whatever the list is ordered by.
     pub(crate) fn after<T: std::str::FromStr>(&self) -> Result<Option<T>, Problem> {
-        let parse = |text: &String| text.parse().map_err(|_| bad_request(format!("{text:?} is no cursor of this list")));
+        let parse = |text: &String| {
+            text.parse().map_err(|_| bad_request(format!("{text:?} is no cursor of this list")))
+        };
         self.after.as_ref().map(parse).transpose()
     }
 }
@@ -78,11 +79,13 @@ impl Operations {
         self: &Arc<Self>,
         operation: impl FnOnce(&Operations) -> Result<T, Problem> + Send + 'static,
     ) -> Result<T, Problem> {
-        let wait = Duration::from_millis(u64::from(self.shared.config.limits.wait_ms));
-        let slot = match tokio::time::timeout(wait, self.slots.clone().acquire_owned()).await {
-            Ok(Ok(slot)) => slot,
-            _ => return Err(busy("too many requests at once")),
-        };
+        let slot =
+            match tokio::time::timeout(self.shared.config.limits.wait(), self.slots.clone().acquire_owned())
+                .await
+            {
+                Ok(Ok(slot)) => slot,
+                _ => return Err(busy("too many requests at once")),
+            };
         let operations = self.clone();
         let done = tokio::task::spawn_blocking(move || {
             let result = operation(&operations);
@@ -169,10 +172,12 @@ pub(crate) fn problem(error: CatalogError) -> Problem {
     if status.is_some() || matches!(error, CatalogError::Corrupt(_) | CatalogError::Statement(_)) {
         tracing::error!(%error, "the catalog failed");
     }
+    let disk = matches!(error, CatalogError::Full(_) | CatalogError::Unusable(_));
     let mut problem = Problem::from(Fault::from(error));
-    if let Some(status) = status {
-        problem.status = status;
-        problem.remedy = "free space on the disk under the service's state directory; it goes on by itself".to_owned();
+    problem.status = status.unwrap_or(problem.status);
+    if disk {
+        problem.remedy =
+            "free space on the disk under the service's state directory; it goes on by itself".to_owned();
     }
     problem
 }
@@ -182,5 +187,30 @@ pub(crate) fn add_problem(error: AddError) -> Problem {
     match error {
         AddError::Catalog(error) => problem(error),
         error @ AddError::Manifest(_) => Fault::from(error).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_catalog_that_cannot_work_is_our_fault_and_says_so() {
+        assert_eq!(problem(CatalogError::Unusable("read-only".into())).status, 503);
+        assert_eq!(problem(CatalogError::Busy("locked".into())).status, 503);
+        assert!(problem(CatalogError::Unusable("read-only".into())).remedy.contains("by itself"));
+        let refused = problem(CatalogError::Refused(Fault::new(FaultCode::Conflict, "closed")));
+        assert_eq!((refused.status, refused.code), (409, FaultCode::Conflict));
+    }
+
+    #[test]
+    fn a_page_has_a_cursor_only_if_there_is_more() {
+        let of = |rows: Vec<u32>| page(rows, 2, |row| row.to_string(), Ok).unwrap();
+        assert_eq!(of(vec![1, 2, 3]).next.as_deref(), Some("2"));
+        assert_eq!(of(vec![1, 2]).next, None);
+        assert_eq!(of(vec![]).items.len(), 0);
+        let query = PageQuery { limit: Some(1_000_000), after: Some("x".into()) };
+        assert_eq!(query.limit(), PAGE_ITEMS_MAX as usize);
+        assert!(query.after::<u64>().is_err());
     }
 }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_api::Problem;
 use longhaul_api::native::{
-    BlameCount, CheckReport, CheckResult, Health, HealthReason, LinkRates, LinkView, Page, ProblemView, RateHistory,
-    Status, SubscriptionView,
+    BlameCount, CheckReport, CheckResult, Health, HealthReason, LinkRates, LinkView, Page, ProblemView,
+    RateHistory, Status, SubscriptionView,
 };
 use longhaul_catalog::{LinkTotals, SiteState, Totals};
 use longhaul_model::{Blame, Fault, FaultCode, StorageName, SubscriptionState, Timestamp};
@@ -61,7 +61,9 @@ impl Operations {
     fn links(&self, totals: &Totals, now: Timestamp) -> Vec<LinkView> {
         let mut links: BTreeMap<Link, Option<&LinkTotals>> =
             self.shared.live.links().into_iter().map(|link| (link, None)).collect();
-        links.extend(totals.links.iter().map(|row| (Link { source: row.source, target: row.target }, Some(row))));
+        links.extend(
+            totals.links.iter().map(|row| (Link { source: row.source, target: row.target }, Some(row))),
+        );
         let directory = self.shared.directory();
         let view = |(link, row): (Link, Option<&LinkTotals>)| {
             let now = self.shared.live.of_link(link, now);
@@ -103,9 +105,13 @@ impl Operations {
                 SiteState::Paused => Some("is paused by its administrator"),
             };
             if let Some(word) = word {
-                let fault = Fault::new(FaultCode::Conflict, format!("{} {word}{why}", site.name)).blaming(Blame::Target);
+                let fault = Fault::new(FaultCode::Conflict, format!("{} {word}{why}", site.name))
+                    .blaming(Blame::Target);
                 let remedy = format!("none, if it is meant so; to go on: longhaul site resume {}", site.name);
-                views.push(ProblemView { remedy, ..standing(fault, StorageName::parse(site.name.as_str()).ok(), now) });
+                views.push(ProblemView {
+                    remedy,
+                    ..standing(fault, StorageName::parse(site.name.as_str()).ok(), now)
+                });
             }
             for agent in self.shared.agents.views(site.id, now).into_iter().filter(|agent| !agent.connected) {
                 let last = agent.last_contact.map_or("never".to_owned(), |last| format!("at {last}"));
@@ -116,7 +122,9 @@ impl Operations {
             }
         }
         for storage in directory.storages.values() {
-            views.extend(storage.trouble.clone().map(|fault| standing(fault, Some(storage.name.clone()), now)));
+            views.extend(
+                storage.trouble.clone().map(|fault| standing(fault, Some(storage.name.clone()), now)),
+            );
         }
         views.extend(self.shared.live.problems());
         Ok(views)
@@ -135,7 +143,8 @@ impl Operations {
         let (step_s, all) = self.shared.live.history(seconds, now);
         let directory = self.shared.directory();
         let fits = |link: &Link| {
-            source.is_none_or(|source| link.source == source) && target.is_none_or(|target| link.target == target)
+            source.is_none_or(|source| link.source == source)
+                && target.is_none_or(|target| link.target == target)
         };
         let links: Vec<LinkRates> = self
             .shared
@@ -145,7 +154,11 @@ impl Operations {
             .filter(fits)
             .filter_map(|link| {
                 let bytes_per_s = self.shared.live.link_history(link, seconds, now);
-                Some(LinkRates { source: directory.name(link.source)?, target: directory.name(link.target)?, bytes_per_s })
+                Some(LinkRates {
+                    source: directory.name(link.source)?,
+                    target: directory.name(link.target)?,
+                    bytes_per_s,
+                })
             })
             .collect();
         let total = if source.is_none() && target.is_none() { all } else { sum(&links, all.len()) };
@@ -157,7 +170,11 @@ impl Operations {
         let rows = self.shared.catalog.check().map_err(problem)?;
         let mut checks: Vec<CheckResult> = rows
             .into_iter()
-            .map(|row| CheckResult { name: row.name.to_owned(), violations: row.violations, examples: row.examples })
+            .map(|row| CheckResult {
+                name: row.name.to_owned(),
+                violations: row.violations,
+                examples: row.examples,
+            })
             .collect();
         checks.push(self.check_running()?);
         let sound = checks.iter().all(|check| check.violations == 0);
@@ -204,8 +221,12 @@ impl Operations {
         let read = self.shared.catalog.totals();
         let catalog = match (&read, self.shared.trouble()) {
             (Err(error), _) => HealthReason { part: "catalog".into(), ok: false, detail: error.to_string() },
-            (Ok(_), Some(fault)) => HealthReason { part: "catalog".into(), ok: false, detail: fault.to_string() },
-            (Ok(_), None) => HealthReason { part: "catalog".into(), ok: true, detail: "reads and writes".into() },
+            (Ok(_), Some(fault)) => {
+                HealthReason { part: "catalog".into(), ok: false, detail: fault.to_string() }
+            }
+            (Ok(_), None) => {
+                HealthReason { part: "catalog".into(), ok: true, detail: "reads and writes".into() }
+            }
         };
         reasons.push(catalog);
         let (known, connected, _) = self.shared.agents.totals(self.now());
@@ -218,29 +239,84 @@ impl Operations {
     pub fn metrics(&self) -> String {
         let now = self.now();
         let mut gauges = Gauges::default();
-        gauges.gauge("longhaul_build_info", "Always 1; the version is a label.", vec![("version", env!("CARGO_PKG_VERSION").into())], 1.0);
-        gauges.gauge("longhaul_start_time_seconds", "When the process started, seconds since 1970.", vec![], self.shared.started.as_seconds_f64());
+        gauges.gauge(
+            "longhaul_build_info",
+            "Always 1; the version is a label.",
+            vec![("version", env!("CARGO_PKG_VERSION").into())],
+            1.0,
+        );
+        gauges.gauge(
+            "longhaul_start_time_seconds",
+            "When the process started, seconds since 1970.",
+            vec![],
+            self.shared.started.as_seconds_f64(),
+        );
         let (known, connected, undelivered) = self.shared.agents.totals(now);
         gauges.gauge("longhaul_agents", "Agents known.", vec![], known as f64);
         gauges.gauge("longhaul_agents_connected", "Agents in contact.", vec![], connected as f64);
-        gauges.gauge("longhaul_leases_undelivered", "Leases that agents have not fetched or not acknowledged.", vec![], undelivered as f64);
+        gauges.gauge(
+            "longhaul_leases_undelivered",
+            "Leases that agents have not fetched or not acknowledged.",
+            vec![],
+            undelivered as f64,
+        );
         let total = self.shared.live.total(now);
-        gauges.gauge("longhaul_goodput_bytes_per_second", "Verified bytes over the last ten seconds.", vec![], total.rate);
+        gauges.gauge(
+            "longhaul_goodput_bytes_per_second",
+            "Verified bytes over the last ten seconds.",
+            vec![],
+            total.rate,
+        );
         gauges.gauge("longhaul_attempts_running", "Leased attempts.", vec![], total.files as f64);
-        gauges.gauge("longhaul_catalog_writable", "Whether the catalog can be written.", vec![], f64::from(u8::from(self.shared.trouble().is_none())));
+        gauges.gauge(
+            "longhaul_catalog_writable",
+            "Whether the catalog can be written.",
+            vec![],
+            f64::from(u8::from(self.shared.trouble().is_none())),
+        );
         if let Some(counts) = self.ask(|scheduler, _| scheduler.counts()) {
-            for (state, files) in [("queued", counts.queued), ("resting", counts.resting), ("parked", counts.parked), ("leased", counts.leased)] {
-                gauges.gauge("longhaul_transfers", "Transfers in memory, by what they do.", vec![("state", state.into())], files as f64);
+            for (state, files) in [
+                ("queued", counts.queued),
+                ("resting", counts.resting),
+                ("parked", counts.parked),
+                ("leased", counts.leased),
+            ] {
+                gauges.gauge(
+                    "longhaul_transfers",
+                    "Transfers in memory, by what they do.",
+                    vec![("state", state.into())],
+                    files as f64,
+                );
             }
-            gauges.gauge("longhaul_queued_bytes", "Bytes of queued transfers.", vec![], counts.queued_bytes as f64);
+            gauges.gauge(
+                "longhaul_queued_bytes",
+                "Bytes of queued transfers.",
+                vec![],
+                counts.queued_bytes as f64,
+            );
         }
         if let Ok(totals) = self.shared.catalog.totals() {
             gauges.gauge("longhaul_datasets", "Datasets.", vec![], totals.datasets as f64);
             gauges.gauge("longhaul_files", "Files in the catalog.", vec![], totals.files as f64);
-            gauges.total("longhaul_delivered_files_total", "Files delivered since the beginning.", vec![], totals.files_done);
-            gauges.total("longhaul_delivered_bytes_total", "Bytes delivered since the beginning.", vec![], totals.bytes_done);
+            gauges.total(
+                "longhaul_delivered_files_total",
+                "Files delivered since the beginning.",
+                vec![],
+                totals.files_done,
+            );
+            gauges.total(
+                "longhaul_delivered_bytes_total",
+                "Bytes delivered since the beginning.",
+                vec![],
+                totals.bytes_done,
+            );
             for (blame, count) in &totals.failures {
-                gauges.total("longhaul_failures_total", "Failed attempts since the beginning, by blame.", vec![("blame", blame.to_string())], *count);
+                gauges.total(
+                    "longhaul_failures_total",
+                    "Failed attempts since the beginning, by blame.",
+                    vec![("blame", blame.to_string())],
+                    *count,
+                );
             }
         }
         self.shared.metrics.render(&gauges)
@@ -253,7 +329,16 @@ fn failures(totals: &Totals) -> Vec<BlameCount> {
 
 fn standing(fault: Fault, storage: Option<StorageName>, now: Timestamp) -> ProblemView {
     let remedy = fault.code.next_step().to_owned();
-    ProblemView { fault, storage, count: 1, first_seen: now, last_seen: now, remedy, examples: Vec::new(), open: true }
+    ProblemView {
+        fault,
+        storage,
+        count: 1,
+        first_seen: now,
+        last_seen: now,
+        remedy,
+        examples: Vec::new(),
+        open: true,
+    }
 }
 
 fn health(reasons: Vec<HealthReason>) -> Health {

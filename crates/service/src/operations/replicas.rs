@@ -7,17 +7,18 @@ use longhaul_api::native::{
 use longhaul_catalog::{NewTask, TaskKind, TaskRow};
 use longhaul_model::{DatasetId, Fault, FaultCode, Lfn, StorageId};
 
-use crate::shared::announce_demands;
 use super::{Operations, not_found, problem};
 use crate::brain::Input;
 use crate::scribe::{Job, replica_events};
+use crate::shared::announce_demands;
 use crate::views;
 use longhaul_scheduler::DemandId;
 
 impl Operations {
     pub fn replica_of_file(&self, lfn: &Lfn) -> Result<FileReplicas, Problem> {
         let found = self.shared.catalog.replicas_of_file(lfn).map_err(problem)?;
-        let (file, replicas) = found.ok_or_else(|| not_found("file", lfn.shown(), "longhaul dataset show NAME --files"))?;
+        let (file, replicas) =
+            found.ok_or_else(|| not_found("file", lfn.shown(), "longhaul dataset show NAME --files"))?;
         let digest = file.digests.iter().next().copied();
         Ok(FileReplicas {
             lfn: file.lfn,
@@ -71,7 +72,12 @@ impl Operations {
     }
 
     /// Makes a task durable and hands it to the storage's agent.
-    pub(crate) fn add_task(&self, kind: TaskKind, dataset: DatasetId, storage: StorageId) -> Result<TaskRow, Problem> {
+    pub(crate) fn add_task(
+        &self,
+        kind: TaskKind,
+        dataset: DatasetId,
+        storage: StorageId,
+    ) -> Result<TaskRow, Problem> {
         let now = self.now();
         let new = NewTask { id: self.shared.new_id(), kind, dataset, storage };
         let added = self.shared.catalog.add_task(&new, now).map_err(problem)?;
@@ -84,7 +90,11 @@ impl Operations {
 
     pub(crate) fn replicas_changed(&self, change: longhaul_catalog::ReplicaChange) {
         self.shared.tell(Input::Events(replica_events(&change)));
-        let gone = change.demands_gone.iter().map(|&(subscription, block)| DemandId { subscription, block }).collect();
+        let gone = change
+            .demands_gone
+            .iter()
+            .map(|&(subscription, block)| DemandId { subscription, block })
+            .collect();
         announce_demands(&self.shared, &change.demands);
         self.shared.tell(Input::Demands { now: change.demands, gone });
     }

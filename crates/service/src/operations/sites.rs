@@ -119,8 +119,8 @@ impl Operations {
         let live = &self.shared.live;
         let own: Vec<_> = storages.iter().filter(|storage| storage.site == row.id).collect();
         let ids: Vec<StorageId> = own.iter().map(|storage| storage.id).collect();
-        let into: Vec<_> = ids.iter().map(|&id| live.into_storage(id, now)).collect();
-        let out: Vec<_> = ids.iter().map(|&id| live.out_of_storage(id, now)).collect();
+        let into: Vec<_> = ids.iter().map(|&id| live.arriving_at(id, now)).collect();
+        let out: Vec<_> = ids.iter().map(|&id| live.leaving_from(id, now)).collect();
         let queued = self.ask(move |scheduler, _| {
             let counts: Vec<_> = ids.iter().map(|&id| scheduler.counts_of(id)).collect();
             counts.iter().fold((0, 0), |(files, bytes), counts| {

@@ -37,7 +37,8 @@ impl Operations {
             },
         };
         if !target.writable {
-            let detail = format!("{} is a storage that takes no files: its agent serves it read-only", target.name);
+            let detail =
+                format!("{} is a storage that takes no files: its agent serves it read-only", target.name);
             return Err(Fault::new(FaultCode::Conflict, detail).into());
         }
         let new = NewSubscription {
@@ -53,7 +54,11 @@ impl Operations {
         self.subscription_changed(changed)
     }
 
-    pub fn subscription_change(&self, id: SubscriptionId, change: &SubscriptionChange) -> Result<SubscriptionView, Problem> {
+    pub fn subscription_change(
+        &self,
+        id: SubscriptionId,
+        change: &SubscriptionChange,
+    ) -> Result<SubscriptionView, Problem> {
         let patch = SubscriptionPatch { state: change.state, priority: priority(change.priority)? };
         let changed = self.shared.catalog.change_subscription(id, &patch, self.now()).map_err(problem)?;
         tracing::info!(subscription = %id, state = %changed.subscription.state, priority = changed.subscription.priority, "subscription changed");
@@ -78,16 +83,22 @@ impl Operations {
         let rows = self.shared.catalog.subscriptions(&filter).map_err(problem)?;
         let ids: Vec<SubscriptionId> = rows.iter().take(limit).map(|row| row.id).collect();
         let mut outlooks = self.outlooks(ids).into_iter();
-        page(rows, limit, |row| row.id.to_string(), |row| {
-            let outlook = outlooks.next().flatten();
-            self.view_with(row, outlook)
-        })
+        page(
+            rows,
+            limit,
+            |row| row.id.to_string(),
+            |row| {
+                let outlook = outlooks.next().flatten();
+                self.view_with(row, outlook)
+            },
+        )
     }
 
     fn subscription_changed(&self, changed: SubscriptionChanged) -> Result<SubscriptionView, Problem> {
         let row = changed.subscription;
         let now = self.now();
-        let gone = changed.demands_gone.iter().map(|&block| DemandId { subscription: row.id, block }).collect();
+        let gone =
+            changed.demands_gone.iter().map(|&block| DemandId { subscription: row.id, block }).collect();
         self.shared.tell(Input::Demands { now: changed.demands, gone });
         for cancelled in changed.cancelled {
             self.shared.live.settled(cancelled.transfer);
@@ -102,7 +113,8 @@ impl Operations {
 
     fn outlooks(&self, ids: Vec<SubscriptionId>) -> Vec<Option<Outlook>> {
         let count = ids.len();
-        let all = self.ask(move |scheduler, now| ids.into_iter().map(|id| Some(scheduler.outlook(id, now))).collect());
+        let all = self
+            .ask(move |scheduler, now| ids.into_iter().map(|id| Some(scheduler.outlook(id, now))).collect());
         all.unwrap_or_else(|| vec![None; count])
     }
 

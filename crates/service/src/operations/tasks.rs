@@ -23,12 +23,15 @@ impl Operations {
     pub fn dataset_scan(&self, name: &DatasetName, request: &ScanRequest) -> Result<TaskView, Problem> {
         let dataset = self.dataset_row(name)?;
         if !dataset.open {
-            return Err(Fault::new(FaultCode::Conflict, format!("{name} is closed: nothing can be added")).into());
+            return Err(
+                Fault::new(FaultCode::Conflict, format!("{name} is closed: nothing can be added")).into()
+            );
         }
         let storage = self.storage_row(&request.storage)?;
         if !request.path.is_empty() {
-            longhaul_model::Lfn::parse(&request.path)
-                .map_err(|error| bad_request(format!("the path is relative to the storage's root: {error}")))?;
+            longhaul_model::Lfn::parse(&request.path).map_err(|error| {
+                bad_request(format!("the path is relative to the storage's root: {error}"))
+            })?;
         }
         let algorithms = if request.algorithms.is_empty() {
             vec![Algorithm::Adler32, Algorithm::Crc32c]
@@ -84,7 +87,9 @@ impl Operations {
     fn task_waits(&self, row: &TaskRow) -> Option<String> {
         let now = self.now();
         match self.shared.agents.of_storage(row.storage) {
-            None => Some(format!("no agent has said hello for {} since the service started", row.storage_name)),
+            None => {
+                Some(format!("no agent has said hello for {} since the service started", row.storage_name))
+            }
             Some(agent) if !self.shared.agents.is_connected(agent, now) => {
                 Some(format!("the agent of {} is not connected", row.storage_name))
             }

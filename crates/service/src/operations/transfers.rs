@@ -39,18 +39,26 @@ impl Operations {
         let row = self.transfer_row(id)?.transfer;
         match row.state {
             TransferState::Done | TransferState::Leased | TransferState::Cancelled => {
-                let detail = format!("the transfer is {}: only a waiting or failed one can be tried again", row.state);
+                let detail =
+                    format!("the transfer is {}: only a waiting or failed one can be tried again", row.state);
                 return Err(Fault::new(FaultCode::Conflict, detail).into());
             }
             TransferState::Failed | TransferState::Waiting => {}
         }
         let found = self.shared.catalog.replicas_of_file(&row.lfn).map_err(problem)?;
-        let (file, replicas) = found.ok_or_else(|| not_found("file", row.lfn.shown(), "longhaul dataset show"))?;
+        let (file, replicas) =
+            found.ok_or_else(|| not_found("file", row.lfn.shown(), "longhaul dataset show"))?;
         // A replica that is said to be there again is used again at once.
         let mut events = Vec::new();
-        for replica in replicas.into_iter().filter(|replica| replica.storage != row.target && !replica.deleting) {
+        for replica in
+            replicas.into_iter().filter(|replica| replica.storage != row.target && !replica.deleting)
+        {
             if replica.suspect.is_some() {
-                let change = self.shared.catalog.clear_suspect(row.file, replica.storage, self.now()).map_err(problem)?;
+                let change = self
+                    .shared
+                    .catalog
+                    .clear_suspect(row.file, replica.storage, self.now())
+                    .map_err(problem)?;
                 self.replicas_changed(change);
             }
             events.push(Event::ReplicaAdded { file: row.file, storage: replica.storage });
@@ -83,8 +91,9 @@ impl Operations {
             reasons = asked.unwrap_or_default();
         }
         let view = |row: TransferRow| {
-            let waits = (row.state == TransferState::Waiting)
-                .then(|| reasons.remove(&row.id).unwrap_or_else(|| "the scheduler to look at it again".to_owned()));
+            let waits = (row.state == TransferState::Waiting).then(|| {
+                reasons.remove(&row.id).unwrap_or_else(|| "the scheduler to look at it again".to_owned())
+            });
             let bytes = self.shared.live.bytes_done(row.id);
             views::transfer(row, bytes, waits)
         };

@@ -45,5 +45,9 @@ fn fact(fact: Fact) -> ReportedFact {
 }
 
 fn left_out_row(left_out: LeftOut) -> LeftOutRow {
-    LeftOutRow { path: left_out.path, reason: crate::views::reason_word(left_out.reason), detail: left_out.detail }
+    LeftOutRow {
+        path: left_out.path,
+        reason: crate::views::reason_word(left_out.reason),
+        detail: left_out.detail,
+    }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use longhaul_api::agent::{Hello, Incarnation};
 use longhaul_catalog::{CatalogError, ReplicaChange, ReportItem};
-use longhaul_model::{AgentId, Fault, FileId, StorageId, TaskId};
+use longhaul_model::{AgentId, Fault, FaultCode, FileId, StorageId, TaskId};
 use longhaul_scheduler::{DemandId, Event};
 use tokio::sync::oneshot;
 
@@ -92,14 +92,17 @@ impl Scribe {
         }
     }
 
-    /// Remembers that the catalog cannot be written, so that nothing is decided and readiness says why.
-    fn note_trouble(&self, error: &CatalogError) -> Fault {
-        let fault = fault_of(error);
-        if !matches!(error, CatalogError::Refused(_)) {
-            tracing::error!(%error, "the catalog cannot be written");
-            *guard(&self.shared.trouble) = Some(fault.clone());
+    /// Remembers that the catalog cannot be written, so that nothing is decided and readiness says why. None if it is
+    /// only that one request cannot be done.
+    fn note_trouble(&self, error: &CatalogError) -> Option<Fault> {
+        if matches!(error, CatalogError::Refused(_)) {
+            tracing::warn!(%error, "the catalog refused");
+            return None;
         }
-        fault
+        tracing::error!(%error, "the catalog cannot be written");
+        let fault = Fault::new(FaultCode::StateDirectory, error.to_string());
+        *guard(&self.shared.trouble) = Some(fault.clone());
+        Some(fault)
     }
 
     /// Replicas came or went, and with them what is wanted.
@@ -130,12 +133,4 @@ pub fn replica_events(change: &ReplicaChange) -> Vec<Event> {
     events.extend(change.found.iter().map(|&(file, _, storage)| Event::ReplicaAdded { file, storage }));
     events.extend(change.complete.iter().map(|&(block, storage)| Event::BlockComplete { block, storage }));
     events
-}
-
-/// The same error may go to several places.
-fn fault_of(error: &CatalogError) -> Fault {
-    match error {
-        CatalogError::Refused(fault) => fault.clone(),
-        other => Fault::new(longhaul_model::FaultCode::StateDirectory, other.to_string()),
-    }
 }

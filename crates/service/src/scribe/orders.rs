@@ -31,24 +31,36 @@ impl Scribe {
             }
             self.begin(std::mem::take(&mut grants), &mut events, &mut trouble);
             if let Err(error) = self.other(order) {
-                trouble = Some(self.note_trouble(&error));
+                trouble = self.note_trouble(&error).or(trouble);
             }
         }
         self.begin(grants, &mut events, &mut trouble);
         self.shared.tell(Input::Written { events, trouble });
     }
 
-    fn begin(&self, grants: Vec<Grant>, events: &mut Vec<Event>, trouble: &mut Option<Fault>) {
+    fn begin(&self, mut grants: Vec<Grant>, events: &mut Vec<Event>, trouble: &mut Option<Fault>) {
+        // An agent that no longer serves the target, since another took over between decision and here, gets nothing.
+        grants.retain(|grant| {
+            let lease = &grant.lease;
+            let serves = self.shared.agents.of_storage(lease.target) == Some(lease.agent);
+            if !serves {
+                events.push(Event::LeaseReleased { attempt: lease.attempt });
+            }
+            serves
+        });
         if grants.is_empty() {
             return;
         }
         let now = self.shared.now();
         let attempts: Vec<NewAttempt> = grants.iter().map(new_attempt).collect();
-        let answers = match self.shared.catalog.begin_attempts(&attempts, now) {
+        let begun = self.shared.catalog.begin_attempts(&attempts, now);
+        self.observe_commit("begin", now);
+        let answers = match begun {
             Ok(answers) => answers,
             Err(error) => {
-                *trouble = Some(self.note_trouble(&error));
-                events.extend(grants.iter().map(|grant| Event::LeaseReleased { attempt: grant.lease.attempt }));
+                *trouble = self.note_trouble(&error).or(trouble.take());
+                events
+                    .extend(grants.iter().map(|grant| Event::LeaseReleased { attempt: grant.lease.attempt }));
                 return;
             }
         };
@@ -71,10 +83,19 @@ impl Scribe {
     }
 
     /// Puts durable leases of one link into their agent's outbox.
-    fn deliver(&self, agent: AgentId, source: StorageId, target: StorageId, grants: Vec<Grant>, now: Timestamp, events: &mut Vec<Event>) {
+    fn deliver(
+        &self,
+        agent: AgentId,
+        source: StorageId,
+        target: StorageId,
+        grants: Vec<Grant>,
+        now: Timestamp,
+        events: &mut Vec<Event>,
+    ) {
         let directory = self.shared.directory();
         let names = directory.name(source).zip(directory.name(target));
-        let peer = names.as_ref().and_then(|(source_name, _)| self.shared.agents.source_peer(source, source_name));
+        let peer =
+            names.as_ref().and_then(|(source_name, _)| self.shared.agents.source_peer(source, source_name));
         let (Some((source_name, target_name)), Some(peer)) = (names, peer) else {
             // The source's agent went away since the decision.
             let attempts: Vec<AttemptId> = grants.iter().map(|grant| grant.lease.attempt).collect();
@@ -91,7 +112,9 @@ impl Scribe {
             target_agent: agent,
             source_agent: peer.agent,
             source_storage: source_name.clone(),
-            list_digest: list_digest(grants.iter().map(|grant| (grant.lease.attempt, &grant.lfn, grant.lease.size))),
+            list_digest: list_digest(
+                grants.iter().map(|grant| (grant.lease.attempt, &grant.lfn, grant.lease.size)),
+            ),
             expires: start_by + PERMIT_BEYOND,
         });
         self.shared.metrics.count(
@@ -114,7 +137,7 @@ impl Scribe {
             subscription: grant.subscription,
             lfn: grant.lfn.clone(),
             size: lease.size,
-            bytes_done: 0,
+            bytes_done: Some(0),
             started: false,
         };
         self.shared.live.leased(lease.attempt, running);
@@ -137,7 +160,11 @@ impl Scribe {
         match order {
             Order::Lease(_) => {}
             Order::Cancel { transfer, attempt, agent, why: CancelWhy::Unwanted } => {
-                catalog.cancel_transfers(&[transfer], &cancelled("no subscription wants it any more"), now)?;
+                catalog.cancel_transfers(
+                    &[transfer],
+                    &cancelled("no subscription wants it any more"),
+                    now,
+                )?;
                 self.taken_back(transfer, attempt, agent, now);
             }
             Order::Cancel { transfer, attempt, agent, why: CancelWhy::SitePaused } => {
@@ -145,7 +172,11 @@ impl Scribe {
                 self.taken_back(transfer, attempt, agent, now);
             }
             Order::Drop { transfer } => {
-                catalog.cancel_transfers(&[transfer], &cancelled("no subscription wants it any more"), now)?;
+                catalog.cancel_transfers(
+                    &[transfer],
+                    &cancelled("no subscription wants it any more"),
+                    now,
+                )?;
                 self.shared.live.settled(transfer);
             }
             Order::Suspect { file, source, fault } => {

@@ -6,9 +6,10 @@ use longhaul_api::agent::{AgentSettings, Hello};
 use longhaul_api::native::ChangeKind;
 use longhaul_catalog::{
     Applied, AppliedTransfer, CatalogError, ReportItem, ReportedFact, ReportedOutcome, StorageOfferRow,
+    StorageRow,
 };
 use longhaul_model::limits::BATCH_ITEMS_MAX;
-use longhaul_model::{AgentId, AttemptId, Blame, Timestamp, TransferState};
+use longhaul_model::{AgentId, AttemptId, Blame, Fault, FaultCode, StorageId, Timestamp, TransferState};
 use longhaul_scheduler::{Event, Outcome};
 
 use super::{ReportJob, Scribe};
@@ -25,10 +26,20 @@ impl Scribe {
     }
 
     fn take_in(&self, agent: AgentId, job: &ReportJob) -> Result<u64, CatalogError> {
-        let begins = match &job.hello {
-            Some(hello) => self.greet(agent, job, hello)?,
-            None => false,
-        };
+        let mut begins = false;
+        if let Some(hello) = &job.hello {
+            let before = self.shared.directory();
+            begins = self.greet(agent, job, hello)?;
+            let taken_over = |row: &&StorageRow| {
+                row.agent == agent && before.storages.get(&row.id).is_some_and(|before| before.agent != agent)
+            };
+            let now = self.shared.directory();
+            let taken_over: Vec<StorageId> =
+                now.storages.values().filter(taken_over).map(|row| row.id).collect();
+            if !taken_over.is_empty() {
+                self.replace(agent, &taken_over)?;
+            }
+        }
         let mut acknowledged = None;
         for items in job.items.chunks(BATCH_ITEMS_MAX) {
             acknowledged = Some(self.apply(agent, items, items.last().map_or(0, |item| item.sequence))?);
@@ -58,8 +69,15 @@ impl Scribe {
             })
             .collect();
         let catalog = &self.shared.catalog;
-        let storages =
-            catalog.agent_hello(agent, incarnation, &hello.host, &hello.version, &hello.data_addresses, &offers, now)?;
+        let storages = catalog.agent_hello(
+            agent,
+            incarnation,
+            &hello.host,
+            &hello.version,
+            &hello.data_addresses,
+            &offers,
+            now,
+        )?;
         let row = catalog.agent(agent)?;
         self.shared.refresh_directory()?;
         let site = row.as_ref().map(|row| row.site_name.clone());
@@ -85,7 +103,8 @@ impl Scribe {
             shared.live.ended(row.attempt, false, 0, now);
         }
         let known: BTreeSet<AttemptId> = shared.live.running_of(agent).into_iter().collect();
-        let unknown: Vec<AttemptId> = held.iter().copied().filter(|attempt| !known.contains(attempt)).collect();
+        let unknown: Vec<AttemptId> =
+            held.iter().copied().filter(|attempt| !known.contains(attempt)).collect();
         if !unknown.is_empty() {
             tracing::info!(%agent, leases = unknown.len(), "taken back: nobody wants them any more");
             shared.agents.cancel(agent, unknown);
@@ -97,17 +116,51 @@ impl Scribe {
             .agents
             .transitions(now)
             .into_iter()
-            .flat_map(|(agent, _, storages, connected)| crate::service::connection_events(agent, storages, connected))
+            .flat_map(|(agent, _, storages, connected)| {
+                crate::service::connection_events(agent, storages, connected)
+            })
             .collect();
         events.push(Event::Held { agent, attempts: held });
         shared.tell(Input::Events(events));
         let directory = shared.directory();
-        for storage in directory.storages.values().filter(|storage| shared.agents.of_storage(storage.id) == Some(agent)) {
+        for storage in
+            directory.storages.values().filter(|storage| shared.agents.of_storage(storage.id) == Some(agent))
+        {
             for task in shared.catalog.tasks_for(storage.id)? {
                 self.send_task(agent, &task)?;
             }
         }
         tracing::info!(%agent, host = %hello.host, version = %hello.version, released = released.len(), "said hello");
+        Ok(())
+    }
+
+    pub(super) fn observe_commit(&self, what: &str, began: Timestamp) {
+        let seconds = self.shared.now().since(began).as_secs_f64();
+        let labels = vec![("what", what.to_owned())];
+        self.shared.metrics.observe(
+            "longhaul_commit_seconds",
+            "Time of a transaction of the scribe.",
+            labels,
+            seconds,
+        );
+    }
+
+    /// Another agent serves a storage now: what the former one was to do there is done by the new one. A late word of
+    /// the former changes nothing, since its epochs are over. The scheduler draws the same conclusion when it hears
+    /// of the new agent.
+    fn replace(&self, agent: AgentId, storages: &[StorageId]) -> Result<(), CatalogError> {
+        let now = self.shared.now();
+        let mut live = self.shared.catalog.live_transfers()?;
+        live.retain(|row| {
+            row.state == TransferState::Leased && row.agent != agent && storages.contains(&row.target)
+        });
+        let attempts: Vec<AttemptId> = live.iter().map(|row| row.attempt).collect();
+        let fault = Fault::new(FaultCode::Interrupted, format!("agent {agent} serves the storage now"));
+        self.shared.catalog.take_back(&attempts, &fault, now)?;
+        for row in &live {
+            self.shared.live.ended(row.attempt, false, 0, now);
+            self.shared.agents.cancel(row.agent, [row.attempt]);
+        }
         Ok(())
     }
 
@@ -129,11 +182,15 @@ impl Scribe {
         let mut kept = Vec::with_capacity(items.len());
         for item in items {
             match item.fact {
-                ReportedFact::TaskDone { task, fault: None } if !self.was_last_page(task)? => next_pages.push(task),
+                ReportedFact::TaskDone { task, fault: None } if !self.was_last_page(task)? => {
+                    next_pages.push(task)
+                }
                 _ => kept.push(item.clone()),
             }
         }
-        let applied = self.shared.catalog.apply_report(agent, &kept, last_sequence, now)?;
+        let applied = self.shared.catalog.apply_report(agent, &kept, last_sequence, now);
+        self.observe_commit("report", now);
+        let applied = applied?;
         let acknowledged = applied.acknowledged;
         let outcomes = kept.iter().filter_map(|item| match &item.fact {
             ReportedFact::Outcome(outcome) => Some(outcome),
@@ -146,7 +203,12 @@ impl Scribe {
         Ok(acknowledged)
     }
 
-    fn tell_applied<'a>(&self, reported: impl Iterator<Item = &'a ReportedOutcome>, applied: Applied, now: Timestamp) {
+    fn tell_applied<'a>(
+        &self,
+        reported: impl Iterator<Item = &'a ReportedOutcome>,
+        applied: Applied,
+        now: Timestamp,
+    ) {
         let mut events = Vec::new();
         let mut done = Vec::new();
         for outcome in &applied.outcomes {
@@ -198,13 +260,29 @@ impl Scribe {
         let (source, target) = (name(transfer.source), name(transfer.target));
         let lfn = running.as_ref().map(|running| running.lfn.shown()).unwrap_or_default();
         let result = if succeeded { "done" } else { "failed" };
-        let blame = transfer.fault.as_ref().map(|fault| fault.blame.to_string()).unwrap_or_else(|| "none".into());
+        let blame =
+            transfer.fault.as_ref().map(|fault| fault.blame.to_string()).unwrap_or_else(|| "none".into());
         let link = || vec![("source", source.clone()), ("target", target.clone())];
         let mut labels = link();
         labels.extend([("result", result.to_owned()), ("blame", blame)]);
-        shared.metrics.count("longhaul_attempts_total", "Attempts that ended, by link, result and blame.", labels, 1);
-        shared.metrics.count("longhaul_moved_bytes_total", "Payload that crossed the wire.", link(), reported.bytes_moved);
-        shared.metrics.count("longhaul_resent_bytes_total", "Payload that had to be sent again.", link(), reported.bytes_resent);
+        shared.metrics.count(
+            "longhaul_attempts_total",
+            "Attempts that ended, by link, result and blame.",
+            labels,
+            1,
+        );
+        shared.metrics.count(
+            "longhaul_moved_bytes_total",
+            "Payload that crossed the wire.",
+            link(),
+            reported.bytes_moved,
+        );
+        shared.metrics.count(
+            "longhaul_resent_bytes_total",
+            "Payload that had to be sent again.",
+            link(),
+            reported.bytes_resent,
+        );
         if let Some(fault) = &transfer.fault {
             tracing::warn!(transfer = %transfer.transfer, attempt = %reported.attempt, %source, %target, %lfn, code = %fault.code, %fault, "attempt failed");
             let blamed = match fault.blame {
@@ -216,11 +294,21 @@ impl Scribe {
             shared.live.failed(transfer.transfer, fault, storage, lfn, now);
             shared.changes.touch(ChangeKind::Problem, "", now);
         } else {
-            shared.metrics.count("longhaul_verified_bytes_total", "Bytes of files recorded as verified replicas.", link(), transfer.size);
+            shared.metrics.count(
+                "longhaul_verified_bytes_total",
+                "Bytes of files recorded as verified replicas.",
+                link(),
+                transfer.size,
+            );
             tracing::info!(transfer = %transfer.transfer, attempt = %reported.attempt, %source, %target, %lfn, bytes = transfer.size, verification = %reported.verification, "done");
             if let (Some(started), Some(committed)) = (reported.times.started, reported.times.committed) {
                 let seconds = committed.since(started).as_secs_f64();
-                shared.metrics.observe("longhaul_attempt_seconds", "From begin to commit of successful attempts.", Vec::new(), seconds);
+                shared.metrics.observe(
+                    "longhaul_attempt_seconds",
+                    "From begin to commit of successful attempts.",
+                    Vec::new(),
+                    seconds,
+                );
             }
             shared.live.settled(transfer.transfer);
         }

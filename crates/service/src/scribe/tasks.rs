@@ -42,7 +42,8 @@ impl Scribe {
     }
 
     fn page(&self, task: TaskId) -> Result<Vec<ExpectedFile>, CatalogError> {
-        let begin = self.shared.catalog.setting(&page_setting(task))?.and_then(|text| text.parse().ok()).map(FileId);
+        let begin =
+            self.shared.catalog.setting(&page_setting(task))?.and_then(|text| text.parse().ok()).map(FileId);
         let page = self.shared.catalog.task_files(task, begin, PAGE_FILES)?;
         self.next_pages.borrow_mut().insert(task, page.next);
         let files = page.files.into_iter();

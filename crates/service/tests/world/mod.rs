@@ -1,6 +1,6 @@
 //! A real service on loopback, and agents that follow a script: they speak the protocol over real TLS with real
 //! certificates, but move no bytes.
-#![allow(dead_code)]
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -37,7 +37,8 @@ impl World {
     pub async fn with(change: impl FnOnce(&mut Config)) -> World {
         // What the service says, for whoever looks into a failing test.
         if std::env::var_os("LONGHAUL_TEST_LOG").is_some() {
-            let _ = tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).with_test_writer().try_init();
+            let _ =
+                tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).with_test_writer().try_init();
         }
         let directory = tempfile::tempdir().unwrap();
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -82,6 +83,19 @@ impl World {
         self.start().await;
     }
 
+    /// Ends the service in the midst of things, and starts it again as soon as it has let go of its directory.
+    pub async fn crash(&mut self) {
+        drop(self.service.take());
+        for _ in 0..10_000 {
+            match Service::start(self.config.clone(), clock(&self.shift_s), |_| Router::new()).await {
+                Ok(service) => return self.service = Some(service),
+                Err(fault) => assert!(fault.detail.contains("another service"), "{fault}"),
+            }
+            tokio::task::yield_now().await;
+        }
+        panic!("the directory stays locked");
+    }
+
     pub fn service(&self) -> &Service {
         self.service.as_ref().unwrap()
     }
@@ -118,14 +132,21 @@ impl World {
     /// A dataset of `files` files that are all at `storage`.
     pub async fn dataset(&self, name: &str, storage: &str, files: usize) {
         let create = DatasetCreate { name: name.parse().unwrap(), community: None };
-        let _: DatasetView = self.admin().request(&routes::DATASET_CREATE).json(&create).send().await.unwrap();
+        let _: DatasetView =
+            self.admin().request(&routes::DATASET_CREATE).json(&create).send().await.unwrap();
         let lines: String = (0..files).map(|n| manifest_line(&format!("{name}/f{n:05}"), 1_000)).collect();
         let registered = self.register(name, Some(storage), lines).await.unwrap();
         assert_eq!(registered.files_added, files as u64);
     }
 
-    pub async fn register(&self, name: &str, storage: Option<&str>, manifest: String) -> Result<Registered, Problem> {
-        let request = self.admin().request(&routes::DATASET_ADD_FILES).parameter(name).maybe("storage", storage);
+    pub async fn register(
+        &self,
+        name: &str,
+        storage: Option<&str>,
+        manifest: String,
+    ) -> Result<Registered, Problem> {
+        let request =
+            self.admin().request(&routes::DATASET_ADD_FILES).parameter(name).maybe("storage", storage);
         request.upload(std::io::Cursor::new(manifest.into_bytes())).send().await
     }
 
