@@ -1,1 +1,176 @@
-//! later
+//! Two agents with real engines, over real TLS, and a service played by the test.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use longhaul_api::agent::{AgentSettings, ExpectedFile, Fact, FoundFile, Lease, Task, TaskKind, Work};
+use longhaul_model::{Algorithm, AttemptId, Epoch, Fault, FaultCode, TaskId, TransferId, Verification};
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::http::Front;
+use crate::{Agent, Config, StorageConfig, join};
+
+struct Site {
+    config: Config,
+    files: TempDir,
+    _state: TempDir,
+}
+
+struct Running {
+    stop: oneshot::Sender<()>,
+    end: JoinHandle<Result<(), Fault>>,
+}
+
+impl Site {
+    async fn join(front: &Front, name: &str, agent: u64) -> Site {
+        let (files, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let token = front.token(name, agent);
+        let joined = join(None, &token, state.path()).await.unwrap();
+        assert_eq!(
+            (joined.agent.0, joined.site.as_str(), joined.deployment.as_str()),
+            (agent, name, "tests")
+        );
+        let mut config =
+            Config::new(state.path(), vec![StorageConfig::new(name.parse().unwrap(), files.path())]);
+        config.listen = vec!["127.0.0.1:0".parse().unwrap()];
+        config.memory_bytes = 32 << 20;
+        Site { config, files, _state: state }
+    }
+
+    fn start(&self, front: &Front) -> Running {
+        let (stop, stopped) = oneshot::channel::<()>();
+        let clock = front.deployment.clock.ahead(0);
+        let agent = Agent::run(self.config.clone(), clock, async { drop(stopped.await) });
+        Running { stop, end: tokio::spawn(agent) }
+    }
+}
+
+impl Running {
+    async fn end(self) {
+        self.stop.send(()).unwrap();
+        self.end.await.unwrap().unwrap();
+    }
+}
+
+fn write(root: &Path, path: &str, bytes: &[u8]) {
+    let path = root.join(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, bytes).unwrap();
+}
+
+fn found(facts: &[Fact]) -> BTreeMap<String, FoundFile> {
+    let files = facts.iter().filter_map(|fact| match fact {
+        Fact::Scanned { found, .. } => Some(found),
+        _ => None,
+    });
+    files.flatten().map(|file| (file.lfn.as_str().to_owned(), file.clone())).collect()
+}
+
+/// Promises 1, 2, 5: files that a scan found arrive whole and verified, over a restart of the target with the service
+/// away; each is told once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_agents_move_a_tree_over_a_restart() {
+    let front = Front::open().await;
+    let (alpha, beta) = (Site::join(&front, "alpha", 1).await, Site::join(&front, "beta", 2).await);
+    let mut tree: BTreeMap<String, Vec<u8>> =
+        (0..60).map(|n| (format!("small/{n}"), vec![n; 100 * usize::from(n)])).collect();
+    tree.insert("large\nname".into(), (0..4_000_000u32).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect());
+    for (path, bytes) in &tree {
+        write(alpha.files.path(), path, bytes);
+    }
+    let (desk_alpha, desk_beta) = (front.desk(1), front.desk(2));
+    let (source, target) = (alpha.start(&front), beta.start(&front));
+    let scan = TaskKind::Scan {
+        dataset: "d".parse().unwrap(),
+        path: String::new(),
+        algorithms: vec![Algorithm::Adler32, Algorithm::Crc32c],
+    };
+    desk_alpha.task(Task { id: TaskId(1), storage: "alpha".parse().unwrap(), kind: scan });
+    let found = desk_alpha.until(|state| (!state.tasks_done().is_empty()).then(|| found(&state.facts))).await;
+    assert_eq!(found.keys().collect::<Vec<_>>(), tree.keys().collect::<Vec<_>>());
+
+    let addresses = desk_alpha.change(|state| state.hellos[0].1.data_addresses.clone());
+    let leases = found.values().zip(1..).map(|(file, attempt)| Lease {
+        attempt: AttemptId(attempt),
+        transfer: TransferId(100 + attempt),
+        epoch: Epoch(1),
+        lfn: file.lfn.clone(),
+        size: file.size,
+        digests: file.digests.clone(),
+        verification: Verification::EndToEnd,
+        priority: 3,
+    });
+    let batch = front.deployment.batch(addresses, leases.collect());
+    let settings =
+        AgentSettings { report_every_ms: 100, in_bytes_per_s: Some(4_000_000), out_bytes_per_s: None };
+    desk_beta.parcel(Work { batches: vec![batch], settings: Some(settings), ..Work::default() });
+    desk_beta.until_outcomes(1).await;
+    desk_beta.change(|state| state.away = true);
+    target.end().await;
+
+    let target = beta.start(&front);
+    desk_beta.change(|state| state.away = false);
+    let outcomes = desk_beta.until_outcomes(tree.len()).await;
+    for outcome in &outcomes {
+        assert_eq!(outcome.fault, None, "attempt {}", outcome.attempt);
+        assert_eq!(outcome.verification, Verification::EndToEnd);
+    }
+    let mut attempts: Vec<_> = outcomes.iter().map(|outcome| outcome.attempt).collect();
+    attempts.sort();
+    attempts.dedup();
+    assert_eq!(attempts.len(), tree.len(), "one outcome each");
+    for (path, bytes) in &tree {
+        assert!(fs::read(beta.files.path().join(path)).unwrap() == *bytes, "{path:?} is whole");
+    }
+
+    let files = found.values().map(|file| ExpectedFile {
+        lfn: file.lfn.clone(),
+        size: file.size,
+        digests: file.digests.clone(),
+    });
+    desk_beta.task(Task {
+        id: TaskId(2),
+        storage: "beta".parse().unwrap(),
+        kind: TaskKind::Verify { files: files.collect() },
+    });
+    let checked = desk_beta
+        .until(|state| {
+            let files = state.facts.iter().filter_map(|fact| match fact {
+                Fact::Checked { files, .. } => Some(files),
+                _ => None,
+            });
+            (!state.tasks_done().is_empty()).then(|| files.flatten().cloned().collect::<Vec<_>>())
+        })
+        .await;
+    assert_eq!(checked.len(), tree.len());
+    assert!(checked.iter().all(|file| file.fault.is_none()));
+    target.end().await;
+    source.end().await;
+}
+
+#[tokio::test]
+async fn joining_spends_a_token_once_and_trusts_nobody_else() {
+    let front = Front::open().await;
+    let code = |result: Result<crate::Joined, Fault>| result.unwrap_err().code;
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let token = front.token("alpha", 1);
+
+    let clear = format!("http{}", front.url.strip_prefix("https").unwrap());
+    assert_eq!(code(join(Some(&clear), &token, one.path()).await), FaultCode::BadRequest);
+    let mut forged = token.clone();
+    forged.ca_fingerprint = "00".repeat(32);
+    assert!(join(None, &forged, one.path()).await.is_err(), "the CA is not the token's");
+
+    join(None, &token, one.path()).await.unwrap();
+    assert_eq!(code(join(None, &token, one.path()).await), FaultCode::AlreadyExists);
+    assert_eq!(code(join(None, &token, two.path()).await), FaultCode::JoinTokenUsed);
+    assert!(!two.path().join("identity.json").exists());
+
+    let storages = vec![StorageConfig::new("alpha".parse().unwrap(), one.path())];
+    let never = Agent::run(Config::new(two.path(), storages), front.deployment.clock.ahead(0), async {});
+    let fault = never.await.unwrap_err();
+    assert!(fault.detail.contains("agent join"), "{fault}");
+}
