@@ -86,7 +86,8 @@ fn clean(program: impl AsRef<std::ffi::OsStr>, home: &Path) -> Command {
 // ---- the tutorial ------------------------------------------------------------------------------------------
 
 /// Ports of the page, in place of which free ones are taken.
-const PORTS: [&str; 5] = ["127.0.0.1:8443", "127.0.0.1:8080", "127.0.0.1:7471", "127.0.0.1:7472", "127.0.0.1:7473"];
+const PORTS: [&str; 5] =
+    ["127.0.0.1:8443", "127.0.0.1:8080", "127.0.0.1:7471", "127.0.0.1:7472", "127.0.0.1:7473"];
 
 #[test]
 fn the_tutorial_runs() {
@@ -94,7 +95,10 @@ fn the_tutorial_runs() {
     let mut script = String::from("set -eu\n");
     let mut count = 0;
     for (language, line, body) in blocks(&text) {
-        assert!(["sh", "console", "text"].contains(&language.as_str()), "line {line}: a block of {language:?}");
+        assert!(
+            ["sh", "console", "text"].contains(&language.as_str()),
+            "line {line}: a block of {language:?}"
+        );
         if language == "sh" {
             assert!(!body.contains("sleep"), "line {line}: the tutorial waits for events, not for time");
             let _ = write!(script, "echo '== docs/tutorial.md:{line}'\n{body}");
@@ -123,7 +127,12 @@ fn the_tutorial_runs() {
         end_what_is_left(&empty);
     }
     let ran = ran.ok();
-    for said in ["higgs/run7 is complete at beta: 304 files", "higgs/run7 is complete at gamma: 304 files", "exit code 10", "late news\nlate news"] {
+    for said in [
+        "higgs/run7 is complete at beta: 304 files",
+        "higgs/run7 is complete at gamma: 304 files",
+        "exit code 10",
+        "late news\nlate news",
+    ] {
         assert!(ran.stdout.contains(said), "{said:?} is not in {ran}");
     }
     assert!(ran.stdout.contains(" hold\n"), "the state is not sound: {ran}");
@@ -135,7 +144,9 @@ fn end_what_is_left(directory: &Path) {
         let path = entry.path();
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("pid") => drop(Command::new("kill").arg(fs::read_to_string(&path).unwrap().trim()).status()),
-            Some("log") => println!("==== {}\n{}", path.display(), fs::read_to_string(&path).unwrap_or_default()),
+            Some("log") => {
+                println!("==== {}\n{}", path.display(), fs::read_to_string(&path).unwrap_or_default())
+            }
             _ => {}
         }
     }
@@ -172,7 +183,9 @@ fn commands(line: &str) -> Vec<Vec<String>> {
     let operator = |word: &str| ["|", ";", "&", "<", ">", "(", ")"].contains(&word);
     let starts = |place: usize| {
         let Some(before) = place.checked_sub(1).map(|before| words[before].as_str()) else { return true };
-        operator(before) || ["$", "#", "do", "then", "until", "if", "--"].contains(&before) || before.contains('=')
+        operator(before)
+            || ["$", "#", "do", "then", "until", "if", "--"].contains(&before)
+            || before.contains('=')
     };
     let mut found = Vec::new();
     for place in (0..words.len()).filter(|&place| words[place] == "longhaul" && starts(place)) {
@@ -274,16 +287,22 @@ fn shell_lines_are_taken_apart() {
     assert_eq!(commands(line), expected);
     assert_eq!(commands("# runuser -u longhaul -- longhaul service init"), [["service", "init"]]);
     assert_eq!(commands("$ cargo run --release -- demo --exit"), [["demo", "--exit"]]);
-    assert!(commands("$ journalctl -u longhaul-agent").is_empty() && commands("chown longhaul: /data").is_empty());
+    assert!(
+        commands("$ journalctl -u longhaul-agent").is_empty() && commands("chown longhaul: /data").is_empty()
+    );
 }
 
 // ---- tables --------------------------------------------------------------------------------------------------
 
 /// The rows of the table that follows, each as its cells.
 fn rows(text: &str) -> Vec<Vec<String>> {
-    let table = text.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
+    let table =
+        text.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
     // `\|` is a bar within a cell; none of ours needs one.
-    table.skip(2).map(|line| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()).collect()
+    table
+        .skip(2)
+        .map(|line| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect())
+        .collect()
 }
 
 fn page(name: &str) -> String {
@@ -298,13 +317,15 @@ fn code(cell: &str) -> &str {
 #[test]
 fn every_setting_is_documented_with_its_default() {
     let home = tempfile::tempdir().unwrap();
-    let shown = Ran::of(clean(binary(), home.path()).args(["config", "show", "--json"]), COMMAND_WITHIN).ok().json();
+    let shown =
+        Ran::of(clean(binary(), home.path()).args(["config", "show", "--json"]), COMMAND_WITHIN).ok().json();
     let text = page("configuration.md");
     assert!(text.contains(&format!("{KEPT}keys, defaults and variables")));
     let mut documented: BTreeMap<String, (String, String)> = BTreeMap::new();
     for section in text.split("\n## ") {
         for cells in rows(section).into_iter().filter(|cells| cells.len() == 5) {
-            documented.insert(code(&cells[0]).to_owned(), (code(&cells[1]).to_owned(), code(&cells[4]).to_owned()));
+            documented
+                .insert(code(&cells[0]).to_owned(), (code(&cells[1]).to_owned(), code(&cells[4]).to_owned()));
         }
     }
     let mut real = BTreeMap::new();
@@ -315,7 +336,10 @@ fn every_setting_is_documented_with_its_default() {
             Value::String(text) => text.clone(),
             other => other.to_string(),
         };
-        real.insert(one["key"].as_str().unwrap().to_owned(), (value, one["variable"].as_str().unwrap().to_owned()));
+        real.insert(
+            one["key"].as_str().unwrap().to_owned(),
+            (value, one["variable"].as_str().unwrap().to_owned()),
+        );
     }
     assert_eq!(documented, real);
 }
@@ -331,15 +355,22 @@ fn kept_equal(name: &str, mark: &str, wanted: &str) {
         return;
     }
     if std::env::var("LONGHAUL_DOCS").is_ok_and(|value| value == "write") {
-        fs::write(root().join("docs/reference").join(name), format!("{}{wanted}{}", &text[..from], &text[to..])).unwrap();
+        fs::write(
+            root().join("docs/reference").join(name),
+            format!("{}{wanted}{}", &text[..from], &text[to..]),
+        )
+        .unwrap();
         return;
     }
-    panic!("docs/reference/{name}: {mark} differ from the code; run this test with LONGHAUL_DOCS=write. Wanted:\n{wanted}");
+    panic!(
+        "docs/reference/{name}: {mark} differ from the code; run this test with LONGHAUL_DOCS=write. Wanted:\n{wanted}"
+    );
 }
 
 #[test]
 fn every_route_is_documented() {
-    let mut table = String::from("| route | who | takes → gives | what it does |\n| --- | --- | --- | --- |\n");
+    let mut table =
+        String::from("| route | who | takes → gives | what it does |\n| --- | --- | --- | --- |\n");
     for route in routes::ALL {
         let who = match route.access {
             Access::Public => "–",
@@ -370,7 +401,9 @@ fn query(route: &Route) -> String {
 fn kind(body: Body) -> String {
     match body {
         Body::None => "–".to_owned(),
-        Body::Json(name) => name.strip_prefix("Page_").map_or(name.to_owned(), |item| format!("page of {item}")),
+        Body::Json(name) => {
+            name.strip_prefix("Page_").map_or(name.to_owned(), |item| format!("page of {item}"))
+        }
         Body::Lines(name) => format!("lines of {name}"),
         Body::Events(name) => format!("events: {name}"),
         Body::Text => "text".to_owned(),
@@ -411,10 +444,14 @@ fn every_metric_is_documented() {
     let scraped = deployment.api().call(&routes::METRICS, &[], &[], &Value::Null).unwrap().expect(200).text();
     let exposed = exposed(&scraped);
     for (name, (kind, labels)) in &exposed {
-        let (documented_kind, documented_labels) = documented.get(name).unwrap_or_else(|| panic!("{name} is not documented"));
+        let (documented_kind, documented_labels) =
+            documented.get(name).unwrap_or_else(|| panic!("{name} is not documented"));
         assert_eq!(kind, documented_kind, "type of {name}");
         // A family without a sample yet shows no labels.
-        assert!(labels.as_ref().is_none_or(|labels| labels == documented_labels), "labels of {name}: {labels:?}");
+        assert!(
+            labels.as_ref().is_none_or(|labels| labels == documented_labels),
+            "labels of {name}: {labels:?}"
+        );
     }
     // What only faults bring about has not shown up; it is in the code all the same.
     let sources = sources_of_service();
@@ -430,13 +467,23 @@ fn exposed(scraped: &str) -> BTreeMap<String, (String, Option<String>)> {
         if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
             families.insert(name.to_owned(), (kind.to_owned(), None));
         } else if !line.starts_with('#') {
-            let (name, labels) = line.split_once('{').map_or((line.split(' ').next().unwrap(), ""), |(name, rest)| (name, rest));
+            let (name, labels) = line
+                .split_once('{')
+                .map_or((line.split(' ').next().unwrap(), ""), |(name, rest)| (name, rest));
             let stem = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| name.strip_suffix(suffix));
             let family = stem.filter(|stem| families.contains_key(*stem)).unwrap_or(name).to_owned();
             let labels = labels.split('}').next().unwrap_or_default();
-            let names: Vec<&str> =
-                labels.split(',').filter_map(|label| label.split_once('=')).map(|(name, _)| name).filter(|name| *name != "le").collect();
-            families.get_mut(&family).unwrap_or_else(|| panic!("{line} has no type")).1.get_or_insert(names.join(","));
+            let names: Vec<&str> = labels
+                .split(',')
+                .filter_map(|label| label.split_once('='))
+                .map(|(name, _)| name)
+                .filter(|name| *name != "le")
+                .collect();
+            families
+                .get_mut(&family)
+                .unwrap_or_else(|| panic!("{line} has no type"))
+                .1
+                .get_or_insert(names.join(","));
         }
     }
     assert!(families.len() > 10, "{scraped}");
@@ -468,7 +515,10 @@ fn links_to_headings_lead_somewhere() {
     for (name, text) in &documents {
         for (number, line) in outside_blocks(text) {
             for target in line.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-                let Some((file, heading)) = target.split_once('#').filter(|(file, _)| !file.contains("://")) else { continue };
+                let Some((file, heading)) = target.split_once('#').filter(|(file, _)| !file.contains("://"))
+                else {
+                    continue;
+                };
                 let path = if file.is_empty() { name.clone() } else { beside(name, file) };
                 let Some(other) = documents.get(&path) else { continue };
                 if !outside_blocks(other).iter().any(|(_, line)| slug(line).as_deref() == Some(heading)) {

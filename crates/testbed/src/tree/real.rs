@@ -26,7 +26,7 @@ pub fn real_tree(files: usize) -> Option<PathBuf> {
         candidates.push(home.join("registry/src"));
     }
     candidates.into_iter().find(|path| {
-        size(path, files)
+        size(path)
             .is_some_and(|size| size.files >= files && size.bytes <= BYTES_MAX.max(files as u64 * 20_000))
     })
 }
@@ -42,7 +42,7 @@ fn children(directory: &str, prefix: &str) -> Vec<PathBuf> {
 }
 
 /// None if something in it cannot be read.
-fn size(root: &Path, _enough: usize) -> Option<Size> {
+fn size(root: &Path) -> Option<Size> {
     let mut size = Size::default();
     let mut todo = vec![root.to_owned()];
     while let Some(directory) = todo.pop() {

@@ -7,6 +7,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Component, Path, PathBuf};
 
+/// Where a storage keeps what is not yet a file, unless told otherwise.
+const WORK: &str = ".longhaul";
+
 /// Bytes of a file, by size and hash.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Content {
@@ -74,6 +77,9 @@ pub fn survey(root: &Path) -> Survey {
         }
         for name in names {
             let path = directory.join(&name);
+            if path == Path::new(WORK) {
+                continue;
+            }
             match place(&root, &path) {
                 Place::Directory => todo.push(path),
                 Place::File => {
@@ -169,7 +175,7 @@ pub(crate) fn names(root: &Path) -> Vec<PathBuf> {
         for entry in entries.flatten() {
             let path = directory.join(entry.file_name());
             let Ok(kind) = entry.file_type() else { continue };
-            if kind.is_dir() && path != Path::new(".longhaul") {
+            if kind.is_dir() && path != Path::new(WORK) {
                 todo.push(path);
             } else if kind.is_file() {
                 found.push(path);
