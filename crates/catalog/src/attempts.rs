@@ -13,7 +13,8 @@ use rusqlite::{OptionalExtension, Row, Transaction};
 use crate::codec::{Columns, key, to_json};
 use crate::database::SCAN_TIME_MAX;
 use crate::history::{Ending, record};
-use crate::ledger::{Ledger, Presence};
+use crate::ledger::Ledger;
+use crate::pair::Presence;
 use crate::{Begun, CancelledTransfer, Catalog, CatalogError, LiveTransferRow, NewAttempt, Refusal};
 
 const LIVE: &str = "SELECT l.id, l.file, f.lfn, f.size, f.digests, l.block, l.dataset, l.target, l.subscription,

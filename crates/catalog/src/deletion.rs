@@ -6,7 +6,7 @@ use rusqlite::{OptionalExtension, Transaction};
 use crate::codec::{Columns, key};
 use crate::datasets::files_of;
 use crate::holding::{Holder, Holding, holders, holding};
-use crate::ledger::Presence;
+use crate::pair::Presence;
 use crate::tasks::{last_file_of, require};
 use crate::{
     Catalog, CatalogError, DeletionPreview, ExpectedFileRow, FileRow, PAGE_ROWS_MAX, Part, TaskFiles,

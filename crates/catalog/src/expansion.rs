@@ -9,7 +9,7 @@ use rusqlite::Transaction;
 use crate::codec::{Columns, key};
 use crate::datasets::files_of;
 use crate::holding::{Holder, Holding, holders, holding};
-use crate::ledger::Presence;
+use crate::pair::Presence;
 use crate::{Catalog, CatalogError, Expanded, ExpandedFile, FileRow, Part};
 
 /// Files looked at in one step, and in one call: a block named by a manifest may have any number, most of

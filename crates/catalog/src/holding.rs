@@ -6,7 +6,7 @@ use longhaul_model::{BlockId, FileId, StorageId};
 use rusqlite::Transaction;
 
 use crate::codec::{Columns, key};
-use crate::ledger::{Presence, presence_of};
+use crate::pair::{Presence, presence_of};
 use crate::{CatalogError, How};
 
 #[derive(Clone, Copy)]

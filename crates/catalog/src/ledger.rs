@@ -7,20 +7,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_model::{BlockId, DatasetId, Fault, FileId, StorageId, SubscriptionId, Timestamp};
-use rusqlite::{OptionalExtension, Transaction};
+use rusqlite::Transaction;
 
 use crate::attempts::end_unwanted;
 use crate::codec::{Columns, how_number, key, maybe_json};
+use crate::pair::{
+    GONE, GOOD, Pair, Presence, SUSPECT, compact, exception, load_pair, store_pair, store_totals,
+};
 use crate::subscriptions::{demand_rows_of, mark_completed};
 use crate::{BlockTotals, CancelledTransfer, CatalogError, DemandRow, How};
 
 /// Blocks and pairs held before they are written; a manifest may name a block for each of its files.
 const HELD_MAX: usize = 4_096;
-
-const GOOD: i64 = 0;
-const SUSPECT: i64 = 1;
-/// Not there, although the base of its block covers it.
-const GONE: i64 = 2;
 
 pub(crate) struct Ledger<'t> {
     pub(crate) tx: &'t Transaction<'t>,
@@ -30,15 +28,30 @@ pub(crate) struct Ledger<'t> {
     pub(crate) effects: Effects,
 }
 
-/// What follows from a transaction, for those who hold it in memory.
+/// What follows from a transaction, for those who hold it in memory: the last word on each, since a
+/// transaction may be written out in several steps.
 #[derive(Default)]
 pub(crate) struct Effects {
-    pub(crate) blocks: Vec<BlockTotals>,
-    pub(crate) complete: Vec<(BlockTotals, StorageId)>,
-    pub(crate) demands: Vec<DemandRow>,
-    pub(crate) demands_gone: Vec<(SubscriptionId, BlockId)>,
-    pub(crate) subscriptions_complete: Vec<SubscriptionId>,
+    pub(crate) blocks: BTreeMap<BlockId, BlockTotals>,
+    pub(crate) complete: BTreeMap<(BlockId, StorageId), BlockTotals>,
+    /// None: there was a demand, and is none any more.
+    pub(crate) demands: BTreeMap<(SubscriptionId, BlockId), Option<DemandRow>>,
+    pub(crate) subscriptions_complete: BTreeSet<SubscriptionId>,
     pub(crate) cancelled: Vec<CancelledTransfer>,
+}
+
+impl Effects {
+    /// Demands as they are now, and those that are gone.
+    pub(crate) fn take_demands(&mut self) -> (Vec<DemandRow>, Vec<(SubscriptionId, BlockId)>) {
+        let (mut present, mut gone) = (Vec::new(), Vec::new());
+        for (key, row) in std::mem::take(&mut self.demands) {
+            match row {
+                Some(row) => present.push(row),
+                None => gone.push(key),
+            }
+        }
+        (present, gone)
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -53,72 +66,6 @@ pub(crate) struct BlockState {
     open_before: bool,
 }
 
-/// A block at a storage.
-#[derive(Clone, Copy)]
-struct Pair {
-    dataset: DatasetId,
-    stored: bool,
-    base_file: i64,
-    base_how: How,
-    counts: Counts,
-    exceptions: i64,
-    deleting: i64,
-    counts_before: Counts,
-    deleting_before: i64,
-    /// Say what is demanded there now, even if no demand comes or goes.
-    announce: bool,
-    /// Got or lost a replica in a way that the views of its block should hear of.
-    changed: bool,
-}
-
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct Counts {
-    files: i64,
-    bytes: i64,
-    suspect_files: i64,
-    suspect_bytes: i64,
-    how: [i64; 4],
-}
-
-/// Whether and how a file is at a storage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Presence {
-    Absent,
-    Good(How),
-    Suspect(How),
-}
-
-impl Counts {
-    fn add(&mut self, presence: Presence, size: i64, sign: i64) {
-        let how = match presence {
-            Presence::Absent => return,
-            Presence::Good(how) => how,
-            Presence::Suspect(how) => {
-                self.suspect_files += sign;
-                self.suspect_bytes += sign * size;
-                how
-            }
-        };
-        self.files += sign;
-        self.bytes += sign * size;
-        self.how[how_number(how) as usize] += sign;
-    }
-
-    fn good(&self) -> i64 {
-        self.files - self.suspect_files
-    }
-
-    fn values(&self) -> [i64; 8] {
-        let [a, b, c, d] = self.how;
-        [self.files, self.bytes, self.suspect_files, self.suspect_bytes, a, b, c, d]
-    }
-
-    fn minus(&self, other: &Counts) -> [i64; 8] {
-        let (ours, theirs) = (self.values(), other.values());
-        std::array::from_fn(|at| ours[at] - theirs[at])
-    }
-}
-
 impl BlockState {
     fn grew(&self) -> bool {
         self.files != self.files_before
@@ -126,16 +73,6 @@ impl BlockState {
 
     pub(crate) fn totals(&self, block: BlockId) -> BlockTotals {
         BlockTotals { block, dataset: self.dataset, files: self.files as u64, bytes: self.bytes as u64 }
-    }
-}
-
-impl Pair {
-    fn implied(&self, file: FileId) -> Presence {
-        if key!(file) <= self.base_file { Presence::Good(self.base_how) } else { Presence::Absent }
-    }
-
-    fn dirty(&self) -> bool {
-        self.counts != self.counts_before || self.deleting != self.deleting_before || self.changed
     }
 }
 
@@ -334,7 +271,7 @@ impl<'t> Ledger<'t> {
         }
         for subscription in satisfied {
             if mark_completed(self.tx, subscription, self.now)? {
-                self.effects.subscriptions_complete.push(subscription);
+                self.effects.subscriptions_complete.insert(subscription);
             }
         }
         self.blocks.clear();
@@ -353,7 +290,7 @@ impl<'t> Ledger<'t> {
                 let sum = datasets.entry(state.dataset).or_default();
                 sum.0 += state.files - state.files_before;
                 sum.1 += state.bytes - state.bytes_before;
-                self.effects.blocks.push(state.totals(block));
+                self.effects.blocks.insert(block, state.totals(block));
             }
         }
         let mut update = self
@@ -384,7 +321,7 @@ impl<'t> Ledger<'t> {
                 *slot += delta;
             }
             if pair.changed && !state.grew() {
-                self.effects.blocks.push(state.totals(block));
+                self.effects.blocks.insert(block, state.totals(block));
             }
         }
         for ((dataset, storage), delta) in totals {
@@ -416,7 +353,9 @@ impl<'t> Ledger<'t> {
             }
             let whole = state.files > 0 && pair.counts.good() == state.files && pair.deleting == 0;
             if whole && (lacked || state.grew() || pair.deleting_before != 0) {
-                self.effects.complete.push((state.totals(block), storage));
+                self.effects.complete.insert((block, storage), state.totals(block));
+            } else if !whole {
+                self.effects.complete.remove(&(block, storage));
             }
         }
         Ok(touched)
@@ -442,7 +381,10 @@ impl<'t> Ledger<'t> {
                  AND id IN (SELECT subscription FROM demands WHERE block = ?1 AND target = ?2)",
             )?;
             reopen.execute((key!(block), key!(target)))?;
-            self.effects.demands.extend(demand_rows_of(self.tx, block, target)?);
+            for row in demand_rows_of(self.tx, block, target)? {
+                self.effects.subscriptions_complete.remove(&row.subscription);
+                self.effects.demands.insert((row.subscription, block), Some(row));
+            }
             return Ok(());
         }
         let mut delete = self
@@ -454,7 +396,9 @@ impl<'t> Ledger<'t> {
             let fault = Fault::new(longhaul_model::FaultCode::Cancelled, "the target has it by now");
             self.effects.cancelled.extend(end_unwanted(self.tx, block, target, &fault, self.now)?);
         }
-        self.effects.demands_gone.extend(served.into_iter().map(|subscription| (subscription, block)));
+        for subscription in served {
+            self.effects.demands.insert((subscription, block), None);
+        }
         // Also those that never lacked anything here: the block may have come into being at the target.
         if pair.counts.good() == files {
             let mut wanting = self.tx.prepare_cached(
@@ -469,195 +413,4 @@ impl<'t> Ledger<'t> {
         }
         Ok(())
     }
-}
-
-impl Pair {
-    fn empty(dataset: DatasetId) -> Self {
-        Pair {
-            dataset,
-            stored: false,
-            base_file: 0,
-            base_how: How::Registered,
-            counts: Counts::default(),
-            exceptions: 0,
-            deleting: 0,
-            counts_before: Counts::default(),
-            deleting_before: 0,
-            announce: false,
-            changed: false,
-        }
-    }
-}
-
-fn load_pair(tx: &Transaction<'_>, block: BlockId, storage: StorageId) -> Result<Option<Pair>, CatalogError> {
-    let mut select = tx.prepare_cached(
-        "SELECT files, bytes, suspect_files, suspect_bytes, registered, wire, end_to_end, readback,
-         dataset, base_file, base_how, exceptions, deleting FROM block_replicas WHERE block = ?1 AND storage = ?2",
-    )?;
-    let pair = select.query_row((key!(block), key!(storage)), |row| {
-        let counts = Counts {
-            files: row.get(0)?,
-            bytes: row.get(1)?,
-            suspect_files: row.get(2)?,
-            suspect_bytes: row.get(3)?,
-            how: [row.get(4)?, row.get(5)?, row.get(6)?, row.get(7)?],
-        };
-        Ok(Pair {
-            stored: true,
-            base_file: row.get(9)?,
-            base_how: row.how(10)?,
-            counts,
-            exceptions: row.get(11)?,
-            deleting: row.get(12)?,
-            counts_before: counts,
-            deleting_before: row.get(12)?,
-            ..Pair::empty(row.id(8)?)
-        })
-    });
-    Ok(pair.optional()?)
-}
-
-fn exception(
-    tx: &Transaction<'_>,
-    block: BlockId,
-    storage: StorageId,
-    file: FileId,
-) -> Result<Option<Presence>, CatalogError> {
-    let mut select =
-        tx.prepare_cached("SELECT state, how FROM replicas WHERE block = ?1 AND storage = ?2 AND file = ?3")?;
-    let presence = select
-        .query_row((key!(block), key!(storage), key!(file)), |row| presence_of(row.get(0)?, row.how(1)?, 0));
-    Ok(presence.optional()?)
-}
-
-/// A row of `replicas` as a presence; `column` is that of the state, for the error.
-pub(crate) fn presence_of(state: i64, how: How, column: usize) -> rusqlite::Result<Presence> {
-    match state {
-        GOOD => Ok(Presence::Good(how)),
-        SUSPECT => Ok(Presence::Suspect(how)),
-        GONE => Ok(Presence::Absent),
-        other => Err(rusqlite::Error::IntegralValueOutOfRange(column, other)),
-    }
-}
-
-/// The storage has every file: moves the base to the end and drops the rows that say no more than it does.
-/// Rows remain for suspect files and for those verified otherwise than most.
-fn compact(
-    tx: &Transaction<'_>,
-    block: BlockId,
-    storage: StorageId,
-    pair: &mut Pair,
-    last_file: i64,
-) -> Result<(), CatalogError> {
-    let most = [0i64, 3, 2, 1].into_iter().max_by_key(|&how| pair.counts.how[how as usize]).unwrap_or(0);
-    let base_how = how_number(pair.base_how);
-    let row = (key!(block), key!(storage));
-    // Another kind must clearly prevail, or a tie would rewrite the block at every change.
-    let replace = most != base_how && pair.counts.how[most as usize] > pair.counts.files / 2;
-    if replace && pair.base_file > 0 {
-        tx.prepare_cached(
-            "INSERT INTO replicas (block, storage, file, how, state)
-             SELECT block, ?2, id, ?4, 0 FROM files WHERE block = ?1 AND id <= ?3
-             ON CONFLICT DO NOTHING",
-        )?
-        .execute((row.0, row.1, pair.base_file, base_how))?;
-    }
-    if replace || pair.base_file == 0 {
-        pair.base_how = match most {
-            1 => How::Verified(longhaul_model::Verification::Wire),
-            2 => How::Verified(longhaul_model::Verification::EndToEnd),
-            3 => How::Verified(longhaul_model::Verification::Readback),
-            _ => How::Registered,
-        };
-    }
-    pair.base_file = last_file;
-    tx.prepare_cached("DELETE FROM replicas WHERE block = ?1 AND storage = ?2 AND state = 0 AND how = ?3")?
-        .execute((row.0, row.1, how_number(pair.base_how)))?;
-    pair.exceptions = tx
-        .prepare_cached("SELECT count(*) FROM replicas WHERE block = ?1 AND storage = ?2")?
-        .query_row(row, |row| row.get(0))?;
-    Ok(())
-}
-
-fn store_pair(
-    tx: &Transaction<'_>,
-    block: BlockId,
-    storage: StorageId,
-    pair: &Pair,
-) -> Result<(), CatalogError> {
-    let row = (key!(block), key!(storage));
-    if pair.counts.files == 0 {
-        if pair.exceptions > 0 {
-            tx.prepare_cached("DELETE FROM replicas WHERE block = ?1 AND storage = ?2")?.execute(row)?;
-        }
-        tx.prepare_cached("DELETE FROM block_replicas WHERE block = ?1 AND storage = ?2")?.execute(row)?;
-        return Ok(());
-    }
-    let [files, bytes, suspect_files, suspect_bytes, registered, wire, end_to_end, readback] =
-        pair.counts.values();
-    let base = (pair.base_file, how_number(pair.base_how));
-    let update = "UPDATE block_replicas SET base_file = ?4, base_how = ?5, files = ?6, bytes = ?7,
-        suspect_files = ?8, suspect_bytes = ?9, registered = ?10, wire = ?11, end_to_end = ?12, readback = ?13,
-        exceptions = ?14, deleting = ?15 WHERE block = ?1 AND storage = ?2 AND dataset = ?3";
-    let insert = "INSERT INTO block_replicas (block, storage, dataset, base_file, base_how, files, bytes,
-        suspect_files, suspect_bytes, registered, wire, end_to_end, readback, exceptions, deleting)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
-    let written = tx.prepare_cached(if pair.stored { update } else { insert })?.execute((
-        row.0,
-        row.1,
-        key!(pair.dataset),
-        base.0,
-        base.1,
-        files,
-        bytes,
-        suspect_files,
-        suspect_bytes,
-        registered,
-        wire,
-        end_to_end,
-        readback,
-        pair.exceptions,
-        pair.deleting,
-    ))?;
-    assert!(written == 1, "the row of block {block} at storage {storage} went while it was held");
-    Ok(())
-}
-
-fn store_totals(
-    tx: &Transaction<'_>,
-    dataset: DatasetId,
-    storage: StorageId,
-    delta: [i64; 8],
-) -> Result<(), CatalogError> {
-    if delta == [0; 8] {
-        return Ok(());
-    }
-    let [files, bytes, suspect_files, suspect_bytes, registered, wire, end_to_end, readback] = delta;
-    tx.prepare_cached(
-        "INSERT INTO dataset_replicas AS r (dataset, storage, files, bytes, suspect_files, suspect_bytes,
-           registered, wire, end_to_end, readback)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
-         ON CONFLICT (dataset, storage) DO UPDATE SET files = r.files + excluded.files,
-           bytes = r.bytes + excluded.bytes, suspect_files = r.suspect_files + excluded.suspect_files,
-           suspect_bytes = r.suspect_bytes + excluded.suspect_bytes, registered = r.registered + excluded.registered,
-           wire = r.wire + excluded.wire, end_to_end = r.end_to_end + excluded.end_to_end,
-           readback = r.readback + excluded.readback",
-    )?
-    .execute((
-        key!(dataset),
-        key!(storage),
-        files,
-        bytes,
-        suspect_files,
-        suspect_bytes,
-        registered,
-        wire,
-        end_to_end,
-        readback,
-    ))?;
-    tx.prepare_cached("DELETE FROM dataset_replicas WHERE dataset = ?1 AND storage = ?2 AND files = 0")?
-        .execute((key!(dataset), key!(storage)))?;
-    tx.prepare_cached("UPDATE storages SET files = files + ?2, bytes = bytes + ?3 WHERE id = ?1")?
-        .execute((key!(storage), files, bytes))?;
-    Ok(())
 }

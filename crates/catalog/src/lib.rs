@@ -27,6 +27,7 @@ mod expansion;
 mod history;
 mod holding;
 mod ledger;
+mod pair;
 mod registration;
 mod replicas;
 mod report;

@@ -5,7 +5,8 @@ use longhaul_model::{BlockId, BlockName, DatasetId, Fault, FaultCode, FileId, St
 use rusqlite::OptionalExtension;
 
 use crate::codec::{Columns, key, pack};
-use crate::ledger::{Ledger, Presence};
+use crate::ledger::Ledger;
+use crate::pair::Presence;
 use crate::{AddError, Added, Catalog, CatalogError, DatasetRow, How, ManifestError, NewFile};
 
 /// All files of a catalog together: no sum of sizes overflows, whatever a manifest claims.
@@ -35,16 +36,17 @@ impl Catalog {
             }
             registrar.finish(&ledger)?;
             ledger.flush()?;
-            let effects = ledger.effects;
+            let mut effects = ledger.effects;
+            let (demands, demands_gone) = effects.take_demands();
             Ok(Added {
                 files_added: registrar.files_added,
                 bytes_added: registrar.bytes_added,
                 files_known: registrar.files_known,
-                blocks: effects.blocks,
-                complete: effects.complete.iter().map(|&(block, storage)| (block.block, storage)).collect(),
+                blocks: effects.blocks.into_values().collect(),
+                complete: effects.complete.into_keys().collect(),
                 found: registrar.found,
-                demands: effects.demands,
-                demands_gone: effects.demands_gone,
+                demands,
+                demands_gone,
                 cancelled: effects.cancelled,
             })
         })

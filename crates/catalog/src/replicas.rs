@@ -5,7 +5,8 @@ use rusqlite::{Row, Transaction};
 
 use crate::codec::{Columns, key};
 use crate::datasets::{file_by_id, find_file};
-use crate::ledger::{Effects, Ledger, Presence};
+use crate::ledger::{Effects, Ledger};
+use crate::pair::Presence;
 use crate::{Catalog, CatalogError, FileReplicaRow, FileRow, HowCounts, ReplicaChange, ReplicaTotals};
 
 impl Catalog {
@@ -134,10 +135,11 @@ impl Catalog {
 }
 
 impl ReplicaChange {
-    pub(crate) fn take(&mut self, effects: Effects) {
-        self.complete.extend(effects.complete.iter().map(|&(block, storage)| (block.block, storage)));
-        self.demands.extend(effects.demands);
-        self.demands_gone.extend(effects.demands_gone);
+    pub(crate) fn take(&mut self, mut effects: Effects) {
+        let (demands, gone) = effects.take_demands();
+        self.complete.extend(effects.complete.into_keys());
+        self.demands.extend(demands);
+        self.demands_gone.extend(gone);
         self.cancelled.extend(effects.cancelled);
     }
 }

@@ -12,7 +12,8 @@ use crate::attempts::{Live, delete_live, find_leased, wait_again};
 use crate::codec::{key, number};
 use crate::datasets::find_file;
 use crate::history::{Ending, record};
-use crate::ledger::{Ledger, Presence};
+use crate::ledger::Ledger;
+use crate::pair::Presence;
 use crate::replicas::suspect;
 use crate::sites::acknowledged;
 use crate::{
@@ -181,9 +182,10 @@ impl Report<'_> {
             .prepare_cached("UPDATE agents SET acknowledged = ?2 WHERE id = ?1")?
             .execute((key!(self.agent), number(applied.acknowledged)))?;
         let effects = self.ledger.effects;
-        applied.complete.clone_from(&effects.complete);
-        applied.subscriptions_complete.clone_from(&effects.subscriptions_complete);
-        applied.blocks.clone_from(&effects.blocks);
+        applied.complete =
+            effects.complete.iter().map(|(&(_, storage), &totals)| (totals, storage)).collect();
+        applied.subscriptions_complete = effects.subscriptions_complete.iter().copied().collect();
+        applied.blocks = effects.blocks.values().copied().collect();
         applied.replicas.take(effects);
         Ok(applied)
     }

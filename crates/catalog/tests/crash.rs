@@ -2,6 +2,8 @@
 //! at arbitrary moments of a running campaign, stand for that: each must open, be sound, and contain
 //! everything that was acknowledged before the copy began.
 
+#![allow(clippy::unwrap_used)]
+
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -1,6 +1,8 @@
 //! Random sequences of operations against a small model in memory: replicas, demands, progress and totals
 //! agree after each step, `check` finds nothing, and nothing depends on the handle staying open.
 
+#![allow(clippy::unwrap_used)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 

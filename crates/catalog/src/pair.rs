@@ -1,0 +1,284 @@
+//! One block at one storage, as a row with its exceptions: read, compacted, written.
+//!
+//! Files up to the base are there, good, and verified alike, unless a row of `replicas` says otherwise; files
+//! beyond it are there only by such a row.
+
+use longhaul_model::{BlockId, DatasetId, FileId, StorageId, Verification};
+use rusqlite::{OptionalExtension, Transaction};
+
+use crate::codec::{Columns, how_number, key};
+use crate::{CatalogError, How};
+
+pub(crate) const GOOD: i64 = 0;
+pub(crate) const SUSPECT: i64 = 1;
+/// Not there, although the base of its block covers it.
+pub(crate) const GONE: i64 = 2;
+
+/// A block at a storage.
+#[derive(Clone, Copy)]
+pub(crate) struct Pair {
+    pub(crate) dataset: DatasetId,
+    pub(crate) stored: bool,
+    pub(crate) base_file: i64,
+    pub(crate) base_how: How,
+    pub(crate) counts: Counts,
+    pub(crate) exceptions: i64,
+    pub(crate) deleting: i64,
+    pub(crate) counts_before: Counts,
+    pub(crate) deleting_before: i64,
+    /// Say what is demanded there now, even if no demand comes or goes.
+    pub(crate) announce: bool,
+    /// Got or lost a replica in a way that the views of its block should hear of.
+    pub(crate) changed: bool,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) files: i64,
+    pub(crate) bytes: i64,
+    pub(crate) suspect_files: i64,
+    pub(crate) suspect_bytes: i64,
+    pub(crate) how: [i64; 4],
+}
+
+/// Whether and how a file is at a storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Presence {
+    Absent,
+    Good(How),
+    Suspect(How),
+}
+
+impl Counts {
+    pub(crate) fn add(&mut self, presence: Presence, size: i64, sign: i64) {
+        let how = match presence {
+            Presence::Absent => return,
+            Presence::Good(how) => how,
+            Presence::Suspect(how) => {
+                self.suspect_files += sign;
+                self.suspect_bytes += sign * size;
+                how
+            }
+        };
+        self.files += sign;
+        self.bytes += sign * size;
+        self.how[how_number(how) as usize] += sign;
+    }
+
+    pub(crate) fn good(&self) -> i64 {
+        self.files - self.suspect_files
+    }
+
+    pub(crate) fn values(&self) -> [i64; 8] {
+        let [a, b, c, d] = self.how;
+        [self.files, self.bytes, self.suspect_files, self.suspect_bytes, a, b, c, d]
+    }
+
+    pub(crate) fn minus(&self, other: &Counts) -> [i64; 8] {
+        let (ours, theirs) = (self.values(), other.values());
+        std::array::from_fn(|at| ours[at] - theirs[at])
+    }
+}
+
+impl Pair {
+    pub(crate) fn implied(&self, file: FileId) -> Presence {
+        if key!(file) <= self.base_file { Presence::Good(self.base_how) } else { Presence::Absent }
+    }
+
+    pub(crate) fn dirty(&self) -> bool {
+        self.counts != self.counts_before || self.deleting != self.deleting_before || self.changed
+    }
+
+    pub(crate) fn empty(dataset: DatasetId) -> Self {
+        Pair {
+            dataset,
+            stored: false,
+            base_file: 0,
+            base_how: How::Registered,
+            counts: Counts::default(),
+            exceptions: 0,
+            deleting: 0,
+            counts_before: Counts::default(),
+            deleting_before: 0,
+            announce: false,
+            changed: false,
+        }
+    }
+}
+
+pub(crate) fn load_pair(
+    tx: &Transaction<'_>,
+    block: BlockId,
+    storage: StorageId,
+) -> Result<Option<Pair>, CatalogError> {
+    let mut select = tx.prepare_cached(
+        "SELECT files, bytes, suspect_files, suspect_bytes, registered, wire, end_to_end, readback,
+         dataset, base_file, base_how, exceptions, deleting FROM block_replicas WHERE block = ?1 AND storage = ?2",
+    )?;
+    let pair = select.query_row((key!(block), key!(storage)), |row| {
+        let counts = Counts {
+            files: row.get(0)?,
+            bytes: row.get(1)?,
+            suspect_files: row.get(2)?,
+            suspect_bytes: row.get(3)?,
+            how: [row.get(4)?, row.get(5)?, row.get(6)?, row.get(7)?],
+        };
+        Ok(Pair {
+            stored: true,
+            base_file: row.get(9)?,
+            base_how: row.how(10)?,
+            counts,
+            exceptions: row.get(11)?,
+            deleting: row.get(12)?,
+            counts_before: counts,
+            deleting_before: row.get(12)?,
+            ..Pair::empty(row.id(8)?)
+        })
+    });
+    Ok(pair.optional()?)
+}
+
+pub(crate) fn exception(
+    tx: &Transaction<'_>,
+    block: BlockId,
+    storage: StorageId,
+    file: FileId,
+) -> Result<Option<Presence>, CatalogError> {
+    let mut select =
+        tx.prepare_cached("SELECT state, how FROM replicas WHERE block = ?1 AND storage = ?2 AND file = ?3")?;
+    let presence = select
+        .query_row((key!(block), key!(storage), key!(file)), |row| presence_of(row.get(0)?, row.how(1)?, 0));
+    Ok(presence.optional()?)
+}
+
+/// A row of `replicas` as a presence; `column` is that of the state, for the error.
+pub(crate) fn presence_of(state: i64, how: How, column: usize) -> rusqlite::Result<Presence> {
+    match state {
+        GOOD => Ok(Presence::Good(how)),
+        SUSPECT => Ok(Presence::Suspect(how)),
+        GONE => Ok(Presence::Absent),
+        other => Err(rusqlite::Error::IntegralValueOutOfRange(column, other)),
+    }
+}
+
+/// The storage has every file: moves the base to the end and drops the rows that say no more than it does.
+/// Rows remain for suspect files and for those verified otherwise than most.
+pub(crate) fn compact(
+    tx: &Transaction<'_>,
+    block: BlockId,
+    storage: StorageId,
+    pair: &mut Pair,
+    last_file: i64,
+) -> Result<(), CatalogError> {
+    let most = [0i64, 3, 2, 1].into_iter().max_by_key(|&how| pair.counts.how[how as usize]).unwrap_or(0);
+    let base_how = how_number(pair.base_how);
+    let row = (key!(block), key!(storage));
+    // Another kind must clearly prevail, or a tie would rewrite the block at every change.
+    let replace = most != base_how && pair.counts.how[most as usize] > pair.counts.files / 2;
+    if replace && pair.base_file > 0 {
+        tx.prepare_cached(
+            "INSERT INTO replicas (block, storage, file, how, state)
+             SELECT block, ?2, id, ?4, 0 FROM files WHERE block = ?1 AND id <= ?3
+             ON CONFLICT DO NOTHING",
+        )?
+        .execute((row.0, row.1, pair.base_file, base_how))?;
+    }
+    if replace || pair.base_file == 0 {
+        pair.base_how = match most {
+            1 => How::Verified(Verification::Wire),
+            2 => How::Verified(Verification::EndToEnd),
+            3 => How::Verified(Verification::Readback),
+            _ => How::Registered,
+        };
+    }
+    pair.base_file = last_file;
+    tx.prepare_cached("DELETE FROM replicas WHERE block = ?1 AND storage = ?2 AND state = 0 AND how = ?3")?
+        .execute((row.0, row.1, how_number(pair.base_how)))?;
+    pair.exceptions = tx
+        .prepare_cached("SELECT count(*) FROM replicas WHERE block = ?1 AND storage = ?2")?
+        .query_row(row, |row| row.get(0))?;
+    Ok(())
+}
+
+pub(crate) fn store_pair(
+    tx: &Transaction<'_>,
+    block: BlockId,
+    storage: StorageId,
+    pair: &Pair,
+) -> Result<(), CatalogError> {
+    let row = (key!(block), key!(storage));
+    if pair.counts.files == 0 {
+        if pair.exceptions > 0 {
+            tx.prepare_cached("DELETE FROM replicas WHERE block = ?1 AND storage = ?2")?.execute(row)?;
+        }
+        tx.prepare_cached("DELETE FROM block_replicas WHERE block = ?1 AND storage = ?2")?.execute(row)?;
+        return Ok(());
+    }
+    let [files, bytes, suspect_files, suspect_bytes, registered, wire, end_to_end, readback] =
+        pair.counts.values();
+    let base = (pair.base_file, how_number(pair.base_how));
+    let update = "UPDATE block_replicas SET base_file = ?4, base_how = ?5, files = ?6, bytes = ?7,
+        suspect_files = ?8, suspect_bytes = ?9, registered = ?10, wire = ?11, end_to_end = ?12, readback = ?13,
+        exceptions = ?14, deleting = ?15 WHERE block = ?1 AND storage = ?2 AND dataset = ?3";
+    let insert = "INSERT INTO block_replicas (block, storage, dataset, base_file, base_how, files, bytes,
+        suspect_files, suspect_bytes, registered, wire, end_to_end, readback, exceptions, deleting)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
+    let written = tx.prepare_cached(if pair.stored { update } else { insert })?.execute((
+        row.0,
+        row.1,
+        key!(pair.dataset),
+        base.0,
+        base.1,
+        files,
+        bytes,
+        suspect_files,
+        suspect_bytes,
+        registered,
+        wire,
+        end_to_end,
+        readback,
+        pair.exceptions,
+        pair.deleting,
+    ))?;
+    assert!(written == 1, "the row of block {block} at storage {storage} went while it was held");
+    Ok(())
+}
+
+pub(crate) fn store_totals(
+    tx: &Transaction<'_>,
+    dataset: DatasetId,
+    storage: StorageId,
+    delta: [i64; 8],
+) -> Result<(), CatalogError> {
+    if delta == [0; 8] {
+        return Ok(());
+    }
+    let [files, bytes, suspect_files, suspect_bytes, registered, wire, end_to_end, readback] = delta;
+    tx.prepare_cached(
+        "INSERT INTO dataset_replicas AS r (dataset, storage, files, bytes, suspect_files, suspect_bytes,
+           registered, wire, end_to_end, readback)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+         ON CONFLICT (dataset, storage) DO UPDATE SET files = r.files + excluded.files,
+           bytes = r.bytes + excluded.bytes, suspect_files = r.suspect_files + excluded.suspect_files,
+           suspect_bytes = r.suspect_bytes + excluded.suspect_bytes, registered = r.registered + excluded.registered,
+           wire = r.wire + excluded.wire, end_to_end = r.end_to_end + excluded.end_to_end,
+           readback = r.readback + excluded.readback",
+    )?
+    .execute((
+        key!(dataset),
+        key!(storage),
+        files,
+        bytes,
+        suspect_files,
+        suspect_bytes,
+        registered,
+        wire,
+        end_to_end,
+        readback,
+    ))?;
+    tx.prepare_cached("DELETE FROM dataset_replicas WHERE dataset = ?1 AND storage = ?2 AND files = 0")?
+        .execute((key!(dataset), key!(storage)))?;
+    tx.prepare_cached("UPDATE storages SET files = files + ?2, bytes = bytes + ?3 WHERE id = ?1")?
+        .execute((key!(storage), files, bytes))?;
+    Ok(())
+}
