@@ -1,7 +1,8 @@
 //! Durable state: sites, agents, datasets, files, replicas, subscriptions, transfers, tasks and their history,
 //! behind one interface of *intentional operations* ("begin these attempts", "apply this report"), on SQLite.
 //!
-//! Statements keep to what PostgreSQL speaks too, but for `?1` instead of `$1`: SQLite numbers `$1` by appearance.
+//! Statements keep close to what PostgreSQL speaks too. The known differences: `?1` for `$1` (SQLite numbers `$1`
+//! by appearance), `UPDATE OR IGNORE`, sums of conditions in `check`.
 //!
 //! Every operation that changes anything is one transaction that is on disk when the call returns. What is
 //! counted (files, bytes, verification kinds, what a subscription still lacks) is counted in the transaction
