@@ -45,7 +45,6 @@ pub(crate) type PlacedJobs = Vec<(usize, Arc<Job>)>;
 /// What has to happen outside of the session's lock.
 enum Effect {
     Dial(StreamNumber, Vec<String>),
-    Started(Arc<Job>),
     Restarted(Arc<Job>),
     Complete(Arc<Job>),
     Failed(Arc<Job>, Fault),
@@ -292,7 +291,6 @@ impl Session {
             Effect::Dial(stream, addresses) => {
                 shared.resolver.push(Resolve { session: self.clone(), stream, addresses });
             }
-            Effect::Started(job) => job.start(shared),
             Effect::Restarted(job) => job.restart(),
             Effect::Complete(job) => job.complete(),
             Effect::Failed(job, fault) => job.fail(fault, shared),
@@ -344,7 +342,10 @@ impl Inner {
                     }
                 }
                 Output::Started { file } => {
-                    effects.extend(self.jobs.get(&file).cloned().map(Effect::Started))
+                    // At once: after its request is sent, the file could be complete before we come to it.
+                    if let Some(job) = self.jobs.get(&file) {
+                        job.start(shared);
+                    }
                 }
                 Output::Restarted { file } => {
                     effects.extend(self.jobs.get(&file).cloned().map(Effect::Restarted))
