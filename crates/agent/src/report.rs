@@ -86,7 +86,11 @@ async fn report(shared: &Shared) -> Result<(), Fault> {
     }
     shared.clock.learn(sent, reply.now, shared.clock.local());
     let (ledger, offset_us) = (shared.ledger.clone(), shared.clock.offset_us());
+    let restarted = reply.say_hello;
     blocking(move || {
+        if restarted {
+            ledger.service_restarted();
+        }
         if ledger.clock_offset().abs_diff(offset_us) > OFFSET_KEPT_WITHIN_US {
             tracing::info!(offset_us, "this host's clock differs from the service's; the service's counts");
             ledger.set_clock_offset(offset_us)?;

@@ -165,6 +165,11 @@ impl Ledger {
         Ok(())
     }
 
+    /// The service was restarted: see [`State::forget_ended_tasks`].
+    pub(crate) fn service_restarted(&self) {
+        locked(&self.state).forget_ended_tasks();
+    }
+
     fn skip_to(&self, sequence: u64) -> Result<(), Fault> {
         tracing::warn!(
             sequence,

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use longhaul_api::agent::{Entry, Fact, Lease, LeaseBatch, Task};
+use longhaul_model::digest::PartDigest;
 use longhaul_model::limits::BATCH_ITEMS_MAX;
 use longhaul_model::{AttemptId, TaskId};
 
@@ -30,7 +31,8 @@ pub(crate) struct State {
     task_facts: usize,
     ended: BTreeSet<AttemptId>,
     ended_order: VecDeque<AttemptId>,
-    ended_tasks: VecDeque<TaskId>,
+    /// With what they held: a long task comes a page at a time under one id.
+    ended_tasks: VecDeque<(TaskId, PartDigest)>,
 }
 
 /// A batch stays whole until its last lease has ended, since its permit is for the whole list.
@@ -148,11 +150,17 @@ impl State {
     }
 
     fn end_task(&mut self, task: TaskId) {
-        self.tasks.remove(&task);
-        self.ended_tasks.push_back(task);
+        if let Some(ended) = self.tasks.remove(&task) {
+            self.ended_tasks.push_back((task, content_of(&ended)));
+        }
         if self.ended_tasks.len() > REMEMBERED_MAX / 64 {
             self.ended_tasks.pop_front();
         }
+    }
+
+    /// The service was restarted and may not know what it had heard: what it asks for again is done again.
+    pub(crate) fn forget_ended_tasks(&mut self) {
+        self.ended_tasks.clear();
     }
 
     /// Of a parcel, what is new here. Leases and tasks that are held or have ended are left out.
@@ -167,7 +175,7 @@ impl State {
         parcel.batches.retain(|batch| !batch.leases.is_empty());
         parcel
             .tasks
-            .retain(|task| !self.tasks.contains_key(&task.id) && !self.ended_tasks.contains(&task.id));
+            .retain(|task| !self.tasks.contains_key(&task.id) && !self.ended_tasks.contains(&(task.id, content_of(task))));
         parcel.cancel.retain(|attempt| self.leases.contains_key(attempt) || seen.contains(attempt));
         let new_tasks: Vec<TaskId> = parcel.tasks.iter().map(|task| task.id).collect();
         parcel.cancel_tasks.retain(|task| self.tasks.contains_key(task) || new_tasks.contains(task));
@@ -274,6 +282,11 @@ impl State {
         records.extend(self.pending.iter().map(|pending| Record::Fact(pending.entry.clone())));
         records
     }
+}
+
+/// Tells one page of a task from another.
+fn content_of(task: &Task) -> PartDigest {
+    PartDigest::of(&serde_json::to_vec(&task.kind).unwrap_or_default())
 }
 
 fn is_of_task(fact: &Fact) -> bool {

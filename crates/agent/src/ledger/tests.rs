@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use longhaul_api::agent::{AttemptTimes, Lease, SourcePeer, TaskKind};
+use longhaul_api::agent::{AttemptTimes, ExpectedFile, Lease, SourcePeer, TaskKind};
 use longhaul_model::{AgentId, DigestSet, Timestamp, Verification};
 use proptest::prelude::*;
 
@@ -220,6 +220,29 @@ fn a_ledger_of_another_version_is_refused_and_kept() {
     assert_eq!(fs::read(&path).unwrap(), before);
 }
 
+/// A long verification comes a page at a time under one id: the next page is news, the same page again is not.
+#[test]
+fn the_next_page_of_a_task_is_news() {
+    let directory = tempfile::tempdir().unwrap();
+    let ledger = open(directory.path());
+    let page = |lfn: &str| {
+        let file = ExpectedFile { lfn: lfn.parse().unwrap(), size: 1, digests: DigestSet::default() };
+        Task { kind: TaskKind::Verify { files: vec![file] }, ..task(1) }
+    };
+    let receive = |number, page| {
+        let work = Work { tasks: vec![page], ..work(number, Vec::new()) };
+        ledger.receive(&work).unwrap().tasks.len()
+    };
+    assert_eq!(receive(1, page("first")), 1);
+    assert_eq!(receive(2, page("first")), 0, "held");
+    ledger.add_task_fact(&done(1), &Stop::default()).unwrap();
+    assert_eq!(receive(3, page("first")), 0, "ended");
+    assert_eq!(receive(4, page("second")), 1);
+    ledger.add_task_fact(&done(1), &Stop::default()).unwrap();
+    ledger.service_restarted();
+    assert_eq!(receive(5, page("second")), 1, "the service may not have heard of its end");
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Receive(Vec<u64>, Vec<u64>),
@@ -292,5 +315,11 @@ proptest! {
                 }
             }
         }
+    }
+
+    #[test]
+    fn no_line_panics(text in ".{0,80}", wrapped in any::<bool>()) {
+        let line = if wrapped { format!("{{\"parcel\":{{\"number\":{text}}}}}") } else { text };
+        let _ = Record::decode(line.as_bytes());
     }
 }
