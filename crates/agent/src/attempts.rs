@@ -1,5 +1,6 @@
 //! Between the engine and the ledger: leases go in, outcomes come out.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -27,18 +28,22 @@ impl Outcomes {
     /// Called by the engine. Blocks until the events are durable; the next group gathers meanwhile, so that the
     /// number of flushes does not grow with the number of files.
     pub(crate) fn take(&self, events: Vec<Event>) {
-        let mut begun = Vec::new();
+        // Most files are small: they begin and end within one group, and need no note of having begun.
+        let mut begun = BTreeSet::new();
         let mut outcomes = Vec::new();
         for event in events {
             match event {
-                Event::Started { attempt, .. } => begun.push(attempt),
+                Event::Started { attempt, .. } => {
+                    begun.insert(attempt);
+                }
                 Event::Finished(finished) => {
-                    begun.retain(|&attempt| attempt != finished.attempt);
+                    begun.remove(&finished.attempt);
                     self.note(&finished);
                     outcomes.push(outcome(finished));
                 }
             }
         }
+        let begun: Vec<AttemptId> = begun.into_iter().collect();
         for attempt in &begun {
             if let Some((transfer, size)) = self.ledger.lease_of(*attempt) {
                 tracing::debug!(%transfer, %attempt, size, "attempt begins");

@@ -28,7 +28,7 @@ mod tests {
     #[test]
     fn a_panic_is_a_fault() {
         assert_eq!(guarded("adding", || 1 + 1).unwrap(), 2);
-        let fault = guarded("scanning", || panic!("at {}", "7")).map(|()| ()).unwrap_err();
+        let fault = guarded::<()>("scanning", || panic!("at {}", "7")).unwrap_err();
         assert_eq!(fault.code, FaultCode::Internal);
         assert_eq!(fault.detail, "scanning panicked: at 7");
     }

@@ -8,7 +8,7 @@
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use longhaul_api::agent::StorageSpace;
@@ -35,7 +35,6 @@ pub(crate) struct Spaces {
     /// Told when trouble begins or ends.
     pub changed: Notify,
     refusals: Mutex<Vec<(StorageName, SyncSender<Refusal>)>>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// The engine could not write a file of this size.
@@ -51,7 +50,6 @@ impl Spaces {
             latest: Mutex::new(Vec::new()),
             changed: Notify::new(),
             refusals: Mutex::new(Vec::new()),
-            threads: Mutex::new(Vec::new()),
         });
         for storage in storages {
             let (sender, refusals) = sync_channel(REFUSALS_MAX);
@@ -60,9 +58,8 @@ impl Spaces {
             let spaces_too = spaces.clone();
             let body =
                 move || drop(guarded("watching a storage", || watcher.run(&refusals, period, &spaces_too)));
-            match thread::Builder::new().name("storage-watch".into()).spawn(body) {
-                Ok(thread) => locked(&spaces.threads).push(thread),
-                Err(error) => tracing::error!(%error, storage = %storage.name(), "cannot watch the storage"),
+            if let Err(error) = thread::Builder::new().name("storage-watch".into()).spawn(body) {
+                tracing::error!(%error, storage = %storage.name(), "cannot watch the storage");
             }
         }
         spaces

@@ -71,6 +71,10 @@ async fn ask(shared: &Arc<Shared>, greeted: &mut watch::Receiver<bool>) -> Resul
 
 /// Makes work durable, then lets it begin.
 fn take(shared: &Shared, work: Work) -> Result<bool, Fault> {
+    if is_empty(&work) {
+        // The end of a wait; its number means nothing.
+        return Ok(false);
+    }
     let news = shared.ledger.receive(&work)?;
     if let Some(settings) = work.settings {
         apply(shared, &settings);
@@ -92,6 +96,15 @@ fn take(shared: &Shared, work: Work) -> Result<bool, Fault> {
     shared.tasks.add(news.tasks);
     shared.tasks.cancel(&news.cancel_tasks);
     Ok(any)
+}
+
+fn is_empty(work: &Work) -> bool {
+    let Work { number: _, now: _, batches, tasks, cancel, cancel_tasks, settings } = work;
+    batches.is_empty()
+        && tasks.is_empty()
+        && cancel.is_empty()
+        && cancel_tasks.is_empty()
+        && settings.is_none()
 }
 
 fn apply(shared: &Shared, settings: &AgentSettings) {

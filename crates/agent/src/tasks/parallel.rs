@@ -111,9 +111,8 @@ mod tests {
 
     #[test]
     fn a_producer_that_panics_is_a_fault() {
-        let produce = |_: &mut dyn FnMut(u64) -> ControlFlow<()>| panic!("walked off a cliff");
-        let fault =
-            run(1, 1, IDLE, produce, |n, _| n, |_| ControlFlow::Continue(())).map(|()| ()).unwrap_err();
+        let produce = |_: &mut dyn FnMut(u64) -> ControlFlow<()>| -> () { panic!("walked off a cliff") };
+        let fault = run(1, 1, IDLE, produce, |n, _| n, |_| ControlFlow::Continue(())).unwrap_err();
         assert!(fault.detail.contains("cliff"), "{fault}");
     }
 }

@@ -211,7 +211,7 @@ impl Control for Desk {
                     changed.changed().await.unwrap();
                 }
             };
-            let empty = Work { number: request.received, now: self.clock.now(), ..Work::default() };
+            let empty = Work { now: self.clock.now(), ..Work::default() };
             timeout(Duration::from_millis(request.wait_ms.into()), wait).await.unwrap_or(Ok(empty))
         })
     }
