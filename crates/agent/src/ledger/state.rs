@@ -173,9 +173,9 @@ impl State {
             });
         }
         parcel.batches.retain(|batch| !batch.leases.is_empty());
-        parcel
-            .tasks
-            .retain(|task| !self.tasks.contains_key(&task.id) && !self.ended_tasks.contains(&(task.id, content_of(task))));
+        parcel.tasks.retain(|task| {
+            !self.tasks.contains_key(&task.id) && !self.ended_tasks.contains(&(task.id, content_of(task)))
+        });
         parcel.cancel.retain(|attempt| self.leases.contains_key(attempt) || seen.contains(attempt));
         let new_tasks: Vec<TaskId> = parcel.tasks.iter().map(|task| task.id).collect();
         parcel.cancel_tasks.retain(|task| self.tasks.contains_key(task) || new_tasks.contains(task));
