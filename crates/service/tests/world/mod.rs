@@ -286,13 +286,13 @@ impl Agent {
     }
 
     /// Takes parcels until `enough` leases are there.
-    pub async fn leases(&mut self, enough: usize) -> Vec<(LeaseBatch, Lease)> {
+    pub async fn leases(&mut self, enough: usize) -> Vec<(Arc<LeaseBatch>, Lease)> {
         let mut leases = Vec::new();
         while leases.len() < enough {
             let work = self.poll(Duration::from_secs(20)).await.unwrap();
             assert!(work.number > self.received, "no work within 20 s, have {}", leases.len());
             self.received = work.number;
-            for batch in work.batches {
+            for batch in work.batches.into_iter().map(Arc::new) {
                 leases.extend(batch.leases.iter().map(|lease| (batch.clone(), lease.clone())));
             }
         }
