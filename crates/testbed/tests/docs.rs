@@ -4,7 +4,7 @@
 //! `LONGHAUL_DOCS=write` rewrites the tables that stand between marks.
 
 // clippy.toml allows these in tests, which does not reach the helpers of an integration test.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
