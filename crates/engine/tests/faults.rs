@@ -231,21 +231,29 @@ fn a_panic_is_a_fault_of_one_file() {
 /// Promise 8: the limits hold in both directions, and can be lifted while files move.
 #[test]
 fn rate_limits_hold_and_can_be_lifted() {
-    let deployment = Deployment::new();
-    let (alpha, beta) = (store("alpha"), store("beta"));
-    let file = put(&alpha, 1, 8 * CHUNK);
-    let source = deployment.agent(1, Arc::new(alpha));
-    let (reached, at_write) = channel();
-    let reached = std::sync::Mutex::new(reached);
-    let hooked = Hooked::new(Arc::new(beta), move |write| {
-        let _ = reached.lock().unwrap().send((write, std::time::Instant::now()));
-    });
-    let target = deployment.agent(2, hooked);
-    source.engine.set_limits(None, Some(4 << 20));
-    target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", vec![file]));
-    let writes: Vec<_> = (0..4).map(|_| at_write.recv().unwrap()).collect();
-    // Four chunks at four a second, one of them as a burst: never faster, however busy the machine is.
-    assert!(writes[3].1 - writes[0].1 >= std::time::Duration::from_millis(450), "{writes:?}");
-    source.engine.set_limits(None, None);
-    assert!(target.finished(1)[0].result.is_ok());
+    for inward in [false, true] {
+        let deployment = Deployment::new();
+        let (alpha, beta) = (store("alpha"), store("beta"));
+        let file = put(&alpha, 1, 8 * CHUNK);
+        let source = deployment.agent(1, Arc::new(alpha));
+        let (reached, at_write) = channel();
+        let reached = std::sync::Mutex::new(reached);
+        let hooked = Hooked::new(Arc::new(beta), move |write| {
+            let _ = reached.lock().unwrap().send((write, std::time::Instant::now()));
+        });
+        let target = deployment.agent(2, hooked);
+        let limit = Some(4 << 20);
+        if inward {
+            target.engine.set_limits(limit, None)
+        } else {
+            source.engine.set_limits(None, limit)
+        };
+        target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", vec![file]));
+        let writes: Vec<_> = (0..8).map(|_| at_write.recv().unwrap()).collect();
+        // Four chunks a second, with an extent of four as a burst: never faster, however busy the machine is.
+        assert!(writes[7].1 - writes[0].1 >= std::time::Duration::from_millis(450), "{inward}: {writes:?}");
+        source.engine.set_limits(None, None);
+        target.engine.set_limits(None, None);
+        assert!(target.finished(1)[0].result.is_ok());
+    }
 }
