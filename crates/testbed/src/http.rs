@@ -21,6 +21,8 @@ pub struct Api {
     /// None: plain HTTP.
     tls: Option<Arc<ClientConfig>>,
     pub token: Option<String>,
+    /// What to call the service in `Host`, if not by its address.
+    pub host: Option<String>,
 }
 
 /// What came back.
@@ -59,12 +61,12 @@ impl<T: Read + Write + Send> Connection for T {}
 
 impl Api {
     pub fn plain(address: SocketAddr) -> Api {
-        Api { address, tls: None, token: None }
+        Api { address, tls: None, token: None, host: None }
     }
 
     pub fn secure(address: SocketAddr, ca_pem: &str, token: &str) -> Api {
         let tls = longhaul_security::people_client_tls(ca_pem).expect("the CA of this deployment");
-        Api { address, tls: Some(tls), token: Some(token.to_owned()) }
+        Api { address, tls: Some(tls), token: Some(token.to_owned()), host: None }
     }
 
     /// The same place with other settings, such as an agent's certificate.
@@ -112,7 +114,8 @@ impl Api {
     }
 
     fn head(&self, method: &str, target: &str, headers: &[(&str, &str)]) -> String {
-        let mut head = format!("{method} {target} HTTP/1.1\r\nhost: {}\r\n", self.address);
+        let host = self.host.clone().unwrap_or_else(|| self.address.to_string());
+        let mut head = format!("{method} {target} HTTP/1.1\r\nhost: {host}\r\n");
         if let Some(token) = &self.token {
             head.push_str(&format!("authorization: Bearer {token}\r\n"));
         }

@@ -221,7 +221,8 @@ fn every_command_line_is_accepted() {
         for (language, at, body) in blocks(&text) {
             let typed = |line: &&str| language == "sh" || line.starts_with("$ ") || line.starts_with("# ");
             if ["sh", "console"].contains(&language.as_str()) {
-                lines.extend(body.lines().filter(typed).map(|line| (at, line.to_owned())));
+                let whole = body.replace("\\\n", " ");
+                lines.extend(whole.lines().filter(typed).map(|line| (at, line.to_owned())));
             }
         }
         for (number, line) in outside_blocks(&text) {
