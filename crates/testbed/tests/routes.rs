@@ -74,16 +74,28 @@ struct Walk {
 impl Walk {
     /// Asks as those who may not, then as one who may; returns what came back.
     #[track_caller]
-    fn ask(&mut self, route: &'static Route, parameters: &[&str], query: &[(&str, &str)], body: &Value) -> Reply {
+    fn ask(
+        &mut self,
+        route: &'static Route,
+        parameters: &[&str],
+        query: &[(&str, &str)],
+        body: &Value,
+    ) -> Reply {
         match route.access {
             Access::Public => {}
-            Access::Viewer | Access::AgentCertificate => self.refused(&self.nobody, route, parameters, body, &[401, 403]),
+            Access::Viewer | Access::AgentCertificate => {
+                self.refused(&self.nobody, route, parameters, body, &[401, 403])
+            }
             Access::Admin => {
                 self.refused(&self.nobody, route, parameters, body, &[401]);
                 self.refused(&self.viewer, route, parameters, body, &[403]);
             }
         }
-        let api = if route.access == Access::Viewer && route.method == Method::Get { &self.viewer } else { &self.admin };
+        let api = if route.access == Access::Viewer && route.method == Method::Get {
+            &self.viewer
+        } else {
+            &self.admin
+        };
         let reply = api.call(route, parameters, query, body).unwrap();
         self.accept(route, reply)
     }
@@ -100,11 +112,18 @@ impl Walk {
     fn accept(&mut self, route: &'static Route, reply: Reply) -> Reply {
         let operation = route.operation;
         assert_eq!(reply.status, route.status, "{operation}: {}", reply.text());
-        let kind = reply.header("content-type").unwrap_or_default().split(';').next().unwrap_or_default().to_owned();
+        let kind =
+            reply.header("content-type").unwrap_or_default().split(';').next().unwrap_or_default().to_owned();
         assert_eq!(kind, route.reply.media_type().unwrap_or_default(), "{operation}");
-        assert_eq!(reply.header("x-content-type-options"), Some("nosniff"), "{operation}: {:?}", reply.headers);
+        assert_eq!(
+            reply.header("x-content-type-options"),
+            Some("nosniff"),
+            "{operation}: {:?}",
+            reply.headers
+        );
         if let Body::Json(name) = route.reply {
-            understood(name, &reply.body).unwrap_or_else(|error| panic!("{operation}: {error} in {}", reply.text()));
+            understood(name, &reply.body)
+                .unwrap_or_else(|error| panic!("{operation}: {error} in {}", reply.text()));
         }
         self.walked.insert(operation);
         reply
@@ -124,9 +143,18 @@ impl Walk {
 /// An error has its four parts, and an id that the log has too.
 #[track_caller]
 fn assert_problem(operation: &str, reply: &Reply) {
-    assert_eq!(reply.header("content-type"), Some("application/problem+json"), "{operation}: {}", reply.text());
-    let problem: Problem = serde_json::from_slice(&reply.body).unwrap_or_else(|error| panic!("{operation}: {error}: {}", reply.text()));
-    assert!(!problem.title.is_empty() && !problem.remedy.is_empty() && problem.instance.is_some(), "{operation}: {problem:?}");
+    assert_eq!(
+        reply.header("content-type"),
+        Some("application/problem+json"),
+        "{operation}: {}",
+        reply.text()
+    );
+    let problem: Problem = serde_json::from_slice(&reply.body)
+        .unwrap_or_else(|error| panic!("{operation}: {error}: {}", reply.text()));
+    assert!(
+        !problem.title.is_empty() && !problem.remedy.is_empty() && problem.instance.is_some(),
+        "{operation}: {problem:?}"
+    );
     assert_eq!(problem.status, reply.status, "{operation}");
 }
 
@@ -163,7 +191,8 @@ fn datasets(walk: &mut Walk, deployment: &Deployment) {
     let made = walk.json(&routes::DATASET_CREATE, &[], json!({ "name": "higgs/run7" }));
     assert_eq!(made["name"], json!("higgs/run7"));
     walk.json(&routes::DATASET_CREATE, &[], json!({ "name": "empty" }));
-    let task = walk.json(&routes::DATASET_SCAN, &["higgs/run7"], json!({ "storage": "alpha", "path": "run00" }));
+    let task =
+        walk.json(&routes::DATASET_SCAN, &["higgs/run7"], json!({ "storage": "alpha", "path": "run00" }));
     let id = task["id"].as_str().unwrap();
     deployment.until("the scan is done", WITHIN, || {
         walk.get(&routes::TASK_SHOW, &[id], &[])["done"].as_bool()?.then_some(())
@@ -190,7 +219,9 @@ fn datasets(walk: &mut Walk, deployment: &Deployment) {
         let mut query = vec![("limit", "7")];
         query.extend(after.as_deref().map(|after| ("after", after)));
         let page = walk.get(&routes::DATASET_FILES, &["higgs/run7"], &query);
-        seen.extend(page["items"].as_array().unwrap().iter().map(|file| file["lfn"].as_str().unwrap().to_owned()));
+        seen.extend(
+            page["items"].as_array().unwrap().iter().map(|file| file["lfn"].as_str().unwrap().to_owned()),
+        );
         after = page["next"].as_str().map(str::to_owned);
         if after.is_none() {
             break;
@@ -209,7 +240,9 @@ fn subscriptions(walk: &mut Walk, deployment: &Deployment) -> String {
     // The same key gets the same answer, once; without one the same wish is still one.
     let key = [("content-type", "application/json"), (routes::IDEMPOTENCY_HEADER, "key-1")];
     let target = routes::SUBSCRIPTION_CREATE.path;
-    let ask = |walk: &Walk, body: &Value| walk.admin.send("POST", target, &key, body.to_string().as_bytes()).unwrap();
+    let ask = |walk: &Walk, body: &Value| {
+        walk.admin.send("POST", target, &key, body.to_string().as_bytes()).unwrap()
+    };
     let first = ask(walk, &wish).expect(201).json();
     assert_eq!(ask(walk, &wish).expect(201).json()["id"], first["id"]);
     let made = walk.json(&routes::SUBSCRIPTION_CREATE, &[], wish);
@@ -221,10 +254,15 @@ fn subscriptions(walk: &mut Walk, deployment: &Deployment) -> String {
         (view["files_present"] == json!(30)).then_some(view)
     });
     assert_eq!((&view["files_wanted"], &view["complete"]), (&json!(31), &json!(false)));
-    walk.get(&routes::SUBSCRIPTION_LIST, &[], &[("dataset", "higgs/run7"), ("storage", "beta"), ("state", "active")]);
+    walk.get(
+        &routes::SUBSCRIPTION_LIST,
+        &[],
+        &[("dataset", "higgs/run7"), ("storage", "beta"), ("state", "active")],
+    );
     walk.json(&routes::SUBSCRIPTION_CHANGE, &[id], json!({ "priority": 7 }));
 
-    let done = walk.get(&routes::TRANSFER_LIST, &[], &[("target", "beta"), ("state", "done"), ("limit", "1")]);
+    let done =
+        walk.get(&routes::TRANSFER_LIST, &[], &[("target", "beta"), ("state", "done"), ("limit", "1")]);
     let transfer = done["items"][0]["id"].as_str().unwrap().to_owned();
     // One that can be tried again: its source is no longer what was registered.
     let root = deployment.storage("alpha");
@@ -251,7 +289,11 @@ fn replicas(walk: &mut Walk, deployment: &Deployment) {
         walk.get(&routes::TASK_SHOW, &[id], &[])["done"].as_bool()?.then_some(())
     });
     let told = walk.json(&routes::DELETION_CREATE, &[], what);
-    assert_eq!((&told["files"], &told["task"]), (&json!(30), &Value::Null), "a dry run, unless asked otherwise");
+    assert_eq!(
+        (&told["files"], &told["task"]),
+        (&json!(30), &Value::Null),
+        "a dry run, unless asked otherwise"
+    );
     // A task of a site that is away waits, and can be cancelled.
     let scan = walk.json(&routes::DATASET_SCAN, &["higgs/run7"], json!({ "storage": "alpha" }));
     let cancelled = walk.json(&routes::TASK_CANCEL, &[scan["id"].as_str().unwrap()], Value::Null);
@@ -265,12 +307,16 @@ fn sites(walk: &mut Walk) {
     walk.get(&routes::SITE_LIST, &[], &[]);
     walk.get(&routes::SITE_SHOW, &["alpha"], &[]);
     walk.get(&routes::STORAGE_LIST, &[], &[]);
-    let changed = walk.json(&routes::SITE_CHANGE, &["gamma"], json!({ "state": "paused", "reason": "not yet" }));
+    let changed =
+        walk.json(&routes::SITE_CHANGE, &["gamma"], json!({ "state": "paused", "reason": "not yet" }));
     assert_eq!(changed["state"], json!("paused"));
 }
 
 fn agents(walk: &mut Walk, deployment: &Deployment) {
-    let token = deployment.json(&["site", "add", "gamma", "--another-agent"])["join_token"].as_str().unwrap().to_owned();
+    let token = deployment.json(&["site", "add", "gamma", "--another-agent"])["join_token"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let secret = token.parse::<JoinToken>().unwrap().secret;
     let (signing_request, key_pem) = new_signing_request().unwrap();
     let versions = json!(AGENT_PROTOCOL);
@@ -292,7 +338,11 @@ fn agents(walk: &mut Walk, deployment: &Deployment) {
         (&routes::AGENT_RENEW, json!({ "signing_request": again })),
     ] {
         // An administrator is no agent, and a certificate is no administrator.
-        assert!(matches!(walk.admin.call(route, &[], &[], &body).unwrap().status, 401 | 403), "{}", route.operation);
+        assert!(
+            matches!(walk.admin.call(route, &[], &[], &body).unwrap().status, 401 | 403),
+            "{}",
+            route.operation
+        );
         let reply = agent.call(route, &[], &[], &body).unwrap();
         walk.accept(route, reply);
     }
@@ -335,7 +385,8 @@ fn assert_metrics(text: &str) {
             described.insert(rest.split(' ').next().unwrap().to_owned());
         } else if !line.starts_with('#') && !line.is_empty() {
             let name = line.split(['{', ' ']).next().unwrap();
-            let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+            let family =
+                ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
             assert!(described.contains(name) || described.contains(family), "no type before {line}");
             assert!(name.starts_with("longhaul_") || name.starts_with("process_"), "{line}");
             assert!(line.rsplit(' ').next().unwrap().parse::<f64>().is_ok(), "{line}");
@@ -349,11 +400,16 @@ fn assert_metrics(text: &str) {
 fn access(walk: &mut Walk, deployment: &Deployment) {
     assert_eq!(walk.get(&routes::WHOAMI, &[], &[])["role"], json!("viewer"));
     walk.get(&routes::TOKEN_LIST, &[], &[]);
-    let made = walk.json(&routes::TOKEN_CREATE, &[], json!({ "name": "robot", "role": "admin", "seconds": 600 }));
+    let made =
+        walk.json(&routes::TOKEN_CREATE, &[], json!({ "name": "robot", "role": "admin", "seconds": 600 }));
     let robot = walk.admin.with_token(made["token"].as_str());
     assert_eq!(robot.get(&routes::WHOAMI, &[], &[])["name"], json!("robot"));
     walk.ask(&routes::TOKEN_REVOKE, &["robot"], &[], &Value::Null);
-    assert_eq!(robot.call(&routes::WHOAMI, &[], &[], &Value::Null).unwrap().status, 401, "revoked is revoked");
+    assert_eq!(
+        robot.call(&routes::WHOAMI, &[], &[], &Value::Null).unwrap().status,
+        401,
+        "revoked is revoked"
+    );
 
     // A person's session, on the plain page of this machine: one-time token, cookie, CSRF token, log-out.
     let login = walk.json(&routes::LOGIN_TOKEN_CREATE, &[], Value::Null);
