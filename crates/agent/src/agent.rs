@@ -120,6 +120,10 @@ impl Agent {
         })?;
         let host = host_name();
         let data_addresses = config.data_addresses(&engine.data_addresses(), &host);
+        // Promise 8: before anything is resumed, and whether the service answers or not.
+        if let Some(settings) = ledger.settings() {
+            engine.set_limits(settings.in_bytes_per_s, settings.out_bytes_per_s);
+        }
         let (resumed, tasks_left) = ledger.resumed();
         let expiring = Expiring::resume(engine.as_ref(), resumed);
         let offers = config.storages.iter().zip(&storages).map(|(storage, open)| {

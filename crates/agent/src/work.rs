@@ -77,6 +77,7 @@ fn take(shared: &Shared, work: Work) -> Result<bool, Fault> {
     }
     let news = shared.ledger.receive(&work)?;
     if let Some(settings) = work.settings {
+        shared.ledger.set_settings(&settings)?;
         apply(shared, &settings);
     }
     let any = !(news.batches.is_empty()

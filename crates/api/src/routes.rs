@@ -262,7 +262,7 @@ routes! {
         "Closes a dataset: nothing can be added any more",
         gives(200, Json("DatasetView"));
     DATASET_DELETE = Delete "/api/v1/datasets/{dataset}" "dataset_delete" Admin,
-        "Deletes an empty dataset";
+        "Forgets a dataset that no storage holds and nobody subscribes";
     DATASET_BLOCKS = Get "/api/v1/datasets/{dataset}/blocks" "dataset_blocks" Viewer,
         "Lists the blocks of a dataset with their replicas",
         asks(PAGE), gives(200, Json("Page_BlockView"));

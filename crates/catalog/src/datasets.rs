@@ -19,6 +19,59 @@ const BLOCK: &str = "SELECT id, dataset, name, open, files, bytes, created FROM 
 const FILE: &str =
     "SELECT f.id, f.block, b.dataset, f.lfn, f.size, f.digests FROM files f JOIN blocks b ON b.id = f.block";
 
+/// In this order: later ones need what earlier ones look up.
+const DELETE_DATASET: [&str; 12] = [
+    "DELETE FROM choices WHERE attempt IN (SELECT attempt FROM history WHERE dataset = ?1)",
+    "DELETE FROM history WHERE dataset = ?1",
+    "DELETE FROM demands WHERE block IN (SELECT id FROM blocks WHERE dataset = ?1)",
+    "DELETE FROM subscriptions WHERE dataset = ?1",
+    "DELETE FROM replicas WHERE block IN (SELECT id FROM blocks WHERE dataset = ?1)",
+    "DELETE FROM block_replicas WHERE dataset = ?1",
+    "DELETE FROM dataset_replicas WHERE dataset = ?1",
+    "DELETE FROM tasks WHERE dataset = ?1",
+    "DELETE FROM left_out WHERE dataset = ?1",
+    "DELETE FROM files WHERE block IN (SELECT id FROM blocks WHERE dataset = ?1)",
+    "DELETE FROM blocks WHERE dataset = ?1",
+    "DELETE FROM datasets WHERE id = ?1",
+];
+
+/// What still needs the dataset, each as a question that names one example.
+const NEEDS_DATASET: [(&str, &str); 4] = [
+    (
+        "SELECT s.name FROM dataset_replicas r JOIN storages s ON s.id = r.storage
+         WHERE r.dataset = ?1 AND r.files + r.suspect_files > 0 LIMIT 1",
+        "holds files of it; delete them there first: longhaul replica delete",
+    ),
+    (
+        "SELECT t.name FROM subscriptions s JOIN storages t ON t.id = s.target
+         WHERE s.dataset = ?1 AND s.state <> 'cancelled' LIMIT 1",
+        "is subscribed to it; cancel that first: longhaul subscription cancel",
+    ),
+    (
+        "SELECT s.name FROM tasks t JOIN storages s ON s.id = t.storage WHERE t.dataset = ?1 AND t.done = 0 LIMIT 1",
+        "is at work on it: longhaul task list",
+    ),
+    (
+        "SELECT s.name FROM live l JOIN storages s ON s.id = l.target WHERE l.dataset = ?1 LIMIT 1",
+        "still receives a file of it: longhaul transfer list",
+    ),
+];
+
+fn refuse_deletion(tx: &Transaction<'_>, id: DatasetId) -> Result<(), CatalogError> {
+    let known: Option<i64> =
+        tx.query_row("SELECT 1 FROM datasets WHERE id = ?1", [key!(id)], |row| row.get(0)).optional()?;
+    if known.is_none() {
+        return Err(CatalogError::not_found("dataset with number", id));
+    }
+    for (question, why) in NEEDS_DATASET {
+        let example: Option<String> = tx.query_row(question, [key!(id)], |row| row.get(0)).optional()?;
+        if let Some(example) = example {
+            return Err(CatalogError::conflict(format!("{example} {why}")));
+        }
+    }
+    Ok(())
+}
+
 impl Catalog {
     /// The dataset of that name, made if need be; says whether it was made. Refused with `AlreadyExists` if
     /// there is one of another community.
@@ -112,6 +165,18 @@ impl Catalog {
                 return Err(CatalogError::not_found("dataset with number", id));
             }
             tx.execute("UPDATE blocks SET open = 0 WHERE dataset = ?1 AND open = 1", [key!(id)])?;
+            Ok(())
+        })
+    }
+
+    /// Forgets a dataset that no storage holds, with its files, its ended subscriptions and its history. Totals of links
+    /// keep what was moved.
+    pub fn delete_dataset(&self, id: DatasetId) -> Result<(), CatalogError> {
+        self.write(|tx| {
+            refuse_deletion(tx, id)?;
+            for statement in DELETE_DATASET {
+                tx.execute(statement, [key!(id)])?;
+            }
             Ok(())
         })
     }

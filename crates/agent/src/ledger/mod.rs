@@ -21,7 +21,7 @@ use std::path::Path;
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-use longhaul_api::agent::{Entry, Fact, LeaseBatch, Outcome, Task, Work};
+use longhaul_api::agent::{AgentSettings, Entry, Fact, LeaseBatch, Outcome, Task, Work};
 use longhaul_model::{AttemptId, Epoch, Fault, FaultCode, StorageName, TaskId, TransferId};
 use tokio::sync::Notify;
 
@@ -182,6 +182,18 @@ impl Ledger {
 
     pub(crate) fn set_clock_offset(&self, offset_us: i64) -> Result<(), Fault> {
         self.write(false, |_| vec![Record::ClockOffsetUs(offset_us)])
+    }
+
+    pub(crate) fn set_settings(&self, settings: &AgentSettings) -> Result<(), Fault> {
+        self.write(true, |state| {
+            let new = state.settings.as_ref() != Some(settings);
+            if new { vec![Record::Settings(settings.clone())] } else { Vec::new() }
+        })
+    }
+
+    /// The last that the service sent.
+    pub(crate) fn settings(&self) -> Option<AgentSettings> {
+        locked(&self.state).settings.clone()
     }
 
     pub(crate) fn clock_offset(&self) -> i64 {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use longhaul_api::agent::{Entry, Fact, LeaseBatch, Task};
+use longhaul_api::agent::{AgentSettings, Entry, Fact, LeaseBatch, Task};
 use longhaul_model::{AttemptId, TaskId};
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +26,8 @@ pub(crate) enum Record {
     Fact(Entry),
     /// The service has everything up to this number.
     Acknowledged(u64),
+    /// What the site allows: kept, so that what is resumed before the service answers stays within it.
+    Settings(AgentSettings),
     /// What to add to this host's clock to get the service's.
     ClockOffsetUs(i64),
 }

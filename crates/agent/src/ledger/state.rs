@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use longhaul_api::agent::{Entry, Fact, Lease, LeaseBatch, Task};
+use longhaul_api::agent::{AgentSettings, Entry, Fact, Lease, LeaseBatch, Task};
 use longhaul_model::digest::PartDigest;
 use longhaul_model::limits::BATCH_ITEMS_MAX;
 use longhaul_model::{AttemptId, TaskId};
@@ -21,6 +21,7 @@ pub(crate) struct State {
     /// Number of the last fact.
     pub sequence: u64,
     pub clock_offset_us: i64,
+    pub settings: Option<AgentSettings>,
     batches: BTreeMap<u64, HeldBatch>,
     batch_last: u64,
     leases: BTreeMap<AttemptId, Place>,
@@ -85,6 +86,7 @@ impl State {
             Record::Ended(attempts) => attempts.into_iter().for_each(|attempt| self.end(attempt)),
             Record::Fact(entry) => self.apply_fact(entry, bytes),
             Record::Acknowledged(sequence) => self.apply_acknowledged(sequence),
+            Record::Settings(settings) => self.settings = Some(settings),
             Record::ClockOffsetUs(offset) => self.clock_offset_us = offset,
         }
     }
@@ -266,6 +268,7 @@ impl State {
             sequence: first_pending.map_or(self.sequence, |first| first - 1),
             clock_offset_us: self.clock_offset_us,
         }];
+        records.extend(self.settings.clone().map(Record::Settings));
         let number = self.received;
         for resumed in self.resumed() {
             records.push(Record::Parcel(Parcel {

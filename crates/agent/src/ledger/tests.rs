@@ -220,6 +220,22 @@ fn a_ledger_of_another_version_is_refused_and_kept() {
     assert_eq!(fs::read(&path).unwrap(), before);
 }
 
+/// Promise 8: what the site allows holds before the service has answered.
+#[test]
+fn settings_outlive_restarts_and_compaction() {
+    let directory = tempfile::tempdir().unwrap();
+    let settings =
+        AgentSettings { report_every_ms: 1_000, in_bytes_per_s: Some(40_000_000), out_bytes_per_s: None };
+    let ledger = open(directory.path());
+    ledger.set_settings(&settings).unwrap();
+    drop(ledger);
+    let ledger = open(directory.path());
+    assert_eq!(ledger.settings().as_ref(), Some(&settings));
+    ledger.compact(&mut locked(&ledger.file)).unwrap();
+    drop(ledger);
+    assert_eq!(open(directory.path()).settings(), Some(settings));
+}
+
 /// A long verification comes a page at a time under one id: the next page is news, the same page again is not.
 #[test]
 fn the_next_page_of_a_task_is_news() {

@@ -19,6 +19,7 @@ pub(super) const SCENARIOS: &[fn(&mut World)] = &[
     named_blocks,
     lists_are_pages,
     scans_register_what_they_can,
+    a_dataset_that_nobody_holds_is_forgotten,
     small_things,
 ];
 
@@ -169,6 +170,26 @@ fn lists_are_pages(world: &mut World) {
     }
     let expected = [0, 1, 2, 5, 6, 7, 3, 4].map(|number| lfn(dataset, number));
     assert_eq!(seen, expected);
+}
+
+fn a_dataset_that_nobody_holds_is_forgotten(world: &mut World) {
+    let (held, loose) = (world.dataset("a"), world.dataset("b"));
+    world.register(held, 0..3, Some(ALPHA), None);
+    world.register(loose, 3..6, None, None);
+    let error = world.catalog.delete_dataset(held).unwrap_err();
+    assert!(error.to_string().contains("alpha"), "{error}");
+    world.subscribe(loose, None, BETA);
+    assert_eq!(refused(world.catalog.delete_dataset(loose).unwrap_err()), FaultCode::Conflict);
+    let empty = world.dataset("c");
+    world.catalog.delete_dataset(empty).unwrap();
+    assert_eq!(refused(world.catalog.delete_dataset(empty).unwrap_err()), FaultCode::NotFound);
+    let again = world.dataset("c");
+    assert!(again > empty, "a number is not used again");
+    world.register(again, 6..7, None, None);
+    world.catalog.delete_dataset(again).unwrap();
+    let other = world.dataset("d");
+    assert!(world.catalog.file(&lfn(again, 6)).unwrap().is_none());
+    assert!(world.catalog.dataset_by_id(other).unwrap().is_some());
 }
 
 fn scans_register_what_they_can(world: &mut World) {

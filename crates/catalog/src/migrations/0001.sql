@@ -64,8 +64,9 @@ CREATE TABLE storages (
   bytes INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
+-- Numbers of datasets and blocks are never used again: `arrivals` outlive a dataset that is deleted.
 CREATE TABLE datasets (
-  id INTEGER PRIMARY KEY,
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
   name TEXT NOT NULL UNIQUE,
   community TEXT NOT NULL,
   open INTEGER NOT NULL,
@@ -80,7 +81,7 @@ CREATE TABLE datasets (
 ) STRICT;
 
 CREATE TABLE blocks (
-  id INTEGER PRIMARY KEY,
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
   dataset INTEGER NOT NULL,
   name TEXT NOT NULL UNIQUE,
   open INTEGER NOT NULL,

@@ -55,11 +55,12 @@ impl Operations {
         self.dataset_show(name)
     }
 
-    /// Only an empty dataset could be forgotten without losing anything.
+    /// Forgets a dataset that no storage holds and nobody wants.
     pub fn dataset_delete(&self, name: &DatasetName) -> Result<(), Problem> {
         let row = self.dataset_row(name)?;
-        let detail = format!("{name} has {} files: names that were registered stay known", row.files);
-        Err(Fault::new(FaultCode::Conflict, detail).into())
+        self.shared.catalog.delete_dataset(row.id).map_err(problem)?;
+        tracing::info!(dataset = %name, files = row.files, "dataset deleted");
+        Ok(())
     }
 
     pub fn dataset_blocks(&self, name: &DatasetName, query: &PageQuery) -> Result<Page<BlockView>, Problem> {

@@ -63,6 +63,10 @@ impl Operations {
             }
             events.push(Event::ReplicaAdded { file: row.file, storage: replica.storage });
         }
+        if row.state == TransferState::Failed {
+            // A new transfer takes its place: nothing waits because of this one.
+            self.shared.live.settled(id);
+        }
         self.shared.tell(Input::Events(events));
         self.shared.tell(Input::Forgive { target: row.target, block: file.block, file: row.file });
         tracing::info!(transfer = %id, "to be tried again by request");
