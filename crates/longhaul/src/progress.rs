@@ -9,7 +9,7 @@ use longhaul_model::units;
 use crate::table::percent;
 use crate::terminal::{Terminal, columns, cut, wrapped};
 
-/// Without a terminal: one report each so often.
+/// Without a terminal: one report each so often, and none of what is over before.
 const PLAIN_EVERY: Duration = Duration::from_secs(5);
 /// With one: repaint no more often than the eye follows.
 pub const REPAINT_EVERY: Duration = Duration::from_millis(200);
@@ -49,7 +49,7 @@ impl Board {
             let text = self.erased() + &self.block(lines);
             self.painted_lines = lines.len();
             self.write(&text);
-        } else if self.last_plain.is_none_or(|last| now.since(last) >= PLAIN_EVERY) {
+        } else if now.since(*self.last_plain.get_or_insert(now)) >= PLAIN_EVERY {
             self.last_plain = Some(now);
             self.write(&format!("{}\n", plain()));
         }

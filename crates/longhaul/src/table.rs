@@ -76,6 +76,12 @@ pub fn percent(part: u64, whole: u64) -> u64 {
     if part >= whole { 100 } else { (u128::from(part) * 100 / u128::from(whole)) as u64 }
 }
 
+/// Whole percents, to the nearest: for shares, where all of them should make about 100.
+pub fn rounded_percent(part: u64, whole: u64) -> u64 {
+    let whole = u128::from(whole.max(1));
+    ((u128::from(part) * 200 + whole) / (2 * whole)) as u64
+}
+
 /// How a column behaves when the terminal is narrow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Width {

@@ -130,8 +130,7 @@ async fn delete(context: &Context, remote: &Remote, args: DeleteArgs) -> Result<
     let Some(done) = task::wait(context, remote, &view, total).await? else { return Ok(Exit::Interrupted) };
     task::must_have_worked(&done)?;
     context.output.sentence(&done, |done| {
-        let gone = done.files_done.saturating_sub(done.files_bad);
-        format!("{} of {} deleted at {}", words::files(gone), args.dataset, args.storage)
+        format!("{} of {} deleted at {}", words::files(done.files_done), args.dataset, args.storage)
     })?;
     if done.files_bad > 0 {
         task::tell_problems(context, &done);

@@ -88,7 +88,7 @@ fn human(status: &Status, style: Style, width: Option<usize>) -> String {
         subscriptions(&status.subscriptions, status.now).human(style, width)
     };
     text.push_str(&format!(
-        "\n{}   {} running, {} waiting   {} ({}) done since {}\n",
+        "\n{}   {} running, {} waiting   {} ({}) moved in all; up since {}\n",
         words::rate(status.rate_now),
         words::plural(status.transfers_running, "transfer"),
         count(status.transfers_waiting),

@@ -172,7 +172,7 @@ async fn wait(
     };
     context.output.sentence(&done, |done| {
         format!(
-            "{} is complete at {}: {}, {}; {}",
+            "{} is complete at {}: {}, {}; verified: {}",
             what(done),
             done.storage,
             words::files(done.files_present),
@@ -332,7 +332,7 @@ fn human(view: &SubscriptionView, style: Style, width: Option<usize>) -> String 
         ("running", words::files(view.files_running)),
         ("retries", words::retries(view.retries)),
         ("verified", words::verified(&view.verified)),
-        ("verify", view.verification.to_string()),
+        ("wanted", view.verification.to_string()),
         ("created", when::local(view.created, now)),
     ];
     if view.failed_files > 0 {
@@ -354,7 +354,7 @@ fn sources(view: &SubscriptionView) -> String {
             format!(
                 "{} {} % ({}, {})",
                 source.storage,
-                crate::table::percent(source.files, all),
+                crate::table::rounded_percent(source.files, all),
                 words::files(source.files),
                 bytes(source.bytes)
             )

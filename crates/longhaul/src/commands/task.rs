@@ -190,11 +190,11 @@ pub fn measure(task: &TaskView, total: Option<(u64, u64)>) -> Measure {
     let elapsed = clock::now().since(task.created).as_secs_f64();
     let average = if elapsed > 0.5 { task.bytes_done as f64 / elapsed } else { 0.0 };
     Measure {
-        files_done: task.files_done,
+        files_done: task.files_done + task.files_bad,
         files: total.map(|(files, _)| files),
         bytes_done: task.bytes_done,
         bytes: total.map(|(_, bytes)| bytes),
-        rate_now: average,
+        rate_now: 0.0,
         rate_average: average,
         end: task.waits_for.as_ref().map(|why| format!("waits: {}", printable(why))).unwrap_or_default(),
         notes: if task.files_bad > 0 {

@@ -229,9 +229,8 @@ fn explain(detail: &TransferDetail, now: Timestamp, style: Style, width: Option<
         let number =
             if detail.attempts.len() > 1 { format!("attempt {}: ", place + 1) } else { String::new() };
         text.push_str(&format!(
-            "\n{number}source chosen at {}: {}, because {}\n",
+            "\n{number}source chosen at {}: {}\n",
             when::local(attempt.chosen, now),
-            style.paint(Tone::Strong, attempt.source.as_str()),
             printable(&attempt.choice.reason)
         ));
         let table = candidates(Some((&attempt.choice, attempt.chosen)), now);
@@ -374,7 +373,7 @@ mod tests {
                 source: "beta".parse().unwrap(),
                 chosen: at(0.0),
                 choice: Choice {
-                    reason: "it finishes first".into(),
+                    reason: "beta, because it finishes first: 38 s".into(),
                     candidates: vec![
                         candidate("beta", true, None),
                         candidate("alpha", false, Some("paused")),

@@ -48,7 +48,7 @@ pub async fn run(context: &Context, remote: &Remote, args: VerifyArgs) -> Result
 fn summary(done: &TaskView, args: &VerifyArgs) -> String {
     let read = format!(
         "{}, {} read again at {}",
-        words::files(done.files_done),
+        words::files(done.files_done + done.files_bad),
         bytes(done.bytes_done),
         args.storage
     );

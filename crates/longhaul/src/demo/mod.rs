@@ -84,6 +84,7 @@ pub async fn run(context: &Context, args: DemoArgs) -> Result<Exit, Failure> {
         board: Board::new(context.output.error, context.output.quiet),
         children: Children::new(),
         restarts: 0,
+        complete: false,
         stop_writing: Arc::default(),
         writer: None,
     };
@@ -94,7 +95,7 @@ pub async fn run(context: &Context, args: DemoArgs) -> Result<Exit, Failure> {
     };
     demo.board.clear();
     if result.as_ref().is_ok_and(|exit| *exit == Exit::Interrupted) {
-        demo.board.say("stopping the service and the sites");
+        demo.board.say("\nstopping the service and the sites");
     }
     demo.stop_writing.store(true, Ordering::Relaxed);
     if let Some(writer) = demo.writer.take() {
@@ -102,6 +103,8 @@ pub async fn run(context: &Context, args: DemoArgs) -> Result<Exit, Failure> {
     }
     demo.children.stop().await;
     let failed = result.is_err();
+    // Once all was complete and told, the end that the user asked for is no interruption.
+    let result = if demo.complete { result.map(|_| Exit::Ok) } else { result };
     if let Some(told) = plan.state.finish(failed) {
         context.output.say(&told);
     }
@@ -113,6 +116,7 @@ struct Demo<'a> {
     board: Board,
     children: Children,
     restarts: u64,
+    complete: bool,
     stop_writing: Arc<AtomicBool>,
     /// Writes the data; must have ended before its directory can go.
     writer: Option<JoinHandle<std::io::Result<()>>>,
@@ -129,7 +133,7 @@ impl Demo<'_> {
         let scanned = self.register(plan, &remote, &dataset).await?;
         let begun = clock::now();
         self.subscribe(plan, &remote, &scanned).await?;
-        let subscriptions = self.watch(plan, &remote, &dataset).await?;
+        let subscriptions = self.watch(plan, &remote, &dataset, exit).await?;
         let seconds = steps::finished(&subscriptions).since(begun).as_secs_f64();
         let mut report = self.gather(plan, &remote, subscriptions, seconds, url, page).await?;
         report.check();
@@ -143,6 +147,7 @@ impl Demo<'_> {
                 .titled("the demo's counts do not agree")
                 .exiting(Exit::Mismatch));
         }
+        self.complete = true;
         if exit {
             return Ok(Exit::Ok);
         }
@@ -165,7 +170,11 @@ impl Demo<'_> {
         let program = std::env::current_exe()
             .map_err(|error| Failure::file("finding", std::path::Path::new("this program"), &error))?;
         let file = file.to_string_lossy().into_owned();
-        let arguments = [noun, "run", "--exit-with-parent", "--config", &file].map(str::to_owned).to_vec();
+        let mut arguments =
+            [noun, "run", "--exit-with-parent", "--config", &file].map(str::to_owned).to_vec();
+        if let Some(level) = &self.context.global.log_level {
+            arguments.extend(["--log-level".to_owned(), level.clone()]);
+        }
         self.children.keep(Role {
             name: name.to_owned(),
             directory: directory.to_owned(),

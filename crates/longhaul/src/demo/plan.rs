@@ -23,6 +23,9 @@ const MARGIN_BYTES: u64 = 100_000_000;
 /// Of each file at each site: the rest of its last disk block, its share of directories, its rows.
 const PER_FILE_BYTES: u64 = 6_000;
 
+/// Directories, databases and temporary names, in inodes.
+const NAMES_MARGIN: u64 = 10_000;
+
 #[derive(Debug)]
 pub struct Plan {
     pub state: State,
@@ -136,6 +139,7 @@ impl Plan {
         if plan.needs_bytes > plan.free_bytes {
             return Err(plan.too_large());
         }
+        plan.check_names()?;
         Ok(plan)
     }
 
@@ -150,6 +154,24 @@ impl Plan {
             bytes(self.needs_bytes),
             bytes(self.free_bytes)
         )
+    }
+
+    /// A file system can be full of files though it has bytes.
+    fn check_names(&self) -> Result<(), Failure> {
+        let path = self.state.path();
+        let space = statvfs(path)?;
+        let needs = self.data.size().0.saturating_mul(self.sites.len() as u64).saturating_add(NAMES_MARGIN);
+        // Some file systems make inodes as they go, and count none.
+        if space.f_files == 0 || needs <= space.f_favail {
+            return Ok(());
+        }
+        let shown = printable(&path.to_string_lossy());
+        let why =
+            format!("{needs} files and directories are needed, {shown} can hold {} more", space.f_favail);
+        Err(Failure::new(FaultCode::NoSpaceForRequest, why)
+            .titled("there is no room for this many files")
+            .next("use --dir on another file system, or fewer --files")
+            .exiting(Exit::Permanent))
     }
 
     fn too_large(&self) -> Failure {
@@ -185,9 +207,12 @@ fn needs(data: &Data, sites: u64) -> u64 {
 }
 
 fn free(path: &Path) -> Result<u64, Failure> {
-    let space = rustix::fs::statvfs(path)
-        .map_err(|error| Failure::file("asking for the space of", path, &error.into()))?;
+    let space = statvfs(path)?;
     Ok(space.f_bavail.saturating_mul(space.f_frsize))
+}
+
+fn statvfs(path: &Path) -> Result<rustix::fs::StatVfs, Failure> {
+    rustix::fs::statvfs(path).map_err(|error| Failure::file("asking for the space of", path, &error.into()))
 }
 
 /// Counts what is in the user's directory, as `scan` will see it: links count as what they lead to.

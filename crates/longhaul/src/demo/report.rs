@@ -2,14 +2,15 @@
 
 use longhaul_api::native::{CheckReport, DatasetView, ReplicaView, SubscriptionView};
 use longhaul_model::units::{bytes, count, duration};
-use longhaul_model::{Timestamp, TransferId};
+use longhaul_model::{FaultCode, Timestamp, TransferId};
 use serde::Serialize;
 use std::time::Duration;
 
 use crate::commands::subscription::measure;
 use crate::commands::words;
+use crate::failure::Failure;
 use crate::progress::lines;
-use crate::table::percent;
+use crate::table::rounded_percent;
 use crate::terminal::{Style, Tone};
 
 /// Everything at the end; `demo --json` prints it.
@@ -62,7 +63,9 @@ fn from_others(one: &SubscriptionView, first: &str, verb: &str) -> Option<String
         .sources
         .iter()
         .filter(|source| source.storage.as_str() != first && source.files > 0)
-        .map(|source| format!("{} % of its files from {}", percent(source.files, all).max(1), source.storage))
+        .map(|source| {
+            format!("{} % of its files from {}", rounded_percent(source.files, all).max(1), source.storage)
+        })
         .collect();
     (!others.is_empty()).then(|| format!("{} {verb} {}", one.storage, others.join(", ")))
 }
@@ -72,6 +75,29 @@ pub fn plain_line(subscriptions: &[SubscriptionView], now: Timestamp) -> String 
     let parts: Vec<String> =
         subscriptions.iter().map(|one| measure(one, now).plain(one.storage.as_str())).collect();
     parts.join("   |   ")
+}
+
+/// Nothing has arrived for `time`, and what the service says about it.
+pub fn stalled(subscriptions: &[SubscriptionView], time: Duration) -> Failure {
+    let reasons: Vec<String> = subscriptions
+        .iter()
+        .filter(|one| !one.complete)
+        .map(|one| {
+            let expected = &one.expected;
+            let known =
+                expected.held_up_by.iter().chain(&expected.why_none).cloned().collect::<Vec<_>>().join("; ");
+            let known = if known.is_empty() { "no reason is known".to_owned() } else { known };
+            format!(
+                "{} has {} of {}: {known}",
+                one.storage,
+                count(one.files_present),
+                words::files(one.files_wanted)
+            )
+        })
+        .collect();
+    Failure::new(FaultCode::Stalled, reasons.join("; "))
+        .titled(format!("nothing has arrived for {}", duration(time)))
+        .next("see the logs, and `longhaul problems` while a demo without --exit runs")
 }
 
 /// `beta and gamma`.
@@ -344,7 +370,7 @@ mod tests {
         for width in [80, 100, 120] {
             let lines = block(&list, "alpha", now(), Some(width), Style::plain());
             assert!(lines.iter().all(|line| columns(line) <= width), "{width}: {lines:#?}");
-            assert_eq!(lines[2], "         gamma takes 37 % of its files from beta");
+            assert_eq!(lines[2], "         gamma takes 38 % of its files from beta");
             assert!(lines[0].starts_with("  beta   ") && lines[1].starts_with("  gamma  "), "{lines:#?}");
         }
         let plain = plain_line(&list, now());

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use longhaul_agent::StorageConfig;
 use longhaul_api::native::{
@@ -24,6 +25,9 @@ use crate::config::{ClientConfig, PROFILE};
 use crate::failure::{Exit, Failure};
 use crate::progress::{Measure, REPAINT_EVERY, lines};
 use crate::remote::Remote;
+
+/// With `--exit`: when nothing has arrived for so long, it will not end well.
+const STALL: Duration = Duration::from_secs(300);
 
 impl Demo<'_> {
     /// Either the mixture, written, or the user's directory, linked to.
@@ -205,28 +209,36 @@ impl Demo<'_> {
         Ok(())
     }
 
-    /// Until every subscription is complete.
+    /// Until every subscription is complete; if nobody looks on (`exit`), not longer than something moves.
     pub(super) async fn watch(
         &mut self,
         plan: &Plan,
         remote: &Remote,
         dataset: &DatasetName,
+        exit: bool,
     ) -> Result<Vec<SubscriptionView>, Failure> {
-        let mut list: Vec<SubscriptionView> = Vec::new();
         let query = [("dataset", Some(dataset.to_string()))];
+        let mut list: Vec<SubscriptionView> = Vec::new();
+        let mut moved = (clock::now(), 0);
         loop {
             let answer = remote.all(&routes::SUBSCRIPTION_LIST, &[], &query).await;
             list = self.ask(answer, list)?;
             list.sort_by_key(|one| plan.sites.iter().position(|site| site.as_str() == one.storage.as_str()));
+            let now = clock::now();
             let terminal = self.board.terminal();
-            let lines =
-                report::block(&list, plan.sites[0].as_str(), clock::now(), terminal.width(), terminal.style);
+            let lines = report::block(&list, plan.sites[0].as_str(), now, terminal.width(), terminal.style);
             if list.len() + 1 == plan.sites.len() && list.iter().all(|one| one.complete) {
                 self.board.leave(&lines);
                 self.board.say("");
                 return Ok(list);
             }
-            self.board.show(clock::now(), &lines, || report::plain_line(&list, clock::now()));
+            let present = list.iter().map(|one| one.files_present + one.bytes_present).sum();
+            if present != moved.1 {
+                moved = (now, present);
+            } else if exit && now.since(moved.0) > STALL {
+                return Err(report::stalled(&list, STALL));
+            }
+            self.board.show(now, &lines, || report::plain_line(&list, now));
             self.pause(REPAINT_EVERY).await?;
         }
     }
@@ -269,7 +281,7 @@ impl Demo<'_> {
                 // Sessions and one-time tokens went with the old process.
                 self.until("the service answers", async || page(plan, remote).await.map(|_| true)).await?;
                 let page = page(plan, remote).await?;
-                self.board.say(&format!("  page  {page}   (log in again with this)"));
+                self.board.say(&format!("  open     {page}"));
             }
         }
     }
