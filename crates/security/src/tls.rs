@@ -9,6 +9,7 @@ use std::io;
 use std::sync::Arc;
 
 use longhaul_model::{Fault, FaultCode};
+use rustls::CipherSuite;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -194,7 +195,10 @@ fn certificate_fault(reason: &CertificateError) -> Fault {
 }
 
 fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
+    let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+    // The client's order counts: AES-128-GCM is as safe here as AES-256-GCM and a tenth to a third cheaper.
+    provider.cipher_suites.sort_by_key(|suite| suite.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256);
+    Arc::new(provider)
 }
 
 fn internal(error: rustls::Error) -> Fault {
