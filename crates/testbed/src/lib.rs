@@ -13,6 +13,7 @@
 
 pub mod browser;
 mod changes;
+pub mod clock;
 mod deployment;
 pub mod effort;
 pub mod http;
