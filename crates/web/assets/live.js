@@ -11,7 +11,11 @@ function carry(old, fresh) {
   if (old.nodeType !== fresh.nodeType || old.nodeName !== fresh.nodeName) { old.replaceWith(fresh.cloneNode(true)); return; }
   if (old.nodeType === Node.TEXT_NODE) { if (old.data !== fresh.data) old.data = fresh.data; return; }
   if (old.nodeType !== Node.ELEMENT_NODE) return;
-  if (old.matches("form, details")) return; // what somebody may be filling in or has opened
+  if (old.matches("details")) return; // what somebody has opened
+  if (old.matches("form")) { // what somebody may be filling in stays; a button that means another thing now is replaced
+    if (!old.contains(document.activeElement) && !old.matches(".filter") && old.outerHTML !== fresh.outerHTML) old.replaceWith(fresh.cloneNode(true));
+    return;
+  }
   for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
   for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
   const before = [...old.childNodes], after = [...fresh.childNodes];

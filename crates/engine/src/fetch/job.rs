@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use longhaul_model::{Blame, Fault, FaultCode, Pfn};
+use longhaul_model::{Blame, Fault, FaultCode, Pfn, StorageName};
 use longhaul_storage::{TargetFile, TempName};
 use longhaul_wire::journal::Origin;
 use longhaul_wire::{Coverage, FileKey, FileNumber};
@@ -39,6 +39,7 @@ impl Drop for HeldKey {
 
 pub(crate) struct Job {
     pub(crate) file: FetchFile,
+    source: StorageName,
     pub(super) target: Arc<Target>,
     pub(super) at: Pfn,
     pub(super) key: FileKey,
@@ -76,6 +77,7 @@ pub(super) struct State {
 impl Job {
     pub(super) fn new(
         file: FetchFile,
+        source: StorageName,
         target: Arc<Target>,
         at: Pfn,
         origin: Origin,
@@ -87,6 +89,7 @@ impl Job {
         let times = Times { received: shared.wall(), ..Times::default() };
         Job {
             file,
+            source,
             target,
             at,
             key,
@@ -163,6 +166,16 @@ impl Job {
         self.end(Ok(success), false, shared);
     }
 
+    /// Promise 10: whoever reads of a fault at a source sees which source and which file.
+    fn naming_the_source(&self, fault: Fault) -> Fault {
+        let place = format!("{}:", self.source);
+        if fault.blame != Blame::Source || fault.detail.starts_with(&place) {
+            return fault;
+        }
+        let named = Fault::new(fault.code, format!("{place}{}: {}", self.file.lfn.shown(), fault.detail));
+        named.blaming(fault.blame).retrying(fault.retry)
+    }
+
     fn end(&self, result: Result<Success, Fault>, discard: bool, shared: &Shared) {
         let mut state = lock(&self.state);
         if state.over {
@@ -174,7 +187,7 @@ impl Job {
             attempt: self.file.attempt,
             transfer: self.file.transfer,
             epoch: self.file.epoch,
-            result,
+            result: result.map_err(|fault| self.naming_the_source(fault)),
             bytes_moved: state.moved,
             bytes_resent: state.resent,
             times: state.times,

@@ -38,15 +38,14 @@ impl Target {
     /// Makes the jobs of a batch, without looking at the storage. Files that cannot be fetched at all end here.
     pub(crate) fn accept(self: &Arc<Self>, batch: FetchBatch, shared: &Arc<Shared>) -> Prepare {
         let received = shared.wall();
-        let origin = origin(&batch);
-        let jobs = batch.files.iter().map(|file| self.accept_file(file, origin, received, shared)).collect();
+        let jobs = batch.files.iter().map(|file| self.accept_file(file, &batch, received, shared)).collect();
         Prepare { batch, jobs }
     }
 
     fn accept_file(
         self: &Arc<Self>,
         file: &FetchFile,
-        origin: Origin,
+        batch: &FetchBatch,
         received: Timestamp,
         shared: &Arc<Shared>,
     ) -> Option<Arc<Job>> {
@@ -69,7 +68,15 @@ impl Target {
         let Some(held) = shared.keys.hold(self.lane, key) else {
             return refuse(Fault::new(FaultCode::Busy, "another attempt works on the same file"));
         };
-        let job = Arc::new(Job::new(file.clone(), self.clone(), at, origin, held, shared));
+        let job = Arc::new(Job::new(
+            file.clone(),
+            batch.source_storage.clone(),
+            self.clone(),
+            at,
+            origin(batch),
+            held,
+            shared,
+        ));
         if shared.remember_attempt(&job) {
             Some(job)
         } else {

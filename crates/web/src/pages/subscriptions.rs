@@ -33,21 +33,21 @@ pub fn table(context: Context<'_>, items: &[SubscriptionView]) -> Markup {
         @if items.is_empty() {
             p.empty { "Nothing is subscribed. " code { "longhaul subscribe DATASET STORAGE" } " asks for a dataset at a storage." }
         } @else {
-            div.scroll { table {
+            div.scroll { table.stack {
                 thead { tr {
                     th scope="col" { "dataset" } th scope="col" { "to" } th scope="col" { "done" }
-                    th.number.wide scope="col" { "files left" } th.number.wide scope="col" { "left" } th.number.wide scope="col" { "rate now" }
-                    th scope="col" { "expected" } th.wide scope="col" { "held up by" }
+                    th.number.wide scope="col" { "files left" } th.number.wide scope="col" { "left" } th.number scope="col" { "rate now" }
+                    th scope="col" { "expected" } th scope="col" { "held up by" }
                 } }
                 tbody { @for item in items { tr {
                     td.name { a href={ "/ui/subscriptions/" (item.id) } { (wanted(item)) } }
-                    td { (item.storage) }
-                    td { (show::bar(item.bytes_present, item.bytes_wanted)) }
+                    td data-label="to" { (item.storage) }
+                    td data-label="done" { (show::bar(item.bytes_present, item.bytes_wanted)) }
                     td.number.wide { (units::count(item.files_wanted.saturating_sub(item.files_present))) }
                     td.number.wide { (show::size(item.bytes_wanted.saturating_sub(item.bytes_present))) }
-                    td.number.wide { @if item.complete { "–" } @else { (show::rate(item.rate_now)) } }
-                    td { (standing(context, item)) }
-                    td.wide { @if !item.complete { @for (place, reason) in item.expected.held_up_by.iter().take(2).enumerate() {
+                    td.number data-label="rate" { @if item.complete { "–" } @else { (show::rate(item.rate_now)) } }
+                    td data-label="expected" { (standing(context, item)) }
+                    td data-label="held up by" { @if !item.complete { @for (place, reason) in item.expected.held_up_by.iter().take(2).enumerate() {
                         @if place > 0 { br; } (reason)
                     } } }
                 } } }

@@ -30,18 +30,18 @@ pub fn transfers(context: Context<'_>, query: &TransferQuery, list: &Page<Transf
             (filters(query))
             @if list.items.is_empty() { p.empty { "No transfer fits." } }
             @else {
-                div.scroll data-still { table {
+                div.scroll data-still { table.stack {
                     thead { tr { th scope="col" { "file" } th.number.wide scope="col" { "size" } th scope="col" { "from → to" }
-                        th scope="col" { "state" } th.wide scope="col" { "since" } th.wide scope="col" { "why" } } }
+                        th scope="col" { "state" } th.wide scope="col" { "since" } th scope="col" { "why" } } }
                     tbody { @for item in &list.items { tr {
                         td.name { a href={ "/ui/transfers/" (item.id) } { (item.lfn.shown()) } }
                         td.number.wide { (show::size(item.size)) }
-                        td { @if let Some(source) = &item.source { (source) " " } "→ " (item.target) }
-                        td.tight { (show::transfer_state(item.state))
+                        td data-label="from → to" { @if let Some(source) = &item.source { (source) " " } "→ " (item.target) }
+                        td.tight data-label="state" { (show::transfer_state(item.state))
                             @if item.state == TransferState::Leased && item.size > 0 { " " span.soft { (show::percent(item.bytes_done, item.size)) } }
                             @if item.attempts > 1 { br; span.soft { "attempt " (item.attempts) } } }
                         td.wide.tight { (show::ago(item.changed, context.now)) }
-                        td.wide { @if let Some(why) = &item.waits_for { (why) } @else if let Some(fault) = &item.fault { (fault.to_string()) } }
+                        td data-label="why" { @if let Some(why) = &item.waits_for { (why) } @else if let Some(fault) = &item.fault { (fault.to_string()) } }
                     } } }
                 } }
             }
