@@ -42,7 +42,8 @@ impl Exit {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failure {
-    pub problem: Problem,
+    /// Boxed: results are passed up through every call, and succeed mostly.
+    pub problem: Box<Problem>,
     pub exit: Exit,
 }
 
@@ -118,7 +119,7 @@ impl Failure {
 impl From<Problem> for Failure {
     fn from(problem: Problem) -> Self {
         let exit = Exit::of(problem.exit_code());
-        Failure { problem, exit }
+        Failure { problem: Box::new(problem), exit }
     }
 }
 

@@ -242,6 +242,7 @@ pub fn facts(style: Style, width: Option<usize>, lines: &[(&str, String)]) -> St
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn sample() -> Table {
         let mut table = Table::new([path("lfn"), left("state"), right("size"), prose("waits for")]);
@@ -297,5 +298,20 @@ mod tests {
         assert_eq!(percent(999_999, 1_000_000), 99);
         assert_eq!(percent(0, 0), 100);
         assert_eq!(percent(u64::MAX - 1, u64::MAX), 99);
+    }
+    proptest! {
+        /// No name moves the cursor, forges a row or shifts a column.
+        #[test]
+        fn no_name_breaks_a_table(names in prop::collection::vec(".{0,30}|[\\x00-\\x1f\u{202e}]{1,5}", 1..6), width in 40usize..120) {
+            let mut table = Table::new([path("lfn"), right("size"), prose("why")]);
+            for name in &names {
+                table.row([Cell::text(name), Cell::bytes(7), Cell::text(name)]);
+            }
+            for text in [table.human(Style::plain(), Some(width)), table.human(Style::plain(), None), table.plain()] {
+                prop_assert_eq!(text.matches('\n').count(), names.len() + 1);
+                prop_assert!(!text.chars().any(|c| c.is_control() && c != '\n' && c != '\t'));
+            }
+            prop_assert!(table.plain().lines().all(|line| line.matches('\t').count() == 2));
+        }
     }
 }

@@ -210,6 +210,7 @@ pub fn wrapped(text: &str, width: Option<usize>, indent: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn measures_and_cuts_by_columns() {
@@ -239,5 +240,22 @@ mod tests {
     fn colours_only_when_asked() {
         assert_eq!(Style::plain().paint(Tone::Bad, "x"), "x");
         assert_eq!(Style::coloured().paint(Tone::Bad, "x"), "\u{1b}[1;31mx\u{1b}[0m");
+    }
+    proptest! {
+        #[test]
+        fn whatever_is_cut_fits_and_keeps_its_end_or_its_beginning(text in "[a-zé日\u{301} ]{0,40}", width in 1usize..30) {
+            let (front, back) = (cut_front(&text, width), cut(&text, width));
+            prop_assert!(columns(&front) <= width && columns(&back) <= width);
+            prop_assert!(text.ends_with(front.trim_start_matches('…')));
+            prop_assert!(text.starts_with(back.trim_end_matches('…')));
+        }
+
+        #[test]
+        fn wrapping_loses_no_word(text in "[a-z日]{1,9}( {1,3}[a-z日]{1,9}){0,20}", width in 20usize..60, indent in 0usize..8) {
+            let done = wrapped(&text, Some(width), indent);
+            prop_assert!(done.lines().all(|line| columns(line) <= width), "{}", done);
+            let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+            prop_assert_eq!(words(&done), words(&text));
+        }
     }
 }

@@ -1,11 +1,20 @@
 //! Points in time as people read them: local clock, no more of the date than is needed.
 
+use std::time::Duration;
+
 use longhaul_model::Timestamp;
 use longhaul_model::units;
+
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
 /// `14:02:11` today, `Sat 03:20` within a week, `2026-11-21 03:20` otherwise.
 pub fn local(at: Timestamp, now: Timestamp) -> String {
     in_zone(at, now, &jiff::tz::TimeZone::system())
+}
+
+/// An expected time: beyond a year nobody means the date.
+pub fn expected(at: Timestamp, now: Timestamp) -> String {
+    if at.since(now) > YEAR { "in over 1 year".to_owned() } else { local(at, now) }
 }
 
 /// As `local`, with how far it is: `14:32:10 (24 min)`.
@@ -47,5 +56,7 @@ mod tests {
         assert_eq!(show("2026-11-22T00:00:00Z"), "Sun 00:00");
         assert_eq!(show("2026-12-24T18:00:00Z"), "2026-12-24 18:00");
         assert_eq!(in_zone(Timestamp::MAX, now, &zone), Timestamp::MAX.to_string());
+        assert_eq!(expected("2073-11-30T15:18:00Z".parse().unwrap(), now), "in over 1 year");
+        assert_eq!(ahead(Timestamp::MAX, now), "in over 1 year");
     }
 }

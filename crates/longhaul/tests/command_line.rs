@@ -1,6 +1,8 @@
 //! The program as a shell sees it: exit codes, and what goes to which stream. No service runs here; what needs one
 //! is in `testbed`.
 
+#![allow(clippy::unwrap_used)]
+
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 

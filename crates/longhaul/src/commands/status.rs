@@ -169,10 +169,10 @@ pub fn expected(subscription: &SubscriptionView, now: Timestamp) -> Cell {
     }
     match (end.median, end.ninety) {
         (Some(median), Some(ninety)) if ninety > median => Cell::both(
-            format!("{} (90 %: {})", when::local(median, now), when::local(ninety, now)),
+            format!("{} (90 %: {})", when::expected(median, now), when::expected(ninety, now)),
             median.to_string(),
         ),
-        (Some(median), _) => Cell::time(median, now),
+        (Some(median), _) => Cell::both(when::expected(median, now), median.to_string()),
         (None, _) => Cell::both("no estimate", ""),
     }
 }

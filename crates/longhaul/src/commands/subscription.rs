@@ -210,7 +210,7 @@ pub fn measure(view: &SubscriptionView, now: Timestamp) -> Measure {
     let end = match (view.complete, view.completed, view.expected.median) {
         (true, Some(at), _) => format!("done {}", when::local(at, now)),
         (true, None, _) => "done".to_owned(),
-        (false, _, Some(at)) if at > now => format!("done {}", when::local(at, now)),
+        (false, _, Some(at)) if at > now => format!("done {}", when::expected(at, now)),
         (false, _, Some(_)) => "done soon".to_owned(),
         (false, _, None) => view.expected.why_none.as_ref().map(|why| printable(why)).unwrap_or_default(),
     };

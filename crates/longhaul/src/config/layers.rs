@@ -285,6 +285,7 @@ fn distance(one: &str, other: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use serde_json::json;
 
     #[derive(serde::Deserialize, Debug)]
@@ -387,5 +388,16 @@ mod tests {
         assert_eq!(distance("kitten", "sitting"), 3);
         assert_eq!(nearest("listn", ["listen", "names"].into_iter()), Some("listen"));
         assert_eq!(nearest("zzzz", ["listen", "names"].into_iter()), None);
+    }
+    proptest! {
+        /// A file is taken or refused with its name; it never makes us fall.
+        #[test]
+        fn any_file_is_taken_or_refused(text in "(\\[service\\]|listen|limits|=|\\.|\\[|\\]|\"x\"|7|\n|é| ){0,20}|.{0,60}") {
+            if let Err(failure) = layers().add_file(Path::new("l.toml"), &text) {
+                prop_assert_eq!(failure.exit, crate::failure::Exit::Usage);
+                let problem = &failure.problem;
+                prop_assert!(format!("{} {}", problem.title, problem.detail).contains("l.toml"), "{:?}", problem);
+            }
+        }
     }
 }

@@ -19,7 +19,7 @@ use crate::failure::{Failure, plain_io};
 
 /// Delay before a restart: this long, doubled for each death shortly after a start.
 const RESTART_FIRST: Duration = Duration::from_millis(100);
-const RESTART_LAST: Duration = Duration::from_secs(5);
+const RESTART_LAST: Duration = Duration::from_secs(1);
 /// A child that lived this long has started well.
 const LIVED_WELL: Duration = Duration::from_secs(2);
 /// A child that ends by itself (not by a signal) so often in a row right after its start will never work.

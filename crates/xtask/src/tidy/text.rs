@@ -52,11 +52,19 @@ pub(crate) fn check(files: &[String], findings: &mut Findings) {
             check_links(name, &text, findings);
         }
         for path in PRIVATE_PATHS {
-            if let Some(line) = text.lines().position(|line| line.contains(path)) {
+            if let Some(line) = text.lines().position(|line| begins_a_path(line, path)) {
                 findings.push(format!("{name}:{}: names a path of one machine ({path})", line + 1));
             }
         }
     }
+}
+
+/// Whether `path` stands in the line as the beginning of a path, not in the middle of one.
+fn begins_a_path(line: &str, path: &str) -> bool {
+    line.match_indices(path).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        before.is_none_or(|c| !(c.is_alphanumeric() || matches!(c, '.' | '_' | '-' | '}' | '~')))
+    })
 }
 
 fn check_rust(name: &str, text: &str, findings: &mut Findings) {
@@ -141,6 +149,14 @@ mod tests {
         findings.clear();
         check_rust("crates/engine/src/x.rs", text, &mut findings);
         assert!(findings.is_empty(), "{findings:?}");
+    }
+
+    #[test]
+    fn paths_of_one_machine_are_told_from_others() {
+        let private = PRIVATE_PATHS[1];
+        assert!(begins_a_path(&format!("cd {private}x"), private));
+        assert!(begins_a_path(&format!("\"{private}x\""), private));
+        assert!(!begins_a_path(&format!("..{private}x"), private));
     }
 
     #[test]
