@@ -44,11 +44,12 @@ time_t time(time_t *at) {
 pub fn shifted(directory: &Path, seconds: i64) -> Option<Vec<(String, String)>> {
     let (source, library) = (directory.join("clock.c"), directory.join("clock.so"));
     std::fs::write(&source, SOURCE).expect("the source is written");
-    let compiled = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(&source).status();
+    let compiled =
+        Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(&source).status();
     let library = library.to_str().expect("paths of tests are UTF-8").to_owned();
-    compiled.is_ok_and(|status| status.success()).then(|| {
-        vec![("LD_PRELOAD".to_owned(), library), ("CLOCK_SHIFT_S".to_owned(), seconds.to_string())]
-    })
+    compiled
+        .is_ok_and(|status| status.success())
+        .then(|| vec![("LD_PRELOAD".to_owned(), library), ("CLOCK_SHIFT_S".to_owned(), seconds.to_string())])
 }
 
 #[cfg(test)]

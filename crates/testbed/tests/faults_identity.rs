@@ -63,13 +63,21 @@ fn a_join_token_opens_once_and_for_a_while() {
     deployment.join("second", token).fails(4, "E4003", &["site add"]);
     assert!(!deployment.agent_state("second").join("identity.json").exists());
     // One directory is one agent: its token is not spent on another.
-    let another = deployment.json(&["site", "add", "alpha", "--another-agent"])["join_token"].as_str().unwrap().to_owned();
+    let another = deployment.json(&["site", "add", "alpha", "--another-agent"])["join_token"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     deployment.join("first", &another).fails(6, "E1003", &["alpha"]);
     deployment.join("second", &another).ok();
 
     // A token that lives for a second is expired when another one is, that was made before.
     let brief = |seconds: u64| {
-        let reply = deployment.api().call(&routes::SITE_JOIN_TOKEN, &["alpha"], &[], &json!({ "token_seconds": seconds }));
+        let reply = deployment.api().call(
+            &routes::SITE_JOIN_TOKEN,
+            &["alpha"],
+            &[],
+            &json!({ "token_seconds": seconds }),
+        );
         reply.unwrap().expect(201).json()
     };
     let made = brief(1);
@@ -151,7 +159,8 @@ fn a_wiped_agent_joins_anew_and_goes_on() {
     fs::create_dir(&state).unwrap();
     fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
     fs::write(state.join("identity.json"), identity).unwrap();
-    fs::set_permissions(state.join("identity.json"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    fs::set_permissions(state.join("identity.json"), std::os::unix::fs::PermissionsExt::from_mode(0o600))
+        .unwrap();
     deployment.start("beta");
     let status = deployment.process("beta").wait(WITHIN).expect("it is not who it was");
     assert!(!status.success());
@@ -164,10 +173,17 @@ fn a_wiped_agent_joins_anew_and_goes_on() {
     deployment.start("beta");
     let status = deployment.process("beta").wait(WITHIN).expect("it cannot run");
     assert!(!status.success());
-    assert!(!deployment.log("beta").lines_with(&["agent join"]).is_empty(), "{}", deployment.log("beta").tail());
+    assert!(
+        !deployment.log("beta").lines_with(&["agent join"]).is_empty(),
+        "{}",
+        deployment.log("beta").tail()
+    );
     drop(deployment.take("beta"));
 
-    let token = deployment.json(&["site", "add", "beta", "--another-agent"])["join_token"].as_str().unwrap().to_owned();
+    let token = deployment.json(&["site", "add", "beta", "--another-agent"])["join_token"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     deployment.join("beta", &token).ok();
     deployment.start("beta");
     assert_ends_well(&deployment, &files);
@@ -177,7 +193,8 @@ fn a_wiped_agent_joins_anew_and_goes_on() {
 #[test]
 fn an_agent_of_another_deployment_is_refused() {
     let (mut ours, files) = campaign();
-    let mut theirs = Deployment::with(ServiceOptions { deployment: Some("theirs".into()), ..ServiceOptions::default() });
+    let mut theirs =
+        Deployment::with(ServiceOptions { deployment: Some("theirs".into()), ..ServiceOptions::default() });
     theirs.add_site(SiteOptions::new("omega"));
     theirs.stop("omega");
     // Their agent is sent to our service.
@@ -239,7 +256,10 @@ fn clocks_an_hour_off_do_no_harm() {
         for phase in ["received", "started", "first_byte", "last_byte", "committed"] {
             let Some(at) = times[phase].as_str() else { continue };
             // A second of grace: an agent learns the clock over the network.
-            assert!(at[..16] >= begun[..16] && at[..16] <= ended[..16], "{phase} at {at}, from {begun} to {ended}: {transfer}");
+            assert!(
+                at[..16] >= begun[..16] && at[..16] <= ended[..16],
+                "{phase} at {at}, from {begun} to {ended}: {transfer}"
+            );
         }
     }
     // People whose own clock is wrong get in too, and the service may be the one that is wrong.

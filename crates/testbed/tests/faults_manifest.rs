@@ -23,9 +23,11 @@ fn register(deployment: &Deployment, dataset: &str, lines: &[u8], more: &[&str])
 #[test]
 fn a_wrong_line_is_named_and_nothing_is_registered() {
     let deployment = Deployment::new();
-    let long_component = format!(r#"{{"lfn":"{}","size":1,"digests":["adler32:00000001"]}}"#, "x".repeat(256));
+    let long_component =
+        format!(r#"{{"lfn":"{}","size":1,"digests":["adler32:00000001"]}}"#, "x".repeat(256));
     let long_name = format!(r#"{{"lfn":"{}x","size":1,"digests":["adler32:00000001"]}}"#, "x/".repeat(520));
-    let long_line = format!(r#"{{"lfn":"a","size":1,"digests":["adler32:00000001"],"block":"{}"}}"#, "b".repeat(20_000));
+    let long_line =
+        format!(r#"{{"lfn":"a","size":1,"digests":["adler32:00000001"],"block":"{}"}}"#, "b".repeat(20_000));
     for (line, part) in [
         (r#"{"lfn":"../up","size":1,"digests":["adler32:00000001"]}"#, ".."),
         (r#"{"lfn":"a/../b","size":1,"digests":["adler32:00000001"]}"#, ".."),
@@ -50,7 +52,8 @@ fn a_wrong_line_is_named_and_nothing_is_registered() {
         (&long_name, "1024"),
         (&long_line, "longer than"),
     ] {
-        let text = format!("{GOOD}\n{}\n{line}\n{}\n", GOOD.replace("one", "two"), GOOD.replace("one", "three"));
+        let text =
+            format!("{GOOD}\n{}\n{line}\n{}\n", GOOD.replace("one", "two"), GOOD.replace("one", "three"));
         let ran = register(&deployment, "wrong", text.as_bytes(), &[]);
         ran.fails(2, "E1005", &["line 3", part]);
     }
@@ -60,8 +63,16 @@ fn a_wrong_line_is_named_and_nothing_is_registered() {
         register(&deployment, "wrong", text.as_bytes(), &[]).fails(6, "E1003", &["line 2", "good/one"]);
     }
     // Bytes that are no text at all, and a file that ends within a line.
-    register(&deployment, "wrong", b"{\"lfn\":\"\xff\xfe\",\"size\":1}\n", &[]).fails(2, "E1005", &["line 1"]);
-    register(&deployment, "wrong", format!("{GOOD}\n{{\"lfn\":").as_bytes(), &[]).fails(2, "E1005", &["line 2"]);
+    register(&deployment, "wrong", b"{\"lfn\":\"\xff\xfe\",\"size\":1}\n", &[]).fails(
+        2,
+        "E1005",
+        &["line 1"],
+    );
+    register(&deployment, "wrong", format!("{GOOD}\n{{\"lfn\":").as_bytes(), &[]).fails(
+        2,
+        "E1005",
+        &["line 2"],
+    );
     let view = deployment.json(&["dataset", "show", "wrong"]);
     assert_eq!((&view["files"], &view["bytes"]), (&json!(0), &json!(0)), "all or nothing: {view}");
 
@@ -119,7 +130,8 @@ fn wrong_claims_are_found_when_the_file_is_read() {
     // A digest that does not follow from those of parts is compared where nothing else is known, or where reading back
     // is asked for.
     fs::write(root.join("strong"), b"Wikipedia").unwrap();
-    let line = r#"{"lfn":"strong","size":9,"digests":["adler32:11e60398","md5:00000000000000000000000000000000"]}"#;
+    let line =
+        r#"{"lfn":"strong","size":9,"digests":["adler32:11e60398","md5:00000000000000000000000000000000"]}"#;
     register(&deployment, "strong", line.as_bytes(), &["--at", "alpha"]).ok();
     deployment.json(&["subscribe", "strong", "beta", "--verify", "readback"]);
     let fault = deployment.until("the fault of strong", Duration::from_secs(60), || {

@@ -47,7 +47,12 @@ fn fault(deployment: &Deployment, lfn: &str, target: &str) -> Option<Value> {
 /// Who is recorded to have a file.
 fn holders(deployment: &Deployment, lfn: &str) -> Vec<String> {
     let file = deployment.json(&["replica", "list", "--file", lfn]);
-    file["replicas"].as_array().unwrap().iter().map(|one| one["storage"].as_str().unwrap().to_owned()).collect()
+    file["replicas"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["storage"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 /// Promise 2; must show 6. The only replica is damaged after registration.
@@ -60,9 +65,11 @@ fn a_file_corrupted_at_the_source_is_never_recorded() {
     deployment.register("run7", "alpha");
     // One that travels alone in its chunks, and one that travels in a pack.
     let by_size = |most: bool| {
-        let mut names: Vec<(&u64, &Vec<u8>)> = good.iter().map(|(name, content)| (&content.size, name)).collect();
+        let mut names: Vec<(&u64, &Vec<u8>)> =
+            good.iter().map(|(name, content)| (&content.size, name)).collect();
         names.sort();
-        let place = if most { names.len() - 1 } else { names.iter().position(|(size, _)| **size > 10).unwrap() };
+        let place =
+            if most { names.len() - 1 } else { names.iter().position(|(size, _)| **size > 10).unwrap() };
         String::from_utf8(names[place].1.clone()).unwrap()
     };
     let bad = [by_size(true), by_size(false)];
@@ -85,20 +92,32 @@ fn a_file_corrupted_at_the_source_is_never_recorded() {
         assert_eq!(holders(&deployment, lfn), ["alpha"], "{lfn} is recorded elsewhere");
         assert!(!deployment.storage("beta").join(lfn).exists(), "{lfn} lies at beta");
     }
-    let right: BTreeMap<Vec<u8>, Content> =
-        good.iter().filter(|(name, _)| !bad.iter().any(|lfn| lfn.as_bytes() == name.as_slice())).map(|(name, content)| (name.clone(), *content)).collect();
+    let right: BTreeMap<Vec<u8>, Content> = good
+        .iter()
+        .filter(|(name, _)| !bad.iter().any(|lfn| lfn.as_bytes() == name.as_slice()))
+        .map(|(name, content)| (name.clone(), *content))
+        .collect();
     tree::assert_same(&right, &deployment.storage("beta"), "");
 
     // Everyone who looks sees whose turn it is.
     let problems = deployment.json(&["problems"]);
-    let problem = problems["items"].as_array().unwrap().iter().find(|one| one["fault"]["code"] == json!("E2041")).unwrap().clone();
+    let problem = problems["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|one| one["fault"]["code"] == json!("E2041"))
+        .unwrap()
+        .clone();
     assert_eq!((&problem["storage"], &problem["open"]), (&json!("alpha"), &json!(true)), "{problem}");
     let status = deployment.json(&["status"]);
     let blames = status["failures_by_blame"].as_array().unwrap();
     let source = blames.iter().find(|one| one["blame"] == json!("source")).unwrap();
     assert!(source["count"].as_u64().unwrap() >= 2, "{status}");
     let told = deployment.longhaul(&["problems"]).ok().stdout;
-    assert!(told.contains("E2041") && told.contains("alpha") && told.contains("the source's administrator"), "{told}");
+    assert!(
+        told.contains("E2041") && told.contains("alpha") && told.contains("the source's administrator"),
+        "{told}"
+    );
     assert_eq!(deployment.json(&["subscription", "show", &subscription])["complete"], json!(false));
     deployment.check();
 
@@ -146,18 +165,28 @@ fn a_damaged_replica_is_left_for_a_good_one() {
     deployment.json(&["subscribe", "run7", "gamma"]);
     deployment.until("alpha is tried in vain", WITHIN, || {
         let problems = deployment.json(&["problems"]);
-        let found = problems["items"].as_array()?.iter().any(|one| one["fault"]["code"] == json!("E2041") && one["storage"] == json!("alpha"));
+        let found = problems["items"]
+            .as_array()?
+            .iter()
+            .any(|one| one["fault"]["code"] == json!("E2041") && one["storage"] == json!("alpha"));
         found.then_some(())
     });
     deployment.start("beta");
     deployment.deliver("run7", "gamma", 120);
     tree::assert_same(&good, &deployment.storage("gamma"), "");
     let list = deployment.json(&["subscription", "list", "--storage", "gamma"]);
-    let from: Vec<&str> = list["items"][0]["sources"].as_array().unwrap().iter().filter(|one| one["bytes"] != json!(0)).map(|one| one["storage"].as_str().unwrap()).collect();
+    let from: Vec<&str> = list["items"][0]["sources"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|one| one["bytes"] != json!(0))
+        .map(|one| one["storage"].as_str().unwrap())
+        .collect();
     assert_eq!(from, ["beta"], "{list}");
     // What was found out about alpha is kept: its copies are suspect.
     let replicas = deployment.json(&["replica", "list", "run7"]);
-    let alpha = replicas["items"].as_array().unwrap().iter().find(|one| one["storage"] == json!("alpha")).unwrap();
+    let alpha =
+        replicas["items"].as_array().unwrap().iter().find(|one| one["storage"] == json!("alpha")).unwrap();
     assert!(alpha["suspect_files"].as_u64().unwrap() > 0, "{alpha}");
     deployment.check();
 }
@@ -188,7 +217,8 @@ fn changed_truncated_replaced_and_deleted_files_are_told_apart() {
     let subscription = deployment.json(&["subscribe", "run7", "beta"])["id"].as_str().unwrap().to_owned();
     let (mut codes, mut unnamed) = (BTreeMap::new(), Vec::new());
     for name in &names[1..] {
-        let fault = deployment.until(&format!("the fault of {name}"), WITHIN, || fault(&deployment, name, "beta"));
+        let fault =
+            deployment.until(&format!("the fault of {name}"), WITHIN, || fault(&deployment, name, "beta"));
         assert_eq!(fault["blame"], json!("source"), "{name}: {fault}");
         unnamed.extend(unless_it_names(&fault, &format!("alpha:{name}")));
         codes.insert(*name, fault["code"].as_str().unwrap().to_owned());
@@ -231,7 +261,8 @@ fn a_file_that_changes_while_it_is_read_is_never_mixed() {
     });
     // All of it is new, in place: what was read before and what is read after do not belong together.
     let file = File::options().write(true).open(root.join("moving")).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&file, &tree::content(&mut Random::new(44), 30_000_000), 0).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &tree::content(&mut Random::new(44), 30_000_000), 0)
+        .unwrap();
     deployment.json(&["site", "limit", "beta", "--in", "none"]);
     let fault = deployment.until("the change is noticed", WITHIN, || fault(&deployment, "moving", "beta"));
     assert_eq!(fault["blame"], json!("source"), "{fault}");

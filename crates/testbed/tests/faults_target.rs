@@ -64,7 +64,11 @@ impl Small {
             expected.contains("beta").then_some(())
         });
         let problems = self.deployment.json(&["problems"]);
-        let here = |one: &&Value| one["fault"]["code"] == json!(code) && one["storage"] == json!("beta") && one["open"] == json!(true);
+        let here = |one: &&Value| {
+            one["fault"]["code"] == json!(code)
+                && one["storage"] == json!("beta")
+                && one["open"] == json!(true)
+        };
         assert!(problems["items"].as_array().unwrap().iter().any(|one| here(&one)), "{problems}");
     }
 
@@ -131,7 +135,9 @@ fn fault(deployment: &Deployment, lfn: &str) -> Value {
 fn what_is_there_already_stays() {
     let deployment = pair();
     let (alpha, beta) = (deployment.storage("alpha"), deployment.storage("beta"));
-    for (name, bytes) in [("same", "the same bytes"), ("other", "these bytes"), ("same size", "abcdef"), ("under/a", "file")] {
+    for (name, bytes) in
+        [("same", "the same bytes"), ("other", "these bytes"), ("same size", "abcdef"), ("under/a", "file")]
+    {
         fs::create_dir_all(alpha.join(name).parent().unwrap()).unwrap();
         fs::write(alpha.join(name), bytes).unwrap();
     }
@@ -165,7 +171,9 @@ fn what_is_there_already_stays() {
     for name in ["other", "same size", "under"] {
         fs::rename(beta.join(name), deployment.directory().join(name)).unwrap();
     }
-    for transfer in deployment.api().all(&routes::TRANSFER_LIST, &[], &[("target", "beta"), ("state", "failed")]) {
+    for transfer in
+        deployment.api().all(&routes::TRANSFER_LIST, &[], &[("target", "beta"), ("state", "failed")])
+    {
         deployment.json(&["transfer", "retry", transfer["id"].as_str().unwrap()]);
     }
     deployment.deliver("run7", "beta", 60);
