@@ -259,7 +259,7 @@ mod tests {
         );
         assert_eq!(
             lines(&both[..1], Some(80)),
-            ["  beta █████░░  74 % 1,481/2,000 files 741 MB 612 MB/s (avg 588) done 14:02:11"]
+            ["  beta ██████░░░  74 % 1,481/2,000 files 741 MB 612 MB/s (avg 588) done 14:02:11"]
         );
     }
 

@@ -251,7 +251,7 @@ mod tests {
         }
 
         #[test]
-        fn wrapping_loses_no_word(text in "[a-z日]{1,9}( {1,3}[a-z日]{1,9}){0,20}", width in 20usize..60, indent in 0usize..8) {
+        fn wrapping_loses_no_word(text in "[a-z日]{1,9}( {1,3}[a-z日]{1,9}){0,20}", width in 30usize..60, indent in 0usize..8) {
             let done = wrapped(&text, Some(width), indent);
             prop_assert!(done.lines().all(|line| columns(line) <= width), "{}", done);
             let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();

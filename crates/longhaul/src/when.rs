@@ -19,10 +19,10 @@ pub fn expected(at: Timestamp, now: Timestamp) -> String {
 
 /// As `local`, with how far it is: `14:32:10 (24 min)`.
 pub fn ahead(at: Timestamp, now: Timestamp) -> String {
-    if at <= now {
-        local(at, now)
-    } else {
-        format!("{} ({})", local(at, now), units::duration(at.since(now)))
+    match at.since(now) {
+        Duration::ZERO => local(at, now),
+        far if far > YEAR => expected(at, now),
+        far => format!("{} ({})", local(at, now), units::duration(far)),
     }
 }
 
