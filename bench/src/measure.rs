@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use longhaul_testbed::Deployment;
 use serde_json::{Value, json};
 
 /// One figure, with its yardstick and its bar.
@@ -52,13 +53,18 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// User and system time of a process so far, in seconds (fields 14 and 15 of `/proc/PID/stat`, in ticks of 10 ms).
-pub(crate) fn cpu_seconds(pid: u32) -> f64 {
+fn cpu_seconds(pid: u32) -> f64 {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let after_name = text.rsplit(')').next().unwrap_or_default();
     let field = |number: usize| {
         after_name.split_whitespace().nth(number - 3).and_then(|word| word.parse::<f64>().ok())
     };
     (field(14).unwrap_or(0.0) + field(15).unwrap_or(0.0)) / 100.0
+}
+
+/// CPU time of all processes of a deployment of two sites so far.
+pub(crate) fn used(deployment: &Deployment) -> f64 {
+    ["service", "alpha", "beta"].iter().map(|name| cpu_seconds(deployment.pid(name))).sum()
 }
 
 /// The most memory that a process has had, in bytes (`VmHWM`).

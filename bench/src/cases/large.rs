@@ -9,7 +9,7 @@ use longhaul_testbed::{Deployment, SiteOptions};
 
 use crate::Rounds;
 use crate::measure::{
-    Row, cpu_seconds, example, make_files, median, output, peak_memory, seconds_of, socket_memory,
+    Row, example, make_files, median, output, peak_memory, seconds_of, socket_memory, used,
 };
 
 const FILES: usize = 20;
@@ -86,10 +86,6 @@ pub(crate) fn run(rounds: &Rounds) -> Vec<Row> {
             reached: agent <= BUDGET + 100_000_000,
         },
     ]
-}
-
-fn used(deployment: &Deployment) -> f64 {
-    ["service", "alpha", "beta"].iter().map(|name| cpu_seconds(deployment.pid(name))).sum()
 }
 
 fn engine_alone(folder: &Path) -> f64 {

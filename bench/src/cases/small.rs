@@ -7,7 +7,7 @@ use longhaul_testbed::{Deployment, SiteOptions};
 use serde_json::Value;
 
 use crate::Rounds;
-use crate::measure::{Row, cpu_seconds, example, make_files, median, output, peak_memory, seconds_of};
+use crate::measure::{Row, example, make_files, median, output, peak_memory, seconds_of, used};
 
 const FILES: usize = 10_000;
 const SIZE: usize = 64_000;
@@ -62,10 +62,6 @@ pub(crate) fn run(rounds: &Rounds) -> Vec<Row> {
             reached: agent <= bound,
         },
     ]
-}
-
-fn used(deployment: &Deployment) -> f64 {
-    ["service", "alpha", "beta"].iter().map(|name| cpu_seconds(deployment.pid(name))).sum()
 }
 
 /// Files per second that this disk takes, with none of our code.

@@ -258,6 +258,13 @@ async fn an_idempotency_key_makes_a_request_once() {
     };
     let (first, second) = (ask().await.unwrap(), ask().await.unwrap());
     assert_eq!(first.id, second.id);
+    let other = VerificationRequest { storage: "beta".parse().unwrap(), ..verify.clone() };
+    let reused = world.admin().request(&routes::VERIFICATION_CREATE).idempotency_key("k1").json(&other);
+    assert_eq!(
+        reused.send::<TaskView>().await.unwrap_err().code,
+        FaultCode::Conflict,
+        "another wish is not dropped silently"
+    );
 }
 
 /// A second service on the directory would be the end of "exactly once".

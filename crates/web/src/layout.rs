@@ -2,6 +2,8 @@
 
 use maud::{DOCTYPE, Markup, html};
 
+use crate::pages::Context;
+
 /// What the frame says about a page.
 pub struct Frame<'a> {
     /// The question the page answers, in its window's title.
@@ -17,6 +19,27 @@ pub struct Frame<'a> {
     pub deployment: &'a str,
     /// Who looks, and the token that their forms must send back. None before login.
     pub viewer: Option<Viewer<'a>>,
+}
+
+impl<'a> Frame<'a> {
+    /// A page that changes by itself and that the API and a command show too.
+    pub fn live(
+        context: Context<'a>,
+        title: &'a str,
+        place: Place,
+        json: impl Into<String>,
+        command: impl Into<String>,
+    ) -> Self {
+        Frame {
+            title,
+            place,
+            json: Some(json.into()),
+            command: Some(command.into()),
+            live: true,
+            deployment: context.deployment,
+            viewer: context.viewer,
+        }
+    }
 }
 
 #[derive(Clone, Copy)]

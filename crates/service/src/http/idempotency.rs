@@ -48,6 +48,12 @@ pub fn key(route: &Route, headers: &HeaderMap, call: &Call) -> Result<Option<Str
     Ok(Some(format!("{}/{}/{text}", call.caller()?.principal.name, route.operation)))
 }
 
+/// Tells a repetition from another request under the same key.
+fn fingerprint(call: &Call) -> String {
+    let asked = format!("{:?} {}", call.parameters, String::from_utf8_lossy(&call.body));
+    longhaul_security::secret_hash(&asked).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 pub async fn once(http: &Arc<Http>, key: String, call: Call) -> Result<Answer, Problem> {
     let keys = http.idempotency.keys.clone();
     if !guard(&keys).insert(key.clone()) {
@@ -55,18 +61,24 @@ pub async fn once(http: &Arc<Http>, key: String, call: Call) -> Result<Answer, P
         return Err(Fault::new(FaultCode::Busy, detail).into());
     }
     let _held = Held { keys, key: key.clone() };
+    let asked = fingerprint(&call);
     let look = key.clone();
     let kept = http
         .operations
         .run(move |operations| operations.shared.catalog.idempotent(&look).map_err(problem))
         .await?;
     if let Some(text) = kept {
-        let content = Content::Json(text.into_bytes());
+        let (first, reply) = text.split_once(' ').unwrap_or_default();
+        if first != asked {
+            let detail = "its Idempotency-Key was used for another request: nothing was done";
+            return Err(Fault::new(FaultCode::Conflict, detail).into());
+        }
+        let content = Content::Json(reply.as_bytes().to_vec());
         return Ok(Answer { status: http::StatusCode::OK, content, headers: HeaderMap::new() });
     }
     let answer = dispatch(http, call).await?;
     if let Content::Json(text) = &answer.content {
-        let text = String::from_utf8_lossy(text).into_owned();
+        let text = format!("{asked} {}", String::from_utf8_lossy(text));
         let keep = move |operations: &crate::Operations| {
             let now = operations.now();
             operations.shared.catalog.remember_idempotent(&key, &text, now).map_err(problem)

@@ -10,15 +10,8 @@ use crate::layout::{Frame, Place, action, page};
 use crate::show;
 
 pub fn datasets(context: Context<'_>, list: &Page<DatasetView>) -> Markup {
-    let frame = Frame {
-        title: "Datasets",
-        place: Place::Datasets,
-        json: Some("/api/v1/datasets".into()),
-        command: Some("longhaul dataset list".into()),
-        live: true,
-        deployment: context.deployment,
-        viewer: context.viewer,
-    };
+    let frame =
+        Frame::live(context, "Datasets", Place::Datasets, "/api/v1/datasets", "longhaul dataset list");
     page(
         &frame,
         html! {
@@ -65,15 +58,13 @@ pub fn dataset(
 ) -> Markup {
     let title = item.name.to_string();
     let segment = show::segment(item.name.as_str());
-    let frame = Frame {
-        title: &title,
-        place: Place::Datasets,
-        json: Some(format!("/api/v1/datasets/{segment}")),
-        command: Some(format!("longhaul dataset show {}", item.name)),
-        live: true,
-        deployment: context.deployment,
-        viewer: context.viewer,
-    };
+    let frame = Frame::live(
+        context,
+        &title,
+        Place::Datasets,
+        format!("/api/v1/datasets/{segment}"),
+        format!("longhaul dataset show {}", item.name),
+    );
     page(
         &frame,
         html! {

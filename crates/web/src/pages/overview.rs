@@ -15,15 +15,8 @@ const PROBLEMS_SHOWN: usize = 5;
 const SUBSCRIPTIONS_SHOWN: usize = 50;
 
 pub fn overview(context: Context<'_>, status: &Status) -> Markup {
-    let frame = Frame {
-        title: "Overview",
-        place: Place::Overview,
-        json: Some("/api/v1/status".into()),
-        command: Some("longhaul status --watch".into()),
-        live: true,
-        deployment: context.deployment,
-        viewer: context.viewer,
-    };
+    let frame =
+        Frame::live(context, "Overview", Place::Overview, "/api/v1/status", "longhaul status --watch");
     let open = status.problems.iter().filter(|problem| problem.open).count();
     page(
         &frame,

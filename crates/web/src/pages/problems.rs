@@ -9,15 +9,7 @@ use crate::layout::{Frame, Place, page};
 use crate::show;
 
 pub fn problems(context: Context<'_>, list: &[ProblemView]) -> Markup {
-    let frame = Frame {
-        title: "Problems",
-        place: Place::Problems,
-        json: Some("/api/v1/problems".into()),
-        command: Some("longhaul problems".into()),
-        live: true,
-        deployment: context.deployment,
-        viewer: context.viewer,
-    };
+    let frame = Frame::live(context, "Problems", Place::Problems, "/api/v1/problems", "longhaul problems");
     page(
         &frame,
         html! {

@@ -9,15 +9,7 @@ use crate::layout::{Frame, Place, action, page};
 use crate::show;
 
 pub fn sites(context: Context<'_>, list: &[SiteView]) -> Markup {
-    let frame = Frame {
-        title: "Sites",
-        place: Place::Sites,
-        json: Some("/api/v1/sites".into()),
-        command: Some("longhaul site list".into()),
-        live: true,
-        deployment: context.deployment,
-        viewer: context.viewer,
-    };
+    let frame = Frame::live(context, "Sites", Place::Sites, "/api/v1/sites", "longhaul site list");
     page(
         &frame,
         html! {
@@ -67,15 +59,13 @@ fn agents_in_short(context: Context<'_>, agents: &[AgentView]) -> Markup {
 
 pub fn site(context: Context<'_>, site: &SiteView) -> Markup {
     let title = site.name.to_string();
-    let frame = Frame {
-        title: &title,
-        place: Place::Sites,
-        json: Some(format!("/api/v1/sites/{}", site.name)),
-        command: Some(format!("longhaul site show {}", site.name)),
-        live: true,
-        deployment: context.deployment,
-        viewer: context.viewer,
-    };
+    let frame = Frame::live(
+        context,
+        &title,
+        Place::Sites,
+        format!("/api/v1/sites/{}", site.name),
+        format!("longhaul site show {}", site.name),
+    );
     page(
         &frame,
         html! {

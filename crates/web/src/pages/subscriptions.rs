@@ -9,15 +9,13 @@ use crate::layout::{Frame, Place, action, page};
 use crate::show;
 
 pub fn subscriptions(context: Context<'_>, list: &Page<SubscriptionView>) -> Markup {
-    let frame = Frame {
-        title: "Subscriptions",
-        place: Place::Subscriptions,
-        json: Some("/api/v1/subscriptions".into()),
-        command: Some("longhaul subscription list".into()),
-        live: true,
-        deployment: context.deployment,
-        viewer: context.viewer,
-    };
+    let frame = Frame::live(
+        context,
+        "Subscriptions",
+        Place::Subscriptions,
+        "/api/v1/subscriptions",
+        "longhaul subscription list",
+    );
     page(
         &frame,
         html! {
@@ -70,15 +68,13 @@ fn standing(context: Context<'_>, item: &SubscriptionView) -> Markup {
 
 pub fn subscription(context: Context<'_>, item: &SubscriptionView) -> Markup {
     let title = format!("{} → {}", wanted(item), item.storage);
-    let frame = Frame {
-        title: &title,
-        place: Place::Subscriptions,
-        json: Some(format!("/api/v1/subscriptions/{}", item.id)),
-        command: Some(format!("longhaul subscription show {}", item.id)),
-        live: true,
-        deployment: context.deployment,
-        viewer: context.viewer,
-    };
+    let frame = Frame::live(
+        context,
+        &title,
+        Place::Subscriptions,
+        format!("/api/v1/subscriptions/{}", item.id),
+        format!("longhaul subscription show {}", item.id),
+    );
     page(
         &frame,
         html! {

@@ -15,13 +15,14 @@ use crate::{plot, show};
 pub fn transfers(context: Context<'_>, query: &TransferQuery, list: &Page<TransferView>) -> Markup {
     let filter = filter_text(query);
     let frame = Frame {
-        title: "Transfers",
-        place: Place::Transfers,
-        json: Some(format!("/api/v1/transfers?{filter}")),
-        command: Some(command(query)),
         live: query.after.is_none(),
-        deployment: context.deployment,
-        viewer: context.viewer,
+        ..Frame::live(
+            context,
+            "Transfers",
+            Place::Transfers,
+            format!("/api/v1/transfers?{filter}"),
+            command(query),
+        )
     };
     page(
         &frame,
@@ -93,13 +94,14 @@ pub fn transfer(context: Context<'_>, detail: &TransferDetail) -> Markup {
     let item = &detail.transfer;
     let title = item.lfn.shown();
     let frame = Frame {
-        title: &title,
-        place: Place::Transfers,
-        json: Some(format!("/api/v1/transfers/{}", item.id)),
-        command: Some(format!("longhaul transfer explain {}", item.id)),
         live: !item.state.is_terminal(),
-        deployment: context.deployment,
-        viewer: context.viewer,
+        ..Frame::live(
+            context,
+            &title,
+            Place::Transfers,
+            format!("/api/v1/transfers/{}", item.id),
+            format!("longhaul transfer explain {}", item.id),
+        )
     };
     page(
         &frame,
