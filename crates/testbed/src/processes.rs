@@ -43,6 +43,12 @@ pub fn outlive(mark: &str, within: Duration) -> Vec<Found> {
     }
 }
 
+/// Processes that a process has started and that have not been waited for.
+pub fn children(pid: u32) -> Vec<u32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    text.split_whitespace().filter_map(|child| child.parse().ok()).collect()
+}
+
 /// Bytes that a process has read from files so far, as the kernel counts them.
 pub fn bytes_read(pid: u32) -> u64 {
     counter(pid, "rchar")
