@@ -36,19 +36,23 @@ pub fn verified(counts: &[VerifiedCount]) -> String {
     if shown.is_empty() { "–".to_owned() } else { shown.join(", ") }
 }
 
-pub fn reason(reason: LeftOutReason) -> &'static str {
-    match reason {
-        LeftOutReason::LinkLeadsOut => "links that lead out of the tree",
-        LeftOutReason::BrokenLink => "links to nothing",
-        LeftOutReason::Device => "devices",
-        LeftOutReason::Socket => "sockets",
-        LeftOutReason::Fifo => "named pipes",
-        LeftOutReason::NotUtf8 => "names that are not UTF-8",
-        LeftOutReason::NameRules => "names that break the rules",
-        LeftOutReason::EmptyDirectory => "empty directories",
-        LeftOutReason::Unreadable => "unreadable files or directories",
-        LeftOutReason::ChangedWhileReading => "files that changed while they were read",
-    }
+/// `3 empty directories`, `1 socket`.
+pub fn reason(reason: LeftOutReason, number: u64) -> String {
+    let (one, many) = match reason {
+        LeftOutReason::LinkLeadsOut => ("link that leads out of the tree", "links that lead out of the tree"),
+        LeftOutReason::BrokenLink => ("link to nothing", "links to nothing"),
+        LeftOutReason::Device => ("device", "devices"),
+        LeftOutReason::Socket => ("socket", "sockets"),
+        LeftOutReason::Fifo => ("named pipe", "named pipes"),
+        LeftOutReason::NotUtf8 => ("name that is not UTF-8", "names that are not UTF-8"),
+        LeftOutReason::NameRules => ("name that breaks the rules", "names that break the rules"),
+        LeftOutReason::EmptyDirectory => ("empty directory", "empty directories"),
+        LeftOutReason::Unreadable => ("unreadable file or directory", "unreadable files or directories"),
+        LeftOutReason::ChangedWhileReading => {
+            ("file that changed while it was read", "files that changed while they were read")
+        }
+    };
+    plural_of(number, one, many)
 }
 
 /// One line a reason, with the first few examples.
@@ -61,7 +65,7 @@ pub fn left_out(counts: &[LeftOutCount], examples: usize) -> Vec<String> {
                 left.examples.iter().take(examples).map(|one| printable(&one.path)).collect();
             let more = if left.count > some.len() as u64 { ", …" } else { "" };
             let shown = if some.is_empty() { String::new() } else { format!(": {}{more}", some.join(", ")) };
-            format!("{} {}{shown}", count(left.count), reason(left.reason))
+            format!("{}{shown}", reason(left.reason, left.count))
         })
         .collect()
 }

@@ -183,6 +183,13 @@ impl Demo<'_> {
         })
     }
 
+    /// Sets the block apart, for eyes only.
+    fn blank(&mut self) {
+        if self.board.terminal().is_terminal {
+            self.board.say("");
+        }
+    }
+
     /// Asks again and again until the answer is yes.
     async fn until(
         &mut self,

@@ -114,6 +114,12 @@ impl State {
 
 impl Plan {
     pub fn make(args: &DemoArgs, named: Option<&Path>) -> Result<Self, Failure> {
+        if let Some(data) = &args.data {
+            let data = fs::canonicalize(data).map_err(|error| Failure::file("opening", data, &error))?;
+            // Before its files are counted, which may take a while.
+            let temporary = std::env::temp_dir().join("longhaul-demo-");
+            apart(&data, named.unwrap_or(&temporary))?;
+        }
         let given = args.data.as_deref().map(look_at).transpose()?;
         let data = match given {
             Some(data) => data,
@@ -247,6 +253,7 @@ fn look_at(directory: &Path) -> Result<Data, Failure> {
 
 /// The copies must not lie within what is copied.
 fn apart(data: &Path, state: &Path) -> Result<(), Failure> {
+    let state = &really(state);
     if !state.starts_with(data) && !data.starts_with(state) {
         return Ok(());
     }
@@ -261,9 +268,23 @@ fn apart(data: &Path, state: &Path) -> Result<(), Failure> {
     ))
 }
 
+/// Without links, as far as the path is there yet.
+fn really(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let there = path.ancestors().find_map(|part| Some((part, fs::canonicalize(part).ok()?)));
+    there.and_then(|(part, real)| Some(real.join(path.strip_prefix(part).ok()?))).unwrap_or(path)
+}
+
 /// The address asked for, or the usual one, or one with a free port if that is taken.
 fn port(option: &str, asked: Option<SocketAddr>, usual: SocketAddr) -> Result<SocketAddr, Failure> {
     let wanted = asked.unwrap_or(usual);
+    if !wanted.ip().is_loopback() {
+        return Err(Failure::usage(
+            format!("{wanted} is not of this machine alone"),
+            format!("a demo is for this machine; {option} wants a loopback address"),
+            format!("{option} {}", SocketAddr::new(usual.ip(), wanted.port())),
+        ));
+    }
     let taken = |error: &io::Error| {
         Failure::usage(
             format!("{wanted} cannot be used"),
@@ -308,8 +329,13 @@ mod tests {
         let args = DemoArgs { data: Some(data.path().to_owned()), ..DemoArgs::default() };
         let within = Plan::make(&args, Some(&data.path().join("state"))).unwrap_err();
         assert!(within.problem.title.contains("within each other"), "{within:?}");
-        let full = Plan::make(&args, Some(data.path())).unwrap_err();
+        let same = Plan::make(&args, Some(data.path())).unwrap_err();
+        assert!(same.problem.title.contains("within each other"), "{same:?}");
+        let full = Plan::make(&DemoArgs::default(), Some(data.path())).unwrap_err();
         assert!(full.problem.title.contains("not empty"), "{full:?}");
+        let temporary = DemoArgs { data: Some(std::env::temp_dir()), ..DemoArgs::default() };
+        let within = Plan::make(&temporary, None).unwrap_err();
+        assert!(within.problem.title.contains("within each other"), "{within:?}");
         let missing = DemoArgs { data: Some(data.path().join("none")), ..DemoArgs::default() };
         assert_eq!(Plan::make(&missing, None).unwrap_err().exit, Exit::NotFound);
         let file = DemoArgs { data: Some(data.path().join("file")), ..DemoArgs::default() };
@@ -324,6 +350,8 @@ mod tests {
         assert_ne!(free.port(), taken.port());
         let error = port("--http", Some(taken), taken).unwrap_err();
         assert!(error.problem.detail.contains("--http"), "{error:?}");
+        let error = port("--http", Some(SocketAddr::from(([0, 0, 0, 0], 0))), taken).unwrap_err();
+        assert!(error.problem.detail.contains("loopback"), "{error:?}");
     }
 
     #[test]

@@ -178,7 +178,8 @@ impl Report {
             ));
         }
         let left_out: u64 = self.dataset.left_out.iter().map(|left| left.count).sum();
-        text.push_str(&format!("  {} left out\n", words::files(left_out)));
+        let what = if left_out == 0 { words::files(0) } else { count(left_out) };
+        text.push_str(&format!("  {what} left out\n"));
         for line in words::left_out(&self.dataset.left_out, 3) {
             text.push_str(&format!("    {line}\n"));
         }
@@ -391,7 +392,7 @@ mod tests {
             "  4,000 files, 2.00 GB moved; 4,000 verified end to end (digest in the catalog = digest of the bytes written); 0 retries\n",
             "  gamma took 38 % of its files from beta\n",
             "  1 process died and went on\n",
-            "  1 file left out\n    1 named pipes: run7/pipe\\n\n",
+            "  1 left out\n    1 named pipe: run7/pipe\\n\n",
         ] {
             assert!(text.contains(part), "{part} is not in:\n{text}");
         }

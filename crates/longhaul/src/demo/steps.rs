@@ -205,7 +205,8 @@ impl Demo<'_> {
             };
             let _: SubscriptionView = remote.post(&routes::SUBSCRIPTION_CREATE, &[], &wish).await?;
         }
-        self.board.say(&format!("{}\n", line.trim_end()));
+        self.board.say(line.trim_end());
+        self.blank();
         Ok(())
     }
 
@@ -229,7 +230,7 @@ impl Demo<'_> {
             let lines = report::block(&list, plan.sites[0].as_str(), now, terminal.width(), terminal.style);
             if list.len() + 1 == plan.sites.len() && list.iter().all(|one| one.complete) {
                 self.board.leave(&lines);
-                self.board.say("");
+                self.blank();
                 return Ok(list);
             }
             let present = list.iter().map(|one| one.files_present + one.bytes_present).sum();
