@@ -163,6 +163,8 @@ fn make_parent(
         match made {
             Ok(()) => {
                 touched.insert(path.clone());
+                let slash: &[u8] = if path.is_empty() { b"" } else { b"/" };
+                posix.flusher.made(&[&path, slash, name].concat());
             }
             Err(Errno::EXIST) if work.case_insensitive => refuse_twin(&at, name, item)?,
             Err(Errno::EXIST) => {}

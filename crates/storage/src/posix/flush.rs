@@ -13,7 +13,7 @@ use rustix::fs::{self, OFlags};
 use rustix::io::{self, Errno};
 
 use super::FlushPolicy;
-use super::beneath::Beneath;
+use super::beneath::{Beneath, split};
 use super::fault::{Role, fault};
 use super::seam::{Call, Seam};
 use super::work::Work;
@@ -23,6 +23,9 @@ use crate::TempName;
 /// data are left alone. Beyond, one flush of everything costs less than many of the file system's journal.
 const DIRECTORIES_FLUSHED_SINGLY: usize = 4;
 
+/// Directories remembered as durable; beyond, all are forgotten and flushed once more.
+const NAMED_MAX: usize = 10_000;
+
 pub(super) struct Flusher {
     policy: FlushPolicy,
     seam: Seam,
@@ -30,6 +33,9 @@ pub(super) struct Flusher {
     /// flush can succeed.
     flushing: Mutex<()>,
     ledger: Mutex<Ledger>,
+    /// Directories whose own names are known to be on disk. One that was found there need not be: another commit, or a
+    /// process that was killed, may have made it and not flushed it yet.
+    named: Mutex<BTreeSet<Vec<u8>>>,
 }
 
 #[derive(Default)]
@@ -43,7 +49,13 @@ struct Ledger {
 
 impl Flusher {
     pub(super) fn new(policy: FlushPolicy, seam: Seam) -> Self {
-        Flusher { policy, seam, flushing: Mutex::default(), ledger: Mutex::default() }
+        Flusher {
+            policy,
+            seam,
+            flushing: Mutex::default(),
+            ledger: Mutex::default(),
+            named: Mutex::default(),
+        }
     }
 
     pub(super) fn policy(&self) -> FlushPolicy {
@@ -128,9 +140,40 @@ impl Flusher {
         if self.policy == FlushPolicy::None {
             return Ok(());
         }
-        if directories.len() > DIRECTORIES_FLUSHED_SINGLY && work.flushed_as_a_whole {
-            return self.flush_file_system(work);
+        let all = self.with_unsure_parents(directories);
+        if all.len() > DIRECTORIES_FLUSHED_SINGLY && work.flushed_as_a_whole {
+            self.flush_file_system(work)?;
+        } else {
+            self.flush_singly(beneath, &all)?;
         }
+        let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        if named.len() + all.len() > NAMED_MAX {
+            named.clear();
+        }
+        named.extend(all);
+        Ok(())
+    }
+
+    /// A directory of this path was made just now: its name is in no flush yet.
+    pub(super) fn made(&self, path: &[u8]) {
+        self.named.lock().unwrap_or_else(PoisonError::into_inner).remove(path);
+    }
+
+    /// The directories themselves, and all above them up to the first whose name is known to be on disk.
+    fn with_unsure_parents(&self, directories: &BTreeSet<Vec<u8>>) -> BTreeSet<Vec<u8>> {
+        let named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = directories.clone();
+        for directory in directories {
+            let mut path: &[u8] = directory;
+            while !path.is_empty() && !named.contains(path) {
+                path = split(path).0;
+                all.insert(path.to_vec());
+            }
+        }
+        all
+    }
+
+    fn flush_singly(&self, beneath: &Beneath, directories: &BTreeSet<Vec<u8>>) -> Result<(), Fault> {
         for path in directories {
             let shown = String::from_utf8_lossy(path);
             let flush = || {

@@ -48,9 +48,32 @@ fn one_file_is_flushed_alone() {
     log.lock().unwrap().clear();
     assert_eq!(posix.commit(&[item]), [Ok(())]);
     let name = temp(1).as_str().to_owned();
-    let expected =
-        [(Call::FlushData, name.clone()), (Call::Rename, name), (Call::FlushDirectory, "dir".to_owned())];
+    let flushed = |path: &str| (Call::FlushDirectory, path.to_owned());
+    // Somebody made the directory and may not have flushed its name.
+    let expected = [(Call::FlushData, name.clone()), (Call::Rename, name), flushed(""), flushed("dir")];
     assert_eq!(*log.lock().unwrap(), expected);
+    let item = written(&posix, 2, "dir/b", b"x");
+    log.lock().unwrap().clear();
+    assert_eq!(posix.commit(&[item]), [Ok(())]);
+    let flushes: Vec<_> =
+        log.lock().unwrap().iter().filter(|call| call.0 == Call::FlushDirectory).cloned().collect();
+    assert_eq!(flushes, [flushed("dir")], "now it is known");
+}
+
+/// Promise 4: a directory that is made anew after it was pruned is flushed anew.
+#[test]
+fn a_directory_made_again_is_named_again() {
+    let (log, seam) = logged();
+    let (posix, _root) = opened(seam);
+    let item = written(&posix, 1, "a/b/c", b"x");
+    assert_eq!(posix.commit(&[item.clone()]), [Ok(())]);
+    let identity = posix.stat(&item.target).unwrap().unwrap();
+    posix.delete(&item.target, &identity).unwrap();
+    let item = written(&posix, 2, "a/b/c", b"x");
+    log.lock().unwrap().clear();
+    assert_eq!(posix.commit(&[item]), [Ok(())]);
+    let flushes = log.lock().unwrap().iter().filter(|call| call.0 == Call::FlushDirectory).count();
+    assert_eq!(flushes, 3, "the root, a, and a/b");
 }
 
 #[test]
