@@ -28,7 +28,7 @@ impl Changes {
             self.events = self.api.events(LOOK_AT_LEAST_EVERY).ok();
         }
         let Some(events) = &mut self.events else { return tick(TRY_EVERY.min(at_most)) };
-        match events.next() {
+        match events.event() {
             Ok(_) => {}
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
             Err(_) => {

@@ -191,7 +191,7 @@ pub struct Events {
 impl Events {
     /// The next event's data. The error is `WouldBlock` or `TimedOut` if none came in time; another one if the stream is over.
     /// Chunk sizes stand on lines of their own and are none of ours.
-    pub fn next(&mut self) -> io::Result<Value> {
+    pub fn event(&mut self) -> io::Result<Value> {
         loop {
             if self.reader.read_until(b'\n', &mut self.line)? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());

@@ -12,7 +12,7 @@ impl Random {
         Random((z ^ (z >> 31)) | 1)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn word(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -22,12 +22,12 @@ impl Random {
     /// 0 to `end` - 1. The high bits are the better ones.
     pub fn below(&mut self, end: u64) -> u64 {
         assert!(end > 0, "there is no number below 0");
-        ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
+        ((u128::from(self.word()) * u128::from(end)) >> 64) as u64
     }
 
     pub fn fill(&mut self, buffer: &mut [u8]) {
         for word in buffer.chunks_mut(8) {
-            let bytes = self.next().to_le_bytes();
+            let bytes = self.word().to_le_bytes();
             word.copy_from_slice(&bytes[..word.len()]);
         }
     }

@@ -1,7 +1,7 @@
 //! What must survive: the order of writes that a power cut relies on, and a disk that is full under the database.
 
 // clippy.toml allows these in tests, which does not reach the helpers of an integration test.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -67,7 +67,9 @@ fn read_trace(text: &str) -> Vec<Call> {
     let mut unfinished: BTreeMap<&str, usize> = BTreeMap::new();
     for (line_number, line) in text.lines().enumerate() {
         let mut parts = line.splitn(3, ' ');
-        let (Some(thread), Some(time), Some(rest)) = (parts.next(), parts.next(), parts.next()) else { continue };
+        let (Some(thread), Some(time), Some(rest)) = (parts.next(), parts.next(), parts.next()) else {
+            continue;
+        };
         let Ok(at) = time.parse::<f64>() else { continue };
         if rest.starts_with("<... ") {
             if let Some(call) = unfinished.remove(thread).and_then(|place| calls.get_mut(place)) {
@@ -84,7 +86,8 @@ fn read_trace(text: &str) -> Vec<Call> {
             }
             None => (rest, line_number),
         };
-        let call = Call { name: name.to_owned(), arguments: arguments.to_owned(), begun: line_number, ended, at };
+        let call =
+            Call { name: name.to_owned(), arguments: arguments.to_owned(), begun: line_number, ended, at };
         calls.push(call);
     }
     calls.retain(|call| !failed(call));
@@ -113,7 +116,9 @@ fn everything_is_flushed_before_it_is_told() {
     deployment.add_site(SiteOptions::new("alpha"));
     let trace = deployment.directory().join("trace");
     let mut beta = SiteOptions::new("beta");
-    beta.launcher = ["strace", "-f", "-y", "-ttt", "-s", "100000", "-o", trace.to_str().unwrap(), "-e"].map(str::to_owned).to_vec();
+    beta.launcher = ["strace", "-f", "-y", "-ttt", "-s", "100000", "-o", trace.to_str().unwrap(), "-e"]
+        .map(str::to_owned)
+        .to_vec();
     beta.launcher.push("trace=write,pwrite64,writev,pwritev,pwritev2,fsync,fdatasync,syncfs,rename,renameat,renameat2,linkat,mkdir,mkdirat".into());
     deployment.join_site(beta);
     deployment.start("beta");
@@ -136,7 +141,8 @@ fn everything_is_flushed_before_it_is_told() {
     let mut attempts: BTreeMap<String, String> = BTreeMap::new();
     for transfer in deployment.api().all(&routes::TRANSFER_LIST, &[], &[("state", "done")]) {
         let detail = deployment.api().get(&routes::TRANSFER_SHOW, &[transfer["id"].as_str().unwrap()], &[]);
-        let attempt = detail["attempts"].as_array().unwrap().last().unwrap()["id"].as_str().unwrap().to_owned();
+        let attempt =
+            detail["attempts"].as_array().unwrap().last().unwrap()["id"].as_str().unwrap().to_owned();
         attempts.insert(attempt, transfer["lfn"].as_str().unwrap().to_owned());
     }
     assert_eq!(attempts.len(), files.len());
@@ -153,13 +159,27 @@ fn everything_is_flushed_before_it_is_told() {
 }
 
 /// Checks each rename, each note and each report against what was flushed before.
-fn assert_order(calls: &[Call], storage: &str, ledger: &str, attempts: &BTreeMap<String, String>, told: &longhaul_testbed::Log) {
+fn assert_order(
+    calls: &[Call],
+    storage: &str,
+    ledger: &str,
+    attempts: &BTreeMap<String, String>,
+    told: &longhaul_testbed::Log,
+) {
     let mut renamed: BTreeMap<String, &Call> = BTreeMap::new();
-    for call in calls.iter().filter(|call| call.name.starts_with("rename") && call.path().starts_with(storage)) {
+    for call in
+        calls.iter().filter(|call| call.name.starts_with("rename") && call.path().starts_with(storage))
+    {
         let (directories, names): (Vec<&str>, Vec<&str>) = (call.paths().collect(), call.texts());
-        let ([from, to], [temporary, name]) = (directories.as_slice(), names.as_slice()) else { panic!("{call:?}") };
+        let ([from, to], [temporary, name]) = (directories.as_slice(), names.as_slice()) else {
+            panic!("{call:?}")
+        };
         let temporary = format!("{from}/{temporary}");
-        let last_write = calls.iter().filter(|other| other.is_write() && other.path() == temporary && other.begun < call.begun).map(|other| other.ended).max();
+        let last_write = calls
+            .iter()
+            .filter(|other| other.is_write() && other.path() == temporary && other.begun < call.begun)
+            .map(|other| other.ended)
+            .max();
         let last_write = last_write.unwrap_or_else(|| panic!("nothing was written to {temporary}"));
         assert!(last_write < call.begun, "{name} was renamed while it was written");
         let flushed = flush_between(calls, &temporary, storage, last_write, call.begun);
@@ -169,7 +189,9 @@ fn assert_order(calls: &[Call], storage: &str, ledger: &str, attempts: &BTreeMap
     let made: Vec<(String, String, &Call)> = calls
         .iter()
         .filter(|call| call.name.starts_with("mkdir") && call.path().starts_with(storage))
-        .filter_map(|call| Some((call.path().to_owned(), format!("{}/{}", call.path(), call.texts().first()?), call)))
+        .filter_map(|call| {
+            Some((call.path().to_owned(), format!("{}/{}", call.path(), call.texts().first()?), call))
+        })
         .collect();
     let mut checked = 0;
     for note in calls.iter().filter(|call| call.is_write() && call.path() == ledger) {
@@ -180,14 +202,20 @@ fn assert_order(calls: &[Call], storage: &str, ledger: &str, attempts: &BTreeMap
             let directory = path.rsplit_once('/').unwrap().0;
             let flushed = flush_between(calls, directory, storage, rename.ended, note.begun);
             assert!(flushed.is_some(), "{lfn} was noted before its name was flushed");
-            for (parent, child, made) in made.iter().filter(|(_, child, _)| path.starts_with(&format!("{child}/"))) {
+            for (parent, child, made) in
+                made.iter().filter(|(_, child, _)| path.starts_with(&format!("{child}/")))
+            {
                 let flushed = flush_between(calls, parent, storage, made.ended, note.begun);
                 assert!(flushed.is_some(), "{lfn} was noted before {child} was flushed in {parent}");
             }
             let kept = flush_between(calls, ledger, ledger, note.ended, usize::MAX);
             let kept = kept.unwrap_or_else(|| panic!("the note of {lfn} was never flushed"));
             // The service cannot know before it was told.
-            let line = told.lines_with(&["\"done\"", &attempt]).into_iter().next().unwrap_or_else(|| panic!("the service never told of {lfn}"));
+            let line = told
+                .lines_with(&["\"done\"", &attempt])
+                .into_iter()
+                .next()
+                .unwrap_or_else(|| panic!("the service never told of {lfn}"));
             let line: Value = serde_json::from_str(&line).unwrap();
             let known: Timestamp = line["at"].as_str().unwrap().parse().unwrap();
             let known_s = (known.0 + 1_000) as f64 / 1e6;
@@ -206,7 +234,10 @@ fn a_wrong_order_would_be_found() {
     let calls = read_trace(good);
     assert_eq!(calls.len(), 4);
     assert_eq!((calls[1].begun, calls[1].ended), (1, 3));
-    assert_eq!((calls[3].paths().collect::<Vec<_>>(), calls[3].texts()), (vec!["/s/t", "/s/d"], vec!["a", "f"]));
+    assert_eq!(
+        (calls[3].paths().collect::<Vec<_>>(), calls[3].texts()),
+        (vec!["/s/t", "/s/d"], vec!["a", "f"])
+    );
     assert!(flush_between(&calls, "/s/t/a", "/s", 0, 4).is_some());
     assert!(flush_between(&calls, "/s/t/a", "/s", 0, 3).is_none(), "it was not over");
     assert!(flush_between(&calls, "/s/t/a", "/s", 1, 4).is_none(), "it began before the last write ended");
@@ -221,7 +252,10 @@ fn a_full_disk_under_the_database_stops_nothing_for_good() {
     let state = place.path().join("state");
     fs::create_dir(&state).unwrap();
     let Some(mounts) = Mounts::new("mount -t tmpfs -o size=24m,mode=700 none \"$1\"", &[&state]) else {
-        return needs::not_run("a full disk under the database", "this machine allows no mounts, not even in a user namespace");
+        return needs::not_run(
+            "a full disk under the database",
+            "this machine allows no mounts, not even in a user namespace",
+        );
     };
     let options = ServiceOptions {
         state: Some(state.join("service")),
@@ -252,10 +286,15 @@ fn a_full_disk_under_the_database_stops_nothing_for_good() {
     drop(file);
     // A write that needs room is refused as what it is, and changes nothing.
     let manifest = deployment.directory().join("manifest");
-    let lines: String = (0..20_000).map(|n| format!("{{\"lfn\":\"new/{n}\",\"size\":1,\"digests\":[\"adler32:00000001\"]}}\n")).collect();
+    let lines: String = (0..20_000)
+        .map(|n| format!("{{\"lfn\":\"new/{n}\",\"size\":1,\"digests\":[\"adler32:00000001\"]}}\n"))
+        .collect();
     fs::write(&manifest, lines).unwrap();
     let ran = deployment.longhaul(&["dataset", "register", "new", "--manifest", manifest.to_str().unwrap()]);
-    assert!(matches!(ran.status, 5 | 6) && ran.stderr.contains("full") && ran.stderr.contains("next:"), "{ran}");
+    assert!(
+        matches!(ran.status, 5 | 6) && ran.stderr.contains("full") && ran.stderr.contains("next:"),
+        "{ran}"
+    );
     // Whoever asks whether it works is told why not.
     let ready = deployment.await_answer(WITHIN, || {
         let reply = deployment.api().call(&routes::READYZ, &[], &[], &Value::Null).ok()?;
@@ -264,7 +303,11 @@ fn a_full_disk_under_the_database_stops_nothing_for_good() {
     let ready = ready.expect("it is not ready while its disk is full");
     assert!(ready.contains("full") || ready.contains("space"), "{ready}");
     assert!(deployment.process(SERVICE).is_running(), "it waits for room, and does not end");
-    assert_eq!(deployment.api().call(&routes::HEALTHZ, &[], &[], &Value::Null).unwrap().status, 200, "reading goes on");
+    assert_eq!(
+        deployment.api().call(&routes::HEALTHZ, &[], &[], &Value::Null).unwrap().status,
+        200,
+        "reading goes on"
+    );
 
     fs::remove_file(&filler).unwrap();
     deployment.until_ready();
@@ -275,7 +318,10 @@ fn a_full_disk_under_the_database_stops_nothing_for_good() {
     assert_eq!(done.len(), files.len(), "each file is recorded once");
     deployment.check();
     deployment.assert_alive();
-    let registered = deployment.longhaul(&["dataset", "register", "new", "--manifest", manifest.to_str().unwrap(), "--json"]).ok().json();
+    let registered = deployment
+        .longhaul(&["dataset", "register", "new", "--manifest", manifest.to_str().unwrap(), "--json"])
+        .ok()
+        .json();
     assert_eq!(registered["files_added"], json!(20_000), "the same command works when there is room");
     deployment.check();
 }

@@ -2,7 +2,7 @@
 //! is as if nothing had happened. `LONGHAUL_SOAK_KILLS` sets how often; `LONGHAUL_SOAK_SEED` repeats a run.
 
 // clippy.toml allows these in tests, which does not reach the helpers of an integration test.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;

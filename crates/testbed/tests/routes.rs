@@ -366,7 +366,7 @@ fn overview(walk: &mut Walk) {
     let mut events = walk.viewer.events(WITHIN).unwrap();
     walk.admin.call(&routes::SITE_CHANGE, &["gamma"], &[], &json!({ "reason": "told" })).unwrap().expect(200);
     let event = loop {
-        let event: ChangeEvent = serde_json::from_value(events.next().unwrap()).unwrap();
+        let event: ChangeEvent = serde_json::from_value(events.event().unwrap()).unwrap();
         if event.kind == ChangeKind::Site {
             break event;
         }

@@ -66,7 +66,7 @@ fn a_directory_made_again_is_named_again() {
     let (log, seam) = logged();
     let (posix, _root) = opened(seam);
     let item = written(&posix, 1, "a/b/c", b"x");
-    assert_eq!(posix.commit(&[item.clone()]), [Ok(())]);
+    assert_eq!(posix.commit(std::slice::from_ref(&item)), [Ok(())]);
     let identity = posix.stat(&item.target).unwrap().unwrap();
     posix.delete(&item.target, &identity).unwrap();
     let item = written(&posix, 2, "a/b/c", b"x");
