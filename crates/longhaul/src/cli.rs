@@ -69,7 +69,7 @@ pub struct Global {
     /// The deployment's CA: a PEM file, or sha256: and its fingerprint
     #[arg(long, global = true, help_heading = "Connection", value_name = "FILE", hide_short_help = true)]
     pub ca: Option<String>,
-    /// Connect to the demo or service whose state directory this is
+    /// State directory of a demo (where it is made), or of a service on this machine: connect to that one
     #[arg(long, global = true, help_heading = "Connection", value_name = "STATE")]
     pub dir: Option<PathBuf>,
     /// Configuration file [default: /etc/longhaul/longhaul.toml, if there is one]

@@ -7,8 +7,10 @@ use super::Context;
 use crate::cli::Cli;
 use crate::failure::{Exit, Failure};
 
-/// For bash: longhaul completion bash > ~/.local/share/bash-completion/completions/longhaul
 #[derive(Debug, Args)]
+#[command(
+    after_help = "For bash: longhaul completion bash > ~/.local/share/bash-completion/completions/longhaul"
+)]
 pub struct CompletionArgs {
     /// For which shell
     shell: Shell,

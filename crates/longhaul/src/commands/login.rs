@@ -14,8 +14,10 @@ use crate::failure::{Exit, Failure};
 use crate::remote::Remote;
 use crate::when;
 
-/// Also wants --token, and --ca unless the service is known already.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "It also wants --token, and --ca unless that is known already: longhaul login URL --token TOKEN --ca FILE"
+)]
 pub struct LoginArgs {
     /// The service, such as https://longhaul.example:8443
     #[arg(value_name = "URL")]

@@ -11,6 +11,9 @@ use serde_json::{Map, Value};
 use super::file::Entry;
 use crate::failure::Failure;
 
+/// Variables that mean something to us and are no settings.
+const NO_SETTINGS: [&str; 2] = ["LONGHAUL_CONFIG", "LONGHAUL_JOIN_TOKEN"];
+
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -118,7 +121,8 @@ impl Layers {
     pub fn strangers<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<String> {
         let known: Vec<String> = self.defaults.keys().map(|key| environment_name(key)).collect();
         names
-            .filter(|name| name.starts_with("LONGHAUL_") && !known.iter().any(|k| k == name))
+            .filter(|name| name.starts_with("LONGHAUL_") && !NO_SETTINGS.contains(name))
+            .filter(|name| !known.iter().any(|known| known == name))
             .map(|name| match nearest(name, known.iter().map(String::as_str)) {
                 Some(close) => format!("{} (did you mean {close}?)", printable(name)),
                 None => printable(name),
@@ -372,7 +376,8 @@ mod tests {
 
     #[test]
     fn variables_that_look_like_ours_are_told() {
-        let told = layers().strangers(["LONGHAUL_SERVICE_LISEN", "PATH", "LONGHAUL_URL"].into_iter());
+        let told = layers()
+            .strangers(["LONGHAUL_SERVICE_LISEN", "PATH", "LONGHAUL_URL", "LONGHAUL_CONFIG"].into_iter());
         assert_eq!(told, ["LONGHAUL_SERVICE_LISEN (did you mean LONGHAUL_SERVICE_LISTEN?)"]);
     }
 

@@ -35,8 +35,10 @@ const DATASET: &str = "demo/set1";
 const START_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// The state directory of --dir must be new or empty, and stays; without --dir it is a temporary one, and goes.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "The state directory of --dir must be new or empty, and stays. Without --dir it is a temporary one, and goes."
+)]
 pub struct DemoArgs {
     /// Send the files of this directory, which is only read [default: a mixture is made]
     #[arg(long, value_name = "DIRECTORY")]
