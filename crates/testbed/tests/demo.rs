@@ -140,7 +140,7 @@ fn own_data_are_served_in_place_and_what_is_left_out_is_told() {
     // For people the same, in words.
     let ran = place.run(&["--exit", "--sites", "2", "--data", &place.text(&data)]).ok();
     let left_out = survey.left_out.len();
-    assert!(ran.stdout.contains(&format!("{left_out} files left out")), "{ran}");
+    assert!(ran.stdout.contains(&format!("{left_out} left out")), "{ran}");
     assert_eq!(place.litter(), Vec::<PathBuf>::new());
 }
 

@@ -133,9 +133,12 @@ fn a_copied_agent_is_fenced() {
     deployment.start("copy");
     let status = deployment.process("beta").wait(WITHIN).expect("the original ends");
     assert!(!status.success());
-    let said = deployment.log("beta").lines_with(&["E4006"]);
-    let told = deployment.log("beta").lines_with(&["another process runs with this agent's identity"]);
-    assert!(!said.is_empty() || !told.is_empty(), "{}", deployment.log("beta").tail());
+    let told = deployment.log("beta").wait_for(
+        0,
+        &["E4006", "another process runs with this agent's identity"],
+        WITHIN,
+    );
+    assert!(told.is_some(), "{}", deployment.log("beta").tail());
     drop(deployment.take("beta"));
     assert_ends_well(&deployment, &files);
     // Whoever is started again is refused as long as the other one lives.
@@ -164,8 +167,9 @@ fn a_wiped_agent_joins_anew_and_goes_on() {
     deployment.start("beta");
     let status = deployment.process("beta").wait(WITHIN).expect("it is not who it was");
     assert!(!status.success());
-    let told = deployment.log("beta").lines_with(&["another process runs with this agent's identity"]);
-    assert!(!told.is_empty(), "{}", deployment.log("beta").tail());
+    let told =
+        deployment.log("beta").wait_for(0, &["another process runs with this agent's identity"], WITHIN);
+    assert!(told.is_some(), "{}", deployment.log("beta").tail());
     drop(deployment.take("beta"));
 
     // Nothing is left at all: it says what to do, and does not invent an identity.
@@ -173,11 +177,8 @@ fn a_wiped_agent_joins_anew_and_goes_on() {
     deployment.start("beta");
     let status = deployment.process("beta").wait(WITHIN).expect("it cannot run");
     assert!(!status.success());
-    assert!(
-        !deployment.log("beta").lines_with(&["agent join"]).is_empty(),
-        "{}",
-        deployment.log("beta").tail()
-    );
+    let told = deployment.log("beta").wait_for(0, &["longhaul agent join"], WITHIN);
+    assert!(told.is_some(), "{}", deployment.log("beta").tail());
     drop(deployment.take("beta"));
 
     let token = deployment.json(&["site", "add", "beta", "--another-agent"])["join_token"]
@@ -204,8 +205,8 @@ fn an_agent_of_another_deployment_is_refused() {
     theirs.start("omega");
     let status = theirs.process("omega").wait(WITHIN).expect("it ends");
     assert!(!status.success());
-    let told = theirs.log("omega").lines_with(&["belongs to another deployment"]);
-    assert!(!told.is_empty(), "{}", theirs.log("omega").tail());
+    let told = theirs.log("omega").wait_for(0, &["belongs to another deployment"], WITHIN);
+    assert!(told.is_some(), "{}", theirs.log("omega").tail());
     drop(theirs.take("omega"));
 
     // Our token at their service, and the other way round: the token knows its CA.

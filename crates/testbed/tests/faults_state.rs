@@ -66,10 +66,9 @@ fn read_trace(text: &str) -> Vec<Call> {
     let mut calls: Vec<Call> = Vec::new();
     let mut unfinished: BTreeMap<&str, usize> = BTreeMap::new();
     for (line_number, line) in text.lines().enumerate() {
-        let mut parts = line.splitn(3, ' ');
-        let (Some(thread), Some(time), Some(rest)) = (parts.next(), parts.next(), parts.next()) else {
-            continue;
-        };
+        // The column of thread ids is padded.
+        let Some((thread, rest)) = line.split_once(' ') else { continue };
+        let Some((time, rest)) = rest.trim_start().split_once(' ') else { continue };
         let Ok(at) = time.parse::<f64>() else { continue };
         if rest.starts_with("<... ") {
             if let Some(call) = unfinished.remove(thread).and_then(|place| calls.get_mut(place)) {
@@ -229,7 +228,7 @@ fn assert_order(
 
 #[test]
 fn a_wrong_order_would_be_found() {
-    let good = "1 1.0 pwrite64(3</s/t/a>, \"x\", 1, 0) = 1\n2 1.1 syncfs(4</s> <unfinished ...>\n1 1.2 write(9</x>, \"\", 0) = 0\n\
+    let good = "1     1.0 pwrite64(3</s/t/a>, \"x\", 1, 0) = 1\n2 1.1 syncfs(4</s> <unfinished ...>\n1 1.2 write(9</x>, \"\", 0) = 0\n\
                 2 1.3 <... syncfs resumed>) = 0\n2 1.4 renameat2(4</s/t>, \"a\", 5</s/d>, \"f\", RENAME_NOREPLACE) = 0\n";
     let calls = read_trace(good);
     assert_eq!(calls.len(), 4);

@@ -60,7 +60,7 @@ fn a_growing_dataset_follows() {
     let closed = deployment.longhaul(&["dataset", "close", "run7"]).ok();
     assert!(closed.stdout.contains("42 files"), "{closed}");
     deployment.longhaul(&["dataset", "add", "run7", "--scan", "alpha:later"]).fails(6, "E1004", &["closed"]);
-    deployment.longhaul(&["dataset", "delete", "run7"]).fails(6, "E1004", &["run7"]);
+    deployment.longhaul(&["dataset", "delete", "run7"]).fails(6, "E1004", &["alpha", "replica delete"]);
     deployment.check();
 }
 
