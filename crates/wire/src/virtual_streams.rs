@@ -500,7 +500,7 @@ fn a_source_that_says_nothing_but_pong_is_a_stall() {
     assert_eq!(world.slots_free, 4);
 }
 
-/// Promises 3, 4 and 7: whatever the streams do, every file ends complete, written once, within the buffers.
+/// Promises 3, 4, 6 and 7: whatever the streams do, every file ends complete, written once, within the buffers.
 fn survives(seed: u64, trouble: bool) -> Result<(), TestCaseError> {
     let mut dice = Dice(seed ^ 0x5555);
     let (small, large, buffers) = (dice.below(400), dice.below(6), 1 + dice.below(20) as usize);

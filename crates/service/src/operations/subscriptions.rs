@@ -128,7 +128,9 @@ impl Operations {
         let progress = self.shared.catalog.subscription_progress(row.id).map_err(problem)?;
         let live = self.shared.live.of_subscription(row.id, now);
         let delivered: u64 = progress.sources.iter().map(|source| source.bytes).sum();
-        let since = self.shared.live.first_byte(row.id).unwrap_or(row.created);
+        // A subscription older than this process had its first byte before anyone here could see it.
+        let seen = self.shared.live.first_byte(row.id).filter(|_| self.shared.started <= row.created);
+        let since = seen.unwrap_or(row.created);
         Ok(SubscriptionView {
             id: row.id,
             dataset: row.dataset_name,
