@@ -155,10 +155,21 @@ impl Page<'_> {
     pub fn open(&mut self, url: &str) {
         let loaded = self.call("Page.navigate", json!({ "url": url }));
         assert!(loaded["errorText"].is_null(), "{url}: {}", loaded["errorText"]);
+        self.until_loaded(url);
+    }
+
+    /// Does what loads another page, such as pressing a button of a form, and waits until it has.
+    pub fn follow(&mut self, expression: &str) {
+        self.browser.events.retain(|event| event["method"] != json!("Page.loadEventFired"));
+        self.value(expression);
+        self.until_loaded(expression);
+    }
+
+    fn until_loaded(&mut self, what: &str) {
         let is_load = |message: &Value| message["method"] == json!("Page.loadEventFired");
         match self.browser.events.iter().position(is_load) {
             Some(place) => drop(self.browser.events.remove(place)),
-            None => drop(self.browser.message(is_load, url)),
+            None => drop(self.browser.message(is_load, what)),
         }
     }
 

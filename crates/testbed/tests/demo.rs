@@ -10,7 +10,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use longhaul_testbed::processes::{self, MARK};
-use longhaul_testbed::{Log, Process, Ran, Random, binary, free_port, tree};
+use longhaul_testbed::tree::{self, Survey};
+use longhaul_testbed::{Log, Process, Ran, Random, binary, effort, free_port, needs};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -129,12 +130,7 @@ fn own_data_are_served_in_place_and_what_is_left_out_is_told() {
         tree::assert_same(&survey.files, &place.state().join(site).join("storage"), "");
     }
     assert_eq!(listing(&data), before, "the data are only read");
-    let report = ran.json();
-    let told = report["dataset"]["left_out"].as_array().unwrap().iter();
-    let told = told
-        .map(|one| (one["reason"].as_str().unwrap().to_owned(), one["count"].as_u64().unwrap()))
-        .collect();
-    assert_eq!(survey.reasons(), told);
+    assert_told(&ran.json(), &survey);
     place.assert_no_process();
 
     // For people the same, in words.
@@ -142,6 +138,38 @@ fn own_data_are_served_in_place_and_what_is_left_out_is_told() {
     let left_out = survey.left_out.len();
     assert!(ran.stdout.contains(&format!("{left_out} left out")), "{ran}");
     assert_eq!(place.litter(), Vec::<PathBuf>::new());
+}
+
+/// Must show 2: a tree that nobody made for the purpose, compared at each site with what it was.
+#[test]
+fn a_real_tree_travels() {
+    let least = effort::tree_files();
+    let Some(data) = effort::tree().or_else(|| tree::real_tree(least)) else {
+        return needs::not_run(
+            "a real tree",
+            &format!("no tree of this system has {least} files: set LONGHAUL_SOAK_TREE"),
+        );
+    };
+    let place = Place::new("demo-real");
+    let survey = tree::survey(&data);
+    let state = place.text(&place.state());
+    let ran = place.run(&["--exit", "--json", "--data", &place.text(&data), "--dir", &state]).ok();
+    for site in ["beta", "gamma"] {
+        tree::assert_same(&survey.files, &place.state().join(site).join("storage"), "");
+    }
+    assert_told(&ran.json(), &survey);
+    place.assert_no_process();
+}
+
+/// The summary counts what was left out, by reason, and nothing else is missing.
+#[track_caller]
+fn assert_told(report: &Value, survey: &Survey) {
+    assert_eq!(report["dataset"]["files"], json!(survey.files.len()), "{report:#}");
+    let told = report["dataset"]["left_out"].as_array().unwrap().iter();
+    let told = told
+        .map(|one| (one["reason"].as_str().unwrap().to_owned(), one["count"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(survey.reasons(), told);
 }
 
 /// Promise 3, for everyone to try: any of its processes can be killed on the way.

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use longhaul_api::routes;
-use longhaul_testbed::{Deployment, Random, SiteOptions, tree};
+use longhaul_testbed::{Deployment, Random, SERVICE, SiteOptions, tree};
 use serde_json::{Value, json};
 
 const WITHIN: Duration = Duration::from_secs(60);
@@ -327,6 +327,49 @@ fn flip(path: &Path) {
     bytes[middle] ^= 1;
     fs::write(path, bytes).unwrap();
     fs::File::options().write(true).open(path).unwrap().set_modified(modified).unwrap();
+}
+
+/// One transfer is found by its id in the log of each process that had to do with it; and a site shows who its agents are.
+#[test]
+fn logs_and_sites_tell_who_did_what() {
+    let mut deployment = Deployment::new();
+    for site in ["alpha", "beta"] {
+        let mut options = SiteOptions::new(site);
+        options.environment = vec![("LONGHAUL_LOG_LEVEL".into(), "info,longhaul_engine=debug".into())];
+        deployment.add_site(options);
+    }
+    tree::make(&deployment.storage("alpha"), 5, 4_000_000, &mut Random::new(19));
+    deployment.register("run7", "alpha");
+    deployment.deliver("run7", "beta", 60);
+    for transfer in deployment.json(&["transfer", "list"])["items"].as_array().unwrap() {
+        let detail = deployment.json(&["transfer", "show", &id(transfer)]);
+        let attempt = id(&detail["attempts"][0]);
+        for process in [SERVICE, "alpha", "beta"] {
+            let log = deployment.log(process);
+            let line = log.wait_for(0, &[&id(transfer), &attempt], WITHIN);
+            let line = line.unwrap_or_else(|| panic!("{process} says nothing of {attempt}:\n{}", log.tail()));
+            let fields: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+            assert_eq!(
+                (&fields["transfer"], &fields["attempt"]),
+                (&transfer["id"], &json!(attempt)),
+                "{line}"
+            );
+        }
+    }
+    deployment.restart("beta");
+    let agent = deployment.until("the second incarnation is known", WITHIN, || {
+        let site = deployment.json(&["site", "show", "beta"]);
+        (site["agents"][0]["incarnation"] == json!(2)).then(|| site["agents"][0].clone())
+    });
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    assert_eq!(agent["host"], json!(host.trim()), "{agent}");
+    let version = deployment.longhaul(&["--version"]).ok().stdout;
+    assert!(version.trim().ends_with(agent["version"].as_str().unwrap()), "{version} {agent}");
+    assert!(
+        agent["last_contact"].is_string() && agent["data_addresses"].to_string().contains("127.0.0.1:"),
+        "{agent}"
+    );
+    deployment.check();
 }
 
 /// What is not known is told as such, with how to find the right name.

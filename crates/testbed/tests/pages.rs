@@ -187,7 +187,12 @@ fn pages_live_and_forms_work() {
     let base = format!("http://{}", deployment.page_address.unwrap());
     let mut browser = Browser::start(&program);
     let mut page = browser.page(DESK.0, DESK.1);
-    log_in(&deployment, &mut page, &base);
+    // A person types the token, and without it gets no further than the log-in.
+    page.open(&format!("{base}/ui/sites/alpha"));
+    assert!(words(&mut page).contains("Log in"), "{}", words(&mut page));
+    page.value(&format!("document.querySelector('input[name=token]').value = {:?}", deployment.token));
+    page.follow("document.querySelector('main form').requestSubmit()");
+    assert!(words(&mut page).contains("Overview"), "{}", words(&mut page));
     page.open(&format!("{base}/ui/sites/alpha"));
     page.value("window.loadedOnce = true");
     deployment.json(&["site", "drain", "alpha", "--reason", "told while you look"]);
@@ -197,11 +202,28 @@ fn pages_live_and_forms_work() {
         look(); setTimeout(() => reject('nothing changed'), 20000); })";
     assert_eq!(page.promised(appears), json!(true), "the change came without loading the page again");
 
-    // A person presses a button: the site goes on.
-    let press = "[...document.querySelectorAll('button')].find(b => /resume|open/i.test(b.innerText + b.value)).click()";
-    page.value(press);
-    deployment.until("the button worked", WITHIN, || {
-        (deployment.json(&["site", "show", "alpha"])["state"] == json!("open")).then_some(())
-    });
+    // They press a button: the site goes on, and the page says so.
+    page.follow(
+        "[...document.querySelectorAll('button')].find(button => /resume/i.test(button.innerText)).click()",
+    );
+    let shown = words(&mut page);
+    assert!(!shown.contains("draining") && shown.contains("open"), "{shown}");
+    assert_eq!(deployment.json(&["site", "show", "alpha"])["state"], json!("open"));
     assert_eq!(page.complaints(), Vec::<String>::new());
+    drop(page);
+
+    // The same without scripts, for a subscription.
+    deployment.add_site(SiteOptions::new("beta"));
+    std::fs::write(deployment.storage("alpha").join("file"), b"bytes").unwrap();
+    deployment.register("run7", "alpha");
+    let mut page = browser.page(PHONE.0, PHONE.1);
+    page.without_scripts();
+    page.open(&format!("{base}/ui/datasets/run7"));
+    page.follow("[...document.querySelectorAll('button')].find(button => /subscribe/i.test(button.innerText)).form.submit()");
+    let subscription = deployment.json(&["subscription", "list", "--storage", "beta"])["items"][0].clone();
+    assert_eq!(subscription["dataset"], json!("run7"), "{}", words(&mut page));
+    page.open(&format!("{base}/ui/subscriptions/{}", subscription["id"].as_str().unwrap()));
+    page.follow("[...document.querySelectorAll('button')].find(button => /suspend|cancel/i.test(button.innerText)).form.submit()");
+    let state = deployment.json(&["subscription", "list", "--storage", "beta"])["items"][0]["state"].clone();
+    assert!(matches!(state.as_str(), Some("suspended" | "cancelled")), "{state}: {}", words(&mut page));
 }
