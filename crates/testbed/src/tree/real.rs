@@ -27,7 +27,7 @@ pub fn real_tree(files: usize) -> Option<PathBuf> {
     }
     candidates.into_iter().find(|path| {
         size(path)
-            .is_some_and(|size| size.files >= files && size.bytes <= BYTES_MAX.max(files as u64 * 20_000))
+            .is_some_and(|size| size.files >= files && size.bytes <= BYTES_MAX.max(files as u64 * 50_000))
     })
 }
 

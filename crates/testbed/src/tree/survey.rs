@@ -1,14 +1,18 @@
 //! What a tree holds: what must arrive elsewhere, and what is left out and why.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileTypeExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 /// Where a storage keeps what is not yet a file, unless told otherwise.
 const WORK: &str = ".longhaul";
+
+/// As the kernel's.
+const LINKS_MAX: usize = 40;
 
 /// Bytes of a file, by size and hash.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -111,36 +115,61 @@ fn place(root: &Path, path: &Path) -> Place {
         return Place::Directory;
     }
     if kind.is_symlink() {
-        return match fs::canonicalize(&full) {
-            Err(_) if leads_out(root, path) => Place::LeftOut("link-leads-out"),
-            Err(_) => Place::LeftOut("broken-link"),
-            Ok(real) if !real.starts_with(root) || real.is_dir() => Place::LeftOut("link-leads-out"),
-            Ok(real) => special(fs::metadata(real).expect("it resolves").file_type()),
+        return match resolve(root, path) {
+            End::Out => Place::LeftOut("link-leads-out"),
+            End::Nothing => Place::LeftOut("broken-link"),
+            End::At(real) => match fs::symlink_metadata(root.join(real)).expect("it resolves").file_type() {
+                kind if kind.is_dir() => Place::LeftOut("link-leads-out"),
+                kind => special(kind),
+            },
         };
     }
     special(kind)
 }
 
-/// Whether a link to nothing, followed by its text alone, leaves the tree: then what lies there is nobody's business here.
-fn leads_out(root: &Path, path: &Path) -> bool {
-    let mut at = root.join(path);
-    for _ in 0..40 {
-        let Ok(target) = fs::read_link(&at) else { return false };
-        let mut next = at.parent().expect("a link lies in a directory").to_owned();
-        for component in target.components() {
-            match component {
-                Component::RootDir => next = PathBuf::from("/"),
-                Component::ParentDir => drop(next.pop()),
-                Component::Normal(name) => next.push(name),
-                Component::CurDir | Component::Prefix(_) => {}
+/// Where a link ends.
+enum End {
+    /// The way leaves the tree, if only to come back: what lies outside is nobody's business here.
+    Out,
+    Nothing,
+    /// Relative to the root, without links.
+    At(PathBuf),
+}
+
+/// Follows links step by step, since the kernel would follow them out of the tree and back in.
+fn resolve(root: &Path, path: &Path) -> End {
+    let mut at = PathBuf::new();
+    let mut todo: Vec<OsString> = path.iter().rev().map(OsString::from).collect();
+    let mut links = 0;
+    while let Some(name) = todo.pop() {
+        if name == ".." {
+            if !at.pop() {
+                return End::Out;
             }
+            continue;
         }
-        if !next.starts_with(root) {
-            return true;
+        let next = at.join(&name);
+        let Ok(kind) = fs::symlink_metadata(root.join(&next)) else { return End::Nothing };
+        if !kind.is_symlink() {
+            at = next;
+            continue;
         }
-        at = next;
+        links += 1;
+        if links > LINKS_MAX {
+            return End::Nothing;
+        }
+        let target = fs::read_link(root.join(&next)).expect("it is a link");
+        let target = match (target.is_absolute(), target.strip_prefix(root)) {
+            (true, Ok(inside)) => {
+                at = PathBuf::new();
+                inside.to_owned()
+            }
+            (true, Err(_)) => return End::Out,
+            (false, _) => target,
+        };
+        todo.extend(target.iter().rev().filter(|part| *part != ".").map(OsString::from));
     }
-    false
+    End::At(at)
 }
 
 fn special(kind: fs::FileType) -> Place {
