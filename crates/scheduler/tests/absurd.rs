@@ -122,7 +122,7 @@ fn event((kind, a, b, c, d, flag): Raw, leases: &[Lease], asked: &[DemandId]) ->
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400 * ProptestConfig::default().cases / 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn nothing_told_makes_it_panic(raws in proptest::collection::vec((any::<Raw>(), any::<i64>(), 0u8..20), 0..300)) {

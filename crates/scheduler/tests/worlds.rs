@@ -122,7 +122,7 @@ fn arrived_once(world: &World) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 300 * ProptestConfig::default().cases / 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Promise 3: whatever happens, every wanted file arrives exactly once, with a bounded number of decisions.
     #[test]

@@ -274,7 +274,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
+        #![proptest_config(ProptestConfig::with_cases(64 * ProptestConfig::default().cases / 256))]
 
         #[test]
         fn foreign_text_is_refused(text in "(lhp1\\.)?[A-Za-z0-9_.-]{0,300}|.{0,50}") {

@@ -522,7 +522,7 @@ fn survives(seed: u64, trouble: bool) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 60 * ProptestConfig::default().cases / 256, ..ProptestConfig::default() })]
     #[test]
     fn sessions_complete_over_dying_streams(seed in any::<u64>()) {
         survives(seed, true)?;

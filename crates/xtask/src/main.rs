@@ -23,7 +23,10 @@ const USAGE: &str = "usage: cargo xtask <chore>
   test                 format, lints, tidy, all tests, an end-to-end demo
   tidy [--fix]         the rules of the rooms and of the text; --fix rewrites generated pages
   soak kill [N]        the main job under N kill -9 (default 100)
-  soak all             every random and long test in full
+  soak away [SECONDS]  the service away in mid-campaign (default 120)
+  soak tree [FILES]    a real tree of at least so many files (default 20,000)
+  soak random          the property tests with 10,000 cases each
+  soak all             all of these
   bench [CASE]         benchmarks, as ratios (cases: cargo xtask bench list)";
 
 fn main() -> ExitCode {

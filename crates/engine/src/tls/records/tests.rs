@@ -162,7 +162,7 @@ fn the_limit_of_a_key_ends_the_stream() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24 * ProptestConfig::default().cases / 256, ..ProptestConfig::default() })]
 
     #[test]
     fn all_bytes_arrive_in_order(parts in proptest::collection::vec((0usize..60_000, any::<bool>()), 1..12), portion in 1usize..40_000) {
