@@ -1,6 +1,5 @@
 //! `cargo xtask test`: everything that a change must pass, in the order in which it fails fastest.
 
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -37,7 +36,8 @@ pub(crate) fn run() -> Result<(), String> {
         )
     })?;
     run_step("build", || run_command(cargo().args(["build", "--release", "--workspace"])))?;
-    let chromium = browser(&mut missing)?;
+    let chromium = optional("the pages in a browser", tools::chromium(), &mut missing)?;
+    let strace = optional("the order of flushes", tools::program("strace", "-V"), &mut missing)?.flatten();
     let mut counts = Counts::default();
     run_step("tests", || {
         // The tests find the browser by this name; set here once, before any thread exists.
@@ -45,6 +45,10 @@ pub(crate) fn run() -> Result<(), String> {
         command.args(["test", "--release", "--workspace", "--no-fail-fast"]);
         if let Some(path) = &chromium {
             command.env("LONGHAUL_CHROMIUM", path);
+        }
+        if let Some(folder) = &strace {
+            let path = std::env::var("PATH").unwrap_or_default();
+            command.env("PATH", format!("{}:{path}", folder.display()));
         }
         counts = run_counted(&mut command)?;
         Ok(())
@@ -73,12 +77,13 @@ fn needed(tool: &str, probe: &[&str], missing: &mut Vec<String>, arguments: &[&s
     Ok(())
 }
 
-fn browser(missing: &mut Vec<String>) -> Result<Option<PathBuf>, String> {
-    match tools::chromium() {
-        Ok(path) => Ok(Some(path)),
+/// A part that some tests need: where it cannot be had that is said, and fails where nothing may be left out.
+fn optional<T>(what: &str, found: Result<T, String>, missing: &mut Vec<String>) -> Result<Option<T>, String> {
+    match found {
+        Ok(part) => Ok(Some(part)),
         Err(why) if in_ci() => Err(why),
         Err(why) => {
-            let what = format!("the pages in a browser: {why}");
+            let what = format!("{what}: {why}");
             println!("NOT RUN: {what}");
             missing.push(what);
             Ok(None)

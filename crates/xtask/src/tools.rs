@@ -65,18 +65,53 @@ pub(crate) fn chromium() -> Result<PathBuf, String> {
     if !works("apt-get", &["--version"]) {
         return Err("no Chromium here, and no apt-get to install Debian's".into());
     }
-    if works("sh", &["-c", "test \"$(id -u)\" = 0"]) {
-        run_command(Command::new("apt-get").args(["-q", "-y", "update"]).stdout(Stdio::null()))?;
-        run_command(
-            Command::new("apt-get")
-                .args(["-q", "-y", "install", "--no-install-recommends", "chromium", "fonts-dejavu-core"])
-                .env("DEBIAN_FRONTEND", "noninteractive")
-                .stdout(Stdio::null()),
-        )?;
+    if is_root() {
+        install(&["chromium", "fonts-dejavu-core"])?;
         return Ok(PathBuf::from("chromium"));
     }
     unpack_chromium(&unpacked, &wrapper)?;
     Ok(wrapper)
+}
+
+/// A small program that some tests watch others with. Returns a folder to search for it, if it had to be unpacked.
+pub(crate) fn program(name: &str, probe: &str) -> Result<Option<PathBuf>, String> {
+    let unpacked = target().join("tools").join(name);
+    let folder = unpacked.join("usr/bin");
+    if works(name, &[probe]) {
+        return Ok(None);
+    }
+    if folder.join(name).exists() {
+        return Ok(Some(folder));
+    }
+    if !works("apt-get", &["--version"]) {
+        return Err(format!("no {name} here, and no apt-get to install Debian's"));
+    }
+    if is_root() {
+        return install(&[name]).map(|()| None);
+    }
+    let script = "set -e; mkdir -p \"$1\"; cd \"$1\"; apt-get download \"$2\"; dpkg-deb -x \"$2\"_*.deb .";
+    run_command(
+        Command::new("sh")
+            .args(["-c", script, "sh", &unpacked.to_string_lossy(), name])
+            .stdout(Stdio::null()),
+    )?;
+    Ok(Some(folder))
+}
+
+fn is_root() -> bool {
+    works("sh", &["-c", "test \"$(id -u)\" = 0"])
+}
+
+/// Debian packages, into the system.
+fn install(packages: &[&str]) -> Result<(), String> {
+    run_command(Command::new("apt-get").args(["-q", "-y", "update"]).stdout(Stdio::null()))?;
+    run_command(
+        Command::new("apt-get")
+            .args(["-q", "-y", "install", "--no-install-recommends"])
+            .args(packages)
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .stdout(Stdio::null()),
+    )
 }
 
 /// Without root: downloads the package with what it depends on and unpacks all of it into one folder.
