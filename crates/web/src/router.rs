@@ -136,7 +136,8 @@ fn context<'a>(operations: &'a Operations, caller: Option<&'a Caller>) -> Contex
     Context { deployment: &operations.config().deployment, viewer, now: operations.now() }
 }
 
-/// Only what the service itself serves may run or be shown; nothing may frame a page; the address is told to nobody.
+/// Only what the service itself serves may run or be shown; nothing may frame a page. Addresses are told to nobody else
+/// (`same-origin`, not `no-referrer`: with that, browsers send `Origin: null` with our own forms, which is refused).
 const POLICY: &str =
     "default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'";
 
@@ -145,7 +146,7 @@ fn html(status: StatusCode, page: Markup) -> Response {
         (header::CONTENT_TYPE, "text/html; charset=utf-8"),
         (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::REFERRER_POLICY, "no-referrer"),
+        (header::REFERRER_POLICY, "same-origin"),
         (header::CACHE_CONTROL, "no-store"),
     ];
     (status, headers, page.into_string()).into_response()

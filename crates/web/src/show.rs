@@ -81,7 +81,7 @@ pub fn verified(counts: &[VerifiedCount]) -> Markup {
             @if place > 0 { ", " }
             (units::count(count.files)) " " (how(&count.how))
         }
-        @if counts.is_empty() { "–" }
+        @if counts.is_empty() { "nothing yet" }
     }
 }
 

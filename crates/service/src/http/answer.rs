@@ -95,7 +95,7 @@ pub fn finish(response: &mut Response, incident: IncidentId) {
         headers.insert(REQUEST_ID, value);
     }
     set(headers, header::X_CONTENT_TYPE_OPTIONS, "nosniff");
-    set(headers, header::REFERRER_POLICY, "no-referrer");
+    set(headers, header::REFERRER_POLICY, "same-origin");
 }
 
 fn set(headers: &mut HeaderMap, name: HeaderName, value: &'static str) {

@@ -92,14 +92,14 @@ fn replicas(item: &DatasetView, replicas: &[ReplicaView]) -> Markup {
     html! {
         @if replicas.is_empty() { p.empty { "Nowhere: no storage holds a file of it." } }
         @else {
-            div.scroll { table {
+            div.scroll { table.stack {
                 thead { tr { th scope="col" { "storage" } th scope="col" { "holds" } th.number scope="col" { "files" }
                     th.number scope="col" { "bytes" } th scope="col" { "how it was verified" } } }
                 tbody { @for replica in replicas { tr {
                     td { (replica.storage) }
-                    td { @if replica.complete { (show::state("good", "all of it")) } @else { (show::bar(replica.bytes, item.bytes)) } }
-                    td.number { (units::count(replica.files)) } td.number { (show::size(replica.bytes)) }
-                    td { (show::verified(&replica.verified))
+                    td data-label="holds" { @if replica.complete { (show::state("good", "all of it")) } @else { (show::bar(replica.bytes, item.bytes)) } }
+                    td.number data-label="files" { (units::count(replica.files)) } td.number data-label="bytes" { (show::size(replica.bytes)) }
+                    td data-label="verified" { (show::verified(&replica.verified))
                         @if replica.suspect_files > 0 { br; (show::state("bad", &format!("{} suspect", units::count(replica.suspect_files)))) } }
                 } } }
             } }

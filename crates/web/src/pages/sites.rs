@@ -16,14 +16,14 @@ pub fn sites(context: Context<'_>, list: &[SiteView]) -> Markup {
             h1 { "Sites: who is there, and is everyone well?" }
             @if list.is_empty() { p.empty { "No site has been added. " code { "longhaul site add NAME" } " makes one, and a token for its agent." } }
             @else {
-                div.scroll { table {
+                div.scroll { table.stack {
                     thead { tr { th scope="col" { "site" } th scope="col" { "state" } th scope="col" { "agent" } th.number scope="col" { "in" }
                         th.number scope="col" { "out" } th.number.wide scope="col" { "queued" } th.number.wide scope="col" { "free" } } }
                     tbody { @for site in list { tr {
                         td { a href={ "/ui/sites/" (site.name) } { (site.name) } }
-                        td { (standing(site)) }
-                        td { (agents_in_short(context, &site.agents)) }
-                        td.number { (show::rate(site.rate_in)) } td.number { (show::rate(site.rate_out)) }
+                        td data-label="state" { (standing(site)) }
+                        td data-label="agent" { (agents_in_short(context, &site.agents)) }
+                        td.number data-label="in" { (show::rate(site.rate_in)) } td.number data-label="out" { (show::rate(site.rate_out)) }
                         td.number.wide { (units::count(site.queued_files)) " files" br; (show::size(site.queued_bytes)) }
                         td.number.wide { @for storage in &site.storages { (show::size(storage.free_bytes)) br; } }
                     } } }

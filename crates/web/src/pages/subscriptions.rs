@@ -95,7 +95,8 @@ pub fn subscription(context: Context<'_>, item: &SubscriptionView) -> Markup {
             }
             h2 { "What holds it up?" }
             @if item.complete { p { "Nothing: it is complete." } }
-            @else if item.expected.held_up_by.is_empty() { p { "Nothing in particular: it moves as fast as its links." } }
+            @else if let Some(why) = item.expected.why_none.as_ref().filter(|_| item.expected.held_up_by.is_empty()) { p { (why) } }
+        @else if item.expected.held_up_by.is_empty() { p { "Nothing in particular: it moves as fast as its links." } }
             @else { ul { @for reason in &item.expected.held_up_by { li { (reason) } } } }
             h2 { "Where did it come from?" }
             (sources(item))
