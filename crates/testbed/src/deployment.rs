@@ -8,6 +8,7 @@ use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use longhaul_api::routes;
+use longhaul_security::Credentials;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -250,6 +251,16 @@ impl Deployment {
         self.directory().join(name).join("agent")
     }
 
+    /// With what an agent shows who it is, to be misused.
+    pub fn credentials(&self, name: &str) -> Credentials {
+        let text = fs::read_to_string(self.agent_state(name).join("identity.json")).expect("it has joined");
+        let identity: Value = serde_json::from_str(&text).expect("an identity is JSON");
+        let part = |name: &str| {
+            identity[name].as_str().unwrap_or_else(|| panic!("no {name} in an identity")).to_owned()
+        };
+        Credentials { certificate_pem: part("certificate"), key_pem: part("key"), ca_pem: part("ca") }
+    }
+
     /// Where an agent serves data.
     pub fn data_address(&self, name: &str) -> SocketAddr {
         let port = port_in(&self.directory().join(name).join("longhaul.toml"));
@@ -410,7 +421,7 @@ impl Deployment {
         assert!(ready.is_some(), "the service does not become ready:\n{}", from.tail());
     }
 
-    /// The agent of that site is connected and its storage known, in its present incarnation.
+    /// The agent of that site is connected and its storage known. (After a kill the service may not have noticed yet.)
     #[track_caller]
     pub fn until_connected(&self, site: &str) {
         let api = self.api();

@@ -6,13 +6,17 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use longhaul_api::routes;
+use longhaul_security::{AGENT_NAME, Credentials, agent_client_tls};
 use longhaul_testbed::tree::{self, Content};
 use longhaul_testbed::{Deployment, Random, SERVICE, ServiceOptions, SiteOptions, clock, free_port, needs};
+use rustls::ClientConnection;
 use serde_json::json;
 
 const WITHIN: Duration = Duration::from_secs(60);
@@ -209,6 +213,12 @@ fn an_agent_of_another_deployment_is_refused() {
     assert!(told.is_some(), "{}", theirs.log("omega").tail());
     drop(theirs.take("omega"));
 
+    // It is refused at our agents' data port as well, and sees that ours is none of its own.
+    assert_refused(&ours, &theirs.credentials("omega"));
+    // Nor does it help to trust our authority.
+    let ca_pem = fs::read_to_string(&ours.ca).unwrap();
+    assert_refused(&ours, &Credentials { ca_pem, ..theirs.credentials("omega") });
+
     // Our token at their service, and the other way round: the token knows its CA.
     let token = ours.json(&["site", "add", "stray"])["join_token"].as_str().unwrap().to_owned();
     let state = ours.directory().join("stray-state");
@@ -224,6 +234,22 @@ fn an_agent_of_another_deployment_is_refused() {
     longhaul_testbed::Ran::of(&mut command, WITHIN).fails(4, "E4005", &[]);
     ours.assert_alive();
     assert_ends_well(&ours, &files);
+}
+
+/// Nobody gets as far as the protocol at alpha's data port with these credentials.
+#[track_caller]
+fn assert_refused(deployment: &Deployment, credentials: &Credentials) {
+    let tls = agent_client_tls(credentials).unwrap();
+    let mut tcp = TcpStream::connect(deployment.data_address("alpha")).unwrap();
+    tcp.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let mut connection = ClientConnection::new(tls, AGENT_NAME.try_into().unwrap()).unwrap();
+    // With TLS 1.3 a client learns of its refusal when it first reads after the handshake.
+    let error = loop {
+        if let Err(error) = connection.complete_io(&mut tcp) {
+            break error;
+        }
+    };
+    assert!(!matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "let in: {error}");
 }
 
 /// Times are relative to the service's clock, which agents learn.

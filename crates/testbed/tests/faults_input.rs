@@ -10,11 +10,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use longhaul_security::{AGENT_NAME, Credentials, agent_client_tls};
+use longhaul_security::{AGENT_NAME, agent_client_tls};
 use longhaul_testbed::http::{Api, Connection};
 use longhaul_testbed::{Deployment, Random, SERVICE, ServiceOptions, SiteOptions, processes, tree};
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// What is neither finished nor going on is dropped within this: ten seconds, and what a busy machine takes.
 const DROPPED_WITHIN: Duration = Duration::from_secs(25);
@@ -242,18 +242,6 @@ fn misuse_session(address: SocketAddr, tls: &Arc<ClientConfig>, bytes: &[u8]) {
     );
 }
 
-fn agent_tls(deployment: &Deployment, site: &str) -> Arc<ClientConfig> {
-    let text = fs::read_to_string(deployment.agent_state(site).join("identity.json")).unwrap();
-    let identity: Value = serde_json::from_str(&text).unwrap();
-    let part = |name: &str| identity[name].as_str().unwrap().to_owned();
-    agent_client_tls(&Credentials {
-        certificate_pem: part("certificate"),
-        key_pem: part("key"),
-        ca_pem: part("ca"),
-    })
-    .unwrap()
-}
-
 /// Strangers, people and misbehaving agents at an agent's data port.
 fn abuse_data(deployment: &Deployment, site: &str, random: &mut Random) {
     let address = deployment.data_address(site);
@@ -268,7 +256,7 @@ fn abuse_data(deployment: &Deployment, site: &str, random: &mut Random) {
     let mut stream = StreamOwned::new(connection, tcp);
     assert!(is_dropped(&mut stream, DROPPED_WITHIN), "no certificate, and let in");
 
-    let tls = agent_tls(deployment, "gamma");
+    let tls = agent_client_tls(&deployment.credentials("gamma")).unwrap();
     let frame = |kind: u8, body: u32, payload: u32| {
         let mut head = vec![kind, 0, 0, 0];
         head.extend(body.to_le_bytes());

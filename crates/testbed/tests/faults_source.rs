@@ -5,13 +5,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
 use longhaul_api::routes;
 use longhaul_testbed::tree::{self, Content};
-use longhaul_testbed::{Deployment, Random, SiteOptions, Watcher};
+use longhaul_testbed::{Deployment, Random, SiteOptions, Watcher, needs};
 use serde_json::{Value, json};
 
 const WITHIN: Duration = Duration::from_secs(90);
@@ -273,5 +274,54 @@ fn a_file_that_changes_while_it_is_read_is_never_mixed() {
     retry(&deployment, "moving", "beta");
     deployment.deliver("run7", "beta", 60);
     assert_eq!(fs::read(deployment.storage("beta").join("moving")).unwrap(), old);
+    deployment.check();
+}
+
+/// What cannot be read is listed, and registered once it can be; a file that nobody can read any more waits.
+#[test]
+fn what_cannot_be_read_is_told() {
+    let mut deployment = Deployment::new();
+    let mut alpha = SiteOptions::new("alpha");
+    if rustix::process::geteuid().is_root() {
+        // Root reads everything, unless it is root of nothing but a user namespace.
+        if !needs::program("unshare", &["--user", "true"]) {
+            return needs::not_run(
+                "unreadable files",
+                "we are root, and this machine allows no user namespace",
+            );
+        }
+        alpha.launcher = vec!["unshare".into(), "--user".into()];
+    }
+    deployment.add_site(alpha);
+    deployment.add_site(SiteOptions::new("beta"));
+    let root = deployment.storage("alpha");
+    let mode =
+        |name: &str, mode: u32| fs::set_permissions(root.join(name), Permissions::from_mode(mode)).unwrap();
+    fs::create_dir(root.join("closed")).unwrap();
+    for name in ["open", "later", "secret", "closed/inside"] {
+        fs::write(root.join(name), name).unwrap();
+    }
+    mode("secret", 0);
+    mode("closed", 0);
+    let view = deployment.register("run7", "alpha");
+    assert_eq!(view["files"], json!(2), "{view}");
+    let left_out = &view["left_out"][0];
+    assert_eq!((&left_out["reason"], &left_out["count"]), (&json!("unreadable"), &json!(2)), "{view}");
+    let paths: Vec<&str> =
+        left_out["examples"].as_array().unwrap().iter().map(|one| one["path"].as_str().unwrap()).collect();
+    assert!(paths.contains(&"secret") && paths.contains(&"closed/"), "{view}");
+
+    mode("later", 0);
+    deployment.json(&["subscribe", "run7", "beta"]);
+    let fault = deployment.until("the fault is told", WITHIN, || fault(&deployment, "later", "beta"));
+    assert_eq!((&fault["code"], &fault["blame"]), (&json!("E2003"), &json!("source")), "{fault}");
+    for (name, bits) in [("later", 0o644), ("secret", 0o644), ("closed", 0o755)] {
+        mode(name, bits);
+    }
+    retry(&deployment, "later", "beta");
+    let view = deployment.json(&["dataset", "add", "run7", "--scan", "alpha"]);
+    assert_eq!(view["files"], json!(4), "{view}");
+    deployment.deliver("run7", "beta", 60);
+    tree::assert_same(&tree::survey(&root).files, &deployment.storage("beta"), "");
     deployment.check();
 }

@@ -10,13 +10,15 @@ use std::time::{Duration, Instant};
 
 use longhaul_api::routes;
 use longhaul_testbed::tree::{self, Content};
-use longhaul_testbed::{Deployment, Random, SERVICE, Seen, SiteOptions, Watcher, effort, processes};
+use longhaul_testbed::{Deployment, Ran, Random, SERVICE, Seen, SiteOptions, Watcher, effort, processes};
 use serde_json::{Value, json};
 
 /// Into each target, so that bytes move for most of the test.
 const RATE_BYTES_PER_S: u64 = 5_000_000;
 /// Mean seconds between two kills while bytes move.
 const GAP_S: u64 = 1;
+/// A kill with what goes before and after takes less than this on average: so many data there are that some are left at the end.
+const ROUND_MS: u64 = 3_000;
 /// A dead process is started again within this.
 const DOWN_MAX_US: u64 = 500_000;
 /// Of each agent: what can be on its way at once.
@@ -31,6 +33,8 @@ const MOVES_WITHIN: Duration = Duration::from_millis(400);
 const LARGE_BYTES: u64 = 15_000_000;
 /// After a kill bytes must move again by then.
 const RECOVERY: Duration = Duration::from_secs(45);
+/// A second of the limited rate is less than an agent can hold.
+const _: () = assert!(RATE_BYTES_PER_S + GROUP_BYTES < MEMORY_BYTES);
 const SITES: [&str; 3] = ["alpha", "beta", "gamma"];
 const TARGETS: [&str; 2] = ["beta", "gamma"];
 
@@ -72,7 +76,7 @@ impl Campaign {
             deployment.add_site(SiteOptions::new(site).memory(MEMORY_BYTES));
         }
         // Long enough that bytes still move at the last kill, with some to spare for slow restarts of others.
-        let bytes = kills * (GAP_S + 1) * RATE_BYTES_PER_S;
+        let bytes = kills * ROUND_MS * RATE_BYTES_PER_S / 1_000;
         let root = deployment.storage("alpha");
         tree::make(&root, 1_500, bytes / 2, &mut random);
         std::fs::create_dir(root.join("large")).unwrap();
@@ -247,14 +251,15 @@ fn assert_recorded_once(campaign: &Campaign) {
     }
 }
 
-/// What was sent again is within what was in flight: a kill of the service costs nothing; a kill of an agent at most what its
-/// buffers, or those of its peer, held, and a group of small files that was not committed. Measured from outside, by what the
-/// source that is no target has read off its disk; an attempt's own count ends with the process that counts.
+/// What was sent again is within what was in flight: a kill of the service costs nothing; a kill of an agent at most what a
+/// second of the limited rate brings, less than its buffers could hold, and a group of small files that was not committed.
+/// Measured from outside, by what the source that is no target has read off its disk; an attempt's own count ends with the
+/// process that counts.
 fn assert_resent_little(campaign: &Campaign) {
     let api = campaign.deployment.api();
     let agent_kills: u64 =
         campaign.kills.iter().filter(|(kind, _)| **kind != SERVICE).map(|(_, count)| count).sum();
-    let bound = agent_kills * (MEMORY_BYTES + GROUP_BYTES);
+    let bound = agent_kills * (RATE_BYTES_PER_S + GROUP_BYTES);
     let whole: u64 = campaign.files.values().map(|content| content.size).sum();
     let (mut reported, mut from_alpha) = (0, 0);
     for transfer in api.all(&routes::TRANSFER_LIST, &[], &[("state", "done")]) {
@@ -273,4 +278,48 @@ fn assert_resent_little(campaign: &Campaign) {
     );
     assert!(again <= bound, "{again} bytes sent again, {bound} were in flight at {agent_kills} kills");
     assert!(reported <= 2 * whole + bound, "attempts report {reported} bytes for {}", 2 * whole);
+}
+
+/// Registration is resumed where it was, and the command that waits for it does not notice.
+#[test]
+fn a_scan_survives_kills() {
+    let mut deployment = Deployment::new();
+    deployment.add_site(SiteOptions::new("alpha"));
+    let root = deployment.storage("alpha");
+    tree::make(&root, 3_000, 400_000_000, &mut Random::new(91));
+    let survey = tree::survey(&root);
+    let (_never, tick) = mpsc::channel::<()>();
+    let mut command = deployment.command(&[
+        "dataset",
+        "register",
+        "run7",
+        "--scan",
+        "alpha",
+        "--digests",
+        "md5,sha256,adler32",
+        "--json",
+    ]);
+    let register = std::thread::spawn(move || Ran::of(&mut command, Duration::from_secs(120)));
+    let log = deployment.log("alpha");
+    assert!(log.wait_for(0, &["scan begins"], RECOVERY).is_some(), "{}", log.tail());
+    let mut cut_off = 0;
+    for victim in ["alpha", SERVICE, "alpha"] {
+        let _ = tick.recv_timeout(Duration::from_millis(250));
+        cut_off += u32::from(log.lines_with(&["task done"]).is_empty());
+        deployment.restart(victim);
+        deployment.until_ready();
+        deployment.check();
+    }
+    let ran = register.join().unwrap().ok();
+    println!("{cut_off} of 3 kills while it scanned");
+    assert!(cut_off >= 1, "it was over before the first kill");
+    let view = ran.json();
+    assert_eq!(
+        (&view["files"], &view["bytes"]),
+        (&json!(survey.files.len()), &json!(survey.bytes())),
+        "{ran}"
+    );
+    let read = deployment.json(&["verify", "alpha", "run7"]);
+    assert_eq!((&read["files_done"], &read["files_bad"]), (&json!(survey.files.len()), &json!(0)), "{read}");
+    deployment.check();
 }
