@@ -177,7 +177,8 @@ fn assert_told(report: &Value, survey: &Survey) {
 fn what_dies_is_restarted_and_told() {
     let place = Place::new("demo-child");
     let state = place.text(&place.state());
-    let mut demo = place.start(&["--exit", "--size", "300MB", "--files", "300", "--dir", &state]);
+    // It serves on when all is there, so that each is restarted however fast this machine is.
+    let mut demo = place.start(&["--size", "300MB", "--files", "300", "--dir", &state]);
     assert!(demo.log.wait_for(0, &["gamma", "subscribed"], WITHIN).is_some(), "{}", demo.log.tail());
     for role in ["beta", "service", "alpha"] {
         let from = demo.log.len();
@@ -185,8 +186,10 @@ fn what_dies_is_restarted_and_told() {
         let told = demo.log.wait_for(from, &[role, "died (signal 9), restarted"], WITHIN);
         assert!(told.is_some(), "{role} is not restarted:\n{}", demo.log.tail());
     }
+    assert!(demo.log.wait_for(0, &["Ctrl-C"], WITHIN).is_some(), "it is not complete:\n{}", demo.log.tail());
+    demo.signal(Signal::INT);
     let status = demo.wait(WITHIN).unwrap_or_else(|| panic!("it does not end:\n{}", demo.log.tail()));
-    assert_eq!(status.code(), Some(0), "{}", demo.log.tail());
+    assert!(matches!(status.code(), Some(0 | 130)), "{status}: {}", demo.log.tail());
     let files = tree::survey(&place.state().join("alpha/storage")).files;
     for site in ["beta", "gamma"] {
         tree::assert_same(&files, &place.state().join(site).join("storage"), "");
