@@ -24,13 +24,14 @@ const GONE_WITHIN: Duration = Duration::from_secs(10);
 struct Place {
     home: TempDir,
     mark: String,
+    own_ports: bool,
 }
 
 impl Place {
     fn new(mark: &str) -> Place {
         let home = tempfile::Builder::new().prefix("longhaul-testbed-").tempdir().unwrap();
         std::fs::create_dir(home.path().join("tmp")).unwrap();
-        Place { home, mark: format!("{mark}-{}", std::process::id()) }
+        Place { home, mark: format!("{mark}-{}", std::process::id()), own_ports: true }
     }
 
     fn state(&self) -> PathBuf {
@@ -40,6 +41,12 @@ impl Place {
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(binary());
         command.arg("demo").args(words);
+        // Tests of this file run side by side, and two demos that begin at once both find the usual ports free.
+        for option in
+            ["--http", "--listen"].into_iter().filter(|option| self.own_ports && !words.contains(option))
+        {
+            command.arg(option).arg(format!("127.0.0.1:{}", free_port()));
+        }
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("LONGHAUL_") {
                 command.env_remove(name);
@@ -84,7 +91,7 @@ impl Place {
 
 #[test]
 fn it_ends_by_itself_with_equal_trees_and_leaves_nothing() {
-    let place = Place::new("demo-ends");
+    let place = Place { own_ports: false, ..Place::new("demo-ends") };
     // The usual ports are taken: by us, unless somebody else has them already.
     let _taken = [8080, 8443].map(|port| TcpListener::bind(("127.0.0.1", port)));
     let state = place.text(&place.state());
