@@ -364,6 +364,7 @@ impl Deployment {
     /// `subscribe --wait`: returns when it is complete there.
     #[track_caller]
     pub fn deliver(&self, dataset: &str, storage: &str, within_s: u64) {
+        let begun = Instant::now();
         let wait = format!("--wait={within_s}");
         let ran = Ran::of(
             &mut self.command(&["subscribe", dataset, storage, &wait]),
@@ -375,6 +376,7 @@ impl Deployment {
             show(&["problems"]);
             show(&["transfer", "list", "-n", "10"]);
         }
+        println!("{dataset} at {storage} after {:.1} s", begun.elapsed().as_secs_f64());
         ran.ok();
     }
 
@@ -385,6 +387,15 @@ impl Deployment {
         let report = ran.json();
         assert_eq!(report["sound"], json!(true), "{ran}");
         assert!(report["checks"].as_array().is_some_and(|checks| checks.len() >= 5), "{ran}");
+    }
+
+    /// No attempt has failed so far, for whatever reason.
+    #[track_caller]
+    pub fn assert_nothing_failed(&self) {
+        let status = self.json(&["status"]);
+        let failures = status["failures_by_blame"].as_array().expect("a list");
+        let failed = failures.iter().any(|blame| blame["count"] != json!(0));
+        assert!(!failed && status["problems"] == json!([]), "{}\n{failures:?}", status["problems"]);
     }
 
     /// Asks again after each change that the service tells of (and now and then besides), until there is an answer.

@@ -102,6 +102,7 @@ fn a_real_tree_arrives_under_other_prefixes() {
         assert_delivered(&deployment, "tree", site, &survey);
     }
     deployment.check();
+    deployment.assert_nothing_failed();
     assert_eq!(last_change(&root), before, "the source was only read");
     assert!(tree::compare(&survey.files, &tree::survey(&root).files).is_none(), "the source is as it was");
     deployment.assert_alive();
@@ -133,5 +134,6 @@ fn every_kind_of_name_and_file_arrives_or_is_listed() {
     assert_eq!(names, survey.files.keys().cloned().collect::<Vec<_>>());
     let file = deployment.json(&["replica", "list", "--file", "odd/two\nlines"]);
     assert_eq!(file["replicas"].as_array().unwrap().len(), 2, "{file}");
+    deployment.assert_nothing_failed();
     deployment.check();
 }

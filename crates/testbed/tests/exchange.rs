@@ -68,5 +68,6 @@ fn gamma_takes_files_from_beta_while_beta_is_incomplete() {
     let whole: u64 = files.values().map(|content| content.size).sum();
     println!("alpha gave {from_alpha} of {} bytes", 2 * whole);
     assert!(from_alpha < 2 * whole, "nothing was exchanged");
+    deployment.assert_nothing_failed();
     deployment.check();
 }
