@@ -49,6 +49,8 @@ pub enum Event {
     Outcome(Outcome),
     /// A lease that its agent does not hold: it goes back to the queue.
     LeaseReleased { attempt: AttemptId },
+    /// Somebody removed what stood in the way: a waiting transfer rests no longer after its failures.
+    TryNow { transfer: TransferId },
 }
 
 /// One subscription's wish for one block at the subscription's target.

@@ -179,6 +179,15 @@ impl Scheduler {
         self.place(place, now);
     }
 
+    /// By request: neither the transfer nor any of its sources rests any longer.
+    pub(crate) fn try_now(&mut self, id: TransferId, now: Timestamp) {
+        let Some(&place) = self.by_id.get(&id) else { return };
+        let transfer = &mut self.transfers[place];
+        transfer.rest_until = now;
+        transfer.sources.iter_mut().for_each(|source| source.rest_until = now);
+        self.rested(id, now);
+    }
+
     /// Adds a source to a transfer; a full list lets go of one that cannot be used.
     pub(crate) fn add_source(&mut self, place: u32, storage: u32, now: Timestamp) {
         let known = self.transfers[place].sources.iter().any(|source| source.storage == storage);

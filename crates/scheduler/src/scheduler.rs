@@ -119,6 +119,7 @@ impl Scheduler {
             Event::Progress { attempt, bytes_done } => self.progress(attempt, bytes_done, now),
             Event::Outcome(outcome) => self.outcome(outcome, now),
             Event::LeaseReleased { attempt } => self.lease_released(attempt, now),
+            Event::TryNow { transfer } => self.try_now(transfer, now),
         }
     }
 

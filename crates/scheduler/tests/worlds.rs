@@ -8,8 +8,8 @@ mod world;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use longhaul_model::{Fault, FaultCode, StorageId, SubscriptionId};
-use longhaul_scheduler::{SiteLimits, SiteState};
+use longhaul_model::{Fault, FaultCode, StorageId, SubscriptionId, TransferId};
+use longhaul_scheduler::{Event, SiteLimits, SiteState};
 use proptest::prelude::*;
 use world::{Dice, Place, World};
 
@@ -332,6 +332,26 @@ fn a_short_failure_costs_little() {
     let rest = world.run(HOUR);
     let lost = Duration::from_secs(40) + rest;
     assert!(lost < clean + Duration::from_secs(90), "{lost:?} instead of {clean:?}");
+}
+
+/// Who has mended something need not wait until a rest is over.
+#[test]
+fn a_resting_transfer_is_tried_at_once_by_request() {
+    let mut world = World::new(vec![Place::new(1e9), Place::new(1e9)], 3);
+    world.add_files(1, 0, [1_000]);
+    world.subscribe(1, &[1], 1, 5);
+    world.failure_share = 1.0;
+    world.run_for(Duration::from_secs(3_600));
+    world.failure_share = 0.0;
+    let transfers: Vec<TransferId> =
+        world.scheduler.transfers(None, None, 10).into_iter().map(|now| now.transfer).collect();
+    assert_eq!(transfers.len(), 1);
+    world.run_for(Duration::from_secs(2));
+    assert_eq!(world.arrivals.len(), 0, "it rests for minutes after so many failures");
+    world.handle(Event::TryNow { transfer: transfers[0] });
+    world.run_for(Duration::from_secs(2));
+    assert_eq!(world.arrivals.len(), 1);
+    world.handle(Event::TryNow { transfer: transfers[0] });
 }
 
 /// Of two sources the faster gets more, none is left idle, and both together beat the faster alone.

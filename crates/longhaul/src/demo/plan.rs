@@ -4,6 +4,8 @@
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as LocalAddr, UnixListener};
 use std::path::{Path, PathBuf};
 
 use longhaul_model::units::{self, bytes, printable};
@@ -36,6 +38,8 @@ pub struct Plan {
     pub http: SocketAddr,
     pub needs_bytes: u64,
     pub free_bytes: u64,
+    /// Keeps other demos off our ports.
+    _claims: Vec<Claim>,
 }
 
 #[derive(Debug)]
@@ -133,9 +137,13 @@ impl Plan {
         let sites = sites.collect::<Result<Vec<_>, _>>()?;
         let needs_bytes = needs(&data, sites.len() as u64);
         let free_bytes = free(state.path())?;
+        let (service, service_claim) =
+            port("--listen", args.listen, SocketAddr::from(([127, 0, 0, 1], 8443)))?;
+        let (http, http_claim) = port("--http", args.http, SocketAddr::from(([127, 0, 0, 1], 8080)))?;
         let plan = Plan {
-            service: port("--listen", args.listen, SocketAddr::from(([127, 0, 0, 1], 8443)))?,
-            http: port("--http", args.http, SocketAddr::from(([127, 0, 0, 1], 8080)))?,
+            service,
+            http,
+            _claims: service_claim.into_iter().chain(http_claim).collect(),
             state,
             data,
             sites,
@@ -275,8 +283,20 @@ fn really(path: &Path) -> PathBuf {
     there.and_then(|(part, real)| Some(real.join(path.strip_prefix(part).ok()?))).unwrap_or(path)
 }
 
+/// A name in the kernel that only one process can hold: between choosing a port and the service's use of it, which
+/// comes a second later and again after each restart, another demo takes another one.
+type Claim = UnixListener;
+
+fn claim(address: SocketAddr) -> io::Result<Claim> {
+    UnixListener::bind_addr(&LocalAddr::from_abstract_name(format!("longhaul-demo-{address}"))?)
+}
+
 /// The address asked for, or the usual one, or one with a free port if that is taken.
-fn port(option: &str, asked: Option<SocketAddr>, usual: SocketAddr) -> Result<SocketAddr, Failure> {
+fn port(
+    option: &str,
+    asked: Option<SocketAddr>,
+    usual: SocketAddr,
+) -> Result<(SocketAddr, Option<Claim>), Failure> {
     let wanted = asked.unwrap_or(usual);
     if !wanted.ip().is_loopback() {
         return Err(Failure::usage(
@@ -292,13 +312,22 @@ fn port(option: &str, asked: Option<SocketAddr>, usual: SocketAddr) -> Result<So
             format!("name another address, or leave {option} out: then a free port is taken"),
         )
     };
-    let listener = match TcpListener::bind(wanted) {
+    let open = |address: SocketAddr| -> io::Result<(SocketAddr, Option<Claim>)> {
+        let address = TcpListener::bind(address)?.local_addr()?;
+        match claim(address) {
+            Ok(claim) => Ok((address, Some(claim))),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(error),
+            // Where such names are forbidden, demos that begin at the same moment may meet.
+            Err(_) => Ok((address, None)),
+        }
+    };
+    match open(wanted) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse && asked.is_none() => {
-            TcpListener::bind(SocketAddr::new(wanted.ip(), 0))
+            open(SocketAddr::new(wanted.ip(), 0))
         }
         result => result,
-    };
-    listener.and_then(|listener| listener.local_addr()).map_err(|error| taken(&error))
+    }
+    .map_err(|error| taken(&error))
 }
 
 #[cfg(test)]
@@ -346,8 +375,12 @@ mod tests {
     fn a_taken_port_is_replaced_only_if_nobody_asked_for_it() {
         let holder = TcpListener::bind("127.0.0.1:0").unwrap();
         let taken = holder.local_addr().unwrap();
-        let free = port("--http", None, taken).unwrap();
+        let (free, claim) = port("--http", None, taken).unwrap();
         assert_ne!(free.port(), taken.port());
+        let (other, _claim) = port("--http", None, free).unwrap();
+        assert_ne!(other.port(), free.port(), "the one who chose it has not begun to listen");
+        drop(claim);
+        assert_eq!(port("--http", None, free).unwrap().0, free);
         let error = port("--http", Some(taken), taken).unwrap_err();
         assert!(error.problem.detail.contains("--http"), "{error:?}");
         let error = port("--http", Some(SocketAddr::from(([0, 0, 0, 0], 0))), taken).unwrap_err();

@@ -67,6 +67,7 @@ impl Operations {
             // A new transfer takes its place: nothing waits because of this one.
             self.shared.live.settled(id);
         }
+        events.push(Event::TryNow { transfer: id });
         self.shared.tell(Input::Events(events));
         self.shared.tell(Input::Forgive { target: row.target, block: file.block, file: row.file });
         tracing::info!(transfer = %id, "to be tried again by request");
