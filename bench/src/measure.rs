@@ -49,7 +49,8 @@ pub(crate) fn table(rows: &[Row]) -> String {
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     assert!(!values.is_empty(), "a median of nothing");
     values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    let middle = values.len() / 2;
+    if values.len().is_multiple_of(2) { (values[middle - 1] + values[middle]) / 2.0 } else { values[middle] }
 }
 
 /// User and system time of a process so far, in seconds (fields 14 and 15 of `/proc/PID/stat`, in ticks of 10 ms).
@@ -133,5 +134,6 @@ mod tests {
         assert!(peak_memory(std::process::id()) > 100_000);
         assert!((0.0..3600.0).contains(&cpu_seconds(std::process::id())));
         assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(vec![4.0, 1.0, 3.0, 2.0]), 2.5);
     }
 }

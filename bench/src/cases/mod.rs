@@ -1,6 +1,7 @@
 //! One file a case.
 
 pub(crate) mod build;
+pub(crate) mod floor;
 pub(crate) mod large;
 pub(crate) mod register;
 pub(crate) mod small;

@@ -219,7 +219,11 @@ fn engine_config(config: &Config, state: &StateDir, identity: &Identity) -> long
         state_dir: state.engine(),
         memory_bytes: config.memory_bytes,
         streams_per_session: config.streams_per_session,
+        fixed_streams: false,
         network_threads: config.network_threads(),
+        data_security: config.data_security.into(),
+        path: longhaul_engine::PathProfile::default(),
+        responder: None,
     }
 }
 

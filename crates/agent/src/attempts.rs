@@ -126,14 +126,16 @@ pub(crate) fn fetch(batch: LeaseBatch) -> FetchBatch {
         epoch: lease.epoch,
         lfn: lease.lfn,
         size: lease.size,
+        // Without a digest in the catalog there is only the source's word, and the record must not say more.
+        verification: if lease.digests.is_empty() { Verification::Wire } else { lease.verification },
         digests: lease.digests,
-        verification: lease.verification,
         priority: lease.priority,
     };
     FetchBatch {
         source_agent: batch.source.agent,
         source_storage: batch.source.storage,
         addresses: batch.source.addresses,
+        spread: false,
         target_storage: batch.target_storage,
         permit: batch.permit,
         start_by: batch.start_by,

@@ -33,9 +33,12 @@ pub struct Config {
     /// Bytes for buffers in user space and in the kernel's sockets together.
     #[serde(default = "default_memory_bytes")]
     pub memory_bytes: u64,
-    /// TCP connections to one source agent.
+    /// Most TCP connections to one source agent; as many of them are opened as the path needs.
     #[serde(default = "default_streams_per_session")]
     pub streams_per_session: usize,
+    /// What others may see of the data on its way.
+    #[serde(default)]
+    pub data_security: DataSecurity,
     /// Event loops for data; 0: as many as cores.
     #[serde(default)]
     pub network_threads: usize,
@@ -72,6 +75,27 @@ pub struct StorageConfig {
     pub flush: Flush,
 }
 
+/// How data is protected between agents that have shown each other their certificates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DataSecurity {
+    /// Encrypted.
+    #[default]
+    Tls,
+    /// In clear text with a MAC, where the other site's agent says so too: nobody can change it, anybody on the way can
+    /// read it.
+    Authenticated,
+}
+
+impl From<DataSecurity> for longhaul_engine::DataSecurity {
+    fn from(security: DataSecurity) -> Self {
+        match security {
+            DataSecurity::Tls => longhaul_engine::DataSecurity::Tls,
+            DataSecurity::Authenticated => longhaul_engine::DataSecurity::Authenticated,
+        }
+    }
+}
+
 /// What is flushed before a file counts as there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -93,6 +117,7 @@ impl Config {
             advertise: Vec::new(),
             memory_bytes: default_memory_bytes(),
             streams_per_session: default_streams_per_session(),
+            data_security: DataSecurity::Tls,
             network_threads: 0,
             digest_threads: 0,
             space_check_s: default_space_check_s(),
@@ -205,7 +230,7 @@ fn default_memory_bytes() -> u64 {
 
 /// One stream fills a path whose window autotuning can open; four more than make up for one that is stalled by a loss.
 fn default_streams_per_session() -> usize {
-    4
+    16
 }
 
 fn default_space_check_s() -> u32 {

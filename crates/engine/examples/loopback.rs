@@ -1,6 +1,6 @@
 //! Moves files between two engines in one process and prints the rate and the CPU time that it took.
 //!
-//! `cargo run --release -p longhaul-engine --example loopback -- DIR FILES SIZE [STREAMS]`
+//! `cargo run --release -p longhaul-engine --example loopback -- DIR FILES SIZE [STREAMS] [authenticated]`
 //!
 //! DIR decides what is measured: on tmpfs the engine, on a disk the disk as well.
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::expect_used)]
@@ -18,7 +18,7 @@ use longhaul_model::limits::BATCH_ITEMS_MAX;
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [directory, files, size, rest @ ..] = arguments.as_slice() else {
-        println!("loopback DIR FILES SIZE [STREAMS]");
+        println!("loopback DIR FILES SIZE [STREAMS] [authenticated]");
         std::process::exit(2);
     };
     let files: u64 = files.parse().expect("a number of files");
@@ -27,7 +27,13 @@ fn main() {
     let home = tempfile::tempdir_in(Path::new(directory)).unwrap();
     let deployment = Deployment::at(home.path());
     let wishes = make_files(&home.path().join("alpha"), files, size);
-    let change = |config: &mut longhaul_engine::Config| config.streams_per_session = streams;
+    let clear = rest.get(1).is_some_and(|word| word == "authenticated");
+    let change = |config: &mut longhaul_engine::Config| {
+        config.streams_per_session = streams;
+        if clear {
+            config.data_security = longhaul_engine::DataSecurity::Authenticated;
+        }
+    };
     let source = deployment.agent_with(1, vec![deployment.posix("alpha")], change);
     let target = deployment.agent_with(2, vec![deployment.posix("beta")], change);
 

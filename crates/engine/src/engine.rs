@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::{AttemptId, Fault, FaultCode, StorageName};
@@ -13,11 +13,14 @@ use longhaul_security::{Credentials, PermitVerifier};
 use longhaul_wire::Pace;
 use longhaul_wire::limits::MANIFEST_FILES_MAX;
 
+use crate::calls::{Calling, Calls, Channel};
 use crate::fetch::{JournalFile, Keys, Target, boot_id};
-use crate::interface::{Clock, Config, Event, Export, FetchBatch, Snapshot};
-use crate::net;
+use crate::interface::{Clock, Config, Event, Export, FetchBatch, PathProfile, Snapshot};
+use crate::net::{self, Dialler};
+use crate::offers::{Offer, Offering, Offers};
 use crate::pool::Pool;
 use crate::queue::Queue;
+use crate::resolve::Resolve;
 use crate::serve::Serve;
 use crate::shared::{Alarm, Counters, Shared, TlsSettings, hand_on};
 use crate::sync::lock;
@@ -25,6 +28,8 @@ use crate::sync::lock;
 /// Threads per storage that read, and that write. Two keep a disk busy while one of them computes digests.
 const READERS: usize = 2;
 const WRITERS: usize = 2;
+/// Threads that answer calls: one that takes long must not keep the others waiting.
+const RESPONDERS: usize = 4;
 /// Each pool holds at least so many buffers, whatever the budget says: less cannot work.
 const BUFFERS_MIN: usize = 4;
 /// What a stream holds beside its buffers: sealed and unopened records.
@@ -78,7 +83,7 @@ impl Engine {
         events: impl Fn(Vec<Event>) + Send + Sync + 'static,
     ) -> Result<Engine, Fault> {
         let budget = Budget::of(config.memory_bytes);
-        let (listeners, addresses) = listen(&config.listen)?;
+        let (listeners, addresses) = listen(&config.listen, &config.path)?;
         let (network, loops) = net::open(config.network_threads, listeners)?;
         let targets = open_targets(&config, &exports, &clock)?;
         let (send_event, receive_event) = mpsc::channel();
@@ -90,8 +95,11 @@ impl Engine {
         }
         let shared = Arc::new(Shared {
             deployment: config.deployment.as_str().into(),
-            tls: Mutex::new(TlsSettings::of(credentials)?),
+            tls: Mutex::new(TlsSettings::of(credentials, config.data_security)?),
             serve: Serve::new(&exports, budget.manifest_bytes, budget.send_buffers, budget.served_streams),
+            calls: Arc::new(Calls::new(config.responder.clone())),
+            offers: Offers::default(),
+            offerings: Mutex::default(),
             config,
             permits,
             clock,
@@ -149,7 +157,18 @@ impl Engine {
                 self.spawn("data-read", move |_| exported.read_on())?;
             }
         }
+        if self.shared.calls.answers() {
+            (0..RESPONDERS).try_for_each(|_| self.spawn_responder())?;
+        }
         Ok(())
+    }
+
+    /// A thread that answers calls. It is not waited for at the end: what it runs is not ours and may take long, so it
+    /// holds nothing of the engine's either.
+    fn spawn_responder(&self) -> Result<(), Fault> {
+        let calls = self.shared.calls.clone();
+        let thread = std::thread::Builder::new().name("data-calls".to_owned());
+        thread.spawn(move || calls.answer_on()).map(drop).map_err(no_thread)
     }
 
     fn spawn(&self, name: &str, work: impl FnOnce(&Arc<Shared>) + Send + 'static) -> Result<(), Fault> {
@@ -161,7 +180,7 @@ impl Engine {
                     tracing::error!(%fault, "a thread of the engine ended");
                 }
             })
-            .map_err(|error| Fault::new(FaultCode::Internal, format!("no thread can be started: {error}")))?;
+            .map_err(no_thread)?;
         lock(&self.threads).push(thread);
         Ok(())
     }
@@ -199,6 +218,26 @@ impl Engine {
         }
     }
 
+    /// Opens a stream for calls to whoever answers at one of the addresses. Blocks.
+    pub fn channel(&self, addresses: &[String], within: Duration) -> Result<Channel, Fault> {
+        let calling = Calling::new();
+        let dialler = Dialler::Calls(calling.clone());
+        self.shared.resolver.push(Resolve { dialler, addresses: addresses.to_vec() });
+        Channel::open(calling, within)
+    }
+
+    /// Keeps so many streams open to the peer at one of the addresses, on which it may fetch from our exports, for
+    /// peers that cannot dial us. Never blocks; ends when dropped.
+    pub fn offer(&self, addresses: &[String], streams: usize) -> Result<Offer, Fault> {
+        if addresses.is_empty() || streams == 0 {
+            return Err(Fault::new(FaultCode::BadRequest, "an offer needs an address and a stream"));
+        }
+        let offering = Arc::new(Offering::new(addresses, streams, self.shared.now()));
+        lock(&self.shared.offerings).push(offering.clone());
+        self.shared.alarm.ring();
+        Ok(Offer::new(offering))
+    }
+
     /// Payload bytes per second in and out; none is no limit.
     pub fn set_limits(&self, in_bytes_per_s: Option<u64>, out_bytes_per_s: Option<u64>) {
         let now = self.shared.now();
@@ -209,7 +248,7 @@ impl Engine {
 
     /// New streams use these credentials; old ones live on.
     pub fn renew(&self, credentials: &Credentials) -> Result<(), Fault> {
-        let settings = TlsSettings::of(credentials)?;
+        let settings = TlsSettings::of(credentials, self.shared.config.data_security)?;
         *lock(&self.shared.tls) = settings;
         Ok(())
     }
@@ -232,6 +271,7 @@ impl Engine {
             buffers_peak: shared.receive_pool.peak() + shared.send_pool.peak(),
             streams_in: shared.all_sessions().iter().map(|session| session.streams()).sum(),
             streams_out: shared.serve.streams(),
+            sessions: shared.all_sessions().iter().map(|session| session.snapshot(shared)).collect(),
         }
     }
 
@@ -269,7 +309,11 @@ impl Drop for Engine {
     }
 }
 
-fn listen(wanted: &[SocketAddr]) -> Result<(Vec<TcpListener>, Vec<SocketAddr>), Fault> {
+fn no_thread(error: std::io::Error) -> Fault {
+    Fault::new(FaultCode::Internal, format!("no thread can be started: {error}"))
+}
+
+fn listen(wanted: &[SocketAddr], path: &PathProfile) -> Result<(Vec<TcpListener>, Vec<SocketAddr>), Fault> {
     let mut listeners = Vec::new();
     let mut addresses = Vec::new();
     for address in wanted {
@@ -279,6 +323,7 @@ fn listen(wanted: &[SocketAddr]) -> Result<(Vec<TcpListener>, Vec<SocketAddr>), 
         };
         let listener = TcpListener::bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
+        crate::socket::prepare_listener(&listener, path);
         addresses.push(listener.local_addr().map_err(failed)?);
         listeners.push(listener);
     }

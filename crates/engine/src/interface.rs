@@ -9,6 +9,7 @@ use longhaul_model::{
     Verification,
 };
 use longhaul_storage::Storage;
+pub use longhaul_wire::receiver::PathView;
 
 /// A storage that peers may read from, and that fetched files may be written to if it is writable.
 #[derive(Clone)]
@@ -27,10 +28,60 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// Buffers in user space plus the socket buffers of the kernel.
     pub memory_bytes: u64,
-    /// TCP connections to one source agent.
+    /// Most TCP connections to one source agent.
     pub streams_per_session: usize,
+    /// So many, whatever the path is like; else as many as it needs.
+    pub fixed_streams: bool,
     /// Event loops, each over many streams.
     pub network_threads: usize,
+    /// What others may see of the data that we send and fetch.
+    pub data_security: DataSecurity,
+    /// Options of data sockets.
+    pub path: PathProfile,
+    /// Answers calls of peers; without it, streams for calls are refused.
+    pub responder: Option<Arc<dyn Responder>>,
+}
+
+/// How the bytes of a stream are protected after the handshake, which is always one of TLS 1.3 with certificates of
+/// both ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DataSecurity {
+    /// Encrypted.
+    #[default]
+    Tls,
+    /// In clear text with a MAC, where the other end allows it as well; else encrypted.
+    Authenticated,
+}
+
+/// What the sockets of a path are set to. What is not set is left to the kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PathProfile {
+    /// Congestion control, by the kernel's name for it.
+    pub congestion: Option<String>,
+    /// No stream sends faster.
+    pub pacing_bytes_per_s: Option<u64>,
+    /// Buffers of the kernel in bytes. One that is set does not adapt itself any more.
+    pub receive_buffer: Option<u32>,
+    pub send_buffer: Option<u32>,
+}
+
+/// Answers the calls that peers make with [`crate::Channel::call`].
+pub trait Responder: Send + Sync {
+    /// May block; called on a few threads of the engine's. Answers longer than
+    /// [`longhaul_wire::limits::CALL_BYTES_MAX`] are not sent, the caller gets a fault instead.
+    fn answer(&self, peer: AgentId, request: Vec<u8>) -> Vec<u8>;
+
+    /// The last call stream of the peer is closed, and none of its calls is being answered. If it comes back, its calls
+    /// wait until this returns. Not called when the engine ends.
+    fn gone(&self, peer: AgentId) {
+        let _ = peer;
+    }
+}
+
+impl std::fmt::Debug for dyn Responder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Responder")
+    }
 }
 
 /// The time, on the service's clock as far as it is known.
@@ -55,8 +106,10 @@ pub struct FetchFile {
 pub struct FetchBatch {
     pub source_agent: AgentId,
     pub source_storage: StorageName,
-    /// `host:port`, best first.
+    /// `host:port`, best first. None: the source dials, see [`crate::Engine::offer`].
     pub addresses: Vec<String>,
+    /// Use all addresses that answer, not only the one that answers first.
+    pub spread: bool,
     pub target_storage: StorageName,
     pub permit: Arc<str>,
     /// What has not begun by then must not begin.
@@ -121,4 +174,15 @@ pub struct Snapshot {
     pub buffers_peak: usize,
     pub streams_in: usize,
     pub streams_out: usize,
+    /// With each source that we fetch from.
+    pub sessions: Vec<SessionSnapshot>,
+}
+
+/// One session and its path.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SessionSnapshot {
+    pub source: AgentId,
+    /// Where its streams go to; none if the source dialled.
+    pub addresses: Vec<SocketAddr>,
+    pub path: PathView,
 }

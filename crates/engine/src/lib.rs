@@ -8,10 +8,13 @@
 //! protocol (`wire`), paths in a file system (`storage`), certificates and permits (`security`).
 //! Start with [`Engine`].
 
+mod calls;
 mod engine;
 mod fetch;
 mod interface;
 mod net;
+mod offers;
+mod paths;
 mod pool;
 mod queue;
 mod resolve;
@@ -19,9 +22,14 @@ mod serve;
 mod shared;
 mod socket;
 mod sync;
+mod tcp;
 mod tls;
 
+pub use calls::Channel;
 pub use engine::Engine;
 pub use interface::{
-    Clock, Config, Event, Export, FetchBatch, FetchFile, Finished, Snapshot, Success, Times,
+    Clock, Config, DataSecurity, Event, Export, FetchBatch, FetchFile, Finished, PathProfile,
+    PathView, Responder, SessionSnapshot, Snapshot, Success, Times,
 };
+pub use longhaul_wire::Limit;
+pub use offers::Offer;

@@ -13,6 +13,8 @@ use crate::sync::lock;
 const CHUNK: usize = CHUNK_BYTES as usize;
 /// Direct I/O wants addresses at a multiple of this.
 const ALIGNMENT: usize = 4096;
+/// Behind a chunk: a record that is opened in its place ends with a byte that is not data.
+const SLACK: usize = 64;
 
 pub(crate) struct Pool {
     total: usize,
@@ -103,7 +105,7 @@ impl Pool {
 
 impl Block {
     fn new() -> Block {
-        let bytes = vec![0; CHUNK + ALIGNMENT].into_boxed_slice();
+        let bytes = vec![0; CHUNK + ALIGNMENT + SLACK].into_boxed_slice();
         let start = bytes.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
         Block { bytes, start }
     }
@@ -112,6 +114,16 @@ impl Block {
 pub(crate) struct Buffer {
     block: Option<Block>,
     pool: Arc<Pool>,
+}
+
+impl Buffer {
+    /// From `at` on, with some bytes behind the chunk's end that may be overwritten.
+    pub(crate) fn space(&mut self, at: usize) -> &mut [u8] {
+        self.block.as_mut().map_or(&mut [], |block| {
+            let start = block.start;
+            &mut block.bytes[start + at..start + CHUNK + SLACK]
+        })
+    }
 }
 
 impl std::ops::Deref for Buffer {

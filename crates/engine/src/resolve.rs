@@ -4,27 +4,27 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
 use longhaul_model::{Fault, FaultCode};
-use longhaul_wire::StreamNumber;
 
-use crate::fetch::Session;
-use crate::net::Command;
+use crate::net::{Command, Dialler};
 use crate::shared::Shared;
 
 /// Addresses tried for one stream.
 const ADDRESSES_MAX: usize = 16;
 
 pub(crate) struct Resolve {
-    pub(crate) session: Arc<Session>,
-    pub(crate) stream: StreamNumber,
+    pub(crate) dialler: Dialler,
     pub(crate) addresses: Vec<String>,
 }
 
 /// The work of the resolving thread.
 pub(crate) fn resolve_on(shared: &Arc<Shared>) {
-    while let Some(Resolve { session, stream, addresses }) = shared.resolver.take() {
+    while let Some(Resolve { dialler, addresses }) = shared.resolver.take() {
         match resolve(&addresses) {
-            Ok(addresses) => shared.network.next().command(Command::Dial { session, stream, addresses }),
-            Err(fault) => session.stream_down(stream, fault),
+            Ok(addresses) => {
+                let addresses = dialler.order(addresses, shared.now());
+                shared.network.next().command(Command::Dial { dialler, addresses });
+            }
+            Err(fault) => dialler.failed(fault, shared),
         }
     }
 }
@@ -32,11 +32,11 @@ pub(crate) fn resolve_on(shared: &Arc<Shared>) {
 /// All addresses, in order of preference.
 fn resolve(names: &[String]) -> Result<Vec<SocketAddr>, Fault> {
     let mut found: Vec<SocketAddr> = Vec::new();
-    let mut last = "the source has told no address".to_owned();
+    let mut last = "the peer has told no address".to_owned();
     for name in names {
         match name.to_socket_addrs() {
             Ok(addresses) => {
-                for address in addresses {
+                for address in alternating(addresses.collect()) {
                     if !found.contains(&address) && found.len() < ADDRESSES_MAX {
                         found.push(address);
                     }
@@ -48,9 +48,35 @@ fn resolve(names: &[String]) -> Result<Vec<SocketAddr>, Fault> {
     if found.is_empty() { Err(Fault::new(FaultCode::Unreachable, last)) } else { Ok(found) }
 }
 
+/// The families in turn, so that a family that does not work costs one wait and not one for each address.
+fn alternating(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    let first_family = addresses.first().is_some_and(SocketAddr::is_ipv6);
+    let (same, other): (Vec<_>, Vec<_>) =
+        addresses.into_iter().partition(|address| address.is_ipv6() == first_family);
+    let (mut same, mut other) = (same.into_iter(), other.into_iter());
+    let mut mixed = Vec::new();
+    loop {
+        let pair = [same.next(), other.next()];
+        if pair == [None, None] {
+            return mixed;
+        }
+        mixed.extend(pair.into_iter().flatten());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn families_take_turns() {
+        let all: Vec<SocketAddr> = ["[::1]:1", "[::2]:1", "[::3]:1", "10.0.0.1:1"]
+            .iter()
+            .map(|text| text.parse().unwrap())
+            .collect();
+        assert_eq!(alternating(all.clone()), [all[0], all[3], all[1], all[2]]);
+        assert_eq!(alternating(Vec::new()), Vec::<SocketAddr>::new());
+    }
 
     #[test]
     fn keeps_the_order_and_says_what_is_wrong() {

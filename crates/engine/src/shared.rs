@@ -1,6 +1,6 @@
 //! What the threads of an engine share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex};
@@ -11,14 +11,17 @@ use longhaul_security::{Credentials, PermitVerifier, agent_client_tls, data_serv
 use longhaul_wire::{NewBatch, Pace};
 use rustls::{ClientConfig, ServerConfig};
 
+use crate::calls::Calls;
 use crate::fetch::{Job, Keys, PlacedJobs, Session, Target};
-use crate::interface::{Clock, Config, Event, FetchFile, Finished, Times};
-use crate::net::Network;
+use crate::interface::{Clock, Config, DataSecurity, Event, FetchFile, Finished, Times};
+use crate::net::{Dialler, Network};
+use crate::offers::{Offering, Offers, none_came};
 use crate::pool::Pool;
 use crate::queue::Queue;
 use crate::resolve::Resolve;
 use crate::serve::Serve;
 use crate::sync::lock;
+use crate::tls::AUTHENTICATED_PROTOCOL;
 
 /// How often sessions are looked after, and how finely the rate limits are dosed.
 const TICK: Duration = Duration::from_millis(20);
@@ -31,12 +34,17 @@ pub(crate) struct TlsSettings {
 }
 
 impl TlsSettings {
-    pub(crate) fn of(credentials: &Credentials) -> Result<TlsSettings, Fault> {
+    pub(crate) fn of(credentials: &Credentials, security: DataSecurity) -> Result<TlsSettings, Fault> {
         let mut client = (*agent_client_tls(credentials)?).clone();
         let mut server = (*data_server_tls(credentials)?).clone();
         // Our own record layer takes over after the handshake.
         client.enable_secret_extraction = true;
         server.enable_secret_extraction = true;
+        if security == DataSecurity::Authenticated {
+            // Agreed on only if both ends name it, and that cannot be changed on the way.
+            client.alpn_protocols = vec![AUTHENTICATED_PROTOCOL.to_vec()];
+            server.alpn_protocols = vec![AUTHENTICATED_PROTOCOL.to_vec()];
+        }
         Ok(TlsSettings { client: Arc::new(client), server: Arc::new(server) })
     }
 }
@@ -58,6 +66,10 @@ pub(crate) struct Shared {
     pub(crate) network: Network,
     pub(crate) resolver: Queue<Resolve>,
     pub(crate) serve: Serve,
+    pub(crate) calls: Arc<Calls>,
+    /// Streams that sources offer to us, and those that we offer.
+    pub(crate) offers: Offers,
+    pub(crate) offerings: Mutex<Vec<Arc<Offering>>>,
     pub(crate) targets: BTreeMap<StorageName, Arc<Target>>,
     pub(crate) sessions: Mutex<BTreeMap<AgentId, Arc<Session>>>,
     /// Sessions that were replaced while they still had work.
@@ -175,13 +187,14 @@ impl Shared {
         mut batch: NewBatch,
         mut jobs: PlacedJobs,
         addresses: &[String],
+        spread: bool,
     ) {
         loop {
             let session = lock(&self.sessions)
                 .entry(peer)
                 .or_insert_with(|| Arc::new(Session::new(peer, self)))
                 .clone();
-            match session.add(batch, jobs, addresses) {
+            match session.add(batch, jobs, addresses, spread) {
                 Ok(()) => return,
                 Err((back, jobs_back)) => {
                     batch = back;
@@ -214,6 +227,22 @@ impl Shared {
         lock(&self.sessions).retain(|_, session| !session.is_over(now));
         lock(&self.retired).retain(|session| !session.is_over(now));
         self.serve.tick(now);
+        self.tick_offers(now);
+    }
+
+    fn tick_offers(self: &Arc<Self>, now: Duration) {
+        let sources: BTreeSet<AgentId> = lock(&self.sessions).keys().copied().collect();
+        for (session, stream) in self.offers.tick(now, |peer| sources.contains(&peer)) {
+            session.stream_down(stream, none_came());
+        }
+        lock(&self.offerings).retain(|offering| {
+            let due = offering.due(now);
+            for &place in due.iter().flatten() {
+                let dialler = Dialler::Offer(offering.clone(), place);
+                self.resolver.push(Resolve { dialler, addresses: offering.addresses().to_vec() });
+            }
+            due.is_some()
+        });
     }
 
     pub(crate) fn all_sessions(&self) -> Vec<Arc<Session>> {
@@ -229,6 +258,7 @@ impl Shared {
         let sessions = std::mem::take(&mut *lock(&self.sessions));
         let retired = std::mem::take(&mut *lock(&self.retired));
         drop((attempts, sessions, retired));
+        self.offers.forget_all();
     }
 
     /// Unblocks every thread that waits.
@@ -238,6 +268,7 @@ impl Shared {
         self.resolver.close();
         self.targets.values().for_each(|target| target.stop());
         self.serve.stop();
+        self.calls.stop();
         self.alarm.ring();
     }
 }

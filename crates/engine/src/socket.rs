@@ -1,11 +1,15 @@
 //! Options of data sockets.
 
+use std::io;
+use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
+use longhaul_model::{Fault, FaultCode};
 use mio::net::TcpStream;
-use socket2::SockRef;
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-use crate::shared::Shared;
+use crate::interface::PathProfile;
+use crate::tcp;
 
 /// Unsent bytes that the kernel may hold: enough to keep it busy between two turns of our loop, while what it does not
 /// hold can still go another way.
@@ -13,16 +17,116 @@ const NOTSENT_LOWAT: u32 = 512 << 10;
 /// An unacknowledged byte this old means that the path is dead.
 const USER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Sets what a data stream needs. None of it is vital, so that failures are only noted.
-pub(crate) fn prepare(socket: &TcpStream, _shared: &Shared) {
-    let socket = SockRef::from(socket);
-    // Frames are handed over whole: waiting for more only delays requests.
-    let results = [
-        socket.set_tcp_nodelay(true),
-        socket.set_tcp_notsent_lowat(NOTSENT_LOWAT),
-        socket.set_tcp_user_timeout(Some(USER_TIMEOUT)),
-    ];
-    for error in results.into_iter().filter_map(Result::err) {
+impl PathProfile {
+    /// Sets what a data stream needs. None of it is vital, so that failures are only noted.
+    fn apply(&self, socket: &SockRef<'_>) {
+        // Frames are handed over whole: waiting for more only delays requests.
+        let always = [
+            socket.set_tcp_nodelay(true),
+            socket.set_tcp_notsent_lowat(NOTSENT_LOWAT),
+            socket.set_tcp_user_timeout(Some(USER_TIMEOUT)),
+        ];
+        let wanted = [
+            self.congestion.as_ref().map(|name| socket.set_tcp_congestion(name.as_bytes())),
+            self.pacing_bytes_per_s.map(|rate| tcp::set_pacing(socket, rate)),
+        ];
+        note(always.into_iter().chain(wanted.into_iter().flatten()));
+        self.apply_buffers(socket);
+    }
+
+    fn apply_buffers(&self, socket: &SockRef<'_>) {
+        let receive = self.receive_buffer.map(|bytes| socket.set_recv_buffer_size(bytes as usize));
+        let send = self.send_buffer.map(|bytes| socket.set_send_buffer_size(bytes as usize));
+        note([receive, send].into_iter().flatten());
+    }
+}
+
+fn note(results: impl Iterator<Item = io::Result<()>>) {
+    for error in results.filter_map(Result::err) {
         tracing::debug!(%error, "a socket option was refused");
+    }
+}
+
+/// A socket that was accepted.
+pub(crate) fn prepare(socket: &TcpStream, profile: &PathProfile) {
+    profile.apply(&SockRef::from(socket));
+}
+
+/// What is accepted inherits its buffers, and the scale of its window is settled before it is.
+pub(crate) fn prepare_listener(listener: &TcpListener, profile: &PathProfile) {
+    profile.apply_buffers(&SockRef::from(listener));
+}
+
+/// Begins to connect.
+pub(crate) fn connect(address: SocketAddr, profile: &PathProfile) -> Result<TcpStream, Fault> {
+    let begin = || {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_nonblocking(true)?;
+        profile.apply(&SockRef::from(&socket));
+        match socket.connect(&address.into()) {
+            Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+            _ => Ok(TcpStream::from_std(socket.into())),
+        }
+    };
+    begin().map_err(|error: io::Error| Fault::new(FaultCode::Unreachable, format!("{address}: {error}")))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Receive,
+    Send,
+}
+
+/// How far the kernel lets a buffer grow by itself, and how large one may be that is set.
+#[derive(Clone, Copy, Debug)]
+struct Ceilings {
+    own: u64,
+    set: u64,
+}
+
+impl Ceilings {
+    fn of(direction: Direction) -> Option<Ceilings> {
+        let (grow, most) = match direction {
+            Direction::Receive => ("/proc/sys/net/ipv4/tcp_rmem", "/proc/sys/net/core/rmem_max"),
+            Direction::Send => ("/proc/sys/net/ipv4/tcp_wmem", "/proc/sys/net/core/wmem_max"),
+        };
+        let last = |path| std::fs::read_to_string(path).ok()?.split_whitespace().last()?.parse().ok();
+        // The kernel doubles what is set, for its own costs.
+        Some(Ceilings { own: last(grow)?, set: last(most).map(|most: u64| 2 * most)? })
+    }
+
+    /// What to set for so many bytes under way; none if the kernel does as well or better by itself.
+    fn choose(self, need: u64) -> Option<u64> {
+        let set = self.set.min(2 * need);
+        (2 * need > self.own && set > self.own + self.own / 4).then_some(set / 2)
+    }
+}
+
+/// Sets a buffer, if the kernel's own limits forbid what is needed and explicit ones allow more.
+pub(crate) fn widen(socket: &TcpStream, direction: Direction, need: u64) {
+    let Some(bytes) = Ceilings::of(direction).and_then(|ceilings| ceilings.choose(need)) else { return };
+    tracing::debug!(?direction, bytes, "a socket's buffer is set, since the kernel's own limit is too small");
+    let socket = SockRef::from(socket);
+    note(std::iter::once(match direction {
+        Direction::Receive => socket.set_recv_buffer_size(bytes as usize),
+        Direction::Send => socket.set_send_buffer_size(bytes as usize),
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_set_only_where_that_gives_more() {
+        let mib = 1 << 20;
+        // The kernel goes to 32 MiB by itself, an explicit one to 8: never set.
+        assert_eq!(Ceilings { own: 32 * mib, set: 8 * mib }.choose(100 * mib), None);
+        // The other way round: as much as is needed, or as much as may be.
+        let low = Ceilings { own: 4 * mib, set: 512 * mib };
+        assert_eq!(low.choose(mib), None);
+        assert_eq!(low.choose(40 * mib), Some(40 * mib));
+        assert_eq!(low.choose(1_000 * mib), Some(256 * mib));
+        assert!(Ceilings::of(Direction::Send).is_some() && Ceilings::of(Direction::Receive).is_some());
     }
 }

@@ -1,13 +1,28 @@
 //! Locks and threads that survive a panic: a bug in one job must not hang all callers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use longhaul_model::{Fault, FaultCode};
 
 /// What a panicking holder left is still well-formed enough to be closed down.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits for a change; it may also return without one.
+pub(crate) fn wait<'a, T>(change: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    change.wait(guard).unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn wait_until<'a, T>(
+    change: &Condvar,
+    guard: MutexGuard<'a, T>,
+    deadline: Instant,
+) -> MutexGuard<'a, T> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    change.wait_timeout(guard, left).map_or_else(|poisoned| poisoned.into_inner().0, |(guard, _)| guard)
 }
 
 /// Runs one job of a thread; a panic in it is an internal error, told to the log and to the caller.

@@ -93,9 +93,9 @@ fn every_digest_and_verification_works() {
                 file.verification = asked;
                 files.push(file);
                 expected.push(match (algorithm.is_empty(), asked) {
-                    (true, _) => Verification::Wire,
-                    (false, Verification::Readback) => Verification::Readback,
-                    (false, _) => Verification::EndToEnd,
+                    (true, Verification::Wire) => Verification::Wire,
+                    (_, Verification::Readback) => Verification::Readback,
+                    _ => Verification::EndToEnd,
                 });
             }
         }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    agent, completion, config, dataset, login, replica, service, site, status, subscription, task, token,
-    transfer, verify,
+    agent, bench, completion, config, copy, dataset, doctor, login, replica, serve, service, site, status, subscription, task, token,
+    transfer, tune, verify,
 };
 use crate::demo;
 
@@ -154,9 +154,20 @@ pub enum Command {
     /// Settings and where they come from
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    /// Copy files and directories, now: from and to `longhaul serve`, over ssh, or on this host
+    Copy(copy::CopyArgs),
+    /// Export one directory to whoever gets the URL that this prints
+    Serve(serve::ServeArgs),
     /// API tokens: create, list, revoke
     #[command(subcommand)]
     Token(token::TokenCommand),
+    /// Is this host ready for long paths, and does a peer answer? Findings with remedies
+    Doctor(doctor::DoctorArgs),
+    /// Kernel settings for a path; applies none
+    Tune(tune::TuneArgs),
+    /// Measure disk, network and encryption alone, and which of them limits
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
     /// Save how to reach a service, for the commands that follow
     Login(login::LoginArgs),
     /// Whose credential this is, and what it allows

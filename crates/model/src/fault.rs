@@ -7,6 +7,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::lifecycle::words;
+use crate::units::printable;
+
+/// More than that nobody reads.
+const DETAIL_BYTES: usize = 600;
 
 /// Whose turn it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -146,17 +150,33 @@ pub struct Fault {
     pub blame: Blame,
     pub retry: Retry,
     /// The particulars: which file, which number, which host; escaped, at most a few hundred characters.
+    #[serde(deserialize_with = "read_detail")]
     pub detail: String,
+}
+
+/// Details come from peers and agents too: nothing in them forges a line of a log or steers a terminal.
+fn shown(detail: &str) -> String {
+    let mut shown = printable(cut(detail, DETAIL_BYTES));
+    if shown.len() > DETAIL_BYTES || detail.len() > DETAIL_BYTES {
+        shown.truncate(cut(&shown, DETAIL_BYTES).len());
+        shown.push('…');
+    }
+    shown
+}
+
+/// The beginning of a text, in whole characters.
+fn cut(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    &text[..end]
+}
+
+fn read_detail<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Ok(shown(&String::deserialize(deserializer)?))
 }
 
 impl Fault {
     pub fn new(code: FaultCode, detail: impl Into<String>) -> Self {
-        let mut detail: String = detail.into();
-        if detail.len() > 600 {
-            let cut = (0..=600).rev().find(|&at| detail.is_char_boundary(at)).unwrap_or(0);
-            detail.truncate(cut);
-            detail.push('…');
-        }
+        let detail = shown(&detail.into());
         Fault { code, blame: code.blame(), retry: code.retry(), detail }
     }
 
@@ -214,6 +234,15 @@ mod tests {
     fn details_are_bounded() {
         let fault = Fault::new(FaultCode::BadName, "ü".repeat(5_000));
         assert!(fault.detail.len() < 700);
+        let forged = Fault::new(FaultCode::BadName, "a\nb\u{1b}[2J\u{202e}".repeat(90));
+        assert!(
+            forged.detail.len() < 700 && forged.detail.starts_with("a\\nb\\u{1b}[2J\\u{202e}a"),
+            "{forged}"
+        );
+        let told = r#"{"code":"E1001","blame":"request","retry":"never","detail":"a\nb"}"#;
+        assert_eq!(serde_json::from_str::<Fault>(told).unwrap().detail, "a\\nb");
+        let json = serde_json::to_string(&forged).unwrap();
+        assert_eq!(serde_json::from_str::<Fault>(&json).unwrap(), forged);
         let json = serde_json::to_string(&fault).unwrap();
         assert_eq!(serde_json::from_str::<Fault>(&json).unwrap(), fault);
     }

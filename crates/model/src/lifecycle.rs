@@ -90,7 +90,8 @@ impl TransferState {
 pub enum Verification {
     /// Chunk checksums between source's memory and target's memory only.
     Wire,
-    /// What was handed to the target's storage, hashed in memory, equals the catalog's digest.
+    /// What was handed to the target's storage, hashed in memory, equals the catalog's digest; in a copy without a
+    /// catalog, the source's digest of what it read.
     EndToEnd,
     /// As above, and read again from the storage.
     Readback,

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::units::printable;
 use crate::{Lfn, NameError, Pfn, StorageName};
 
 /// Rules of one storage. `version` grows with each change.
@@ -68,7 +69,7 @@ impl NameRules {
                 storage: storage.clone(),
                 lfn: lfn.shown(),
                 pfn: pfn.to_string(),
-                back: back.unwrap_or_else(|| "nothing".into()),
+                back: back.map_or_else(|| "nothing".into(), |back| printable(&back)),
             }),
         }
     }

@@ -7,8 +7,9 @@
 //! links, then on [`ASSUMED_BYTES_PER_S`].
 //!
 //! Not here: what to do about it (`scheduler`). Start with [`Knowledge`]; one measurement is a `meter::Meter`, one
-//! belief a [`Belief`].
+//! belief a [`Belief`]. What a path needs of its hosts is [`advice`].
 
+pub mod advice;
 mod belief;
 mod knowledge;
 mod meter;

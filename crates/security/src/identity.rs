@@ -62,7 +62,8 @@ impl fmt::Display for PeerIdentity {
 impl FromStr for PeerIdentity {
     type Err = Fault;
     fn from_str(uri: &str) -> Result<Self, Fault> {
-        parse(uri).ok_or_else(|| {
+        // One spelling for one identity: ids of people's commands may be in lower case, those of certificates not.
+        parse(uri).filter(|identity| identity.to_string() == uri).ok_or_else(|| {
             Fault::new(FaultCode::NotAuthenticated, "the name in the certificate is malformed")
         })
     }

@@ -16,6 +16,7 @@ mod origin;
 mod permit;
 mod role;
 mod session;
+mod shared_secret;
 mod text;
 mod tls;
 mod token;
@@ -28,6 +29,7 @@ pub use origin::check_origin;
 pub use permit::{Permit, PermitVerifier, list_digest};
 pub use role::{Action, Principal, Role, authorise};
 pub use session::{Session, Sessions};
+pub use shared_secret::{SharedAuthority, SharedSecret};
 pub use tls::{
     AGENT_NAME, SERVICE_NAME, agent_client_tls, client_identity, data_server_tls, io_fault, join_client_tls,
     people_client_tls, server_identity, service_server_tls, tls_fault,

@@ -5,6 +5,9 @@ use std::path::PathBuf;
 
 use crate::Random;
 
+/// In the test command.
+pub const HOSTILE_STREAMS: u64 = 2_000;
+
 /// Kills of the test with kills.
 pub fn kills() -> u64 {
     number("LONGHAUL_SOAK_KILLS", 15)
@@ -13,6 +16,11 @@ pub fn kills() -> u64 {
 /// How long the service stays away, in seconds, after the agents have finished what they hold.
 pub fn away_s() -> u64 {
     number("LONGHAUL_SOAK_AWAY_S", 3)
+}
+
+/// Streams that one hostile peer opens.
+pub fn hostile_streams() -> u64 {
+    number("LONGHAUL_SOAK_HOSTILE_STREAMS", HOSTILE_STREAMS)
 }
 
 /// At least so many files of a real tree.

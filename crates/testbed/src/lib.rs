@@ -16,6 +16,7 @@ mod changes;
 pub mod clock;
 mod deployment;
 pub mod effort;
+pub mod hostile;
 pub mod http;
 mod log;
 pub mod mounts;
@@ -26,6 +27,7 @@ pub mod processes;
 pub mod random;
 mod run;
 pub mod tree;
+pub mod wan;
 mod watcher;
 
 pub use deployment::{Deployment, SERVICE, ServiceOptions, SiteOptions};

@@ -6,14 +6,20 @@
 //! kind u8 │ 0 u8 │ 0 u16 │ body length u32 │ payload length u32 │ body │ payload
 //! ```
 //!
-//! All numbers are little-endian. The dialler opens with `Hello`, the listener answers `Welcome`; both ends may
-//! then send the frames of their role at any time.
+//! All numbers are little-endian. The first frame of a stream says what it is for:
+//!
+//! ```text
+//! Hello      one end fetches from the other: Welcome, then the frames of each role at any time
+//! OpenCalls  the dialler asks questions:     Welcome, then Call and Answer
+//! Offer      the dialler is a source:        the listener says Hello whenever it likes, as if it had dialled
+//! ```
 
 use std::sync::Arc;
 
 use longhaul_model::{AttemptId, Fault, Lfn, StorageName, TransferId};
 
 use crate::identity::SourceIdentity;
+use crate::path::PathReport;
 use crate::version::VersionRange;
 
 mod decode;
@@ -114,6 +120,23 @@ impl PackEntry {
     }
 }
 
+/// A question that is not about bytes of files. What it means is a matter of those who ask and answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Counted up by who asks.
+    pub number: u32,
+    /// At most [`crate::limits::CALL_BYTES_MAX`].
+    pub body: Vec<u8>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Of the call.
+    pub number: u32,
+    /// The fault says that nobody could be asked.
+    pub body: Result<Vec<u8>, Fault>,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
     Hello(Hello),
@@ -157,6 +180,16 @@ pub enum Frame {
     Goodbye {
         fault: Option<Fault>,
     },
+    OpenCalls {
+        versions: VersionRange,
+    },
+    Call(Call),
+    Answer(Answer),
+    /// What the source's kernel sees of the stream, about once a second while data flows.
+    Report(PathReport),
+    Offer {
+        versions: VersionRange,
+    },
 }
 
 impl Frame {
@@ -180,6 +213,11 @@ pub(crate) mod kind {
     pub(crate) const PING: u8 = 11;
     pub(crate) const PONG: u8 = 12;
     pub(crate) const GOODBYE: u8 = 13;
+    pub(crate) const OPEN_CALLS: u8 = 14;
+    pub(crate) const CALL: u8 = 15;
+    pub(crate) const ANSWER: u8 = 16;
+    pub(crate) const OFFER: u8 = 17;
+    pub(crate) const REPORT: u8 = 18;
 }
 
 /// First bytes of every stream.

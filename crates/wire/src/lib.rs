@@ -15,7 +15,9 @@ pub mod health;
 pub mod identity;
 pub mod journal;
 pub mod limits;
+pub mod meter;
 pub mod pace;
+pub mod path;
 pub mod reader;
 pub mod receiver;
 pub mod source;
@@ -24,11 +26,12 @@ pub mod version;
 
 pub use coverage::Coverage;
 pub use frame::{
-    BatchId, ChunkHead, FileNumber, Frame, Hello, JoinKey, Manifest, ManifestFile, PackEntry, PackHead,
-    RequestId, SessionId, Welcome,
+    Answer, BatchId, Call, ChunkHead, FileNumber, Frame, Hello, JoinKey, Manifest, ManifestFile, PackEntry,
+    PackHead, RequestId, SessionId, Welcome,
 };
 pub use identity::{FileKey, SourceIdentity};
 pub use pace::Pace;
+pub use path::{Limit, PathReport};
 pub use receiver::{Budget, NewBatch, NewFile, PackedFile, Receiver, StreamNumber, Wanted};
 pub use source::Source;
 pub use splitter::{Piece, Splitter};

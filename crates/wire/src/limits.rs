@@ -24,6 +24,10 @@ pub const PACK_FILES_MAX: usize = 256;
 pub const EXTENT_CHUNKS_MAX: u32 = 16;
 /// Requests of one stream not yet answered. A receiver is held back by its buffers long before.
 pub const STREAM_REQUESTS_MAX: usize = 4_096;
+/// Question or answer of one call.
+pub const CALL_BYTES_MAX: usize = BODY_BYTES_MAX as usize - 16;
+/// Calls of one stream whose answer is not there yet.
+pub const CALLS_OPEN_MAX: usize = 16;
 /// Text of a fault.
 pub const FAULT_BYTES_MAX: usize = 700;
 
@@ -31,15 +35,24 @@ pub const FAULT_BYTES_MAX: usize = 700;
 pub const PING_AFTER: Duration = Duration::from_secs(3);
 /// Nothing heard for this long, although asked: the stream is dead.
 pub const SILENCE_MAX: Duration = Duration::from_secs(9);
+/// The same for a stream that owes us data. A dead path may cost a stall of 3 s: this, and the time until what was
+/// asked for on it comes over another.
+pub const BUSY_PING_AFTER: Duration = Duration::from_secs(1);
+pub const BUSY_SILENCE_MAX: Duration = Duration::from_secs(2);
 /// The peer lives but sends no payload for open requests.
 pub const STALL_MAX: Duration = Duration::from_secs(60);
-/// Without any stream for this long, the files of a session fail. With [`SILENCE_MAX`] that makes 15 s for a peer that
-/// falls silent.
+/// Without any stream for this long, the files of a session fail.
 pub const RECONNECT_FOR: Duration = Duration::from_secs(6);
+/// The same after a stream that fell silent, since paths come back: 15 s in all.
+pub const RECONNECT_AFTER_SILENCE_FOR: Duration = Duration::from_secs(13);
 /// A session without work is closed after this.
 pub const IDLE_MAX: Duration = Duration::from_secs(30);
-/// A request open this long may be repeated on a stream that has nothing to do.
-pub const TAKE_OVER_AFTER: Duration = Duration::from_secs(2);
+/// A stream slower than this share of its siblings' median, over [`crate::meter::WINDOW`], is given up.
+pub const SLOW_SHARE: f64 = 0.2;
+/// Only after this long: a young stream has not found its rate.
+pub const SLOW_NOT_BEFORE: Duration = Duration::from_secs(10);
+/// Chunks of one stream asked for a second time on another, at the end of the work.
+pub const TAIL_CHUNKS_MAX: usize = 4;
 
 /// Large files in flight at once in a session: enough to cover the end of one with the middle of others.
 pub const LARGE_FILES_AT_ONCE: usize = 4;

@@ -63,6 +63,11 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.bytes(len)?).map_err(|_| Malformed("a text is not UTF-8"))
     }
 
+    /// Everything that is left.
+    pub(crate) fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.rest)
+    }
+
     pub(crate) fn finish(self) -> Result<(), Malformed> {
         if self.rest.is_empty() { Ok(()) } else { Err(Malformed("bytes follow the last field")) }
     }

@@ -49,6 +49,22 @@ impl Splitter {
         Ok(None)
     }
 
+    /// Payload of the frame at hand that is still to come. So much of it, or less, may be put where it belongs without
+    /// passing through here; [`Splitter::passed`] then says how much that was.
+    pub fn payload_left(&self) -> usize {
+        self.payload_left.unwrap_or(0) as usize
+    }
+
+    /// # Panics
+    /// If that is more than what is left.
+    pub fn passed(&mut self, len: usize) {
+        let left = self.payload_left();
+        assert!(len <= left, "more payload passed than the frame has");
+        if len > 0 {
+            self.payload_left = Some((left - len) as u32);
+        }
+    }
+
     fn next_payload<'a>(&mut self, left: u32, bytes: &mut &'a [u8]) -> Option<Piece<'a>> {
         if left == 0 {
             self.payload_left = None;

@@ -1,8 +1,16 @@
 //! `cargo xtask bench`: builds everything once, then hands over to the program in `bench/`.
 
+mod peers;
+
 use crate::tools::{cargo, run_command};
 
+/// Cases that run other programs.
+const WITH_PEERS: &[&str] = &["transfers", "floor"];
+
 pub(crate) fn run(words: &[&str]) -> Result<(), String> {
+    if words.is_empty() || words.iter().any(|word| WITH_PEERS.contains(word)) {
+        peers::install_missing()?;
+    }
     run_command(cargo().args(["build", "--release", "--workspace", "--examples"]))?;
     run_command(
         cargo().args(["run", "--release", "--quiet", "--package", "longhaul-bench", "--"]).args(words),

@@ -11,6 +11,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
+mod fuzz;
 mod soak;
 mod test;
 mod tidy;
@@ -25,9 +26,13 @@ const USAGE: &str = "usage: cargo xtask <chore>
   soak kill [N]        the main job under N kill -9 (default 100)
   soak away [SECONDS]  the service away in mid-campaign (default 120)
   soak tree [FILES]    a real tree of at least so many files (default 20,000)
+  soak hostile [N]     hostile peers, with N streams of one of them (default 1,000,000)
   soak random          the property tests with 10,000 cases each
+  soak fuzz [LIMIT]    every decoder under libFuzzer (default 600 s or 10,000,000 executions each)
   soak all             all of these
-  bench [CASE]         benchmarks, as ratios (cases: cargo xtask bench list)";
+  bench [CASE]         benchmarks, as ratios (cases: cargo xtask bench list)
+  bench transfers [CASE...] [--rounds N] [--only PROGRAM]... [--against FILE]
+                       one command against its peers";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

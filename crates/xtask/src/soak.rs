@@ -12,21 +12,25 @@ struct Long {
     full: &'static str,
 }
 
-const LONG: [Long; 3] = [
+const LONG: [Long; 4] = [
     Long { name: "kill", test: "kill", variable: "LONGHAUL_SOAK_KILLS", full: "100" },
     Long { name: "away", test: "away", variable: "LONGHAUL_SOAK_AWAY_S", full: "120" },
     Long { name: "tree", test: "campaign", variable: "LONGHAUL_SOAK_TREE_FILES", full: "20000" },
+    Long { name: "hostile", test: "hostile", variable: "LONGHAUL_SOAK_HOSTILE_STREAMS", full: "1000000" },
 ];
 
-const USAGE: &str = "usage: cargo xtask soak kill [KILLS] | away [SECONDS] | tree [FILES] | random | all";
+const USAGE: &str = "usage: cargo xtask soak kill [KILLS] | away [SECONDS] | tree [FILES]
+       | hostile [STREAMS] | random | fuzz [SECONDSs | EXECUTIONSx] [keep] [TARGET…] | all";
 
 pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     match words {
         ["random"] => random(),
+        ["fuzz", rest @ ..] => crate::fuzz::run(rest),
         ["all"] => {
             build()?;
             LONG.iter().try_for_each(|long| once(long, long.full))?;
-            random()
+            random()?;
+            crate::fuzz::run(&[])
         }
         [name, rest @ ..] => {
             let long = LONG.iter().find(|long| long.name == *name).ok_or(USAGE)?;

@@ -98,12 +98,12 @@ pub(crate) fn program(name: &str, probe: &str) -> Result<Option<PathBuf>, String
     Ok(Some(folder))
 }
 
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     works("sh", &["-c", "test \"$(id -u)\" = 0"])
 }
 
 /// Debian packages, into the system.
-fn install(packages: &[&str]) -> Result<(), String> {
+pub(crate) fn install(packages: &[&str]) -> Result<(), String> {
     run_command(Command::new("apt-get").args(["-q", "-y", "update"]).stdout(Stdio::null()))?;
     run_command(
         Command::new("apt-get")

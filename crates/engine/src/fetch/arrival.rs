@@ -26,6 +26,20 @@ impl Arrival {
         self.filled = end;
     }
 
+    /// Where the next bytes go, and some more that may be overwritten.
+    pub(crate) fn space(&mut self) -> &mut [u8] {
+        self.buffer.space(self.filled)
+    }
+
+    /// So many bytes were put there.
+    pub(crate) fn filled(&mut self, len: usize) {
+        self.filled += len;
+        assert!(
+            self.filled <= self.buffer.len(),
+            "the session let a payload pass that is larger than a chunk"
+        );
+    }
+
     /// Whether nobody wants it any more.
     pub(crate) fn is_void(&self) -> bool {
         match &self.what {

@@ -35,14 +35,14 @@ pub(crate) enum Ready {
 impl Target {
     /// The work of the committing thread.
     pub(crate) fn commit_on(&self, shared: &Arc<Shared>) {
-        while let Some(group) = self.next_group() {
+        while let Some(group) = self.next_group(shared) {
             if !group.is_empty() {
                 self.commit_guarded(group, shared);
             }
         }
     }
 
-    fn next_group(&self) -> Option<Vec<(Arc<Job>, Success)>> {
+    fn next_group(&self, shared: &Shared) -> Option<Vec<(Arc<Job>, Success)>> {
         let mut group = Vec::new();
         let mut bytes = 0;
         let mut wait = FOREVER;
@@ -64,7 +64,9 @@ impl Target {
                     }
                 }
             }
-            if group.len() >= GROUP_FILES_MAX || bytes >= GROUP_BYTES_MAX {
+            // Nothing can join the last files of all: they need not wait.
+            let is_last = || lock(&shared.attempts).len() <= group.len();
+            if group.len() >= GROUP_FILES_MAX || bytes >= GROUP_BYTES_MAX || is_last() {
                 break;
             }
             wait = LINGER;

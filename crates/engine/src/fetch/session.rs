@@ -1,6 +1,7 @@
 //! A session with one source agent: the state machine of `wire`, its streams and its jobs.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -14,13 +15,18 @@ use longhaul_wire::{
 use super::arrival::{Arrival, What};
 use super::job::Job;
 use super::write::WriteJob;
-use crate::net::Link;
+use crate::interface::{Config, SessionSnapshot};
+use crate::net::{Dialler, Link};
+use crate::paths::Paths;
 use crate::resolve::Resolve;
 use crate::shared::Shared;
 use crate::sync::lock;
 
 /// Slots taken from the pool at once: so many at most are kept from others while they are dealt.
 const RESERVED_AT_ONCE: usize = 64;
+/// Chunks under way from a source nearby: that many within its round trip are more than any network carries, and
+/// fewer stay in the processor's cache. From far away it is as many as the budget has.
+const NEAR_WINDOW: usize = 32;
 
 pub(crate) struct Session {
     peer: AgentId,
@@ -35,6 +41,7 @@ struct Inner {
     links: BTreeMap<StreamNumber, Arc<Link>>,
     jobs: BTreeMap<FileNumber, Arc<Job>>,
     addresses: Vec<String>,
+    paths: Paths,
     /// No more work is taken: another session of this peer begins.
     closed: bool,
 }
@@ -56,10 +63,11 @@ impl Session {
         shared.random(&mut id);
         shared.random(&mut key);
         let inner = Inner {
-            machine: Receiver::new(shared.config.streams_per_session.max(1), shared.now()),
+            machine: machine(&shared.config, shared.now()),
             links: BTreeMap::new(),
             jobs: BTreeMap::new(),
             addresses: Vec::new(),
+            paths: Paths::default(),
             closed: false,
         };
         Session {
@@ -89,6 +97,7 @@ impl Session {
         batch: NewBatch,
         jobs: PlacedJobs,
         addresses: &[String],
+        spread: bool,
     ) -> Result<(), (NewBatch, PlacedJobs)> {
         let added = self.act(|inner, now| {
             inner.closed |= !inner.machine.has_numbers(batch.files.len());
@@ -96,6 +105,7 @@ impl Session {
                 return Err((batch, jobs));
             }
             inner.addresses = addresses.to_vec();
+            inner.paths.spread = spread;
             let first = inner.machine.add_batch(batch, now);
             for (place, job) in jobs {
                 let number = FileNumber(first.0 + place as u32);
@@ -114,21 +124,53 @@ impl Session {
         added.unwrap_or(Ok(()))
     }
 
-    pub(crate) fn stream_up(self: &Arc<Self>, stream: StreamNumber, incarnation: u64, link: Arc<Link>) {
-        tracing::debug!(source = %self.peer, stream = stream.0, "a stream is up");
+    /// In which order a stream tries the peer's addresses.
+    pub(crate) fn order(
+        &self,
+        stream: StreamNumber,
+        addresses: Vec<SocketAddr>,
+        now: Duration,
+    ) -> Vec<SocketAddr> {
+        lock(&self.inner).paths.order(stream, addresses, now)
+    }
+
+    pub(crate) fn address_failed(&self, address: SocketAddr, now: Duration) {
+        lock(&self.inner).paths.failed(address, now);
+    }
+
+    /// The source has welcomed the stream; the address is where we dialled to.
+    pub(crate) fn stream_up(
+        self: &Arc<Self>,
+        stream: StreamNumber,
+        incarnation: u64,
+        link: Arc<Link>,
+        address: Option<SocketAddr>,
+    ) {
+        tracing::debug!(source = %self.peer, stream = stream.0, ?address, "a stream is up");
         self.act(|inner, now| {
             if inner.closed && !inner.machine.has_work() {
                 // Nobody looks after this session any more.
                 link.close(None);
             }
             inner.links.insert(stream, link);
+            inner.paths.up(stream, address);
             inner.machine.stream_up(stream, incarnation, now);
         });
     }
 
+    /// A stream that was up has ended. If we closed it, that is known, and the next one may be under way under its number.
+    pub(crate) fn stream_ended(self: &Arc<Self>, stream: StreamNumber, link: &Arc<Link>, fault: Fault) {
+        let known = lock(&self.inner).links.get(&stream).is_some_and(|known| Arc::ptr_eq(known, link));
+        if known {
+            self.stream_down(stream, fault);
+        }
+    }
+
+    /// A stream is down, or could not be opened.
     pub(crate) fn stream_down(self: &Arc<Self>, stream: StreamNumber, fault: Fault) {
         self.act(|inner, now| {
             inner.links.remove(&stream);
+            inner.paths.down(stream);
             inner.machine.stream_down(stream, fault, now);
         });
     }
@@ -137,7 +179,7 @@ impl Session {
         if let Some(shared) = self.shared.upgrade() {
             shared.counters.bytes_in.fetch_add(payload, Ordering::Relaxed);
         }
-        lock(&self.inner).machine.heard(stream, payload > 0, now);
+        lock(&self.inner).machine.heard(stream, payload, now);
     }
 
     pub(crate) fn frame(self: &Arc<Self>, stream: StreamNumber, frame: Frame) -> Result<(), Fault> {
@@ -271,6 +313,18 @@ impl Session {
         false
     }
 
+    /// What our kernel measured of a stream.
+    pub(crate) fn measured(&self, stream: StreamNumber, round_trip: Duration) {
+        lock(&self.inner).machine.measured(stream, round_trip);
+    }
+
+    pub(crate) fn snapshot(&self, shared: &Shared) -> SessionSnapshot {
+        let mut inner = lock(&self.inner);
+        let (source, addresses) = (self.peer, inner.paths.in_use());
+        let held = inner.is_held(shared);
+        SessionSnapshot { source, addresses, path: inner.machine.path(held, shared.now()) }
+    }
+
     pub(crate) fn streams(&self) -> usize {
         lock(&self.inner).machine.streams_up()
     }
@@ -288,8 +342,12 @@ impl Session {
 
     fn run(self: &Arc<Self>, effect: Effect, shared: &Arc<Shared>) {
         match effect {
+            Effect::Dial(stream, addresses) if addresses.is_empty() => {
+                shared.offers.want(self, stream, shared.now());
+            }
             Effect::Dial(stream, addresses) => {
-                shared.resolver.push(Resolve { session: self.clone(), stream, addresses });
+                let dialler = Dialler::Session(self.clone(), stream);
+                shared.resolver.push(Resolve { dialler, addresses });
             }
             Effect::Restarted(job) => job.restart(),
             Effect::Complete(job) => job.complete(),
@@ -298,11 +356,27 @@ impl Session {
     }
 }
 
+fn machine(config: &Config, now: Duration) -> Receiver {
+    if config.fixed_streams {
+        return Receiver::new(config.streams_per_session.max(1), now);
+    }
+    let mut machine = Receiver::new(1, now);
+    machine.adapt_streams(config.streams_per_session);
+    machine
+}
+
 impl Inner {
+    /// Whether what has arrived waits for our disk, so that less is asked for than could be.
+    fn is_held(&self, shared: &Shared) -> bool {
+        let pool = &shared.receive_pool;
+        let arrived = pool.used().saturating_sub(self.machine.slots());
+        self.machine.wants_slots() && 2 * arrived > pool.total()
+    }
+
     /// Takes what the machine wants, deals what the pool allows, and takes again.
     fn settle(&mut self, shared: &Arc<Shared>, effects: &mut Vec<Effect>) {
         self.take_outputs(shared, effects);
-        if self.machine.wants_slots() {
+        if self.machine.wants_slots() || self.machine.tail() {
             self.deal(shared);
             self.take_outputs(shared, effects);
         }
@@ -310,7 +384,8 @@ impl Inner {
 
     fn deal(&mut self, shared: &Arc<Shared>) {
         let pool = &shared.receive_pool;
-        let window = (pool.total() / shared.busy_sessions.load(Ordering::Relaxed).max(1)).max(1);
+        let share = pool.total() / shared.busy_sessions.load(Ordering::Relaxed).max(1);
+        let window = if self.machine.is_near() { share.min(NEAR_WINDOW) } else { share }.max(1);
         let open = window.saturating_sub(self.machine.slots()).min(RESERVED_AT_ONCE);
         if open == 0 {
             return;
@@ -337,6 +412,11 @@ impl Inner {
                 }
                 Output::Dial { stream } => effects.push(Effect::Dial(stream, self.addresses.clone())),
                 Output::Close { stream, fault } => {
+                    if fault.is_some() {
+                        self.paths.given_up(stream, shared.now());
+                    } else {
+                        self.paths.down(stream);
+                    }
                     if let Some(link) = self.links.remove(&stream) {
                         link.close(fault);
                     }

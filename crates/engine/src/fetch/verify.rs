@@ -1,4 +1,6 @@
-//! Promise 2: what was handed to the storage is compared with what the catalog promised.
+//! Promise 2: what was handed to the storage is compared with what the catalog promised. Where that promises nothing, the
+//! digest of the source counts: each chunk carries the one of the bytes as they were read there, and every chunk was
+//! compared with it before it was written.
 
 use longhaul_model::digest::PartDigest;
 use longhaul_model::limits::CHUNK_BYTES;
@@ -27,9 +29,20 @@ fn combines(expected: &DigestSet) -> bool {
 pub(super) fn check_parts(file: &FetchFile, whole: PartDigest, resumed: bool) -> Result<Success, Fault> {
     let digests = whole.digests();
     check(file, &digests, resumed)?;
-    let verification =
-        if file.digests.comparable(&digests) { Verification::EndToEnd } else { Verification::Wire };
+    let verification = if file.digests.comparable(&digests) {
+        Verification::EndToEnd
+    } else {
+        against_source(file)
+    };
     Ok(Success { digests, verification, already_there: false })
+}
+
+/// What the comparison of chunks with the source's digests proves, if nothing else was compared.
+fn against_source(file: &FetchFile) -> Verification {
+    match file.verification {
+        Verification::EndToEnd if file.digests.is_empty() => Verification::EndToEnd,
+        _ => Verification::Wire,
+    }
 }
 
 /// Compares the bytes of a small file that is in memory.
@@ -99,9 +112,7 @@ pub(super) fn check_reading(
         return Err(Fault::new(FaultCode::TargetWrite, detail));
     }
     check(file, &digests, resumed)?;
-    let verification = if file.digests.is_empty() {
-        Verification::Wire
-    } else if file.verification == Verification::Readback {
+    let verification = if file.verification == Verification::Readback {
         Verification::Readback
     } else {
         Verification::EndToEnd
@@ -148,7 +159,8 @@ mod tests {
             let file = file(bytes, algorithms, asked);
             (needs_reading(&file), check_memory(&file, bytes, whole).unwrap().verification)
         };
-        assert_eq!(proven(&[], Verification::EndToEnd), (false, Verification::Wire));
+        assert_eq!(proven(&[], Verification::EndToEnd), (false, Verification::EndToEnd));
+        assert_eq!(proven(&[], Verification::Wire), (false, Verification::Wire));
         assert_eq!(proven(&[Algorithm::Adler32], Verification::Wire), (false, Verification::EndToEnd));
         assert_eq!(proven(&[Algorithm::Md5], Verification::EndToEnd), (true, Verification::EndToEnd));
         assert_eq!(

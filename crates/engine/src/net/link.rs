@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use longhaul_model::{Fault, FaultCode};
-use longhaul_wire::Frame;
 use longhaul_wire::source::Joined;
+use longhaul_wire::{Frame, StreamNumber};
 
+use crate::calls::Open;
+use crate::fetch::Session;
 use crate::net::NetworkThread;
 use crate::pool::Buffer;
 use crate::serve::Serving;
@@ -21,6 +23,8 @@ const OUTBOX_FRAMES_MAX: usize = 10_000;
 pub(crate) struct Outgoing {
     pub(crate) head: Vec<u8>,
     pub(crate) payload: Option<Payload>,
+    /// The call that this answers: over when this is sent or given up.
+    pub(crate) call: Option<Open>,
 }
 
 /// A filled buffer. When it is sent or given up, the session that filled it may fill the next. So none may be dropped
@@ -67,6 +71,7 @@ pub(crate) struct Link {
 struct Outbox {
     frames: VecDeque<Outgoing>,
     close: Option<Option<Fault>>,
+    used: Option<(Arc<Session>, StreamNumber)>,
 }
 
 impl Link {
@@ -75,7 +80,7 @@ impl Link {
     }
 
     pub(crate) fn send_frame(&self, frame: &Frame) {
-        self.send(Outgoing { head: frame.encode(0), payload: None });
+        self.send(Outgoing { head: frame.encode(0), payload: None, call: None });
     }
 
     pub(crate) fn send(&self, outgoing: Outgoing) {
@@ -99,6 +104,12 @@ impl Link {
         self.tell();
     }
 
+    /// A stream that was offered to us is from now on one of this session's.
+    pub(crate) fn use_for(&self, session: Arc<Session>, stream: StreamNumber) {
+        lock(&self.outbox).used = Some((session, stream));
+        self.tell();
+    }
+
     fn tell(&self) {
         if !self.told.swap(true, Ordering::AcqRel) {
             self.thread.has_output(self.token);
@@ -114,8 +125,12 @@ impl Link {
         lock(&self.outbox).frames.pop_front()
     }
 
-    pub(super) fn closing(&self) -> Option<Option<Fault>> {
+    pub(crate) fn closing(&self) -> Option<Option<Fault>> {
         lock(&self.outbox).close.take()
+    }
+
+    pub(super) fn used(&self) -> Option<(Arc<Session>, StreamNumber)> {
+        lock(&self.outbox).used.take()
     }
 
     /// Frees what was not sent.

@@ -11,15 +11,21 @@ use longhaul_wire::StreamNumber;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 
+use crate::calls::Calling;
 use crate::fetch::Session;
+use crate::offers::Offering;
 use crate::shared::Shared;
 use crate::sync::{guarded, lock};
 
 mod conn;
 mod link;
+mod race;
+mod role;
+mod sample;
 
 use conn::{Conn, Progress};
 pub(crate) use link::{Link, Outgoing, Payload};
+use race::{Race, Step};
 
 /// Sockets of peers, in all threads, strangers included.
 pub(crate) const ACCEPTED_MAX: usize = 1_024;
@@ -27,8 +33,12 @@ pub(crate) const ACCEPTED_MAX: usize = 1_024;
 const STRANGERS_MAX: usize = 64;
 /// From connecting to the first frame.
 pub(crate) const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+/// From our hello to its answer, on a stream that stands.
+const WELCOME_MAX: Duration = Duration::from_secs(5);
 /// How often time-outs are looked at.
 const TICK: Duration = Duration::from_millis(200);
+/// The same while streams are being dialled.
+const RACE_TICK: Duration = Duration::from_millis(50);
 /// Handled per turn of the loop, so that time-outs are looked at even under load.
 const EVENTS: usize = 256;
 
@@ -43,8 +53,40 @@ pub(crate) struct NetworkThread {
 }
 
 pub(crate) enum Command {
-    Dial { session: Arc<Session>, stream: StreamNumber, addresses: Vec<SocketAddr> },
+    Dial { dialler: Dialler, addresses: Vec<SocketAddr> },
     Take { socket: TcpStream },
+}
+
+/// Who wants a stream to a peer.
+pub(crate) enum Dialler {
+    Session(Arc<Session>, StreamNumber),
+    Calls(Arc<Calling>),
+    Offer(Arc<Offering>, usize),
+}
+
+impl Dialler {
+    /// The addresses in the order in which they are to be tried.
+    pub(crate) fn order(&self, addresses: Vec<SocketAddr>, now: Duration) -> Vec<SocketAddr> {
+        match self {
+            Dialler::Session(session, stream) => session.order(*stream, addresses, now),
+            Dialler::Calls(_) | Dialler::Offer(..) => addresses,
+        }
+    }
+
+    fn address_failed(&self, address: SocketAddr, now: Duration) {
+        if let Dialler::Session(session, _) = self {
+            session.address_failed(address, now);
+        }
+    }
+
+    /// There is no stream, or none any more.
+    pub(crate) fn failed(&self, fault: Fault, shared: &Shared) {
+        match self {
+            Dialler::Session(session, stream) => session.stream_down(*stream, fault),
+            Dialler::Calls(calling) => calling.stream_down(fault),
+            Dialler::Offer(offering, place) => offering.stream_down(*place, fault, shared.now()),
+        }
+    }
 }
 
 impl NetworkThread {
@@ -67,6 +109,15 @@ impl NetworkThread {
         if let Err(error) = self.waker.wake() {
             tracing::error!(%error, "a network thread cannot be woken");
         }
+    }
+}
+
+#[cfg(test)]
+impl NetworkThread {
+    /// One that does not run.
+    pub(crate) fn idle(poll: &Poll) -> Arc<NetworkThread> {
+        let waker = Waker::new(poll.registry(), WAKER).unwrap();
+        Arc::new(NetworkThread { waker, commands: Mutex::default(), with_output: Mutex::default() })
     }
 }
 
@@ -103,6 +154,7 @@ pub(crate) fn open(
             me,
             listeners: Vec::new(),
             conns: BTreeMap::new(),
+            races: Vec::new(),
             next_token: 1_000,
             again: Vec::new(),
         });
@@ -122,6 +174,7 @@ pub(crate) struct Loop {
     me: Arc<NetworkThread>,
     listeners: Vec<TcpListener>,
     conns: BTreeMap<usize, Conn>,
+    races: Vec<Arc<Race>>,
     next_token: usize,
     /// Streams with more to read than their share of one turn.
     again: Vec<usize>,
@@ -132,7 +185,11 @@ impl Loop {
         let mut events = Events::with_capacity(EVENTS);
         let mut ticked = shared.now();
         while !shared.is_stopping() {
-            let wait = if self.again.is_empty() { TICK } else { Duration::ZERO };
+            let wait = match (self.again.is_empty(), self.races.is_empty()) {
+                (true, true) => TICK,
+                (true, false) => RACE_TICK,
+                (false, _) => Duration::ZERO,
+            };
             if let Err(error) = self.poll.poll(&mut events, Some(wait))
                 && error.kind() != std::io::ErrorKind::Interrupted
             {
@@ -152,6 +209,7 @@ impl Loop {
                 }
             }
             self.take_commands(shared);
+            self.go_on_with_races(shared);
             let with_output = std::mem::take(&mut *lock(&self.me.with_output));
             for token in with_output {
                 self.drive(token, false, shared);
@@ -170,41 +228,59 @@ impl Loop {
     fn take_commands(&mut self, shared: &Arc<Shared>) {
         let commands = std::mem::take(&mut *lock(&self.me.commands));
         for command in commands {
-            let token = self.new_token();
-            let link = Link::new(self.me.clone(), token);
             match command {
                 Command::Take { socket } => {
+                    let (token, link) = self.new_link();
                     self.make_room_for_strangers(shared);
-                    let registered =
-                        Conn::accepted(socket, link, shared).and_then(|conn| self.add(token, conn));
-                    if let Err(fault) = registered {
-                        shared.network.accepted.fetch_sub(1, Ordering::Relaxed);
-                        tracing::info!(%fault, "an accepted stream could not be used");
-                    }
-                }
-                Command::Dial { session, stream, addresses } => {
-                    match Conn::dialled(session.clone(), stream, addresses, link, shared) {
-                        Err(fault) => session.stream_down(stream, fault),
-                        Ok(conn) => {
-                            if let Err(fault) = self.add(token, conn) {
-                                session.stream_down(stream, fault);
-                            }
+                    match Conn::accepted(socket, link, shared) {
+                        Ok(conn) => self.begin(token, conn, shared),
+                        Err(fault) => {
+                            shared.network.accepted.fetch_sub(1, Ordering::Relaxed);
+                            tracing::info!(%fault, "an accepted stream could not be used");
                         }
                     }
+                }
+                Command::Dial { dialler, addresses } => {
+                    self.races.push(Arc::new(Race::new(dialler, addresses, shared.now())));
                 }
             }
         }
     }
 
-    fn new_token(&mut self) -> usize {
-        self.next_token += 1;
-        self.next_token
+    fn go_on_with_races(&mut self, shared: &Arc<Shared>) {
+        let mut races = std::mem::take(&mut self.races);
+        races.retain(|race| {
+            loop {
+                match race.step(shared.now()) {
+                    Step::Begin(address) => {
+                        let (token, link) = self.new_link();
+                        match Conn::dialled(race.clone(), address, link, shared) {
+                            Ok(conn) => self.begin(token, conn, shared),
+                            Err(fault) => race.lost(false, fault),
+                        }
+                    }
+                    Step::Wait => return true,
+                    Step::Won => return false,
+                    Step::Lost(fault) => {
+                        race.dialler.failed(fault, shared);
+                        return false;
+                    }
+                }
+            }
+        });
+        self.races.append(&mut races);
     }
 
-    fn add(&mut self, token: usize, mut conn: Conn) -> Result<(), Fault> {
-        conn.register(self.poll.registry(), Token(token))?;
-        self.conns.insert(token, conn);
-        Ok(())
+    fn new_link(&mut self) -> (usize, Arc<Link>) {
+        self.next_token += 1;
+        (self.next_token, Link::new(self.me.clone(), self.next_token))
+    }
+
+    fn begin(&mut self, token: usize, mut conn: Conn, shared: &Arc<Shared>) {
+        match conn.register(self.poll.registry(), Token(token)) {
+            Ok(()) => drop(self.conns.insert(token, conn)),
+            Err(fault) => conn.shut(Some(fault), shared),
+        }
     }
 
     /// Hands new sockets to the threads in turn.
@@ -241,8 +317,7 @@ impl Loop {
 
     fn drive(&mut self, token: usize, readable: bool, shared: &Arc<Shared>) {
         let Some(conn) = self.conns.get_mut(&token) else { return };
-        let registry = self.poll.registry();
-        let progress = guarded("a stream", || conn.drive(readable, registry, Token(token), shared));
+        let progress = guarded("a stream", || conn.drive(readable, shared));
         match progress {
             Ok(Ok(Progress::Waits)) => {}
             Ok(Ok(Progress::HasMore)) => self.again.push(token),
@@ -265,18 +340,12 @@ impl Loop {
         for place in 0..self.listeners.len() {
             self.accept(place, shared);
         }
+        self.conns.values_mut().for_each(|conn| conn.sample(shared));
         let late: Vec<(usize, Fault)> = self
             .conns
             .iter_mut()
             .filter_map(|(&token, conn)| conn.check(now).err().map(|fault| (token, fault)))
             .collect();
-        for (token, fault) in late {
-            let again = self.conns.get_mut(&token).is_some_and(|conn| {
-                conn.try_next_address(&fault, self.poll.registry(), Token(token), shared)
-            });
-            if !again {
-                self.end(token, Some(fault), shared);
-            }
-        }
+        late.into_iter().for_each(|(token, fault)| self.end(token, Some(fault), shared));
     }
 }

@@ -41,7 +41,7 @@ pub(crate) struct Serve {
     sessions: Mutex<BTreeMap<(AgentId, SessionId), Arc<Serving>>>,
     /// Memory that manifests of peers may take, and take.
     manifest_bytes_max: usize,
-    manifest_bytes: AtomicUsize,
+    manifest_bytes: Mutex<BTreeMap<AgentId, usize>>,
     /// Streams that may be served at once, and are.
     streams_max: usize,
     streams: AtomicUsize,
@@ -91,7 +91,7 @@ impl Serve {
             exports: exports.iter().map(exported).collect(),
             sessions: Mutex::default(),
             manifest_bytes_max,
-            manifest_bytes: AtomicUsize::new(0),
+            manifest_bytes: Mutex::default(),
             streams_max,
             streams: AtomicUsize::new(0),
         }
@@ -150,11 +150,23 @@ impl Serve {
             let inner = lock(&serving.inner);
             let over = inner.empty_since.is_some_and(|since| now.saturating_sub(since) >= REMEMBERED);
             if over {
-                self.manifest_bytes.fetch_sub(inner.accounted_bytes, Ordering::Relaxed);
+                self.hold(serving.peer, inner.accounted_bytes, 0);
                 tracing::info!(target_agent = %serving.peer, "a session ended");
             }
             !over
         });
+    }
+
+    /// A session of a peer held so much for its manifests, and holds so much now. Returns what the peer holds, and all.
+    fn hold(&self, peer: AgentId, before: usize, now: usize) -> (usize, usize) {
+        let mut held = lock(&self.manifest_bytes);
+        let own = (held.get(&peer).copied().unwrap_or(0) + now).saturating_sub(before);
+        if own == 0 {
+            held.remove(&peer);
+        } else {
+            held.insert(peer, own);
+        }
+        (own, held.values().sum())
     }
 
     pub(crate) fn streams(&self) -> usize {
@@ -210,10 +222,10 @@ impl Serving {
     fn account(&self, inner: &mut Inner, shared: &Shared) -> Result<(), Fault> {
         let serve = &shared.serve;
         let held = inner.machine.manifest_bytes();
-        serve.manifest_bytes.fetch_sub(inner.accounted_bytes, Ordering::Relaxed);
-        let total = serve.manifest_bytes.fetch_add(held, Ordering::Relaxed) + held;
+        let (own, total) = serve.hold(self.peer, inner.accounted_bytes, held);
         inner.accounted_bytes = held;
-        if total > serve.manifest_bytes_max {
+        // One peer that announces without end leaves room for the others.
+        if total > serve.manifest_bytes_max || own > serve.manifest_bytes_max / 4 * 3 {
             return Err(Fault::new(FaultCode::Busy, "the source holds too many lists of files"));
         }
         Ok(())
@@ -337,10 +349,14 @@ impl Serving {
         reading: Reading,
     ) {
         let buffer = shared.send_pool.buffer();
-        let mut storage = None;
+        let mut storage: Option<StorageName> = None;
         let mut files = Vec::with_capacity(numbers.len());
         for &number in numbers {
-            if let Some((file, of)) = inner.machine.file(number) {
+            // A permit is for one storage: a pack that mixes those of two would read names of one in the other.
+            let known = inner.machine.file(number);
+            if let Some((file, of)) =
+                known.filter(|(_, of)| storage.as_ref().is_none_or(|first| first == *of))
+            {
                 storage = Some(of.clone());
                 files.push(Ok(ServedFile {
                     number,

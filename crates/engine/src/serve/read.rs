@@ -225,7 +225,7 @@ impl Exported {
 fn send(job: ReadJob, frame: Frame, len: usize) {
     let head = frame.encode(len as u32);
     let payload = Payload::new(job.buffer, len, job.serving, job.stream);
-    job.link.send(Outgoing { head, payload: Some(payload) });
+    job.link.send(Outgoing { head, payload: Some(payload), call: None });
 }
 
 fn forgotten() -> Fault {

@@ -1,4 +1,5 @@
-//! TLS 1.3 of a stream: rustls makes the handshake, then [`records`] seals and opens records in bulk.
+//! TLS 1.3 of a stream: rustls makes the handshake, then [`records`] seals and opens records in bulk, or [`clear`] sends
+//! them in clear text with a MAC where both ends want that.
 //!
 //! rustls's own buffered records cost nearly twice the CPU, in copies and small reads. Everything that knows TLS is in
 //! this module.
@@ -11,9 +12,16 @@ use longhaul_security::{AGENT_NAME, client_identity, io_fault, server_identity, 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 
+mod clear;
 mod records;
 
-use records::{Opened, Opener, RECORD_BYTES_MAX, Sealer};
+use clear::{Clear, Incoming, Wrote};
+use records::{Keys, Opened, Opener, RECORD_BYTES_MAX, Sealer};
+
+/// Both ends name it in the handshake: then records are in clear text, with a MAC.
+pub(crate) const AUTHENTICATED_PROTOCOL: &[u8] = b"longhaul-authenticated/1";
+/// Plaintext shorter than this is copied behind what waits to be sent: a call of its own costs more.
+const SMALL_BYTES: usize = 4 << 10;
 
 /// Records read or written by one system call: 16 of full size. Larger batches gained nothing on loopback.
 const BATCH_BYTES: usize = 16 * RECORD_BYTES_MAX;
@@ -31,10 +39,26 @@ pub(crate) enum Received {
     Closed,
 }
 
+/// Takes the plaintext of a stream.
+pub(crate) trait Sink {
+    fn take(&mut self, plaintext: &[u8]) -> Result<(), Fault>;
+
+    /// Whether the next bytes belong to one place, as far as is known.
+    fn in_payload(&self) -> bool;
+
+    /// If the next `len` bytes all belong to one place, that place, with at least one byte more. The
+    /// same again until they are there.
+    fn space(&mut self, len: usize) -> Option<&mut [u8]>;
+
+    /// So many bytes were put into the space.
+    fn filled(&mut self, len: usize) -> Result<(), Fault>;
+}
+
 enum Stage {
     Client(ClientConnection),
     Server(ServerConnection),
     Open { sealer: Sealer, opener: Opener, peer: AgentId },
+    Clear { clear: Clear, peer: AgentId },
     Broken,
 }
 
@@ -45,8 +69,9 @@ pub(crate) struct Tls {
     incoming: Vec<u8>,
     start: usize,
     end: usize,
-    /// Bytes for the socket, of which `sent` are sent.
+    /// Bytes for the socket: `outgoing[sent..filled]`. What lies behind is room.
     outgoing: Vec<u8>,
+    filled: usize,
     sent: usize,
 }
 
@@ -74,6 +99,7 @@ impl Tls {
             start: 0,
             end: 0,
             outgoing: Vec::new(),
+            filled: 0,
             sent: 0,
         }
     }
@@ -81,7 +107,7 @@ impl Tls {
     /// Who the peer is, once the handshake is done.
     pub(crate) fn peer(&self) -> Option<AgentId> {
         match &self.stage {
-            Stage::Open { peer, .. } => Some(*peer),
+            Stage::Open { peer, .. } | Stage::Clear { peer, .. } => Some(*peer),
             _ => None,
         }
     }
@@ -91,10 +117,14 @@ impl Tls {
     pub(crate) fn receive(
         &mut self,
         socket: &mut impl Read,
-        deliver: &mut dyn FnMut(&[u8]) -> Result<(), Fault>,
+        sink: &mut impl Sink,
     ) -> Result<Received, Fault> {
+        if let Stage::Clear { clear, .. } = &mut self.stage {
+            let (bytes, start, end) = (&mut self.incoming[..], &mut self.start, &mut self.end);
+            return clear.receive(socket, Incoming { bytes, start, end }, sink);
+        }
         if self.peer().is_some() && records::whole_record(&self.incoming[self.start..self.end])?.is_some() {
-            let closed = self.open_records(deliver)?;
+            let closed = self.open_records(sink)?;
             return Ok(if closed { Received::Closed } else { Received::More });
         }
         self.make_room();
@@ -113,7 +143,7 @@ impl Tls {
                 return Ok(Received::More);
             }
         }
-        if self.open_records(deliver)? {
+        if self.open_records(sink)? {
             return Ok(Received::Closed);
         }
         Ok(if read < space { Received::Drained } else { Received::More })
@@ -166,12 +196,14 @@ impl Tls {
 
     fn take_handshake_output(&mut self) {
         let out = &mut self.outgoing;
+        out.truncate(self.filled);
         // Writing to memory does not fail.
         let _ = match &mut self.stage {
             Stage::Client(connection) => drain(|| connection.write_tls(out)),
             Stage::Server(connection) => drain(|| connection.write_tls(out)),
             _ => Ok(()),
         };
+        self.filled = out.len();
     }
 
     fn done(&self) -> bool {
@@ -183,14 +215,17 @@ impl Tls {
     }
 
     fn begin_records(&mut self) -> Result<(), Fault> {
-        let (identity, secrets) = match std::mem::replace(&mut self.stage, Stage::Broken) {
+        let (identity, clear, secrets) = match std::mem::replace(&mut self.stage, Stage::Broken) {
             Stage::Client(connection) => {
-                (server_identity(&connection, &self.deployment)?, connection.dangerous_extract_secrets())
+                let clear = connection.alpn_protocol() == Some(AUTHENTICATED_PROTOCOL);
+                let identity = server_identity(&connection, &self.deployment)?;
+                (identity, clear, connection.dangerous_extract_secrets())
             }
             Stage::Server(connection) => {
+                let clear = connection.alpn_protocol() == Some(AUTHENTICATED_PROTOCOL);
                 let identity = client_identity(&connection, &self.deployment)?;
                 let none = || Fault::new(FaultCode::NotAuthenticated, "the peer showed no certificate");
-                (identity.ok_or_else(none)?, connection.dangerous_extract_secrets())
+                (identity.ok_or_else(none)?, clear, connection.dangerous_extract_secrets())
             }
             other => {
                 self.stage = other;
@@ -199,20 +234,38 @@ impl Tls {
         };
         let (peer, _) = identity.agent()?;
         let secrets = secrets.map_err(|error| tls_fault(&error))?;
-        let (sealer, opener) = (Sealer::new(secrets.tx)?, Opener::new(secrets.rx)?);
-        self.stage = Stage::Open { sealer, opener, peer };
+        let (tx, rx) = (Keys::new(secrets.tx)?, Keys::new(secrets.rx)?);
+        self.stage = if clear {
+            Stage::Clear { clear: Clear::new(tx, rx), peer }
+        } else {
+            Stage::Open { sealer: Sealer::new(tx), opener: Opener::new(rx), peer }
+        };
         self.incoming.resize(BATCH_BYTES, 0);
+        // Behind what the handshake left to be sent.
+        self.outgoing.resize(BATCH_BYTES.max(self.filled + RECORD_BYTES_MAX), 0);
         Ok(())
     }
 
     /// Returns whether the peer said that it is done.
-    fn open_records(&mut self, deliver: &mut dyn FnMut(&[u8]) -> Result<(), Fault>) -> Result<bool, Fault> {
+    fn open_records(&mut self, sink: &mut impl Sink) -> Result<bool, Fault> {
         let Stage::Open { opener, .. } = &mut self.stage else { return Ok(false) };
         while let Some(len) = records::whole_record(&self.incoming[self.start..self.end])? {
             let record = &mut self.incoming[self.start..self.start + len];
             self.start += len;
+            // Where a record holds nothing but payload, its opening puts that where it belongs.
+            if let Some(space) = sink.space(records::opened_bytes(record).saturating_sub(1)) {
+                match opener.open_into(record, space)? {
+                    Opened::Data(plaintext) => {
+                        let len = plaintext.len();
+                        sink.filled(len)?;
+                    }
+                    Opened::Ignored => {}
+                    Opened::Closed => return Ok(true),
+                }
+                continue;
+            }
             match opener.open(record)? {
-                Opened::Data(plaintext) => deliver(plaintext)?,
+                Opened::Data(plaintext) => sink.take(plaintext)?,
                 Opened::Ignored => {}
                 Opened::Closed => return Ok(true),
             }
@@ -220,27 +273,56 @@ impl Tls {
         Ok(false)
     }
 
-    /// Seals as much as there is room for, and returns how much that was.
-    pub(crate) fn send(&mut self, plaintext: &[u8]) -> Result<usize, Fault> {
-        let Stage::Open { sealer, .. } = &mut self.stage else { return Ok(0) };
-        let mut taken = 0;
-        while taken < plaintext.len() && self.outgoing.len() + RECORD_BYTES_MAX <= BATCH_BYTES {
-            taken += sealer.seal(&plaintext[taken..], &mut self.outgoing)?;
+    /// Seals as much as there is room for, writes it where that saves a copy, and returns how much was taken. Nothing
+    /// means that the socket or the room is full.
+    pub(crate) fn send(&mut self, plaintext: &[u8], socket: &mut impl Write) -> Result<usize, Fault> {
+        match &mut self.stage {
+            Stage::Open { sealer, .. } => {
+                let mut taken = 0;
+                while taken < plaintext.len() && self.filled + RECORD_BYTES_MAX <= self.outgoing.len() {
+                    let (used, len) = sealer.seal(&plaintext[taken..], &mut self.outgoing[self.filled..])?;
+                    taken += used;
+                    self.filled += len;
+                }
+                Ok(taken)
+            }
+            Stage::Clear { clear, .. } => {
+                let room = self.outgoing.len() - self.filled;
+                if !clear.is_writing()
+                    && plaintext.len() < SMALL_BYTES
+                    && Clear::room_for(plaintext.len()) <= room
+                {
+                    self.filled += clear.put(plaintext, &mut self.outgoing[self.filled..])?;
+                    return Ok(plaintext.len());
+                }
+                let wrote = clear.write(socket, plaintext, &self.outgoing[..self.filled], &mut self.sent)?;
+                if self.sent == self.filled {
+                    (self.filled, self.sent) = (0, 0);
+                }
+                Ok(if let Wrote::Taken(taken) = wrote { taken } else { 0 })
+            }
+            _ => Ok(0),
         }
-        Ok(taken)
     }
 
     /// Tells the peer that nothing more will come.
     pub(crate) fn close(&mut self) {
-        if let Stage::Open { sealer, .. } = &mut self.stage {
-            sealer.close_notify(&mut self.outgoing);
+        if self.filled + RECORD_BYTES_MAX > self.outgoing.len() {
+            return;
         }
+        let room = &mut self.outgoing[self.filled..];
+        self.filled += match &mut self.stage {
+            Stage::Open { sealer, .. } => sealer.close_notify(room),
+            // A record that is half out cannot be followed: the peer sees the stream end.
+            Stage::Clear { clear, .. } if !clear.is_writing() => clear.close(room),
+            _ => 0,
+        };
     }
 
     /// Writes to the socket. True if all of it is out.
     pub(crate) fn flush(&mut self, socket: &mut impl Write) -> Result<bool, Fault> {
-        while self.sent < self.outgoing.len() {
-            match socket.write(&self.outgoing[self.sent..]) {
+        while self.sent < self.filled {
+            match socket.write(&self.outgoing[self.sent..self.filled]) {
                 Ok(0) => return Err(Fault::new(FaultCode::ConnectionLost, "the socket takes nothing")),
                 Ok(written) => self.sent += written,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
@@ -248,9 +330,8 @@ impl Tls {
                 Err(error) => return Err(io_fault(&error)),
             }
         }
-        self.outgoing.clear();
-        self.sent = 0;
-        Ok(true)
+        (self.filled, self.sent) = (0, 0);
+        Ok(!matches!(&self.stage, Stage::Clear { clear, .. } if clear.is_writing()))
     }
 }
 
@@ -258,3 +339,8 @@ fn drain(mut write: impl FnMut() -> io::Result<usize>) -> io::Result<()> {
     while write()? > 0 {}
     Ok(())
 }
+
+#[cfg(test)]
+mod openssl_tests;
+#[cfg(test)]
+mod tests;

@@ -31,14 +31,14 @@ const CLOSE_NOTIFY: u8 = 0;
 //# encrypted on a given connection while keeping a safety margin
 const RECORDS_PER_KEY_MAX: u64 = 1 << 24;
 
-struct Keys {
+pub(super) struct Keys {
     key: LessSafeKey,
     iv: [u8; 12],
     sequence: u64,
 }
 
 impl Keys {
-    fn new((sequence, secrets): (u64, ConnectionTrafficSecrets)) -> Result<Keys, Fault> {
+    pub(super) fn new((sequence, secrets): (u64, ConnectionTrafficSecrets)) -> Result<Keys, Fault> {
         let (algorithm, key, iv) = match &secrets {
             ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (&AES_128_GCM, key, iv),
             ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (&AES_256_GCM, key, iv),
@@ -52,10 +52,14 @@ impl Keys {
         Ok(Keys { key, iv: nonce, sequence })
     }
 
+    pub(super) fn key(&self) -> &LessSafeKey {
+        &self.key
+    }
+
     //= https://www.rfc-editor.org/rfc/rfc8446#section-5.3
     //# The padded sequence number is XORed with either the static
     //# client_write_iv or server_write_iv (depending on the role).
-    fn next_nonce(&mut self) -> Result<Nonce, Fault> {
+    pub(super) fn next_nonce(&mut self) -> Result<Nonce, Fault> {
         if self.sequence >= RECORDS_PER_KEY_MAX {
             return Err(Fault::new(
                 FaultCode::ConnectionLost,
@@ -89,37 +93,41 @@ pub(super) fn whole_record(bytes: &[u8]) -> Result<Option<usize>, Fault> {
 pub(super) struct Sealer(Keys);
 
 impl Sealer {
-    pub(super) fn new(secrets: (u64, ConnectionTrafficSecrets)) -> Result<Sealer, Fault> {
-        Keys::new(secrets).map(Sealer)
+    pub(super) fn new(keys: Keys) -> Sealer {
+        Sealer(keys)
     }
 
-    /// Appends one record with the front of `plaintext`, and returns how much of it that took.
-    pub(super) fn seal(&mut self, plaintext: &[u8], out: &mut Vec<u8>) -> Result<usize, Fault> {
+    #[cfg(test)]
+    pub(super) fn use_up(&mut self) {
+        self.0.sequence = RECORDS_PER_KEY_MAX;
+    }
+
+    /// Puts one record with the front of `plaintext` to the front of `out`, which has room for it. Returns how much of
+    /// the plaintext that took, and how much of the room.
+    pub(super) fn seal(&mut self, plaintext: &[u8], out: &mut [u8]) -> Result<(usize, usize), Fault> {
         let taken = plaintext.len().min(PLAINTEXT_BYTES_MAX);
-        self.seal_as(APPLICATION_DATA, &plaintext[..taken], out)?;
-        Ok(taken)
+        let len = self.seal_as(APPLICATION_DATA, &plaintext[..taken], out)?;
+        Ok((taken, len))
     }
 
-    pub(super) fn close_notify(&mut self, out: &mut Vec<u8>) {
-        // Without a nonce left the peer sees the stream end anyway.
-        let _ = self.seal_as(ALERT, &[1, CLOSE_NOTIFY], out);
+    /// Returns the length of the record; none if there is no nonce left, and then the peer sees the stream end anyway.
+    pub(super) fn close_notify(&mut self, out: &mut [u8]) -> usize {
+        self.seal_as(ALERT, &[1, CLOSE_NOTIFY], out).unwrap_or(0)
     }
 
-    fn seal_as(&mut self, kind: u8, plaintext: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
+    fn seal_as(&mut self, kind: u8, plaintext: &[u8], out: &mut [u8]) -> Result<usize, Fault> {
         let nonce = self.0.next_nonce()?;
         let head = header(plaintext.len() + 1 + TAG_BYTES);
-        let start = out.len();
-        if out.capacity() == 0 {
-            out.reserve_exact(super::BATCH_BYTES);
-        }
-        out.extend_from_slice(&head);
-        out.resize(start + HEADER_BYTES + plaintext.len() + 1 + TAG_BYTES, 0);
-        assert!(out.len() - start <= SEALED_BYTES_MAX, "a record of at most 2^14 bytes");
-        let (sealed, tail) = out[start + HEADER_BYTES..].split_at_mut(plaintext.len());
+        let len = HEADER_BYTES + plaintext.len() + 1 + TAG_BYTES;
+        assert!(len <= SEALED_BYTES_MAX, "a record of at most 2^14 bytes");
+        let (front, body) = out[..len].split_at_mut(HEADER_BYTES);
+        front.copy_from_slice(&head);
+        let (sealed, tail) = body.split_at_mut(plaintext.len());
         self.0
             .key
             .seal_out_of_place_scatter(nonce, Aad::from(head), plaintext, sealed, &[kind], tail)
-            .map_err(|_| Fault::new(FaultCode::Internal, "a record could not be sealed"))
+            .map_err(|_| Fault::new(FaultCode::Internal, "a record could not be sealed"))?;
+        Ok(len)
     }
 }
 
@@ -133,43 +141,71 @@ pub(super) enum Opened<'a> {
 pub(super) struct Opener(Keys);
 
 impl Opener {
-    pub(super) fn new(secrets: (u64, ConnectionTrafficSecrets)) -> Result<Opener, Fault> {
-        Keys::new(secrets).map(Opener)
+    pub(super) fn new(keys: Keys) -> Opener {
+        Opener(keys)
     }
 
     /// Opens one whole record in place.
     pub(super) fn open<'a>(&mut self, record: &'a mut [u8]) -> Result<Opened<'a>, Fault> {
-        let (head, body) = record.split_at_mut(HEADER_BYTES);
-        let mut aad = [0; HEADER_BYTES];
-        aad.copy_from_slice(head);
-        if aad[0] != APPLICATION_DATA {
-            return Err(Fault::new(FaultCode::ProtocolError, "a record in clear text"));
-        }
+        let aad = clear_head(record)?;
         let nonce = self.0.next_nonce()?;
         let inner = self
             .0
             .key
-            .open_in_place(nonce, Aad::from(aad), body)
-            .map_err(|_| Fault::new(FaultCode::Corrupted, "a TLS record failed its check"))?;
-        // Zeros after the type are padding.
-        let Some(at) = inner.iter().rposition(|&byte| byte != 0) else {
-            return Err(Fault::new(FaultCode::ProtocolError, "a TLS record without a type"));
-        };
-        let (content, kind) = (&inner[..at], inner[at]);
-        match (kind, content) {
-            (APPLICATION_DATA, _) => Ok(Opened::Data(content)),
-            (ALERT, [_, CLOSE_NOTIFY]) => Ok(Opened::Closed),
-            (ALERT, [_, description]) => {
-                Err(tls_fault(&rustls::Error::AlertReceived(AlertDescription::from(*description))))
-            }
-            (HANDSHAKE, [NEW_SESSION_TICKET, ..]) => Ok(Opened::Ignored),
-            (HANDSHAKE, _) => {
-                Err(Fault::new(FaultCode::ConnectionLost, "the peer renews its keys; another stream follows"))
-            }
-            _ => Err(Fault::new(FaultCode::ProtocolError, "a TLS record of an unknown type")),
-        }
+            .open_in_place(nonce, Aad::from(aad), &mut record[HEADER_BYTES..])
+            .map_err(|_| damaged())?;
+        content(inner)
+    }
+
+    /// Opens one whole record into the front of `space`, which has room for [`opened_bytes`] of it.
+    pub(super) fn open_into<'a>(&mut self, record: &[u8], space: &'a mut [u8]) -> Result<Opened<'a>, Fault> {
+        let aad = clear_head(record)?;
+        let nonce = self.0.next_nonce()?;
+        let inner = &mut space[..opened_bytes(record)];
+        let (sealed, tag) = record[HEADER_BYTES..].split_at(inner.len());
+        self.0.key.open_separate_gather(nonce, Aad::from(aad), sealed, tag, inner).map_err(|_| damaged())?;
+        content(inner)
     }
 }
 
-#[cfg(test)]
-mod tests;
+/// What a record holds: its plaintext, type and padding.
+pub(super) fn opened_bytes(record: &[u8]) -> usize {
+    record.len().saturating_sub(HEADER_BYTES + TAG_BYTES)
+}
+
+fn clear_head(record: &[u8]) -> Result<[u8; HEADER_BYTES], Fault> {
+    let mut head = [0; HEADER_BYTES];
+    head.copy_from_slice(&record[..HEADER_BYTES]);
+    if head[0] != APPLICATION_DATA {
+        return Err(Fault::new(FaultCode::ProtocolError, "a record in clear text"));
+    }
+    if record.len() < HEADER_BYTES + TAG_BYTES {
+        return Err(damaged());
+    }
+    Ok(head)
+}
+
+fn damaged() -> Fault {
+    Fault::new(FaultCode::Corrupted, "a TLS record failed its check")
+}
+
+/// Looks at what a record held.
+fn content(inner: &[u8]) -> Result<Opened<'_>, Fault> {
+    // Zeros after the type are padding.
+    let Some(at) = inner.iter().rposition(|&byte| byte != 0) else {
+        return Err(Fault::new(FaultCode::ProtocolError, "a TLS record without a type"));
+    };
+    let (content, kind) = (&inner[..at], inner[at]);
+    match (kind, content) {
+        (APPLICATION_DATA, _) => Ok(Opened::Data(content)),
+        (ALERT, [_, CLOSE_NOTIFY]) => Ok(Opened::Closed),
+        (ALERT, [_, description]) => {
+            Err(tls_fault(&rustls::Error::AlertReceived(AlertDescription::from(*description))))
+        }
+        (HANDSHAKE, [NEW_SESSION_TICKET, ..]) => Ok(Opened::Ignored),
+        (HANDSHAKE, _) => {
+            Err(Fault::new(FaultCode::ConnectionLost, "the peer renews its keys; another stream follows"))
+        }
+        _ => Err(Fault::new(FaultCode::ProtocolError, "a TLS record of an unknown type")),
+    }
+}

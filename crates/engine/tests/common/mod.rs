@@ -3,13 +3,16 @@
 
 pub mod fake;
 pub mod hooked;
+pub mod relay;
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use longhaul_engine::{Config, Engine, Event, Export, FetchBatch, FetchFile, Finished};
+use longhaul_engine::{
+    Config, DataSecurity, Engine, Event, Export, FetchBatch, FetchFile, Finished, PathProfile,
+};
 use longhaul_model::{
     AgentId, Algorithm, AttemptId, DigestSet, Epoch, Hasher, NameRules, StorageName, Timestamp, TransferId,
     Verification,
@@ -97,7 +100,11 @@ impl Deployment {
             state_dir: self.directory.join(format!("state-{number}")),
             memory_bytes: 64 << 20,
             streams_per_session: 2,
+            fixed_streams: false,
             network_threads: 1,
+            data_security: DataSecurity::Tls,
+            path: PathProfile::default(),
+            responder: None,
         };
         change(&mut config);
         let (send, events) = channel();
@@ -142,6 +149,7 @@ impl Deployment {
             source_agent: source.agent,
             source_storage: from.parse::<StorageName>().unwrap(),
             addresses: source.addresses(),
+            spread: false,
             target_storage: to.parse().unwrap(),
             permit: "".into(),
             start_by: now() + Duration::from_secs(600),

@@ -1,11 +1,15 @@
 //! What each command does: one file a noun, holding its options, its calls and its words.
 
 pub mod agent;
+pub mod bench;
 pub mod completion;
 pub mod config;
+pub mod copy;
 pub mod dataset;
+pub mod doctor;
 pub mod login;
 pub mod replica;
+pub mod serve;
 pub mod service;
 pub mod site;
 pub mod status;
@@ -13,6 +17,7 @@ pub mod subscription;
 pub mod task;
 pub mod token;
 pub mod transfer;
+pub mod tune;
 pub mod verify;
 pub mod words;
 
@@ -84,6 +89,11 @@ pub fn run(cli: Cli, output: Output) -> Result<Exit, Failure> {
         Command::Agent(command) => agent::run(&context, command),
         Command::Config(command) => config::run(&context, command),
         Command::Completion(args) => completion::run(&context, args),
+        Command::Copy(args) => copy::run(&context, args),
+        Command::Serve(args) => serve::run(&context, args),
+        Command::Doctor(args) => doctor::run(&context, args),
+        Command::Tune(args) => tune::run(&context, args),
+        Command::Bench(command) => bench::run(&context, command),
         Command::Login(args) => block_on(Threads::One, login::run(&context, args)),
         command => block_on(Threads::One, remote(&context, command)),
     }
@@ -110,6 +120,11 @@ async fn remote(context: &Context, command: Command) -> Result<Exit, Failure> {
         | Command::Agent(_)
         | Command::Config(_)
         | Command::Completion(_)
+        | Command::Copy(_)
+        | Command::Serve(_)
+        | Command::Doctor(_)
+        | Command::Tune(_)
+        | Command::Bench(_)
         | Command::Login(_) => unreachable!("run() took it"),
     }
 }

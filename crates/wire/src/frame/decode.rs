@@ -1,14 +1,17 @@
 //! Bytes to frame. Total: any bytes give a frame or an error, and a frame that decodes is within the limits.
 
+use std::time::Duration;
+
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::{AttemptId, Blame, Fault, FaultCode, Lfn, Retry, StorageName, TransferId};
 
 use super::{
-    BatchId, ChunkHead, FileNumber, Frame, Hello, JoinKey, MAGIC, Manifest, ManifestFile, PackEntry,
-    PackHead, RequestId, SessionId, Welcome, kind,
+    Answer, BatchId, Call, ChunkHead, FileNumber, Frame, Hello, JoinKey, MAGIC, Manifest, ManifestFile,
+    PackEntry, PackHead, RequestId, SessionId, Welcome, kind,
 };
 use crate::identity::SourceIdentity;
-use crate::limits::{FAULT_BYTES_MAX, MANIFEST_PART_FILES, PACK_FILES_MAX, PERMIT_BYTES_MAX};
+use crate::limits::{CALL_BYTES_MAX, FAULT_BYTES_MAX, MANIFEST_PART_FILES, PACK_FILES_MAX, PERMIT_BYTES_MAX};
+use crate::path::PathReport;
 use crate::reader::{Malformed, Reader};
 use crate::version::VersionRange;
 
@@ -49,19 +52,62 @@ fn read_body(kind: u8, from: &mut Reader<'_>) -> Result<Frame, Malformed> {
         kind::PING => Frame::Ping { number: from.u64()? },
         kind::PONG => Frame::Pong { number: from.u64()? },
         kind::GOODBYE => Frame::Goodbye { fault: read_optional_fault(from)? },
+        kind::OPEN_CALLS => Frame::OpenCalls { versions: read_versions(from)? },
+        kind::CALL => Frame::Call(Call { number: from.u32()?, body: read_call_body(from)? }),
+        kind::ANSWER => read_answer(from)?,
+        kind::REPORT => read_report(from)?,
+        kind::OFFER => Frame::Offer { versions: read_versions(from)? },
         _ => return Err(Malformed("a frame of an unknown kind")),
     })
 }
 
 fn read_hello(from: &mut Reader<'_>) -> Result<Frame, Malformed> {
-    if from.array()? != MAGIC {
-        return Err(Malformed("the stream does not speak this protocol"));
-    }
     Ok(Frame::Hello(Hello {
-        versions: VersionRange { oldest: from.u16()?, newest: from.u16()? },
+        versions: read_versions(from)?,
         session: SessionId(from.array()?),
         key: JoinKey(from.array()?),
     }))
+}
+
+fn read_versions(from: &mut Reader<'_>) -> Result<VersionRange, Malformed> {
+    if from.array()? != MAGIC {
+        return Err(Malformed("the stream does not speak this protocol"));
+    }
+    Ok(VersionRange { oldest: from.u16()?, newest: from.u16()? })
+}
+
+fn read_report(from: &mut Reader<'_>) -> Result<Frame, Malformed> {
+    let mut time = || from.u64().map(Duration::from_micros);
+    let (interval, round_trip) = (time()?, time()?);
+    let (busy, receiver_limited, buffer_limited) = (time()?, time()?, time()?);
+    Ok(Frame::Report(PathReport {
+        interval,
+        round_trip,
+        delivery_rate: from.u64()?,
+        acked_bytes: from.u64()?,
+        segments: from.u32()?,
+        retransmits: from.u32()?,
+        busy,
+        receiver_limited,
+        buffer_limited,
+    }))
+}
+
+fn read_answer(from: &mut Reader<'_>) -> Result<Frame, Malformed> {
+    let number = from.u32()?;
+    let body = match read_optional_fault(from)? {
+        Some(fault) => Err(fault),
+        None => Ok(read_call_body(from)?),
+    };
+    Ok(Frame::Answer(Answer { number, body }))
+}
+
+fn read_call_body(from: &mut Reader<'_>) -> Result<Vec<u8>, Malformed> {
+    let body = from.rest();
+    if body.len() > CALL_BYTES_MAX {
+        return Err(Malformed("a call or an answer is longer than its limit"));
+    }
+    Ok(body.to_vec())
 }
 
 fn read_manifest(from: &mut Reader<'_>) -> Result<Frame, Malformed> {

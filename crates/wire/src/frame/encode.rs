@@ -4,7 +4,9 @@ use longhaul_model::Fault;
 
 use super::{Frame, HEAD_BYTES, MAGIC, Manifest, PackEntry, PackHead, kind};
 use crate::limits::{BODY_BYTES_MAX, FAULT_BYTES_MAX, PAYLOAD_BYTES_MAX};
+use crate::path::PathReport;
 use crate::reader::Put;
+use crate::version::VersionRange;
 
 impl Frame {
     /// Head and body; `payload_len` bytes of payload have to follow.
@@ -26,9 +28,7 @@ impl Frame {
     fn put_body(&self, out: &mut Vec<u8>) -> u8 {
         match self {
             Frame::Hello(hello) => {
-                out.put(&MAGIC);
-                out.put_u16(hello.versions.oldest);
-                out.put_u16(hello.versions.newest);
+                put_versions(hello.versions, out);
                 out.put(&hello.session.0);
                 out.put(&hello.key.0);
                 kind::HELLO
@@ -94,8 +94,50 @@ impl Frame {
                 put_optional_fault(fault.as_ref(), out);
                 kind::GOODBYE
             }
+            Frame::OpenCalls { versions } => {
+                put_versions(*versions, out);
+                kind::OPEN_CALLS
+            }
+            Frame::Call(call) => {
+                out.put_u32(call.number);
+                out.put(&call.body);
+                kind::CALL
+            }
+            Frame::Answer(answer) => {
+                out.put_u32(answer.number);
+                put_optional_fault(answer.body.as_ref().err(), out);
+                answer.body.iter().for_each(|body| out.put(body));
+                kind::ANSWER
+            }
+            Frame::Report(report) => {
+                put_report(report, out);
+                kind::REPORT
+            }
+            Frame::Offer { versions } => {
+                put_versions(*versions, out);
+                kind::OFFER
+            }
         }
     }
+}
+
+/// The opening of every stream.
+fn put_versions(versions: VersionRange, out: &mut Vec<u8>) {
+    out.put(&MAGIC);
+    out.put_u16(versions.oldest);
+    out.put_u16(versions.newest);
+}
+
+fn put_report(report: &PathReport, out: &mut Vec<u8>) {
+    for time in
+        [report.interval, report.round_trip, report.busy, report.receiver_limited, report.buffer_limited]
+    {
+        out.put_u64(time.as_micros().try_into().unwrap_or(u64::MAX));
+    }
+    out.put_u64(report.delivery_rate);
+    out.put_u64(report.acked_bytes);
+    out.put_u32(report.segments);
+    out.put_u32(report.retransmits);
 }
 
 fn put_manifest(manifest: &Manifest, out: &mut Vec<u8>) {

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use longhaul_model::{AttemptId, Blame, Fault, FaultCode, Retry, TransferId};
 use proptest::prelude::*;
 
@@ -54,6 +56,28 @@ fn any_entry() -> impl Strategy<Value = PackEntry> {
     ]
 }
 
+fn any_report() -> impl Strategy<Value = PathReport> {
+    let times = proptest::collection::vec(any::<u32>().prop_map(|us| Duration::from_micros(us.into())), 5);
+    (times, any::<(u64, u64, u32, u32)>()).prop_map(|(times, counts)| PathReport {
+        interval: times[0],
+        round_trip: times[1],
+        busy: times[2],
+        receiver_limited: times[3],
+        buffer_limited: times[4],
+        delivery_rate: counts.0,
+        acked_bytes: counts.1,
+        segments: counts.2,
+        retransmits: counts.3,
+    })
+}
+
+fn any_answer() -> impl Strategy<Value = Result<Vec<u8>, Fault>> {
+    prop_oneof![
+        proptest::collection::vec(any::<u8>(), 0..300).prop_map(Ok::<_, Fault>),
+        any_fault().prop_map(Err)
+    ]
+}
+
 fn any_frame() -> impl Strategy<Value = Frame> {
     let request = || any::<u32>().prop_map(RequestId);
     let file = || any::<u32>().prop_map(FileNumber);
@@ -93,6 +117,14 @@ fn any_frame() -> impl Strategy<Value = Frame> {
         any::<u64>().prop_map(|number| Frame::Ping { number }),
         any::<u64>().prop_map(|number| Frame::Pong { number }),
         proptest::option::of(any_fault()).prop_map(|fault| Frame::Goodbye { fault }),
+        any::<(u16, u16)>()
+            .prop_map(|(oldest, newest)| Frame::OpenCalls { versions: VersionRange { oldest, newest } }),
+        any::<(u16, u16)>()
+            .prop_map(|(oldest, newest)| Frame::Offer { versions: VersionRange { oldest, newest } }),
+        (any::<u32>(), proptest::collection::vec(any::<u8>(), 0..300))
+            .prop_map(|(number, body)| Frame::Call(Call { number, body })),
+        any_report().prop_map(Frame::Report),
+        (any::<u32>(), any_answer()).prop_map(|(number, body)| Frame::Answer(Answer { number, body })),
     ]
 }
 
@@ -159,6 +191,22 @@ fn the_largest_frames_fit() {
     assert_eq!(split(&frame.encode(0), 4096).unwrap(), vec![(frame, vec![])]);
 }
 
+#[test]
+fn calls_fit_to_the_byte_and_no_more() {
+    use crate::limits::CALL_BYTES_MAX;
+    let call = |len| Frame::Call(Call { number: 1, body: vec![7; len] });
+    let answer = |len| Frame::Answer(Answer { number: 1, body: Ok(vec![7; len]) });
+    for frame in [call(CALL_BYTES_MAX), answer(CALL_BYTES_MAX)] {
+        assert_eq!(split(&frame.encode(0), 4096).unwrap(), vec![(frame, vec![])]);
+    }
+    for frame in [call(CALL_BYTES_MAX + 1), answer(CALL_BYTES_MAX + 1)] {
+        assert!(split(&frame.encode(0), 4096).is_err());
+    }
+    let mut open = Frame::OpenCalls { versions: crate::VERSIONS }.encode(0);
+    open[HEAD_BYTES] ^= 1;
+    assert!(split(&open, 100).is_err(), "every opening carries the mark of the protocol");
+}
+
 proptest! {
     #[test]
     fn frames_come_back(frames in proptest::collection::vec((any_frame(), proptest::collection::vec(any::<u8>(), 0..300)), 1..6),
@@ -175,7 +223,7 @@ proptest! {
     }
 
     #[test]
-    fn random_bytes_never_panic(kind in 0u8..16, body in proptest::collection::vec(any::<u8>(), 0..400)) {
+    fn random_bytes_never_panic(kind in 0u8..20, body in proptest::collection::vec(any::<u8>(), 0..400)) {
         let _ = Frame::decode(kind, &body);
         let _ = split(&body, 7);
     }

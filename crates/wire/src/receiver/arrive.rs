@@ -27,7 +27,8 @@ fn broken(what: &'static str) -> Fault {
 impl Receiver {
     /// Any frame without payload. An error means that the stream has to be closed.
     pub fn handle_frame(&mut self, stream: StreamNumber, frame: Frame, now: Duration) -> Result<(), Fault> {
-        if !matches!(frame, Frame::Goodbye { .. }) {
+        // Useful is what answers us: a peer that says anything else on each stream has not come back.
+        if matches!(frame, Frame::ManifestAnswer { .. } | Frame::FileFault { .. }) {
             self.cut_off_since = None;
         }
         match frame {
@@ -38,6 +39,10 @@ impl Receiver {
                 Ok(())
             }
             Frame::Pong { .. } => Ok(()),
+            Frame::Report(report) => {
+                self.reported(stream, report);
+                Ok(())
+            }
             Frame::Goodbye { fault } => Err(fault
                 .unwrap_or_else(|| Fault::new(FaultCode::ConnectionLost, "the source closed the stream"))),
             _ => Err(broken("a frame that sources do not send")),
@@ -130,7 +135,7 @@ impl Receiver {
         if left.is_empty() {
             up.requests.remove(&head.request);
         }
-        up.slots -= 1;
+        up.answered(1);
         let wanted = self.chunk_wanted(head, payload_len, now);
         match wanted {
             Ok(true) => self.arriving(stream, vec![(head.file, head.offset)]),

@@ -8,12 +8,11 @@ use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::{Fault, FaultCode, Timestamp};
 
 use super::file::{Body, Small, chunks_of};
-use super::streams::{Request, State, Stream, Up, What};
+use super::streams::{Request, State, Stream, What};
 use super::{Announced, Budget, Output, Receiver, StreamNumber};
 use crate::frame::{BatchId, FileNumber, Frame, Manifest, RequestId};
 use crate::limits::{
     LARGE_FILES_AT_ONCE, MANIFEST_PART_FILES, PACK_FILES_MAX, SESSION_FILES_MAX, STREAM_REQUESTS_MAX,
-    TAKE_OVER_AFTER,
 };
 
 /// Chunks of one request. Fewer cost more frames, more leave a dying stream with more to hand over.
@@ -34,12 +33,10 @@ impl Receiver {
         let depth = (budget.window / up).max(1);
         let mut resting: BTreeSet<usize> = BTreeSet::new();
         while budget.buffers > 0 && budget.bytes > 0 {
-            let Some(place) = self.idlest(depth, &resting, now) else { break };
+            let Some(place) = self.idlest(depth, &resting) else { break };
             let stream = StreamNumber(place as u32);
             let room = budget.buffers.min(depth - self.streams[place].slots());
-            if !self.ask(stream, room, &mut budget, wall, now)
-                && !self.take_over(stream, room, &mut budget, now)
-            {
+            if !self.ask(stream, room, &mut budget, wall, now) && !self.help_out(stream, &mut budget, now) {
                 resting.insert(place);
             }
         }
@@ -47,13 +44,11 @@ impl Receiver {
     }
 
     /// The stream with the fewest open slots that may take more.
-    fn idlest(&self, depth: usize, resting: &BTreeSet<usize>, now: Duration) -> Option<usize> {
+    fn idlest(&self, depth: usize, resting: &BTreeSet<usize>) -> Option<usize> {
         let usable = |stream: &Stream| {
-            stream.up().is_some_and(|up| {
-                up.slots < depth && up.requests.len() < STREAM_REQUESTS_MAX && !up.silent(now)
-            })
+            stream.up().is_some_and(|up| up.slots < depth && up.requests.len() < STREAM_REQUESTS_MAX)
         };
-        (0..self.streams.len())
+        (0..self.wanted_streams)
             .filter(|place| !resting.contains(place) && usable(&self.streams[*place]))
             .min_by_key(|&place| self.streams[place].slots())
     }
@@ -100,7 +95,7 @@ impl Receiver {
                 self.start(number);
             }
         }
-        self.send_request(stream, What::Pack { files }, now);
+        self.send_request(stream, What::Pack { files }, false, now);
         budget.buffers -= 1;
         // A file without bytes costs a little as well: nothing passes for ever under a limit.
         budget.bytes = budget.bytes.saturating_sub(bytes.max(1));
@@ -161,7 +156,7 @@ impl Receiver {
         budget.buffers -= left.len();
         budget.bytes = budget.bytes.saturating_sub(len);
         self.dealt_bytes += len;
-        self.send_request(stream, What::Extent { file: number, left }, now);
+        self.send_request(stream, What::Extent { file: number, left }, false, now);
         true
     }
 
@@ -235,86 +230,22 @@ impl Receiver {
         }
     }
 
-    /// Lets a stream without work repeat a request of a stream that has fallen silent.
-    fn take_over(&mut self, stream: StreamNumber, room: usize, budget: &mut Budget, now: Duration) -> bool {
-        if self.streams[stream.0 as usize].slots() > 0 {
-            return false;
-        }
-        let silent = self.streams.iter_mut().filter_map(|stream| match &mut stream.state {
-            State::Up(up) if up.silent(now) => Some(up),
-            _ => None,
-        });
-        let mut requests = silent.flat_map(|up| up.requests.values_mut());
-        let Some(request) =
-            requests.find(|request| !request.repeated && request.what.parts().len() <= room.max(1))
-        else {
-            return false;
-        };
-        request.repeated = true;
-        let what = match &request.what {
-            What::Extent { file, left } => What::Extent { file: *file, left: left.clone() },
-            What::Pack { files } => What::Pack { files: files.clone() },
-        };
-        self.repeat(stream, what, budget, now)
-    }
-
-    fn repeat(&mut self, stream: StreamNumber, what: What, budget: &mut Budget, now: Duration) -> bool {
-        let what = match what {
-            What::Extent { file, left } => {
-                // Chunks with a gap between them are no extent: take the first run.
-                let mut next = None;
-                let run: BTreeSet<u64> = left
-                    .into_iter()
-                    .take_while(|&offset| {
-                        let follows = next.is_none_or(|next| next == offset);
-                        next = Some(offset + u64::from(CHUNK_BYTES));
-                        follows
-                    })
-                    .collect();
-                What::Extent { file, left: run }
-            }
-            pack => pack,
-        };
-        let mut wanted = 0;
-        for (number, offset) in what.parts() {
-            let Some(file) = self.files.get_mut(&number) else { continue };
-            wanted += match &mut file.body {
-                Body::Small(Small::Asked(copies)) => {
-                    *copies += 1;
-                    1
-                }
-                Body::Large(large) => large.asked.get_mut(&offset).map_or(0, |copies| {
-                    *copies += 1;
-                    1
-                }),
-                _ => 0,
-            };
-        }
-        if wanted == 0 {
-            return true;
-        }
-        let slots = if let What::Extent { left, .. } = &what { left.len() } else { 1 };
-        budget.buffers -= slots;
-        self.send_request(stream, what, now);
-        true
-    }
-
-    fn send_request(&mut self, stream: StreamNumber, what: What, now: Duration) {
+    pub(super) fn send_request(&mut self, stream: StreamNumber, what: What, copy: bool, now: Duration) {
         if self.slots() == 0 {
             self.progress_at = now;
         }
         let size = |file: &FileNumber| self.files.get(file).map_or(0, |file| file.size);
-        let (slots, extent_end) = match &what {
+        let extent_end = match &what {
             What::Extent { file, left } => {
                 let last = left.last().copied().unwrap_or(0);
-                (left.len(), (last + u64::from(CHUNK_BYTES)).min(size(file)))
+                (last + u64::from(CHUNK_BYTES)).min(size(file))
             }
-            What::Pack { .. } => (1, 0),
+            What::Pack { .. } => 0,
         };
         let Some(State::Up(up)) = self.state(stream) else { return };
         let request = RequestId(up.next_request);
         up.next_request += 1;
-        up.slots += slots;
+        up.asked(what.slots(), now);
         let frame = match &what {
             What::Extent { file, left } => {
                 let offset = left.first().copied().unwrap_or(0);
@@ -322,18 +253,7 @@ impl Receiver {
             }
             What::Pack { files } => Frame::RequestPack { request, files: files.clone() },
         };
-        if up.slots == slots {
-            // The clock of a stream's silence starts with the first request after rest.
-            up.heard = up.heard.max(now);
-        }
-        up.requests.insert(request, Request { what, repeated: false });
+        up.requests.insert(request, Request { what, copy });
         self.outputs.push_back(Output::Send { stream, frame });
-    }
-}
-
-impl Up {
-    /// Open requests, and nothing heard for a while.
-    fn silent(&self, now: Duration) -> bool {
-        self.slots > 0 && now.saturating_sub(self.heard) >= TAKE_OVER_AFTER
     }
 }

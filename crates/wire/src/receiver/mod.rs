@@ -21,14 +21,19 @@ use longhaul_model::{AttemptId, Fault, FaultCode, Lfn, StorageName, Timestamp, T
 
 use crate::frame::{BatchId, FileNumber, Frame, ManifestFile};
 use crate::identity::SourceIdentity;
+use crate::limits::RECONNECT_FOR;
+use crate::path::Tuner;
 
 mod arrive;
 mod deal;
 mod file;
+mod paths;
 mod streams;
+mod tail;
 
 pub use arrive::PackedFile;
 use file::{Body, File, Known, Large, Small};
+pub use paths::PathView;
 use streams::{State, Stream};
 
 /// One of the session's TCP connections, by position.
@@ -143,6 +148,11 @@ pub struct Receiver {
     /// Which of the first large files, and whether small or large, is next.
     turn: usize,
     streams: Vec<Stream>,
+    /// So many of the streams are used; the others close when they have answered.
+    wanted_streams: usize,
+    /// Decides how many; none if their number is fixed.
+    tuner: Option<Tuner>,
+    retransmits: u64,
     next_batch: u32,
     next_file: u32,
     announced_files: usize,
@@ -150,11 +160,18 @@ pub struct Receiver {
     forget: Vec<BatchId>,
     /// Of the source's session.
     incarnation: Option<u64>,
-    /// No stream, and nothing useful heard, since then. A welcome alone is not useful: a peer may fall silent after each.
+    /// No stream, or one fell silent, and nothing useful heard, since then. A welcome alone is not useful: a peer may
+    /// fall silent after each.
     cut_off_since: Option<Duration>,
+    /// How long that may last.
+    reconnect_for: Duration,
     last_fault: Option<Fault>,
     progress_at: Duration,
     idle_since: Duration,
+    /// When time-outs, and the streams' rates, were looked at last.
+    looked_at: Duration,
+    compared_at: Duration,
+    tuned_at: Duration,
     freed: usize,
     dealt_bytes: u64,
     outputs: VecDeque<Output>,
@@ -170,15 +187,22 @@ impl Receiver {
             large: BTreeSet::new(),
             turn: 0,
             streams: (0..streams).map(|_| Stream::new()).collect(),
+            wanted_streams: streams,
+            tuner: None,
+            retransmits: 0,
             next_batch: 0,
             next_file: 0,
             announced_files: 0,
             forget: Vec::new(),
             incarnation: None,
             cut_off_since: None,
+            reconnect_for: RECONNECT_FOR,
             last_fault: None,
             progress_at: now,
             idle_since: now,
+            looked_at: now,
+            compared_at: now,
+            tuned_at: now,
             freed: 0,
             dealt_bytes: 0,
             outputs: VecDeque::new(),

@@ -7,11 +7,15 @@ use longhaul_model::{Fault, FaultCode, Retry};
 
 use super::{Announced, Output, Receiver, StreamNumber};
 use crate::frame::{FileNumber, Frame, RequestId};
-use crate::health::{Health, Pulse};
-use crate::limits::{RECONNECT_FOR, STALL_MAX};
+use crate::health::{Health, Patience, Pulse, back_off};
+use crate::limits::{RECONNECT_AFTER_SILENCE_FOR, RECONNECT_FOR, SLOW_NOT_BEFORE, SLOW_SHARE, STALL_MAX};
+use crate::meter::{Meter, WINDOW};
+use crate::path::PathReport;
 
-/// Waits between tries to connect; the last one repeats.
-const BACK_OFF_MS: [u64; 6] = [0, 100, 300, 700, 1_500, 3_000];
+/// Time-outs are looked at far more often. If not, this machine was busy.
+const OWN_STALL: Duration = Duration::from_millis(500);
+/// How often rates are compared.
+const COMPARE_EVERY: Duration = Duration::from_millis(500);
 
 pub(super) struct Stream {
     pub(super) state: State,
@@ -25,8 +29,14 @@ pub(super) enum State {
 }
 
 pub(super) struct Up {
+    pub(super) since: Duration,
     pub(super) health: Health,
-    pub(super) heard: Duration,
+    pub(super) meter: Meter,
+    /// As far as it was measured.
+    pub(super) round_trip: Duration,
+    pub(super) report: Option<PathReport>,
+    /// Since when it has owed us data without a pause.
+    pub(super) busy_since: Option<Duration>,
     pub(super) requests: BTreeMap<RequestId, Request>,
     pub(super) next_request: u32,
     pub(super) slots: usize,
@@ -35,8 +45,8 @@ pub(super) struct Up {
 
 pub(super) struct Request {
     pub(super) what: What,
-    /// Another stream has been asked for it as well.
-    pub(super) repeated: bool,
+    /// It was asked for on another stream before.
+    pub(super) copy: bool,
 }
 
 pub(super) enum What {
@@ -51,7 +61,7 @@ pub(super) enum What {
 }
 
 impl What {
-    fn slots(&self) -> usize {
+    pub(super) fn slots(&self) -> usize {
         match self {
             What::Extent { left, .. } => left.len(),
             What::Pack { .. } => 1,
@@ -72,6 +82,30 @@ pub(super) struct Arriving {
     pub(super) parts: Vec<(FileNumber, u64)>,
 }
 
+impl Up {
+    /// The longest of the round trips that the two ends measured.
+    pub(super) fn farthest(&self) -> Duration {
+        self.round_trip.max(self.report.map_or(Duration::ZERO, |report| report.round_trip))
+    }
+
+    /// So many slots were asked for.
+    pub(super) fn asked(&mut self, slots: usize, now: Duration) {
+        if self.slots == 0 {
+            // Its silence counts from the first request after rest.
+            self.health.heard(now);
+            self.busy_since = Some(now);
+        }
+        self.slots += slots;
+    }
+
+    pub(super) fn answered(&mut self, slots: usize) {
+        self.slots -= slots;
+        if self.slots == 0 {
+            self.busy_since = None;
+        }
+    }
+}
+
 impl Stream {
     pub(super) fn new() -> Self {
         Stream { state: State::Down { since: Duration::ZERO }, failures: 0 }
@@ -87,10 +121,6 @@ impl Stream {
     pub(super) fn slots(&self) -> usize {
         self.up().map_or(0, |up| up.slots)
     }
-
-    fn back_off(&self) -> Duration {
-        Duration::from_millis(BACK_OFF_MS[self.failures.min(BACK_OFF_MS.len() - 1)])
-    }
 }
 
 impl Receiver {
@@ -100,14 +130,19 @@ impl Receiver {
             self.source_forgot(now);
         }
         self.incarnation = Some(incarnation);
-        let Some(place) = self.streams.get_mut(stream.0 as usize) else { return };
-        place.failures = 0;
+        if stream.0 as usize >= self.streams.len() {
+            return;
+        }
         if self.streams.iter().all(|stream| stream.slots() == 0) {
             self.progress_at = now;
         }
         self.streams[stream.0 as usize].state = State::Up(Up {
+            since: now,
             health: Health::new(now),
-            heard: now,
+            meter: Meter::new(now),
+            round_trip: Duration::ZERO,
+            report: None,
+            busy_since: None,
             requests: BTreeMap::new(),
             next_request: 0,
             slots: 0,
@@ -138,8 +173,8 @@ impl Receiver {
         let Some(place) = self.streams.get_mut(stream.0 as usize) else { return };
         match place.state {
             State::Down { .. } => return,
-            State::Dialling => place.failures += 1,
-            State::Up(_) => {}
+            // A welcome is cheap: only data makes up for a stream that ended.
+            State::Dialling | State::Up(_) => place.failures += 1,
         }
         self.let_go(stream, now);
         let hopeless = fault.retry == Retry::Never || fault.code == FaultCode::VersionMismatch;
@@ -172,40 +207,48 @@ impl Receiver {
         }
     }
 
-    /// Bytes came in on the stream; `payload` if they were data.
-    pub fn heard(&mut self, stream: StreamNumber, payload: bool, now: Duration) {
-        if payload {
+    /// Bytes came in on the stream, `payload` of them data.
+    pub fn heard(&mut self, stream: StreamNumber, payload: u64, now: Duration) {
+        if payload > 0 {
             self.progress_at = now;
             self.cut_off_since = None;
+            if let Some(place) = self.streams.get_mut(stream.0 as usize) {
+                place.failures = 0;
+            }
+            self.reconnect_for = RECONNECT_FOR;
         }
         if let Some(State::Up(up)) = self.state(stream) {
             up.health.heard(now);
-            up.heard = now;
+            up.meter.add(payload, now);
         }
     }
 
     /// Dials, asks silent peers, gives up. Call it several times a second.
     pub fn handle_timeout(&mut self, now: Duration) {
+        self.check_ourselves(now);
         self.check_pulses(now);
         self.check_progress(now);
+        self.check_rates(now);
+        self.tune(now);
+        self.close_surplus(now);
         if !self.has_work() {
             return;
         }
-        for place in 0..self.streams.len() {
+        for place in 0..self.wanted_streams {
             let stream = &mut self.streams[place];
             if let State::Down { since } = stream.state
-                && now.saturating_sub(since) >= stream.back_off()
+                && now.saturating_sub(since) >= back_off(stream.failures)
             {
                 stream.state = State::Dialling;
                 self.outputs.push_back(Output::Dial { stream: StreamNumber(place as u32) });
             }
         }
         if self.first_up().is_none() {
-            let since = *self.cut_off_since.get_or_insert(now);
-            if now.saturating_sub(since) >= RECONNECT_FOR {
-                let fault = self.cut_off_fault();
-                self.fail_all(&fault, now);
-            }
+            self.cut_off_since.get_or_insert(now);
+        }
+        if self.cut_off_since.is_some_and(|since| now.saturating_sub(since) >= self.reconnect_for) {
+            let fault = self.cut_off_fault();
+            self.fail_all(&fault, now);
         }
     }
 
@@ -222,17 +265,73 @@ impl Receiver {
         for place in 0..self.streams.len() {
             let stream = StreamNumber(place as u32);
             let State::Up(up) = &mut self.streams[place].state else { continue };
-            match up.health.check(now) {
+            let patience = if up.slots > 0 { Patience::busy(up.farthest()) } else { Patience::RESTING };
+            match up.health.check(patience, now) {
                 Pulse::Fine => {}
                 Pulse::Ask(number) => {
                     self.outputs.push_back(Output::Send { stream, frame: Frame::Ping { number } });
                 }
                 Pulse::Dead => {
                     let fault = Fault::new(FaultCode::Stalled, "the source fell silent");
-                    self.outputs.push_back(Output::Close { stream, fault: Some(fault.clone()) });
-                    self.let_go(stream, now);
+                    self.give_up(stream, fault.clone(), now);
+                    // The others, or new ones, have to prove that the source is there.
+                    self.cut_off_since.get_or_insert(now);
+                    self.reconnect_for = RECONNECT_AFTER_SILENCE_FOR;
                     self.last_fault = Some(fault);
                 }
+            }
+        }
+    }
+
+    /// What the stream owed us is asked for on others at once, and it is dialled anew.
+    fn give_up(&mut self, stream: StreamNumber, fault: Fault, now: Duration) {
+        self.outputs.push_back(Output::Close { stream, fault: Some(fault) });
+        self.let_go(stream, now);
+    }
+
+    /// If we were not running ourselves, nobody was silent.
+    fn check_ourselves(&mut self, now: Duration) {
+        if now.saturating_sub(self.looked_at) >= OWN_STALL {
+            for stream in &mut self.streams {
+                if let State::Up(up) = &mut stream.state {
+                    up.health.heard(now);
+                }
+            }
+        }
+        self.looked_at = self.looked_at.max(now);
+    }
+
+    /// Gives up the slowest stream, if it is far slower than the others: it may do better over another address.
+    fn check_rates(&mut self, now: Duration) {
+        if now.saturating_sub(self.compared_at) < COMPARE_EVERY {
+            return;
+        }
+        self.compared_at = now;
+        let mut rates: Vec<(f64, usize, Duration)> = Vec::new();
+        for (place, stream) in self.streams.iter_mut().enumerate() {
+            if let State::Up(up) = &mut stream.state
+                && up.busy_since.is_some_and(|since| now.saturating_sub(since) >= WINDOW)
+            {
+                rates.push((up.meter.rate(now), place, up.since));
+            }
+        }
+        rates.sort_by(|left, right| left.0.total_cmp(&right.0));
+        if let [(slowest, place, since), others @ ..] = rates.as_slice()
+            && !others.is_empty()
+            && *slowest < SLOW_SHARE * others[others.len() / 2].0
+            && now.saturating_sub(*since) >= SLOW_NOT_BEFORE
+        {
+            let fault = Fault::new(FaultCode::Stalled, "the stream was far slower than the others");
+            self.give_up(StreamNumber(*place as u32), fault, now);
+        }
+    }
+
+    fn close_surplus(&mut self, now: Duration) {
+        for place in self.wanted_streams..self.streams.len() {
+            if self.streams[place].up().is_some_and(|up| up.slots == 0 && up.arriving.is_none()) {
+                let stream = StreamNumber(place as u32);
+                self.outputs.push_back(Output::Close { stream, fault: None });
+                self.let_go(stream, now);
             }
         }
     }
@@ -272,7 +371,7 @@ impl Receiver {
         let Some(State::Up(up)) = self.state(stream) else { return None };
         let ended = up.requests.remove(&request)?;
         let slots = ended.what.slots();
-        up.slots -= slots;
+        up.answered(slots);
         self.freed += slots;
         Some(ended)
     }

@@ -37,12 +37,22 @@ pub(crate) const ROOMS: &[Room] = &[
     room("catalog", Kind::Edge, &[]),
     room("storage", Kind::Edge, &[]),
     room("engine", Kind::Edge, &["storage", "security"]),
+    room("copy", Kind::Joining, &["engine", "storage", "security"]),
+    room("doctor", Kind::Joining, &["storage", "security"]),
     room("agent", Kind::Joining, &["engine", "storage", "security"]),
     room("service", Kind::Joining, &["catalog", "security"]),
     room("web", Kind::Joining, &["service", "security"]),
-    room("longhaul", Kind::Top, &["security", "catalog", "storage", "engine", "agent", "service", "web"]),
+    room(
+        "longhaul",
+        Kind::Top,
+        &["security", "catalog", "storage", "engine", "copy", "doctor", "agent", "service", "web"],
+    ),
     room("testbed", Kind::Top, &["security", "catalog", "storage", "engine", "agent", "service", "web"]),
-    room("bench", Kind::Top, &["security", "catalog", "storage", "engine", "agent", "service", "testbed"]),
+    room(
+        "bench",
+        Kind::Top,
+        &["security", "catalog", "storage", "engine", "doctor", "agent", "service", "testbed"],
+    ),
     room("xtask", Kind::Top, &[]),
 ];
 

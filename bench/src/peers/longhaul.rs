@@ -1,0 +1,58 @@
+//! Ours: `longhaul serve` far, `longhaul copy` near, by default settings. What it moves has its digest compared end to end.
+
+use super::{Program, Run, Server, Way};
+use crate::transfers::launch::Words;
+
+const PORT: u16 = 7000;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Data {
+    Tls,
+    Authenticated,
+}
+
+pub(crate) struct Longhaul(pub(crate) Data);
+
+impl Longhaul {
+    fn words(&self, command: &str) -> Words {
+        let words = Words::new(longhaul_testbed::binary().to_string_lossy()).arg(command);
+        match self.0 {
+            Data::Tls => words,
+            Data::Authenticated => words.args("--data-security authenticated"),
+        }
+    }
+}
+
+impl Program for Longhaul {
+    fn name(&self) -> &'static str {
+        if self.0 == Data::Tls { "longhaul" } else { "longhaul authenticated" }
+    }
+
+    fn encrypted(&self) -> &'static str {
+        if self.0 == Data::Tls { "TLS 1.3" } else { "no" }
+    }
+
+    fn verified(&self) -> &'static str {
+        "file digest end to end"
+    }
+
+    fn way(&self) -> Way {
+        Way::Pull
+    }
+
+    fn is_ours(&self) -> bool {
+        true
+    }
+
+    fn server(&self, run: &Run<'_>) -> Result<Server, String> {
+        let url = run.folder.join("url");
+        let words = self.words("serve").path(run.source).arg("--url-file").path(&url);
+        let words = words.arg("--listen").arg(format!("{}:{PORT}", run.far));
+        Ok(Server { file: Some(url), ..Server::new(words, PORT) })
+    }
+
+    fn client(&self, run: &Run<'_>) -> Result<Words, String> {
+        let from = format!("@{}/", run.folder.join("url").display());
+        Ok(self.words("copy").arg("--recursive").arg(from).path(run.target))
+    }
+}

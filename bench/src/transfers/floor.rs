@@ -1,0 +1,141 @@
+//! What a transfer costs at least on this machine, from its parts measured in the same round: TCP by our own code between the
+//! two namespaces, AES-128-GCM at both ends, one read, one write of a new file, crc32c at both ends.
+//!
+//! The rate of the floor is what two cores reach when they do nothing else and never wait. Not here: how the parts are
+//! measured (`doctor::parts`). Other programs check them in `cases/floor.rs`.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+
+use longhaul_doctor::parts::disk::{self, DiskOptions, Flush};
+use longhaul_doctor::parts::network::{self, Mode, NetworkOptions, NetworkRun};
+use longhaul_doctor::parts::{Part, aead, checksum};
+use longhaul_testbed::wan::{Lab, Side};
+
+use super::case::Case;
+use super::run::{Failure, Measured};
+
+/// Through each part; enough for a stable figure, and little beside the runs.
+const BYTES: u64 = 1_000_000_000;
+/// Both ends of every run share so many.
+const CORES: usize = 2;
+
+pub(crate) const NAMES: [&str; 2] = ["floor", "floor authenticated"];
+
+/// The floor stands beside large files on an unlimited LAN: elsewhere other things bind.
+pub(crate) fn takes(case: &Case) -> bool {
+    case.wan.is_none() && case.is_bulk()
+}
+
+pub(crate) struct Parts {
+    pub(crate) tcp: NetworkRun,
+    pub(crate) seal: Part,
+    pub(crate) open: Part,
+    pub(crate) crc32c: Part,
+    pub(crate) read: Part,
+    pub(crate) write: Part,
+}
+
+pub(crate) fn parts(lab: &Lab, folder: &Path) -> Result<Parts, String> {
+    let told = |what: &str, error: std::io::Error| format!("{what}: {error}");
+    let tcp = tcp(lab)?;
+    let [seal, open] = aead::aes_128_gcm(BYTES).map_err(|error| told("AES-128-GCM", error))?;
+    let options = DiskOptions { size_bytes: BYTES, flush: Flush::End, cold: false, ..DiskOptions::default() };
+    let [write, read] =
+        disk::write_and_read(folder, &options).map_err(|error| told("writing and reading", error))?;
+    Ok(Parts { tcp, seal, open, crc32c: checksum::crc32c(BYTES), read, write })
+}
+
+/// The server's side sends, as in our own runs.
+fn tcp(lab: &Lab) -> Result<NetworkRun, String> {
+    let told = |error: std::io::Error| format!("TCP of the floor: {error}");
+    let address = SocketAddr::new(lab.address(Side::Left, 0).into(), 0);
+    let listener = lab.inside(Side::Left, || TcpListener::bind(address))?.map_err(told)?;
+    let address = listener.local_addr().map_err(told)?;
+    let options = NetworkOptions { bytes: BYTES, streams: 1, mode: Mode::Plain };
+    std::thread::scope(|scope| {
+        let receiving = scope.spawn(|| lab.inside(Side::Left, || network::listen(&listener, &|_, _| true)));
+        let sent = lab.inside(Side::Right, || network::connect(address, &options, &|_| {}))?.map_err(told);
+        if sent.is_err() {
+            // The listener still waits for its only stream.
+            let _ = lab.inside(Side::Right, || std::net::TcpStream::connect(address));
+        }
+        let received = receiving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        received.map_err(told)?;
+        sent
+    })
+}
+
+impl Parts {
+    /// The floor of one of [`NAMES`], as if it had moved the case.
+    pub(crate) fn as_run(&self, name: &str, case: &Case) -> Measured {
+        let aead =
+            if name == NAMES[0] { (self.seal.cpu_s_per_gb, self.open.cpu_s_per_gb) } else { (0.0, 0.0) };
+        let sum = self.crc32c.cpu_s_per_gb;
+        let source = self.read.cpu_s_per_gb + sum + aead.0 + self.tcp.sender_cpu_s_per_gb;
+        let target = self.tcp.receiver_cpu_s_per_gb + aead.1 + sum + self.write.cpu_s_per_gb;
+        let cores = std::thread::available_parallelism().map_or(CORES, std::num::NonZero::get).min(CORES);
+        let gb = case.bytes() as f64 / 1e9;
+        Measured {
+            seconds: (source + target) * gb / cores as f64,
+            bytes: case.bytes(),
+            client_cpu: target * gb,
+            server_cpu: source * gb,
+            ..Measured::default()
+        }
+    }
+}
+
+/// One round of the floor, both names.
+pub(crate) fn measure(lab: &Lab, folder: &Path, case: &Case) -> [Result<Measured, Failure>; 2] {
+    match parts(lab, folder) {
+        Ok(parts) => NAMES.map(|name| Ok(parts.as_run(name, case))),
+        Err(why) => NAMES.map(|_| Err(Failure::Failed(why.clone()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::case::CASES;
+    use super::*;
+
+    fn part(cpu_s_per_gb: f64) -> Part {
+        let (part, how) = (String::new(), String::new());
+        Part { part, how, bytes: 1, seconds: 1.0, cpu_seconds: 1.0, gb_per_s: 1.0, cpu_s_per_gb }
+    }
+
+    #[test]
+    fn the_floor_is_the_sum_of_its_parts() {
+        let tcp = NetworkRun {
+            part: part(0.5),
+            streams: 1,
+            mode: Mode::Plain,
+            sender_cpu_s_per_gb: 0.2,
+            receiver_cpu_s_per_gb: 0.3,
+        };
+        let parts = Parts {
+            tcp,
+            seal: part(0.25),
+            open: part(0.26),
+            crc32c: part(0.05),
+            read: part(0.1),
+            write: part(0.4),
+        };
+        let case = &CASES[0];
+        assert_eq!(case.bytes(), 2_000_000_000);
+        let sealed = parts.as_run(NAMES[0], case);
+        assert!((sealed.cpu_s_per_gb() - 1.61).abs() < 1e-9, "{}", sealed.cpu_s_per_gb());
+        let clear = parts.as_run(NAMES[1], case);
+        assert!((clear.cpu_s_per_gb() - 1.10).abs() < 1e-9);
+        // As many cores as there are, two at most, fully used.
+        let cores = std::thread::available_parallelism().unwrap().get().min(2) as f64;
+        assert!((clear.seconds - 2.2 / cores).abs() < 1e-9);
+    }
+
+    #[test]
+    fn small_files_and_long_ways_have_other_limits() {
+        let takes = |name| takes(CASES.iter().find(|case| case.name == name).unwrap());
+        assert!(takes("lan-2g") && takes("lan-20x100m") && takes("lan-2g-mtu1500"));
+        assert!(!takes("lan-5000x64k") && !takes("wan100-1g") && !takes("lan-1x64k"));
+    }
+}

@@ -1,0 +1,189 @@
+//! One run of one program in one case: server up, clock, client, clock, server down, contents compared.
+
+use std::fs;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use longhaul_testbed::wan::{Lab, Side};
+
+use super::account::{Group, Peak};
+use super::launch::{Launched, Stage};
+use super::sockets::SocketMemory;
+use super::traffic::{Received, second_half};
+use super::trees;
+use crate::peers::{Program, Run, Way};
+
+/// Between two looks at memory and traffic.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// What one run showed. The client is near, the server far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Measured {
+    pub(crate) seconds: f64,
+    pub(crate) bytes: u64,
+    pub(crate) client_cpu: f64,
+    pub(crate) server_cpu: f64,
+    /// Of the path's emulator; its work includes what the kernel does to receive.
+    pub(crate) path_cpu: f64,
+    pub(crate) client_peak: u64,
+    pub(crate) server_peak: u64,
+    /// MB/s of payload in the second half.
+    pub(crate) second_half: Option<f64>,
+    pub(crate) server_words: String,
+    pub(crate) client_words: String,
+}
+
+impl Measured {
+    pub(crate) fn mb_per_s(&self) -> f64 {
+        self.bytes as f64 / 1e6 / self.seconds
+    }
+
+    pub(crate) fn cpu_s_per_gb(&self) -> f64 {
+        (self.client_cpu + self.server_cpu) / self.bytes as f64 * 1e9
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Failure {
+    /// It was stopped at the limit, when this many MB/s were no longer possible.
+    TooSlow {
+        limit_s: u64,
+        below_mb_per_s: f64,
+    },
+    Failed(String),
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Failure {
+        Failure::Failed(why)
+    }
+}
+
+pub(crate) fn measure(stage: &Stage<'_>, program: &dyn Program, run: &Run<'_>) -> Result<Measured, Failure> {
+    prepare(run)?;
+    let outcome = timed(stage, program, run);
+    let outcome = outcome.and_then(|measured| {
+        if program.way() != Way::Memory {
+            trees::compare(run.source, run.target).map_err(|why| format!("contents: {why}"))?;
+        }
+        Ok(measured)
+    });
+    let _ = fs::remove_dir_all(run.target);
+    let _ = fs::remove_dir_all(run.folder);
+    outcome
+}
+
+fn prepare(run: &Run<'_>) -> Result<(), String> {
+    for folder in [run.target, run.folder] {
+        let _ = fs::remove_dir_all(folder);
+        fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    }
+    Ok(())
+}
+
+fn timed(stage: &Stage<'_>, program: &dyn Program, run: &Run<'_>) -> Result<Measured, Failure> {
+    let wanted = program.server(run)?;
+    let mut server = stage.serve(&wanted, "server.log")?;
+    let words = program.client(run)?;
+    let mut client = stage.prepare(Side::Left, &words, "client.log")?;
+    let watch = Watch::new(stage.lab, &client, &server)?;
+    let (server_before, path_before) = (server.cpu_seconds(), stage.lab.cpu_seconds());
+    let (status, seconds, watch) = watch.during(&mut client, Duration::from_secs(run.case.limit_s));
+    let client_cpu = client.cpu_seconds();
+    let path_cpu = stage.lab.cpu_seconds() - path_before;
+    let server_lived = server.wait(Duration::ZERO).is_none();
+    server.stop();
+    match status {
+        None => {
+            let below_mb_per_s = run.case.bytes() as f64 / 1e6 / seconds;
+            return Err(Failure::TooSlow { limit_s: run.case.limit_s, below_mb_per_s });
+        }
+        Some(status) if !status.success() => {
+            let server_end = if server_lived { String::new() } else { "; its server ended too".to_owned() };
+            let (shown, log) = (words.shown(), client.log_end());
+            let why = format!("{shown}: {status}{server_end}: {log} (server: {})", server.log_end());
+            return Err(Failure::Failed(why));
+        }
+        Some(_) => {}
+    }
+    let bytes = match program.way() {
+        Way::Memory => {
+            program.received(&client.log()).ok_or_else(|| format!("no result in {}", client.log_end()))?
+        }
+        Way::Push | Way::Pull => run.case.bytes(),
+    };
+    Ok(Measured {
+        seconds,
+        bytes,
+        client_cpu,
+        // After its end: what a server still did when its client had gone belongs to the run.
+        server_cpu: server.cpu_seconds() - server_before,
+        path_cpu,
+        client_peak: watch.ends[0].peak.bytes(),
+        server_peak: watch.ends[1].peak.bytes(),
+        second_half: second_half(&watch.ends[usize::from(program.way() != Way::Pull)].received_at, bytes),
+        server_words: wanted.shown(),
+        client_words: words.shown(),
+    })
+}
+
+/// Looks at both ends while a client runs.
+struct Watch {
+    ends: [End; 2],
+}
+
+struct End {
+    group: Arc<Group>,
+    sockets: SocketMemory,
+    received: Received,
+    peak: Peak,
+    /// Seconds since the start, bytes.
+    received_at: Vec<(f64, u64)>,
+}
+
+impl Watch {
+    fn new(lab: &Lab, client: &Launched, server: &Launched) -> Result<Watch, String> {
+        let end = |side, launched: &Launched| {
+            Ok::<_, String>(End {
+                group: launched.group.clone(),
+                sockets: SocketMemory::of(lab, side)?,
+                received: Received::of(lab, side)?,
+                peak: Peak::default(),
+                received_at: Vec::new(),
+            })
+        };
+        Ok(Watch { ends: [end(Side::Left, client)?, end(Side::Right, server)?] })
+    }
+
+    /// Lets the client go and waits for its end, no longer than the limit.
+    fn during(mut self, client: &mut Launched, limit: Duration) -> (Option<ExitStatus>, f64, Watch) {
+        std::thread::scope(|scope| {
+            let (stop, stopped) = channel::<()>();
+            let begun = Instant::now();
+            let looking = scope.spawn(move || {
+                self.look(begun);
+                while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(LOOK_EVERY) {
+                    self.look(begun);
+                }
+                self.look(begun);
+                self
+            });
+            client.go();
+            let status = client.wait(limit);
+            let seconds = begun.elapsed().as_secs_f64();
+            drop(stop);
+            let watch = looking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            (status, seconds, watch)
+        })
+    }
+
+    fn look(&mut self, begun: Instant) {
+        for end in &mut self.ends {
+            let sockets = end.sockets.bytes().unwrap_or(0);
+            end.peak.look(&end.group.processes(), sockets);
+            end.received_at.push((begun.elapsed().as_secs_f64(), end.received.bytes()));
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Pairs of a source and a target, each with a name of its own at the target: grouped by their two ends, one transfer
+//! each, so that a hundred pairs cost no more connections than one.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+
+use longhaul_engine::DataSecurity;
+use longhaul_model::{Fault, FaultCode};
+
+use crate::copy::{CopyOrder, copy};
+use crate::options::Options;
+use crate::progress::{FileOutcome, Outcome, Progress};
+use crate::pull::Pull;
+use crate::push::Push;
+use crate::stop::Stop;
+use crate::url::{Place, RemotePath, ServerUrl};
+
+/// Told of the files of the pair with this index; of a pair that is a file exactly once, unless the copy is stopped.
+pub type TellPair<'a> = &'a mut dyn FnMut(usize, &FileOutcome);
+
+/// Pairs that one transfer moves.
+struct Group<'a> {
+    ends: Ends<'a>,
+    indices: Vec<usize>,
+    names: HashMap<String, usize>,
+}
+
+enum Ends<'a> {
+    Pull {
+        url: &'a ServerUrl,
+        sources: Vec<RemotePath>,
+        directory: PathBuf,
+    },
+    Push {
+        sources: Vec<PathBuf>,
+        url: &'a ServerUrl,
+    },
+    /// One by one.
+    Alone(&'a Place, &'a Place),
+}
+
+/// Copies all pairs. What goes wrong with one leaves the others alone.
+pub fn copy_pairs(
+    pairs: &[(Place, Place)],
+    options: &Options,
+    data_security: DataSecurity,
+    progress: &Progress,
+    stop: &Stop,
+    tell: TellPair<'_>,
+) -> Result<(), Fault> {
+    options.check().map_err(|why| Fault::new(FaultCode::BadRequest, why))?;
+    for group in grouped(pairs) {
+        stop.check()?;
+        let mut told = vec![false; group.indices.len()];
+        let (failed_before, bytes_before) = (progress.failed().len(), progress.totals().bytes_done);
+        let mut of_pair = |outcome: &FileOutcome| {
+            if let Some(at) = group.find(outcome) {
+                told[at] = true;
+                tell(group.indices[at], outcome);
+            }
+        };
+        let result = group.run(options, data_security, progress, stop, &mut of_pair);
+        let Err(fault) = result else {
+            if let (Ends::Alone(..), false) = (&group.ends, told[0]) {
+                // A server has copied it, and tells only totals.
+                let outcome = match progress.failed().get(failed_before) {
+                    Some((_, fault)) => Outcome::Failed(fault.clone()),
+                    None => Outcome::Done { verification: options.verification },
+                };
+                let (source, target) = &pairs[group.indices[0]];
+                let (source, target) = (source.shown(), target.shown());
+                let size = progress.totals().bytes_done - bytes_before;
+                tell(group.indices[0], &FileOutcome { source, target, size, outcome });
+            }
+            continue;
+        };
+        if fault.code == FaultCode::Interrupted {
+            return Err(fault);
+        }
+        for (at, index) in group.indices.iter().enumerate().filter(|(at, _)| !told[*at]) {
+            let _ = at;
+            let (source, target) = (pairs[*index].0.shown(), pairs[*index].1.shown());
+            progress.change(|totals| totals.files += 1);
+            progress.fail(&target, &fault);
+            tell(*index, &FileOutcome { source, target, size: 0, outcome: Outcome::Failed(fault.clone()) });
+        }
+    }
+    progress.change(|totals| totals.listed = true);
+    Ok(())
+}
+
+impl Group<'_> {
+    fn find(&self, outcome: &FileOutcome) -> Option<usize> {
+        if matches!(self.ends, Ends::Alone(..)) {
+            return Some(0);
+        }
+        // A directory's files lie beneath its name.
+        let target = outcome.target.as_str();
+        let ends = target.match_indices('/').map(|(at, _)| at).chain([target.len()]);
+        ends.into_iter().find_map(|end| self.names.get(&target[..end]).copied())
+    }
+
+    fn run(
+        &self,
+        options: &Options,
+        data_security: DataSecurity,
+        progress: &Progress,
+        stop: &Stop,
+        tell: &mut dyn FnMut(&FileOutcome),
+    ) -> Result<(), Fault> {
+        let mut names = vec![String::new(); self.indices.len()];
+        self.names.iter().for_each(|(name, at)| names[*at].clone_from(name));
+        match &self.ends {
+            Ends::Alone(source, target) => {
+                let order = CopyOrder {
+                    sources: vec![(*source).clone()],
+                    target: (*target).clone(),
+                    options: options.clone(),
+                    data_security,
+                    detach: false,
+                };
+                copy(&order, progress, stop, tell)
+            }
+            Ends::Pull { url, sources, directory } => {
+                if !options.dry_run {
+                    std::fs::create_dir_all(directory).map_err(|error| {
+                        let shown = longhaul_model::units::printable(&directory.to_string_lossy());
+                        Fault::new(FaultCode::TargetWrite, format!("making {shown}: {error}"))
+                    })?;
+                }
+                let pull =
+                    Pull { url, sources, target: directory, options, data_security, names: Some(&names) };
+                pull.run(progress, stop, tell)
+            }
+            Ends::Push { sources, url } => {
+                let root = RemotePath::root();
+                let push = Push { sources, url, target: &root, options, data_security, names: Some(&names) };
+                push.run(progress, stop, tell)
+            }
+        }
+    }
+}
+
+/// Where a pair goes: two of one kind are moved together unless they want the same name.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Pull(String, PathBuf),
+    Push(String),
+}
+
+fn grouped(pairs: &[(Place, Place)]) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    let mut known: BTreeMap<Key, usize> = BTreeMap::new();
+    for (index, (source, target)) in pairs.iter().enumerate() {
+        let found = match (source, target) {
+            (Place::Server { url, path }, Place::Local(target)) => split(target).map(|(directory, name)| {
+                let key = Key::Pull(url.reveal("").to_string(), directory.clone());
+                (key, name, Member::Pull(url, path, directory))
+            }),
+            (Place::Local(source), Place::Server { url, path }) if !path.contents => {
+                let key = Key::Push(url.reveal("").to_string());
+                Some((key, path.path.clone(), Member::Push(source, url)))
+            }
+            _ => None,
+        };
+        let Some((key, name, member)) = found else {
+            let ends = Ends::Alone(source, target);
+            groups.push(Group { ends, indices: vec![index], names: HashMap::new() });
+            continue;
+        };
+        let at = known.get(&key).copied().filter(|at| !groups[*at].names.contains_key(&name));
+        let at = at.unwrap_or_else(|| {
+            groups.push(Group { ends: member.begin(), indices: Vec::new(), names: HashMap::new() });
+            known.insert(key, groups.len() - 1);
+            groups.len() - 1
+        });
+        let group = &mut groups[at];
+        group.names.insert(name, group.indices.len());
+        group.indices.push(index);
+        match (&mut group.ends, member) {
+            (Ends::Pull { sources, .. }, Member::Pull(_, path, _)) => sources.push(path.clone()),
+            (Ends::Push { sources, .. }, Member::Push(source, _)) => sources.push(source.clone()),
+            _ => {}
+        }
+    }
+    groups
+}
+
+enum Member<'a> {
+    Pull(&'a ServerUrl, &'a RemotePath, PathBuf),
+    Push(&'a PathBuf, &'a ServerUrl),
+}
+
+impl<'a> Member<'a> {
+    fn begin(&self) -> Ends<'a> {
+        match self {
+            Member::Pull(url, _, directory) => {
+                Ends::Pull { url, sources: Vec::new(), directory: directory.clone() }
+            }
+            Member::Push(_, url) => Ends::Push { sources: Vec::new(), url },
+        }
+    }
+}
+
+/// Directory and name of a local target; none if it is meant to be a directory itself.
+fn split(target: &std::path::Path) -> Option<(PathBuf, String)> {
+    let text = target.to_str()?;
+    if text.ends_with('/') || target.is_dir() {
+        return None;
+    }
+    let name = target.file_name()?.to_str()?.to_owned();
+    let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
+    Some((parent.map_or_else(|| PathBuf::from("."), PathBuf::from), name))
+}

@@ -1,0 +1,252 @@
+//! Files of one source on their way: gives them to the engine, tries again what failed for a passing reason, and tells
+//! how each ended.
+//!
+//! It holds no thread: whoever owns it feeds it with what the engine tells, and asks when it wants to be woken.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use longhaul_engine::Finished;
+use longhaul_model::fault::retry_delay;
+use longhaul_model::{AttemptId, Blame, DigestSet, Fault, FaultCode, Lfn, Retry, StorageName, Verification};
+
+use crate::landing::{Landing, Spot};
+use crate::site::{Fetch, Site, Source};
+
+/// Nothing at all has come for so long: what fails from then on has failed. Long enough for a server to be restarted.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Another copy of the same file is under way: of a client that came back before its first try was given up, say.
+const WAIT_FOR_NAME: Duration = Duration::from_millis(500);
+/// Half an hour.
+const WAITS_MAX: u32 = 3_600;
+/// Tries of one file, for reasons that are not the network's.
+const TRIES_MAX: u32 = 5;
+
+/// A file that shall land.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    /// As the source's export calls it.
+    pub(crate) name: Lfn,
+    pub(crate) size: u64,
+    pub(crate) spot: Spot,
+    pub(crate) tries: u32,
+    pub(crate) resent: u64,
+    /// How often it was found that a file of this name is under way already.
+    pub(crate) waits: u32,
+}
+
+impl Wanted {
+    pub(crate) fn new(name: Lfn, size: u64, spot: Spot) -> Wanted {
+        Wanted { name, size, spot, tries: 0, resent: 0, waits: 0 }
+    }
+}
+
+/// How a file ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) wanted: Wanted,
+    pub(crate) result: Result<Landed, Fault>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Landed {
+    /// Of what was handed to the storage.
+    pub(crate) digests: DigestSet,
+}
+
+enum Later {
+    /// Its spot is taken.
+    Again(Wanted),
+    /// Its name is another's at the moment.
+    Named(Wanted),
+}
+
+pub(crate) struct Fetching<'a> {
+    site: &'a Site,
+    landing: Arc<Landing>,
+    job: u64,
+    source: Source,
+    target: StorageName,
+    verification: Verification,
+    under_way: HashMap<AttemptId, Wanted>,
+    later: BTreeMap<(Instant, AttemptId), Later>,
+    last_success: Instant,
+    /// Nothing is tried again.
+    draining: bool,
+    /// The engine ends as well, and might still commit a file whose spot it needs.
+    abandoned: bool,
+}
+
+impl<'a> Fetching<'a> {
+    /// `job` was opened at the site by whoever hands its events on to [`Fetching::told`].
+    pub(crate) fn new(
+        site: &'a Site,
+        job: u64,
+        landing: Arc<Landing>,
+        source: Source,
+        target: StorageName,
+        verification: Verification,
+    ) -> Self {
+        Fetching {
+            site,
+            landing,
+            job,
+            source,
+            target,
+            verification,
+            under_way: HashMap::new(),
+            later: BTreeMap::new(),
+            last_success: Instant::now(),
+            draining: false,
+            abandoned: false,
+        }
+    }
+
+    /// From here on what fails has failed, and what waits for another try is given up.
+    pub(crate) fn drain(&mut self) {
+        self.draining = true;
+        let waiting = std::mem::take(&mut self.later);
+        waiting.values().for_each(|later| self.forget(later));
+    }
+
+    fn forget(&self, later: &Later) {
+        if let Later::Again(wanted) = later {
+            self.landing.forget(wanted.name.as_str());
+        }
+    }
+
+    /// The process is about to end.
+    pub(crate) fn abandon(&mut self) {
+        self.abandoned = true;
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.under_way.len() + self.later.len()
+    }
+
+    /// Bytes that are written of files under way.
+    pub(crate) fn running_bytes(&self) -> u64 {
+        self.site.engine().snapshot().running.iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Begins with these. Some may be at their end at once.
+    pub(crate) fn begin(&mut self, files: Vec<Wanted>) -> Vec<Ended> {
+        let mut ended = Vec::new();
+        let mut begun = Vec::with_capacity(files.len());
+        if self.len() == 0 {
+            // Patience is for silence of the source, not for our own.
+            self.last_success = Instant::now();
+        }
+        for mut file in files {
+            if !self.landing.expect(file.name.as_str(), file.spot.clone()) {
+                file.waits += 1;
+                if file.waits > WAITS_MAX {
+                    let detail = "another file is on its way to this name";
+                    ended.push(Ended { wanted: file, result: Err(Fault::new(FaultCode::Busy, detail)) });
+                } else {
+                    let at = (Instant::now() + WAIT_FOR_NAME, self.site.new_attempt());
+                    self.later.insert(at, Later::Named(file));
+                }
+                continue;
+            }
+            // Whoever had the name may have put the very file there.
+            let there = if file.waits > 0 { self.landing.landed(&file.spot, file.size) } else { None };
+            match there {
+                Some(digests) => ended.push(self.end(file, Ok(Landed { digests }))),
+                None => begun.push(file),
+            }
+        }
+        self.submit(begun);
+        ended
+    }
+
+    fn submit(&mut self, files: Vec<Wanted>) {
+        if files.is_empty() {
+            return;
+        }
+        let mut fetches = Vec::with_capacity(files.len());
+        for wanted in files {
+            let attempt = self.site.new_attempt();
+            fetches.push(Fetch { attempt, name: wanted.name.clone(), size: wanted.size });
+            self.under_way.insert(attempt, wanted);
+        }
+        self.site.fetch(self.job, &self.source, &self.target, self.verification, &fetches);
+    }
+
+    /// What the engine told: ends, and after a passing fault another try.
+    pub(crate) fn told(&mut self, finished: Vec<Finished>) -> Vec<Ended> {
+        let mut ended = Vec::with_capacity(finished.len());
+        for one in finished {
+            let Some(mut wanted) = self.under_way.remove(&one.attempt) else { continue };
+            wanted.resent += one.bytes_resent;
+            if one.bytes_moved > 0 || one.result.is_ok() {
+                self.last_success = Instant::now();
+            }
+            match one.result {
+                Ok(success) => ended.push(self.end(wanted, Ok(Landed { digests: success.digests }))),
+                Err(fault) if self.tries_again(&fault, wanted.tries) => {
+                    wanted.tries += 1;
+                    let jitter = f64::from(one.attempt.0 as u32 % 100) / 100.0;
+                    let at = Instant::now() + retry_delay(fault.retry, wanted.tries, jitter);
+                    self.later.insert((at, one.attempt), Later::Again(wanted));
+                }
+                Err(fault) => ended.push(self.end(wanted, Err(fault))),
+            }
+        }
+        ended
+    }
+
+    fn tries_again(&self, fault: &Fault, tries: u32) -> bool {
+        if self.draining {
+            return false;
+        }
+        match (fault.retry, fault.blame) {
+            (Retry::Now, Blame::Network) => self.last_success.elapsed() < PATIENCE,
+            (Retry::Now, _) => tries < TRIES_MAX,
+            (Retry::Later | Retry::Never, _) => false,
+        }
+    }
+
+    fn end(&self, wanted: Wanted, result: Result<Landed, Fault>) -> Ended {
+        self.landing.forget(wanted.name.as_str());
+        Ended { wanted, result }
+    }
+
+    /// When to call [`Fetching::wake`] again.
+    pub(crate) fn next_wake(&self) -> Option<Instant> {
+        self.later.keys().next().map(|(at, _)| *at)
+    }
+
+    /// Begins again with what has waited long enough.
+    pub(crate) fn wake(&mut self, now: Instant) -> Vec<Ended> {
+        let (mut again, mut named) = (Vec::new(), Vec::new());
+        while let Some(first) = self.later.first_entry() {
+            if first.key().0 > now {
+                break;
+            }
+            match first.remove() {
+                Later::Again(wanted) => again.push(wanted),
+                Later::Named(wanted) => named.push(wanted),
+            }
+        }
+        self.submit(again);
+        if named.is_empty() { Vec::new() } else { self.begin(named) }
+    }
+
+    /// Files that wait for another try, and how often they were tried.
+    pub(crate) fn waiting(&self) -> usize {
+        self.later.len()
+    }
+}
+
+impl Drop for Fetching<'_> {
+    fn drop(&mut self) {
+        self.site.close_job(self.job);
+        if self.abandoned {
+            return;
+        }
+        self.under_way.values().for_each(|wanted| self.landing.forget(wanted.name.as_str()));
+        self.later.values().for_each(|later| self.forget(later));
+    }
+}

@@ -1,0 +1,316 @@
+//! One pattern, compared with one text in at most (tokens + 1) × (characters + 1) steps, whatever stars it has.
+//!
+//! All ways to fit are followed at the same time (the set of tokens reached so far), so that nothing is ever tried
+//! again: a pattern of many stars, which takes exponential time by trying one way after the other, is no danger.
+
+use super::PATTERN_CHARS_MAX;
+
+/// Room for the longest pattern, the token that `beginning_anywhere` adds, and the end.
+const STATES_MAX: usize = PATTERN_CHARS_MAX + 2;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Token {
+    Char(char),
+    /// `?`
+    One,
+    Class(Box<Class>),
+    /// `*`
+    Star,
+    /// `**`
+    Stars,
+    /// Nothing, or any text that ends in `/`.
+    Components,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Class {
+    negated: bool,
+    ranges: Vec<(char, char)>,
+    named: Vec<Named>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Named {
+    Alnum,
+    Alpha,
+    Digit,
+    Lower,
+    Punct,
+    Space,
+    Upper,
+    Xdigit,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Glob {
+    tokens: Vec<Token>,
+}
+
+/// Where (in characters, from 0), and what.
+type Wrong = (usize, &'static str);
+
+impl Glob {
+    /// Also says whether the pattern can fit more than one component.
+    pub(super) fn parse(pattern: &[char]) -> Result<(Glob, bool), Wrong> {
+        let mut tokens = Vec::with_capacity(pattern.len());
+        let mut at = 0;
+        while let Some(&c) = pattern.get(at) {
+            at += 1;
+            let token = match c {
+                '\\' => {
+                    let escaped =
+                        pattern.get(at).ok_or((at - 1, "a backslash at the end escapes nothing"))?;
+                    at += 1;
+                    Token::Char(*escaped)
+                }
+                '?' => Token::One,
+                '[' => {
+                    let (class, after) = Class::parse(pattern, at)?;
+                    at = after;
+                    Token::Class(Box::new(class))
+                }
+                '*' => {
+                    let more = pattern[at..].iter().take_while(|c| **c == '*').count();
+                    at += more;
+                    if more > 0 { Token::Stars } else { Token::Star }
+                }
+                c => Token::Char(c),
+            };
+            tokens.push(token);
+        }
+        let spans = tokens.iter().any(|token| matches!(token, Token::Stars | Token::Char('/')));
+        Ok((Glob { tokens }, spans))
+    }
+
+    /// The same pattern, fitting at the beginning of any component.
+    pub(super) fn beginning_anywhere(mut self) -> Glob {
+        self.tokens.insert(0, Token::Components);
+        self
+    }
+
+    pub(super) fn fits(&self, text: &str) -> bool {
+        self.run(text).0
+    }
+
+    /// Whether `text` fits as a whole, and the steps that took.
+    fn run(&self, text: &str) -> (bool, usize) {
+        let states = self.tokens.len() + 1;
+        assert!(states <= STATES_MAX, "parse admits no longer pattern");
+        let (mut now, mut next) = ([false; STATES_MAX], [false; STATES_MAX]);
+        now[0] = true;
+        self.skip_what_may_be_empty(&mut now);
+        let mut steps = states;
+        for c in text.chars() {
+            next[..states].fill(false);
+            let mut alive = false;
+            for (at, token) in self.tokens.iter().enumerate().filter(|(at, _)| now[*at]) {
+                match token.takes(c) {
+                    Take::Not => continue,
+                    Take::Whole => next[at + 1] = true,
+                    Take::AndStay => next[at] = true,
+                    Take::Either => (next[at], next[at + 1]) = (true, true),
+                }
+                alive = true;
+            }
+            steps += states;
+            if !alive {
+                return (false, steps);
+            }
+            self.skip_stars(&mut next);
+            std::mem::swap(&mut now, &mut next);
+        }
+        (now[states - 1], steps)
+    }
+
+    /// At the beginning of the text.
+    fn skip_what_may_be_empty(&self, states: &mut [bool; STATES_MAX]) {
+        if self.tokens.first() == Some(&Token::Components) {
+            states[1] = true;
+        }
+        self.skip_stars(states);
+    }
+
+    fn skip_stars(&self, states: &mut [bool; STATES_MAX]) {
+        for (at, token) in self.tokens.iter().enumerate() {
+            if states[at] && matches!(token, Token::Star | Token::Stars) {
+                states[at + 1] = true;
+            }
+        }
+    }
+}
+
+/// What a token does with a character.
+enum Take {
+    Not,
+    /// The token is over.
+    Whole,
+    /// It may take more.
+    AndStay,
+    Either,
+}
+
+impl Token {
+    fn takes(&self, c: char) -> Take {
+        let whole = |fits: bool| if fits { Take::Whole } else { Take::Not };
+        match self {
+            Token::Char(own) => whole(*own == c),
+            Token::One => whole(c != '/'),
+            Token::Class(class) => whole(c != '/' && class.has(c)),
+            Token::Star if c == '/' => Take::Not,
+            Token::Star | Token::Stars => Take::AndStay,
+            Token::Components if c == '/' => Take::Either,
+            Token::Components => Take::AndStay,
+        }
+    }
+}
+
+impl Class {
+    /// `at` is behind the opening bracket; returns the place behind the closing one.
+    fn parse(pattern: &[char], mut at: usize) -> Result<(Class, usize), Wrong> {
+        let opened = at - 1;
+        let unclosed = (opened, "the [ is not closed");
+        let mut class = Class { negated: false, ranges: Vec::new(), named: Vec::new() };
+        if matches!(pattern.get(at), Some('!' | '^')) {
+            class.negated = true;
+            at += 1;
+        }
+        let first = at;
+        loop {
+            let c = *pattern.get(at).ok_or(unclosed)?;
+            if c == ']' && at > first {
+                return Ok((class, at + 1));
+            }
+            if c == '[' && pattern.get(at + 1) == Some(&':') {
+                let (named, after) = Named::parse(pattern, at).ok_or((
+                    at,
+                    "the named class is none of alnum alpha digit lower punct space upper xdigit",
+                ))?;
+                class.named.push(named);
+                at = after;
+                continue;
+            }
+            let start = at;
+            let low = one(pattern, &mut at).ok_or(unclosed)?;
+            // A hyphen at the end stands for itself.
+            let is_range = pattern.get(at) == Some(&'-') && pattern.get(at + 1).is_some_and(|c| *c != ']');
+            let high = if is_range {
+                at += 1;
+                one(pattern, &mut at).ok_or(unclosed)?
+            } else {
+                low
+            };
+            if high < low {
+                return Err((start, "the range runs backwards"));
+            }
+            class.ranges.push((low, high));
+        }
+    }
+
+    fn has(&self, c: char) -> bool {
+        let listed = self.ranges.iter().any(|(low, high)| (*low..=*high).contains(&c));
+        (listed || self.named.iter().any(|named| named.has(c))) != self.negated
+    }
+}
+
+/// One character of a class, escaped or not.
+fn one(pattern: &[char], at: &mut usize) -> Option<char> {
+    if pattern.get(*at) == Some(&'\\') {
+        *at += 1;
+    }
+    let c = *pattern.get(*at)?;
+    *at += 1;
+    Some(c)
+}
+
+impl Named {
+    /// `[:name:]` at `at`, and the place behind it.
+    fn parse(pattern: &[char], at: usize) -> Option<(Named, usize)> {
+        let name = &pattern[at + 2..];
+        let end = name.iter().position(|c| *c == ':')?;
+        if name.get(end + 1) != Some(&']') {
+            return None;
+        }
+        let named = match name[..end].iter().collect::<String>().as_str() {
+            "alnum" => Named::Alnum,
+            "alpha" => Named::Alpha,
+            "digit" => Named::Digit,
+            "lower" => Named::Lower,
+            "punct" => Named::Punct,
+            "space" => Named::Space,
+            "upper" => Named::Upper,
+            "xdigit" => Named::Xdigit,
+            _ => return None,
+        };
+        Some((named, at + 2 + end + 2))
+    }
+
+    fn has(self, c: char) -> bool {
+        match self {
+            Named::Alnum => c.is_ascii_alphanumeric(),
+            Named::Alpha => c.is_ascii_alphabetic(),
+            Named::Digit => c.is_ascii_digit(),
+            Named::Lower => c.is_ascii_lowercase(),
+            Named::Punct => c.is_ascii_punctuation(),
+            Named::Space => matches!(c, ' ' | '\t'..='\r'),
+            Named::Upper => c.is_ascii_uppercase(),
+            Named::Xdigit => c.is_ascii_hexdigit(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn glob(pattern: &str) -> Option<(Glob, bool)> {
+        Glob::parse(&pattern.chars().collect::<Vec<_>>()).ok()
+    }
+
+    /// The definition, trying everything.
+    fn slowly(tokens: &[Token], text: &[char]) -> bool {
+        let Some((token, rest)) = tokens.split_first() else { return text.is_empty() };
+        match token {
+            Token::Star | Token::Stars => (0..=text.len()).any(|taken| {
+                (*token == Token::Stars || !text[..taken].contains(&'/')) && slowly(rest, &text[taken..])
+            }),
+            Token::Components => (0..=text.len())
+                .any(|taken| (taken == 0 || text[taken - 1] == '/') && slowly(rest, &text[taken..])),
+            token => {
+                text.first().is_some_and(|c| matches!(token.takes(*c), Take::Whole))
+                    && slowly(rest, &text[1..])
+            }
+        }
+    }
+
+    #[test]
+    fn many_stars_take_no_time() {
+        let pattern = "*a".repeat(PATTERN_CHARS_MAX / 2);
+        let (glob, _) = glob(&pattern).unwrap();
+        let (fits, steps) = glob.run(&("a".repeat(1_000) + "b"));
+        assert!(!fits && steps <= (PATTERN_CHARS_MAX + 1) * 1_002, "{steps}");
+    }
+
+    proptest! {
+        #[test]
+        fn it_fits_what_the_definition_fits(pattern in "(a|b|/|\\*|\\*\\*|\\?|\\[ab\\]|\\[!a\\]){1,7}", text in "[ab/]{0,8}") {
+            let (glob, spans) = glob(&pattern).unwrap();
+            let chars: Vec<char> = text.chars().collect();
+            prop_assert_eq!(glob.fits(&text), slowly(&glob.tokens, &chars));
+            if glob.fits(&text) && text.contains('/') {
+                prop_assert!(spans);
+            }
+            let anywhere = glob.beginning_anywhere();
+            prop_assert_eq!(anywhere.fits(&text), slowly(&anywhere.tokens, &chars));
+        }
+
+        /// No pattern takes longer than its length times that of the text.
+        #[test]
+        fn time_is_bounded(pattern in "(a|\\*|\\*\\*/|\\?|\\[a-z\\]){1,200}", text in "[a/]{0,600}") {
+            let (glob, _) = glob(&pattern).unwrap();
+            let glob = glob.beginning_anywhere();
+            let (_, steps) = glob.run(&text);
+            prop_assert!(steps <= (glob.tokens.len() + 1) * (text.len() + 1));
+        }
+    }
+}

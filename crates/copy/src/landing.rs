@@ -1,0 +1,412 @@
+//! Where fetched files land: under which name, in place of what, with which permission bits and time.
+//!
+//! The engine knows a file by one name at both ends and replaces nothing. A copy lands where the user says, and
+//! replaces what differs. So the target storage is wrapped: names are mapped, attributes are set on the temporary file,
+//! before it is flushed and gets its name, so that nobody sees it with others; and what is to be replaced is replaced
+//! by one rename, with the old file there until then (Promise 1).
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use longhaul_model::units::printable;
+use longhaul_model::{Algorithm, DigestSet, Fault, FaultCode, Pfn, StorageName};
+use longhaul_storage::{
+    Capabilities, Commit, FlushPolicy, Identity, Posix, PosixOptions, SourceFile, Space, Storage, TargetFile,
+    TempName, Visit, digest_file,
+};
+use rustix::fd::OwnedFd;
+use rustix::fs::{self, AtFlags, Mode, OFlags, Timespec, Timestamps};
+use rustix::io::Errno;
+
+use crate::looker::READ_BYTES;
+use crate::walk::beneath::{Beneath, split};
+use crate::walk::{MODE_BITS, WORK_DIRECTORY};
+
+const TEMPS: &str = ".longhaul/temps";
+const NANOSECONDS: i64 = 1_000_000_000;
+
+/// What becomes of one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Spot {
+    /// Beneath the root.
+    pub(crate) path: String,
+    pub(crate) mode: u32,
+    pub(crate) mtime_ns: i64,
+    pub(crate) replace: bool,
+}
+
+pub(crate) struct Landing {
+    inner: Posix,
+    name: StorageName,
+    root: Beneath,
+    flush: FlushPolicy,
+    /// By the name that the engine uses.
+    spots: Mutex<HashMap<String, Arc<Spot>>>,
+}
+
+impl Landing {
+    /// `root` must exist.
+    pub(crate) fn open(name: StorageName, root: PathBuf, flush: FlushPolicy) -> Result<Landing, Fault> {
+        let beneath = Beneath::open_root(&root).map_err(|errno| {
+            let why = std::io::Error::from(errno);
+            Fault::new(FaultCode::TargetWrite, format!("{}: {why}", printable(&root.to_string_lossy())))
+        })?;
+        let options = PosixOptions { name: name.clone(), root, work: None, writable: true, flush };
+        Ok(Landing { inner: Posix::open(options)?, name, root: beneath, flush, spots: Mutex::default() })
+    }
+
+    fn spots(&self) -> MutexGuard<'_, HashMap<String, Arc<Spot>>> {
+        self.spots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says where a file will land, before the engine hears of it. False if a file of that name is under way already.
+    pub(crate) fn expect(&self, name: &str, spot: Spot) -> bool {
+        let mut spots = self.spots();
+        if spots.contains_key(name) {
+            return false;
+        }
+        spots.insert(name.to_owned(), Arc::new(spot));
+        true
+    }
+
+    /// The file has landed, or will not.
+    pub(crate) fn forget(&self, name: &str) {
+        self.spots().remove(name);
+    }
+
+    fn spot(&self, at: &Pfn) -> Option<Arc<Spot>> {
+        self.spots().get(at.path()).cloned()
+    }
+
+    /// The place in the storage behind a name of the engine's.
+    fn real(&self, at: &Pfn) -> Result<Pfn, Fault> {
+        let Some(spot) = self.spot(at) else { return Ok(at.clone()) };
+        Pfn::new(self.name.clone(), &spot.path)
+            .map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))
+    }
+
+    /// The digest of what lies at a spot, if it is a file of this size and time.
+    pub(crate) fn landed(&self, spot: &Spot, size: u64) -> Option<DigestSet> {
+        let at = Pfn::new(self.name.clone(), &spot.path).ok()?;
+        let there = self.inner.stat(&at).ok()??;
+        if there.size != size || there.mtime_ns != spot.mtime_ns {
+            return None;
+        }
+        let mut buffer = vec![0; READ_BYTES];
+        Some(digest_file(&self.inner, &at, [Algorithm::Crc32c], &mut buffer).ok()?.0)
+    }
+
+    /// Whether nothing is left that could be resumed.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.inner.temps().is_ok_and(|temps| temps.is_empty())
+    }
+
+    /// Removes a file that was found to be wrong after it had landed.
+    pub(crate) fn discard(&self, path: &str) -> Result<(), Fault> {
+        let at = Pfn::new(self.name.clone(), path)
+            .map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))?;
+        match self.inner.stat(&at)? {
+            Some(identity) => self.inner.delete(&at, &identity),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn make_directory(&self, path: &str, mode: Option<u32>) -> Result<bool, Fault> {
+        let failed = |errno: Errno| {
+            let why = match errno {
+                Errno::EXIST => "something that is no directory has the name".to_owned(),
+                Errno::LOOP => "a link has the name".to_owned(),
+                errno => std::io::Error::from(errno).to_string(),
+            };
+            Fault::new(FaultCode::TargetWrite, format!("making the directory {}: {why}", printable(path)))
+        };
+        refuse_work_directory(path)?;
+        let is_new = self.root.make_directories(path.as_bytes()).map_err(failed)?;
+        if let Some(mode) = mode.filter(|_| is_new) {
+            let (parent, name) = split(path.as_bytes());
+            let directory = self.root.open(parent, OFlags::PATH | OFlags::DIRECTORY).map_err(failed)?;
+            fs::chmodat(&directory, name, Mode::from_raw_mode(mode & MODE_BITS), AtFlags::empty())
+                .map_err(failed)?;
+        }
+        Ok(is_new)
+    }
+
+    fn temps(&self) -> Result<OwnedFd, Fault> {
+        self.root.open(TEMPS.as_bytes(), OFlags::RDONLY | OFlags::DIRECTORY).map_err(|errno| {
+            let why = std::io::Error::from(errno);
+            Fault::new(FaultCode::TargetWrite, format!("the directory of temporary files: {why}"))
+        })
+    }
+
+    /// Sets permission bits and time of a temporary file.
+    fn adorn(&self, temps: &OwnedFd, temp: &TempName, spot: &Spot) -> Result<(), Fault> {
+        let failed = |errno: Errno| {
+            let why = std::io::Error::from(errno);
+            let detail = format!("setting time and permissions of {}: {why}", printable(&spot.path));
+            Fault::new(FaultCode::TargetWrite, detail)
+        };
+        let time = Timespec {
+            tv_sec: spot.mtime_ns.div_euclid(NANOSECONDS),
+            tv_nsec: spot.mtime_ns.rem_euclid(NANOSECONDS) as _,
+        };
+        let times = Timestamps { last_access: time, last_modification: time };
+        fs::utimensat(temps, temp.as_str(), &times, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+        let mode = Mode::from_raw_mode(spot.mode & MODE_BITS);
+        fs::chmodat(temps, temp.as_str(), mode, AtFlags::empty()).map_err(failed)
+    }
+
+    /// Puts a complete temporary file in the place of the one that is there.
+    fn replace(&self, temps: &OwnedFd, item: &Commit) -> Result<(), Fault> {
+        let failed = |errno: Errno| {
+            let why = std::io::Error::from(errno);
+            Fault::new(FaultCode::TargetWrite, format!("replacing {}: {why}", item.target))
+        };
+        let path = item.target.path();
+        refuse_work_directory(path)?;
+        let (parent, name) = split(path.as_bytes());
+        let directory = match self.root.open(parent, OFlags::RDONLY | OFlags::DIRECTORY) {
+            // It was removed meanwhile, with its directory.
+            Err(Errno::NOENT) => return self.inner.commit(std::slice::from_ref(item)).remove(0),
+            opened => opened.map_err(failed)?,
+        };
+        if self.flush != FlushPolicy::None {
+            let file = fs::openat(temps, item.temp.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+            fs::fsync(file.map_err(failed)?).map_err(failed)?;
+        }
+        match fs::renameat(temps, item.temp.as_str(), &directory, name) {
+            Err(Errno::ISDIR | Errno::NOTEMPTY) => {
+                let detail = format!("{} is a directory now", item.target);
+                return Err(Fault::new(FaultCode::NameClash, detail));
+            }
+            renamed => renamed.map_err(failed)?,
+        }
+        if self.flush != FlushPolicy::None {
+            fs::fsync(&directory).map_err(failed)?;
+        }
+        // The name is gone; what the storage remembers of it goes too.
+        self.inner.remove_temp(&item.temp)
+    }
+
+    /// Attributes first; one result for each that could not be given them.
+    fn adorn_all(&self, batch: &[Commit], spots: &[Option<Arc<Spot>>]) -> Vec<Result<(), Fault>> {
+        if spots.iter().all(Option::is_none) {
+            return batch.iter().map(|_| Ok(())).collect();
+        }
+        match self.temps() {
+            Ok(temps) => {
+                let pairs = batch.iter().zip(spots);
+                pairs
+                    .map(|(item, spot)| {
+                        spot.as_ref().map_or(Ok(()), |spot| self.adorn(&temps, &item.temp, spot))
+                    })
+                    .collect()
+            }
+            Err(fault) => batch.iter().map(|_| Err(fault.clone())).collect(),
+        }
+    }
+}
+
+/// Names in our own directory are nobody's files.
+pub(crate) fn refuse_work_directory(path: &str) -> Result<(), Fault> {
+    let first = path.split('/').next().unwrap_or_default();
+    if first.eq_ignore_ascii_case(WORK_DIRECTORY) {
+        let detail = format!("{} lies in the work directory", printable(path));
+        return Err(Fault::new(FaultCode::BadName, detail));
+    }
+    Ok(())
+}
+
+/// Removes what we made in a target's work directory, as far as nothing else is in it.
+pub(crate) fn remove_work_directory(root: &Path) {
+    let work = root.join(WORK_DIRECTORY);
+    // Only empty directories go: temporary files of other copies stay.
+    let _ = std::fs::remove_dir(root.join(TEMPS));
+    let _ = std::fs::remove_dir(work);
+}
+
+impl Storage for Landing {
+    fn name(&self) -> &StorageName {
+        &self.name
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn space(&self) -> Result<Space, Fault> {
+        self.inner.space()
+    }
+
+    fn stat(&self, at: &Pfn) -> Result<Option<Identity>, Fault> {
+        match self.spot(at) {
+            // It will not stay.
+            Some(spot) if spot.replace => Ok(None),
+            _ => self.inner.stat(&self.real(at)?),
+        }
+    }
+
+    fn open(&self, at: &Pfn) -> Result<Box<dyn SourceFile>, Fault> {
+        self.inner.open(&self.real(at)?)
+    }
+
+    fn create(&self, temp: &TempName, size: u64) -> Result<Box<dyn TargetFile>, Fault> {
+        self.inner.create(temp, size)
+    }
+
+    fn reopen(&self, temp: &TempName, size: u64) -> Result<Option<Box<dyn TargetFile>>, Fault> {
+        self.inner.reopen(temp, size)
+    }
+
+    fn commit(&self, batch: &[Commit]) -> Vec<Result<(), Fault>> {
+        let spots: Vec<Option<Arc<Spot>>> = batch.iter().map(|item| self.spot(&item.target)).collect();
+        let mut results = self.adorn_all(batch, &spots);
+        let mut plain = Vec::new();
+        let mut plain_at = Vec::new();
+        let mut replacing = Vec::new();
+        for (at, (item, spot)) in batch.iter().zip(&spots).enumerate() {
+            if results[at].is_err() {
+                continue;
+            }
+            match self.real(&item.target) {
+                Err(fault) => results[at] = Err(fault),
+                Ok(target) => {
+                    let item = Commit { target, ..item.clone() };
+                    if spot.as_ref().is_some_and(|spot| spot.replace) {
+                        replacing.push((at, item));
+                    } else {
+                        plain_at.push(at);
+                        plain.push(item);
+                    }
+                }
+            }
+        }
+        if !plain.is_empty() {
+            for (at, result) in plain_at.into_iter().zip(self.inner.commit(&plain)) {
+                results[at] = result;
+            }
+        }
+        if !replacing.is_empty() {
+            let temps = Landing::temps(self);
+            for (at, item) in replacing {
+                results[at] =
+                    temps.as_ref().map_err(Clone::clone).and_then(|temps| self.replace(temps, &item));
+            }
+        }
+        results
+    }
+
+    fn flush_present(&self, at: &[Pfn]) -> Result<(), Fault> {
+        let real: Result<Vec<Pfn>, Fault> = at.iter().map(|at| self.real(at)).collect();
+        self.inner.flush_present(&real?)
+    }
+
+    fn temps(&self) -> Result<Vec<TempName>, Fault> {
+        self.inner.temps()
+    }
+
+    fn remove_temp(&self, temp: &TempName) -> Result<(), Fault> {
+        self.inner.remove_temp(temp)
+    }
+
+    fn delete(&self, at: &Pfn, expected: &Identity) -> Result<(), Fault> {
+        self.inner.delete(&self.real(at)?, expected)
+    }
+
+    fn walk(&self, path: &str, visit: &mut dyn FnMut(Visit) -> ControlFlow<()>) -> Result<(), Fault> {
+        self.inner.walk(path, visit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    fn landing(root: &Path) -> Landing {
+        Landing::open("target".parse().unwrap(), root.to_owned(), FlushPolicy::FileAndDirectory).unwrap()
+    }
+
+    fn put(landing: &Landing, name: &str, number: u8, bytes: &[u8]) -> Result<(), Fault> {
+        let temp = TempName::of_bytes([number; 16]);
+        landing.create(&temp, bytes.len() as u64).unwrap().write_at(bytes, 0).unwrap();
+        let target = Pfn::new("target".parse().unwrap(), name).unwrap();
+        landing.commit(&[Commit { temp, target, size: bytes.len() as u64 }]).remove(0)
+    }
+
+    fn spot(path: &str, replace: bool) -> Spot {
+        Spot { path: path.into(), mode: 0o100640, mtime_ns: -1_500_000_000, replace }
+    }
+
+    #[test]
+    fn lands_under_another_name_with_its_attributes() {
+        let place = tempfile::tempdir().unwrap();
+        let landing = landing(place.path());
+        assert!(landing.expect("theirs/a", spot("ours/b", false)));
+        assert!(!landing.expect("theirs/a", spot("ours/c", false)), "one at a time");
+        put(&landing, "theirs/a", 1, b"bytes").unwrap();
+        let landed = std::fs::metadata(place.path().join("ours/b")).unwrap();
+        assert_eq!(landed.permissions().mode() & 0o7777, 0o640);
+        assert_eq!((landed.mtime(), landed.mtime_nsec()), (-2, 500_000_000));
+        assert!(!place.path().join("theirs").exists());
+    }
+
+    #[test]
+    fn replaces_only_what_it_was_told_to() {
+        let place = tempfile::tempdir().unwrap();
+        let landing = landing(place.path());
+        std::fs::write(place.path().join("f"), "old").unwrap();
+        landing.expect("f", spot("f", false));
+        assert_eq!(put(&landing, "f", 1, b"new").unwrap_err().code, FaultCode::NameClash);
+        assert_eq!(std::fs::read(place.path().join("f")).unwrap(), b"old");
+        landing.forget("f");
+        landing.expect("f", spot("f", true));
+        let at = Pfn::new("target".parse().unwrap(), "f").unwrap();
+        assert_eq!(landing.stat(&at).unwrap(), None, "the engine must not compare with what goes");
+        put(&landing, "f", 2, b"new").unwrap();
+        assert_eq!(std::fs::read(place.path().join("f")).unwrap(), b"new");
+        landing.forget("f");
+        landing.expect("gone/f", spot("gone/f", true));
+        put(&landing, "gone/f", 3, b"new").unwrap();
+        assert!(place.path().join("gone/f").exists());
+        std::fs::create_dir(place.path().join("d")).unwrap();
+        landing.expect("d", spot("d", true));
+        assert_eq!(put(&landing, "d", 4, b"new").unwrap_err().code, FaultCode::NameClash);
+    }
+
+    /// Promise 9: a link at the target is replaced or refused, never followed.
+    #[test]
+    fn writes_through_no_link() {
+        let place = tempfile::tempdir().unwrap();
+        let (root, outside) = (place.path().join("root"), place.path().join("outside"));
+        std::fs::create_dir(&root).unwrap();
+        std::fs::create_dir(&outside).unwrap();
+        std::fs::write(outside.join("f"), "theirs").unwrap();
+        std::os::unix::fs::symlink(&outside, root.join("out")).unwrap();
+        std::os::unix::fs::symlink(outside.join("f"), root.join("link")).unwrap();
+        let landing = landing(&root);
+        landing.expect("out/f", spot("out/f", true));
+        assert!(put(&landing, "out/f", 1, b"x").is_err());
+        assert!(landing.make_directory("out/new", None).is_err());
+        landing.expect("link", spot("link", true));
+        put(&landing, "link", 2, b"x").unwrap();
+        assert!(root.join("link").symlink_metadata().unwrap().is_file());
+        assert_eq!(std::fs::read(outside.join("f")).unwrap(), b"theirs");
+        assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 1);
+        assert!(landing.make_directory(".Longhaul/x", None).is_err());
+    }
+
+    #[test]
+    fn leaves_nothing_of_its_own() {
+        let place = tempfile::tempdir().unwrap();
+        let landing = landing(place.path());
+        put(&landing, "f", 1, b"x").unwrap();
+        assert!(landing.make_directory("empty", Some(0o750)).unwrap());
+        let mode = std::fs::metadata(place.path().join("empty")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o750);
+        drop(landing);
+        remove_work_directory(place.path());
+        assert!(!place.path().join(WORK_DIRECTORY).exists());
+    }
+}

@@ -1,0 +1,52 @@
+//! The `copy` and `serve` commands as a library: URLs, listing, filters, batch files, third-party copies.
+//!
+//! ```text
+//! copy ─► pull      server ─► local        planner (listing, plan) ─► fetching ─► landing
+//!      ─► push      local  ─► server       push_plan ─► the server's receiving ─► the same
+//!      ─► third     server ─► server       the target's server runs a pull
+//!      ─► local     within this host
+//! ```
+//! Both ends of an ad-hoc copy are agents of a deployment that their shared secret makes (`site`); questions between them
+//! are in `protocol`.
+//!
+//! Not here: moving bytes (`engine`), paths in a file system (`storage`), the command line (`longhaul`).
+//! Start with [`copy`] and [`Server`].
+
+pub mod batch;
+mod batch_copy;
+mod clock;
+mod copy;
+mod fetching;
+pub mod filter;
+mod landing;
+pub mod local;
+mod local_copy;
+mod looker;
+mod options;
+pub mod plan;
+mod planner;
+mod progress;
+mod protocol;
+mod pull;
+mod push;
+mod push_plan;
+mod recording;
+mod remote;
+pub mod report;
+pub mod server;
+mod site;
+mod ssh;
+mod state;
+mod stop;
+mod third;
+pub mod url;
+pub mod walk;
+
+pub use batch_copy::copy_pairs;
+pub use copy::{CopyOrder, copy};
+pub use longhaul_engine::DataSecurity;
+pub use options::{MEMORY_BYTES, Options};
+pub use progress::{FileOutcome, Outcome, Progress, Totals};
+pub use server::{Allow, ServeOptions, Server};
+pub use stop::Stop;
+pub use url::Place;

@@ -1,0 +1,328 @@
+//! The bytes of one file, from a source to a temporary file, by the cheapest way that gives the verification asked for.
+//!
+//! 1. A clone (reflink): the file system lets both files share their blocks. Nothing is read, so nothing can be compared,
+//!    and nothing can go wrong in between either; it is told as what it is.
+//! 2. `copy_file_range`: the kernel copies, or a file server does without any byte crossing the network. No digest comes
+//!    of it, so it serves `--verify wire` only.
+//! 3. Reading and writing, with the digest of what was read and handed to the target.
+//!
+//! With `--verify readback` both files are read afterwards in whatever way they came to be, and compared.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use longhaul_model::{Algorithm, Blame, Digest, Fault, FaultCode, Hasher, Verification};
+use longhaul_storage::{SourceFile, Storage, TargetFile, TempName};
+use rustix::fd::OwnedFd;
+use rustix::fs::{self, Advice};
+use rustix::io::Errno;
+
+use super::tree::{self, SourceTree, TargetTree};
+use super::{LocalOptions, Method, Observer, PlannedFile, VerifiedBy};
+
+/// One read: what the engine takes as well (1 MiB).
+pub(super) const BUFFER_BYTES: usize = longhaul_model::limits::CHUNK_BYTES as usize;
+/// One call of the kernel's copy: enough to cost nothing, and short enough to be stopped.
+const KERNEL_BYTES: usize = 16 << 20;
+/// Write-back begins after so much, so that the flush at the end finds little left.
+const WRITEBACK_BYTES: u64 = 16 << 20;
+
+/// How the bytes came, and what is known of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Moved {
+    pub(super) method: Method,
+    pub(super) verified: VerifiedBy,
+    pub(super) digest: Option<Digest>,
+}
+
+/// How the bytes came, their digest if they were seen, and the temporary file.
+type Written = (Method, Option<Digest>, Box<dyn TargetFile>);
+
+/// Reads at an offset; fewer bytes than fit only at the end.
+type ReadAt<'a> = &'a dyn Fn(&mut [u8], u64) -> Result<usize, Fault>;
+
+pub(super) struct Work<'a> {
+    pub(super) source: &'a SourceTree,
+    pub(super) target: &'a TargetTree,
+    pub(super) options: &'a LocalOptions,
+    pub(super) observer: &'a dyn Observer,
+    pub(super) cancel: &'a AtomicBool,
+}
+
+impl Work<'_> {
+    /// Fills the temporary file, and gives it mode and time of the source.
+    pub(super) fn fill(
+        &self,
+        file: &PlannedFile,
+        temp: &TempName,
+        buffer: &mut [u8],
+    ) -> Result<Moved, Fault> {
+        self.go_on()?;
+        let source = self.source.open_file(&file.source, &file.identity())?;
+        let (method, mut digest, written) = self.by_the_cheapest_way(file, &*source, temp, buffer)?;
+        if source.identity_now()? != file.identity() {
+            let text = format!("{} changed while it was copied", self.source.shown(&file.source));
+            return Err(Fault::new(FaultCode::SourceChanged, text));
+        }
+        let descriptor = self.target.descriptor(temp)?;
+        let mut verified = match method {
+            Method::Clone => VerifiedBy::SharedBlocks,
+            Method::Kernel => VerifiedBy::SizeOnly,
+            Method::ReadWrite => VerifiedBy::EndToEnd,
+        };
+        if self.options.verification == Verification::Readback {
+            digest = Some(self.read_back(file, &*source, &*written, &descriptor, digest, buffer)?);
+            verified = VerifiedBy::Readback;
+        }
+        tree::keep(&descriptor, file.mode, file.mtime_ns).map_err(|errno| {
+            let doing = format!("setting mode and time of {}", self.target.shown(&file.target));
+            tree::fault(FaultCode::TargetWrite, doing, errno)
+        })?;
+        Ok(Moved { method, verified, digest })
+    }
+
+    fn by_the_cheapest_way(
+        &self,
+        file: &PlannedFile,
+        source: &dyn SourceFile,
+        temp: &TempName,
+        buffer: &mut [u8],
+    ) -> Result<Written, Fault> {
+        if self.options.clone && file.size > 0 && self.target.clones_from(self.source) {
+            // Of no size: what a clone needs is not to be reserved.
+            let written = self.target.storage().create(temp, 0)?;
+            if self.clone(file, temp)? {
+                self.observer.bytes(file.size);
+                return Ok((Method::Clone, None, written));
+            }
+        }
+        let written = self.target.storage().create(temp, file.size)?;
+        if self.options.kernel_copy
+            && self.options.verification == Verification::Wire
+            && self.copy_by_kernel(file, temp)?
+        {
+            return Ok((Method::Kernel, None, written));
+        }
+        let digest = self.read_and_write(file, source, &*written, buffer)?;
+        Ok((Method::ReadWrite, Some(digest), written))
+    }
+
+    /// Whether it was possible.
+    fn clone(&self, file: &PlannedFile, temp: &TempName) -> Result<bool, Fault> {
+        let Some(from) = self.source.descriptor(&file.source, &file.identity()) else { return Ok(false) };
+        let to = self.target.descriptor(temp)?;
+        match fs::ioctl_ficlone(&to, &from) {
+            Ok(()) => Ok(true),
+            // Not for this file, or not at all; each of the other ways says better what is wrong.
+            Err(errno) => {
+                if matches!(errno, Errno::OPNOTSUPP | Errno::XDEV | Errno::NOTTY | Errno::NOSYS) {
+                    self.target.cannot_clone_from(self.source);
+                }
+                Ok(false)
+            }
+        }
+    }
+
+    /// Whether it was possible.
+    fn copy_by_kernel(&self, file: &PlannedFile, temp: &TempName) -> Result<bool, Fault> {
+        let Some(from) = self.source.descriptor(&file.source, &file.identity()) else { return Ok(false) };
+        let to = self.target.descriptor(temp)?;
+        let (mut read_at, mut write_at) = (0u64, 0u64);
+        while write_at < file.size {
+            self.go_on()?;
+            let wanted = (file.size - write_at).min(KERNEL_BYTES as u64) as usize;
+            match fs::copy_file_range(&from, Some(&mut read_at), &to, Some(&mut write_at), wanted) {
+                Ok(0) if write_at == 0 => return Ok(false),
+                Ok(0) => return Err(self.truncated(file, write_at)),
+                Ok(copied) => self.observer.bytes(copied as u64),
+                Err(Errno::INTR) => {}
+                // Not between these two file systems, or an error whose side nobody can tell: reading and writing
+                // begin anew and find out.
+                Err(_) if write_at == 0 => return Ok(false),
+                Err(errno) => {
+                    let doing = format!("copying {} at byte {write_at}", self.source.shown(&file.source));
+                    let code = match errno {
+                        Errno::NOSPC | Errno::DQUOT => FaultCode::TargetFull,
+                        _ => FaultCode::TargetWrite,
+                    };
+                    return Err(tree::fault(code, doing, errno));
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn read_and_write(
+        &self,
+        file: &PlannedFile,
+        source: &dyn SourceFile,
+        target: &dyn TargetFile,
+        buffer: &mut [u8],
+    ) -> Result<Digest, Fault> {
+        let mut hasher = Hasher::new([self.options.digest]);
+        let (mut at, mut begun) = (0u64, 0u64);
+        while at < file.size {
+            self.go_on()?;
+            let wanted = (file.size - at).min(buffer.len() as u64) as usize;
+            let read = source.read_at(&mut buffer[..wanted], at)?;
+            if read < wanted {
+                return Err(self.truncated(file, at + read as u64));
+            }
+            hasher.update(&buffer[..read]);
+            target.write_at(&buffer[..read], at)?;
+            at += read as u64;
+            if at - begun >= WRITEBACK_BYTES {
+                target.begin_writeback(begun, at - begun);
+                begun = at;
+            }
+            self.observer.bytes(read as u64);
+        }
+        only(hasher)
+    }
+
+    /// Reads the target again, from its disk as far as the kernel lets us, and compares it with the source's bytes.
+    fn read_back(
+        &self,
+        file: &PlannedFile,
+        source: &dyn SourceFile,
+        written: &dyn TargetFile,
+        descriptor: &OwnedFd,
+        known: Option<Digest>,
+        buffer: &mut [u8],
+    ) -> Result<Digest, Fault> {
+        let of_source = match known {
+            Some(digest) => digest,
+            None => self.digest(file, &|part, at| source.read_at(part, at), buffer)?,
+        };
+        written.flush()?;
+        let _ = fs::fadvise(descriptor, 0, None, Advice::DontNeed);
+        let of_target = self
+            .digest(file, &|part, at| written.read_at(part, at), buffer)
+            .map_err(|fault| fault.blaming(Blame::Target))?;
+        if of_source == of_target {
+            return Ok(of_source);
+        }
+        let text = format!(
+            "{} was read back as {of_target}, written was {of_source}",
+            self.target.shown(&file.target)
+        );
+        Err(Fault::new(FaultCode::TargetWrite, text))
+    }
+
+    fn digest(&self, file: &PlannedFile, read_at: ReadAt<'_>, buffer: &mut [u8]) -> Result<Digest, Fault> {
+        let mut hasher = Hasher::new([self.options.digest]);
+        let mut at = 0u64;
+        while at < file.size {
+            self.go_on()?;
+            let wanted = (file.size - at).min(buffer.len() as u64) as usize;
+            let read = read_at(&mut buffer[..wanted], at)?;
+            if read < wanted {
+                return Err(self.truncated(file, at + read as u64));
+            }
+            hasher.update(&buffer[..read]);
+            at += read as u64;
+        }
+        only(hasher)
+    }
+
+    fn truncated(&self, file: &PlannedFile, at: u64) -> Fault {
+        let text = format!("{} ends at byte {at} of {}", self.source.shown(&file.source), file.size);
+        Fault::new(FaultCode::SourceTruncated, text)
+    }
+
+    fn go_on(&self) -> Result<(), Fault> {
+        if self.cancel.load(Ordering::Relaxed) { Err(stopped()) } else { Ok(()) }
+    }
+}
+
+pub(super) fn stopped() -> Fault {
+    Fault::new(
+        FaultCode::Cancelled,
+        "stopped; what is complete stays, and the same command goes on from there",
+    )
+}
+
+/// The one digest that was asked for.
+fn only(hasher: Hasher) -> Result<Digest, Fault> {
+    let digests = hasher.finish();
+    digests.iter().next().copied().ok_or_else(|| Fault::new(FaultCode::Internal, "no digest was computed"))
+}
+
+/// What fast copies default to: found in hardware everywhere, and combined from parts in any order.
+pub(super) const DIGEST: Algorithm = Algorithm::Crc32c;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Decision;
+    use longhaul_storage::FlushPolicy;
+    use std::sync::Arc;
+
+    /// Reads other bytes than were written, at one place.
+    struct Lying(Box<dyn TargetFile>);
+
+    impl TargetFile for Lying {
+        fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), Fault> {
+            self.0.write_at(bytes, offset)
+        }
+
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Fault> {
+            let read = self.0.read_at(buffer, offset)?;
+            buffer[read / 2] ^= 1;
+            Ok(read)
+        }
+
+        fn begin_writeback(&self, _: u64, _: u64) {}
+
+        fn flush(&self) -> Result<(), Fault> {
+            self.0.flush()
+        }
+    }
+
+    struct Quiet;
+
+    impl Observer for Quiet {
+        fn bytes(&self, _: u64) {}
+        fn file(&self, _: &PlannedFile, _: &Result<super::super::Done, Fault>) {}
+        fn directory(&self, _: &crate::walk::DirectoryEntry, _: &Result<(), Fault>) {}
+        fn left_out(&self, _: &crate::walk::LeftOutEntry) {}
+    }
+
+    /// Promise 2: a disk that stores something else than it was given is found, and it is the target's turn.
+    #[test]
+    fn readback_compares() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::write(from.path().join("f"), vec![7; 3_000_000]).unwrap();
+        let tree = Arc::new(SourceTree::open(from.path()).unwrap());
+        let target = TargetTree::open(to.path(), FlushPolicy::None).unwrap();
+        let path: longhaul_model::Lfn = "f".parse().unwrap();
+        let identity = tree.storage().stat(&tree.pfn(&path).unwrap()).unwrap().unwrap();
+        let file = PlannedFile {
+            tree: Arc::clone(&tree),
+            source: path.clone(),
+            target: path,
+            size: identity.size,
+            mtime_ns: identity.mtime_ns,
+            inode: identity.inode,
+            mode: 0o644,
+            decision: Decision::Copy { replaces: false },
+            existing: None,
+        };
+        let (options, cancel) = (LocalOptions::default(), AtomicBool::new(false));
+        let work =
+            Work { source: &tree, target: &target, options: &options, observer: &Quiet, cancel: &cancel };
+        let temp = TempName::of_bytes([1; 16]);
+        let source = tree.open_file(&file.source, &identity).unwrap();
+        let written = target.storage().create(&temp, file.size).unwrap();
+        let mut buffer = vec![0; BUFFER_BYTES];
+        let digest = work.read_and_write(&file, &*source, &*written, &mut buffer).unwrap();
+        let descriptor = target.descriptor(&temp).unwrap();
+        for known in [None, Some(digest)] {
+            let good = work.read_back(&file, &*source, &*written, &descriptor, known, &mut buffer);
+            assert_eq!(good, Ok(digest));
+        }
+        let lying = Lying(written);
+        let bad = work.read_back(&file, &*source, &lying, &descriptor, None, &mut buffer).unwrap_err();
+        assert_eq!((bad.code, bad.blame), (FaultCode::TargetWrite, Blame::Target), "{bad}");
+        target.storage().remove_temp(&temp).unwrap();
+    }
+}

@@ -1,0 +1,426 @@
+//! Copying between two directories of this host.
+//!
+//! A file appears under its name only when it is complete, flushed and checked (promises 1 and 2): it is written under a
+//! temporary name in `.longhaul/` of the target's directory, through `storage`. Small files are committed in groups.
+//! Mode and time of modification are kept. A copy that was stopped goes on when it is repeated, since what is complete is
+//! equal and skipped.
+//!
+//! Several files at once, each with one buffer of 1 MiB; the list of files is never in memory.
+//!
+//! Not here: other hosts, and what to type. Start with [`LocalPlan::prepare`], then [`copy`].
+
+mod bytes;
+mod plan;
+mod temps;
+mod tree;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use longhaul_model::limits::SMALL_FILE_BYTES;
+use longhaul_model::{Algorithm, Digest, Fault, FaultCode, Pfn, Verification};
+use longhaul_storage::{Commit, FlushPolicy, Storage, TempName, digest_file};
+use serde::Serialize;
+
+use crate::plan::{Decision, SkipReason};
+use crate::report;
+use crate::walk::{DirectoryEntry, LeftOutEntry};
+pub use plan::{Files, LocalPlan, LocalRequest, Planned, PlannedFile};
+pub use tree::{SourceTree, TargetTree};
+
+/// More would only make a disk seek; each is a thread and a buffer.
+pub const FILES_AT_ONCE_MAX: usize = 64;
+/// Small files of one commit: one flush and one renaming for all of them.
+const PACK_FILES: usize = 256;
+const PACK_BYTES: u64 = 16 << 20;
+/// Each holds three descriptors and a work directory.
+const TARGETS_OPEN_MAX: usize = 16;
+
+#[derive(Clone, Debug)]
+pub struct LocalOptions {
+    pub verification: Verification,
+    /// Share blocks where the file system can.
+    pub clone: bool,
+    /// Let the kernel copy where no digest is asked for.
+    pub kernel_copy: bool,
+    pub files_at_once: usize,
+    pub flush: FlushPolicy,
+    pub digest: Algorithm,
+}
+
+impl Default for LocalOptions {
+    fn default() -> Self {
+        LocalOptions {
+            verification: Verification::EndToEnd,
+            clone: true,
+            kernel_copy: true,
+            // Two keep a disk and a core busy; beyond four a local copy gains nothing.
+            files_at_once: std::thread::available_parallelism().map_or(2, usize::from).clamp(1, 4),
+            flush: FlushPolicy::FileAndDirectory,
+            digest: bytes::DIGEST,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    Clone,
+    Kernel,
+    ReadWrite,
+}
+
+/// How it is known that the target has the source's bytes. None is shown as another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VerifiedBy {
+    /// The target is the source's own blocks; nothing was read or compared.
+    SharedBlocks,
+    /// The kernel copied so many bytes; no digest was computed.
+    SizeOnly,
+    /// The bytes handed to the target are those whose digest is told.
+    EndToEnd,
+    /// The same, and read again from the target and compared.
+    Readback,
+}
+
+impl fmt::Display for VerifiedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            VerifiedBy::SharedBlocks => "shared-blocks",
+            VerifiedBy::SizeOnly => "size-only",
+            VerifiedBy::EndToEnd => "end-to-end",
+            VerifiedBy::Readback => "readback",
+        })
+    }
+}
+
+/// The good end of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Done {
+    Copied { method: Method, verified: VerifiedBy, digest: Option<Digest> },
+    Skipped(SkipReason),
+}
+
+impl Done {
+    /// As reports tell it.
+    pub fn outcome(&self, size: u64) -> report::Outcome {
+        match self {
+            Done::Copied { verified, digest, .. } => {
+                report::Outcome::ok("copied", size).verified(verified.to_string(), *digest)
+            }
+            Done::Skipped(reason) => report::Outcome::ok(format!("skipped: {}", reason.text()), size),
+        }
+    }
+}
+
+/// Is told what happens, by several threads.
+pub trait Observer: Sync {
+    /// So many more bytes are at the target, though not yet under their names. May wait: that slows the copy down, which
+    /// is how a rate is limited.
+    fn bytes(&self, count: u64);
+    /// Exactly once for each file.
+    fn file(&self, file: &PlannedFile, end: &Result<Done, Fault>);
+    fn directory(&self, directory: &DirectoryEntry, end: &Result<(), Fault>);
+    fn left_out(&self, entry: &LeftOutEntry);
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LocalTotals {
+    pub copied_files: u64,
+    pub copied_bytes: u64,
+    pub cloned_files: u64,
+    pub skipped_files: u64,
+    pub skipped_bytes: u64,
+    pub failed_files: u64,
+    pub made_directories: u64,
+    pub left_out: u64,
+    pub excluded: u64,
+    /// It was stopped before everything had its turn.
+    pub stopped: bool,
+}
+
+/// Copies what is planned. `needed_bytes` is what the plan's totals came to; the copy is refused at once if that does
+/// not fit. An error here is of the copy as a whole; each file's own goes to `observer`.
+pub fn copy(
+    plan: &LocalPlan,
+    needed_bytes: u64,
+    options: &LocalOptions,
+    observer: &dyn Observer,
+    cancel: &AtomicBool,
+) -> Result<LocalTotals, Fault> {
+    copy_to(&Targets::default(), plan, needed_bytes, options, observer, cancel)
+}
+
+/// The same, with targets that an earlier copy opened: for many copies into the same few directories.
+pub fn copy_to(
+    targets: &Targets,
+    plan: &LocalPlan,
+    needed_bytes: u64,
+    options: &LocalOptions,
+    observer: &dyn Observer,
+    cancel: &AtomicBool,
+) -> Result<LocalTotals, Fault> {
+    let target = targets.open(plan, options.flush)?;
+    let clones = options.clone && plan.trees().all(|source| target.clones_from(source));
+    target.check_space(needed_bytes, clones)?;
+    let run = Run {
+        plan,
+        target: &target,
+        options,
+        observer,
+        cancel,
+        files: Mutex::new((plan.files()?, None)),
+        totals: Mutex::default(),
+        broken: Mutex::default(),
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..options.files_at_once.clamp(1, FILES_AT_ONCE_MAX) {
+            scope.spawn(|| run.work());
+        }
+    });
+    if let Some(fault) = run.broken.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        return Err(fault);
+    }
+    let mut totals = run.totals.into_inner().unwrap_or_else(PoisonError::into_inner);
+    totals.excluded = run.files.into_inner().unwrap_or_else(PoisonError::into_inner).0.excluded();
+    totals.stopped = cancel.load(Ordering::Relaxed);
+    Ok(totals)
+}
+
+/// Directories that were written to last, kept open.
+#[derive(Default)]
+pub struct Targets(Mutex<VecDeque<Arc<TargetTree>>>);
+
+impl Targets {
+    fn open(&self, plan: &LocalPlan, flush: FlushPolicy) -> Result<Arc<TargetTree>, Fault> {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = |tree: &Arc<TargetTree>| tree.root() == plan.root() && tree.flush() == flush;
+        let tree = match open.iter().position(same).and_then(|at| open.remove(at)) {
+            Some(tree) => tree,
+            None => Arc::new(plan.open_target(flush)?),
+        };
+        open.push_front(Arc::clone(&tree));
+        open.truncate(TARGETS_OPEN_MAX);
+        Ok(tree)
+    }
+}
+
+struct Run<'a> {
+    plan: &'a LocalPlan,
+    target: &'a TargetTree,
+    options: &'a LocalOptions,
+    observer: &'a dyn Observer,
+    cancel: &'a AtomicBool,
+    /// With one file that was taken from it too early.
+    files: Mutex<(Files<'a>, Option<PlannedFile>)>,
+    totals: Mutex<LocalTotals>,
+    /// The first fault of a whole source.
+    broken: Mutex<Option<Fault>>,
+}
+
+/// A file whose temporary one is complete.
+struct Ready {
+    file: PlannedFile,
+    temp: TempName,
+    done: Done,
+}
+
+impl Run<'_> {
+    fn work(&self) {
+        let mut buffer = vec![0; bytes::BUFFER_BYTES];
+        loop {
+            let pack = self.take();
+            if pack.is_empty() {
+                return;
+            }
+            let mut ready = Vec::with_capacity(pack.len());
+            for file in pack {
+                match self.prepare(&file, &mut buffer) {
+                    Ok(Some((temp, done))) => ready.push(Ready { file, temp, done }),
+                    Ok(None) => {}
+                    Err(fault) => self.end(&file, Err(fault)),
+                }
+            }
+            self.commit(ready);
+        }
+    }
+
+    /// The next files to be worked on: one large one, or many small ones. None at the end.
+    fn take(&self) -> Vec<PlannedFile> {
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pack: Vec<PlannedFile> = Vec::new();
+        let mut pack_bytes = 0;
+        while pack.len() < PACK_FILES && pack_bytes < PACK_BYTES && !self.cancel.load(Ordering::Relaxed) {
+            let next = match files.1.take() {
+                Some(file) => Some(file),
+                None => self.next_file(&mut files.0),
+            };
+            let Some(file) = next else { break };
+            let is_small = file.size <= SMALL_FILE_BYTES && file.decision != Decision::NeedDigests;
+            if !is_small && !pack.is_empty() {
+                files.1 = Some(file);
+                break;
+            }
+            pack_bytes += file.size;
+            pack.push(file);
+            if !is_small {
+                break;
+            }
+        }
+        pack
+    }
+
+    /// Deals with everything that is no work, and returns the first file that is.
+    fn next_file(&self, files: &mut Files<'_>) -> Option<PlannedFile> {
+        while !self.cancel.load(Ordering::Relaxed) {
+            match files.next()? {
+                Err(fault) => {
+                    self.broken.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
+                }
+                Ok(Planned::LeftOut(entry)) => {
+                    self.count(|totals| totals.left_out += 1);
+                    self.observer.left_out(&entry);
+                }
+                Ok(Planned::Directory(directory)) => self.make(&directory),
+                Ok(Planned::File(file)) => match file.decision.clone() {
+                    Decision::Skip(reason) => self.end(&file, Ok(Done::Skipped(reason))),
+                    Decision::Refuse(fault) => self.end(&file, Err(fault)),
+                    Decision::Copy { .. } | Decision::NeedDigests => return Some(file),
+                },
+            }
+        }
+        None
+    }
+
+    fn make(&self, directory: &DirectoryEntry) {
+        let end = self.target.make_directory(&directory.path, directory.mode, directory.mtime_ns);
+        match &end {
+            Ok(()) => self.count(|totals| totals.made_directories += 1),
+            Err(_) => self.count(|totals| totals.failed_files += 1),
+        }
+        self.observer.directory(directory, &end);
+    }
+
+    /// Brings a file as far as its temporary name. None if nothing has to be done after all.
+    fn prepare(&self, file: &PlannedFile, buffer: &mut [u8]) -> Result<Option<(TempName, Done)>, Fault> {
+        if file.decision == Decision::NeedDigests {
+            match self.compare(file, buffer)? {
+                Decision::Skip(reason) => {
+                    self.end(file, Ok(Done::Skipped(reason)));
+                    return Ok(None);
+                }
+                Decision::Refuse(fault) => return Err(fault),
+                Decision::Copy { .. } => {}
+                Decision::NeedDigests => {
+                    return Err(Fault::new(FaultCode::Internal, "digests of one kind do not compare"));
+                }
+            }
+        }
+        let work = bytes::Work {
+            source: &file.tree,
+            target: self.target,
+            options: self.options,
+            observer: self.observer,
+            cancel: self.cancel,
+        };
+        let temp = temps::fresh();
+        match work.fill(file, &temp, buffer) {
+            Ok(bytes::Moved { method, verified, digest }) => {
+                Ok(Some((temp, Done::Copied { method, verified, digest })))
+            }
+            Err(fault) => {
+                self.discard(&temp);
+                Err(fault)
+            }
+        }
+    }
+
+    /// Reads both files.
+    fn compare(&self, file: &PlannedFile, buffer: &mut [u8]) -> Result<Decision, Fault> {
+        let mut digest = |storage: &dyn Storage, at: Pfn| -> Result<Digest, Fault> {
+            let (digests, _) = digest_file(storage, &at, [self.options.digest], buffer)?;
+            let wrong = || Fault::new(FaultCode::Internal, "no digest was computed");
+            digests.get(self.options.digest).ok_or_else(wrong)
+        };
+        let of_source = digest(file.tree.storage(), file.tree.pfn(&file.source)?)?;
+        let of_target = digest(self.target.storage(), self.target.pfn(&file.target)?)
+            .map_err(|fault| fault.blaming(longhaul_model::Blame::Target))?;
+        let shown = self.target.shown(&file.target);
+        Ok(file.decide_with(self.plan.policy(), of_source, of_target, &shown))
+    }
+
+    /// Gives complete files their names, those with free names in one group.
+    fn commit(&self, ready: Vec<Ready>) {
+        let (replacing, new): (Vec<Ready>, Vec<Ready>) =
+            ready.into_iter().partition(|ready| ready.file.existing.is_some());
+        let mut commits = Vec::with_capacity(new.len());
+        let mut committed = Vec::with_capacity(new.len());
+        for ready in new {
+            match self.target.pfn(&ready.file.target) {
+                Ok(target) => {
+                    commits.push(Commit { temp: ready.temp.clone(), target, size: ready.file.size });
+                    committed.push(ready);
+                }
+                Err(fault) => self.fail(&ready, fault),
+            }
+        }
+        if !commits.is_empty() {
+            let results = self.target.storage().commit(&commits);
+            for (ready, result) in committed.iter().zip(results) {
+                match result {
+                    Ok(()) => self.end(&ready.file, Ok(ready.done)),
+                    Err(fault) => self.fail(ready, fault),
+                }
+            }
+        }
+        for ready in &replacing {
+            match self.replace(ready) {
+                Ok(()) => self.end(&ready.file, Ok(ready.done)),
+                Err(fault) => self.fail(ready, fault),
+            }
+        }
+    }
+
+    fn replace(&self, ready: &Ready) -> Result<(), Fault> {
+        let Some(expected) = &ready.file.existing else {
+            return Err(Fault::new(FaultCode::Internal, "nothing is there to be replaced"));
+        };
+        // The data before the name. A handle of its own: that of writing is closed by now.
+        let written = self.target.storage().reopen(&ready.temp, ready.file.size)?;
+        written.ok_or_else(|| Fault::new(FaultCode::TargetWrite, "the temporary file is gone"))?.flush()?;
+        self.target.replace(&ready.temp, &ready.file.target, expected)
+    }
+
+    fn fail(&self, ready: &Ready, fault: Fault) {
+        self.discard(&ready.temp);
+        self.end(&ready.file, Err(fault));
+    }
+
+    fn discard(&self, temp: &TempName) {
+        // If that fails, the next copy into this directory removes it.
+        let _ = self.target.storage().remove_temp(temp);
+    }
+
+    fn end(&self, file: &PlannedFile, end: Result<Done, Fault>) {
+        self.count(|totals| match &end {
+            Ok(Done::Copied { method, .. }) => {
+                totals.copied_files += 1;
+                totals.copied_bytes += file.size;
+                totals.cloned_files += u64::from(*method == Method::Clone);
+            }
+            Ok(Done::Skipped(_)) => {
+                totals.skipped_files += 1;
+                totals.skipped_bytes += file.size;
+            }
+            Err(_) => totals.failed_files += 1,
+        });
+        self.observer.file(file, &end);
+    }
+
+    fn count(&self, change: impl FnOnce(&mut LocalTotals)) {
+        change(&mut self.totals.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}

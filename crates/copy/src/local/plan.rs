@@ -1,0 +1,397 @@
+//! What a local copy has to do, found out file by file: walks the sources, lands each file, looks at the target, decides.
+//!
+//! Nothing is changed by it, so it serves `--dry-run`, the count in advance, and the copy itself, each with a pass of its
+//! own; the list is never in memory.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use longhaul_model::units::printable;
+use longhaul_model::{Digest, Fault, FaultCode, Lfn};
+use longhaul_storage::{FlushPolicy, Identity};
+
+use super::tree::{SourceTree, TargetTree, look};
+use crate::filter::Filters;
+use crate::plan::{
+    Collisions, Decision, Existing, Kind, Landing, Landings, Meta, Policy, Source, Target, TargetKind,
+    TargetRoot, Totals, decide, land,
+};
+use crate::walk::beneath::Beneath;
+use crate::walk::{DirectoryEntry, FileEntry, Found, LeftOutEntry, Walk, WalkOptions};
+
+/// Sources and target as they were typed.
+#[derive(Clone, Debug, Default)]
+pub struct LocalRequest {
+    pub sources: Vec<String>,
+    pub target: String,
+    pub recursive: bool,
+    pub filters: Filters,
+    pub policy: Policy,
+}
+
+/// One file and what is to be done with it.
+#[derive(Clone)]
+pub struct PlannedFile {
+    pub tree: Arc<SourceTree>,
+    /// Beneath the source's tree.
+    pub source: Lfn,
+    /// Beneath the target's.
+    pub target: Lfn,
+    pub size: u64,
+    pub mtime_ns: i64,
+    pub inode: u64,
+    pub mode: u32,
+    pub decision: Decision,
+    /// What lies at the target, if that is a file.
+    pub existing: Option<Identity>,
+}
+
+impl PlannedFile {
+    pub fn identity(&self) -> Identity {
+        Identity { size: self.size, mtime_ns: self.mtime_ns, inode: self.inode }
+    }
+
+    pub fn shown_source(&self) -> String {
+        self.tree.shown(&self.source)
+    }
+
+    /// Decides again, with digests of both sides.
+    pub(super) fn decide_with(
+        &self,
+        policy: Policy,
+        of_source: Digest,
+        of_target: Digest,
+        shown: &str,
+    ) -> Decision {
+        let Some(there) = &self.existing else { return Decision::Copy { replaces: false } };
+        let source = Meta { size: self.size, mtime_ns: self.mtime_ns, digest: Some(of_source) };
+        let there = Meta { size: there.size, mtime_ns: there.mtime_ns, digest: Some(of_target) };
+        decide(policy, &source, &Existing::File(there), shown)
+    }
+}
+
+#[derive(Clone)]
+pub enum Planned {
+    File(PlannedFile),
+    /// One that nothing else would make.
+    Directory(DirectoryEntry),
+    LeftOut(LeftOutEntry),
+}
+
+/// A checked request.
+pub struct LocalPlan {
+    request: LocalRequest,
+    sources: Vec<LocalSource>,
+    landings: Landings,
+    root: PathBuf,
+}
+
+struct LocalSource {
+    tree: Arc<SourceTree>,
+    /// Beneath the tree: a file's name, or nothing.
+    start: String,
+    /// The name as typed: a link to a file is copied under its own name.
+    name: Option<Lfn>,
+}
+
+impl LocalPlan {
+    /// Looks at sources and target; changes nothing.
+    pub fn prepare(request: LocalRequest) -> Result<LocalPlan, Fault> {
+        let mut sources = Vec::with_capacity(request.sources.len());
+        let mut found = Vec::with_capacity(request.sources.len());
+        for typed in &request.sources {
+            let (source, described) = look_at_source(typed)?;
+            sources.push(source);
+            found.push(described);
+        }
+        let kind = match std::fs::metadata(&request.target) {
+            Ok(metadata) if metadata.is_dir() => TargetKind::Directory,
+            Ok(_) => TargetKind::File,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => TargetKind::Missing,
+            Err(error) => {
+                let text = format!("{}: {error}", printable(&request.target));
+                return Err(Fault::new(FaultCode::TargetReadOnly, text));
+            }
+        };
+        let target = Target::of_path(printable(&request.target), &request.target, kind);
+        let landings = land(&found, &target, request.recursive)?;
+        let root = target_root(&request.target, landings.root)?;
+        let plan = LocalPlan { request, sources, landings, root };
+        plan.refuse_a_target_inside_a_source()?;
+        Ok(plan)
+    }
+
+    pub fn policy(&self) -> Policy {
+        self.request.policy
+    }
+
+    /// The directory that all targets are beneath; it need not exist yet.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub fn shown_target(&self, path: &Lfn) -> String {
+        printable(&self.root.join(path.as_str()).to_string_lossy())
+    }
+
+    pub(super) fn trees(&self) -> impl Iterator<Item = &SourceTree> {
+        self.sources.iter().map(|source| &*source.tree)
+    }
+
+    /// Opens the target for writing, making its directory if that is what was meant.
+    pub fn open_target(&self, flush: FlushPolicy) -> Result<TargetTree, Fault> {
+        if self.landings.root == (TargetRoot::Target { make: true })
+            && let Err(error) = std::fs::create_dir(&self.root)
+            && error.kind() != std::io::ErrorKind::AlreadyExists
+        {
+            let code = match error.kind() {
+                std::io::ErrorKind::NotFound => FaultCode::NotFound,
+                std::io::ErrorKind::StorageFull => FaultCode::TargetFull,
+                _ => FaultCode::TargetReadOnly,
+            };
+            let text = format!("making the directory {}: {error}", printable(&self.root.to_string_lossy()));
+            return Err(Fault::new(code, text));
+        }
+        TargetTree::open(&self.root, flush)
+    }
+
+    /// Everything, in order. The target is looked at as it is when each file's turn comes.
+    pub fn files(&self) -> Result<Files<'_>, Fault> {
+        Ok(Files {
+            plan: self,
+            // If it is not there, nothing is in it.
+            target: Beneath::open_root(&self.root).ok(),
+            collisions: self.landings.may_collide.then(Collisions::default),
+            index: 0,
+            walk: None,
+            told: 0,
+            excluded: 0,
+        })
+    }
+
+    /// Counts in advance.
+    pub fn totals(&self) -> Result<Totals, Fault> {
+        let mut totals = Totals::default();
+        for planned in self.files()? {
+            if let Planned::File(file) = planned? {
+                totals.add(&file.decision, file.size);
+            }
+        }
+        Ok(totals)
+    }
+
+    /// A copy into itself would never end. If filters keep out of the target, all is well.
+    fn refuse_a_target_inside_a_source(&self) -> Result<(), Fault> {
+        let Ok(root) = std::path::absolute(&self.root) else { return Ok(()) };
+        let existing = root
+            .ancestors()
+            .find_map(|there| Some(there.canonicalize().ok()?.join(root.strip_prefix(there).ok()?)));
+        let Some(root) = existing else { return Ok(()) };
+        for (source, landing) in self.sources.iter().zip(&self.landings.landings) {
+            let Ok(inside) = root.strip_prefix(source.tree.root()) else { continue };
+            if !source.start.is_empty() {
+                continue;
+            }
+            let inside = inside.to_string_lossy();
+            let seen = [landing.filter_prefix(), &*inside].join("/");
+            let seen = seen.trim_matches('/');
+            if !seen.is_empty() && !inside.is_empty() && !self.request.filters.includes_path(seen, true) {
+                continue;
+            }
+            let text = format!(
+                "{} lies in {}, and would be copied into itself without end",
+                printable(&root.to_string_lossy()),
+                printable(&source.tree.root().to_string_lossy())
+            );
+            return Err(Fault::new(FaultCode::Conflict, text));
+        }
+        Ok(())
+    }
+}
+
+fn look_at_source(typed: &str) -> Result<(LocalSource, Source), Fault> {
+    let failed = |error: std::io::Error| {
+        let code = match error.kind() {
+            std::io::ErrorKind::NotFound => FaultCode::SourceMissing,
+            _ => FaultCode::SourceUnreadable,
+        };
+        Fault::new(code, format!("{}: {error}", printable(typed)))
+    };
+    // A slash at the end of a file's name is for `land` to refuse.
+    let real = Path::new(typed.trim_end_matches('/')).canonicalize();
+    let real = if typed.chars().all(|c| c == '/') { Path::new(typed).canonicalize() } else { real };
+    let real = real.map_err(failed)?;
+    let metadata = real.metadata().map_err(failed)?;
+    if metadata.is_dir() {
+        let described = Source::of_path(printable(typed), typed, Kind::Directory);
+        let tree = Arc::new(SourceTree::open(&real)?);
+        return Ok((LocalSource { tree, start: String::new(), name: None }, described));
+    }
+    if !metadata.is_file() {
+        let text = format!("{} is neither a directory nor a file", printable(typed));
+        return Err(Fault::new(FaultCode::SourceUnreadable, text));
+    }
+    let described = Source::of_path(printable(typed), typed, Kind::File);
+    let bad = |why: String| Fault::new(FaultCode::BadName, format!("{}: {why}", printable(typed)));
+    let start = real.file_name().and_then(|name| name.to_str());
+    let start = start.ok_or_else(|| bad("the name is not UTF-8".to_owned()))?.to_owned();
+    let name = described.name.as_deref().unwrap_or(&start);
+    let name = Lfn::parse(name).map_err(|error| bad(error.to_string()))?;
+    let parent = real.parent().unwrap_or(Path::new("/"));
+    let tree = Arc::new(SourceTree::open(parent)?);
+    Ok((LocalSource { tree, start, name: Some(name) }, described))
+}
+
+fn target_root(typed: &str, root: TargetRoot) -> Result<PathBuf, Fault> {
+    let path = Path::new(typed);
+    if root != TargetRoot::Parent {
+        return Ok(path.to_owned());
+    }
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    if parent.is_dir() {
+        return Ok(parent.to_owned());
+    }
+    let text = format!("the directory {} does not exist", printable(&parent.to_string_lossy()));
+    Err(Fault::new(FaultCode::NotFound, text))
+}
+
+/// An iterator over what is planned. An error is of a whole source.
+pub struct Files<'a> {
+    plan: &'a LocalPlan,
+    target: Option<Beneath>,
+    collisions: Option<Collisions>,
+    index: usize,
+    walk: Option<Walk>,
+    /// Files and directories of the present source.
+    told: u64,
+    excluded: u64,
+}
+
+impl Files<'_> {
+    /// Entries that filters kept out so far.
+    pub fn excluded(&self) -> u64 {
+        self.excluded + self.walk.as_ref().map_or(0, Walk::excluded)
+    }
+
+    fn open_walk(&self) -> Result<Walk, Fault> {
+        let source = &self.plan.sources[self.index];
+        let options = WalkOptions {
+            filters: self.plan.request.filters.clone(),
+            prefix: self.landing().filter_prefix().to_owned(),
+        };
+        Walk::open(source.tree.root(), &source.start, options)
+    }
+
+    fn landing(&self) -> &Landing {
+        &self.plan.landings.landings[self.index]
+    }
+
+    /// The present source is at its end: one that holds nothing is a directory all the same.
+    fn end_source(&mut self, excluded: u64) -> Option<Planned> {
+        let empty = self.told == 0 && excluded == 0 && self.plan.sources[self.index].start.is_empty();
+        let directory = match self.landing() {
+            Landing::Beneath(Some(path)) if empty => Some(path.clone()),
+            _ => None,
+        };
+        let metadata = self.plan.sources[self.index].tree.root().metadata().ok();
+        self.index += 1;
+        self.told = 0;
+        self.excluded += excluded;
+        let (path, metadata) = (directory?, metadata?);
+        use std::os::unix::fs::MetadataExt;
+        let mtime_ns = metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec());
+        Some(Planned::Directory(DirectoryEntry {
+            path,
+            mode: metadata.mode() & crate::walk::MODE_BITS,
+            mtime_ns,
+        }))
+    }
+
+    fn file(&mut self, entry: FileEntry) -> Planned {
+        let source = &self.plan.sources[self.index];
+        let relative = source.name.as_ref().unwrap_or(&entry.path);
+        let landed = self.landing().path(relative);
+        let mut file = PlannedFile {
+            tree: Arc::clone(&source.tree),
+            source: entry.path.clone(),
+            target: landed.as_ref().unwrap_or(relative).clone(),
+            size: entry.size,
+            mtime_ns: entry.mtime_ns,
+            inode: entry.inode,
+            mode: entry.mode,
+            decision: Decision::NeedDigests,
+            existing: None,
+        };
+        let taken = landed.and_then(|path| match &mut self.collisions {
+            None => Ok(()),
+            Some(collisions) => collisions.take_file(&path, self.index as u32, &self.plan.request.sources),
+        });
+        file.decision = match taken {
+            Err(fault) => Decision::Refuse(fault),
+            Ok(()) => {
+                let (decision, existing) = self.decide(&file);
+                file.existing = existing;
+                decision
+            }
+        };
+        Planned::File(file)
+    }
+
+    fn decide(&self, file: &PlannedFile) -> (Decision, Option<Identity>) {
+        let shown = self.plan.shown_target(&file.target);
+        let Some(target) = &self.target else { return (Decision::Copy { replaces: false }, None) };
+        match look(target, &file.target) {
+            Ok((existing, identity)) => {
+                let meta = Meta { size: file.size, mtime_ns: file.mtime_ns, digest: None };
+                (decide(self.plan.request.policy, &meta, &existing, &shown), identity)
+            }
+            Err(errno) => {
+                let text = format!("{shown}: {}", std::io::Error::from(errno));
+                (Decision::Refuse(Fault::new(FaultCode::TargetReadOnly, text)), None)
+            }
+        }
+    }
+
+    fn directory(&mut self, entry: DirectoryEntry) -> Option<Planned> {
+        let path = self.landing().path(&entry.path).ok()?;
+        Some(Planned::Directory(DirectoryEntry { path, ..entry }))
+    }
+}
+
+impl Iterator for Files<'_> {
+    type Item = Result<Planned, Fault>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.index < self.plan.sources.len() {
+            if self.walk.is_none() {
+                match self.open_walk() {
+                    Ok(walk) => self.walk = Some(walk),
+                    Err(fault) => {
+                        self.index += 1;
+                        return Some(Err(fault));
+                    }
+                }
+            }
+            let planned = match self.walk.as_mut().and_then(Iterator::next) {
+                Some(Found::File(entry)) => Some(self.file(entry)),
+                Some(Found::EmptyDirectory(entry)) => self.directory(entry),
+                Some(Found::LeftOut(entry)) => return Some(Ok(Planned::LeftOut(entry))),
+                None => {
+                    let excluded = self.walk.take().map_or(0, |walk| walk.excluded());
+                    match self.end_source(excluded) {
+                        Some(planned) => return Some(Ok(planned)),
+                        None => continue,
+                    }
+                }
+            };
+            self.told += 1;
+            if let Some(planned) = planned {
+                return Some(Ok(planned));
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,73 @@
+//! Names of temporary files, and those that a killed copy left behind.
+//!
+//! A name tells which process made the file: two bytes of mark, six of the host (its name and process namespace), four
+//! of the process, four of a count. So two copies into one directory never share a file, and the next copy there can
+//! remove what belongs to nobody. If two hosts of one name share a file system, one may remove a file that the other is
+//! writing; that copy then fails to commit it and says so, since `storage` looks before it renames.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use longhaul_storage::TempName;
+
+const MARK: [u8; 2] = *b"lc";
+
+/// A name that nobody else has.
+pub(super) fn fresh() -> TempName {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    of(std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Whether the process that made this file has ended.
+pub(super) fn is_abandoned(temp: &TempName) -> bool {
+    process_of(temp).is_some_and(|process| {
+        process != std::process::id() && !Path::new("/proc").join(process.to_string()).exists()
+    })
+}
+
+fn of(process: u32, count: u32) -> TempName {
+    let mut bytes = [0; 16];
+    bytes[..2].copy_from_slice(&MARK);
+    bytes[2..8].copy_from_slice(&host());
+    bytes[8..12].copy_from_slice(&process.to_be_bytes());
+    bytes[12..].copy_from_slice(&count.to_be_bytes());
+    TempName::of_bytes(bytes)
+}
+
+/// The process that made it, if that ran here and was a local copy.
+fn process_of(temp: &TempName) -> Option<u32> {
+    let made_here = of(0, 0);
+    let (ours, rest) = (&made_here.as_str()[..16], temp.as_str().get(16..24)?);
+    if temp.as_str().starts_with(ours) { u32::from_str_radix(rest, 16).ok() } else { None }
+}
+
+fn host() -> [u8; 6] {
+    static HOST: OnceLock<[u8; 6]> = OnceLock::new();
+    *HOST.get_or_init(|| {
+        let mut hasher = DefaultHasher::new();
+        std::fs::read("/proc/sys/kernel/hostname").unwrap_or_default().hash(&mut hasher);
+        // Process numbers mean nothing in another namespace.
+        std::fs::read_link("/proc/self/ns/pid").unwrap_or_default().hash(&mut hasher);
+        let [.., a, b, c, d, e, f] = hasher.finish().to_be_bytes();
+        [a, b, c, d, e, f]
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_their_process() {
+        let (one, other) = (fresh(), fresh());
+        assert_ne!(one, other);
+        assert_eq!(process_of(&one), Some(std::process::id()));
+        assert!(!is_abandoned(&one), "our own");
+        assert!(!is_abandoned(&of(1, 0)), "it runs");
+        // Larger than any process number of Linux.
+        assert!(is_abandoned(&of(1 << 30, 0)));
+        assert!(!is_abandoned(&TempName::of_bytes([7; 16])), "somebody else's");
+    }
+}

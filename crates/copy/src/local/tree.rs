@@ -1,0 +1,366 @@
+//! The two ends: a directory that is read, and a directory that is written.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use longhaul_model::units::{bytes, printable};
+use longhaul_model::{Fault, FaultCode, Lfn, Pfn, StorageName};
+use longhaul_storage::{FlushPolicy, Identity, Posix, PosixOptions, SourceFile, Storage, TempName};
+use rustix::fd::OwnedFd;
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
+use rustix::io::{self, Errno};
+
+use super::temps;
+use crate::plan::{Existing, Meta};
+use crate::walk::WORK_DIRECTORY;
+use crate::walk::beneath::{Beneath, split};
+
+/// Where `storage` keeps temporary files in its work directory. Its interface has no word for a temporary file's
+/// descriptor, which cloning, modes and times need; a test of this module fails if the place changes.
+const TEMPS: &str = "temps";
+
+pub(super) fn fault(code: FaultCode, doing: impl std::fmt::Display, errno: Errno) -> Fault {
+    Fault::new(code, format!("{doing}: {}", std::io::Error::from(errno)))
+}
+
+/// What a failed system call of writing means.
+fn writing(doing: impl std::fmt::Display, errno: Errno) -> Fault {
+    let code = match errno {
+        Errno::NOSPC | Errno::DQUOT => FaultCode::TargetFull,
+        Errno::ROFS | Errno::ACCESS | Errno::PERM => FaultCode::TargetReadOnly,
+        Errno::EXIST | Errno::NOTDIR | Errno::ISDIR | Errno::LOOP => FaultCode::NameClash,
+        Errno::NAMETOOLONG => FaultCode::NameTooLong,
+        _ => FaultCode::TargetWrite,
+    };
+    fault(code, doing, errno)
+}
+
+fn storage(name: &str, root: &Path, writable: bool, flush: FlushPolicy) -> Result<Posix, Fault> {
+    let name =
+        StorageName::parse(name).map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))?;
+    Posix::open(PosixOptions { name, root: root.to_owned(), work: None, writable, flush })
+}
+
+/// Only once per path: messages show where it is, and the path is what a user recognises.
+fn shown(root: &Path, path: &str) -> String {
+    printable(&root.join(path).to_string_lossy())
+}
+
+/// A directory that is read.
+pub struct SourceTree {
+    root: PathBuf,
+    beneath: Beneath,
+    storage: Posix,
+    device: u64,
+}
+
+impl SourceTree {
+    pub fn open(root: &Path) -> Result<SourceTree, Fault> {
+        let failed = |errno| fault(FaultCode::SourceUnreadable, printable(&root.to_string_lossy()), errno);
+        let beneath = Beneath::open_root(root).map_err(failed)?;
+        let device = beneath.stat(b"").map_err(failed)?.st_dev;
+        let storage = storage("source", root, false, FlushPolicy::None)?;
+        Ok(SourceTree { root: root.to_owned(), beneath, storage, device })
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub fn shown(&self, path: &Lfn) -> String {
+        shown(&self.root, path.as_str())
+    }
+
+    pub(super) fn device(&self) -> u64 {
+        self.device
+    }
+
+    pub(super) fn storage(&self) -> &Posix {
+        &self.storage
+    }
+
+    pub(super) fn pfn(&self, path: &Lfn) -> Result<Pfn, Fault> {
+        pfn(&self.storage, path)
+    }
+
+    /// Opens a file that has to be the one that was planned.
+    pub(super) fn open_file(&self, path: &Lfn, planned: &Identity) -> Result<Box<dyn SourceFile>, Fault> {
+        let file = self.storage.open(&self.pfn(path)?)?;
+        if file.identity() == *planned {
+            return Ok(file);
+        }
+        let text = format!("{} changed after it was listed", self.shown(path));
+        Err(Fault::new(FaultCode::SourceChanged, text))
+    }
+
+    /// A descriptor for the kernel to copy from; none behind a link, or if that is another file by now.
+    pub(super) fn descriptor(&self, path: &Lfn, planned: &Identity) -> Option<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = self.beneath.open(path.as_str().as_bytes(), flags).ok()?;
+        let stat = fs::fstat(&file).ok()?;
+        (identity_of(&stat) == *planned).then_some(file)
+    }
+}
+
+/// A directory that is written.
+pub struct TargetTree {
+    root: PathBuf,
+    beneath: Beneath,
+    storage: Posix,
+    flush: FlushPolicy,
+    /// Our work directory was made by us, and goes again.
+    made_work: bool,
+    /// Whether files of these devices can be cloned to here.
+    clones_from: Mutex<BTreeMap<u64, bool>>,
+}
+
+impl TargetTree {
+    /// `root` has to exist.
+    pub fn open(root: &Path, flush: FlushPolicy) -> Result<TargetTree, Fault> {
+        let failed = |errno| writing(printable(&root.to_string_lossy()), errno);
+        let beneath = Beneath::open_root(root).map_err(failed)?;
+        let made_work = matches!(beneath.stat(WORK_DIRECTORY.as_bytes()), Err(Errno::NOENT));
+        let storage = storage("target", root, true, flush)?;
+        let tree = TargetTree {
+            root: root.to_owned(),
+            beneath,
+            storage,
+            flush,
+            made_work,
+            clones_from: Mutex::default(),
+        };
+        // Fails here, and not at the first of a million files, if nothing can be written.
+        for temp in tree.storage.temps()?.iter().filter(|temp| temps::is_abandoned(temp)) {
+            tree.storage.remove_temp(temp)?;
+        }
+        Ok(tree)
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub fn flush(&self) -> FlushPolicy {
+        self.flush
+    }
+
+    pub fn shown(&self, path: &Lfn) -> String {
+        shown(&self.root, path.as_str())
+    }
+
+    /// Refuses in advance what does not fit. Files that are cloned take no room; `clones` says that they are likely.
+    pub fn check_space(&self, needed_bytes: u64, clones: bool) -> Result<(), Fault> {
+        let free = self.storage.space()?.free_bytes;
+        if needed_bytes <= free || clones {
+            return Ok(());
+        }
+        let text = format!(
+            "{} has {} free, and {} are to come",
+            printable(&self.root.to_string_lossy()),
+            bytes(free),
+            bytes(needed_bytes)
+        );
+        Err(Fault::new(FaultCode::NoSpaceForRequest, text))
+    }
+
+    pub(super) fn storage(&self) -> &Posix {
+        &self.storage
+    }
+
+    pub(super) fn pfn(&self, path: &Lfn) -> Result<Pfn, Fault> {
+        pfn(&self.storage, path)
+    }
+
+    /// Whether files of `source` can be cloned to here: tried once for each device, with two empty files of our own on
+    /// the target's side.
+    pub(super) fn clones_from(&self, source: &SourceTree) -> bool {
+        let known = self.clones().get(&source.device()).copied();
+        if let Some(can) = known {
+            return can;
+        }
+        let here = self.beneath.stat(b"").map(|stat| stat.st_dev);
+        let (one, other) = (temps::fresh(), temps::fresh());
+        let try_it = || -> Result<bool, Fault> {
+            let (_one, _other) = (self.storage.create(&one, 0)?, self.storage.create(&other, 0)?);
+            let (from, to) = (self.descriptor(&one)?, self.descriptor(&other)?);
+            Ok(fs::ioctl_ficlone(&to, &from).is_ok())
+        };
+        let can = here == Ok(source.device()) && try_it().unwrap_or(false);
+        if here == Ok(source.device()) {
+            for temp in [&one, &other] {
+                let _ = self.storage.remove_temp(temp);
+            }
+        }
+        self.clones().insert(source.device(), can);
+        can
+    }
+
+    pub(super) fn cannot_clone_from(&self, source: &SourceTree) {
+        self.clones().insert(source.device(), false);
+    }
+
+    fn clones(&self) -> MutexGuard<'_, BTreeMap<u64, bool>> {
+        self.clones_from.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The descriptor of a temporary file.
+    pub(super) fn descriptor(&self, temp: &TempName) -> Result<OwnedFd, Fault> {
+        let path = format!("{WORK_DIRECTORY}/{TEMPS}/{temp}");
+        self.beneath
+            .open(path.as_bytes(), OFlags::RDWR)
+            .map_err(|errno| writing(format_args!("opening the temporary file {temp}"), errno))
+    }
+
+    /// Gives a complete temporary file its name in place of `expected`, in one step: whoever opens the name gets the
+    /// old file or the new one, and a failure before that step leaves the old one.
+    ///
+    /// `storage` only commits to free names.
+    pub(super) fn replace(&self, temp: &TempName, path: &Lfn, expected: &Identity) -> Result<(), Fault> {
+        let shown = self.shown(path);
+        let failed = |errno| writing(format_args!("replacing {shown}"), errno);
+        let (parent, name) = split(path.as_str().as_bytes());
+        let directory = self.beneath.open(parent, OFlags::RDONLY | OFlags::DIRECTORY).map_err(failed)?;
+        let there = fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+        let is_file = FileType::from_raw_mode(there.st_mode) == FileType::RegularFile;
+        if !is_file || identity_of(&there) != *expected {
+            return Err(Fault::new(FaultCode::NameClash, format!("{shown} changed meanwhile, and stays")));
+        }
+        let work = format!("{WORK_DIRECTORY}/{TEMPS}");
+        let work = self.beneath.open(work.as_bytes(), OFlags::PATH | OFlags::DIRECTORY).map_err(failed)?;
+        fs::renameat(&work, temp.as_str(), &directory, name).map_err(failed)?;
+        if self.flush == FlushPolicy::FileAndDirectory {
+            io::retry_on_intr(|| fs::fsync(&directory)).map_err(failed)?;
+        }
+        // It is gone; this makes `storage` forget it.
+        self.storage.remove_temp(temp)
+    }
+
+    /// Makes a directory with those above it. A new one gets this mode and time.
+    pub(super) fn make_directory(&self, path: &Lfn, mode: u32, mtime_ns: i64) -> Result<(), Fault> {
+        let failed = |errno| writing(format_args!("making the directory {}", self.shown(path)), errno);
+        let path = path.as_str().as_bytes();
+        if !self.beneath.make_directories(path).map_err(failed)? {
+            return Ok(());
+        }
+        let directory = self.beneath.open(path, OFlags::RDONLY | OFlags::DIRECTORY).map_err(failed)?;
+        keep(&directory, mode, mtime_ns).map_err(failed)?;
+        if self.flush == FlushPolicy::FileAndDirectory {
+            io::retry_on_intr(|| fs::fsync(&directory)).map_err(failed)?;
+            let parent = self.beneath.open(split(path).0, OFlags::RDONLY | OFlags::DIRECTORY);
+            parent.and_then(|parent| io::retry_on_intr(|| fs::fsync(&parent))).map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for TargetTree {
+    fn drop(&mut self) {
+        if self.made_work {
+            // Not if something is in it: another copy's, or a file that could not be removed.
+            let work = self.root.join(WORK_DIRECTORY);
+            let _ = std::fs::remove_dir(work.join(TEMPS));
+            let _ = std::fs::remove_dir(work);
+        }
+    }
+}
+
+/// What lies at `path`, without following links.
+pub(super) fn look(beneath: &Beneath, path: &Lfn) -> io::Result<(Existing, Option<Identity>)> {
+    let stat = match beneath.stat(path.as_str().as_bytes()) {
+        Ok(stat) => stat,
+        Err(Errno::NOENT) => return Ok((Existing::Missing, None)),
+        // A file or a link where a directory should be.
+        Err(Errno::NOTDIR | Errno::LOOP) => return Ok((Existing::Other, None)),
+        Err(errno) => return Err(errno),
+    };
+    Ok(match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => {
+            let identity = identity_of(&stat);
+            let meta = Meta { size: identity.size, mtime_ns: identity.mtime_ns, digest: None };
+            (Existing::File(meta), Some(identity))
+        }
+        FileType::Directory => (Existing::Directory, None),
+        _ => (Existing::Other, None),
+    })
+}
+
+/// Sets mode and time of modification.
+pub(super) fn keep(file: &OwnedFd, mode: u32, mtime_ns: i64) -> io::Result<()> {
+    fs::fchmod(file, Mode::from_raw_mode(mode))?;
+    let second = 1_000_000_000;
+    let mtime = Timespec { tv_sec: mtime_ns.div_euclid(second), tv_nsec: mtime_ns.rem_euclid(second) };
+    let unchanged = Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT };
+    fs::futimens(file, &Timestamps { last_access: unchanged, last_modification: mtime })
+}
+
+pub(super) fn identity_of(stat: &fs::Stat) -> Identity {
+    let nanoseconds = i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec);
+    let mtime_ns = nanoseconds.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64;
+    Identity { size: stat.st_size.max(0) as u64, mtime_ns, inode: stat.st_ino }
+}
+
+fn pfn(storage: &Posix, path: &Lfn) -> Result<Pfn, Fault> {
+    Pfn::new(storage.name().clone(), path.as_str())
+        .map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lfn(text: &str) -> Lfn {
+        text.parse().unwrap()
+    }
+
+    /// What this module knows of `storage`'s work directory.
+    #[test]
+    fn temporary_files_lie_where_we_look() {
+        let place = tempfile::tempdir().unwrap();
+        let tree = TargetTree::open(place.path(), FlushPolicy::None).unwrap();
+        let temp = temps::fresh();
+        let file = tree.storage().create(&temp, 3).unwrap();
+        file.write_at(b"abc", 0).unwrap();
+        let descriptor = tree.descriptor(&temp).unwrap();
+        assert_eq!(fs::fstat(&descriptor).unwrap().st_size, 3);
+        tree.storage().remove_temp(&temp).unwrap();
+        drop(tree);
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0, "no trace is left");
+    }
+
+    /// Promise 1: what is replaced is there before and after, and stays if it is not what was expected.
+    #[test]
+    fn replacing_is_one_step_and_only_of_the_expected() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("f");
+        std::fs::write(&path, "old").unwrap();
+        let tree = TargetTree::open(place.path(), FlushPolicy::FileAndDirectory).unwrap();
+        let (_, expected) = look(&tree.beneath, &lfn("f")).unwrap();
+        let expected = expected.unwrap();
+        let temp = temps::fresh();
+        tree.storage().create(&temp, 4).unwrap().write_at(b"new!", 0).unwrap();
+        let other = Identity { mtime_ns: 7, ..expected.clone() };
+        assert_eq!(tree.replace(&temp, &lfn("f"), &other).unwrap_err().code, FaultCode::NameClash);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
+        tree.replace(&temp, &lfn("f"), &expected).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new!");
+        assert!(tree.storage().temps().unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_a_killed_copy_left_is_removed() {
+        let place = tempfile::tempdir().unwrap();
+        let temps = place.path().join(".longhaul/temps");
+        std::fs::create_dir_all(&temps).unwrap();
+        let name = temps::fresh().to_string();
+        let dead = format!("{}{:08x}{}", &name[..16], 1u32 << 30, &name[24..]);
+        let foreign = "07".repeat(16);
+        for name in [&dead, &foreign] {
+            std::fs::write(temps.join(name), "x").unwrap();
+        }
+        drop(TargetTree::open(place.path(), FlushPolicy::None).unwrap());
+        let left: Vec<_> =
+            std::fs::read_dir(&temps).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, [foreign.as_str()], "another's files are not ours to judge");
+    }
+}

@@ -1,0 +1,217 @@
+//! A copy within this host, counted and told like the others.
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
+
+use longhaul_model::{Fault, FaultCode, Verification};
+
+use crate::local::{
+    self, Done, LocalOptions, LocalPlan, LocalRequest, Observer, Planned, PlannedFile, VerifiedBy,
+};
+use crate::options::Options;
+use crate::plan::Decision;
+use crate::planner::policy;
+use crate::progress::{FileOutcome, Outcome, Progress, Tell};
+use crate::stop::{Stop, interrupted};
+use crate::walk::{DirectoryEntry, LeftOutEntry};
+
+/// Files that wait to be told.
+type Told = FileOutcome;
+
+pub(crate) fn run(
+    sources: &[PathBuf],
+    target: &Path,
+    options: &Options,
+    progress: &Progress,
+    stop: &Stop,
+    tell: Tell<'_>,
+) -> Result<(), Fault> {
+    let filters = options.filters().map_err(|error| Fault::new(FaultCode::BadRequest, error.to_string()))?;
+    let plan = LocalPlan::prepare(LocalRequest {
+        sources: sources.iter().map(|source| text(source)).collect::<Result<_, _>>()?,
+        target: text(target)?,
+        recursive: options.recursive,
+        filters,
+        policy: policy(options),
+    })?;
+    let needed = count(&plan, options, progress, stop, &mut *tell)?;
+    if options.dry_run {
+        return Ok(());
+    }
+    let cancel = std::sync::Arc::new(AtomicBool::new(false));
+    let cancelled = cancel.clone();
+    let _hook = stop.hook(move || cancelled.store(true, Ordering::Relaxed));
+    let (to, told) = channel();
+    let observer = Watching {
+        plan: &plan,
+        progress,
+        told: Mutex::new(to),
+        pace: options.limit.map(|limit| Mutex::new(Pace { limit, begun: Instant::now(), bytes: 0 })),
+    };
+    let local_options = LocalOptions { verification: options.verification, ..LocalOptions::default() };
+    let copied = std::thread::scope(|scope| {
+        let (plan, options, cancel) = (&plan, &local_options, &*cancel);
+        let copying = scope.spawn(move || {
+            let copied = local::copy(plan, needed, options, &observer, cancel);
+            // The teller below ends with the observer's sender.
+            drop(observer);
+            copied
+        });
+        told.iter().for_each(|outcome| tell(&outcome));
+        copying.join()
+    });
+    match copied {
+        Ok(Ok(totals)) if totals.stopped => Err(interrupted()),
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(fault)) => Err(fault),
+        Err(_) => Err(Fault::new(FaultCode::Internal, "the copying thread panicked")),
+    }
+}
+
+fn text(path: &Path) -> Result<String, Fault> {
+    let shown = longhaul_model::units::printable(&path.to_string_lossy());
+    path.to_str()
+        .map(str::to_owned)
+        .ok_or_else(|| Fault::new(FaultCode::BadName, format!("{shown}: the name is not UTF-8")))
+}
+
+/// A pass in advance: what there is to copy.
+fn count(
+    plan: &LocalPlan,
+    options: &Options,
+    progress: &Progress,
+    stop: &Stop,
+    tell: Tell<'_>,
+) -> Result<u64, Fault> {
+    let mut needed = 0;
+    for planned in plan.files()? {
+        stop.check()?;
+        let file = match planned? {
+            Planned::File(file) => file,
+            Planned::Directory(_) | Planned::LeftOut(_) => continue,
+        };
+        progress.change(|totals| {
+            totals.files += 1;
+            totals.bytes += file.size;
+        });
+        if matches!(file.decision, Decision::Copy { .. } | Decision::NeedDigests) {
+            needed += file.size;
+        }
+        if options.dry_run {
+            let outcome = match &file.decision {
+                Decision::Copy { replaces } => Outcome::WouldCopy { replaces: *replaces },
+                Decision::NeedDigests => Outcome::WouldCopy { replaces: true },
+                Decision::Skip(reason) => Outcome::Skipped(*reason),
+                Decision::Refuse(fault) => Outcome::Failed(fault.clone()),
+            };
+            tally(progress, &file, &outcome);
+            tell(&file_outcome(plan, &file, outcome));
+        }
+    }
+    progress.change(|totals| totals.listed = true);
+    Ok(needed)
+}
+
+fn tally(progress: &Progress, file: &PlannedFile, outcome: &Outcome) {
+    match outcome {
+        Outcome::Failed(fault) => progress.fail(&file.shown_source(), fault),
+        Outcome::Skipped(_) => progress.change(|totals| {
+            totals.files_skipped += 1;
+            totals.bytes_skipped += file.size;
+        }),
+        _ => {}
+    }
+}
+
+fn file_outcome(plan: &LocalPlan, file: &PlannedFile, outcome: Outcome) -> FileOutcome {
+    FileOutcome {
+        source: file.shown_source(),
+        target: plan.shown_target(&file.target),
+        size: file.size,
+        outcome,
+    }
+}
+
+/// What is told by the copying threads.
+struct Watching<'a> {
+    plan: &'a LocalPlan,
+    progress: &'a Progress,
+    told: Mutex<Sender<Told>>,
+    pace: Option<Mutex<Pace>>,
+}
+
+struct Pace {
+    limit: u64,
+    begun: Instant,
+    bytes: u64,
+}
+
+impl Watching<'_> {
+    fn tell(&self, outcome: Told) {
+        let to = self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // Whoever listens lives as long as the copy.
+        let _ = to.send(outcome);
+    }
+}
+
+impl Observer for Watching<'_> {
+    fn bytes(&self, count: u64) {
+        self.progress.change(|totals| totals.bytes_running += count);
+        let Some(pace) = &self.pace else { return };
+        let mut pace = pace.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        pace.bytes += count;
+        let due = Duration::from_secs_f64(pace.bytes as f64 / pace.limit as f64);
+        let ahead = due.saturating_sub(pace.begun.elapsed());
+        drop(pace);
+        if !ahead.is_zero() {
+            std::thread::sleep(ahead);
+        }
+    }
+
+    fn file(&self, file: &PlannedFile, end: &Result<Done, Fault>) {
+        let outcome = match end {
+            Err(fault) => Outcome::Failed(fault.clone()),
+            Ok(Done::Skipped(reason)) => Outcome::Skipped(*reason),
+            Ok(Done::Copied { verified, .. }) => {
+                self.progress.change(|totals| {
+                    totals.files_done += 1;
+                    totals.bytes_done += file.size;
+                    totals.bytes_running = totals.bytes_running.saturating_sub(file.size);
+                    match verified {
+                        VerifiedBy::EndToEnd => totals.verified_end_to_end += 1,
+                        VerifiedBy::Readback => totals.verified_readback += 1,
+                        VerifiedBy::SharedBlocks | VerifiedBy::SizeOnly => totals.verified_local += 1,
+                    }
+                });
+                let verification = match verified {
+                    VerifiedBy::Readback => Verification::Readback,
+                    VerifiedBy::EndToEnd => Verification::EndToEnd,
+                    VerifiedBy::SharedBlocks | VerifiedBy::SizeOnly => Verification::Wire,
+                };
+                Outcome::Done { verification }
+            }
+        };
+        tally(self.progress, file, &outcome);
+        self.tell(file_outcome(self.plan, file, outcome));
+    }
+
+    fn directory(&self, directory: &DirectoryEntry, end: &Result<(), Fault>) {
+        match end {
+            Ok(()) => self.progress.change(|totals| totals.directories += 1),
+            Err(fault) => self.progress.fail(&directory.path.shown(), fault),
+        }
+    }
+
+    fn left_out(&self, entry: &LeftOutEntry) {
+        self.progress.change(|totals| totals.left_out += 1);
+        self.tell(FileOutcome {
+            source: entry.path.clone(),
+            target: String::new(),
+            size: 0,
+            outcome: Outcome::LeftOut(entry.detail.clone()),
+        });
+    }
+}

@@ -1,0 +1,107 @@
+//! What a person can ask of a copy besides its two sides. Travels to a server for a third-party copy.
+
+use longhaul_model::Verification;
+use serde::{Deserialize, Serialize};
+
+use crate::filter::{Action, FilterError, Filters, PATTERN_CHARS_MAX, RULES_MAX};
+
+/// Buffers of the engine: with what streams, lists and the program itself take, an end stays below 64 MB.
+pub const MEMORY_BYTES: u64 = 36 << 20;
+/// The engine cannot work with less.
+const MEMORY_BYTES_MIN: u64 = 8 << 20;
+/// As many as an engine serves to one peer without starving others.
+pub const STREAMS_MAX: usize = 64;
+const PARALLEL_FILES_MAX: usize = 20_000;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Options {
+    /// Directories with all that is in them.
+    pub recursive: bool,
+    /// Leave alone what is newer at the target.
+    pub update: bool,
+    /// Go by contents instead of size and time.
+    pub checksum: bool,
+    pub verification: Verification,
+    /// Bytes per second.
+    pub limit: Option<u64>,
+    /// In the order given: include or exclude, and the pattern.
+    pub filters: Vec<(bool, String)>,
+    /// None: the engine decides.
+    pub streams: Option<usize>,
+    pub parallel_files: Option<usize>,
+    pub memory_bytes: u64,
+    /// Tell what would be done, and do nothing.
+    pub dry_run: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            recursive: false,
+            update: false,
+            checksum: false,
+            verification: Verification::EndToEnd,
+            limit: None,
+            filters: Vec::new(),
+            streams: None,
+            parallel_files: None,
+            memory_bytes: MEMORY_BYTES,
+            dry_run: false,
+        }
+    }
+}
+
+impl Options {
+    pub fn filters(&self) -> Result<Filters, FilterError> {
+        let action = |include| if include { Action::Include } else { Action::Exclude };
+        Filters::parse(self.filters.iter().map(|(include, pattern)| (action(*include), pattern.as_str())))
+    }
+
+    /// Bounds, for options that come from a peer or a person.
+    pub fn check(&self) -> Result<(), String> {
+        if self.filters.len() > RULES_MAX {
+            return Err(format!("{} patterns; the limit is {RULES_MAX}", self.filters.len()));
+        }
+        if let Some((_, long)) = self.filters.iter().find(|(_, text)| text.len() > 4 * PATTERN_CHARS_MAX) {
+            return Err(format!("a pattern of {} bytes", long.len()));
+        }
+        if self.streams.is_some_and(|streams| streams == 0 || streams > STREAMS_MAX) {
+            return Err(format!("streams are 1 to {STREAMS_MAX}"));
+        }
+        if self.parallel_files.is_some_and(|files| files == 0 || files > PARALLEL_FILES_MAX) {
+            return Err(format!("parallel files are 1 to {PARALLEL_FILES_MAX}"));
+        }
+        if self.memory_bytes < MEMORY_BYTES_MIN {
+            return Err(format!(
+                "{} bytes of memory; it takes {MEMORY_BYTES_MIN} at least",
+                self.memory_bytes
+            ));
+        }
+        if self.limit == Some(0) {
+            return Err("a limit of nothing would never end".into());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_hold() {
+        assert_eq!(Options::default().check(), Ok(()));
+        for bad in [
+            Options { streams: Some(0), ..Options::default() },
+            Options { streams: Some(STREAMS_MAX + 1), ..Options::default() },
+            Options { parallel_files: Some(0), ..Options::default() },
+            Options { memory_bytes: 1, ..Options::default() },
+            Options { limit: Some(0), ..Options::default() },
+            Options { filters: vec![(true, "x".repeat(5_000))], ..Options::default() },
+            Options { filters: vec![(true, "x".into()); RULES_MAX + 1], ..Options::default() },
+        ] {
+            assert!(bad.check().is_err(), "{:?}", bad.streams);
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Two sources that want the same name, or one a file where the other needs a directory.
+//!
+//! Kept are 96 bits of hash per path and not the path: at most 71 MB. Two paths of one copy that share them by
+//! chance would be refused wrongly; with two million paths the odds are one in 10^16.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use longhaul_model::units::printable;
+use longhaul_model::{Fault, FaultCode, Lfn};
+
+/// Paths that can be watched. Only copies of several sources with names in common need it.
+pub const COLLISIONS_MAX: usize = 2_000_000;
+
+type Key = [u32; 3];
+
+/// By which source, and in the lowest bit whether for a directory: 16 bytes with the key, twice that as an enum.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Taken(u32);
+
+impl Taken {
+    fn file(by: u32) -> Taken {
+        Taken(by << 1)
+    }
+
+    fn directory(by: u32) -> Taken {
+        Taken(by << 1 | 1)
+    }
+
+    fn by(self) -> u32 {
+        self.0 >> 1
+    }
+
+    fn is_directory(self) -> bool {
+        self.0 & 1 == 1
+    }
+
+    fn what(self) -> &'static str {
+        if self.is_directory() { "a directory" } else { "a file" }
+    }
+}
+
+/// The names taken so far.
+pub struct Collisions {
+    taken: HashMap<Key, Taken>,
+    paths_max: usize,
+}
+
+impl Default for Collisions {
+    fn default() -> Self {
+        Collisions { taken: HashMap::new(), paths_max: COLLISIONS_MAX }
+    }
+}
+
+impl Collisions {
+    /// Takes `path` for a file of source number `by`. `sources` are the sources' names, for the message.
+    pub fn take_file(&mut self, path: &Lfn, by: u32, sources: &[impl AsRef<str>]) -> Result<(), Fault> {
+        self.take_parents(path, by, sources)?;
+        match self.entry(path.as_str())? {
+            Entry::Vacant(free) => {
+                free.insert(Taken::file(by));
+                Ok(())
+            }
+            Entry::Occupied(taken) => Err(clash(path.shown(), Taken::file(by), *taken.get(), sources)),
+        }
+    }
+
+    /// Takes `path` for a directory; several sources may share one.
+    pub fn take_directory(&mut self, path: &Lfn, by: u32, sources: &[impl AsRef<str>]) -> Result<(), Fault> {
+        self.take_parents(path, by, sources)?;
+        self.share(path.as_str(), by, sources)
+    }
+
+    fn take_parents(&mut self, path: &Lfn, by: u32, sources: &[impl AsRef<str>]) -> Result<(), Fault> {
+        let text = path.as_str();
+        text.match_indices('/').try_for_each(|(slash, _)| self.share(&text[..slash], by, sources))
+    }
+
+    fn share(&mut self, directory: &str, by: u32, sources: &[impl AsRef<str>]) -> Result<(), Fault> {
+        match self.entry(directory)? {
+            Entry::Vacant(free) => {
+                free.insert(Taken::directory(by));
+                Ok(())
+            }
+            Entry::Occupied(taken) if taken.get().is_directory() => Ok(()),
+            Entry::Occupied(taken) => {
+                Err(clash(printable(directory), Taken::directory(by), *taken.get(), sources))
+            }
+        }
+    }
+
+    fn entry(&mut self, path: &str) -> Result<Entry<'_, Key, Taken>, Fault> {
+        if self.taken.len() >= self.paths_max {
+            let text = format!(
+                "more than {} files from sources that share names: copy them one source after the other",
+                self.paths_max
+            );
+            return Err(Fault::new(FaultCode::TooLarge, text));
+        }
+        Ok(self.taken.entry(key(path)))
+    }
+}
+
+fn key(path: &str) -> Key {
+    let half = |salt: u8| {
+        let mut hasher = DefaultHasher::new();
+        (salt, path).hash(&mut hasher);
+        hasher.finish()
+    };
+    let (one, other) = (half(0), half(1));
+    [one as u32, (one >> 32) as u32, other as u32]
+}
+
+fn clash(path: String, new: Taken, old: Taken, sources: &[impl AsRef<str>]) -> Fault {
+    let name = |taken: Taken| sources.get(taken.by() as usize).map_or("a source", |source| source.as_ref());
+    let (first, second) = (name(old), name(new));
+    let text = if old.what() == new.what() {
+        format!("{first} and {second} both have {} for {path}", new.what())
+    } else {
+        format!("{path} is {} from {first} and {} from {second}", old.what(), new.what())
+    };
+    Fault::new(FaultCode::NameClash, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    const SOURCES: [&str; 2] = ["one/", "two/"];
+
+    fn lfn(text: &str) -> Lfn {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn both_are_named() {
+        let mut names = Collisions::default();
+        names.take_file(&lfn("a/f"), 0, &SOURCES).unwrap();
+        names.take_file(&lfn("a/g"), 1, &SOURCES).unwrap();
+        names.take_directory(&lfn("a"), 1, &SOURCES).unwrap();
+        let said = names.take_file(&lfn("a/f"), 1, &SOURCES).unwrap_err().detail;
+        assert_eq!(said, "one/ and two/ both have a file for a/f");
+        let said = names.take_file(&lfn("a"), 1, &SOURCES).unwrap_err().detail;
+        assert_eq!(said, "a is a directory from one/ and a file from two/");
+        let said = names.take_file(&lfn("a/f/x"), 1, &SOURCES).unwrap_err().detail;
+        assert_eq!(said, "a/f is a file from one/ and a directory from two/");
+        assert!(names.take_directory(&lfn("a/g"), 0, &SOURCES).is_err());
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let mut names = Collisions { taken: HashMap::new(), paths_max: 3 };
+        names.take_file(&lfn("a/b/f"), 0, &SOURCES).unwrap();
+        assert_eq!(names.take_file(&lfn("a/b/g"), 0, &SOURCES).unwrap_err().code, FaultCode::TooLarge);
+    }
+
+    proptest! {
+        /// Files that were all taken can be laid out in one tree.
+        #[test]
+        fn what_is_taken_fits_in_one_tree(paths in proptest::collection::vec("[ab](/[ab]){0,3}", 1..12)) {
+            let mut names = Collisions::default();
+            let mut tree: BTreeMap<String, bool> = BTreeMap::new();
+            for path in &paths {
+                let parents: Vec<&str> = path.match_indices('/').map(|(slash, _)| &path[..slash]).collect();
+                let free = !tree.contains_key(path) && parents.iter().all(|parent| tree.get(*parent) != Some(&true));
+                // A refused path may have taken its parents; so has the model.
+                for parent in &parents {
+                    if tree.get(*parent) == Some(&true) {
+                        break;
+                    }
+                    tree.insert((*parent).to_owned(), false);
+                }
+                prop_assert_eq!(names.take_file(&lfn(path), 0, &SOURCES).is_ok(), free, "{}", path);
+                if free {
+                    tree.insert(path.clone(), true);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! How far a copy is: counted in one place, read by whoever shows it.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use longhaul_model::{Fault, Verification};
+use serde::{Deserialize, Serialize};
+
+use crate::plan::SkipReason;
+
+/// Failed files told by name; more are only counted.
+pub const FAILED_TOLD_MAX: usize = 100;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Totals {
+    /// Files found so far that are wanted, and their bytes.
+    pub files: u64,
+    pub bytes: u64,
+    /// The listing is complete: `files` and `bytes` grow no more.
+    pub listed: bool,
+    pub files_done: u64,
+    pub bytes_done: u64,
+    /// Bytes of files under way that are written.
+    pub bytes_running: u64,
+    /// Already equal at the target, or newer there.
+    pub files_skipped: u64,
+    pub bytes_skipped: u64,
+    pub files_failed: u64,
+    pub directories: u64,
+    /// Neither file nor directory, or not nameable; `excluded` were kept out by filters.
+    pub left_out: u64,
+    pub excluded: u64,
+    pub retries: u64,
+    pub bytes_resent: u64,
+    /// How the files that are done were verified.
+    pub verified_wire: u64,
+    pub verified_end_to_end: u64,
+    pub verified_readback: u64,
+    /// Copied within this host, where nothing travels: compared while it was written, or cloned by the file system.
+    pub verified_local: u64,
+}
+
+impl Totals {
+    pub fn verified(&mut self, how: Verification) {
+        match how {
+            Verification::Wire => self.verified_wire += 1,
+            Verification::EndToEnd => self.verified_end_to_end += 1,
+            Verification::Readback => self.verified_readback += 1,
+        }
+    }
+
+    /// Of two copies that follow each other.
+    pub fn plus(&self, other: &Totals) -> Totals {
+        Totals {
+            files: self.files + other.files,
+            bytes: self.bytes + other.bytes,
+            listed: other.listed,
+            files_done: self.files_done + other.files_done,
+            bytes_done: self.bytes_done + other.bytes_done,
+            bytes_running: other.bytes_running,
+            files_skipped: self.files_skipped + other.files_skipped,
+            bytes_skipped: self.bytes_skipped + other.bytes_skipped,
+            files_failed: self.files_failed + other.files_failed,
+            directories: self.directories + other.directories,
+            left_out: self.left_out + other.left_out,
+            excluded: self.excluded + other.excluded,
+            retries: self.retries + other.retries,
+            bytes_resent: self.bytes_resent + other.bytes_resent,
+            verified_wire: self.verified_wire + other.verified_wire,
+            verified_end_to_end: self.verified_end_to_end + other.verified_end_to_end,
+            verified_readback: self.verified_readback + other.verified_readback,
+            verified_local: self.verified_local + other.verified_local,
+        }
+    }
+}
+
+/// What happened to one file; for reports and `--dry-run`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    Done {
+        verification: Verification,
+    },
+    Skipped(SkipReason),
+    /// With `--dry-run`.
+    WouldCopy {
+        replaces: bool,
+    },
+    Failed(Fault),
+    LeftOut(String),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct FileOutcome {
+    /// Without secrets.
+    pub source: String,
+    /// Relative to where the copy lands.
+    pub target: String,
+    pub size: u64,
+    pub outcome: Outcome,
+}
+
+/// Told of each file; called from the copying thread.
+pub type Tell<'a> = &'a mut dyn FnMut(&FileOutcome);
+
+#[derive(Debug, Default)]
+pub struct Progress {
+    totals: Mutex<Totals>,
+    failed: Mutex<Vec<(String, Fault)>>,
+    /// What limits the copy, as the engine sees it, or what it waits for.
+    note: Mutex<String>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Progress {
+    pub fn totals(&self) -> Totals {
+        lock(&self.totals).clone()
+    }
+
+    pub fn change(&self, change: impl FnOnce(&mut Totals)) {
+        change(&mut lock(&self.totals));
+    }
+
+    pub fn fail(&self, path: &str, fault: &Fault) {
+        self.change(|totals| totals.files_failed += 1);
+        let mut failed = lock(&self.failed);
+        if failed.len() < FAILED_TOLD_MAX {
+            failed.push((path.to_owned(), fault.clone()));
+        }
+    }
+
+    pub fn failed(&self) -> Vec<(String, Fault)> {
+        lock(&self.failed).clone()
+    }
+
+    /// As somebody else has counted.
+    pub fn set(&self, totals: Totals, failed: Vec<(String, Fault)>) {
+        *lock(&self.totals) = totals;
+        *lock(&self.failed) = failed;
+    }
+
+    /// The copy begins again after its connection broke: what is done will be found to be there.
+    pub fn begin_again(&self, before: Totals, failed: Vec<(String, Fault)>) {
+        let now = self.totals();
+        let (retries, bytes_resent) = (now.retries + 1, now.bytes_resent);
+        self.set(Totals { retries, bytes_resent, ..before }, failed);
+    }
+
+    pub fn note(&self) -> String {
+        lock(&self.note).clone()
+    }
+
+    pub fn set_note(&self, note: impl Into<String>) {
+        *lock(&self.note) = note.into();
+    }
+}

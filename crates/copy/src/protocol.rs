@@ -1,0 +1,455 @@
+//! What a client and a server of an ad-hoc copy say to each other: JSON messages, one answer to one request, over a
+//! channel between two engines that have authenticated each other.
+//!
+//! Every field is bounded and checked when a message is read; a path is relative and cannot name anything above the
+//! root. Data does not travel here but over the engines' streams.
+//! Start with [`Request`] and [`Reply`].
+
+use longhaul_model::units::printable;
+use longhaul_model::{AgentId, DigestSet, Fault, FaultCode, Lfn, Verification};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// Versions of this protocol that we speak.
+pub const VERSION_MIN: u16 = 1;
+pub const VERSION_MAX: u16 = 1;
+
+/// One message. The engines carry nothing larger.
+pub const MESSAGE_BYTES_MAX: usize = (256 << 10) - 64;
+/// A page of a listing stays below this, so that the message around it fits.
+pub const PAGE_BYTES_MAX: usize = 224 << 10;
+/// Items of one message, whatever their size.
+pub const ITEMS_MAX: usize = 4_096;
+/// Texts that are for people only.
+const TEXT_BYTES_MAX: usize = 1_024;
+/// A server does not hold an answer back for longer.
+pub const WAIT_MS_MAX: u64 = 20_000;
+
+/// A path beneath the exported root; empty is the root.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct Relative(String);
+
+impl Relative {
+    pub fn parse(text: &str) -> Result<Self, Fault> {
+        if !text.is_empty() {
+            Lfn::parse(text).map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))?;
+        }
+        Ok(Relative(text.to_owned()))
+    }
+
+    pub fn root() -> Self {
+        Relative(String::new())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for Relative {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Relative::parse(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// Always first.
+    Hello {
+        version_min: u16,
+        version_max: u16,
+        /// Name and version of the program, for logs.
+        program: String,
+        /// Described in the answer, one for each: what the client came for.
+        looks_at: Vec<Relative>,
+    },
+    /// One page of what lies at and beneath a path. Pages are asked for in order, beginning with 0; the last one asked
+    /// for can be asked for again.
+    List {
+        /// Chosen by the client; several may be under way.
+        listing: u32,
+        path: Relative,
+        recursive: bool,
+        /// Include or exclude, and the pattern; and what stands before each path when they look at it.
+        filters: Vec<(bool, String)>,
+        prefix: Relative,
+        page: u32,
+    },
+    /// What is there, one answer for each path.
+    Stat {
+        paths: Vec<Relative>,
+    },
+    /// crc32c of files, as they were read when they were sent; those that were not are read now.
+    Digests {
+        paths: Vec<Relative>,
+    },
+    MakeDirectories {
+        paths: Vec<Relative>,
+    },
+    /// Begin to receive files from this client, over the streams that it offers.
+    Receive {
+        job: u32,
+        verification: Verification,
+    },
+    /// Files of that job. `path` is where they land here, and what the client's export calls them.
+    ReceiveFiles {
+        job: u32,
+        files: Vec<PushedFile>,
+    },
+    /// What has happened since; held back until something has, or the time is over.
+    ReceivePoll {
+        job: u32,
+        wait_ms: u64,
+    },
+    /// No more files will follow; what is not finished is cancelled, and can be resumed by a later job.
+    ReceiveEnd {
+        job: u32,
+    },
+    /// Files of that job that do not have the source's digest: they are removed.
+    Discard {
+        job: u32,
+        paths: Vec<Relative>,
+    },
+    /// Third-party copy: fetch from another server into this one.
+    Fetch {
+        order: Box<Order>,
+    },
+    FetchPoll {
+        order: u64,
+        /// The state the client knows; the answer waits for a newer one.
+        seen: u64,
+        wait_ms: u64,
+    },
+    FetchCancel {
+        order: u64,
+    },
+    Space {
+        path: Relative,
+    },
+    /// The client is done. What it left behind is cleaned up.
+    Bye,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Reply {
+    Hello(Welcome),
+    /// `excluded` counts what filters have kept out so far.
+    Page {
+        entries: Vec<Entry>,
+        last: bool,
+        excluded: u64,
+    },
+    Stats {
+        found: Vec<Option<Entry>>,
+    },
+    Digests {
+        found: Vec<Answer>,
+    },
+    Received(Progress),
+    Fetched(OrderState),
+    Space {
+        total_bytes: u64,
+        free_bytes: u64,
+    },
+    Done,
+    Fault {
+        fault: Fault,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Welcome {
+    pub version: u16,
+    pub program: String,
+    /// The agent that permits and fetches are made out to.
+    pub agent: AgentId,
+    pub writable: bool,
+    pub found: Vec<Option<Entry>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    File,
+    Directory,
+    /// Neither; `note` of the entry says why it is left out.
+    LeftOut,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    #[serde(rename = "p")]
+    pub path: Relative,
+    #[serde(rename = "k")]
+    pub kind: Kind,
+    #[serde(rename = "s", default)]
+    pub size: u64,
+    #[serde(rename = "t", default)]
+    pub mtime_ns: i64,
+    /// Permission bits.
+    #[serde(rename = "m", default)]
+    pub mode: u32,
+    #[serde(rename = "n", default, skip_serializing_if = "String::is_empty")]
+    pub note: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PushedFile {
+    #[serde(rename = "p")]
+    pub path: Relative,
+    #[serde(rename = "s")]
+    pub size: u64,
+    #[serde(rename = "t")]
+    pub mtime_ns: i64,
+    #[serde(rename = "m")]
+    pub mode: u32,
+    /// Something else has the name already: put this in its place.
+    #[serde(rename = "r", default, skip_serializing_if = "std::ops::Not::not")]
+    pub replace: bool,
+}
+
+/// The digest of one file, or why there is none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Answer {
+    Digests(DigestSet),
+    Fault(Fault),
+}
+
+/// What has happened to the files of a job since it was last asked.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Progress {
+    pub finished: Vec<Received>,
+    /// Bytes of files under way.
+    pub bytes_running: u64,
+    pub bytes_moved: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Received {
+    #[serde(rename = "p")]
+    pub path: Relative,
+    #[serde(rename = "d")]
+    pub result: Answer,
+    #[serde(rename = "r", default)]
+    pub retries: u32,
+    #[serde(rename = "x", default)]
+    pub resent: u64,
+}
+
+/// A third-party copy as it is ordered from the target's server.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Order {
+    /// The source's URL, secret included.
+    pub source: String,
+    /// Where in this server's tree it lands.
+    pub target: Relative,
+    /// The target was given with a slash at its end.
+    pub target_contents: bool,
+    pub options: crate::options::Options,
+    /// Goes on when the client has gone.
+    pub detach: bool,
+}
+
+impl std::fmt::Debug for Order {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Order(to {:?}, source hidden)", self.target.0)
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OrderState {
+    pub order: u64,
+    /// Counts up with every change.
+    pub version: u64,
+    pub totals: crate::progress::Totals,
+    pub over: bool,
+    /// Why the whole of it failed.
+    pub fault: Option<Fault>,
+    /// Some of the files that failed, the first ones.
+    pub failed: Vec<(String, Fault)>,
+}
+
+impl Request {
+    fn check(&self) -> Result<(), String> {
+        let count = |items: usize| {
+            if items > ITEMS_MAX { Err(format!("{items} items; the limit is {ITEMS_MAX}")) } else { Ok(()) }
+        };
+        match self {
+            Request::Hello { program, looks_at, .. } => {
+                text(program)?;
+                count(looks_at.len())
+            }
+            Request::List { filters, .. } => count(filters.len()),
+            Request::Stat { paths }
+            | Request::Digests { paths }
+            | Request::MakeDirectories { paths }
+            | Request::Discard { paths, .. } => count(paths.len()),
+            Request::ReceiveFiles { files, .. } => count(files.len()),
+            Request::ReceivePoll { wait_ms, .. } | Request::FetchPoll { wait_ms, .. } => {
+                if *wait_ms > WAIT_MS_MAX { Err(format!("waits {wait_ms} ms")) } else { Ok(()) }
+            }
+            Request::Fetch { order } => {
+                if order.source.len() > crate::url::URL_BYTES_MAX {
+                    return Err("a URL too long".into());
+                }
+                order.options.check()
+            }
+            Request::Receive { .. }
+            | Request::ReceiveEnd { .. }
+            | Request::FetchCancel { .. }
+            | Request::Space { .. }
+            | Request::Bye => Ok(()),
+        }
+    }
+}
+
+impl Reply {
+    fn check(&self) -> Result<(), String> {
+        match self {
+            Reply::Hello(welcome) => text(&welcome.program),
+            Reply::Page { entries, .. } => entries.iter().try_for_each(|entry| text(&entry.note)),
+            Reply::Fault { fault } => text(&fault.detail),
+            Reply::Fetched(state) => state.failed.iter().try_for_each(|(path, fault)| {
+                text(path)?;
+                text(&fault.detail)
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn text(text: &str) -> Result<(), String> {
+    let most = TEXT_BYTES_MAX + longhaul_model::limits::LFN_BYTES_MAX;
+    if text.len() > most { Err(format!("a text of {} bytes", text.len())) } else { Ok(()) }
+}
+
+/// Reads a request of a peer.
+pub fn read_request(bytes: &[u8]) -> Result<Request, Fault> {
+    read(bytes, Request::check)
+}
+
+/// Reads a server's answer; a fault in it is the error.
+pub fn read_reply(bytes: &[u8]) -> Result<Reply, Fault> {
+    match read(bytes, Reply::check)? {
+        // Its words come from the peer: they are shown on terminals.
+        Reply::Fault { fault } => Err(Fault { detail: printable(&fault.detail), ..fault }),
+        reply => Ok(reply),
+    }
+}
+
+fn read<T: DeserializeOwned>(bytes: &[u8], check: impl FnOnce(&T) -> Result<(), String>) -> Result<T, Fault> {
+    let refuse =
+        |why: String| Err(Fault::new(FaultCode::ProtocolError, format!("a message: {}", printable(&why))));
+    if bytes.len() > MESSAGE_BYTES_MAX {
+        return refuse(format!("{} bytes; the limit is {MESSAGE_BYTES_MAX}", bytes.len()));
+    }
+    match serde_json::from_slice::<T>(bytes) {
+        Ok(message) => match check(&message) {
+            Ok(()) => Ok(message),
+            Err(why) => refuse(why),
+        },
+        Err(error) => refuse(error.to_string()),
+    }
+}
+
+/// # Panics
+/// If a message of ours cannot be written as JSON: all of them can.
+pub fn write<T: Serialize>(message: &T) -> Vec<u8> {
+    let bytes = serde_json::to_vec(message);
+    assert!(bytes.is_ok(), "a message of ours is no JSON");
+    bytes.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn entry(path: String) -> Entry {
+        let path = Relative::parse(&path).unwrap();
+        Entry { path, kind: Kind::File, size: 7, mtime_ns: -3, mode: 0o644, note: String::new() }
+    }
+
+    #[test]
+    fn messages_round_trip() {
+        let requests = [
+            Request::Hello {
+                version_min: 1,
+                version_max: 1,
+                program: "longhaul".into(),
+                looks_at: vec![Relative::parse("a").unwrap()],
+            },
+            Request::List {
+                listing: 1,
+                path: Relative::parse("").unwrap(),
+                recursive: true,
+                filters: vec![(false, "*.tmp".into())],
+                prefix: Relative::parse("run7").unwrap(),
+                page: 0,
+            },
+            Request::ReceiveFiles {
+                job: 1,
+                files: vec![PushedFile {
+                    path: Relative::parse("a/b").unwrap(),
+                    size: 1,
+                    mtime_ns: 2,
+                    mode: 3,
+                    replace: true,
+                }],
+            },
+            Request::Bye,
+        ];
+        for request in requests {
+            assert_eq!(read_request(&write(&request)).unwrap(), request);
+        }
+        let page = Reply::Page { entries: vec![entry("a\nb".into())], last: true, excluded: 3 };
+        assert_eq!(read_reply(&write(&page)).unwrap(), page);
+        let digests: DigestSet = "crc32c:01020304".parse().unwrap();
+        let answers = [Answer::Digests(digests), Answer::Fault(Fault::new(FaultCode::SourceMissing, "x"))];
+        let reply = Reply::Digests { found: answers.to_vec() };
+        assert_eq!(read_reply(&write(&reply)).unwrap(), reply);
+        let fault = Fault::new(FaultCode::NotAllowed, "no\u{1b}[2J");
+        let read = read_reply(&write(&Reply::Fault { fault })).unwrap_err();
+        assert_eq!((read.code, read.detail.as_str()), (FaultCode::NotAllowed, "no\\u{1b}[2J"));
+    }
+
+    /// Promise 9.
+    #[test]
+    fn no_message_names_anything_above_the_root() {
+        for bad in ["/etc/passwd", "../x", "a/../../x", "a//b", "a/", ".", "a\0"] {
+            let text = serde_json::json!({"ask": "stat", "paths": [bad]}).to_string();
+            assert!(read_request(text.as_bytes()).is_err(), "{bad}");
+        }
+        let long = vec!["x"; ITEMS_MAX + 1];
+        let text = serde_json::json!({"ask": "stat", "paths": long}).to_string();
+        assert!(read_request(text.as_bytes()).unwrap_err().detail.contains("limit"));
+        assert!(read_request(&vec![b' '; MESSAGE_BYTES_MAX + 1]).unwrap_err().detail.contains("bytes"));
+        assert!(read_request(br#"{"ask":"space","path":"","more":1}"#).is_err());
+        assert!(read_request(br#"{"ask":"receive-poll","job":1,"wait_ms":99999999}"#).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = read_request(&bytes);
+            let _ = read_reply(&bytes);
+        }
+
+        #[test]
+        fn no_json_panics(ask in "(hello|list|stat|digests|receive|receive-files|fetch|space|x)",
+                          field in "(paths|path|job|files|order|page)", value in "(1|-1|\"a\"|\"..\"|\\[\\]|\\{\\}|null|1e99)") {
+            let _ = read_request(format!("{{\"ask\":\"{ask}\",\"{field}\":{value}}}").as_bytes());
+        }
+    }
+}

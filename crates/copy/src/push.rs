@@ -1,0 +1,526 @@
+//! From local places to a server.
+//!
+//! The server's engine fetches, as everywhere; only the streams are dialled by us, who have no port that it could dial.
+//! ```text
+//! planner thread:  walk ─► what lies there? (asked of the server) ─► what to do
+//! this thread:     tell the server which files to fetch; compare digests of what has landed with our own
+//! poller thread:   ask the server what has happened
+//! ```
+
+use std::collections::{HashMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use longhaul_engine::DataSecurity;
+use longhaul_model::units::printable;
+use longhaul_model::{Algorithm, Blame, DigestSet, Fault, FaultCode, Lfn, Pfn, Verification};
+use longhaul_storage::{FlushPolicy, Posix, PosixOptions, Storage, digest_file};
+
+use crate::looker::READ_BYTES;
+use crate::options::Options;
+use crate::plan::{self, Landings, TargetRoot};
+use crate::progress::{FileOutcome, Outcome, Progress, Tell};
+use crate::protocol::{self, Answer, Kind, PushedFile, Received, Relative, Reply, Request};
+use crate::pull::{absolute, control_site};
+use crate::push_plan::{Local, Put, PutPlanner, Step};
+use crate::recording::{Finder, Read, Recording};
+use crate::remote::{Remote, escaped_len, unexpected};
+use crate::site::{EXPORT, Site, SiteConfig, storage_name};
+use crate::state::{CopyKey, Scratch};
+use crate::stop::{Stop, interrupted};
+use crate::url::{RemotePath, ServerUrl};
+
+/// Files that the server knows of and that are not finished.
+const UNDER_WAY_MAX: usize = 4_000;
+const PAGES_AHEAD: usize = 3;
+/// Streams that are kept open; the server uses as many as it needs.
+const STREAMS: usize = 8;
+/// Files named in one message.
+const FILES_AT_ONCE: usize = 1_000;
+/// What a file takes in a message beside its name.
+const FILE_BYTES: usize = 110;
+/// A server holds an answer back for so long if nothing happens.
+const POLL_MS: u64 = 250;
+/// Nothing has come of it for so long: a broken connection is then the end.
+const PATIENCE: Duration = Duration::from_secs(120);
+const PAUSE: Duration = Duration::from_millis(500);
+/// The only job of ours.
+const JOB: u32 = 1;
+
+pub(crate) struct Push<'a> {
+    pub(crate) sources: &'a [PathBuf],
+    pub(crate) url: &'a ServerUrl,
+    pub(crate) target: &'a RemotePath,
+    pub(crate) options: &'a Options,
+    pub(crate) data_security: DataSecurity,
+    /// The path of each source from the server's root, in place of `target`.
+    pub(crate) names: Option<&'a [String]>,
+}
+
+enum Inbox {
+    Planned { steps: Vec<Step>, last: bool, excluded: u64 },
+    PlanFailed(Fault),
+    Polled(protocol::Progress),
+    PollFailed(Fault),
+    Stopped,
+}
+
+/// Where the files lie that the server has been told of, by the name they have there.
+struct Offered {
+    roots: Vec<Arc<dyn Storage>>,
+    files: Mutex<HashMap<String, Put>>,
+}
+
+impl Offered {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Put>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Finder for Offered {
+    /// Nothing but what was offered.
+    fn find(&self, path: &str) -> Result<(Arc<dyn Storage>, Pfn), Fault> {
+        let files = self.lock();
+        let put = files.get(path).ok_or_else(|| {
+            Fault::new(FaultCode::SourceMissing, format!("{} is not offered", printable(path)))
+        })?;
+        let root = self.roots[put.source].clone();
+        let at = Pfn::new(root.name().clone(), put.from.as_str())
+            .map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))?;
+        Ok((root, at))
+    }
+}
+
+impl Push<'_> {
+    pub(crate) fn run(&self, progress: &Progress, stop: &Stop, tell: Tell<'_>) -> Result<(), Fault> {
+        let (before, failed_before) = (progress.totals(), progress.failed());
+        let mut best = before.bytes_done;
+        let mut last_good = Instant::now();
+        loop {
+            let fault = match self.once(progress, stop, &mut *tell) {
+                Err(fault) if fault.blame == Blame::Network && !stop.is_stopped() => fault,
+                ended => return ended,
+            };
+            let done = progress.totals().bytes_done;
+            if done == before.bytes_done && best == done {
+                // It has never worked: somebody should hear of it at once.
+                return Err(fault);
+            }
+            if done > best {
+                best = done;
+                last_good = Instant::now();
+            }
+            if last_good.elapsed() > PATIENCE {
+                return Err(fault);
+            }
+            tracing::info!(%fault, "the connection broke; the copy begins again with what is left");
+            progress.begin_again(before.clone(), failed_before.clone());
+            if stop.wait(PAUSE) {
+                return Err(interrupted());
+            }
+        }
+    }
+
+    fn once(&self, progress: &Progress, stop: &Stop, tell: Tell<'_>) -> Result<(), Fault> {
+        let locals = self.locals()?;
+        let names: Vec<String> = locals.iter().map(|local| local.whole()).collect();
+        let hosts = self.url.hosts();
+        let parts = names.iter().map(String::as_str).chain(hosts).chain([self.target.path.as_str()]);
+        let key = CopyKey::of(parts);
+        let scratch = Scratch::new()?;
+        let control = control_site(&self.url.secret, &key, &scratch)?;
+        let looks_at = vec![Relative::parse(&self.target.path)?];
+        let remote = Remote::connect(control, &self.url.addresses, looks_at, stop)?;
+        if !remote.welcome.writable {
+            let detail = format!("{} is read-only: start it with --write", self.url.shown());
+            return Err(Fault::new(FaultCode::NotAllowed, detail));
+        }
+        let landings = self.land(&locals, &remote)?;
+        let base = self.base(&landings, &remote)?;
+        let pushed = self.put_to(&locals, &landings, &base, &key, &remote, progress, stop, tell);
+        remote.leave();
+        pushed
+    }
+
+    fn locals(&self) -> Result<Vec<Local>, Fault> {
+        self.sources
+            .iter()
+            .map(|path| match self.local(path) {
+                Err(fault) if self.names.is_some() => Ok(Local {
+                    typed: path.clone(),
+                    root: PathBuf::from("/"),
+                    start: String::new(),
+                    is_file: true,
+                    missing: Some(fault),
+                }),
+                local => local,
+            })
+            .collect()
+    }
+
+    fn local(&self, path: &Path) -> Result<Local, Fault> {
+        let shown = printable(&path.to_string_lossy());
+        let failed =
+            |error: std::io::Error| Fault::new(FaultCode::SourceMissing, format!("{shown}: {error}"));
+        let found = std::fs::metadata(path).map_err(failed)?;
+        let real = absolute(path)?;
+        let typed = path.to_owned();
+        if found.is_dir() {
+            return Ok(Local { typed, root: real, start: String::new(), is_file: false, missing: None });
+        }
+        let name = real.file_name().and_then(std::ffi::OsStr::to_str).map(str::to_owned);
+        let start =
+            name.ok_or_else(|| Fault::new(FaultCode::BadName, format!("{shown}: the name is not UTF-8")))?;
+        let root = real.parent().unwrap_or(Path::new("/")).to_owned();
+        Ok(Local { typed, root, start, is_file: true, missing: None })
+    }
+
+    fn land(&self, locals: &[Local], remote: &Remote) -> Result<Landings, Fault> {
+        if let Some(names) = self.names {
+            let mut landings = Vec::with_capacity(names.len());
+            for (name, local) in names.iter().zip(locals) {
+                let bad =
+                    |error: longhaul_model::NameError| Fault::new(FaultCode::BadName, error.to_string());
+                let name = Lfn::parse(name).map_err(bad)?;
+                landings.push(match local.is_file {
+                    true => plan::Landing::As(name),
+                    false => plan::Landing::Beneath(Some(name)),
+                });
+            }
+            return Ok(Landings { root: TargetRoot::Target { make: false }, landings, may_collide: true });
+        }
+        let sources: Vec<plan::Source> = locals
+            .iter()
+            .map(|local| {
+                let kind = if local.is_file { plan::Kind::File } else { plan::Kind::Directory };
+                let text = local.typed.to_string_lossy();
+                plan::Source::of_path(printable(&text), &text, kind)
+            })
+            .collect();
+        let found = remote.welcome.found.first().and_then(Option::as_ref);
+        let kind = match found.map(|entry| entry.kind) {
+            None => plan::TargetKind::Missing,
+            Some(Kind::Directory) => plan::TargetKind::Directory,
+            Some(_) => plan::TargetKind::File,
+        };
+        let slash = if self.target.contents { "/" } else { "" };
+        let target = plan::Target::of_path(self.shown(""), &format!("{}{slash}", self.target.path), kind);
+        plan::land(&sources, &target, self.options.recursive)
+    }
+
+    /// The directory at the server that landings are relative to; made if it is missing.
+    fn base(&self, landings: &Landings, remote: &Remote) -> Result<String, Fault> {
+        match landings.root {
+            TargetRoot::Parent => {
+                Ok(self.target.path.rsplit_once('/').map_or("", |(parent, _)| parent).to_owned())
+            }
+            TargetRoot::Target { make } => {
+                if make && !self.options.dry_run {
+                    let paths = vec![Relative::parse(&self.target.path)?];
+                    remote.done(&Request::MakeDirectories { paths })?;
+                }
+                Ok(self.target.path.clone())
+            }
+        }
+    }
+
+    fn put_to(
+        &self,
+        locals: &[Local],
+        landings: &Landings,
+        base: &str,
+        key: &CopyKey,
+        remote: &Remote,
+        progress: &Progress,
+        stop: &Stop,
+        tell: Tell<'_>,
+    ) -> Result<(), Fault> {
+        // What was not there a moment ago has nothing in it that has to be asked for.
+        let is_new = matches!(landings.root, TargetRoot::Target { make: true });
+        let planner = PutPlanner { remote, locals, landings, base, options: self.options, is_new };
+        if self.options.dry_run {
+            return planner.dry_run(progress, stop, tell);
+        }
+        let roots: Result<Vec<Arc<dyn Storage>>, Fault> =
+            locals.iter().map(|local| Ok(Arc::new(local.storage()?) as Arc<dyn Storage>)).collect();
+        let offered = Arc::new(Offered { roots: roots?, files: Mutex::default() });
+        let recording = Arc::new(Recording::new(storage_name(EXPORT), offered.clone()));
+        let read = recording.read();
+        let scratch = Scratch::new()?;
+        let config = SiteConfig {
+            agent: key.agent(),
+            listen: Vec::new(),
+            state_dir: scratch.path().to_owned(),
+            memory_bytes: self.options.memory_bytes,
+            streams: self.options.streams,
+            responder: None,
+            data_security: self.data_security,
+        };
+        let site = Site::start(&self.url.secret, config, vec![recording])?;
+        site.engine().set_limits(None, self.options.limit);
+        let offer = site.engine().offer(&self.url.addresses, self.options.streams.unwrap_or(STREAMS))?;
+        remote.done_once(&Request::Receive { job: JOB, verification: self.options.verification })?;
+        let (inbox, wakes) = channel();
+        let stopping = inbox.clone();
+        let _hook = stop.hook(move || drop(stopping.send(Inbox::Stopped)));
+        let pushed = std::thread::scope(|scope| {
+            let (pages, may_plan) = sync_channel(PAGES_AHEAD);
+            let (planned, plan, plan_stop) = (inbox.clone(), &planner, stop.clone());
+            scope.spawn(move || plan_on(plan, &planned, &pages, &plan_stop));
+            let (go_on, may_poll) = channel();
+            scope.spawn(move || poll_on(remote, &may_poll, &inbox));
+            let mut work = Work {
+                push: self,
+                remote,
+                offered: &offered,
+                read: &read,
+                progress,
+                tell,
+                steps: VecDeque::new(),
+                listed: false,
+                may_plan,
+                go_on,
+                polling: false,
+                buffer: Vec::new(),
+                under_way: 0,
+                excluded: 0,
+            };
+            let worked = work.run(&wakes);
+            // Lets the poller's last question be answered.
+            let _ = remote.ask_once(&Request::ReceiveEnd { job: JOB });
+            worked
+        });
+        drop(offer);
+        drop(site);
+        pushed
+    }
+
+    fn shown(&self, path: &str) -> String {
+        format!("{}{}/{}", crate::url::SCHEME, self.url.shown(), printable(path))
+    }
+}
+
+impl Local {
+    pub(crate) fn storage(&self) -> Result<Posix, Fault> {
+        Posix::open(PosixOptions {
+            name: storage_name(EXPORT),
+            root: self.root.clone(),
+            work: None,
+            writable: false,
+            flush: FlushPolicy::None,
+        })
+    }
+}
+
+struct Work<'a> {
+    push: &'a Push<'a>,
+    remote: &'a Remote,
+    offered: &'a Offered,
+    read: &'a Read,
+    progress: &'a Progress,
+    tell: Tell<'a>,
+    steps: VecDeque<Step>,
+    listed: bool,
+    may_plan: Receiver<()>,
+    /// Lets the poller ask again.
+    go_on: Sender<()>,
+    polling: bool,
+    buffer: Vec<u8>,
+    under_way: usize,
+    excluded: u64,
+}
+
+impl Work<'_> {
+    fn run(&mut self, wakes: &Receiver<Inbox>) -> Result<(), Fault> {
+        loop {
+            self.begin_more()?;
+            if self.listed && self.steps.is_empty() && self.under_way == 0 {
+                self.progress.change(|totals| totals.bytes_running = 0);
+                return Ok(());
+            }
+            if self.under_way > 0 && !self.polling {
+                self.polling = self.go_on.send(()).is_ok();
+            }
+            match wakes.recv() {
+                Ok(event) => self.handle(event)?,
+                Err(_) => return Err(Fault::new(FaultCode::Internal, "the copy has lost its threads")),
+            }
+        }
+    }
+
+    fn handle(&mut self, event: Inbox) -> Result<(), Fault> {
+        match event {
+            Inbox::Planned { steps, last, excluded } => {
+                let (mut files, mut bytes) = (0, 0);
+                for size in steps.iter().filter_map(Step::wanted_bytes) {
+                    files += 1;
+                    bytes += size;
+                }
+                self.progress.change(|totals| {
+                    totals.files += files;
+                    totals.bytes += bytes;
+                    totals.listed = last;
+                    totals.excluded += excluded - self.excluded;
+                });
+                self.excluded = excluded;
+                self.steps.extend(steps);
+                self.listed = last;
+            }
+            Inbox::Polled(polled) => {
+                self.polling = false;
+                self.progress.change(|totals| totals.bytes_running = polled.bytes_running);
+                let mut wrong = Vec::new();
+                for received in polled.finished {
+                    self.received(received, &mut wrong);
+                }
+                if !wrong.is_empty() {
+                    // Promise 1: nothing stays under its final name that is not known to be right.
+                    self.remote.done_once(&Request::Discard { job: JOB, paths: wrong })?;
+                }
+            }
+            Inbox::PlanFailed(fault) | Inbox::PollFailed(fault) => return Err(fault),
+            Inbox::Stopped => return Err(interrupted()),
+        }
+        Ok(())
+    }
+
+    fn begin_more(&mut self) -> Result<(), Fault> {
+        let most = self.push.options.parallel_files.unwrap_or(UNDER_WAY_MAX);
+        loop {
+            let mut files: Vec<PushedFile> = Vec::new();
+            let mut directories = Vec::new();
+            let mut bytes = 0;
+            while self.under_way + files.len() < most
+                && files.len() < FILES_AT_ONCE
+                && bytes < protocol::PAGE_BYTES_MAX / 2
+            {
+                let Some(step) = self.steps.pop_front() else { break };
+                match step {
+                    Step::Put(put) => {
+                        bytes += FILE_BYTES + escaped_len(put.file.path.as_str());
+                        files.push(put.file.clone());
+                        self.offered.lock().insert(put.file.path.as_str().to_owned(), *put);
+                    }
+                    Step::Directory(path) => {
+                        bytes += FILE_BYTES + escaped_len(path.as_str());
+                        directories.push(path);
+                    }
+                    Step::Aside(step) => crate::planner::tell_aside(step, self.progress, self.tell),
+                }
+            }
+            if !directories.is_empty() {
+                let made = directories.len() as u64;
+                self.remote.done_once(&Request::MakeDirectories { paths: directories })?;
+                self.progress.change(|totals| totals.directories += made);
+            } else if files.is_empty() {
+                break;
+            }
+            if !files.is_empty() {
+                self.under_way += files.len();
+                self.remote.done_once(&Request::ReceiveFiles { job: JOB, files })?;
+            }
+        }
+        if self.steps.is_empty() {
+            while self.may_plan.try_recv().is_ok() {}
+        }
+        Ok(())
+    }
+
+    /// Promise 2: our own digest of what we have sent against that of what was handed to the storage there.
+    fn received(&mut self, received: Received, wrong: &mut Vec<Relative>) {
+        let name = received.path.as_str();
+        let Some(put) = self.offered.lock().get(name).cloned() else { return };
+        self.under_way -= 1;
+        self.progress.change(|totals| {
+            totals.retries += u64::from(received.retries);
+            totals.bytes_resent += received.resent;
+        });
+        let verification = self.push.options.verification;
+        let compared = match received.result {
+            Answer::Fault(fault) => Err(Fault { detail: printable(&fault.detail), ..fault }),
+            Answer::Digests(_) if verification == Verification::Wire => Ok(Verification::Wire),
+            Answer::Digests(theirs) => match self.compare(name, &theirs) {
+                Ok(()) => Ok(verification.max(Verification::EndToEnd)),
+                Err(fault) => {
+                    wrong.push(received.path.clone());
+                    Err(fault)
+                }
+            },
+        };
+        self.offered.lock().remove(name);
+        self.read.forget(name);
+        let size = put.file.size;
+        let outcome = match compared {
+            Ok(verification) => {
+                self.progress.change(|totals| {
+                    totals.files_done += 1;
+                    totals.bytes_done += size;
+                    totals.verified(verification);
+                });
+                Outcome::Done { verification }
+            }
+            Err(fault) => {
+                self.progress.fail(name, &fault);
+                Outcome::Failed(fault)
+            }
+        };
+        let source = put.shown;
+        (self.tell)(&FileOutcome { source, target: name.to_owned(), size, outcome });
+    }
+
+    fn compare(&mut self, name: &str, theirs: &DigestSet) -> Result<(), Fault> {
+        let (storage, at) = self.offered.find(name)?;
+        let identity = storage
+            .stat(&at)?
+            .ok_or_else(|| Fault::new(FaultCode::SourceChanged, format!("{at} was removed meanwhile")))?;
+        let ours = match self.read.take(name, &identity) {
+            Some(ours) => ours,
+            None => {
+                self.buffer.resize(READ_BYTES, 0);
+                digest_file(&*storage, &at, [Algorithm::Crc32c], &mut self.buffer)?.0
+            }
+        };
+        match ours.contradiction(theirs) {
+            Some((sent, got)) => {
+                let detail = format!("{}: {sent} was sent, {got} has arrived", printable(name));
+                Err(Fault::new(FaultCode::WrongDigest, detail))
+            }
+            None if ours.comparable(theirs) => Ok(()),
+            None => Err(unexpected()),
+        }
+    }
+}
+
+/// The planner's thread.
+fn plan_on(planner: &PutPlanner<'_>, to: &Sender<Inbox>, pages: &SyncSender<()>, stop: &Stop) {
+    let planned = planner.each(&mut |steps, last, excluded| {
+        stop.check()?;
+        let _ = to.send(Inbox::Planned { steps, last, excluded });
+        // Blocks while too many pages are ahead; an error means that the copy is over.
+        if last || pages.send(()).is_ok() { Ok(()) } else { Err(interrupted()) }
+    });
+    if let Err(fault) = planned {
+        let _ = to.send(Inbox::PlanFailed(fault));
+    }
+}
+
+/// The poller's thread: asks once each time it is told to.
+fn poll_on(remote: &Remote, may_poll: &Receiver<()>, to: &Sender<Inbox>) {
+    while may_poll.recv().is_ok() {
+        let polled = match remote.ask_once(&Request::ReceivePoll { job: JOB, wait_ms: POLL_MS }) {
+            Ok(Reply::Received(polled)) => Inbox::Polled(polled),
+            Ok(_) => Inbox::PollFailed(unexpected()),
+            Err(fault) => Inbox::PollFailed(fault),
+        };
+        if to.send(polled).is_err() {
+            return;
+        }
+    }
+}
+
+/// The target path of a file, from the server's root.
+pub(crate) fn beneath(base: &str, path: &Lfn) -> Result<Relative, Fault> {
+    Relative::parse(&if base.is_empty() { path.as_str().to_owned() } else { format!("{base}/{path}") })
+}

@@ -1,0 +1,304 @@
+//! What is to be done for each local file that goes to a server.
+
+use std::path::PathBuf;
+
+use longhaul_model::units::printable;
+use longhaul_model::{Digest, Fault, FaultCode, Lfn, Pfn};
+use longhaul_storage::{Storage, digest_file};
+
+use crate::looker::READ_BYTES;
+use crate::options::Options;
+use crate::plan::{Collisions, Decision, Existing, Landing, Landings, Meta, decide};
+use crate::planner::{self, policy};
+use crate::progress::{FileOutcome, Outcome, Progress, Tell};
+use crate::protocol::{Entry, Kind, PushedFile, Relative};
+use crate::push::beneath;
+use crate::remote::{Remote, unexpected};
+use crate::stop::Stop;
+use crate::walk::{FileEntry, Found, Walk, WalkOptions};
+
+/// Entries planned together: one question to the server for each page.
+const PAGE_ENTRIES: usize = 1_000;
+/// The first page is short, so that sending begins soon.
+const FIRST_PAGE_ENTRIES: usize = 200;
+
+/// A source.
+pub(crate) struct Local {
+    pub(crate) typed: PathBuf,
+    /// Without links.
+    pub(crate) root: PathBuf,
+    /// Beneath the root: empty, or the name of a single file.
+    pub(crate) start: String,
+    pub(crate) is_file: bool,
+    /// Why nothing of it can be copied, if the others shall be nevertheless.
+    pub(crate) missing: Option<Fault>,
+}
+
+impl Local {
+    pub(crate) fn whole(&self) -> String {
+        self.root.join(&self.start).to_string_lossy().into_owned()
+    }
+}
+
+/// A file on its way.
+#[derive(Clone, Debug)]
+pub(crate) struct Put {
+    pub(crate) file: PushedFile,
+    /// Which source, and where in it.
+    pub(crate) source: usize,
+    pub(crate) from: Lfn,
+    pub(crate) shown: String,
+}
+
+pub(crate) enum Step {
+    Put(Box<Put>),
+    Directory(Relative),
+    /// Nothing is moved.
+    Aside(planner::Step),
+}
+
+impl Step {
+    pub(crate) fn wanted_bytes(&self) -> Option<u64> {
+        match self {
+            Step::Put(put) => Some(put.file.size),
+            Step::Directory(_) => None,
+            Step::Aside(step) => step.wanted_bytes(),
+        }
+    }
+}
+
+pub(crate) type TakePage<'a> = &'a mut dyn FnMut(Vec<Step>, bool, u64) -> Result<(), Fault>;
+
+pub(crate) struct PutPlanner<'a> {
+    pub(crate) remote: &'a Remote,
+    pub(crate) locals: &'a [Local],
+    pub(crate) landings: &'a Landings,
+    pub(crate) base: &'a str,
+    pub(crate) options: &'a Options,
+    /// Nothing lies at the target.
+    pub(crate) is_new: bool,
+}
+
+/// Two sources are watched for names in common.
+type Watch = Option<(Collisions, Vec<String>)>;
+
+impl PutPlanner<'_> {
+    pub(crate) fn each(&self, take: TakePage<'_>) -> Result<(), Fault> {
+        let shown = || self.locals.iter().map(|local| printable(&local.typed.to_string_lossy())).collect();
+        let mut watch: Watch = self.landings.may_collide.then(|| (Collisions::default(), shown()));
+        let filters =
+            self.options.filters().map_err(|error| Fault::new(FaultCode::BadRequest, error.to_string()))?;
+        let mut excluded_before = 0;
+        let mut most = FIRST_PAGE_ENTRIES;
+        for (number, local) in self.locals.iter().enumerate() {
+            if let Some(fault) = &local.missing {
+                let source = printable(&local.typed.to_string_lossy());
+                let target = match &self.landings.landings[number] {
+                    Landing::As(name) | Landing::Beneath(Some(name)) => name.as_str().to_owned(),
+                    Landing::Beneath(None) => String::new(),
+                };
+                let refused = planner::Step::Refuse { source, target, size: 0, fault: fault.clone() };
+                let last = number + 1 == self.locals.len();
+                take(vec![Step::Aside(refused)], last, excluded_before)?;
+                continue;
+            }
+            let prefix = self.landings.landings[number].filter_prefix().to_owned();
+            let options = WalkOptions { filters: filters.clone(), prefix };
+            let mut walk = Walk::open(&local.root, &local.start, options)?;
+            let mut more = true;
+            while more {
+                let found: Vec<Found> = walk.by_ref().take(most).collect();
+                more = found.len() == most;
+                most = PAGE_ENTRIES;
+                let steps = self.page(number, found, &mut watch)?;
+                let last = !more && number + 1 == self.locals.len();
+                take(steps, last, excluded_before + walk.excluded())?;
+            }
+            excluded_before += walk.excluded();
+        }
+        Ok(())
+    }
+
+    fn page(&self, number: usize, found: Vec<Found>, watch: &mut Watch) -> Result<Vec<Step>, Fault> {
+        let mut steps = Vec::with_capacity(found.len());
+        let mut files = Vec::with_capacity(found.len());
+        for entry in found {
+            match entry {
+                Found::File(file) => match self.target(number, &file.path) {
+                    Ok(path) => files.push((file, path)),
+                    Err(fault) => {
+                        let path = self.shown(number, file.path.as_str());
+                        steps.push(Step::Aside(planner::Step::LeftOut { path, note: fault.detail }));
+                    }
+                },
+                Found::EmptyDirectory(directory) => {
+                    steps.push(Step::Directory(self.target(number, &directory.path)?));
+                }
+                Found::LeftOut(left) => {
+                    let path = self.shown(number, &left.path);
+                    steps.push(Step::Aside(planner::Step::LeftOut { path, note: left.detail }));
+                }
+            }
+        }
+        let there = if self.is_new {
+            vec![None; files.len()]
+        } else {
+            self.remote.stats(files.iter().map(|(_, path)| path.clone()).collect())?
+        };
+        let mut open = Vec::new();
+        for ((file, path), there) in files.into_iter().zip(there) {
+            let existing = existing(there.as_ref());
+            match self.decide(number, &file, &path, None, &existing) {
+                Some(step) => steps.push(step),
+                None => open.push((file, path, existing)),
+            }
+        }
+        self.compare(number, open, &mut steps)?;
+        if let Some((collisions, shown)) = watch {
+            steps.iter_mut().for_each(|step| refuse_collision(step, collisions, number as u32, shown));
+        }
+        Ok(steps)
+    }
+
+    fn target(&self, number: usize, relative: &Lfn) -> Result<Relative, Fault> {
+        beneath(self.base, &self.landings.landings[number].path(relative)?)
+    }
+
+    fn shown(&self, number: usize, path: &str) -> String {
+        let local = &self.locals[number];
+        if local.is_file {
+            return printable(&local.typed.to_string_lossy());
+        }
+        printable(&local.typed.join(path).to_string_lossy())
+    }
+
+    fn decide(
+        &self,
+        number: usize,
+        file: &FileEntry,
+        path: &Relative,
+        digest: Option<Digest>,
+        existing: &Existing,
+    ) -> Option<Step> {
+        let source = Meta { size: file.size, mtime_ns: file.mtime_ns, digest };
+        let texts = || (self.shown(number, file.path.as_str()), path.as_str().to_owned());
+        match decide(policy(self.options), &source, existing, path.as_str()) {
+            Decision::NeedDigests => None,
+            Decision::Copy { replaces } => {
+                let pushed = PushedFile {
+                    path: path.clone(),
+                    size: file.size,
+                    mtime_ns: file.mtime_ns,
+                    mode: file.mode,
+                    replace: replaces,
+                };
+                Some(Step::Put(Box::new(Put {
+                    file: pushed,
+                    source: number,
+                    from: file.path.clone(),
+                    shown: texts().0,
+                })))
+            }
+            Decision::Skip(reason) => {
+                let (source, target) = texts();
+                Some(Step::Aside(planner::Step::Skip { source, target, size: file.size, reason }))
+            }
+            Decision::Refuse(fault) => {
+                let (source, target) = texts();
+                Some(Step::Aside(planner::Step::Refuse { source, target, size: file.size, fault }))
+            }
+        }
+    }
+
+    /// Reads both sides of what cannot be decided otherwise; one after the other, since a server should answer soon.
+    fn compare(
+        &self,
+        number: usize,
+        open: Vec<(FileEntry, Relative, Existing)>,
+        steps: &mut Vec<Step>,
+    ) -> Result<(), Fault> {
+        if open.is_empty() {
+            return Ok(());
+        }
+        let storage = self.locals[number].storage()?;
+        let mut buffer = vec![0; READ_BYTES];
+        for (file, path, existing) in open {
+            let theirs = self.remote.digests(std::slice::from_ref(&path))?.pop().ok_or_else(unexpected)?;
+            let step = theirs.and_then(|digests| {
+                let theirs = crate::pull::crc32c(&digests).ok_or_else(unexpected)?;
+                let at = Pfn::new(storage.name().clone(), file.path.as_str())
+                    .map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))?;
+                let (ours, _) = digest_file(&storage, &at, [longhaul_model::Algorithm::Crc32c], &mut buffer)?;
+                let ours = crate::pull::crc32c(&ours).ok_or_else(unexpected)?;
+                let existing = match existing {
+                    Existing::File(meta) => Existing::File(Meta { digest: Some(theirs), ..meta }),
+                    other => other,
+                };
+                self.decide(number, &file, &path, Some(ours), &existing).ok_or_else(unexpected)
+            });
+            steps.push(step.unwrap_or_else(|fault| {
+                let source = self.shown(number, file.path.as_str());
+                let target = path.as_str().to_owned();
+                Step::Aside(planner::Step::Refuse { source, target, size: file.size, fault })
+            }));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn dry_run(&self, progress: &Progress, stop: &Stop, tell: Tell<'_>) -> Result<(), Fault> {
+        self.each(&mut |steps, last, excluded| {
+            stop.check()?;
+            progress.change(|totals| {
+                totals.listed = last;
+                totals.excluded = excluded;
+            });
+            for step in steps {
+                match step {
+                    Step::Aside(step) => planner::tell_dry(step, progress, &mut *tell),
+                    Step::Directory(_) => progress.change(|totals| totals.directories += 1),
+                    Step::Put(put) => {
+                        progress.change(|totals| {
+                            totals.files += 1;
+                            totals.bytes += put.file.size;
+                        });
+                        tell(&FileOutcome {
+                            source: put.shown,
+                            target: put.file.path.as_str().to_owned(),
+                            size: put.file.size,
+                            outcome: Outcome::WouldCopy { replaces: put.file.replace },
+                        });
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+fn existing(there: Option<&Entry>) -> Existing {
+    match there.map(|entry| (entry.kind, entry)) {
+        None => Existing::Missing,
+        Some((Kind::File, entry)) => {
+            Existing::File(Meta { size: entry.size, mtime_ns: entry.mtime_ns, digest: None })
+        }
+        Some((Kind::Directory, _)) => Existing::Directory,
+        Some((Kind::LeftOut, _)) => Existing::Other,
+    }
+}
+
+fn refuse_collision(step: &mut Step, collisions: &mut Collisions, by: u32, shown: &[String]) {
+    let (path, size, source) = match &*step {
+        Step::Put(put) => (put.file.path.clone(), put.file.size, put.shown.clone()),
+        Step::Directory(path) => (path.clone(), 0, String::new()),
+        Step::Aside(_) => return,
+    };
+    let Ok(name) = Lfn::parse(path.as_str()) else { return };
+    let taken = match &*step {
+        Step::Directory(_) => collisions.take_directory(&name, by, shown),
+        _ => collisions.take_file(&name, by, shown),
+    };
+    if let Err(fault) = taken {
+        let target = path.as_str().to_owned();
+        *step = Step::Aside(planner::Step::Refuse { source, target, size, fault });
+    }
+}

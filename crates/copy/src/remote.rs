@@ -1,0 +1,237 @@
+//! A server as a client sees it: typed questions, and a connection that is made again when it breaks.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use longhaul_engine::Channel;
+use longhaul_model::{AgentId, Blame, DigestSet, Fault, FaultCode};
+
+use crate::protocol::{
+    self, Answer, Entry, ITEMS_MAX, Relative, Reply, Request, VERSION_MAX, VERSION_MIN, Welcome,
+};
+use crate::site::Site;
+use crate::stop::Stop;
+
+/// For the first connection: long enough for a path with a satellite in it, short enough for a person.
+const CONNECT_WITHIN: Duration = Duration::from_secs(15);
+/// A server that was there once may be restarted, or its network.
+const RECONNECT_FOR: Duration = Duration::from_secs(120);
+const RECONNECT_FIRST: Duration = Duration::from_millis(200);
+const RECONNECT_MOST: Duration = Duration::from_secs(5);
+
+const LOOKS_WITH_HELLO: usize = 32;
+
+pub(crate) const PROGRAM: &str = concat!("longhaul ", env!("CARGO_PKG_VERSION"));
+
+pub(crate) struct Remote {
+    site: Site,
+    addresses: Vec<String>,
+    channel: Mutex<Arc<Channel>>,
+    pub(crate) welcome: Welcome,
+    stop: Stop,
+}
+
+impl Remote {
+    /// `site` is for questions alone; data has one of its own. `looks_at`: what to describe in the answer to hello.
+    pub(crate) fn connect(
+        site: Site,
+        addresses: &[String],
+        looks_at: Vec<Relative>,
+        stop: &Stop,
+    ) -> Result<Remote, Fault> {
+        stop.check()?;
+        let channel = Arc::new(site.engine().channel(addresses, CONNECT_WITHIN)?);
+        // The first few go along with hello, which saves a round trip; a long list is asked for by itself.
+        let mut rest = looks_at;
+        let first: Vec<Relative> = rest.drain(..rest.len().min(LOOKS_WITH_HELLO)).collect();
+        let welcome = hello(&channel, first)?;
+        let mut remote = Remote {
+            site,
+            addresses: addresses.to_vec(),
+            channel: Mutex::new(channel),
+            welcome,
+            stop: stop.clone(),
+        };
+        if !rest.is_empty() {
+            let found = remote.stats(rest)?;
+            remote.welcome.found.extend(found);
+        }
+        Ok(remote)
+    }
+
+    pub(crate) fn agent(&self) -> AgentId {
+        self.welcome.agent
+    }
+
+    pub(crate) fn addresses(&self) -> &[String] {
+        &self.addresses
+    }
+
+    fn channel(&self) -> Arc<Channel> {
+        self.channel.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// One question on the connection as it is.
+    pub(crate) fn ask_once(&self, request: &Request) -> Result<Reply, Fault> {
+        protocol::read_reply(&self.channel().call(&protocol::write(request))?)
+    }
+
+    /// Asks again on a new connection when the old one breaks: for questions that can be asked twice.
+    pub(crate) fn ask(&self, request: &Request) -> Result<Reply, Fault> {
+        let bytes = protocol::write(request);
+        let begun = Instant::now();
+        let mut pause = RECONNECT_FIRST;
+        loop {
+            let channel = self.channel();
+            let fault = match channel.call(&bytes) {
+                Ok(reply) => return protocol::read_reply(&reply),
+                Err(fault) if channel.is_up() => return Err(fault),
+                Err(fault) => fault,
+            };
+            if fault.blame != Blame::Network || begun.elapsed() > RECONNECT_FOR {
+                return Err(fault);
+            }
+            tracing::info!(%fault, "the connection for questions broke");
+            if self.stop.wait(pause) {
+                return Err(crate::stop::interrupted());
+            }
+            pause = (pause * 2).min(RECONNECT_MOST);
+            self.reconnect(&channel)?;
+        }
+    }
+
+    /// Replaces `broken`, unless somebody has done so. That nobody answers yet is no error.
+    fn reconnect(&self, broken: &Arc<Channel>) -> Result<(), Fault> {
+        let mut channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
+        if !Arc::ptr_eq(&channel, broken) {
+            return Ok(());
+        }
+        match self.site.engine().channel(&self.addresses, RECONNECT_MOST) {
+            Ok(fresh) => {
+                if fresh.peer() != self.welcome.agent {
+                    let detail = "another server answers at this address now";
+                    return Err(Fault::new(FaultCode::NotAuthenticated, detail));
+                }
+                hello(&fresh, Vec::new())?;
+                *channel = Arc::new(fresh);
+                Ok(())
+            }
+            Err(fault) if fault.blame == Blame::Network => Ok(()),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// What lies at these paths; of any number of them.
+    pub(crate) fn stats(&self, paths: Vec<Relative>) -> Result<Vec<Option<Entry>>, Fault> {
+        let mut all = Vec::with_capacity(paths.len());
+        for part in portions(&paths) {
+            match self.ask(&Request::Stat { paths: part.to_vec() })? {
+                Reply::Stats { found } if found.len() == part.len() => all.extend(found),
+                _ => return Err(unexpected()),
+            }
+        }
+        Ok(all)
+    }
+
+    /// crc32c of these files, one answer each.
+    pub(crate) fn digests(&self, paths: &[Relative]) -> Result<Vec<Result<DigestSet, Fault>>, Fault> {
+        let mut all = Vec::with_capacity(paths.len());
+        for part in portions(paths) {
+            match self.ask(&Request::Digests { paths: part.to_vec() })? {
+                Reply::Digests { found } if found.len() == part.len() => {
+                    all.extend(found.into_iter().map(Answer::into_result));
+                }
+                _ => return Err(unexpected()),
+            }
+        }
+        Ok(all)
+    }
+
+    pub(crate) fn done(&self, request: &Request) -> Result<(), Fault> {
+        match self.ask(request)? {
+            Reply::Done => Ok(()),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// For what must not be asked twice.
+    pub(crate) fn done_once(&self, request: &Request) -> Result<(), Fault> {
+        match self.ask_once(request)? {
+            Reply::Done => Ok(()),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Says good-bye, so that the server need not find out by itself. Waits for no answer that does not come.
+    pub(crate) fn leave(self) {
+        if self.channel().is_up() {
+            let _ = self.ask_once(&Request::Bye);
+        }
+    }
+}
+
+impl Answer {
+    pub(crate) fn into_result(self) -> Result<DigestSet, Fault> {
+        match self {
+            Answer::Digests(digests) => Ok(digests),
+            Answer::Fault(fault) => Err(fault),
+        }
+    }
+
+    pub(crate) fn of(result: Result<DigestSet, Fault>) -> Answer {
+        match result {
+            Ok(digests) => Answer::Digests(digests),
+            Err(fault) => Answer::Fault(fault),
+        }
+    }
+}
+
+fn hello(channel: &Channel, looks_at: Vec<Relative>) -> Result<Welcome, Fault> {
+    let asked = looks_at.len();
+    let request = Request::Hello {
+        version_min: VERSION_MIN,
+        version_max: VERSION_MAX,
+        program: PROGRAM.to_owned(),
+        looks_at,
+    };
+    match protocol::read_reply(&channel.call(&protocol::write(&request))?)? {
+        Reply::Hello(welcome) if welcome.found.len() == asked && welcome.agent == channel.peer() => {
+            Ok(welcome)
+        }
+        _ => Err(unexpected()),
+    }
+}
+
+/// Lists of paths that fit in a message, answers too.
+fn portions(paths: &[Relative]) -> impl Iterator<Item = &[Relative]> {
+    /// What stands around a path in a message, and in the answer to it.
+    const AROUND: usize = 160;
+    let mut rest = paths;
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let too_many = |path: &Relative| {
+            bytes += AROUND + escaped_len(path.as_str());
+            bytes > protocol::PAGE_BYTES_MAX
+        };
+        let most = rest.len().min(ITEMS_MAX);
+        let count = rest[..most].iter().position(too_many).unwrap_or(most);
+        let (part, left) = rest.split_at(count);
+        rest = left;
+        (!part.is_empty()).then_some(part)
+    })
+}
+
+/// The length of a text in JSON.
+pub(crate) fn escaped_len(text: &str) -> usize {
+    text.bytes()
+        .map(|byte| match byte {
+            b'"' | b'\\' => 2,
+            0..0x20 => 6,
+            _ => 1,
+        })
+        .sum()
+}
+
+pub(crate) fn unexpected() -> Fault {
+    Fault::new(FaultCode::ProtocolError, "the server's answer does not fit the question")
+}

@@ -1,0 +1,216 @@
+//! What a server answers to each request.
+
+use std::sync::{Arc, Mutex};
+
+use longhaul_model::{AgentId, Algorithm, DigestSet, Fault, FaultCode, Pfn, Verification};
+use longhaul_storage::digest_file;
+
+use super::listing::Listing;
+use super::receiving::Receiving;
+use super::{Inner, Peer, lock};
+use crate::landing::{Landing, refuse_work_directory};
+use crate::looker::READ_BYTES;
+use crate::protocol::{Answer, Entry, Relative, Reply, Request, VERSION_MAX, VERSION_MIN, Welcome};
+use crate::remote::PROGRAM;
+use crate::site::{EXPORT, Source, storage_name};
+
+/// Listings of one client that are under way.
+const LISTINGS_MAX: usize = 64;
+/// Jobs of one client.
+const JOBS_MAX: usize = 8;
+
+impl Inner {
+    pub(super) fn reply(&self, peer: AgentId, request: Request) -> Result<Reply, Fault> {
+        if !matches!(request, Request::Hello { .. })
+            && !lock(&self.peers).get(&peer).is_some_and(|known| known.welcomed)
+        {
+            return Err(Fault::new(FaultCode::ProtocolError, "the first request is hello"));
+        }
+        match request {
+            Request::Hello { version_min, version_max, program, looks_at } => {
+                self.hello(peer, (version_min, version_max), &program, &looks_at)
+            }
+            Request::List { listing, path, recursive, filters, prefix, page } => {
+                let open = || Listing::open(&self.root, &path, recursive, &filters, &prefix);
+                self.list(peer, listing, page, open)
+            }
+            Request::Stat { paths } => Ok(Reply::Stats { found: self.describe(&paths)? }),
+            Request::Digests { paths } => {
+                let mut buffer = Vec::new();
+                let found = paths.iter().map(|path| Answer::of(self.digest(path, &mut buffer)));
+                Ok(Reply::Digests { found: found.collect() })
+            }
+            Request::MakeDirectories { paths } => {
+                let landing = self.landing()?;
+                for path in &paths {
+                    landing.make_directory(path.as_str(), None)?;
+                }
+                Ok(Reply::Done)
+            }
+            Request::Receive { job, verification } => self.receive(peer, job, verification),
+            Request::ReceiveFiles { job, files } => {
+                for file in &files {
+                    refuse_work_directory(file.path.as_str())?;
+                }
+                self.receiving(peer, job)?.take(files);
+                Ok(Reply::Done)
+            }
+            Request::ReceivePoll { job, wait_ms } => {
+                Ok(Reply::Received(self.receiving(peer, job)?.poll(wait_ms)))
+            }
+            Request::ReceiveEnd { job } => {
+                let ended = lock(&self.peers).get_mut(&peer).and_then(|known| known.receiving.remove(&job));
+                if let Some(ended) = ended {
+                    ended.drain();
+                }
+                Ok(Reply::Done)
+            }
+            Request::Discard { job, paths } => {
+                let (landing, receiving) = (self.landing()?, self.receiving(peer, job)?);
+                for path in &paths {
+                    receiving.must_have_landed(path)?;
+                    landing.discard(path.as_str())?;
+                }
+                Ok(Reply::Done)
+            }
+            Request::Fetch { order } => {
+                self.landing()?;
+                // Promise 9: this follows no link, so what the copy opens there lies beneath the root.
+                self.looker.existing(order.target.as_str())?;
+                self.orders.begin(peer, &self.root, *order).map(Reply::Fetched)
+            }
+            Request::FetchPoll { order, seen, wait_ms } => {
+                self.orders.poll(order, seen, wait_ms).map(Reply::Fetched)
+            }
+            Request::FetchCancel { order } => {
+                self.orders.cancel(order)?;
+                Ok(Reply::Done)
+            }
+            Request::Space { .. } => {
+                let space = self.export.space()?;
+                Ok(Reply::Space { total_bytes: space.total_bytes, free_bytes: space.free_bytes })
+            }
+            Request::Bye => {
+                if let Some(known) = lock(&self.peers).get_mut(&peer) {
+                    known.listings.clear();
+                }
+                Ok(Reply::Done)
+            }
+        }
+    }
+
+    fn hello(
+        &self,
+        peer: AgentId,
+        (min, max): (u16, u16),
+        program: &str,
+        looks_at: &[Relative],
+    ) -> Result<Reply, Fault> {
+        if min > VERSION_MAX || max < VERSION_MIN {
+            let detail = format!(
+                "the client speaks versions {min} to {max}, this server {VERSION_MIN} to {VERSION_MAX}"
+            );
+            return Err(Fault::new(FaultCode::VersionMismatch, detail));
+        }
+        let found = self.describe(looks_at)?;
+        let program = longhaul_model::units::printable(program);
+        tracing::info!(client = %peer, program, "a client says hello");
+        lock(&self.peers).entry(peer).or_default().welcomed = true;
+        Ok(Reply::Hello(Welcome {
+            version: max.min(VERSION_MAX),
+            program: PROGRAM.to_owned(),
+            agent: self.agent,
+            writable: self.writable,
+            found,
+        }))
+    }
+
+    fn peer<T>(&self, peer: AgentId, with: impl FnOnce(&mut Peer) -> Result<T, Fault>) -> Result<T, Fault> {
+        with(lock(&self.peers).entry(peer).or_default())
+    }
+
+    fn list(
+        &self,
+        peer: AgentId,
+        number: u32,
+        page: u32,
+        open: impl FnOnce() -> Result<Listing, Fault>,
+    ) -> Result<Reply, Fault> {
+        let known = self.peer(peer, |known| {
+            if page == 0 {
+                known.listings.remove(&number);
+            }
+            if known.listings.len() >= LISTINGS_MAX && !known.listings.contains_key(&number) {
+                return Err(Fault::new(FaultCode::Busy, format!("{LISTINGS_MAX} listings are under way")));
+            }
+            Ok(known.listings.get(&number).cloned())
+        })?;
+        let listing = match known {
+            Some(listing) => listing,
+            None => {
+                let fresh = Arc::new(Mutex::new(open()?));
+                self.peer(peer, |known| Ok(known.listings.insert(number, fresh.clone())))?;
+                fresh
+            }
+        };
+        let reply = lock(&listing).page(page)?;
+        Ok(reply)
+    }
+
+    fn describe(&self, paths: &[Relative]) -> Result<Vec<Option<Entry>>, Fault> {
+        paths
+            .iter()
+            .map(|path| {
+                refuse_work_directory(path.as_str())?;
+                self.looker.describe(path)
+            })
+            .collect()
+    }
+
+    /// As it was read when it was sent, else read now.
+    fn digest(&self, path: &Relative, buffer: &mut Vec<u8>) -> Result<DigestSet, Fault> {
+        let at = Pfn::new(storage_name(EXPORT), path.as_str())
+            .map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))?;
+        let Some(identity) = self.export.stat(&at)? else {
+            return Err(Fault::new(FaultCode::SourceMissing, at.to_string()));
+        };
+        if let Some(digests) = self.read.take(path.as_str(), &identity) {
+            return Ok(digests);
+        }
+        buffer.resize(READ_BYTES, 0);
+        Ok(digest_file(&*self.export, &at, [Algorithm::Crc32c], buffer)?.0)
+    }
+
+    /// Where clients' files land, if they may.
+    fn landing(&self) -> Result<Arc<Landing>, Fault> {
+        self.landing.clone().ok_or_else(|| {
+            let detail = "this server is read-only: start it with --write to put files there";
+            Fault::new(FaultCode::NotAllowed, detail)
+        })
+    }
+
+    fn receive(&self, peer: AgentId, job: u32, verification: Verification) -> Result<Reply, Fault> {
+        let landing = self.landing()?;
+        let site = self.site.get().and_then(std::sync::Weak::upgrade);
+        let site = site.ok_or_else(|| Fault::new(FaultCode::Busy, "the server is starting or stopping"))?;
+        let source = Source { agent: peer, addresses: Vec::new() };
+        self.peer(peer, |known| {
+            // Of a client that has died and come back before we noticed: what it had begun may end by itself.
+            if let Some(old) = known.receiving.remove(&job) {
+                old.drain();
+            }
+            if known.receiving.len() >= JOBS_MAX {
+                return Err(Fault::new(FaultCode::Busy, format!("{JOBS_MAX} jobs are under way")));
+            }
+            let receiving = Receiving::begin(site, landing, source, verification)?;
+            known.receiving.insert(job, receiving);
+            Ok(Reply::Done)
+        })
+    }
+
+    fn receiving(&self, peer: AgentId, job: u32) -> Result<Arc<Receiving>, Fault> {
+        let known = lock(&self.peers).get(&peer).and_then(|known| known.receiving.get(&job).cloned());
+        // It went with an earlier connection of this client.
+        known.ok_or_else(|| Fault::new(FaultCode::ConnectionLost, format!("there is no job {job}")))
+    }
+}

@@ -1,0 +1,123 @@
+//! A listing under way: a walk that is taken page by page.
+
+use std::path::Path;
+
+use longhaul_model::{Fault, FaultCode};
+
+use crate::filter::{Action, Filters};
+use crate::landing::refuse_work_directory;
+use crate::protocol::{Entry, Kind, PAGE_BYTES_MAX, Relative, Reply};
+use crate::remote::escaped_len;
+use crate::walk::{Found, Walk, WalkOptions};
+
+/// The first page is short, so that fetching begins soon.
+const FIRST_PAGE_BYTES: usize = 32 << 10;
+/// What an entry takes beside its texts.
+const ENTRY_BYTES: usize = 120;
+/// Notes for people.
+const NOTE_BYTES_MAX: usize = 200;
+
+pub(super) struct Listing {
+    walk: Walk,
+    /// Found when the last page was full.
+    left_over: Option<Entry>,
+    next_page: u32,
+    /// Asked for again after a connection broke.
+    last: Option<(u32, Reply)>,
+}
+
+impl Listing {
+    pub(super) fn open(
+        root: &Path,
+        path: &Relative,
+        recursive: bool,
+        filters: &[(bool, String)],
+        prefix: &Relative,
+    ) -> Result<Listing, Fault> {
+        refuse_work_directory(path.as_str())?;
+        let action = |include: bool| if include { Action::Include } else { Action::Exclude };
+        let rules = filters.iter().map(|(include, pattern)| (action(*include), pattern.as_str()));
+        let filters =
+            Filters::parse(rules).map_err(|error| Fault::new(FaultCode::BadRequest, error.to_string()))?;
+        let options = WalkOptions { filters, prefix: prefix.as_str().to_owned() };
+        let walk = Walk::open(root, path.as_str(), options)?;
+        if walk.is_directory() && !recursive {
+            let detail = format!("{} is a directory", longhaul_model::units::printable(path.as_str()));
+            return Err(Fault::new(FaultCode::BadRequest, detail));
+        }
+        Ok(Listing { walk, left_over: None, next_page: 0, last: None })
+    }
+
+    /// Page by page, or the last one again. A later one than that comes of a listing that is begun anew: what comes
+    /// before it is passed over.
+    pub(super) fn page(&mut self, number: u32) -> Result<Reply, Fault> {
+        if let Some((last, reply)) = &self.last
+            && *last == number
+        {
+            return Ok(reply.clone());
+        }
+        while self.next_page < number {
+            if matches!(self.take_page(), Reply::Page { last: true, .. }) {
+                return Err(Fault::new(FaultCode::BadRequest, format!("the listing has no page {number}")));
+            }
+        }
+        if self.next_page > number {
+            return Err(Fault::new(FaultCode::BadRequest, "pages are asked for in order"));
+        }
+        let reply = self.take_page();
+        self.last = Some((number, reply.clone()));
+        Ok(reply)
+    }
+
+    fn take_page(&mut self) -> Reply {
+        let most = if self.next_page == 0 { FIRST_PAGE_BYTES } else { PAGE_BYTES_MAX };
+        self.next_page += 1;
+        let mut entries = Vec::new();
+        let mut bytes = 0;
+        loop {
+            let entry = self.left_over.take().or_else(|| self.walk.next().map(entry_of));
+            let Some(entry) = entry else {
+                return Reply::Page { entries, last: true, excluded: self.walk.excluded() };
+            };
+            bytes += ENTRY_BYTES + escaped_len(entry.path.as_str()) + escaped_len(&entry.note);
+            if bytes > most && !entries.is_empty() {
+                self.left_over = Some(entry);
+                return Reply::Page { entries, last: false, excluded: self.walk.excluded() };
+            }
+            entries.push(entry);
+        }
+    }
+}
+
+fn entry_of(found: Found) -> Entry {
+    let path = |text: &str| Relative::parse(text).unwrap_or_else(|_| Relative::root());
+    match found {
+        Found::File(file) => Entry {
+            path: path(file.path.as_str()),
+            kind: Kind::File,
+            size: file.size,
+            mtime_ns: file.mtime_ns,
+            mode: file.mode,
+            note: String::new(),
+        },
+        Found::EmptyDirectory(directory) => Entry {
+            path: path(directory.path.as_str()),
+            kind: Kind::Directory,
+            size: 0,
+            mtime_ns: directory.mtime_ns,
+            mode: directory.mode,
+            note: String::new(),
+        },
+        Found::LeftOut(left) => {
+            // Its name may be what is wrong with it: then it is only a text.
+            let known = Relative::parse(left.path.trim_end_matches('/'));
+            let note = match &known {
+                Ok(_) => left.detail,
+                Err(_) => format!("{}: {}", left.path, left.detail),
+            };
+            let note = note.chars().take(NOTE_BYTES_MAX).collect();
+            let path = known.unwrap_or_else(|_| Relative::root());
+            Entry { path, kind: Kind::LeftOut, size: 0, mtime_ns: 0, mode: 0, note }
+        }
+    }
+}

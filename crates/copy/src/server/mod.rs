@@ -1,0 +1,328 @@
+//! `longhaul serve`: one directory, exported to whoever holds its URL, until it is told to end.
+//!
+//! It answers questions of clients (listings, digests, what is there), lets them fetch through the engine, and, if it
+//! may be written, fetches what they offer or what they order from another server. What a client left behind when it
+//! disappears is cleaned up; what had arrived of its files is kept, so that it can go on.
+//! Not here: trust (`security`), paths (`storage`, `walk`), bytes (`engine`).
+
+mod allow;
+mod answers;
+mod listing;
+mod orders;
+mod receiving;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use longhaul_engine::{DataSecurity, Responder};
+use longhaul_model::{AgentId, Fault, FaultCode};
+use longhaul_security::SharedSecret;
+use longhaul_storage::{FlushPolicy, Posix, PosixOptions, Storage};
+
+use crate::landing::Landing;
+use crate::looker::Looker;
+use crate::protocol::{self, Reply};
+use crate::recording::{Plain, Read, Recording};
+use crate::site::{EXPORT, Site, SiteConfig, TARGET, storage_name};
+use crate::state::{CopyKey, Scratch, StateDir};
+use crate::stop::Stop;
+use crate::url::ServerUrl;
+pub use allow::Allow;
+use listing::Listing;
+use orders::Orders;
+use receiving::Receiving;
+
+/// What nobody is told of, such as the end of an ordered copy, is noticed after this.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+#[derive(Clone, Debug)]
+pub struct ServeOptions {
+    /// The exported directory.
+    pub root: PathBuf,
+    pub listen: Vec<SocketAddr>,
+    /// What the URL says instead, `host:port`; a port of 0 means the one that is listened on.
+    pub advertise: Vec<String>,
+    /// Clients may put files into it.
+    pub writable: bool,
+    /// End when the first client has gone.
+    pub once: bool,
+    pub memory_bytes: u64,
+    /// Bytes per second, each way.
+    pub limit: Option<u64>,
+    pub data_security: DataSecurity,
+}
+
+pub struct Server {
+    url: ServerUrl,
+    inner: Arc<Inner>,
+    site: Option<Arc<Site>>,
+    state: Option<StateDir>,
+    once: bool,
+    _scratch: Option<Scratch>,
+}
+
+struct Inner {
+    root: PathBuf,
+    writable: bool,
+    agent: AgentId,
+    looker: Looker,
+    export: Arc<dyn Storage>,
+    read: Arc<Read>,
+    landing: Option<Arc<Landing>>,
+    site: OnceLock<Weak<Site>>,
+    peers: Mutex<HashMap<AgentId, Peer>>,
+    orders: Orders,
+    /// A client that had said hello is gone.
+    served: Mutex<bool>,
+    changed: Condvar,
+}
+
+/// One client.
+#[derive(Default)]
+struct Peer {
+    welcomed: bool,
+    listings: HashMap<u32, Arc<Mutex<Listing>>>,
+    receiving: HashMap<u32, Arc<Receiving>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Server {
+    pub fn start(options: &ServeOptions) -> Result<Server, Fault> {
+        let root = options.root.canonicalize().map_err(|error| {
+            let shown = longhaul_model::units::printable(&options.root.to_string_lossy());
+            Fault::new(FaultCode::NotFound, format!("{shown}: {error}"))
+        })?;
+        let missing = || {
+            let shown = longhaul_model::units::printable(&root.to_string_lossy());
+            Fault::new(FaultCode::NotFound, format!("{shown} is no directory"))
+        };
+        let looker = Looker::open(&root)?.ok_or_else(missing)?;
+        let secret = SharedSecret::new();
+        // The same after a restart: what clients have half fetched is of this source.
+        let key = CopyKey::of(["serve", &*root.to_string_lossy()]);
+        let export: Arc<dyn Storage> = Arc::new(read_only(&root)?);
+        let recording = Arc::new(Recording::new(storage_name(EXPORT), Arc::new(Plain(export.clone()))));
+        let read = recording.read();
+        let mut exports: Vec<Arc<dyn Storage>> = vec![recording];
+        let (mut state, mut scratch, mut landing) = (None, None, None);
+        let state_dir = if options.writable {
+            let state = state.insert(StateDir::open(&root, "serve", &key)?);
+            let target = Landing::open(storage_name(TARGET), root.clone(), FlushPolicy::default())?;
+            exports.push(landing.insert(Arc::new(target)).clone());
+            state.path().to_owned()
+        } else {
+            scratch.insert(Scratch::new()?).path().to_owned()
+        };
+        let inner = Arc::new(Inner {
+            root,
+            writable: options.writable,
+            agent: key.agent(),
+            looker,
+            export,
+            read,
+            landing,
+            site: OnceLock::new(),
+            peers: Mutex::default(),
+            orders: Orders::new(options.data_security),
+            served: Mutex::new(false),
+            changed: Condvar::new(),
+        });
+        let config = SiteConfig {
+            agent: key.agent(),
+            listen: options.listen.clone(),
+            state_dir,
+            memory_bytes: options.memory_bytes,
+            streams: None,
+            responder: Some(inner.clone()),
+            data_security: options.data_security,
+        };
+        let site = Arc::new(Site::start(&secret, config, exports)?);
+        site.engine().set_limits(options.limit, options.limit);
+        // Nobody knows the URL yet, so nobody has asked.
+        let _ = inner.site.set(Arc::downgrade(&site));
+        let addresses = advertised(&options.advertise, &site.engine().data_addresses());
+        let url = ServerUrl { secret, addresses };
+        Ok(Server { url, inner, site: Some(site), state, once: options.once, _scratch: scratch })
+    }
+
+    pub fn url(&self) -> &ServerUrl {
+        &self.url
+    }
+
+    pub fn root(&self) -> &std::path::Path {
+        &self.inner.root
+    }
+
+    /// Clients that are there now.
+    pub fn clients(&self) -> usize {
+        lock(&self.inner.peers).values().filter(|peer| peer.welcomed).count()
+    }
+
+    /// Files that clients are putting here now.
+    pub fn receiving(&self) -> usize {
+        lock(&self.inner.peers).values().map(|peer| peer.receiving.len()).sum()
+    }
+
+    /// Payload sent and received so far.
+    pub fn bytes(&self) -> (u64, u64) {
+        self.site.as_ref().map_or((0, 0), |site| {
+            let now = site.engine().snapshot();
+            (now.bytes_out, now.bytes_in)
+        })
+    }
+
+    /// Until it is stopped or, with `once`, the first client has gone.
+    pub fn wait(&self, stop: &Stop) {
+        let inner = self.inner.clone();
+        let _hook = stop.hook(move || inner.changed.notify_all());
+        let mut served = lock(&self.inner.served);
+        loop {
+            let is_over = self.once && *served && !self.inner.orders.is_busy();
+            if is_over || stop.is_stopped() {
+                return;
+            }
+            // The hook may have rung between the look and the wait.
+            served = self
+                .inner
+                .changed
+                .wait_timeout(served, LOOK_EVERY)
+                .map_or_else(|poisoned| poisoned.into_inner().0, |(served, _)| served);
+        }
+    }
+
+    /// Ends it: what clients were sending can be resumed.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.inner.orders.stop();
+        let peers = std::mem::take(&mut *lock(&self.inner.peers));
+        for receiving in peers.values().flat_map(|peer| peer.receiving.values()) {
+            receiving.end();
+        }
+        drop(peers);
+        drop(self.site.take());
+        if let Some(state) = self.state.take() {
+            let nothing_left = self.inner.landing.as_ref().is_none_or(|landing| landing.is_clean());
+            if nothing_left {
+                state.remove();
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Server({:?})", self.url)
+    }
+}
+
+fn read_only(root: &std::path::Path) -> Result<Posix, Fault> {
+    Posix::open(PosixOptions {
+        name: storage_name(EXPORT),
+        root: root.to_owned(),
+        work: None,
+        writable: false,
+        flush: FlushPolicy::None,
+    })
+}
+
+/// What the URL says: what was asked for, else where we listen, with addresses of this host in place of "any".
+fn advertised(wanted: &[String], listening: &[SocketAddr]) -> Vec<String> {
+    let port = listening.first().map_or(0, SocketAddr::port);
+    if !wanted.is_empty() {
+        let with_port = |address: &String| match address.strip_suffix(":0") {
+            Some(host) => format!("{host}:{port}"),
+            None => address.clone(),
+        };
+        return wanted.iter().map(with_port).collect();
+    }
+    let mut addresses: Vec<String> = Vec::new();
+    for address in listening {
+        let mut found = vec![*address];
+        if address.ip().is_unspecified() {
+            found = own_addresses(address.is_ipv6())
+                .into_iter()
+                .map(|ip| SocketAddr::new(ip, address.port()))
+                .collect();
+        }
+        for address in found.iter().map(ToString::to_string) {
+            if !addresses.contains(&address) {
+                addresses.push(address);
+            }
+        }
+    }
+    addresses.truncate(crate::url::ADDRESSES_MAX);
+    addresses
+}
+
+/// The addresses from which this host would reach others; loopback if it reaches none. No packet is sent.
+fn own_addresses(both_families: bool) -> Vec<std::net::IpAddr> {
+    // Addresses for documentation: nobody has them, and they follow the default route.
+    let probes: &[(&str, &str)] = &[("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "[2001:db8::1]:9")];
+    let families = if both_families { 2 } else { 1 };
+    let found: Vec<std::net::IpAddr> = probes[..families]
+        .iter()
+        .filter_map(|(from, to)| {
+            let socket = std::net::UdpSocket::bind(from).ok()?;
+            socket.connect(to).ok()?;
+            Some(socket.local_addr().ok()?.ip())
+        })
+        .collect();
+    if found.is_empty() { vec![std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)] } else { found }
+}
+
+impl Responder for Inner {
+    fn answer(&self, peer: AgentId, request: Vec<u8>) -> Vec<u8> {
+        let reply = protocol::read_request(&request).and_then(|request| self.reply(peer, request));
+        protocol::write(&reply.unwrap_or_else(|fault| {
+            tracing::info!(client = %peer, %fault, "a request was refused");
+            Reply::Fault { fault }
+        }))
+    }
+
+    fn gone(&self, peer: AgentId) {
+        let Some(gone) = lock(&self.peers).remove(&peer) else { return };
+        for receiving in gone.receiving.values() {
+            receiving.drain();
+        }
+        self.orders.gone(peer);
+        if gone.welcomed {
+            tracing::info!(client = %peer, "a client has gone");
+            *lock(&self.served) = true;
+            self.changed.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_url_names_addresses_that_can_be_dialled() {
+        let listening: Vec<SocketAddr> = vec!["[::]:7000".parse().unwrap(), "0.0.0.0:7000".parse().unwrap()];
+        let found = advertised(&[], &listening);
+        assert!(!found.is_empty());
+        for address in &found {
+            let address: SocketAddr = address.parse().unwrap();
+            assert!(!address.ip().is_unspecified() && address.port() == 7000, "{address}");
+        }
+        let wanted = ["far.example:0".to_owned(), "other:9".to_owned()];
+        assert_eq!(advertised(&wanted, &listening), ["far.example:7000", "other:9"]);
+        assert_eq!(advertised(&[], &["127.0.0.1:5".parse().unwrap()]), ["127.0.0.1:5"]);
+    }
+}

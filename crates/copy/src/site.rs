@@ -1,0 +1,227 @@
+//! One process's part in the small deployment that a shared secret makes: an engine with credentials of its own, and
+//! the desk that hands its events to whoever asked for the files.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use longhaul_engine::{
+    Config, DataSecurity, Engine, Event, Export, FetchBatch, FetchFile, Finished, PathProfile, Responder,
+};
+use longhaul_model::{
+    AgentId, AttemptId, DigestSet, Epoch, Fault, IdMaker, Lfn, NameRules, SiteName, StorageName, TransferId,
+    Verification,
+};
+use longhaul_security::{Permit, SharedAuthority, SharedSecret, list_digest};
+use longhaul_storage::Storage;
+
+use crate::clock::now;
+
+/// The export of whoever serves files.
+pub(crate) const EXPORT: &str = "export";
+/// Where files land.
+pub(crate) const TARGET: &str = "target";
+/// Streams to one source; the engine opens fewer where the path needs no more.
+const STREAMS: usize = 8;
+const NETWORK_THREADS: usize = 2;
+/// A copy may wait in the queue for days.
+const PERMIT_LIFE: Duration = Duration::from_secs(7 * 86_400);
+
+/// # Panics
+/// If one of our own constants is no name.
+pub(crate) fn storage_name(text: &str) -> StorageName {
+    match text.parse() {
+        Ok(name) => name,
+        Err(error) => unreachable!("{error}"),
+    }
+}
+
+pub(crate) struct SiteConfig {
+    pub(crate) agent: AgentId,
+    pub(crate) listen: Vec<SocketAddr>,
+    pub(crate) state_dir: PathBuf,
+    pub(crate) memory_bytes: u64,
+    pub(crate) streams: Option<usize>,
+    pub(crate) responder: Option<Arc<dyn Responder>>,
+    pub(crate) data_security: DataSecurity,
+}
+
+pub(crate) struct Site {
+    engine: Engine,
+    authority: SharedAuthority,
+    agent: AgentId,
+    desk: Arc<Desk>,
+}
+
+/// Where the files of a fetch come from.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    pub(crate) agent: AgentId,
+    /// None: it offers streams.
+    pub(crate) addresses: Vec<String>,
+}
+
+/// One file for the engine.
+#[derive(Clone, Debug)]
+pub(crate) struct Fetch {
+    pub(crate) attempt: AttemptId,
+    pub(crate) name: Lfn,
+    pub(crate) size: u64,
+}
+
+/// Told of the ends of attempts, in groups, from a thread of the engine's.
+type Told = Arc<dyn Fn(Vec<Finished>) + Send + Sync>;
+
+#[derive(Default)]
+struct Desk {
+    inner: Mutex<DeskInner>,
+    jobs: AtomicU64,
+}
+
+#[derive(Default)]
+struct DeskInner {
+    attempts: HashMap<AttemptId, u64>,
+    jobs: HashMap<u64, Told>,
+    ids: IdMaker,
+}
+
+impl Desk {
+    fn lock(&self) -> MutexGuard<'_, DeskInner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sorts events by job and tells each what is its.
+    fn take(&self, events: Vec<Event>) {
+        let mut by_job: HashMap<u64, Vec<Finished>> = HashMap::new();
+        let mut inner = self.lock();
+        for event in events {
+            if let Event::Finished(finished) = event
+                && let Some(job) = inner.attempts.remove(&finished.attempt)
+            {
+                by_job.entry(job).or_default().push(finished);
+            }
+        }
+        let told: Vec<(Told, Vec<Finished>)> = by_job
+            .into_iter()
+            .filter_map(|(job, finished)| Some((inner.jobs.get(&job)?.clone(), finished)))
+            .collect();
+        drop(inner);
+        told.into_iter().for_each(|(tell, finished)| tell(finished));
+    }
+}
+
+impl Site {
+    pub(crate) fn start(
+        secret: &SharedSecret,
+        config: SiteConfig,
+        exports: Vec<Arc<dyn Storage>>,
+    ) -> Result<Site, Fault> {
+        let authority = secret.authority(now())?;
+        let site: SiteName = storage_site();
+        let credentials = authority.credentials(config.agent, &site, now())?;
+        let desk = Arc::new(Desk::default());
+        let events = desk.clone();
+        let engine_config = Config {
+            agent: config.agent,
+            deployment: authority.deployment().to_owned(),
+            listen: config.listen,
+            state_dir: config.state_dir,
+            memory_bytes: config.memory_bytes,
+            streams_per_session: config.streams.unwrap_or(STREAMS),
+            fixed_streams: config.streams.is_some(),
+            network_threads: NETWORK_THREADS,
+            data_security: config.data_security,
+            path: PathProfile::default(),
+            responder: config.responder,
+        };
+        let exports =
+            exports.into_iter().map(|storage| Export { storage, rules: NameRules::default() }).collect();
+        let engine = Engine::start(
+            engine_config,
+            &credentials,
+            authority.permits()?,
+            exports,
+            Arc::new(now),
+            move |group| events.take(group),
+        )?;
+        Ok(Site { engine, authority, agent: config.agent, desk })
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// A number for a new job, whose files' ends `told` is called with.
+    pub(crate) fn open_job(&self, told: impl Fn(Vec<Finished>) + Send + Sync + 'static) -> u64 {
+        let job = self.desk.jobs.fetch_add(1, Ordering::Relaxed);
+        self.desk.lock().jobs.insert(job, Arc::new(told));
+        job
+    }
+
+    /// Nobody wants to hear of this job any more.
+    pub(crate) fn close_job(&self, job: u64) {
+        let mut inner = self.desk.lock();
+        inner.jobs.remove(&job);
+        inner.attempts.retain(|_, of| *of != job);
+    }
+
+    pub(crate) fn new_attempt(&self) -> AttemptId {
+        self.desk.lock().ids.next(now())
+    }
+
+    /// Gives files to the engine under a permit of our own: both ends hold the key.
+    pub(crate) fn fetch(
+        &self,
+        job: u64,
+        source: &Source,
+        target: &StorageName,
+        verification: Verification,
+        files: &[Fetch],
+    ) {
+        let permit = Permit {
+            deployment: self.authority.deployment().to_owned(),
+            target_agent: self.agent,
+            source_agent: source.agent,
+            source_storage: storage_name(EXPORT),
+            list_digest: list_digest(files.iter().map(|file| (file.attempt, &file.name, file.size))),
+            expires: now() + PERMIT_LIFE,
+        };
+        let mut inner = self.desk.lock();
+        inner.attempts.extend(files.iter().map(|file| (file.attempt, job)));
+        drop(inner);
+        self.engine.fetch(FetchBatch {
+            source_agent: source.agent,
+            source_storage: storage_name(EXPORT),
+            addresses: source.addresses.clone(),
+            spread: false,
+            target_storage: target.clone(),
+            permit: self.authority.sign_permit(&permit),
+            start_by: now() + PERMIT_LIFE,
+            files: files.iter().map(|file| fetch_file(file, verification)).collect(),
+        });
+    }
+}
+
+fn fetch_file(file: &Fetch, verification: Verification) -> FetchFile {
+    FetchFile {
+        attempt: file.attempt,
+        transfer: TransferId(file.attempt.0),
+        epoch: Epoch(1),
+        lfn: file.name.clone(),
+        size: file.size,
+        // Nobody has registered it: the source's own digest is compared afterwards.
+        digests: DigestSet::default(),
+        verification,
+        priority: 0,
+    }
+}
+
+fn storage_site() -> SiteName {
+    match "copy".parse() {
+        Ok(site) => site,
+        Err(error) => unreachable!("{error}"),
+    }
+}

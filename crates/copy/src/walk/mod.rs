@@ -1,0 +1,496 @@
+//! The files of a local directory (or one file), one after the other, in the order of names, component by component.
+//!
+//! Names follow the rules for LFNs. A link to a file inside the tree counts as that file; a link that leads out,
+//! a link to a directory, devices, sockets, pipes, names that are not UTF-8 and what cannot be read are told with
+//! the reason. A directory in which there is nothing to copy is told as well, since a copy has it too, unless
+//! filters left it empty: then nobody asked for it. The start itself is not told.
+//!
+//! In memory are the names of one directory for each level, at most [`NAMES_AT_ONCE`] of them; a larger directory
+//! is read several times. `storage` walks in the same way; this is a walk of its own because here filters keep out of
+//! whole directories, modes and empty directories matter, and the caller pulls.
+//!
+//! Start with [`Walk::open`].
+
+pub(crate) mod beneath;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BinaryHeap;
+use std::collections::VecDeque;
+use std::path::Path;
+
+use longhaul_model::units::printable;
+use longhaul_model::{Fault, FaultCode, Lfn, Pfn, StorageName};
+use longhaul_storage::{FlushPolicy, Identity, LeftOut, Posix, PosixOptions, Storage};
+use rustix::fd::OwnedFd;
+use rustix::fs::{self, Access, AtFlags, Dir, FileType, OFlags};
+use rustix::io::{self, Errno};
+
+use crate::filter::Filters;
+use beneath::{Beneath, join, split};
+
+/// Some 5 MB of names per level.
+pub const NAMES_AT_ONCE: usize = 65_536;
+/// Where storages keep temporary files. In the root it is passed over, elsewhere told and left out.
+pub const WORK_DIRECTORY: &str = ".longhaul";
+/// What of a mode travels: who may read, write and execute. Never set-user-id and its kin.
+pub const MODE_BITS: u32 = 0o777;
+
+#[derive(Clone, Debug, Default)]
+pub struct WalkOptions {
+    pub filters: Filters,
+    /// What stands before each path when it is compared with the filters: the name under which the start lands in
+    /// the transfer, or nothing if its contents do.
+    pub prefix: String,
+}
+
+/// What a walk finds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    File(FileEntry),
+    EmptyDirectory(DirectoryEntry),
+    LeftOut(LeftOutEntry),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileEntry {
+    /// Relative to the start; of a single file its name.
+    pub path: Lfn,
+    pub size: u64,
+    pub mtime_ns: i64,
+    pub inode: u64,
+    /// See [`MODE_BITS`].
+    pub mode: u32,
+}
+
+impl FileEntry {
+    pub fn identity(&self) -> Identity {
+        Identity { size: self.size, mtime_ns: self.mtime_ns, inode: self.inode }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirectoryEntry {
+    pub path: Lfn,
+    pub mtime_ns: i64,
+    pub mode: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOutEntry {
+    /// Relative to the start and escaped for people; ends in `/` if it is a directory with all that is in it.
+    pub path: String,
+    pub reason: LeftOut,
+    pub detail: String,
+}
+
+/// An iterator over [`Found`].
+pub struct Walk {
+    root: Beneath,
+    /// Knows where links lead.
+    storage: Posix,
+    options: WalkOptions,
+    /// What paths are relative to, from the root, with a `/` at its end unless it is empty.
+    base: Vec<u8>,
+    is_directory: bool,
+    levels: Vec<Level>,
+    /// Found, and not yet asked for.
+    ready: VecDeque<Found>,
+    excluded: u64,
+    names_at_once: usize,
+}
+
+/// A directory that is being walked.
+struct Level {
+    /// From the root.
+    path: Vec<u8>,
+    /// Names still to be visited, the next one last.
+    names: Vec<Vec<u8>>,
+    /// The last name of this page, if more follow it.
+    more_after: Option<Vec<u8>>,
+    /// Closed while a directory in it is walked, so that depth costs no descriptors.
+    directory: Option<OwnedFd>,
+    /// Something of it is copied, or was excluded.
+    is_used: bool,
+    mode: u32,
+    mtime_ns: i64,
+}
+
+impl Walk {
+    /// Walks `start` (empty: the root), a path beneath `root` without links.
+    ///
+    /// Fails only if the root or the start cannot be read at all; what lies deeper is told as left out.
+    pub fn open(root: &Path, start: &str, options: WalkOptions) -> Result<Walk, Fault> {
+        // Where the root lies is no business of a peer's that asks for a path beneath it.
+        let shown = if start.is_empty() { "the directory".to_owned() } else { printable(start) };
+        let failed = |errno: Errno| {
+            let code = match errno {
+                Errno::NOENT | Errno::NOTDIR => FaultCode::SourceMissing,
+                _ => FaultCode::SourceUnreadable,
+            };
+            let why = std::io::Error::from(errno);
+            Fault::new(code, format!("{shown}: {why}"))
+        };
+        if !start.is_empty() {
+            Lfn::parse(start).map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))?;
+        }
+        let beneath = Beneath::open_root(root).map_err(failed)?;
+        let stat = beneath.stat(start.as_bytes()).map_err(failed)?;
+        let mut walk = Walk {
+            root: beneath,
+            storage: read_only(root)?,
+            options,
+            base: Vec::new(),
+            is_directory: false,
+            levels: Vec::new(),
+            ready: VecDeque::new(),
+            excluded: 0,
+            names_at_once: NAMES_AT_ONCE,
+        };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => walk.begin_directory(start, &stat).map_err(failed)?,
+            FileType::RegularFile => walk.begin_file(start, &stat),
+            _ => {
+                let detail = format!("{shown} is neither a directory nor a file");
+                return Err(Fault::new(FaultCode::SourceUnreadable, detail));
+            }
+        }
+        Ok(walk)
+    }
+
+    /// Whether the start is a directory, as opposed to a single file.
+    pub fn is_directory(&self) -> bool {
+        self.is_directory
+    }
+
+    /// The directory that paths are relative to, beneath the root.
+    pub fn base(&self) -> &str {
+        // It is part of the start, which is text.
+        std::str::from_utf8(&self.base).unwrap_or_default().trim_end_matches('/')
+    }
+
+    /// Entries that filters kept out so far; a directory counts as one.
+    pub fn excluded(&self) -> u64 {
+        self.excluded
+    }
+
+    fn begin_directory(&mut self, start: &str, stat: &fs::Stat) -> io::Result<()> {
+        self.is_directory = true;
+        if !start.is_empty() {
+            self.base = [start.as_bytes(), b"/"].concat();
+        }
+        if !self.options.prefix.is_empty() && !self.options.filters.includes_path(&self.options.prefix, true)
+        {
+            self.excluded += 1;
+            return Ok(());
+        }
+        let mut level = Level::of(start.as_bytes().to_vec(), stat);
+        self.read_page(&mut level, None)?;
+        self.levels.push(level);
+        Ok(())
+    }
+
+    fn begin_file(&mut self, start: &str, stat: &fs::Stat) {
+        let (parent, _) = split(start.as_bytes());
+        if !parent.is_empty() {
+            self.base = [parent, b"/"].concat();
+        }
+        let path = start.as_bytes().to_vec();
+        if self.is_included(&path, false) {
+            self.file(&path, &path, stat);
+        }
+    }
+
+    /// Does one step: visits an entry, or ends a directory.
+    fn step(&mut self) {
+        let Some(mut level) = self.levels.pop() else { return };
+        if let Some(name) = level.names.pop() {
+            let entered = self.entry(&mut level, &name);
+            if entered.is_some() {
+                level.directory = None;
+            }
+            self.levels.push(level);
+            self.levels.extend(entered);
+        } else if let Some(last) = level.more_after.take() {
+            if let Err(errno) = self.read_page(&mut level, Some(&last)) {
+                self.unreadable(&level.path, true, errno);
+            }
+            self.levels.push(level);
+        } else {
+            self.leave(&level);
+        }
+    }
+
+    /// A directory is at its end.
+    fn leave(&mut self, level: &Level) {
+        let Some(parent) = self.levels.last_mut() else { return };
+        parent.is_used = true;
+        if level.is_used {
+            return;
+        }
+        if let Some(path) = self.name(&level.path, true) {
+            let entry = DirectoryEntry { path, mode: level.mode, mtime_ns: level.mtime_ns };
+            self.ready.push_back(Found::EmptyDirectory(entry));
+        }
+    }
+
+    /// Reads the smallest names after `after`.
+    fn read_page(&self, level: &mut Level, after: Option<&[u8]>) -> io::Result<()> {
+        let directory = self.root.open(&level.path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let mut page: BinaryHeap<Vec<u8>> = BinaryHeap::new();
+        let mut more = false;
+        for entry in Dir::read_from(&directory)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            let is_ours = level.path.is_empty() && name == WORK_DIRECTORY.as_bytes();
+            if matches!(name, b"." | b"..") || is_ours || after.is_some_and(|after| name <= after) {
+                continue;
+            }
+            if page.len() < self.names_at_once {
+                page.push(name.to_vec());
+                continue;
+            }
+            more = true;
+            if page.peek().is_some_and(|largest| name < largest.as_slice()) {
+                page.pop();
+                page.push(name.to_vec());
+            }
+        }
+        let mut names = page.into_sorted_vec();
+        // A directory that changes while it is read may tell a name twice.
+        names.dedup();
+        level.more_after = names.last().filter(|_| more).cloned();
+        names.reverse();
+        level.names = names;
+        level.directory = Some(directory);
+        Ok(())
+    }
+
+    /// Visits one entry; returns a directory that is to be walked.
+    fn entry(&mut self, level: &mut Level, name: &[u8]) -> Option<Level> {
+        let path = join(&level.path, name);
+        let stat = match self.stat(level, name) {
+            Ok(stat) => stat,
+            Err(errno) => {
+                self.unreadable(&path, false, errno);
+                return None;
+            }
+        };
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if !self.is_included(&path, kind == FileType::Directory) {
+            level.is_used = true;
+            return None;
+        }
+        match kind {
+            FileType::Directory => return self.enter(path, name, &stat),
+            FileType::RegularFile => level.is_used |= self.file(&path, &path, &stat),
+            FileType::Symlink => level.is_used |= self.link(level, &path, name),
+            FileType::Socket => self.left_out(&path, false, LeftOut::Socket, "a socket"),
+            FileType::Fifo => self.left_out(&path, false, LeftOut::Fifo, "a named pipe"),
+            _ => self.left_out(&path, false, LeftOut::Device, "a device"),
+        }
+        None
+    }
+
+    fn enter(&mut self, path: Vec<u8>, name: &[u8], stat: &fs::Stat) -> Option<Level> {
+        if name == WORK_DIRECTORY.as_bytes() {
+            self.left_out(
+                &path,
+                true,
+                LeftOut::NameRules,
+                "temporary files of transfers into this directory",
+            );
+            return None;
+        }
+        self.name(&path, true)?;
+        let mut level = Level::of(path, stat);
+        match self.read_page(&mut level, None) {
+            Ok(()) => Some(level),
+            Err(errno) => {
+                self.unreadable(&level.path, true, errno);
+                None
+            }
+        }
+    }
+
+    fn stat(&self, level: &mut Level, name: &[u8]) -> io::Result<fs::Stat> {
+        let directory = match level.directory.take() {
+            Some(directory) => directory,
+            None => self.root.open(&level.path, OFlags::RDONLY | OFlags::DIRECTORY)?,
+        };
+        let stat = fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW);
+        level.directory = Some(directory);
+        stat
+    }
+
+    /// A regular file named `path` that lies at `real`. Says whether it was told as a file.
+    fn file(&mut self, path: &[u8], real: &[u8], stat: &fs::Stat) -> bool {
+        let Some(name) = self.name(path, false) else { return false };
+        if let Err(errno) = self.may_read(real) {
+            self.unreadable(path, false, errno);
+            return false;
+        }
+        let identity = identity_of(stat);
+        self.push_file(name, identity, stat.st_mode);
+        true
+    }
+
+    fn push_file(&mut self, path: Lfn, identity: Identity, mode: u32) {
+        let Identity { size, mtime_ns, inode } = identity;
+        self.ready.push_back(Found::File(FileEntry { path, size, mtime_ns, inode, mode: mode & MODE_BITS }));
+    }
+
+    fn may_read(&self, path: &[u8]) -> io::Result<()> {
+        let (parent, name) = split(path);
+        let directory = self.root.open(parent, OFlags::PATH | OFlags::DIRECTORY)?;
+        match fs::accessat(&directory, name, Access::READ_OK, AtFlags::EACCESS) {
+            // An old kernel cannot tell; reading will.
+            Err(Errno::NOSYS | Errno::INVAL) => Ok(()),
+            done => done,
+        }
+    }
+
+    /// A link counts as the file that it leads to. Says whether it was told as a file.
+    fn link(&mut self, level: &Level, path: &[u8], name: &[u8]) -> bool {
+        let Some(told) = self.name(path, false) else { return false };
+        let text = String::from_utf8_lossy(path).into_owned();
+        let Ok(at) = Pfn::new(self.storage.name().clone(), &text) else {
+            self.left_out(path, false, LeftOut::NameRules, "a link whose path is too long");
+            return false;
+        };
+        match self.storage.open(&at) {
+            Ok(file) => {
+                let identity = file.identity();
+                let mode = self.mode_behind(level, name, &identity);
+                self.push_file(told, identity, mode);
+                true
+            }
+            Err(fault) => {
+                let (reason, detail) = why_not(&fault);
+                self.left_out(path, false, reason, detail);
+                false
+            }
+        }
+    }
+
+    /// The mode of the file behind a link, which `storage` does not tell: looked up by following the link and believed
+    /// only if it is the file that `storage` found.
+    fn mode_behind(&self, level: &Level, name: &[u8], found: &Identity) -> u32 {
+        let followed = level.directory.as_ref().and_then(|at| fs::statat(at, name, AtFlags::empty()).ok());
+        followed.filter(|stat| identity_of(stat) == *found).map_or(0o644, |stat| stat.st_mode)
+    }
+
+    fn is_included(&mut self, path: &[u8], is_directory: bool) -> bool {
+        if self.options.filters.is_empty() {
+            return true;
+        }
+        let relative = String::from_utf8_lossy(&path[self.base.len()..]);
+        let included = if self.options.prefix.is_empty() || !self.is_directory {
+            self.options.filters.includes(&relative, is_directory)
+        } else {
+            self.options.filters.includes(&format!("{}/{relative}", self.options.prefix), is_directory)
+        };
+        self.excluded += u64::from(!included);
+        included
+    }
+
+    /// The name of `path`, or none after telling why it cannot have one.
+    fn name(&mut self, path: &[u8], directory: bool) -> Option<Lfn> {
+        let Ok(text) = std::str::from_utf8(&path[self.base.len()..]) else {
+            self.left_out(path, directory, LeftOut::NotUtf8, "the name is not UTF-8");
+            return None;
+        };
+        match Lfn::parse(text) {
+            Ok(name) => Some(name),
+            Err(error) => {
+                self.left_out(path, directory, LeftOut::NameRules, &format!("the name {}", error.why));
+                None
+            }
+        }
+    }
+
+    fn unreadable(&mut self, path: &[u8], directory: bool, errno: Errno) {
+        // Gone, or replaced by something else, since its directory was read.
+        if !matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::LOOP) {
+            let why = std::io::Error::from(errno).to_string();
+            self.left_out(path, directory, LeftOut::Unreadable, &why);
+        }
+    }
+
+    fn left_out(&mut self, path: &[u8], directory: bool, reason: LeftOut, detail: &str) {
+        let path = &path[self.base.len()..];
+        let mut shown = match std::str::from_utf8(path) {
+            Ok(text) => printable(text),
+            Err(_) => path.escape_ascii().to_string(),
+        };
+        if directory {
+            shown.push('/');
+        }
+        self.ready.push_back(Found::LeftOut(LeftOutEntry { path: shown, reason, detail: detail.to_owned() }));
+    }
+}
+
+impl Iterator for Walk {
+    type Item = Found;
+
+    fn next(&mut self) -> Option<Found> {
+        while self.ready.is_empty() && !self.levels.is_empty() {
+            self.step();
+        }
+        self.ready.pop_front()
+    }
+}
+
+impl Level {
+    fn of(path: Vec<u8>, stat: &fs::Stat) -> Level {
+        Level {
+            path,
+            names: Vec::new(),
+            more_after: None,
+            directory: None,
+            is_used: false,
+            mode: stat.st_mode & MODE_BITS,
+            mtime_ns: identity_of(stat).mtime_ns,
+        }
+    }
+}
+
+fn identity_of(stat: &fs::Stat) -> Identity {
+    let nanoseconds = i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec);
+    let mtime_ns = nanoseconds.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64;
+    Identity { size: stat.st_size.max(0) as u64, mtime_ns, inode: stat.st_ino }
+}
+
+/// A tree as a storage that nothing is ever written to.
+fn read_only(root: &Path) -> Result<Posix, Fault> {
+    Posix::open(PosixOptions {
+        name: StorageName::parse("source")
+            .map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))?,
+        root: root.to_owned(),
+        work: None,
+        writable: false,
+        flush: FlushPolicy::None,
+    })
+}
+
+/// Why a link is no file, from what `storage` says of it.
+fn why_not(fault: &Fault) -> (LeftOut, &str) {
+    let text = fault.detail.as_str();
+    let after = |mark: &str| text.find(mark).map(|at| &text[at..]);
+    if let Some(detail) = after("leads out").or(after("leads into")) {
+        (LeftOut::LinkLeadsOut, detail)
+    } else if after("is a directory").is_some() {
+        (
+            LeftOut::LinkLeadsOut,
+            "a link to a directory of this tree, whose files have names of their own there",
+        )
+    } else if let Some(detail) = after("leads to nothing").or(after("leads in a circle")) {
+        (LeftOut::BrokenLink, detail)
+    } else if fault.code == FaultCode::SourceMissing {
+        (LeftOut::BrokenLink, "leads to nothing")
+    } else if after("device, pipe or socket").is_some() {
+        (LeftOut::Device, "a link to a device, pipe or socket")
+    } else {
+        (LeftOut::Unreadable, text)
+    }
+}

@@ -1,0 +1,106 @@
+//! Directories that are to hold or give data: space, and how fast they take and give it. Quick: a tenth of a
+//! gigabyte each way.
+
+use std::io;
+use std::path::Path;
+
+use longhaul_model::units::{bytes, printable, rate};
+
+use crate::finding::{Finding, Group};
+use crate::parts::disk::{DiskOptions, write_and_read};
+
+const QUICK_BYTES: u64 = 100_000_000;
+/// Direct writes that are faster than this many times the flushed ones are worth a setting.
+const DIRECT_GAIN: f64 = 1.5;
+
+pub(crate) fn check(directory: &Path, path_bytes_per_s: u64) -> Vec<Finding> {
+    let shown = printable(&directory.to_string_lossy());
+    let space = match rustix::fs::statvfs(directory) {
+        Ok(space) => space,
+        Err(error) => {
+            let error = io::Error::from(error);
+            return vec![
+                Finding::problem(Group::Disk, shown, format!("cannot be used: {}", plain(&error)))
+                    .remedy("give a directory that exists and that you may enter"),
+            ];
+        }
+    };
+    let free = space.f_bavail.saturating_mul(space.f_frsize);
+    let total = space.f_blocks.saturating_mul(space.f_frsize);
+    let mut all = vec![free_space(&shown, free, total)];
+    if free > QUICK_BYTES * 10 {
+        all.push(speed(&shown, directory, path_bytes_per_s));
+    } else {
+        all.push(Finding::unknown(Group::Disk, format!("{shown} speed"), "not measured: too little is free"));
+    }
+    all
+}
+
+fn free_space(shown: &str, free: u64, total: u64) -> Finding {
+    let check = format!("{shown} space");
+    let share = free as f64 / total.max(1) as f64;
+    let found = format!("{} of {} free ({:.0} %)", bytes(free), bytes(total), share * 100.0);
+    match share {
+        ..0.01 => Finding::problem(Group::Disk, check, found)
+            .costs("transfers to it stop")
+            .remedy("free space there; queues go on by themselves"),
+        ..0.05 => Finding::advice(Group::Disk, check, found)
+            .costs("large files do not fit, and most file systems are slow when nearly full")
+            .remedy("free space there"),
+        _ => Finding::ok(Group::Disk, check, found),
+    }
+}
+
+fn speed(shown: &str, directory: &Path, path_bytes_per_s: u64) -> Finding {
+    let check = format!("{shown} speed");
+    let options = DiskOptions { size_bytes: QUICK_BYTES, ..DiskOptions::default() };
+    let [written, read] = match write_and_read(directory, &options) {
+        Ok(parts) => parts,
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied || is_read_only(&error) => {
+            return Finding::advice(Group::Disk, check, format!("cannot be written: {}", plain(&error)))
+                .costs("it can be a source and no target");
+        }
+        Err(error) => {
+            return Finding::problem(Group::Disk, check, format!("fails: {}", plain(&error)))
+                .costs("transfers to and from it fail")
+                .remedy("see the kernel's log: dmesg");
+        }
+    };
+    let direct = write_and_read(directory, &DiskOptions { direct: true, ..options }).ok();
+    let per_s = |gb_per_s: f64| rate(gb_per_s * 1e9);
+    let direct_words = direct.as_ref().map_or("direct I/O is refused".to_owned(), |[write, read]| {
+        format!("direct: {} and {}", per_s(write.gb_per_s), per_s(read.gb_per_s))
+    });
+    let found = format!(
+        "writes {} with flushing, reads {} ({direct_words}); {} each",
+        per_s(written.gb_per_s),
+        per_s(read.gb_per_s),
+        bytes(QUICK_BYTES)
+    );
+    let wanted = path_bytes_per_s as f64 / 1e9;
+    let gain = direct.map(|[write, _]| write.gb_per_s / written.gb_per_s);
+    if written.gb_per_s >= wanted {
+        return Finding::ok(Group::Disk, check, found);
+    }
+    let finding = Finding::advice(Group::Disk, check, found).costs(format!(
+        "a transfer to it is bounded by {}, not by the path ({})",
+        per_s(written.gb_per_s),
+        rate(path_bytes_per_s as f64)
+    ));
+    match gain {
+        Some(gain) if gain > DIRECT_GAIN => finding.remedy(format!(
+            "measure more: longhaul bench disk --file {shown} --direct; if it stays {gain:.1} times as fast, direct \
+             I/O is for this storage"
+        )),
+        _ => finding.remedy(format!("measure more: longhaul bench disk --file {shown}; then more or faster disks")),
+    }
+}
+
+fn is_read_only(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ReadOnlyFilesystem
+}
+
+pub(crate) fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,131 @@
+//! Everything, in order: the peer first (its round trip is what buffers are held against), then this host.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use longhaul_model::Timestamp;
+use longhaul_network::advice::{PathShape, STREAMS_DEFAULT};
+use serde::Serialize;
+
+use crate::checks::host::Probes;
+use crate::checks::{credentials, disk, host, network};
+use crate::facts::HostFacts;
+use crate::finding::{Finding, Level};
+use crate::peer::{self, Peer};
+use crate::tune::{RATE_BYTES_PER_S_ASSUMED, RTT_US_ASSUMED};
+
+/// What the caller says about the path; the rest is measured or assumed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PathAsked {
+    pub rtt_us: Option<u64>,
+    pub rate_bytes_per_s: Option<u64>,
+    pub streams: Option<u32>,
+}
+
+/// What to examine.
+#[derive(Clone, Debug)]
+pub struct Order {
+    /// `/`, except in tests.
+    pub root: PathBuf,
+    pub path: PathAsked,
+    pub peer: Option<Peer>,
+    pub directories: Vec<PathBuf>,
+    pub certificate: Option<PathBuf>,
+    pub key: Option<PathBuf>,
+    pub grid_maps: Vec<PathBuf>,
+    /// For each step that waits for the peer.
+    pub patience: Duration,
+}
+
+impl Default for Order {
+    fn default() -> Self {
+        Order {
+            root: PathBuf::from("/"),
+            path: PathAsked::default(),
+            peer: None,
+            directories: Vec::new(),
+            certificate: None,
+            key: None,
+            grid_maps: Vec::new(),
+            patience: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Where a figure of the path comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PathFrom {
+    Assumed,
+    Asked,
+    /// The round trip to the peer; the rate of the fastest interface.
+    Measured,
+}
+
+/// The path that buffers are held against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct PathUsed {
+    #[serde(flatten)]
+    pub path: PathShape,
+    pub streams: u32,
+    pub rtt_from: PathFrom,
+    pub rate_from: PathFrom,
+}
+
+impl PathUsed {
+    /// Not a guess: what falls short of it is a problem.
+    pub(crate) fn is_certain(&self) -> bool {
+        self.rtt_from != PathFrom::Assumed && self.rate_from != PathFrom::Assumed
+    }
+}
+
+/// The report.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Examination {
+    pub path: PathUsed,
+    pub problems: usize,
+    pub advice: usize,
+    /// By group, as found.
+    pub findings: Vec<Finding>,
+}
+
+impl Examination {
+    fn new(path: PathUsed, mut findings: Vec<Finding>) -> Examination {
+        findings.sort_by_key(|finding| finding.group);
+        let of = |level| findings.iter().filter(|finding| finding.level == level).count();
+        Examination { path, problems: of(Level::Problem), advice: of(Level::Advice), findings }
+    }
+}
+
+/// Changes nothing. Writes only where `directories` say, and removes what it wrote.
+pub fn examine(order: &Order, now: Timestamp) -> Examination {
+    let facts = HostFacts::read(&order.root);
+    let met = order.peer.as_ref().map(|peer| peer::meet(peer, order.patience, now));
+    let measured_rtt = met.as_ref().and_then(|met| met.rtt_us);
+    let used = path_used(&order.path, measured_rtt, facts.fastest_bytes_per_s());
+    // A tree that is not this host's has no running kernel to ask.
+    let probes = if order.root == Path::new("/") { Probes::take() } else { Probes::default() };
+    let mut findings = network::check(&facts, &used);
+    findings.extend(host::check(&facts, &probes));
+    for directory in &order.directories {
+        findings.extend(disk::check(directory, used.path.rate_bytes_per_s));
+    }
+    findings.extend(credentials::pair(order.certificate.as_deref(), order.key.as_deref(), now));
+    for path in &order.grid_maps {
+        findings.extend(credentials::grid_map(path));
+    }
+    findings.extend(met.into_iter().flat_map(|met| met.findings));
+    Examination::new(used, findings)
+}
+
+fn path_used(asked: &PathAsked, measured_rtt: Option<u64>, interface: Option<u64>) -> PathUsed {
+    let choose = |asked: Option<u64>, measured: Option<u64>, assumed| match (asked, measured) {
+        (Some(value), _) => (value.max(1), PathFrom::Asked),
+        (None, Some(value)) => (value.max(1), PathFrom::Measured),
+        (None, None) => (assumed, PathFrom::Assumed),
+    };
+    let (rtt_us, rtt_from) = choose(asked.rtt_us, measured_rtt, RTT_US_ASSUMED);
+    let (rate_bytes_per_s, rate_from) = choose(asked.rate_bytes_per_s, interface, RATE_BYTES_PER_S_ASSUMED);
+    let streams = asked.streams.unwrap_or(STREAMS_DEFAULT).max(1);
+    PathUsed { path: PathShape { rate_bytes_per_s, rtt_us }, streams, rtt_from, rate_from }
+}

@@ -1,0 +1,133 @@
+//! Network interfaces, and which CPUs their interrupts go to.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::Tree;
+
+/// A virtual interface may claim any number of queues; a host has few interfaces that are up.
+const INTERFACES_MAX: usize = 1_000;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Interface {
+    pub name: String,
+    pub up: bool,
+    pub is_loopback: bool,
+    pub mtu: Option<u32>,
+    /// None where the driver does not say, as in most virtual machines.
+    pub bits_per_s: Option<u64>,
+    pub transmit_queue_length: Option<u64>,
+    /// Packets dropped on the way in since it came up.
+    pub dropped_in: Option<u64>,
+    pub received_packets: Option<u64>,
+    pub queues: Vec<Queue>,
+}
+
+/// An interrupt of an interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Queue {
+    pub interrupt: String,
+    pub name: String,
+    /// How often each CPU served it.
+    pub per_cpu: Vec<u64>,
+}
+
+impl Interface {
+    /// Interrupts served by each CPU, over all queues.
+    pub fn per_cpu(&self) -> Vec<u64> {
+        let cpus = self.queues.iter().map(|queue| queue.per_cpu.len()).max().unwrap_or(0);
+        let of = |cpu: usize| self.queues.iter().filter_map(move |queue| queue.per_cpu.get(cpu));
+        (0..cpus).map(|cpu| of(cpu).sum()).collect()
+    }
+}
+
+pub(super) fn read(tree: &Tree) -> Vec<Interface> {
+    let interrupts = interrupts(&tree.text("proc/interrupts").unwrap_or_default());
+    let names = tree.names("sys/class/net");
+    names.iter().take(INTERFACES_MAX).map(|name| one(tree, name, &interrupts)).collect()
+}
+
+fn one(tree: &Tree, name: &str, interrupts: &[Queue]) -> Interface {
+    let at = |file: &str| format!("sys/class/net/{name}/{file}");
+    // IFF_UP and IFF_LOOPBACK.
+    let flags = tree
+        .text(&at("flags"))
+        .and_then(|text| u32::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok());
+    let flags = flags.unwrap_or(0);
+    Interface {
+        name: name.to_owned(),
+        up: flags & 1 != 0,
+        is_loopback: flags & 8 != 0,
+        mtu: tree.number(&at("mtu")),
+        // Megabits per second; -1 without a link or a number.
+        bits_per_s: tree.number(&at("speed")).and_then(|speed: i64| match speed {
+            1.. => Some(speed as u64 * 1_000_000),
+            _ => None,
+        }),
+        transmit_queue_length: tree.number(&at("tx_queue_len")),
+        dropped_in: tree.number(&at("statistics/rx_dropped")),
+        received_packets: tree.number(&at("statistics/rx_packets")),
+        queues: queues(tree, name, interrupts),
+    }
+}
+
+/// Interrupts by the numbers that the device lists (its own, or its parent's: virtio devices sit on a PCI one);
+/// else those named after the interface.
+fn queues(tree: &Tree, name: &str, interrupts: &[Queue]) -> Vec<Queue> {
+    let device = tree.path(&format!("sys/class/net/{name}/device"));
+    let mut numbers: Vec<String> = tree.names(&format!("sys/class/net/{name}/device/msi_irqs"));
+    if numbers.is_empty()
+        && let Some(parent) = device.canonicalize().ok().as_deref().and_then(std::path::Path::parent)
+    {
+        let entries = std::fs::read_dir(parent.join("msi_irqs")).into_iter().flatten().flatten();
+        numbers = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    }
+    let by_number: Vec<Queue> =
+        interrupts.iter().filter(|one| numbers.contains(&one.interrupt)).cloned().collect();
+    let found = if by_number.is_empty() {
+        let begins = |text: &str| {
+            text.strip_prefix(name).is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
+        };
+        interrupts.iter().filter(|one| one.name.split(['@', ' ']).any(begins)).cloned().collect()
+    } else {
+        by_number
+    };
+    // Configuration and event interrupts are no queues.
+    found.into_iter().filter(|one| one.per_cpu.iter().sum::<u64>() > 1).collect()
+}
+
+/// Lines such as ` 41:  6038  0  PCI-MSIX-0000:00:04.0  1-edge  virtio3-rx`, under a heading of the CPUs on line.
+fn interrupts(text: &str) -> Vec<Queue> {
+    let mut lines = text.lines();
+    let cpus = lines.next().unwrap_or_default().split_whitespace().count();
+    let mut all = BTreeMap::new();
+    for line in lines {
+        let Some((number, rest)) = line.split_once(':') else { continue };
+        let number = number.trim();
+        if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+            continue;
+        }
+        let words: Vec<&str> = rest.split_whitespace().collect();
+        let per_cpu: Option<Vec<u64>> = words.iter().take(cpus).map(|word| word.parse().ok()).collect();
+        let Some(per_cpu) = per_cpu.filter(|counts| counts.len() == cpus) else { continue };
+        let name = words.last().copied().unwrap_or_default().to_owned();
+        all.insert(number.to_owned(), Queue { interrupt: number.to_owned(), name, per_cpu });
+    }
+    all.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_table_of_interrupts() {
+        let text = "           CPU0       CPU1\n 41:       6038          0 PCI-MSIX-0000:00:04.0   1-edge      virtio3-rx\n\
+                    NMI:          0          0   Non-maskable interrupts\n 9: x 2 odd\n 42:  7\n";
+        let all = interrupts(text);
+        assert_eq!(all.len(), 1);
+        assert_eq!((all[0].name.as_str(), all[0].per_cpu.as_slice()), ("virtio3-rx", &[6_038, 0][..]));
+        assert!(interrupts("").is_empty());
+    }
+}

@@ -1,0 +1,96 @@
+//! What a check says.
+
+use serde::Serialize;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    Ok,
+    /// It could not be looked at.
+    Unknown,
+    /// It works, and costs rate or safety.
+    Advice,
+    /// Transfers fail, or the path that was asked about cannot be filled.
+    Problem,
+}
+
+impl Level {
+    pub fn word(self) -> &'static str {
+        match self {
+            Level::Ok => "ok",
+            Level::Unknown => "unknown",
+            Level::Advice => "advice",
+            Level::Problem => "problem",
+        }
+    }
+}
+
+/// What a check is about; also the order in which they are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Group {
+    Network,
+    Host,
+    Disk,
+    Credentials,
+    Peer,
+}
+
+impl Group {
+    pub fn word(self) -> &'static str {
+        match self {
+            Group::Network => "network",
+            Group::Host => "host",
+            Group::Disk => "disk",
+            Group::Credentials => "credentials",
+            Group::Peer => "peer",
+        }
+    }
+}
+
+/// One line of the report.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    pub group: Group,
+    pub check: String,
+    pub level: Level,
+    /// What is there, with numbers.
+    pub found: String,
+    /// What that costs; none if nothing.
+    pub cost: Option<String>,
+    /// Commands or settings, in the order to apply them.
+    pub remedy: Vec<String>,
+}
+
+impl Finding {
+    fn new(group: Group, check: impl Into<String>, level: Level, found: impl Into<String>) -> Finding {
+        Finding { group, check: check.into(), level, found: found.into(), cost: None, remedy: Vec::new() }
+    }
+
+    pub(crate) fn ok(group: Group, check: impl Into<String>, found: impl Into<String>) -> Finding {
+        Finding::new(group, check, Level::Ok, found)
+    }
+
+    pub(crate) fn unknown(group: Group, check: impl Into<String>, found: impl Into<String>) -> Finding {
+        Finding::new(group, check, Level::Unknown, found)
+    }
+
+    pub(crate) fn advice(group: Group, check: impl Into<String>, found: impl Into<String>) -> Finding {
+        Finding::new(group, check, Level::Advice, found)
+    }
+
+    pub(crate) fn problem(group: Group, check: impl Into<String>, found: impl Into<String>) -> Finding {
+        Finding::new(group, check, Level::Problem, found)
+    }
+
+    pub(crate) fn costs(mut self, cost: impl Into<String>) -> Finding {
+        self.cost = Some(cost.into());
+        self
+    }
+
+    pub(crate) fn remedy(mut self, remedy: impl Into<String>) -> Finding {
+        self.remedy.push(remedy.into());
+        self
+    }
+}

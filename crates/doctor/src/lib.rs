@@ -1,0 +1,21 @@
+//! Examines a host, a peer and the path between them, and measures their parts: findings with remedies.
+//!
+//! Nothing here changes a setting. [`facts::HostFacts`] is all that is read from `/proc` and `/sys`, under a root
+//! that tests replace; `checks` turn facts into [`Finding`]s without looking anywhere else; `parts` measure.
+//!
+//! Not here: the command line and how findings are shown (`longhaul`), the arithmetic of windows and streams
+//! (`network::advice`). Start with [`examine`]; [`tune`] and [`parts`] stand for themselves.
+
+mod checks;
+mod examine;
+pub mod facts;
+mod finding;
+pub mod gridmap;
+pub mod parts;
+mod peer;
+mod sys;
+pub mod tune;
+
+pub use examine::{Examination, Order, PathAsked, PathFrom, PathUsed, examine};
+pub use finding::{Finding, Group, Level};
+pub use peer::{Peer, PeerError};

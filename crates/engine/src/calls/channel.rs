@@ -1,0 +1,180 @@
+//! The side that asks.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use longhaul_model::{AgentId, Fault, FaultCode};
+use longhaul_wire::limits::{CALL_BYTES_MAX, CALLS_OPEN_MAX};
+use longhaul_wire::{Answer, Call, Frame};
+
+use crate::net::Link;
+use crate::sync::{lock, wait, wait_until};
+
+/// A stream for calls. Closes when dropped.
+#[derive(Debug)]
+pub struct Channel {
+    calling: Arc<Calling>,
+    peer: AgentId,
+}
+
+impl Channel {
+    pub(crate) fn open(calling: Arc<Calling>, within: Duration) -> Result<Channel, Fault> {
+        let peer = calling.wait_until_up(within)?;
+        Ok(Channel { calling, peer })
+    }
+
+    /// Who answers.
+    pub fn peer(&self) -> AgentId {
+        self.peer
+    }
+
+    /// Asks, and waits until the answer is there or the stream is down; however long that takes, as long as the peer
+    /// lives. From any number of threads at once.
+    pub fn call(&self, request: &[u8]) -> Result<Vec<u8>, Fault> {
+        self.calling.call(request)
+    }
+
+    /// Whether a call could succeed.
+    pub fn is_up(&self) -> bool {
+        matches!(lock(&self.calling.state).stream, Stream::Up { .. })
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        self.calling.close();
+    }
+}
+
+/// What the network thread and the callers share.
+#[derive(Debug)]
+pub(crate) struct Calling {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    stream: Stream,
+    next: u32,
+    /// Calls without their answers, or whose answers were not taken yet.
+    open: BTreeMap<u32, Option<Result<Vec<u8>, Fault>>>,
+}
+
+enum Stream {
+    Dialling,
+    Up { link: Arc<Link>, peer: AgentId },
+    Down(Fault),
+}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Stream::Dialling => f.write_str("dialling"),
+            Stream::Up { peer, .. } => write!(f, "up to agent {peer}"),
+            Stream::Down(fault) => write!(f, "down: {fault}"),
+        }
+    }
+}
+
+impl Calling {
+    pub(crate) fn new() -> Arc<Calling> {
+        let state = State { stream: Stream::Dialling, next: 0, open: BTreeMap::new() };
+        Arc::new(Calling { state: Mutex::new(state), changed: Condvar::new() })
+    }
+
+    /// The peer has welcomed the stream. False if nobody waits for it any more.
+    pub(crate) fn stream_up(&self, link: Arc<Link>, peer: AgentId) -> bool {
+        let mut state = lock(&self.state);
+        let waited_for = matches!(state.stream, Stream::Dialling);
+        if waited_for {
+            state.stream = Stream::Up { link, peer };
+            self.changed.notify_all();
+        }
+        waited_for
+    }
+
+    /// The stream has ended, or there will be none.
+    pub(crate) fn stream_down(&self, fault: Fault) {
+        let mut state = lock(&self.state);
+        if !matches!(state.stream, Stream::Down(_)) {
+            state.stream = Stream::Down(fault);
+            self.changed.notify_all();
+        }
+    }
+
+    pub(crate) fn answered(&self, answer: Answer) -> Result<(), Fault> {
+        match lock(&self.state).open.get_mut(&answer.number) {
+            Some(place @ None) => *place = Some(answer.body),
+            _ => return Err(Fault::new(FaultCode::ProtocolError, "an answer to a call that was not made")),
+        }
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    fn wait_until_up(&self, within: Duration) -> Result<AgentId, Fault> {
+        let deadline = Instant::now() + within;
+        let mut state = lock(&self.state);
+        loop {
+            match &state.stream {
+                Stream::Up { peer, .. } => return Ok(*peer),
+                Stream::Down(fault) => return Err(fault.clone()),
+                Stream::Dialling if Instant::now() >= deadline => {
+                    let detail = format!("the peer did not answer within {} s", within.as_secs_f32());
+                    let fault = Fault::new(FaultCode::Unreachable, detail);
+                    state.stream = Stream::Down(fault.clone());
+                    return Err(fault);
+                }
+                Stream::Dialling => state = wait_until(&self.changed, state, deadline),
+            }
+        }
+    }
+
+    fn call(&self, request: &[u8]) -> Result<Vec<u8>, Fault> {
+        if request.len() > CALL_BYTES_MAX {
+            let detail = format!("a call of {} bytes; the limit is {CALL_BYTES_MAX}", request.len());
+            return Err(Fault::new(FaultCode::TooLarge, detail));
+        }
+        let mut state = lock(&self.state);
+        while state.open.len() >= CALLS_OPEN_MAX && !matches!(state.stream, Stream::Down(_)) {
+            state = wait(&self.changed, state);
+        }
+        let link = match &state.stream {
+            Stream::Up { link, .. } => link.clone(),
+            Stream::Down(fault) => return Err(fault.clone()),
+            Stream::Dialling => {
+                return Err(Fault::new(FaultCode::Internal, "a call before the stream is up"));
+            }
+        };
+        let number = state.next;
+        state.next = number.wrapping_add(1);
+        state.open.insert(number, None);
+        // Outside of the lock: the call may be long, and its bytes are copied.
+        drop(state);
+        link.send_frame(&Frame::Call(Call { number, body: request.to_vec() }));
+        self.answer(number, lock(&self.state))
+    }
+
+    fn answer(&self, number: u32, mut state: MutexGuard<'_, State>) -> Result<Vec<u8>, Fault> {
+        loop {
+            let answered = state.open.get_mut(&number).and_then(Option::take);
+            let down = if let Stream::Down(fault) = &state.stream { Some(fault.clone()) } else { None };
+            if let Some(result) = answered.or(down.map(Err)) {
+                state.open.remove(&number);
+                // Somebody may wait for the room.
+                self.changed.notify_all();
+                return result;
+            }
+            state = wait(&self.changed, state);
+        }
+    }
+
+    fn close(&self) {
+        let mut state = lock(&self.state);
+        let fault = Fault::new(FaultCode::ConnectionLost, "the channel was closed");
+        if let Stream::Up { link, .. } = std::mem::replace(&mut state.stream, Stream::Down(fault)) {
+            link.close(None);
+        }
+    }
+}

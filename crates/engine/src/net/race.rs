@@ -1,0 +1,129 @@
+//! One stream wanted, several addresses: they are tried a little apart, and the first that proves to be the peer wins.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use longhaul_model::{Fault, FaultCode, Retry};
+
+use super::Dialler;
+use crate::sync::lock;
+
+/// An address that has not connected after this long gets a rival (RFC 8305).
+const APART: Duration = Duration::from_millis(250);
+/// The same for one that has connected, and does not get further.
+const CONNECTED_APART: Duration = Duration::from_secs(1);
+
+pub(crate) struct Race {
+    pub(super) dialler: Dialler,
+    state: Mutex<State>,
+}
+
+struct State {
+    others: VecDeque<SocketAddr>,
+    running: usize,
+    /// Of the running ones.
+    connected: usize,
+    begun: Duration,
+    won: bool,
+    fault: Option<Fault>,
+}
+
+/// What the loop has to do about a race.
+#[derive(Debug, PartialEq)]
+pub(super) enum Step {
+    Begin(SocketAddr),
+    Wait,
+    Won,
+    Lost(Fault),
+}
+
+impl Race {
+    pub(super) fn new(dialler: Dialler, addresses: Vec<SocketAddr>, now: Duration) -> Race {
+        let others = addresses.into();
+        let state = State { others, running: 0, connected: 0, begun: now, won: false, fault: None };
+        Race { dialler, state: Mutex::new(state) }
+    }
+
+    pub(super) fn step(&self, now: Duration) -> Step {
+        let mut state = lock(&self.state);
+        if state.won {
+            return Step::Won;
+        }
+        let apart = if state.connected == 0 { APART } else { CONNECTED_APART };
+        if state.running == 0 || now.saturating_sub(state.begun) >= apart {
+            if let Some(address) = state.others.pop_front() {
+                state.running += 1;
+                state.begun = now;
+                return Step::Begin(address);
+            }
+            if state.running == 0 {
+                let none = || Fault::new(FaultCode::Unreachable, "the peer has no address");
+                return Step::Lost(state.fault.take().unwrap_or_else(none));
+            }
+        }
+        Step::Wait
+    }
+
+    pub(super) fn connected(&self) {
+        lock(&self.state).connected += 1;
+    }
+
+    /// The peer is known. False if another address was faster.
+    pub(super) fn win(&self) -> bool {
+        !std::mem::replace(&mut lock(&self.state).won, true)
+    }
+
+    pub(super) fn is_won(&self) -> bool {
+        lock(&self.state).won
+    }
+
+    /// One address has failed.
+    pub(super) fn lost(&self, connected: bool, fault: Fault) {
+        let mut state = lock(&self.state);
+        state.running -= 1;
+        state.connected -= usize::from(connected);
+        // Who was reached and refused says more than who was not reached.
+        if state.fault.as_ref().is_none_or(|known| known.retry != Retry::Never) {
+            state.fault = Some(fault);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calls::Calling;
+
+    #[test]
+    fn a_rival_starts_when_the_first_is_late_or_fails() {
+        let at = Duration::from_millis;
+        let address = |number: u16| SocketAddr::from(([127, 0, 0, 1], number));
+        let race =
+            |count: u16| Race::new(Dialler::Calls(Calling::new()), (1..=count).map(address).collect(), at(0));
+        let refused = || Fault::new(FaultCode::Unreachable, "refused");
+        let slow = race(3);
+        assert_eq!(slow.step(at(0)), Step::Begin(address(1)));
+        assert_eq!(slow.step(at(249)), Step::Wait);
+        assert_eq!(slow.step(at(250)), Step::Begin(address(2)));
+        slow.lost(false, refused());
+        assert_eq!(slow.step(at(260)), Step::Wait, "the first may still make it");
+        slow.connected();
+        assert_eq!(slow.step(at(1_200)), Step::Wait, "what connects is given more time");
+        assert_eq!(slow.step(at(1_250)), Step::Begin(address(3)));
+        assert_eq!(slow.step(at(5_000)), Step::Wait, "there is no other");
+        assert!(slow.win() && !slow.win());
+        assert_eq!(slow.step(at(5_001)), Step::Won);
+
+        let bad = race(2);
+        assert_eq!(bad.step(at(0)), Step::Begin(address(1)));
+        bad.connected();
+        bad.lost(true, Fault::new(FaultCode::ForeignDeployment, "of another deployment"));
+        assert_eq!(bad.step(at(1)), Step::Begin(address(2)), "at once after a failure");
+        bad.lost(false, refused());
+        let Step::Lost(fault) = bad.step(at(2)) else { panic!("nothing is left") };
+        assert_eq!(fault.code, FaultCode::ForeignDeployment);
+        assert!(matches!(race(0).step(at(0)), Step::Lost(_)));
+    }
+}

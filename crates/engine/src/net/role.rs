@@ -1,0 +1,413 @@
+//! What a stream is for, and what its frames mean in that role.
+//!
+//! ```text
+//! dialled:   Dialling ─► Fetching | Calling | Offered ─► Serving
+//! accepted:  Stranger ─► Serving | Answering | Parked ─► Fetching
+//! ```
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_model::{AgentId, Fault, FaultCode};
+use longhaul_wire::health::{Health, Patience, Pulse};
+use longhaul_wire::source::Joined;
+use longhaul_wire::{
+    Frame, Hello, PathReport, Piece, Splitter, StreamNumber, VERSIONS, VersionRange, Welcome,
+};
+
+use super::{Dialler, HANDSHAKE_MAX, Link, Race, WELCOME_MAX};
+use crate::calls::{Answering, Calling};
+use crate::fetch::{Arrival, Session};
+use crate::offers::Offering;
+use crate::serve::Serving;
+use crate::shared::Shared;
+use crate::tls::Sink;
+
+/// What handles plaintext; apart from the socket and TLS, which produce it.
+pub(super) struct Inner {
+    splitter: Splitter,
+    pub(super) role: Role,
+    pub(super) link: Arc<Link>,
+    pub(super) peer: Option<AgentId>,
+    pub(super) deadline: Option<Duration>,
+    health: Health,
+    /// Where the payload at hand goes; none if it is not wanted.
+    arrival: Option<Arrival>,
+    payload_bytes: u64,
+    /// Where we dialled to.
+    address: Option<SocketAddr>,
+    /// The last that the source told of the stream.
+    pub(super) report: Option<PathReport>,
+    /// Whose offer this stream is.
+    offered_by: Option<(Arc<Offering>, usize)>,
+}
+
+pub(super) enum Role {
+    /// We dialled, and do not know yet who answers.
+    Dialling {
+        race: Arc<Race>,
+        address: SocketAddr,
+        connected: bool,
+    },
+    Fetching {
+        session: Arc<Session>,
+        stream: StreamNumber,
+        welcomed: bool,
+    },
+    Calling(Arc<Calling>),
+    /// We dialled, and the peer has not said hello.
+    Offered,
+    /// Somebody dialled us, and has not said what for.
+    Stranger,
+    /// A source dialled us, and no session uses the stream yet.
+    Parked,
+    Serving {
+        serving: Arc<Serving>,
+        joined: Joined,
+    },
+    Answering(Arc<Answering>),
+}
+
+fn too_late() -> Fault {
+    Fault::new(FaultCode::ConnectionLost, "another address of the peer was faster")
+}
+
+fn broken(what: &'static str) -> Fault {
+    Fault::new(FaultCode::ProtocolError, what)
+}
+
+impl Inner {
+    pub(super) fn new(role: Role, link: Arc<Link>, shared: &Shared) -> Inner {
+        let now = shared.now();
+        Inner {
+            splitter: Splitter::default(),
+            role,
+            link,
+            peer: None,
+            deadline: Some(now + HANDSHAKE_MAX),
+            health: Health::new(now),
+            arrival: None,
+            payload_bytes: 0,
+            address: None,
+            report: None,
+            offered_by: None,
+        }
+    }
+
+    /// The socket is connected. An error ends a stream that came too late.
+    pub(super) fn connected(&mut self) -> Result<(), Fault> {
+        if let Role::Dialling { race, connected, .. } = &mut self.role {
+            *connected = true;
+            race.connected();
+        }
+        self.check_race()
+    }
+
+    fn check_race(&self) -> Result<(), Fault> {
+        match &self.role {
+            Role::Dialling { race, .. } if race.is_won() => Err(too_late()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The handshake is done.
+    pub(super) fn peer_known(&mut self, peer: AgentId, shared: &Shared) -> Result<(), Fault> {
+        self.peer = Some(peer);
+        self.health.heard(shared.now());
+        let Role::Dialling { race, address, .. } = &self.role else { return Ok(()) };
+        let (race, address) = (race.clone(), *address);
+        if let Dialler::Session(session, _) = &race.dialler
+            && peer != session.peer()
+        {
+            let detail = format!("the agent {peer} answered in place of {}", session.peer());
+            return Err(Fault::new(FaultCode::Unreachable, detail));
+        }
+        if !race.win() {
+            return Err(too_late());
+        }
+        self.address = Some(address);
+        match &race.dialler {
+            Dialler::Session(session, stream) => self.fetch_for(session.clone(), *stream, shared),
+            Dialler::Calls(calling) => {
+                self.link.send_frame(&Frame::OpenCalls { versions: VERSIONS });
+                self.role = Role::Calling(calling.clone());
+            }
+            Dialler::Offer(offering, place) => {
+                self.link.send_frame(&Frame::Offer { versions: VERSIONS });
+                offering.stream_up(*place, peer, self.link.clone(), shared.now());
+                self.offered_by = Some((offering.clone(), *place));
+                self.role = Role::Offered;
+                self.deadline = None;
+            }
+        }
+        Ok(())
+    }
+
+    fn say_hello(&self, session: &Session) {
+        let hello = Hello { versions: VERSIONS, session: session.id(), key: session.key() };
+        self.link.send_frame(&Frame::Hello(hello));
+    }
+
+    /// A session may have found a use for a parked stream.
+    pub(super) fn follow_orders(&mut self, shared: &Shared) {
+        if matches!(self.role, Role::Parked)
+            && let Some((session, stream)) = self.link.used()
+        {
+            self.fetch_for(session, stream, shared);
+        }
+    }
+
+    fn fetch_for(&mut self, session: Arc<Session>, stream: StreamNumber, shared: &Shared) {
+        self.say_hello(&session);
+        self.deadline = Some(shared.now() + WELCOME_MAX);
+        self.role = Role::Fetching { session, stream, welcomed: false };
+    }
+
+    /// Whether the peer is alive; sessions look after their streams themselves. A peer that works with a stream we offered
+    /// is not patiently waited for: it cannot dial another one itself.
+    pub(super) fn check_pulse(&mut self, round_trip: Option<Duration>, now: Duration) -> Result<(), Fault> {
+        self.check_race()?;
+        let watched = matches!(self.role, Role::Serving { .. } | Role::Calling(_) | Role::Answering(_))
+            || matches!(self.role, Role::Offered | Role::Parked);
+        if watched {
+            let in_use = self.offered_by.is_some() && matches!(self.role, Role::Serving { .. });
+            let busy = round_trip.filter(|_| in_use);
+            match self.health.check(busy.map_or(Patience::RESTING, Patience::busy), now) {
+                Pulse::Fine => {}
+                Pulse::Ask(number) => self.link.send_frame(&Frame::Ping { number }),
+                Pulse::Dead => return Err(Fault::new(FaultCode::Stalled, "the peer fell silent")),
+            }
+        }
+        Ok(())
+    }
+
+    /// The peer's kernel has taken bytes: it lives, though it may have nothing to say.
+    pub(super) fn took(&mut self, now: Duration) {
+        self.health.heard(now);
+    }
+
+    /// Bytes came in.
+    pub(super) fn heard(&mut self, shared: &Shared) {
+        let now = shared.now();
+        self.health.heard(now);
+        let payload = std::mem::take(&mut self.payload_bytes);
+        if let Role::Fetching { session, stream, welcomed: true } = &self.role {
+            session.heard(*stream, payload, now);
+        }
+    }
+
+    pub(super) fn take(&mut self, mut bytes: &[u8], shared: &Arc<Shared>) -> Result<(), Fault> {
+        if self.peer.is_none() {
+            // Data came with the last message of the handshake, before the caller could say who it is.
+            return Err(broken("data before the hello"));
+        }
+        while let Some(piece) = self.splitter.next(&mut bytes)? {
+            match piece {
+                Piece::Payload(part) => {
+                    self.payload_bytes += part.len() as u64;
+                    if let Some(arrival) = &mut self.arrival {
+                        arrival.fill(part);
+                        if arrival.is_void() {
+                            self.arrival = None;
+                        }
+                    }
+                }
+                Piece::PayloadEnd => {
+                    if let Role::Fetching { session, stream, .. } = &self.role {
+                        session.arrived(*stream, self.arrival.take());
+                    }
+                }
+                Piece::Frame { frame, payload_len } => self.frame(frame, payload_len, shared)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn frame(&mut self, frame: Frame, payload_len: u32, shared: &Arc<Shared>) -> Result<(), Fault> {
+        match (&mut self.role, frame) {
+            (Role::Fetching { session, stream, welcomed: true }, frame) => {
+                if let Frame::Report(report) = &frame {
+                    self.report = Some(*report);
+                }
+                self.arrival = match frame {
+                    Frame::Data(head) => session.chunk_begins(*stream, &head, payload_len)?,
+                    Frame::PackData(head) => session.pack_begins(*stream, &head, payload_len)?,
+                    frame => {
+                        session.frame(*stream, frame)?;
+                        None
+                    }
+                };
+                Ok(())
+            }
+            (Role::Serving { .. }, frame) if frame.carries_payload() => {
+                Err(broken("a receiver sends no data"))
+            }
+            (Role::Serving { serving, joined }, frame) => serving.frame(*joined, frame),
+            (Role::Stranger | Role::Offered, Frame::Hello(hello)) => self.serve(&hello, shared),
+            (Role::Stranger, Frame::OpenCalls { versions }) => self.answer_calls(versions, shared),
+            (Role::Stranger, Frame::Offer { versions }) => self.accept_offer(versions, shared),
+            (Role::Stranger, _) => Err(broken("the stream does not begin with its purpose")),
+            (_, Frame::Ping { number }) => {
+                self.link.send_frame(&Frame::Pong { number });
+                Ok(())
+            }
+            (_, Frame::Pong { .. }) => Ok(()),
+            (_, Frame::Goodbye { fault }) => {
+                Err(fault
+                    .unwrap_or_else(|| Fault::new(FaultCode::ConnectionLost, "the peer closed the stream")))
+            }
+            (Role::Calling(calling), Frame::Answer(answer)) => calling.answered(answer),
+            (Role::Answering(stream), Frame::Call(call)) => shared.calls.call(stream, call),
+            (Role::Calling(_) | Role::Fetching { .. }, Frame::Welcome(welcome)) => self.welcomed(&welcome),
+            _ => Err(broken("a frame that has no place here")),
+        }
+    }
+
+    /// The peer has taken the stream that we dialled, or that it had offered.
+    fn welcomed(&mut self, welcome: &Welcome) -> Result<(), Fault> {
+        if !VERSIONS.contains(welcome.version) {
+            let detail = "the source chose a version that was not offered";
+            return Err(Fault::new(FaultCode::VersionMismatch, detail));
+        }
+        let Some(peer) = self.peer else { return Err(broken("a welcome before the handshake")) };
+        self.deadline = None;
+        match &mut self.role {
+            Role::Calling(calling) => {
+                let waited_for = calling.stream_up(self.link.clone(), peer);
+                if !waited_for {
+                    self.link.close(None);
+                }
+            }
+            Role::Fetching { session, stream, welcomed } => {
+                *welcomed = true;
+                session.stream_up(*stream, welcome.incarnation, self.link.clone(), self.address);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn serve(&mut self, hello: &Hello, shared: &Arc<Shared>) -> Result<(), Fault> {
+        let version = common(hello.versions)?;
+        let Some(peer) = self.peer else { return Err(Fault::new(FaultCode::NotAuthenticated, "")) };
+        let (serving, joined) = shared.serve.join(peer, hello, self.link.clone(), shared)?;
+        self.link.send_frame(&Frame::Welcome(Welcome { version, incarnation: serving.incarnation() }));
+        self.deadline = None;
+        self.role = Role::Serving { serving, joined };
+        Ok(())
+    }
+
+    fn answer_calls(&mut self, versions: VersionRange, shared: &Arc<Shared>) -> Result<(), Fault> {
+        let version = common(versions)?;
+        let Some(peer) = self.peer else { return Err(Fault::new(FaultCode::NotAuthenticated, "")) };
+        self.role = Role::Answering(shared.calls.join(peer, self.link.clone())?);
+        self.link.send_frame(&Frame::Welcome(Welcome { version, incarnation: 0 }));
+        self.deadline = None;
+        Ok(())
+    }
+
+    fn accept_offer(&mut self, versions: VersionRange, shared: &Arc<Shared>) -> Result<(), Fault> {
+        common(versions)?;
+        let Some(peer) = self.peer else { return Err(Fault::new(FaultCode::NotAuthenticated, "")) };
+        match shared.offers.arrive(peer, &self.link, shared.now())? {
+            Some((session, stream)) => self.fetch_for(session, stream, shared),
+            None => {
+                self.role = Role::Parked;
+                self.deadline = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// A step of ours panicked.
+    pub(super) fn broken(&self, fault: &Fault) {
+        if let Role::Fetching { session, .. } = &self.role {
+            session.broken(fault);
+        }
+    }
+
+    /// The stream is closed: tells who uses it.
+    pub(super) fn ended(&mut self, fault: Option<Fault>, shared: &Arc<Shared>) {
+        let arrival = self.arrival.take();
+        let peer = self.peer;
+        if let Some(fault) = &fault {
+            tracing::debug!(?peer, %fault, "a stream ended");
+        }
+        let why = fault.unwrap_or_else(|| Fault::new(FaultCode::ConnectionLost, "the stream was closed"));
+        if let Some((offering, place)) = self.offered_by.take() {
+            offering.stream_down(place, why.clone(), shared.now());
+        }
+        match std::mem::replace(&mut self.role, Role::Offered) {
+            Role::Dialling { race, address, connected } => {
+                if !race.is_won() {
+                    race.dialler.address_failed(address, shared.now());
+                }
+                race.lost(connected, why);
+            }
+            Role::Fetching { session, stream, welcomed } => {
+                session.lost(arrival);
+                match welcomed {
+                    true => session.stream_ended(stream, &self.link, why),
+                    false => session.stream_down(stream, why),
+                }
+            }
+            Role::Calling(calling) => calling.stream_down(why),
+            Role::Serving { serving, joined } => serving.stream_down(joined),
+            Role::Answering(stream) => shared.calls.leave(&stream),
+            Role::Parked => {
+                shared.offers.left(&self.link);
+                // It may have been given away a moment ago.
+                if let Some((session, stream)) = self.link.used() {
+                    session.stream_down(stream, why);
+                }
+            }
+            Role::Offered | Role::Stranger => {}
+        }
+    }
+}
+
+/// The plaintext of a stream, for the record layer to deliver.
+pub(super) struct Plaintext<'a> {
+    pub(super) inner: &'a mut Inner,
+    pub(super) shared: &'a Arc<Shared>,
+}
+
+impl Sink for Plaintext<'_> {
+    fn take(&mut self, plaintext: &[u8]) -> Result<(), Fault> {
+        self.inner.take(plaintext, self.shared)
+    }
+
+    fn in_payload(&self) -> bool {
+        self.inner.arrival.is_some() && self.inner.splitter.payload_left() > 0
+    }
+
+    fn space(&mut self, len: usize) -> Option<&mut [u8]> {
+        if len > self.inner.splitter.payload_left() {
+            return None;
+        }
+        let arrival = self.inner.arrival.as_mut()?;
+        Some(arrival.space()).filter(|space| space.len() > len)
+    }
+
+    fn filled(&mut self, len: usize) -> Result<(), Fault> {
+        let inner = &mut *self.inner;
+        inner.splitter.passed(len);
+        inner.payload_bytes += len as u64;
+        if let Some(arrival) = &mut inner.arrival {
+            arrival.filled(len);
+            if arrival.is_void() {
+                inner.arrival = None;
+            }
+        }
+        // The payload may be at its end.
+        inner.take(&[], self.shared)
+    }
+}
+
+fn common(versions: VersionRange) -> Result<u16, Fault> {
+    VERSIONS.common(versions).ok_or_else(|| {
+        let detail = format!("the peer speaks versions {versions}, this agent {VERSIONS}");
+        Fault::new(FaultCode::VersionMismatch, detail)
+    })
+}

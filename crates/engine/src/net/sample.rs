@@ -1,0 +1,131 @@
+//! About once a second: what the kernel knows of a stream, told to who can use it; and buffers where its limits bind.
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use longhaul_wire::{Frame, PathReport};
+use mio::net::TcpStream;
+
+use super::role::{Inner, Role};
+use crate::interface::PathProfile;
+use crate::socket::{self, Direction};
+use crate::tcp::TcpInfo;
+
+const EVERY: Duration = Duration::from_secs(1);
+/// The share of the time in which a full buffer held the stream up, from which on a larger one is tried.
+const BOUND: f64 = 0.3;
+
+#[derive(Default)]
+pub(super) struct Sampler {
+    last: Option<(Duration, TcpInfo)>,
+    widened: bool,
+}
+
+impl Sampler {
+    pub(super) fn is_new(&self) -> bool {
+        self.last.is_none()
+    }
+
+    pub(super) fn round_trip(&self) -> Option<Duration> {
+        self.last.map(|(_, info)| info.round_trip)
+    }
+
+    pub(super) fn look(
+        &mut self,
+        socket: &TcpStream,
+        inner: &mut Inner,
+        profile: &PathProfile,
+        now: Duration,
+    ) {
+        if self.last.is_some_and(|(at, _)| now.saturating_sub(at) < EVERY) {
+            return;
+        }
+        match &inner.role {
+            Role::Fetching { session, stream, welcomed: true } => {
+                let Ok(info) = TcpInfo::of(socket.as_fd()) else { return };
+                session.measured(*stream, info.round_trip);
+                self.last = Some((now, info));
+                if let Some(report) = inner.report.filter(|report| held_up(report.receiver_limited, report)) {
+                    self.widen(socket, Direction::Receive, profile, &report);
+                }
+            }
+            Role::Serving { .. } => {
+                let Ok(info) = TcpInfo::of(socket.as_fd()) else { return };
+                let Some((at, before)) = self.last.replace((now, info)) else { return };
+                let report = between(&before, &info, now.saturating_sub(at));
+                // A stream at rest has nothing to tell.
+                if report.acked_bytes > 0 || report.busy > Duration::ZERO {
+                    inner.link.send_frame(&Frame::Report(report));
+                }
+                if report.acked_bytes > 0 {
+                    inner.took(now);
+                }
+                if held_up(report.buffer_limited, &report) {
+                    self.widen(socket, Direction::Send, profile, &report);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Once, and only where a person has not decided: the kernel does it better as long as its limits let it.
+    fn widen(
+        &mut self,
+        socket: &TcpStream,
+        direction: Direction,
+        profile: &PathProfile,
+        report: &PathReport,
+    ) {
+        let decided = match direction {
+            Direction::Receive => profile.receive_buffer.is_some(),
+            Direction::Send => profile.send_buffer.is_some(),
+        };
+        if !decided && !self.widened {
+            self.widened = true;
+            let rate = report.acked_bytes as f64 / report.interval.as_secs_f64().max(0.1);
+            // What is bound now could be more: twice, and as much again for the round trip in which it grows.
+            let need = 4.0 * rate * report.round_trip.as_secs_f64();
+            socket::widen(socket, direction, need as u64);
+        }
+    }
+}
+
+fn held_up(time: Duration, report: &PathReport) -> bool {
+    time.as_secs_f64() > BOUND * report.interval.as_secs_f64()
+}
+
+fn between(before: &TcpInfo, after: &TcpInfo, interval: Duration) -> PathReport {
+    PathReport {
+        interval,
+        round_trip: after.round_trip,
+        delivery_rate: if after.app_limited { 0 } else { after.delivery_rate },
+        acked_bytes: after.bytes_acked.saturating_sub(before.bytes_acked),
+        segments: after.segments_sent.wrapping_sub(before.segments_sent),
+        retransmits: after.retransmits.wrapping_sub(before.retransmits),
+        busy: after.busy.saturating_sub(before.busy),
+        receiver_limited: after.receiver_limited.saturating_sub(before.receiver_limited),
+        buffer_limited: after.buffer_limited.saturating_sub(before.buffer_limited),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_what_happened_since_the_one_before() {
+        let ms = Duration::from_millis;
+        let before = TcpInfo { bytes_acked: 100, busy: ms(500), retransmits: u32::MAX, ..TcpInfo::default() };
+        let after = TcpInfo {
+            bytes_acked: 1_100,
+            busy: ms(1_400),
+            receiver_limited: ms(400),
+            retransmits: 1,
+            round_trip: ms(80),
+            ..TcpInfo::default()
+        };
+        let report = between(&before, &after, ms(1_000));
+        assert_eq!((report.acked_bytes, report.busy, report.retransmits), (1_000, ms(900), 2));
+        assert!(held_up(report.receiver_limited, &report) && !held_up(report.buffer_limited, &report));
+    }
+}

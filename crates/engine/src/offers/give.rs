@@ -1,0 +1,165 @@
+//! The source's side: keeps streams open to a receiver.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use longhaul_model::{AgentId, Fault, FaultCode};
+use longhaul_wire::health::back_off;
+
+use crate::net::Link;
+use crate::sync::lock;
+
+/// Streams of one offer. A receiver would refuse more.
+pub(crate) const STREAMS_MAX: usize = 32;
+/// A stream that lived so long was a good one: the next try follows at once.
+const LIVED: Duration = Duration::from_secs(3);
+
+/// Streams on which a peer may fetch from our exports. They are dialled again when they die, until this is dropped.
+pub struct Offer {
+    offering: Arc<Offering>,
+}
+
+impl Offer {
+    pub(crate) fn new(offering: Arc<Offering>) -> Offer {
+        Offer { offering }
+    }
+
+    /// Streams that stand now.
+    pub fn streams(&self) -> usize {
+        lock(&self.offering.inner).up()
+    }
+
+    /// Who took them, once one stood.
+    pub fn peer(&self) -> Option<AgentId> {
+        lock(&self.offering.inner).peer
+    }
+
+    /// Why the last one that ended did so. The next may stand already.
+    pub fn fault(&self) -> Option<Fault> {
+        lock(&self.offering.inner).fault.clone()
+    }
+}
+
+impl Drop for Offer {
+    fn drop(&mut self) {
+        self.offering.close();
+    }
+}
+
+pub(crate) struct Offering {
+    addresses: Vec<String>,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    places: Vec<Place>,
+    closed: bool,
+    peer: Option<AgentId>,
+    fault: Option<Fault>,
+}
+
+struct Place {
+    state: State,
+    failures: usize,
+}
+
+enum State {
+    Down { since: Duration },
+    Dialling,
+    Up { since: Duration, link: Arc<Link> },
+}
+
+impl Inner {
+    fn up(&self) -> usize {
+        self.places.iter().filter(|place| matches!(place.state, State::Up { .. })).count()
+    }
+}
+
+impl Offering {
+    pub(crate) fn new(addresses: &[String], streams: usize, now: Duration) -> Offering {
+        let place = || Place { state: State::Down { since: now }, failures: 0 };
+        let places = (0..streams.clamp(1, STREAMS_MAX)).map(|_| place()).collect();
+        let inner = Mutex::new(Inner { places, closed: false, peer: None, fault: None });
+        Offering { addresses: addresses.to_vec(), inner }
+    }
+
+    pub(crate) fn addresses(&self) -> &[String] {
+        &self.addresses
+    }
+
+    /// Places to be dialled now; they count as dialling from here on. None if the offer is over.
+    pub(crate) fn due(&self, now: Duration) -> Option<Vec<usize>> {
+        let mut inner = lock(&self.inner);
+        if inner.closed {
+            return None;
+        }
+        let mut due = Vec::new();
+        for (number, place) in inner.places.iter_mut().enumerate() {
+            if let State::Down { since } = place.state
+                && now.saturating_sub(since) >= back_off(place.failures)
+            {
+                place.state = State::Dialling;
+                due.push(number);
+            }
+        }
+        Some(due)
+    }
+
+    /// The peer is known and the stream is offered to it.
+    pub(crate) fn stream_up(&self, place: usize, peer: AgentId, link: Arc<Link>, now: Duration) {
+        let mut inner = lock(&self.inner);
+        if inner.closed {
+            return link.close(None);
+        }
+        inner.peer = Some(peer);
+        inner.places[place].state = State::Up { since: now, link };
+    }
+
+    pub(crate) fn stream_down(&self, place: usize, fault: Fault, now: Duration) {
+        let mut inner = lock(&self.inner);
+        if inner.closed {
+            return;
+        }
+        let place = &mut inner.places[place];
+        let lived = matches!(&place.state, State::Up { since, .. } if now.saturating_sub(*since) >= LIVED);
+        place.failures = if lived { 0 } else { place.failures + 1 };
+        place.state = State::Down { since: now };
+        tracing::debug!(%fault, "an offered stream ended");
+        inner.fault = Some(fault);
+    }
+
+    fn close(&self) {
+        let mut inner = lock(&self.inner);
+        inner.closed = true;
+        for place in std::mem::take(&mut inner.places) {
+            if let State::Up { link, .. } = place.state {
+                let done = Fault::new(FaultCode::ConnectionLost, "the source offers no streams any more");
+                link.close(Some(done));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_stand_is_dialled_again_and_less_often() {
+        let at = Duration::from_millis;
+        let offering = Offering::new(&["here:1".into()], 2, at(0));
+        assert_eq!(offering.due(at(0)), Some(vec![0, 1]));
+        assert_eq!(offering.due(at(9_000)), Some(vec![]), "while they are dialled");
+        offering.stream_down(1, Fault::new(FaultCode::Unreachable, "refused"), at(9_000));
+        assert_eq!(offering.due(at(9_050)), Some(vec![]));
+        assert_eq!(offering.due(at(9_100)), Some(vec![1]));
+        offering.stream_down(1, Fault::new(FaultCode::Unreachable, "refused"), at(9_200));
+        assert_eq!(offering.due(at(9_300)), Some(vec![]));
+        assert_eq!(offering.due(at(9_500)), Some(vec![1]));
+        let offer = Offer::new(Arc::new(offering));
+        assert_eq!((offer.streams(), offer.fault().unwrap().code), (0, FaultCode::Unreachable));
+        let offering = offer.offering.clone();
+        drop(offer);
+        assert_eq!(offering.due(at(60_000)), None);
+    }
+}

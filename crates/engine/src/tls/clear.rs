@@ -1,0 +1,321 @@
+//! Records in clear text, each with a keyed MAC: data security `authenticated`, for sites whose policy allows that others
+//! read along but not that anything is changed.
+//!
+//! The keys are those of the TLS handshake. A record is
+//!
+//! ```text
+//! kind u8 │ 0 u8 │ 0 u16 │ length u32, little-endian │ bytes │ tag of 16 bytes
+//! ```
+//!
+//! and its tag is the AEAD's over no plaintext with the bytes as associated data (with AES-GCM that is GMAC, NIST SP 800-38D
+//! section 4). The nonce is made as in TLS 1.3 from the number of the record, with the kind in its first byte: so
+//! nothing can be changed, left out, repeated or put elsewhere. Bytes are neither copied on their way out nor, if they belong
+//! to one place, on their way in.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+
+use aws_lc_rs::aead::{Aad, Nonce};
+use longhaul_model::{Fault, FaultCode};
+use longhaul_security::io_fault;
+
+use super::records::Keys;
+use super::{BATCH_BYTES, Received, Sink};
+
+const HEAD_BYTES: usize = 8;
+const TAG_BYTES: usize = 16;
+/// A quarter of a chunk: long enough that heads, tags and calls do not matter, and it fits into the buffer of a stream.
+pub(super) const BYTES_MAX: usize = 256 << 10;
+/// Where something else than payload is expected: a longer read would only bring payload that has to be copied.
+const READ_AT_ONCE: usize = 4 << 10;
+
+const DATA: u8 = 1;
+const CLOSE: u8 = 2;
+
+const _: () = assert!(HEAD_BYTES + BYTES_MAX + TAG_BYTES + READ_AT_ONCE <= BATCH_BYTES);
+
+pub(super) struct Clear {
+    tx: Keys,
+    rx: Keys,
+    /// A record whose bytes go straight to where they belong.
+    direct: Option<Direct>,
+    /// A record that is on its way out.
+    pending: Option<Pending>,
+}
+
+struct Direct {
+    len: usize,
+    /// Of that, arrived.
+    at: usize,
+}
+
+struct Pending {
+    head: [u8; HEAD_BYTES],
+    tag: [u8; TAG_BYTES],
+    len: usize,
+    /// Of head, bytes and tag together, sent.
+    at: usize,
+}
+
+/// The bytes of a socket that are not used yet: `bytes[start..end]`.
+pub(super) struct Incoming<'a> {
+    pub(super) bytes: &'a mut [u8],
+    pub(super) start: &'a mut usize,
+    pub(super) end: &'a mut usize,
+}
+
+impl Incoming<'_> {
+    fn have(&self) -> &[u8] {
+        &self.bytes[*self.start..*self.end]
+    }
+
+    /// Moves what is there to the front, so that there is room for a whole record.
+    fn make_room(&mut self) {
+        self.bytes.copy_within(*self.start..*self.end, 0);
+        *self.end -= *self.start;
+        *self.start = 0;
+    }
+}
+
+/// What a write came to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Wrote {
+    /// So much of the plaintext is out.
+    Taken(usize),
+    /// The socket takes no more now.
+    Blocked,
+}
+
+impl Clear {
+    pub(super) fn new(tx: Keys, rx: Keys) -> Clear {
+        Clear { tx, rx, direct: None, pending: None }
+    }
+
+    /// Writes the next record with the front of `plaintext`, behind `before`, of which `sent` bytes are out. After
+    /// [`Wrote::Blocked`] the same plaintext has to be given again.
+    pub(super) fn write(
+        &mut self,
+        socket: &mut impl Write,
+        plaintext: &[u8],
+        before: &[u8],
+        sent: &mut usize,
+    ) -> Result<Wrote, Fault> {
+        let pending = match &mut self.pending {
+            Some(pending) => pending,
+            none => {
+                none.insert(Pending::of(&mut self.tx, DATA, &plaintext[..plaintext.len().min(BYTES_MAX)])?)
+            }
+        };
+        let bytes = &plaintext[..pending.len];
+        while pending.at < HEAD_BYTES + pending.len + TAG_BYTES {
+            let (head, rest) = cut(&pending.head, pending.at);
+            let (bytes, rest) = cut(bytes, rest);
+            let (tag, _) = cut(&pending.tag, rest);
+            let parts = [&before[*sent..], head, bytes, tag].map(IoSlice::new);
+            match socket.write_vectored(&parts) {
+                Ok(0) => return Err(Fault::new(FaultCode::ConnectionLost, "the socket takes nothing")),
+                Ok(written) => {
+                    let of_before = written.min(before.len() - *sent);
+                    *sent += of_before;
+                    pending.at += written - of_before;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Wrote::Blocked),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(io_fault(&error)),
+            }
+        }
+        let taken = pending.len;
+        self.pending = None;
+        Ok(Wrote::Taken(taken))
+    }
+
+    /// Whether a record is half out: nothing else may follow it.
+    pub(super) fn is_writing(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    /// Puts a small record to the front of `out`, which has room for it, and returns its length.
+    pub(super) fn put(&mut self, plaintext: &[u8], out: &mut [u8]) -> Result<usize, Fault> {
+        self.put_as(DATA, plaintext, out)
+    }
+
+    /// Says that nothing more will come.
+    pub(super) fn close(&mut self, out: &mut [u8]) -> usize {
+        self.put_as(CLOSE, &[], out).unwrap_or(0)
+    }
+
+    fn put_as(&mut self, kind: u8, plaintext: &[u8], out: &mut [u8]) -> Result<usize, Fault> {
+        let record = Pending::of(&mut self.tx, kind, plaintext)?;
+        let len = HEAD_BYTES + plaintext.len() + TAG_BYTES;
+        let (head, rest) = out[..len].split_at_mut(HEAD_BYTES);
+        let (bytes, tag) = rest.split_at_mut(plaintext.len());
+        head.copy_from_slice(&record.head);
+        bytes.copy_from_slice(plaintext);
+        tag.copy_from_slice(&record.tag);
+        Ok(len)
+    }
+
+    /// Room that [`Clear::put`] needs for so many bytes.
+    pub(super) fn room_for(len: usize) -> usize {
+        HEAD_BYTES + len + TAG_BYTES
+    }
+
+    /// Reads once and hands on what is complete.
+    pub(super) fn receive(
+        &mut self,
+        socket: &mut impl Read,
+        mut incoming: Incoming<'_>,
+        sink: &mut impl Sink,
+    ) -> Result<Received, Fault> {
+        // Something may be left from an earlier read.
+        if self.open_all(&mut incoming, sink)? {
+            return Ok(Received::Closed);
+        }
+        incoming.make_room();
+        let (read, asked) = match self.read(socket, &mut incoming, sink) {
+            Ok((0, _)) => return Ok(Received::Closed),
+            Ok(both) => both,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Received::Drained),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(Received::More),
+            Err(error) => return Err(io_fault(&error)),
+        };
+        if self.open_all(&mut incoming, sink)? {
+            return Ok(Received::Closed);
+        }
+        Ok(if read < asked { Received::Drained } else { Received::More })
+    }
+
+    /// Reads into the place where the bytes belong, and behind that no further than the next head.
+    fn read(
+        &mut self,
+        socket: &mut impl Read,
+        incoming: &mut Incoming<'_>,
+        sink: &mut impl Sink,
+    ) -> io::Result<(usize, usize)> {
+        let end = *incoming.end;
+        let Some(direct) = &mut self.direct else {
+            let wanted = wanted(incoming.have(), sink);
+            let read = socket.read(&mut incoming.bytes[end..end + wanted])?;
+            *incoming.end += read;
+            return Ok((read, wanted));
+        };
+        // A record that began to go to its place has that place until it is whole.
+        let Some(space) = sink.space(direct.len) else {
+            return Err(io::Error::other("the place of a payload is gone"));
+        };
+        let left = direct.len - direct.at;
+        let tail = TAG_BYTES + HEAD_BYTES;
+        let mut parts = [
+            IoSliceMut::new(&mut space[direct.at..direct.len]),
+            IoSliceMut::new(&mut incoming.bytes[end..end + tail]),
+        ];
+        let read = socket.read_vectored(&mut parts)?;
+        direct.at += read.min(left);
+        *incoming.end += read.saturating_sub(left);
+        Ok((read, left + tail))
+    }
+
+    /// Hands on all records that are there. True if the peer said that it is done.
+    fn open_all(&mut self, incoming: &mut Incoming<'_>, sink: &mut impl Sink) -> Result<bool, Fault> {
+        loop {
+            if let Some(direct) = &self.direct {
+                if direct.at < direct.len || incoming.have().len() < TAG_BYTES {
+                    return Ok(false);
+                }
+                let len = direct.len;
+                let tag = &incoming.have()[..TAG_BYTES];
+                let space = sink.space(len).ok_or_else(gone)?;
+                self.rx.check(DATA, &space[..len], tag)?;
+                *incoming.start += TAG_BYTES;
+                self.direct = None;
+                sink.filled(len)?;
+                continue;
+            }
+            let have = incoming.have();
+            let Some((kind, len)) = head(have)? else { return Ok(false) };
+            let whole = HEAD_BYTES + len + TAG_BYTES;
+            if have.len() < whole {
+                let begun = &have[HEAD_BYTES..have.len().min(HEAD_BYTES + len)];
+                if kind == DATA
+                    && len > 0
+                    && let Some(space) = sink.space(len)
+                {
+                    space[..begun.len()].copy_from_slice(begun);
+                    self.direct = Some(Direct { len, at: begun.len() });
+                    *incoming.start += HEAD_BYTES + begun.len();
+                    continue;
+                }
+                return Ok(false);
+            }
+            let (bytes, tag) = have[HEAD_BYTES..whole].split_at(len);
+            self.rx.check(kind, bytes, tag)?;
+            if kind == CLOSE {
+                return Ok(true);
+            }
+            sink.take(bytes)?;
+            *incoming.start += whole;
+        }
+    }
+}
+
+impl Pending {
+    fn of(keys: &mut Keys, kind: u8, plaintext: &[u8]) -> Result<Pending, Fault> {
+        let mut head = [kind, 0, 0, 0, 0, 0, 0, 0];
+        head[4..].copy_from_slice(&(plaintext.len() as u32).to_le_bytes());
+        Ok(Pending { head, tag: keys.tag(kind, plaintext)?, len: plaintext.len(), at: 0 })
+    }
+}
+
+impl Keys {
+    fn nonce_of(&mut self, kind: u8) -> Result<Nonce, Fault> {
+        let mut nonce = *self.next_nonce()?.as_ref();
+        nonce[0] ^= kind;
+        Ok(Nonce::assume_unique_for_key(nonce))
+    }
+
+    fn tag(&mut self, kind: u8, bytes: &[u8]) -> Result<[u8; TAG_BYTES], Fault> {
+        let nonce = self.nonce_of(kind)?;
+        let sealed = self.key().seal_in_place_separate_tag(nonce, Aad::from(bytes), &mut []);
+        let made =
+            sealed.map_err(|_| Fault::new(FaultCode::Internal, "a record could not be authenticated"))?;
+        let mut tag = [0; TAG_BYTES];
+        tag.copy_from_slice(made.as_ref());
+        Ok(tag)
+    }
+
+    fn check(&mut self, kind: u8, bytes: &[u8], tag: &[u8]) -> Result<(), Fault> {
+        let nonce = self.nonce_of(kind)?;
+        let mut sealed = [0; TAG_BYTES];
+        sealed.copy_from_slice(tag);
+        let opened = self.key().open_in_place(nonce, Aad::from(bytes), &mut sealed);
+        opened.map(drop).map_err(|_| Fault::new(FaultCode::Corrupted, "a record failed its check"))
+    }
+}
+
+fn gone() -> Fault {
+    Fault::new(FaultCode::Internal, "the place of a payload is gone")
+}
+
+/// How much to read when what is there is the beginning of a record, or nothing.
+fn wanted(have: &[u8], sink: &impl Sink) -> usize {
+    match head(have) {
+        // The rest of it, and the next head.
+        Ok(Some((_, len))) => (HEAD_BYTES + len + TAG_BYTES + HEAD_BYTES).saturating_sub(have.len()).max(1),
+        _ if sink.in_payload() => HEAD_BYTES.saturating_sub(have.len()).max(1),
+        _ => READ_AT_ONCE,
+    }
+}
+
+/// Kind and length, once the head is there.
+fn head(have: &[u8]) -> Result<Option<(u8, usize)>, Fault> {
+    let Some(head) = have.get(..HEAD_BYTES) else { return Ok(None) };
+    let len = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
+    if !matches!(head[0], DATA | CLOSE) || head[1..4] != [0; 3] || len > BYTES_MAX {
+        return Err(Fault::new(FaultCode::ProtocolError, "the head of a record is garbled"));
+    }
+    Ok(Some((head[0], len)))
+}
+
+/// What is left of `part` after `at` bytes, and how many of these lie behind it.
+fn cut(part: &[u8], at: usize) -> (&[u8], usize) {
+    (&part[at.min(part.len())..], at.saturating_sub(part.len()))
+}

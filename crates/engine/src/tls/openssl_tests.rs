@@ -1,0 +1,168 @@
+//! Our records against another implementation of TLS 1.3: OpenSSL, as the server and as the client, over a real socket.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_model::{AgentId, Fault};
+use longhaul_security::AGENT_NAME;
+
+use super::tests::{Collected, authority, credentials};
+use super::{Received, Tls};
+use crate::interface::DataSecurity;
+use crate::shared::TlsSettings;
+
+/// Ended with the test, whatever happens in it.
+struct OpenSsl {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Drop for OpenSsl {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// None where there is no OpenSSL, which a run for CI does not accept.
+fn openssl(directory: &Path, arguments: &[&str]) -> Option<OpenSsl> {
+    let mut command = Command::new("openssl");
+    command.args(arguments).current_dir(directory);
+    let started = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+    match started {
+        Ok(mut child) => {
+            let output = BufReader::new(child.stdout.take().unwrap());
+            Some(OpenSsl { child, output })
+        }
+        Err(error) => {
+            assert!(std::env::var("CI").is_err(), "openssl cannot be run: {error}");
+            eprintln!("NOT RUN, openssl cannot be run: {error}");
+            None
+        }
+    }
+}
+
+/// Certificates as files, and settings of ours under the same CA.
+fn prepared(directory: &Path) -> TlsSettings {
+    let authority = authority();
+    let theirs = credentials(&authority);
+    for (name, text) in
+        [("ca.pem", &theirs.ca_pem), ("cert.pem", &theirs.certificate_pem), ("key.pem", &theirs.key_pem)]
+    {
+        std::fs::write(directory.join(name), text).unwrap();
+    }
+    TlsSettings::of(&credentials(&authority), DataSecurity::Tls).unwrap()
+}
+
+struct Ours {
+    tls: Tls,
+    socket: TcpStream,
+    received: Collected,
+}
+
+impl Ours {
+    fn new(tls: Tls, socket: TcpStream) -> Ours {
+        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let mut ours = Ours { tls, socket, received: Collected::default() };
+        while ours.tls.peer().is_none() {
+            ours.tls.flush(&mut ours.socket).unwrap();
+            ours.receive().unwrap();
+        }
+        ours.tls.flush(&mut ours.socket).unwrap();
+        assert_eq!(ours.tls.peer(), Some(AgentId(7)));
+        ours
+    }
+
+    fn receive(&mut self) -> Result<Received, Fault> {
+        self.tls.receive(&mut self.socket, &mut self.received)
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        let mut at = 0;
+        while at < bytes.len() {
+            at += self.tls.send(&bytes[at..], &mut self.socket).unwrap();
+            self.tls.flush(&mut self.socket).unwrap();
+        }
+    }
+
+    fn receive_all(&mut self, len: usize) {
+        while self.received.bytes().len() < len {
+            assert_ne!(self.receive().unwrap(), Received::Closed);
+        }
+    }
+}
+
+/// Lines of all lengths up to what the peer reverses at once.
+fn lines() -> Vec<String> {
+    (0..2_000usize).map(|number| format!("{number}-{}", "abcdefghij".repeat(number % 97))).collect()
+}
+
+#[test]
+fn an_openssl_server_understands_us() {
+    let directory = tempfile::tempdir().unwrap();
+    let settings = prepared(directory.path());
+    let arguments = "s_server -accept 127.0.0.1:0 -tls1_3 -cert cert.pem -key key.pem -CAfile ca.pem -Verify 2 -verify_return_error -rev";
+    let arguments: Vec<&str> = arguments.split(' ').collect();
+    let Some(mut server) = openssl(directory.path(), &arguments) else { return };
+    let mut line = String::new();
+    while !line.starts_with("ACCEPT ") {
+        line.clear();
+        assert!(server.output.read_line(&mut line).unwrap() > 0, "openssl ended before it listened");
+    }
+    let address = line.trim_start_matches("ACCEPT ").trim().to_owned();
+    let tls = Tls::client(&settings.client, &"test".into()).unwrap();
+    let mut ours = Ours::new(tls, TcpStream::connect(&address).unwrap());
+    for line in lines() {
+        ours.send(format!("{line}\n").as_bytes());
+        let before = ours.received.bytes().len();
+        ours.receive_all(before + line.len() + 1);
+        let back: String = line.chars().rev().collect();
+        assert_eq!(&ours.received.bytes()[before..], format!("{back}\n").as_bytes());
+    }
+}
+
+#[test]
+fn an_openssl_client_understands_us() {
+    let directory = tempfile::tempdir().unwrap();
+    let settings = prepared(directory.path());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let arguments = [
+        "s_client",
+        "-connect",
+        &address,
+        "-tls1_3",
+        "-servername",
+        AGENT_NAME,
+        "-cert",
+        "cert.pem",
+        "-key",
+        "key.pem",
+        "-CAfile",
+        "ca.pem",
+        "-verify_return_error",
+        "-quiet",
+        "-no_ign_eof",
+    ];
+    let Some(mut client) = openssl(directory.path(), &arguments) else { return };
+    let (socket, _) = listener.accept().unwrap();
+    let tls = Tls::server(&settings.server, &Arc::from("test")).unwrap();
+    let mut ours = Ours::new(tls, socket);
+    let sent: String = lines().iter().map(|line| format!("{line}\n")).collect();
+    let mut input = client.child.stdin.take().unwrap();
+    let copy = sent.clone();
+    let writing = std::thread::spawn(move || input.write_all(copy.as_bytes()).map(|()| input));
+    ours.receive_all(sent.len());
+    assert!(ours.received.bytes() == sent.as_bytes());
+    let _input = writing.join().unwrap().unwrap();
+    ours.send(sent.as_bytes());
+    for line in lines() {
+        let mut back = String::new();
+        client.output.read_line(&mut back).unwrap();
+        assert_eq!(back, format!("{line}\n"));
+    }
+}

@@ -1,0 +1,318 @@
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+
+use longhaul_model::{AgentId, Fault, FaultCode, Timestamp};
+use longhaul_security::{Authority, Credentials, new_signing_request};
+use proptest::prelude::*;
+
+use super::{BATCH_BYTES, Received, Sink, Stage, Tls};
+use crate::interface::DataSecurity;
+use crate::shared::TlsSettings;
+
+/// A socket in memory that passes so many bytes a call.
+#[derive(Default)]
+struct Pipe {
+    bytes: Vec<u8>,
+    portion: usize,
+    full: bool,
+}
+
+impl Read for Pipe {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.bytes.is_empty() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let len = self.bytes.len().min(buffer.len()).min(self.portion);
+        buffer[..len].copy_from_slice(&self.bytes[..len]);
+        self.bytes.drain(..len);
+        Ok(len)
+    }
+}
+
+impl Write for Pipe {
+    /// Takes a portion and then nothing, by turns.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.full = !self.full && self.portion < usize::MAX;
+        if self.full {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let len = bytes.len().min(self.portion);
+        self.bytes.extend_from_slice(&bytes[..len]);
+        Ok(len)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn now() -> Timestamp {
+    Timestamp(std::time::UNIX_EPOCH.elapsed().unwrap().as_micros() as i64)
+}
+
+pub(super) fn authority() -> Authority {
+    let directory = tempfile::tempdir().unwrap();
+    Authority::create(&directory.path().join("a"), "test", now()).unwrap()
+}
+
+/// Of an agent with the number 7.
+pub(super) fn credentials(authority: &Authority) -> Credentials {
+    let (request, key_pem) = new_signing_request().unwrap();
+    let issued = authority.issue_agent(&request, AgentId(7), &"site".parse().unwrap(), now()).unwrap();
+    Credentials { certificate_pem: issued.certificate_pem, key_pem, ca_pem: authority.ca_pem().to_owned() }
+}
+
+fn settings(authority: &Authority, security: DataSecurity) -> TlsSettings {
+    TlsSettings::of(&credentials(authority), security).unwrap()
+}
+
+/// Collects plaintext; every other piece is put where it belongs without a copy.
+#[derive(Default)]
+pub(super) struct Collected {
+    bytes: Vec<u8>,
+    /// While a space is given away: what was there before.
+    before: Option<usize>,
+    turn: bool,
+}
+
+impl Sink for Collected {
+    fn take(&mut self, plaintext: &[u8]) -> Result<(), Fault> {
+        self.settle();
+        self.bytes.extend_from_slice(plaintext);
+        Ok(())
+    }
+
+    fn in_payload(&self) -> bool {
+        self.turn
+    }
+
+    fn space(&mut self, len: usize) -> Option<&mut [u8]> {
+        if let Some(before) = self.before
+            && self.bytes.len() == before + len + 1
+        {
+            return Some(&mut self.bytes[before..]);
+        }
+        self.settle();
+        self.turn = !self.turn;
+        if !self.turn {
+            return None;
+        }
+        let before = self.bytes.len();
+        self.before = Some(before);
+        self.bytes.resize(before + len + 1, 0xaa);
+        Some(&mut self.bytes[before..])
+    }
+
+    fn filled(&mut self, len: usize) -> Result<(), Fault> {
+        let before = self.before.take().expect("a space was given away");
+        self.bytes.truncate(before + len);
+        Ok(())
+    }
+}
+
+impl Collected {
+    /// Nothing came into the space that was given away.
+    fn settle(&mut self) {
+        if let Some(before) = self.before.take() {
+            self.bytes.truncate(before);
+        }
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.before.unwrap_or(self.bytes.len())]
+    }
+}
+
+struct Pair {
+    client: Tls,
+    server: Tls,
+    to_server: Pipe,
+    to_client: Pipe,
+    at_server: Collected,
+    at_client: Collected,
+}
+
+impl Pair {
+    fn with(portion: usize, of_client: DataSecurity, of_server: DataSecurity) -> Pair {
+        let authority = authority();
+        let (client, server) = (settings(&authority, of_client), settings(&authority, of_server));
+        let deployment: Arc<str> = "test".into();
+        let pipe = || Pipe { bytes: Vec::new(), portion, full: false };
+        let mut pair = Pair {
+            client: Tls::client(&client.client, &deployment).unwrap(),
+            server: Tls::server(&server.server, &deployment).unwrap(),
+            to_server: pipe(),
+            to_client: pipe(),
+            at_server: Collected::default(),
+            at_client: Collected::default(),
+        };
+        while pair.client.peer().is_none() || pair.server.peer().is_none() {
+            pair.turn().unwrap();
+        }
+        pair
+    }
+
+    /// Sends all of it, in as many turns as that takes.
+    fn send(&mut self, up: bool, bytes: &[u8]) {
+        let mut at = 0;
+        while at < bytes.len() {
+            at += match up {
+                true => self.client.send(&bytes[at..], &mut self.to_server).unwrap(),
+                false => self.server.send(&bytes[at..], &mut self.to_client).unwrap(),
+            };
+            self.turn().unwrap();
+        }
+    }
+
+    fn turn(&mut self) -> Result<(Received, Received), Fault> {
+        self.client.flush(&mut self.to_server).unwrap();
+        let one = self.server.receive(&mut self.to_server, &mut self.at_server)?;
+        self.server.flush(&mut self.to_client).unwrap();
+        let two = self.client.receive(&mut self.to_client, &mut self.at_client)?;
+        Ok((one, two))
+    }
+}
+
+const BOTH: [DataSecurity; 2] = [DataSecurity::Tls, DataSecurity::Authenticated];
+
+fn pair(security: DataSecurity) -> Pair {
+    Pair::with(usize::MAX, security, security)
+}
+
+#[test]
+fn both_know_each_other() {
+    for security in BOTH {
+        let pair = pair(security);
+        assert_eq!((pair.client.peer(), pair.server.peer()), (Some(AgentId(7)), Some(AgentId(7))));
+    }
+}
+
+/// Clear text needs the consent of both ends.
+#[test]
+fn clear_text_is_sent_only_if_both_say_so() {
+    for (client, server, clear) in [
+        (DataSecurity::Tls, DataSecurity::Tls, false),
+        (DataSecurity::Tls, DataSecurity::Authenticated, false),
+        (DataSecurity::Authenticated, DataSecurity::Tls, false),
+        (DataSecurity::Authenticated, DataSecurity::Authenticated, true),
+    ] {
+        let mut pair = Pair::with(usize::MAX, client, server);
+        let words = b"can anybody on the way read this?";
+        pair.client.send(words, &mut pair.to_server).unwrap();
+        pair.client.flush(&mut pair.to_server).unwrap();
+        let seen = pair.to_server.bytes.windows(words.len()).any(|window| window == words);
+        assert_eq!(seen, clear, "{client:?} {server:?}");
+        pair.turn().unwrap();
+        assert_eq!(pair.at_server.bytes(), words);
+    }
+}
+
+#[test]
+fn an_end_is_told() {
+    for security in BOTH {
+        let mut pair = pair(security);
+        pair.client.send(b"the last", &mut pair.to_server).unwrap();
+        pair.client.close();
+        let (received, _) = pair.turn().unwrap();
+        assert_eq!((received, pair.at_server.bytes()), (Received::Closed, &b"the last"[..]));
+    }
+}
+
+#[test]
+fn a_changed_bit_is_noticed() {
+    for (security, at) in
+        BOTH.into_iter().flat_map(|security| [0, 1, 3, 5, 50, 1_000, 2_010].map(|at| (security, at)))
+    {
+        let mut pair = pair(security);
+        pair.client.send(&[7; 2_000], &mut pair.to_server).unwrap();
+        pair.client.flush(&mut pair.to_server).unwrap();
+        pair.to_server.bytes[at] ^= 0x40;
+        let result = pair.turn();
+        assert!(pair.at_server.bytes().is_empty());
+        match result {
+            Err(fault) => {
+                assert!(matches!(fault.code, FaultCode::Corrupted | FaultCode::ProtocolError), "{fault}")
+            }
+            // A longer record than there is: it is waited for.
+            Ok(_) => assert!(at == 3 && security == DataSecurity::Tls || at == 5, "{security:?} {at}"),
+        }
+    }
+}
+
+#[test]
+fn a_replayed_record_is_refused() {
+    for security in BOTH {
+        let mut pair = pair(security);
+        pair.client.send(b"pay once", &mut pair.to_server).unwrap();
+        pair.client.flush(&mut pair.to_server).unwrap();
+        let copy = pair.to_server.bytes.clone();
+        pair.to_server.bytes.extend(copy);
+        assert_eq!(pair.turn().unwrap_err().code, FaultCode::Corrupted);
+        assert_eq!(pair.at_server.bytes(), b"pay once");
+    }
+}
+
+/// The kind is bound by the nonce: an end cannot be forged out of data, nor data out of an end.
+#[test]
+fn the_kind_of_a_record_cannot_be_changed() {
+    let mut pair = pair(DataSecurity::Authenticated);
+    pair.client.close();
+    pair.client.flush(&mut pair.to_server).unwrap();
+    pair.to_server.bytes[0] = 1;
+    assert_eq!(pair.turn().unwrap_err().code, FaultCode::Corrupted);
+}
+
+#[test]
+fn what_is_not_sent_is_bounded() {
+    let mut pair = pair(DataSecurity::Tls);
+    let taken = pair.client.send(&vec![1; 10 * BATCH_BYTES], &mut pair.to_server).unwrap();
+    assert!(taken > 0 && taken <= BATCH_BYTES);
+    assert_eq!(pair.client.send(&[1; 100], &mut pair.to_server).unwrap(), 0);
+    pair.turn().unwrap();
+    assert!(pair.client.send(&[1; 100], &mut pair.to_server).unwrap() > 0);
+}
+
+#[test]
+fn the_limit_of_a_key_ends_the_stream() {
+    let mut pair = pair(DataSecurity::Tls);
+    let Stage::Open { sealer, .. } = &mut pair.client.stage else { unreachable!() };
+    sealer.use_up();
+    assert_eq!(pair.client.send(b"more", &mut pair.to_server).unwrap_err().code, FaultCode::ConnectionLost);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24 * ProptestConfig::default().cases / 256, ..ProptestConfig::default() })]
+
+    #[test]
+    fn all_bytes_arrive_in_order(
+        parts in proptest::collection::vec((0usize..600_000, any::<bool>()), 1..8), portion in 100usize..400_000, clear: bool
+    ) {
+        let security = if clear { DataSecurity::Authenticated } else { DataSecurity::Tls };
+        let mut pair = Pair::with(portion, security, security);
+        let (mut to_server, mut to_client) = (Vec::new(), Vec::new());
+        for (number, (len, up)) in parts.iter().enumerate() {
+            let bytes: Vec<u8> = (0..*len).map(|at| (at * 31 + number) as u8).collect();
+            pair.send(*up, &bytes);
+            if *up { to_server.extend(bytes) } else { to_client.extend(bytes) }
+        }
+        while pair.at_server.bytes().len() < to_server.len() || pair.at_client.bytes().len() < to_client.len() {
+            pair.turn().unwrap();
+        }
+        prop_assert!(pair.at_server.bytes() == to_server && pair.at_client.bytes() == to_client);
+    }
+
+    #[test]
+    fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400), type_byte in 0u8..26, clear: bool) {
+        let mut pair = pair(if clear { DataSecurity::Authenticated } else { DataSecurity::Tls });
+        pair.to_server.bytes.push(type_byte);
+        pair.to_server.bytes.extend_from_slice(if clear { &[0, 0, 0] } else { &[3, 3] });
+        pair.to_server.bytes.extend_from_slice(&bytes);
+        let _ = pair.turn();
+        prop_assert!(pair.at_server.bytes().is_empty());
+        let authority = authority();
+        let settings = settings(&authority, DataSecurity::Tls);
+        let mut stranger = Tls::server(&settings.server, &"test".into()).unwrap();
+        let mut pipe = Pipe { bytes, portion: usize::MAX, full: false };
+        let _ = stranger.receive(&mut pipe, &mut Collected::default());
+        prop_assert!(stranger.peer().is_none());
+    }
+}

@@ -1,0 +1,76 @@
+//! A path between two agents that can be cut, or fall silent, while others go on.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Listens and hands bytes on, in both directions.
+pub struct Relay {
+    pub address: String,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    sockets: Mutex<Vec<TcpStream>>,
+    silent: AtomicBool,
+    bytes: AtomicU64,
+}
+
+impl Relay {
+    pub fn to(target: &str) -> Relay {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let shared = Arc::new(Shared::default());
+        let (kept, target) = (shared.clone(), target.to_owned());
+        std::thread::spawn(move || {
+            while let Ok((near, _)) = listener.accept() {
+                // Whoever stands behind it may be gone by now.
+                let Ok(far) = TcpStream::connect(&target) else { continue };
+                for (from, to) in [(&near, &far), (&far, &near)] {
+                    let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    let shared = kept.clone();
+                    std::thread::spawn(move || shared.pump(from, to));
+                }
+                kept.sockets.lock().unwrap().extend([near, far]);
+            }
+        });
+        Relay { address, shared }
+    }
+
+    /// Ends all connections that stand, and returns how many those were.
+    pub fn cut(&self) -> usize {
+        let sockets = std::mem::take(&mut *self.shared.sockets.lock().unwrap());
+        sockets.iter().for_each(|socket| drop(socket.shutdown(Shutdown::Both)));
+        sockets.len() / 2
+    }
+
+    /// From now on nothing passes, and nobody is told.
+    pub fn fall_silent(&self) {
+        self.shared.silent.store(true, Ordering::SeqCst);
+    }
+
+    /// What has passed, in both directions.
+    pub fn bytes(&self) -> u64 {
+        self.shared.bytes.load(Ordering::SeqCst)
+    }
+}
+
+impl Shared {
+    fn pump(&self, mut from: TcpStream, mut to: TcpStream) {
+        let mut bytes = vec![0; 64 << 10];
+        while let Ok(read) = from.read(&mut bytes)
+            && read > 0
+        {
+            while self.silent.load(Ordering::SeqCst) {
+                std::thread::park();
+            }
+            self.bytes.fetch_add(read as u64, Ordering::SeqCst);
+            if to.write_all(&bytes[..read]).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Both);
+    }
+}

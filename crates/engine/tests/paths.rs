@@ -1,0 +1,168 @@
+//! Several addresses of a source: raced, used together, and left when they die.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::net::TcpListener;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::hooked::Hooked;
+use common::relay::Relay;
+use common::{Agent, Deployment, content, wish};
+use longhaul_engine::{FetchFile, Finished, PathProfile};
+use longhaul_model::limits::CHUNK_BYTES;
+use longhaul_storage::memory::FaultyStore;
+
+const CHUNK: usize = CHUNK_BYTES as usize;
+
+fn store(name: &str) -> FaultyStore {
+    FaultyStore::new(name.parse().unwrap())
+}
+
+fn put(store: &FaultyStore, number: u64, len: usize) -> FetchFile {
+    let bytes = content(number, len);
+    let lfn = format!("f{number}");
+    store.put(&lfn, &bytes);
+    wish(number, &lfn, &bytes)
+}
+
+/// A transfer over relays, which stops at each of these writes until the test says so.
+struct Paused {
+    /// First: when a test fails, the engines can only end if their writers go on.
+    go_on: std::sync::mpsc::Sender<()>,
+    reached: std::sync::mpsc::Receiver<()>,
+    source: Agent,
+    target: Agent,
+    alpha: FaultyStore,
+    beta: FaultyStore,
+    relays: Vec<Relay>,
+}
+
+fn paused(deployment: &Deployment, relays: usize, streams: usize, stops: &'static [u64]) -> Paused {
+    let (alpha, beta) = (store("alpha"), store("beta"));
+    let ((reach, reached), (go_on, may_go_on)) = (channel(), channel());
+    let (reach, may_go_on) = (Mutex::new(reach), Mutex::new(may_go_on));
+    let hooked = Hooked::new(Arc::new(beta.clone()), move |write| {
+        if stops.contains(&write) {
+            reach.lock().unwrap().send(()).unwrap();
+            let _ = may_go_on.lock().unwrap().recv();
+        }
+    });
+    let source = deployment.agent(1, Arc::new(alpha.clone()));
+    let target = deployment.agent_with(2, vec![hooked], |config| {
+        config.streams_per_session = streams;
+        config.fixed_streams = true;
+    });
+    let relays = (0..relays).map(|_| Relay::to(&source.addresses()[0])).collect();
+    Paused { source, target, alpha, beta, relays, reached, go_on }
+}
+
+impl Paused {
+    fn fetch(&self, deployment: &Deployment, file: &FetchFile, spread: bool) {
+        let mut batch = deployment.batch(&self.source, "alpha", &self.target, "beta", vec![file.clone()]);
+        batch.addresses = self.relays.iter().map(|relay| relay.address.clone()).collect();
+        batch.spread = spread;
+        self.target.engine.fetch(batch);
+    }
+
+    fn arrived(&self, file: &FetchFile) -> Finished {
+        let end = self.target.finished(1).remove(0);
+        assert!(end.result.is_ok(), "{:?}", end.result);
+        assert!(self.alpha.contents(file.lfn.as_str()) == self.beta.contents(file.lfn.as_str()));
+        end
+    }
+}
+
+#[test]
+fn streams_spread_over_all_addresses_that_answer() {
+    let deployment = Deployment::new();
+    let paused = paused(&deployment, 3, 6, &[20]);
+    paused.relays[1].fall_silent();
+    let file = put(&paused.alpha, 1, 60 * CHUNK);
+    paused.fetch(&deployment, &file, true);
+    paused.reached.recv().unwrap();
+    let sessions = paused.target.engine.snapshot().sessions;
+    let addresses: Vec<String> = sessions[0].addresses.iter().map(ToString::to_string).collect();
+    assert!(!addresses.contains(&paused.relays[1].address), "{addresses:?}");
+    assert_eq!(sessions[0].source, paused.source.agent);
+    assert!(sessions[0].path.streams >= 2 && sessions[0].path.round_trip > Duration::ZERO, "{sessions:?}");
+    paused.go_on.send(()).unwrap();
+    paused.arrived(&file);
+    for place in [0, 2] {
+        assert!(paused.relays[place].bytes() > 5 * CHUNK as u64, "{}", paused.relays[place].bytes());
+    }
+}
+
+/// Promise 4: nothing is lost, and no more comes twice than was under way.
+#[test]
+fn a_path_that_falls_silent_in_mid_file_is_left() {
+    for spread in [true, false] {
+        let deployment = Deployment::new();
+        let paused = paused(&deployment, 2, 4, &[10]);
+        let file = put(&paused.alpha, 1, 80 * CHUNK);
+        paused.fetch(&deployment, &file, spread);
+        paused.reached.recv().unwrap();
+        // If all streams are on one path, that one; else any.
+        let used = usize::from(paused.relays[0].bytes() < paused.relays[1].bytes());
+        paused.relays[used].fall_silent();
+        paused.go_on.send(()).unwrap();
+        let end = paused.arrived(&file);
+        assert!(end.bytes_resent <= 24 * CHUNK as u64, "{} bytes twice", end.bytes_resent);
+        assert!(paused.relays[1 - used].bytes() > 10 * CHUNK as u64, "spread: {spread}");
+    }
+}
+
+/// A port that accepts and says nothing, and one that is closed, cost a moment each.
+#[test]
+fn addresses_that_do_not_answer_are_passed_over() {
+    let deployment = Deployment::new();
+    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let paused = paused(&deployment, 1, 2, &[]);
+    let file = put(&paused.alpha, 1, 3 * CHUNK);
+    let mut batch = deployment.batch(&paused.source, "alpha", &paused.target, "beta", vec![file.clone()]);
+    batch.addresses.insert(0, closed.to_string());
+    batch.addresses.insert(0, mute.local_addr().unwrap().to_string());
+    paused.target.engine.fetch(batch);
+    paused.arrived(&file);
+}
+
+/// What a person sets for a path is set; what the system does not know is noted, and does no harm.
+#[test]
+fn a_path_profile_is_applied() {
+    let deployment = Deployment::new();
+    let (alpha, beta) = (store("alpha"), store("beta"));
+    for (number, congestion) in [(1, "reno"), (2, "no-such-thing")] {
+        let profile = PathProfile {
+            congestion: Some(congestion.into()),
+            pacing_bytes_per_s: Some(400 << 20),
+            receive_buffer: Some(1 << 20),
+            send_buffer: Some(1 << 20),
+        };
+        let with = |config: &mut longhaul_engine::Config| config.path = profile.clone();
+        let source = deployment.agent_with(10 * number, vec![Arc::new(alpha.clone())], with);
+        let target = deployment.agent_with(10 * number + 1, vec![Arc::new(beta.clone())], with);
+        let file = put(&alpha, number, 8 * CHUNK);
+        target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", vec![file]));
+        assert!(target.finished(1)[0].result.is_ok());
+    }
+}
+
+/// The source dials, and all its streams fall silent: it dials new ones.
+#[test]
+fn offered_streams_that_fall_silent_are_replaced() {
+    let deployment = Deployment::new();
+    let paused = paused(&deployment, 0, 2, &[10]);
+    let relays = [Relay::to(&paused.target.addresses()[0]), Relay::to(&paused.target.addresses()[0])];
+    let addresses: Vec<String> = relays.iter().map(|relay| relay.address.clone()).collect();
+    let _offer = paused.source.engine.offer(&addresses, 2).unwrap();
+    let file = put(&paused.alpha, 1, 60 * CHUNK);
+    paused.fetch(&deployment, &file, false);
+    paused.reached.recv().unwrap();
+    relays[0].fall_silent();
+    paused.go_on.send(()).unwrap();
+    paused.arrived(&file);
+    assert!(relays[1].bytes() > CHUNK as u64);
+}

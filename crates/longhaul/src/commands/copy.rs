@@ -1,0 +1,693 @@
+//! `longhaul copy`.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::{ArgMatches, Args, FromArgMatches, ValueEnum};
+use longhaul_copy::batch;
+use longhaul_copy::report::{BatchReport, Ending, Report};
+use longhaul_copy::{
+    CopyOrder, DataSecurity, FileOutcome, Options, Outcome, Place, Progress, Stop, Totals, copy, copy_pairs,
+};
+use longhaul_model::units::{self, printable};
+use longhaul_model::{Fault, FaultCode, Verification};
+use serde::Serialize;
+
+use super::{Context, Threads};
+use crate::clock;
+use crate::failure::{Exit, Failure};
+use crate::output::Format;
+use crate::progress::{Board, Measure, REPAINT_EVERY, lines};
+use crate::when;
+
+const AFTER_HELP: &str = "\
+Places
+  /data/run7  run7/           local; a slash at the end means the contents, not the directory (as with rsync)
+  lh://SECRET@host:port/path  what `longhaul serve` prints there; a path can be appended
+  @FILE  @FILE/path           the URL stands in FILE, so that the secret stays off the command line
+  me@host:DIR                 starts `longhaul serve --once` there over ssh
+
+What is there already with the same size and time is left alone, so the same command goes on after an interruption.
+What is there and differs is an error, unless --update or --checksum says what to do.
+
+Exit status
+  0 everything is there, verified   7 some files failed   130 interrupted; others: longhaul --help";
+
+/// The rate shown as \"now\" is that of about the last seconds.
+const RATE_WINDOW: Duration = Duration::from_secs(3);
+/// Failed files named at the end.
+const FAILED_SHOWN: usize = 10;
+
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct CopyArgs {
+    /// What to copy, and last where to
+    #[arg(value_name = "SOURCE... TARGET", num_args = 1.., required_unless_present = "from_file")]
+    places: Vec<String>,
+    /// Directories, with all that is in them
+    #[arg(long, short)]
+    recursive: bool,
+    /// Replace what is older at the target; leave what is newer there
+    #[arg(long)]
+    update: bool,
+    /// Compare contents instead of size and time, and replace what differs
+    #[arg(long)]
+    checksum: bool,
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Bytes per second, such as 100MB
+    #[arg(long, value_name = "RATE")]
+    limit: Option<RateOption>,
+    /// What is compared: chunks on the wire; the source's digest of each file with what was written; or also read back
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = VerifyOption::EndToEnd)]
+    verify: VerifyOption,
+    /// Write what became of each file: fdtcp's form, or JSON if the name ends in .json
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Pairs to copy, one SOURCE TARGET a line
+    #[arg(long, value_name = "FILE", conflicts_with = "places")]
+    from_file: Option<PathBuf>,
+    #[command(flatten)]
+    filters: FilterArgs,
+    /// TCP connections [default: as many as the path needs]
+    #[arg(long, value_name = "N")]
+    streams: Option<usize>,
+    /// Files under way at once
+    #[arg(long, value_name = "N")]
+    parallel_files: Option<usize>,
+    /// Buffers at this end, such as 64MiB
+    #[arg(long, value_name = "BYTES")]
+    memory: Option<SizeOption>,
+    /// How data is protected on the way
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = SecurityOption::Tls)]
+    data_security: SecurityOption,
+    /// Between two servers: go on when this command has ended
+    #[arg(long)]
+    detach: bool,
+}
+
+/// `--include` and `--exclude` in the order in which they were typed.
+#[derive(Clone, Debug, Default)]
+pub struct FilterArgs(Vec<(bool, String)>);
+
+impl FilterArgs {
+    const INCLUDE: &str = "include";
+    const EXCLUDE: &str = "exclude";
+}
+
+impl FromArgMatches for FilterArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut all: Vec<(usize, bool, String)> = Vec::new();
+        for (name, include) in [(Self::INCLUDE, true), (Self::EXCLUDE, false)] {
+            let (Some(places), Some(patterns)) = (matches.indices_of(name), matches.get_many::<String>(name))
+            else {
+                continue;
+            };
+            all.extend(places.zip(patterns).map(|(place, pattern)| (place, include, pattern.clone())));
+        }
+        all.sort_unstable_by_key(|(place, _, _)| *place);
+        Ok(FilterArgs(all.into_iter().map(|(_, include, pattern)| (include, pattern)).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for FilterArgs {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let pattern = |name: &'static str, help: &'static str| {
+            clap::Arg::new(name).long(name).value_name("PATTERN").help(help).action(clap::ArgAction::Append)
+        };
+        command
+            .arg(pattern(Self::INCLUDE, "Take what the pattern fits; the first pattern that fits decides"))
+            .arg(pattern(Self::EXCLUDE, "Leave out what the pattern fits"))
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum VerifyOption {
+    Wire,
+    EndToEnd,
+    Readback,
+}
+
+impl From<VerifyOption> for Verification {
+    fn from(option: VerifyOption) -> Verification {
+        match option {
+            VerifyOption::Wire => Verification::Wire,
+            VerifyOption::EndToEnd => Verification::EndToEnd,
+            VerifyOption::Readback => Verification::Readback,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum SecurityOption {
+    /// Encrypted
+    Tls,
+    /// In clear text, each frame with a keyed checksum, where the other end allows it too
+    Authenticated,
+}
+
+impl From<SecurityOption> for DataSecurity {
+    fn from(option: SecurityOption) -> DataSecurity {
+        match option {
+            SecurityOption::Tls => DataSecurity::Tls,
+            SecurityOption::Authenticated => DataSecurity::Authenticated,
+        }
+    }
+}
+
+/// `100MB` or `100MB/s`.
+#[derive(Clone, Copy, Debug)]
+pub struct RateOption(pub u64);
+
+impl FromStr for RateOption {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let rate = units::parse_bytes(text.trim_end_matches("/s"))?;
+        if rate == 0 { Err("a rate of nothing would never end".into()) } else { Ok(RateOption(rate)) }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct SizeOption(pub u64);
+
+impl FromStr for SizeOption {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        units::parse_bytes(text).map(SizeOption)
+    }
+}
+
+/// Stops at the first SIGINT, SIGTERM or SIGHUP; a second one ends the process at once, which leaves nothing worse.
+pub fn stop_at_signals(stop: &Stop) -> Result<(), Failure> {
+    let stop = stop.clone();
+    let (ready, is_ready) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let listened = super::block_on(Threads::One, async move {
+            let first = crate::signals::ending()?;
+            let _ = ready.send(());
+            first.await;
+            // From here on: what listened before would hear the first signal as well.
+            let second = crate::signals::ending();
+            stop.stop();
+            second?.await;
+            Ok::<(), Failure>(())
+        });
+        if listened.is_ok() {
+            std::process::exit(Exit::Interrupted as i32);
+        }
+    });
+    // A signal between start and readiness ends the process as if it had not listened yet.
+    let _ = is_ready.recv();
+    Ok(())
+}
+
+pub fn run(context: &Context, args: CopyArgs) -> Result<Exit, Failure> {
+    let stop = Stop::default();
+    stop_at_signals(&stop)?;
+    if let Some(file) = &args.from_file {
+        return batch(context, &args, file, &stop);
+    }
+    let order = order(&args)?;
+    let mut report = args.report.as_deref().map(Report::create).transpose()?;
+    let progress = Arc::new(Progress::default());
+    let begun = Instant::now();
+    let mut told = Telling::new(context, &args);
+    let watched = Watched::begin(context, &progress);
+    let mut report_fault = None;
+    let copied = copy(&order, &progress, &stop, &mut |outcome| {
+        told.tell(outcome);
+        if let Some(report) = &mut report
+            && let Some(line) = reported(outcome)
+            && let Err(fault) = report.tell(&outcome.source, &outcome.target, &line)
+        {
+            report_fault.get_or_insert(fault);
+        }
+    });
+    watched.end();
+    let exit = exit_of(&copied, &progress);
+    if let Some(report) = report {
+        report.finish(&Ending { exit_code: exit as u8, fault: copied.as_ref().err() })?;
+    }
+    if let Some(fault) = report_fault {
+        return Err(fault.into());
+    }
+    told.flush(context)?;
+    summary(context, &args, &copied, &progress, begun, exit)
+}
+
+/// `--from-file`: every pair has its line in the report, and what is wrong with one leaves the others alone.
+fn batch(context: &Context, args: &CopyArgs, file: &Path, stop: &Stop) -> Result<Exit, Failure> {
+    let check = |url: &str| Place::parse(url).map(drop).map_err(|fault| fault.detail);
+    let batch = batch::read(file, batch::Format::FromFile, &check).map_err(Fault::from)?;
+    let mut report = args.report.as_deref().map(|path| BatchReport::create(path, &batch)).transpose()?;
+    let progress = Arc::new(Progress::default());
+    let begun = Instant::now();
+    let mut told = Telling::new(context, args);
+    let mut outcomes: Vec<Option<longhaul_copy::report::Outcome>> = vec![None; batch.pairs.len()];
+    let mut places = Vec::new();
+    let mut indices = Vec::new();
+    for (index, pair) in batch.pairs.iter().enumerate() {
+        let both = Place::parse(&pair.source.to_string())
+            .and_then(|source| Ok((source, Place::parse(&pair.target.to_string())?)));
+        match both {
+            Ok(both) => {
+                places.push(both);
+                indices.push(index);
+            }
+            Err(fault) => {
+                progress.change(|totals| totals.files += 1);
+                progress.fail(&pair.target.shown(), &fault);
+                outcomes[index] = Some(longhaul_copy::report::Outcome::of_fault(&fault));
+            }
+        }
+    }
+    for bad in &batch.bad {
+        let fault = Fault::new(FaultCode::BadRequest, bad.to_string());
+        progress.change(|totals| totals.files += 1);
+        progress.fail(&printable(&file.to_string_lossy()), &fault);
+    }
+    let watched = Watched::begin(context, &progress);
+    let copied =
+        copy_pairs(&places, &options(args), data_security(args), &progress, stop, &mut |pair, outcome| {
+            told.tell(outcome);
+            let place = &mut outcomes[indices[pair]];
+            // Of a directory the first failure counts.
+            if let Some(line) = reported(outcome)
+                && place.as_ref().is_none_or(|known| known.status == longhaul_copy::report::Status::Ok)
+            {
+                *place = Some(line);
+            }
+        });
+    watched.end();
+    let exit = exit_of(&copied, &progress);
+    if let Some(report) = &mut report {
+        for (index, outcome) in outcomes.iter().enumerate() {
+            if let Some(outcome) = outcome {
+                report.tell(index, outcome)?;
+            }
+        }
+    }
+    if let Some(report) = report {
+        report.finish(&Ending { exit_code: exit as u8, fault: copied.as_ref().err() })?;
+    }
+    told.flush(context)?;
+    summary(context, args, &copied, &progress, begun, exit)
+}
+
+pub fn options(args: &CopyArgs) -> Options {
+    Options {
+        recursive: args.recursive,
+        update: args.update,
+        checksum: args.checksum,
+        verification: args.verify.into(),
+        limit: args.limit.map(|rate| rate.0),
+        filters: args.filters.0.clone(),
+        streams: args.streams,
+        parallel_files: args.parallel_files,
+        memory_bytes: args.memory.map_or(longhaul_copy::MEMORY_BYTES, |size| size.0),
+        dry_run: args.dry_run,
+    }
+}
+
+pub fn data_security(args: &CopyArgs) -> DataSecurity {
+    args.data_security.into()
+}
+
+fn order(args: &CopyArgs) -> Result<CopyOrder, Failure> {
+    let Some((target, sources)) = args.places.split_last().filter(|(_, sources)| !sources.is_empty()) else {
+        return Err(Failure::usage(
+            "there is no target",
+            "a source and a target are needed",
+            "longhaul copy SOURCE... TARGET",
+        ));
+    };
+    Ok(CopyOrder {
+        sources: sources.iter().map(|text| Place::parse(text)).collect::<Result<_, _>>()?,
+        target: Place::parse(target)?,
+        options: options(args),
+        data_security: data_security(args),
+        detach: args.detach,
+    })
+}
+
+/// What a report says of a file; nothing of what is no file.
+pub fn reported(outcome: &FileOutcome) -> Option<longhaul_copy::report::Outcome> {
+    use longhaul_copy::report::Outcome as Line;
+    Some(match &outcome.outcome {
+        Outcome::Done { verification } => {
+            Line::ok("copied", outcome.size).verified(verification.to_string(), None)
+        }
+        Outcome::Skipped(reason) => Line::ok(format!("skipped: {}", reason.text()), outcome.size),
+        Outcome::WouldCopy { .. } => Line::ok("would be copied", 0),
+        Outcome::Failed(fault) => Line::of_fault(fault),
+        Outcome::LeftOut(_) => return None,
+    })
+}
+
+/// What a dry run prints, and with `--json` the ends of files.
+struct Telling {
+    json: bool,
+    dry_run: bool,
+    lines: Vec<String>,
+}
+
+impl Telling {
+    fn new(context: &Context, args: &CopyArgs) -> Telling {
+        let json = context.output.format == Format::Json;
+        Telling { json, dry_run: args.dry_run, lines: Vec::new() }
+    }
+
+    fn tell(&mut self, outcome: &FileOutcome) {
+        if !self.dry_run || self.json {
+            return;
+        }
+        let size = units::bytes(outcome.size);
+        let (source, target) = (printable(&outcome.source), printable(&outcome.target));
+        self.lines.push(match &outcome.outcome {
+            Outcome::WouldCopy { replaces: true } => format!("replace  {size:>8}  {source} -> {target}"),
+            Outcome::WouldCopy { .. } | Outcome::Done { .. } => {
+                format!("copy     {size:>8}  {source} -> {target}")
+            }
+            Outcome::Skipped(reason) => format!("skip     {size:>8}  {target} ({})", reason.text()),
+            Outcome::Failed(fault) => format!("refuse   {size:>8}  {source}: {fault}"),
+            Outcome::LeftOut(why) => format!("leave    {:>8}  {source}: {why}", ""),
+        });
+    }
+
+    fn flush(self, context: &Context) -> Result<(), Failure> {
+        if self.lines.is_empty() { Ok(()) } else { context.output.write(&(self.lines.join("\n") + "\n")) }
+    }
+}
+
+/// Paints progress until it is ended.
+pub struct Watched {
+    stop: Stop,
+    thread: Option<std::thread::JoinHandle<Board>>,
+}
+
+impl Watched {
+    pub fn begin(context: &Context, progress: &Arc<Progress>) -> Watched {
+        let stop = Stop::default();
+        let mut board =
+            Board::new(context.output.error, context.output.quiet || context.output.format == Format::Json);
+        let (progress, ended) = (progress.clone(), stop.clone());
+        let thread = std::thread::spawn(move || {
+            let mut rate = Rate::default();
+            while !ended.wait(REPAINT_EVERY) {
+                let totals = progress.totals();
+                let now = clock::now();
+                let measure = rate.measure(&totals, &progress.note(), Instant::now(), now);
+                let width = board.terminal().width();
+                let shown = lines(&[("copy", measure.clone())], width);
+                board.show(now, &shown, || measure.plain("copy"));
+            }
+            board
+        });
+        Watched { stop, thread: Some(thread) }
+    }
+
+    pub fn end(mut self) {
+        self.stop.stop();
+        if let Some(thread) = self.thread.take()
+            && let Ok(mut board) = thread.join()
+        {
+            board.clear();
+        }
+    }
+}
+
+/// Rate now and on average, from what has been counted before.
+#[derive(Default)]
+struct Rate {
+    begun: Option<Instant>,
+    samples: std::collections::VecDeque<(Instant, u64)>,
+}
+
+impl Rate {
+    fn measure(
+        &mut self,
+        totals: &Totals,
+        note: &str,
+        at: Instant,
+        now: longhaul_model::Timestamp,
+    ) -> Measure {
+        let moved = totals.bytes_done + totals.bytes_running;
+        let begun = *self.begun.get_or_insert(at);
+        self.samples.push_back((at, moved));
+        while self.samples.len() > 2 && self.samples.front().is_some_and(|(old, _)| at - *old > RATE_WINDOW) {
+            self.samples.pop_front();
+        }
+        let per_second = |bytes: u64, over: Duration| {
+            if over.is_zero() { 0.0 } else { bytes as f64 / over.as_secs_f64() }
+        };
+        let (first_at, first) = self.samples.front().copied().unwrap_or((at, moved));
+        let rate_now = per_second(moved.saturating_sub(first), at - first_at);
+        let rate_average = per_second(moved, at - begun);
+        let left = totals.bytes.saturating_sub(moved + totals.bytes_skipped);
+        let end = if !totals.listed {
+            "listing".to_owned()
+        } else if rate_now <= 0.0 {
+            "stalled".to_owned()
+        } else {
+            let seconds = (left as f64 / rate_now).min(1e9);
+            format!("done {}", when::ahead(now + Duration::from_secs_f64(seconds), now))
+        };
+        let mut notes = Vec::new();
+        if totals.retries > 0 {
+            notes.push(format!("{} retries", units::count(totals.retries)));
+        }
+        if totals.bytes_resent > 0 {
+            notes.push(format!("re-sent {}", units::bytes(totals.bytes_resent)));
+        }
+        if totals.files_failed > 0 {
+            notes.push(format!("{} failed", units::count(totals.files_failed)));
+        }
+        notes.extend((!note.is_empty()).then(|| note.to_owned()));
+        Measure {
+            files_done: totals.files_done + totals.files_skipped,
+            files: totals.listed.then_some(totals.files),
+            bytes_done: moved + totals.bytes_skipped,
+            bytes: totals.listed.then_some(totals.bytes),
+            rate_now,
+            rate_average,
+            end,
+            notes: notes.join(", "),
+        }
+    }
+}
+
+pub fn exit_of(copied: &Result<(), Fault>, progress: &Progress) -> Exit {
+    let totals = progress.totals();
+    match copied {
+        Err(fault) if matches!(fault.code, FaultCode::Interrupted | FaultCode::Cancelled) => {
+            Exit::Interrupted
+        }
+        Err(fault) => Failure::from(fault.clone()).exit,
+        Ok(()) if totals.files_failed == 0 => Exit::Ok,
+        Ok(()) => {
+            let failed = progress.failed();
+            let nothing_done = totals.files_done + totals.files_skipped == 0;
+            if failed.iter().all(|(_, fault)| fault.code == FaultCode::WrongDigest) {
+                Exit::Mismatch
+            } else if nothing_done && failed.len() == 1 {
+                Failure::from(failed[0].1.clone()).exit
+            } else {
+                Exit::Partly
+            }
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Document {
+    complete: bool,
+    exit_code: u8,
+    seconds: f64,
+    bytes_per_s: f64,
+    #[serde(flatten)]
+    totals: Totals,
+    failed: Vec<FailedFile>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fault: Option<Fault>,
+}
+
+#[derive(Serialize)]
+struct FailedFile {
+    path: String,
+    fault: Fault,
+}
+
+pub fn summary(
+    context: &Context,
+    args: &CopyArgs,
+    copied: &Result<(), Fault>,
+    progress: &Progress,
+    begun: Instant,
+    exit: Exit,
+) -> Result<Exit, Failure> {
+    let totals = progress.totals();
+    let failed = progress.failed();
+    let elapsed = begun.elapsed();
+    if context.output.format == Format::Json {
+        let per_second = totals.bytes_done as f64 / elapsed.as_secs_f64().max(1e-9);
+        context.output.json(&Document {
+            complete: copied.is_ok() && totals.files_failed == 0,
+            exit_code: exit as u8,
+            seconds: elapsed.as_secs_f64(),
+            bytes_per_s: per_second,
+            totals,
+            failed: failed.into_iter().map(|(path, fault)| FailedFile { path, fault }).collect(),
+            fault: copied.clone().err(),
+        })?;
+        return Ok(exit);
+    }
+    for (path, fault) in failed.iter().take(FAILED_SHOWN) {
+        context.output.say(&format!("failed  {}: {fault}", printable(path)));
+    }
+    let more = totals.files_failed.saturating_sub(FAILED_SHOWN as u64);
+    if more > 0 {
+        context.output.say(&format!("        and {} more (--report FILE lists all)", units::count(more)));
+    }
+    match copied {
+        Err(fault) if exit == Exit::Interrupted => {
+            context.output.say(&format!("stopped; {}", fault.detail));
+            Ok(exit)
+        }
+        Err(fault) => Err(fault.clone().into()),
+        Ok(()) => {
+            let words = if args.dry_run { planned(&totals) } else { done(&totals, elapsed, args.detach) };
+            context.output.say(&words);
+            Ok(exit)
+        }
+    }
+}
+
+fn planned(totals: &Totals) -> String {
+    let files = totals.files.saturating_sub(totals.files_skipped + totals.files_failed);
+    let bytes = totals.bytes.saturating_sub(totals.bytes_skipped);
+    let (files, bytes) = (units::count(files), units::bytes(bytes));
+    format!("would copy {files} files, {bytes}; {} are there already", units::count(totals.files_skipped))
+}
+
+/// What was done, and how it is known to be right.
+fn done(totals: &Totals, elapsed: Duration, detached: bool) -> String {
+    if detached {
+        return "it goes on at the target; the same command shows how far it is".to_owned();
+    }
+    let rate = totals.bytes_done as f64 / elapsed.as_secs_f64().max(1e-9);
+    let mut text = format!(
+        "{} files, {} in {} ({})",
+        units::count(totals.files_done),
+        units::bytes(totals.bytes_done),
+        units::duration(elapsed),
+        units::rate(rate)
+    );
+    let verified = [
+        (totals.verified_end_to_end, "verified end to end (the source's digest = that of the bytes written)"),
+        (totals.verified_readback, "verified and read back"),
+        (totals.verified_wire, "checked on the wire only"),
+        (totals.verified_local, "copied by the file system, not compared"),
+    ];
+    for (files, how) in verified.into_iter().filter(|(files, _)| *files > 0) {
+        text.push_str(&format!("; {} {how}", units::count(files)));
+    }
+    let others = [
+        (totals.files_skipped, "were there already"),
+        (totals.files_failed, "failed"),
+        (totals.left_out, "left out (no files)"),
+        (totals.excluded, "excluded"),
+        (totals.retries, "retries"),
+    ];
+    for (count, what) in others.into_iter().filter(|(count, _)| *count > 0) {
+        text.push_str(&format!("; {} {what}", units::count(count)));
+    }
+    if totals.bytes_resent > 0 {
+        text.push_str(&format!("; {} sent again", units::bytes(totals.bytes_resent)));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use clap::Parser;
+
+    fn parsed(arguments: &[&str]) -> CopyArgs {
+        let all = ["longhaul", "copy"].into_iter().chain(arguments.iter().copied());
+        match Cli::try_parse_from(all).unwrap().command {
+            Command::Copy(args) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn patterns_keep_their_order() {
+        let args = parsed(&["a", "b", "--exclude", "*.tmp", "--include", "x", "--exclude", "y"]);
+        let filters = [(false, "*.tmp".into()), (true, "x".into()), (false, "y".into())];
+        assert_eq!(options(&args).filters, filters);
+    }
+
+    #[test]
+    fn the_last_place_is_the_target() {
+        let order = order(&parsed(&["a", "b/", "c"])).unwrap();
+        assert_eq!((order.sources.len(), order.target), (2, Place::Local("c".into())));
+        assert!(super::order(&parsed(&["a"])).unwrap_err().problem.title.contains("target"));
+    }
+
+    #[test]
+    fn rates_are_counted_once() {
+        let mut rate = Rate::default();
+        let at = Instant::now();
+        let now = "2026-11-21T14:02:11Z".parse().unwrap();
+        let mut totals = Totals { bytes: 100_000_000, files: 2, listed: true, ..Totals::default() };
+        rate.measure(&totals, "", at, now);
+        totals.bytes_running = 10_000_000;
+        totals.bytes_resent = 7;
+        let measure = rate.measure(&totals, "", at + Duration::from_secs(1), now);
+        assert_eq!((measure.rate_now, measure.rate_average), (10e6, 10e6));
+        assert!(measure.end.contains("(9.0 s)") && measure.notes.contains("re-sent 7 B"), "{measure:?}");
+        let measure = rate.measure(&totals, "", at + Duration::from_secs(9), now);
+        assert_eq!(measure.end, "stalled");
+    }
+
+    #[test]
+    fn ends_with_the_right_status() {
+        let progress = Progress::default();
+        assert_eq!(exit_of(&Ok(()), &progress), Exit::Ok);
+        let interrupted = Fault::new(FaultCode::Interrupted, "");
+        assert_eq!(exit_of(&Err(interrupted), &progress), Exit::Interrupted);
+        progress.fail("a", &Fault::new(FaultCode::WrongDigest, ""));
+        assert_eq!(exit_of(&Ok(()), &progress), Exit::Mismatch);
+        progress.fail("b", &Fault::new(FaultCode::SourceMissing, ""));
+        assert_eq!(exit_of(&Ok(()), &progress), Exit::Partly);
+    }
+
+    #[test]
+    fn says_what_was_verified_and_how() {
+        let totals = Totals {
+            files_done: 3,
+            bytes_done: 10,
+            verified_end_to_end: 2,
+            verified_wire: 1,
+            ..Totals::default()
+        };
+        let text = done(&totals, Duration::from_secs(1), false);
+        assert!(
+            text.contains("2 verified end to end") && text.contains("1 checked on the wire only"),
+            "{text}"
+        );
+    }
+}

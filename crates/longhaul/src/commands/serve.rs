@@ -1,0 +1,202 @@
+//! `longhaul serve`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use longhaul_copy::{DataSecurity, ServeOptions, Server, Stop};
+use longhaul_model::units;
+use serde::Serialize;
+
+use super::Context;
+use super::copy::{RateOption, SecurityOption, SizeOption, stop_at_signals};
+use crate::failure::{Exit, Failure};
+use crate::logging::{Form, Logging};
+use crate::output::Format;
+
+const AFTER_HELP: &str = "\
+The URL that is printed contains the key: whoever holds it can read the directory (with --write also put files there)
+until the command ends, and could pose as this server towards others who hold it. Start one server for each party.
+Nothing outside the directory can be reached, whatever names and links say.";
+
+/// Tried first, so that a firewall can be told; any free port if it is taken.
+const PORT: u16 = 7471;
+
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct ServeArgs {
+    /// The directory to export
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// Where to listen: ADDRESS:PORT, :PORT or ADDRESS [default: port 7471 of all addresses, or a free one]
+    #[arg(long, value_name = "ADDR:PORT")]
+    listen: Option<String>,
+    /// What the URL says instead of this host's addresses; may be repeated, best first
+    #[arg(long, value_name = "HOST[:PORT]")]
+    advertise: Vec<String>,
+    /// Write the URL to this file, readable by you only, once the server listens
+    #[arg(long, value_name = "FILE")]
+    url_file: Option<PathBuf>,
+    /// Clients may only read (the default)
+    #[arg(long, conflicts_with = "write")]
+    read_only: bool,
+    /// Clients may put files here too, and order them from other servers
+    #[arg(long)]
+    write: bool,
+    /// End when the first client has gone
+    #[arg(long)]
+    once: bool,
+    /// Bytes per second, each way, such as 100MB
+    #[arg(long, value_name = "RATE")]
+    limit: Option<RateOption>,
+    /// Buffers, such as 64MiB
+    #[arg(long, value_name = "BYTES")]
+    memory: Option<SizeOption>,
+    /// How data is protected on the way
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = SecurityOption::Tls)]
+    data_security: SecurityOption,
+}
+
+#[derive(Serialize)]
+struct Shown<'a> {
+    url: &'a str,
+    directory: String,
+    writable: bool,
+    addresses: &'a [String],
+}
+
+pub fn run(context: &Context, args: ServeArgs) -> Result<Exit, Failure> {
+    start_log(context)?;
+    let stop = Stop::default();
+    stop_at_signals(&stop)?;
+    if let Some(file) = &args.url_file
+        && longhaul_copy::url::read_url_file(file).is_ok()
+    {
+        // Of a server that was killed: whoever waits for the file to appear should not read it.
+        let _ = std::fs::remove_file(file);
+    }
+    let server = start(&args)?;
+    let url = server.url().reveal("");
+    if let Some(file) = &args.url_file {
+        // Left by nobody: only a server that listens has a URL.
+        longhaul_security::write_private(file, format!("{}\n", *url).as_bytes()).map_err(|error| {
+            Failure::from(longhaul_model::Fault::from(error)).titled("the URL could not be written")
+        })?;
+    }
+    let directory = units::printable(&server.root().to_string_lossy());
+    if context.output.format == Format::Json {
+        let shown = Shown { url: &url, directory, writable: args.write, addresses: &server.url().addresses };
+        context.output.json(&shown)?;
+    } else {
+        context.output.write(&format!("{}\n", *url))?;
+        let may = if args.write { "read and write" } else { "read" };
+        let until = if args.once { "the first client has gone" } else { "Ctrl-C" };
+        context
+            .output
+            .say(&format!("      (contains the key; anyone with it can {may} {directory} until {until})"));
+    }
+    server.wait(&stop);
+    let (sent, received) = server.bytes();
+    server.stop();
+    if let Some(file) = &args.url_file {
+        // It leads nowhere from now on.
+        let _ = std::fs::remove_file(file);
+    }
+    context.output.say(&format!("{} sent, {} received", units::bytes(sent), units::bytes(received)));
+    // To be told to end is how a server ends.
+    Ok(Exit::Ok)
+}
+
+/// Who comes and goes, for people, unless something else is asked for.
+fn start_log(context: &Context) -> Result<(), Failure> {
+    let global = &context.global;
+    if global.log.is_some() || global.log_level.is_some() || global.log_file.is_some() || context.output.quiet
+    {
+        return Ok(());
+    }
+    Logging { form: Form::Human, level: "warn,longhaul_copy=info".to_owned(), file: None }.start()
+}
+
+fn start(args: &ServeArgs) -> Result<Server, Failure> {
+    let mut options = ServeOptions {
+        root: args.directory.clone(),
+        listen: Vec::new(),
+        advertise: args.advertise.iter().map(|host| with_port(host)).collect(),
+        writable: args.write,
+        once: args.once,
+        memory_bytes: args.memory.map_or(longhaul_copy::MEMORY_BYTES, |size| size.0),
+        limit: args.limit.map(|rate| rate.0),
+        data_security: DataSecurity::from(args.data_security),
+    };
+    let mut last = None;
+    for listen in candidates(args.listen.as_deref())? {
+        options.listen = vec![listen];
+        match Server::start(&options) {
+            Ok(server) => return Ok(server),
+            Err(fault) if fault.code == longhaul_model::FaultCode::Conflict => last = Some(fault),
+            Err(fault) => return Err(fault.into()),
+        }
+    }
+    Err(last.map_or_else(
+        || Failure::usage("there is nothing to listen on", "", "longhaul serve --help"),
+        |fault| Failure::from(fault).next("choose another port: --listen :PORT (0 is any free one)"),
+    ))
+}
+
+fn with_port(host: &str) -> String {
+    let bracketed = host.starts_with('[');
+    let has_port = if bracketed { host.contains("]:") } else { host.contains(':') };
+    if has_port { host.to_owned() } else { format!("{host}:0") }
+}
+
+/// Addresses in the order in which they are tried. Without IPv6 "all addresses" are those of IPv4.
+fn candidates(listen: Option<&str>) -> Result<Vec<SocketAddr>, Failure> {
+    let all = |port: u16| [SocketAddr::from(([0u16; 8], port)), SocketAddr::from(([0u8; 4], port))];
+    let Some(text) = listen else {
+        return Ok(all(PORT).into_iter().chain(all(0)).collect());
+    };
+    let wrong = || {
+        Failure::usage(
+            format!("\"{}\" is nothing to listen on", units::printable(text)),
+            "an address and a port are expected",
+            "longhaul serve DIR --listen 10.0.0.1:7000, or --listen :7000",
+        )
+    };
+    if let Some(port) = text.strip_prefix(':') {
+        return Ok(all(port.parse().map_err(|_| wrong())?).to_vec());
+    }
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Ok(vec![address]);
+    }
+    match text.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>() {
+        Ok(address) => Ok(vec![SocketAddr::new(address, PORT), SocketAddr::new(address, 0)]),
+        Err(_) => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listens_where_people_say() {
+        let first = |text: &str| candidates(Some(text)).unwrap()[0].to_string();
+        assert_eq!(first(":7000"), "[::]:7000");
+        assert_eq!(first("10.0.0.1:7000"), "10.0.0.1:7000");
+        assert_eq!(first("10.0.0.1"), "10.0.0.1:7471");
+        assert_eq!(first("[::1]:5"), "[::1]:5");
+        assert_eq!(first("::1"), "[::1]:7471");
+        assert_eq!(candidates(None).unwrap().len(), 4);
+        for bad in [":x", "host", "1.2.3.4:99999", ""] {
+            assert!(candidates(Some(bad)).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_host_without_a_port_gets_ours() {
+        assert_eq!(with_port("far.example"), "far.example:0");
+        assert_eq!(with_port("far.example:9"), "far.example:9");
+        assert_eq!(with_port("[::1]"), "[::1]:0");
+        assert_eq!(with_port("[::1]:9"), "[::1]:9");
+    }
+}

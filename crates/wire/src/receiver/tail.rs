@@ -1,0 +1,93 @@
+//! The end of the work: when nothing is left to ask for, a stream that rests asks again for the last of what a much
+//! slower one still owes. The first copy that arrives is taken.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use longhaul_model::limits::CHUNK_BYTES;
+
+use super::file::{Body, Small};
+use super::streams::{State, Stream, What};
+use super::{Budget, Receiver, StreamNumber};
+use crate::limits::TAIL_CHUNKS_MAX;
+
+/// A wait that short is not worth a second copy.
+const WORTH_IT: f64 = 1.0;
+/// The other stream should be faster by so much: its guess is rough, and on a narrow path every copy is a loss.
+const FASTER: f64 = 3.0;
+
+impl Receiver {
+    /// Whether some stream rests while another owes data, and there is nothing else to ask for.
+    pub fn tail(&self) -> bool {
+        let used = &self.streams[..self.wanted_streams];
+        self.has_work()
+            && !self.wants_slots()
+            && used.iter().any(|stream| stream.up().is_some_and(|up| up.slots == 0))
+            && used.iter().any(|stream| stream.slots() > 0)
+    }
+
+    pub(super) fn help_out(&mut self, stream: StreamNumber, budget: &mut Budget, now: Duration) -> bool {
+        let resting = self.streams[stream.0 as usize].slots() == 0;
+        if !resting || self.wants_slots() || self.copies() >= TAIL_CHUNKS_MAX {
+            return false;
+        }
+        let Some(late) = self.latest(now) else { return false };
+        let Some(what) = self.last_open(late) else { return false };
+        for (number, offset) in what.parts() {
+            match self.files.get_mut(&number).map(|file| &mut file.body) {
+                Some(Body::Small(Small::Asked(copies))) => *copies += 1,
+                Some(Body::Large(large)) => {
+                    large.asked.entry(offset).and_modify(|copies| *copies += 1);
+                }
+                _ => {}
+            }
+        }
+        budget.buffers -= what.slots();
+        self.send_request(stream, what, true, now);
+        true
+    }
+
+    fn copies(&self) -> usize {
+        let requests = self.streams.iter().filter_map(Stream::up).flat_map(|up| up.requests.values());
+        requests.filter(|request| request.copy).map(|request| request.what.slots()).sum()
+    }
+
+    /// The stream that will be done last, if that is far later than another one would be.
+    fn latest(&mut self, now: Duration) -> Option<usize> {
+        let chunk = f64::from(CHUNK_BYTES);
+        let mut best = 1.0_f64;
+        let mut latest = (0.0, 0);
+        for (place, stream) in self.streams.iter_mut().enumerate() {
+            let State::Up(up) = &mut stream.state else { continue };
+            let rate = up.meter.rate(now).max(1.0);
+            best = best.max(rate);
+            let left = up.slots as f64 * chunk / rate;
+            // What has just been asked for says nothing about the stream.
+            let waits =
+                up.busy_since.is_some_and(|since| now.saturating_sub(since).as_secs_f64() >= WORTH_IT);
+            if waits && left > latest.0 {
+                latest = (left, place);
+            }
+        }
+        (latest.0 > WORTH_IT && latest.0 > FASTER * chunk / best).then_some(latest.1)
+    }
+
+    /// The last part that the stream will send of what was asked for once.
+    fn last_open(&self, place: usize) -> Option<What> {
+        let once = |number, offset: u64| match self.files.get(&number).map(|file| &file.body) {
+            Some(Body::Small(state)) => *state == Small::Asked(1),
+            Some(Body::Large(large)) => large.asked.get(&offset) == Some(&1),
+            None => false,
+        };
+        let requests = &self.streams[place].up()?.requests;
+        requests.values().rev().find_map(|request| match &request.what {
+            What::Extent { file, left } => {
+                let offset = left.iter().rev().find(|&&offset| once(*file, offset))?;
+                Some(What::Extent { file: *file, left: BTreeSet::from([*offset]) })
+            }
+            What::Pack { files } => {
+                files.iter().all(|&file| once(file, 0)).then(|| What::Pack { files: files.clone() })
+            }
+        })
+    }
+}

@@ -1,0 +1,142 @@
+//! Paths that die, crawl or hold back the last chunks.
+
+use super::*;
+use crate::limits::{SLOW_NOT_BEFORE, STALL_MAX};
+
+const STALL: Duration = Duration::from_secs(3);
+const GIVEN_UP: Duration = Duration::from_millis(2_200);
+
+/// One large file over two streams, both with work to do.
+fn two_streams(seed: u64, chunks: u64) -> World {
+    let mut world = World::new(seed, vec![chunks * CHUNK], 8, false);
+    world.receiver = Receiver::new(2, Duration::ZERO);
+    world.add_files();
+    world.drain();
+    let mut steps = 0;
+    while world.lines.len() < 2 || world.receiver.slots() < 8 {
+        world.step();
+        steps += 1;
+        assert!(steps < 10_000);
+    }
+    world
+}
+
+/// Nothing passes on this line any more, and nobody is told.
+fn go_silent(line: &mut Line) {
+    line.joined = None;
+    line.to_source.clear();
+    line.to_target.clear();
+}
+
+/// Promise 4: a path that goes dead in silence costs a stall of at most 3 s for what was asked for on it.
+#[test]
+fn a_silent_stream_is_replaced_by_the_others() {
+    for seed in 1..20 {
+        let mut world = two_streams(seed, 14);
+        let silent = *world.lines.keys().next().unwrap();
+        world.lines.get_mut(&silent).into_iter().for_each(go_silent);
+        let since = world.now;
+        while world.complete.is_empty() {
+            world.step();
+            let (waited, gone) =
+                (world.now - since, world.lines.get(&silent).is_none_or(|line| line.joined.is_some()));
+            assert!(gone || waited < GIVEN_UP, "{waited:?}");
+            // The other stream needs its time for what it takes over.
+            assert!(waited < STALL + Duration::from_secs(1), "{waited:?}");
+        }
+        world.check_complete();
+        assert!(world.failed.is_empty());
+    }
+}
+
+/// All streams at once, but the path is there again for new ones.
+#[test]
+fn when_all_streams_fall_silent_new_ones_go_on() {
+    for seed in 1..20 {
+        let mut world = two_streams(seed, 20);
+        world.lines.values_mut().for_each(go_silent);
+        let (since, before) = (world.now, world.disk[0].len() + world.writing.len());
+        while world.disk[0].len() <= before {
+            world.step();
+            assert!(world.now - since < STALL, "{:?}", world.now - since);
+        }
+        world.run(100_000);
+        assert_eq!(world.complete.len(), 1, "{:?}", world.failed);
+        world.check_complete();
+    }
+}
+
+/// A peer that is busy with other things answers when it is asked; and if we were not running, nobody was silent.
+#[test]
+fn who_answers_or_was_not_asked_is_not_silent() {
+    let mut world = two_streams(3, 20);
+    world.lines.values_mut().for_each(|line| line.to_target.clear());
+    for round in 0..300 {
+        world.now += Duration::from_millis(100);
+        world.receiver.handle_timeout(world.now);
+        let streams: Vec<StreamNumber> = world.lines.keys().copied().collect();
+        for stream in streams {
+            // As often as it is asked: the pings went out and were lost with the rest of the line.
+            if round % 15 == 0 {
+                world.receiver.heard(stream, 0, world.now);
+            }
+        }
+        world.drain();
+        assert_eq!(world.lines.len(), 2, "at {:?}", world.now);
+    }
+    // A pause of ours.
+    world.now += Duration::from_secs(20);
+    world.receiver.handle_timeout(world.now);
+    world.drain();
+    assert_eq!(world.lines.len(), 2);
+}
+
+/// A crawling stream is closed and dialled anew, the others are not.
+#[test]
+fn a_stream_far_below_its_siblings_is_given_up() {
+    for seed in 1..6 {
+        let mut world = World::new(seed, vec![4_000 * CHUNK], 12, false);
+        world.receiver = Receiver::new(3, Duration::ZERO);
+        world.add_files();
+        let mut crawling = None;
+        let mut steps = 0;
+        while crawling.is_none() || !world.dialled.contains(&StreamNumber(1)) {
+            if crawling.is_none() && world.lines.len() == 3 {
+                crawling = Some(world.now);
+            }
+            // One message in 40 steps passes; everybody else has one in a few.
+            let held = (steps % 40 != 0)
+                .then(|| world.lines.get_mut(&StreamNumber(1)))
+                .flatten()
+                .map(|line| std::mem::take(&mut line.to_target));
+            world.step();
+            if let (Some(held), Some(line)) = (held, world.lines.get_mut(&StreamNumber(1))) {
+                let newer = std::mem::replace(&mut line.to_target, held);
+                line.to_target.extend(newer);
+            }
+            world.receiver.heard(StreamNumber(1), 0, world.now);
+            steps += 1;
+            assert!(world.now < 4 * SLOW_NOT_BEFORE, "{seed}: {:?}", world.now);
+            let up = |stream| world.lines.contains_key(&StreamNumber(stream));
+            assert!(crawling.is_none() || (up(0) && up(2)), "{seed}: only the slow one is closed");
+        }
+        assert!(world.now - crawling.unwrap() >= SLOW_NOT_BEFORE, "a young stream is given time");
+    }
+}
+
+/// The last chunks wait behind a stream that lives and sends nothing: others bring copies, each written once.
+#[test]
+fn the_last_chunks_are_asked_for_twice() {
+    for seed in 1..20 {
+        let mut world = two_streams(seed, 30);
+        let lame = *world.lines.keys().next().unwrap();
+        let since = world.now;
+        while world.complete.is_empty() {
+            world.lines.get_mut(&lame).into_iter().for_each(|line| line.to_target.clear());
+            world.step();
+            world.receiver.heard(lame, 0, world.now);
+            assert!(world.now - since < STALL_MAX / 4, "{:?}", world.now - since);
+        }
+        world.check_complete();
+    }
+}

@@ -1,0 +1,52 @@
+//! One function per target. A panic is a finding; so is a broken promise of a decoder, which is a panic here.
+
+mod api;
+mod copy;
+mod dice;
+mod journal;
+mod model;
+mod receiver;
+mod security;
+mod settings;
+mod source;
+mod wire;
+
+pub use api::{agent_documents, documents, manifests};
+pub use copy::{batches, filters, urls};
+pub use journal::{journal_bytes, journal_records};
+pub use model::{digests, name_rules, names, values};
+pub use receiver::receiver;
+pub use security::{certificates, identities, origins, permit_payloads, permits, signing_requests, tokens};
+pub use settings::settings;
+pub use source::source;
+pub use wire::{frame_bodies, frames};
+
+pub type Target = fn(&[u8]);
+
+/// Name (of the wrapper and of the folder of the corpus) and function.
+pub const ALL: &[(&str, Target)] = &[
+    ("frames", frames),
+    ("frame_bodies", frame_bodies),
+    ("journal_bytes", journal_bytes),
+    ("journal_records", journal_records),
+    ("receiver", receiver),
+    ("source", source),
+    ("names", names),
+    ("name_rules", name_rules),
+    ("values", values),
+    ("digests", digests),
+    ("permits", permits),
+    ("permit_payloads", permit_payloads),
+    ("certificates", certificates),
+    ("signing_requests", signing_requests),
+    ("identities", identities),
+    ("tokens", tokens),
+    ("origins", origins),
+    ("agent_documents", agent_documents),
+    ("documents", documents),
+    ("manifests", manifests),
+    ("settings", settings),
+    ("urls", urls),
+    ("batches", batches),
+    ("filters", filters),
+];

@@ -1,0 +1,94 @@
+//! Frames of the data protocol: any bytes, cut anywhere, give frames within the limits or an error.
+
+use longhaul_wire::limits::{BODY_BYTES_MAX, PAYLOAD_BYTES_MAX};
+use longhaul_wire::{Frame, Piece, Splitter};
+
+/// What came out of a stream, with payloads joined.
+#[derive(Debug, PartialEq)]
+enum Seen {
+    Frame(Frame, u32),
+    Payload(Vec<u8>),
+    End,
+    Malformed(&'static str),
+}
+
+/// A stream in one piece gives the same as the same stream cut as the first bytes say.
+pub fn frames(bytes: &[u8]) {
+    let Some((cuts, stream)) = bytes.split_at_checked(4) else { return };
+    let whole = split(std::iter::once(stream), false);
+    let mut rest = stream;
+    let mut turn = 0;
+    let pieces = std::iter::from_fn(|| {
+        if rest.is_empty() {
+            return None;
+        }
+        let len = usize::from(cuts[turn % cuts.len()]).min(rest.len());
+        turn += 1;
+        let (now, later) = rest.split_at(if turn % 16 == 0 { len.max(1).min(rest.len()) } else { len });
+        rest = later;
+        Some(now)
+    });
+    assert_eq!(split(pieces, cuts[0] & 1 == 1), whole, "cuts change nothing");
+    for seen in &whole {
+        if let Seen::Frame(frame, payload_len) = seen {
+            check(frame, *payload_len);
+        }
+    }
+}
+
+/// With `aside`, what comes at the beginning of a piece and belongs to a payload does not pass through the splitter.
+fn split<'a>(pieces: impl Iterator<Item = &'a [u8]>, aside: bool) -> Vec<Seen> {
+    let mut splitter = Splitter::default();
+    let mut seen = Vec::new();
+    for mut bytes in pieces {
+        if aside {
+            let (payload, rest) = bytes.split_at(splitter.payload_left().min(bytes.len()));
+            splitter.passed(payload.len());
+            bytes = rest;
+            if !payload.is_empty() {
+                take_payload(&mut seen, payload);
+            }
+        }
+        loop {
+            match splitter.next(&mut bytes) {
+                Ok(None) => break,
+                Ok(Some(Piece::Frame { frame, payload_len })) => seen.push(Seen::Frame(frame, payload_len)),
+                Ok(Some(Piece::Payload(part))) => take_payload(&mut seen, part),
+                Ok(Some(Piece::PayloadEnd)) => seen.push(Seen::End),
+                Err(malformed) => {
+                    seen.push(Seen::Malformed(malformed.0));
+                    return seen;
+                }
+            }
+        }
+        assert!(bytes.is_empty(), "a splitter takes what it is given");
+    }
+    seen
+}
+
+fn take_payload(seen: &mut Vec<Seen>, part: &[u8]) {
+    match seen.last_mut() {
+        Some(Seen::Payload(payload)) => payload.extend_from_slice(part),
+        _ => seen.push(Seen::Payload(part.to_vec())),
+    }
+}
+
+/// What decodes is within the limits, and means the same after it was encoded.
+fn check(frame: &Frame, payload_len: u32) {
+    assert!(payload_len <= PAYLOAD_BYTES_MAX);
+    let encoded = frame.encode(payload_len);
+    let body = &encoded[longhaul_wire::frame::HEAD_BYTES..];
+    assert!(body.len() <= BODY_BYTES_MAX as usize);
+    let again = Frame::decode(encoded[0], body);
+    assert_eq!(again.as_ref(), Ok(frame), "a frame survives the wire");
+}
+
+/// Bodies alone, which need no right length to be looked into.
+pub fn frame_bodies(bytes: &[u8]) {
+    let Some((&kind, body)) = bytes.split_first() else { return };
+    if body.len() <= BODY_BYTES_MAX as usize
+        && let Ok(frame) = Frame::decode(kind, body)
+    {
+        check(&frame, 0);
+    }
+}
