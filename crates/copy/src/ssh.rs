@@ -81,7 +81,10 @@ impl Drop for Started {
 /// The one text that the remote shell gets. Everything that is not ours is quoted.
 fn remote_command(directory: &str, writable: bool) -> String {
     let write = if writable { " --write" } else { "" };
-    format!("exec longhaul serve --quiet --once --exit-with-parent --listen :0{write} -- {}", quoted(directory))
+    format!(
+        "exec longhaul serve --quiet --once --exit-with-parent --listen :0{write} -- {}",
+        quoted(directory)
+    )
 }
 
 fn quoted(text: &str) -> String {

@@ -279,6 +279,9 @@ impl Hasher {
     }
 }
 
+/// Fits into the cache of a core beside other things.
+const TILE_BYTES: usize = 48 << 10;
+
 /// The combinable digests of a run of bytes, from which those of a whole follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartDigest {
@@ -293,8 +296,13 @@ impl PartDigest {
 
     pub fn of(bytes: &[u8]) -> Self {
         let mut adler = simd_adler32::Adler32::new();
-        adler.write(bytes);
-        PartDigest { len: bytes.len() as u64, adler32: adler.finish(), crc32c: crc32c::crc32c(bytes) }
+        let mut crc32c = 0;
+        // By turns, so that the second finds in the cache what the first has read.
+        for tile in bytes.chunks(TILE_BYTES) {
+            crc32c = crc32c::crc32c_append(crc32c, tile);
+            adler.write(tile);
+        }
+        PartDigest { len: bytes.len() as u64, adler32: adler.finish(), crc32c }
     }
 
     /// Of `self` followed by `next`.
@@ -302,13 +310,60 @@ impl PartDigest {
         PartDigest {
             len: self.len + next.len,
             adler32: adler32_combine(self.adler32, next.adler32, next.len),
-            crc32c: crc32c::crc32c_combine(self.crc32c, next.crc32c, next.len as usize),
+            crc32c: crc32c_combine(self.crc32c, next.crc32c, next.len),
         }
     }
 
     pub fn digests(self) -> DigestSet {
         [Digest::adler32(self.adler32), Digest::crc32c(self.crc32c)].into_iter().collect()
     }
+}
+
+/// The polynomial of crc32c (RFC 3720 appendix B.4), lowest power first.
+const CRC32C_POLYNOMIAL: u32 = 0x82f6_3b78;
+/// x to the powers 8·2^0, 8·2^1, … modulo the polynomial.
+const CRC32C_POWERS: [u32; 64] = {
+    let mut powers = [0; 64];
+    // x^1, squared three times, is x^8.
+    let mut power = 1 << 30;
+    let mut at = 0;
+    while at < 3 {
+        power = crc32c_times(power, power);
+        at += 1;
+    }
+    at = 0;
+    while at < 64 {
+        powers[at] = power;
+        power = crc32c_times(power, power);
+        at += 1;
+    }
+    powers
+};
+
+/// The product of two polynomials modulo that of crc32c.
+const fn crc32c_times(a: u32, mut b: u32) -> u32 {
+    let mut product = 0;
+    let mut bit = 1 << 31;
+    while bit > 0 {
+        if a & bit > 0 {
+            product ^= b;
+        }
+        b = if b & 1 > 0 { (b >> 1) ^ CRC32C_POLYNOMIAL } else { b >> 1 };
+        bit >>= 1;
+    }
+    product
+}
+
+/// crc32c of A‖B from those of A and B: that of A times x^(8·|B|), plus that of B. The library's own way takes 20 µs, as much
+/// as the digest of a quarter of a chunk.
+pub fn crc32c_combine(first: u32, second: u32, second_len: u64) -> u32 {
+    let mut shifted = first;
+    for (at, &power) in CRC32C_POWERS.iter().enumerate() {
+        if second_len >> at & 1 > 0 {
+            shifted = crc32c_times(power, shifted);
+        }
+    }
+    shifted ^ second
 }
 
 /// adler32 of A‖B from those of A and B: with a = 1 + Σ bytes and b = Σ of the running a (RFC 1950 section 8.2),
@@ -379,6 +434,14 @@ mod tests {
             let mut hasher = Hasher::new([Algorithm::Adler32, Algorithm::Crc32c]);
             hasher.update(&bytes);
             prop_assert_eq!(hasher.finish(), whole.digests());
+        }
+
+        #[test]
+        fn crc32c_combines_as_the_library_does(first: u32, second: u32, len in 0usize..1 << 40) {
+            prop_assert_eq!(
+                crc32c_combine(first, second, len as u64),
+                crc32c::crc32c_combine(first, second, len)
+            );
         }
     }
 }

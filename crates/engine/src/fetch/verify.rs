@@ -29,11 +29,8 @@ fn combines(expected: &DigestSet) -> bool {
 pub(super) fn check_parts(file: &FetchFile, whole: PartDigest, resumed: bool) -> Result<Success, Fault> {
     let digests = whole.digests();
     check(file, &digests, resumed)?;
-    let verification = if file.digests.comparable(&digests) {
-        Verification::EndToEnd
-    } else {
-        against_source(file)
-    };
+    let verification =
+        if file.digests.comparable(&digests) { Verification::EndToEnd } else { against_source(file) };
     Ok(Success { digests, verification, already_there: false })
 }
 

@@ -162,16 +162,16 @@ fn candidates(listen: Option<&str>) -> Result<Vec<SocketAddr>, Failure> {
             "longhaul serve DIR --listen 10.0.0.1:7000, or --listen :7000",
         )
     };
-    if let Some(port) = text.strip_prefix(':') {
-        return Ok(all(port.parse().map_err(|_| wrong())?).to_vec());
-    }
     if let Ok(address) = text.parse::<SocketAddr>() {
         return Ok(vec![address]);
     }
-    match text.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>() {
-        Ok(address) => Ok(vec![SocketAddr::new(address, PORT), SocketAddr::new(address, 0)]),
-        Err(_) => Err(wrong()),
+    // Before the port alone: `::1` begins with a colon too.
+    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+    if let Ok(address) = bare.parse::<std::net::IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, PORT), SocketAddr::new(address, 0)]);
     }
+    let port = text.strip_prefix(':').and_then(|port| port.parse().ok()).ok_or_else(wrong)?;
+    Ok(all(port).to_vec())
 }
 
 #[cfg(test)]

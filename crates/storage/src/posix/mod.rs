@@ -220,10 +220,12 @@ impl Posix {
         if size <= SMALL_FILE_BYTES {
             return Ok(());
         }
-        let reserved = self
-            .seam
-            .before(Call::Reserve, "")
-            .and_then(|()| io::retry_on_intr(|| fs::fallocate(file, FallocateFlags::empty(), 0, size)));
+        let allocate = || match in_memory(file)? {
+            // There it would fill every page with zeros, which costs as much as writing it.
+            true => Err(Errno::OPNOTSUPP),
+            false => io::retry_on_intr(|| fs::fallocate(file, FallocateFlags::empty(), 0, size)),
+        };
+        let reserved = self.seam.before(Call::Reserve, "").and_then(|()| allocate());
         match reserved {
             // Not `posix_fallocate`, which then writes every block.
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
@@ -397,6 +399,14 @@ impl Posix {
             }
         }
     }
+}
+
+/// Whether a file lies in a file system of memory (tmpfs, ramfs).
+fn in_memory(file: &OwnedFd) -> io::Result<bool> {
+    const TMPFS_MAGIC: u64 = 0x0102_1994;
+    const RAMFS_MAGIC: u64 = 0x8584_58f6;
+    let kind = fs::fstatfs(file)?.f_type as u64;
+    Ok(matches!(kind, TMPFS_MAGIC | RAMFS_MAGIC))
 }
 
 fn free_bytes(file: &OwnedFd) -> io::Result<u64> {
