@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::{ArgMatches, Args, FromArgMatches, ValueEnum};
 use longhaul_copy::batch;
-use longhaul_copy::report::{BatchReport, Ending, Report};
+use longhaul_copy::report::{BatchReport, Ending, FdtcpExit, Report};
 use longhaul_copy::{
     CopyOrder, DataSecurity, FileOutcome, Options, Outcome, Place, Progress, Stop, Totals, copy, copy_pairs,
 };
@@ -44,7 +44,7 @@ const FAILED_SHOWN: usize = 10;
 #[command(after_help = AFTER_HELP)]
 pub struct CopyArgs {
     /// What to copy, and last where to
-    #[arg(value_name = "SOURCE... TARGET", num_args = 1.., required_unless_present = "from_file")]
+    #[arg(value_name = "SOURCE... TARGET", num_args = 1.., required_unless_present_any = ["from_file", "copyjobfile"])]
     places: Vec<String>,
     /// Directories, with all that is in them
     #[arg(long, short)]
@@ -70,6 +70,9 @@ pub struct CopyArgs {
     /// Pairs to copy, one SOURCE TARGET a line
     #[arg(long, value_name = "FILE", conflicts_with = "places")]
     from_file: Option<PathBuf>,
+    /// The same in fdtcp's form, with fdtcp's exit codes
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["places", "from_file"])]
+    copyjobfile: Option<PathBuf>,
     #[command(flatten)]
     filters: FilterArgs,
     /// TCP connections [default: as many as the path needs]
@@ -216,8 +219,11 @@ pub fn stop_at_signals(stop: &Stop) -> Result<(), Failure> {
 pub fn run(context: &Context, args: CopyArgs) -> Result<Exit, Failure> {
     let stop = Stop::default();
     stop_at_signals(&stop)?;
+    if let Some(file) = &args.copyjobfile {
+        copyjob(context, &args, file, &stop);
+    }
     if let Some(file) = &args.from_file {
-        return batch(context, &args, file, &stop);
+        return batch(context, &args, file, batch::Format::FromFile, &stop).map(|(exit, _)| exit);
     }
     let order = order(&args)?;
     let mut report = args.report.as_deref().map(Report::create).transpose()?;
@@ -244,13 +250,41 @@ pub fn run(context: &Context, args: CopyArgs) -> Result<Exit, Failure> {
         return Err(fault.into());
     }
     told.flush(context)?;
-    summary(context, &args, &copied, &progress, begun, exit)
+    summary(context, &args, &copied, &progress, begun, exit, exit as u8)
+}
+
+/// `--copyjobfile`: what drives fdtcp looks at its report and its exit codes, which are not those of our commands.
+fn copyjob(context: &Context, args: &CopyArgs, file: &Path, stop: &Stop) -> ! {
+    let code = match batch(context, args, file, batch::Format::Copyjob, stop) {
+        Ok((_, code)) => code,
+        Err(failure) => {
+            context.output.fail(&failure);
+            FdtcpExit::of_setup(&Fault::new(failure.problem.code, ""))
+        }
+    };
+    std::process::exit(code.code().into())
 }
 
 /// `--from-file`: every pair has its line in the report, and what is wrong with one leaves the others alone.
-fn batch(context: &Context, args: &CopyArgs, file: &Path, stop: &Stop) -> Result<Exit, Failure> {
+fn batch(
+    context: &Context,
+    args: &CopyArgs,
+    file: &Path,
+    format: batch::Format,
+    stop: &Stop,
+) -> Result<(Exit, FdtcpExit), Failure> {
     let check = |url: &str| Place::parse(url).map(drop).map_err(|fault| fault.detail);
-    let batch = batch::read(file, batch::Format::FromFile, &check).map_err(Fault::from)?;
+    let batch = match batch::read(file, format, &check).map_err(Fault::from) {
+        Ok(batch) => batch,
+        Err(fault) => {
+            // Who waits for the report finds the reason in it.
+            if let Some(path) = &args.report {
+                let exit_code = FdtcpExit::of_setup(&fault).code();
+                Report::create(path)?.finish(&Ending { exit_code, fault: Some(&fault) })?;
+            }
+            return Err(fault.into());
+        }
+    };
     let mut report = args.report.as_deref().map(|path| BatchReport::create(path, &batch)).transpose()?;
     let progress = Arc::new(Progress::default());
     let begun = Instant::now();
@@ -292,6 +326,13 @@ fn batch(context: &Context, args: &CopyArgs, file: &Path, stop: &Stop) -> Result
         });
     watched.end();
     let exit = exit_of(&copied, &progress);
+    let all_right = copied.is_ok() && progress.totals().files_failed == 0;
+    let fdtcp = match &copied {
+        Err(fault) => FdtcpExit::of_setup(fault),
+        Ok(()) if all_right => FdtcpExit::Ok,
+        Ok(()) => FdtcpExit::CopyError,
+    };
+    let code = if matches!(format, batch::Format::Copyjob) { fdtcp.code() } else { exit as u8 };
     if let Some(report) = &mut report {
         for (index, outcome) in outcomes.iter().enumerate() {
             if let Some(outcome) = outcome {
@@ -300,10 +341,11 @@ fn batch(context: &Context, args: &CopyArgs, file: &Path, stop: &Stop) -> Result
         }
     }
     if let Some(report) = report {
-        report.finish(&Ending { exit_code: exit as u8, fault: copied.as_ref().err() })?;
+        report.finish(&Ending { exit_code: code, fault: copied.as_ref().err() })?;
     }
     told.flush(context)?;
-    summary(context, args, &copied, &progress, begun, exit)
+    summary(context, args, &copied, &progress, begun, exit, code)?;
+    Ok((exit, fdtcp))
 }
 
 pub fn options(args: &CopyArgs) -> Options {
@@ -536,6 +578,7 @@ pub fn summary(
     progress: &Progress,
     begun: Instant,
     exit: Exit,
+    code: u8,
 ) -> Result<Exit, Failure> {
     let totals = progress.totals();
     let failed = progress.failed();
@@ -544,7 +587,7 @@ pub fn summary(
         let per_second = totals.bytes_done as f64 / elapsed.as_secs_f64().max(1e-9);
         context.output.json(&Document {
             complete: copied.is_ok() && totals.files_failed == 0,
-            exit_code: exit as u8,
+            exit_code: code,
             seconds: elapsed.as_secs_f64(),
             bytes_per_s: per_second,
             totals,
