@@ -106,7 +106,8 @@ fn expected(lie: Lie) -> (&'static [&'static str], &'static str) {
         Lie::Changes => (&["E2002"], "modified"),
         Lie::Forges => (&["E2001"], "gone"),
         Lie::WrongAnswer => (&["E4007"], "no, and yes"),
-        Lie::HangsUp => (&["E5002"], "closed"),
+        // Closed or reset, as the last bytes meet the hang-up.
+        Lie::HangsUp => (&["E5002"], "connection"),
         Lie::Stops => (&["E5004"], "sent nothing"),
         Lie::Floods => (&["E9001", "E5002", "E1007"], "without reading"),
         _ => (&["E9001", "E5002"], "protocol"),

@@ -15,7 +15,7 @@ use longhaul_model::units::{self, printable};
 use longhaul_model::{Fault, FaultCode, Verification};
 use serde::Serialize;
 
-use super::{Context, Threads};
+use super::{Context, Threads, words};
 use crate::clock;
 use crate::failure::{Exit, Failure};
 use crate::output::Format;
@@ -620,8 +620,8 @@ pub fn summary(
 fn planned(totals: &Totals) -> String {
     let files = totals.files.saturating_sub(totals.files_skipped + totals.files_failed);
     let bytes = totals.bytes.saturating_sub(totals.bytes_skipped);
-    let (files, bytes) = (units::count(files), units::bytes(bytes));
-    format!("would copy {files} files, {bytes}; {} are there already", units::count(totals.files_skipped))
+    let (files, bytes) = (words::files(files), units::bytes(bytes));
+    format!("would copy {files}, {bytes}; {} are there already", units::count(totals.files_skipped))
 }
 
 /// What was done, and how it is known to be right.
@@ -631,8 +631,8 @@ fn done(totals: &Totals, elapsed: Duration, detached: bool) -> String {
     }
     let rate = totals.bytes_done as f64 / elapsed.as_secs_f64().max(1e-9);
     let mut text = format!(
-        "{} files, {} in {} ({})",
-        units::count(totals.files_done),
+        "{}, {} in {} ({})",
+        words::files(totals.files_done),
         units::bytes(totals.bytes_done),
         units::duration(elapsed),
         units::rate(rate)
