@@ -27,8 +27,9 @@ fn broken(what: &'static str) -> Fault {
 impl Receiver {
     /// Any frame without payload. An error means that the stream has to be closed.
     pub fn handle_frame(&mut self, stream: StreamNumber, frame: Frame, now: Duration) -> Result<(), Fault> {
-        // Useful is what answers us: a peer that says anything else on each stream has not come back.
-        if matches!(frame, Frame::ManifestAnswer { .. } | Frame::FileFault { .. }) {
+        // Useful is what answers us: a peer that says anything else on each stream has not come back. One that only lives
+        // is patiently waited for, as its disk may be slow.
+        if matches!(frame, Frame::ManifestAnswer { .. } | Frame::FileFault { .. } | Frame::Pong { .. }) {
             self.cut_off_since = None;
         }
         match frame {
