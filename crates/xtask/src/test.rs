@@ -21,6 +21,15 @@ pub(crate) struct Counts {
     pub(crate) failed: u64,
 }
 
+/// What some tests watch others with, or need as the other end: for what, its name, its Debian package, how to see that
+/// it works.
+const PROGRAMS: [(&str, &str, &str, &str); 4] = [
+    ("the order of flushes", "strace", "strace", "-V"),
+    ("the emulated WAN", "ip", "iproute2", "-V"),
+    ("round trips of the emulated WAN", "ping", "iputils-ping", "-V"),
+    ("TLS with another implementation", "openssl", "openssl", "version"),
+];
+
 pub(crate) fn run() -> Result<(), String> {
     let mut missing = Vec::new();
     run_step("format", || {
@@ -37,7 +46,10 @@ pub(crate) fn run() -> Result<(), String> {
     })?;
     run_step("build", || run_command(cargo().args(["build", "--release", "--workspace"])))?;
     let chromium = optional("the pages in a browser", tools::chromium(), &mut missing)?;
-    let strace = optional("the order of flushes", tools::program("strace", "-V"), &mut missing)?.flatten();
+    let mut folders = Vec::new();
+    for (what, name, package, probe) in PROGRAMS {
+        folders.extend(optional(what, tools::program(name, package, probe), &mut missing)?.flatten());
+    }
     let mut counts = Counts::default();
     run_step("tests", || {
         // The tests find the browser by this name; set here once, before any thread exists.
@@ -46,10 +58,9 @@ pub(crate) fn run() -> Result<(), String> {
         if let Some(path) = &chromium {
             command.env("LONGHAUL_CHROMIUM", path);
         }
-        if let Some(folder) = &strace {
-            let path = std::env::var("PATH").unwrap_or_default();
-            command.env("PATH", format!("{}:{path}", folder.display()));
-        }
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path = folders.iter().cloned().chain(std::env::split_paths(&path));
+        command.env("PATH", std::env::join_paths(path).map_err(|error| error.to_string())?);
         counts = run_counted(&mut command)?;
         Ok(())
     })?;

@@ -73,8 +73,8 @@ pub(crate) fn chromium() -> Result<PathBuf, String> {
     Ok(wrapper)
 }
 
-/// A small program that some tests watch others with. Returns a folder to search for it, if it had to be unpacked.
-pub(crate) fn program(name: &str, probe: &str) -> Result<Option<PathBuf>, String> {
+/// A small program that some tests need, from a package. Returns a folder to search for it, if it had to be unpacked.
+pub(crate) fn program(name: &str, package: &str, probe: &str) -> Result<Option<PathBuf>, String> {
     let unpacked = target().join("tools").join(name);
     let folder = unpacked.join("usr/bin");
     if works(name, &[probe]) {
@@ -87,12 +87,12 @@ pub(crate) fn program(name: &str, probe: &str) -> Result<Option<PathBuf>, String
         return Err(format!("no {name} here, and no apt-get to install Debian's"));
     }
     if is_root() {
-        return install(&[name]).map(|()| None);
+        return install(&[package]).map(|()| None);
     }
     let script = "set -e; mkdir -p \"$1\"; cd \"$1\"; apt-get download \"$2\"; dpkg-deb -x \"$2\"_*.deb .";
     run_command(
         Command::new("sh")
-            .args(["-c", script, "sh", &unpacked.to_string_lossy(), name])
+            .args(["-c", script, "sh", &unpacked.to_string_lossy(), package])
             .stdout(Stdio::null()),
     )?;
     Ok(Some(folder))
