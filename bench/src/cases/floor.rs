@@ -29,6 +29,17 @@ pub(crate) fn run(rounds: &Rounds) -> Vec<Row> {
     }
 }
 
+/// A figure, its value of ours and of another program, that program, and what the one may be of the other.
+type Compared = (&'static str, fn(&Parts) -> f64, fn(&Others) -> f64, &'static str, RangeInclusive<f64>);
+
+const COMPARED: [Compared; 5] = [
+    ("TCP, both ends, CPU s/GB", |parts| parts.tcp.part.cpu_s_per_gb, |o| o.tcp, "iperf3 -P1", WITHIN),
+    ("seal, CPU s/GB", |parts| parts.seal.cpu_s_per_gb, |o| o.seal, "openssl speed", AEAD_WITHIN),
+    ("open, CPU s/GB", |parts| parts.open.cpu_s_per_gb, |o| o.open, "openssl speed -decrypt", AEAD_WITHIN),
+    ("write a new file, CPU s/GB", |parts| parts.write.cpu_s_per_gb, |o| o.write, "dd", WITHIN),
+    ("read a file, CPU s/GB", |parts| parts.read.cpu_s_per_gb, |o| o.read, "dd", WITHIN),
+];
+
 fn measured(rounds: usize) -> Result<Vec<Row>, String> {
     let session = yardsticks()?;
     let mut each: Vec<(Parts, Others)> = Vec::new();
@@ -39,43 +50,10 @@ fn measured(rounds: usize) -> Result<Vec<Row>, String> {
     let ours = |value: &dyn Fn(&Parts) -> f64| median(each.iter().map(|(parts, _)| value(parts)).collect());
     let others =
         |value: &dyn Fn(&Others) -> f64| median(each.iter().map(|(_, others)| value(others)).collect());
-    let mut rows = vec![
-        row(
-            "TCP, both ends, CPU s/GB",
-            ours(&|parts| parts.tcp.part.cpu_s_per_gb),
-            others(&|o| o.tcp),
-            "iperf3 -P1",
-            WITHIN,
-        ),
-        row(
-            "seal, CPU s/GB",
-            ours(&|parts| parts.seal.cpu_s_per_gb),
-            others(&|o| o.seal),
-            "openssl speed",
-            AEAD_WITHIN,
-        ),
-        row(
-            "open, CPU s/GB",
-            ours(&|parts| parts.open.cpu_s_per_gb),
-            others(&|o| o.open),
-            "openssl speed -decrypt",
-            AEAD_WITHIN,
-        ),
-        row(
-            "write a new file, CPU s/GB",
-            ours(&|parts| parts.write.cpu_s_per_gb),
-            others(&|o| o.write),
-            "dd",
-            WITHIN,
-        ),
-        row(
-            "read a file, CPU s/GB",
-            ours(&|parts| parts.read.cpu_s_per_gb),
-            others(&|o| o.read),
-            "dd",
-            WITHIN,
-        ),
-    ];
+    let mut rows: Vec<Row> = COMPARED
+        .iter()
+        .map(|(figure, part, other, by, within)| row(figure, ours(part), others(other), by, within.clone()))
+        .collect();
     rows.push(alone("crc32c, CPU s/GB", ours(&|parts| parts.crc32c.cpu_s_per_gb)));
     let case = &crate::transfers::case::CASES[0];
     for (name, figure) in

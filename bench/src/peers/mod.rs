@@ -128,17 +128,18 @@ pub(crate) trait Program {
 
 pub(crate) fn all() -> Vec<Box<dyn Program>> {
     use Security::{Clear, Tls};
+    use nginx::FromNginx;
     vec![
         Box::new(longhaul::Longhaul(longhaul::Data::Tls)),
         Box::new(longhaul::Longhaul(longhaul::Data::Authenticated)),
         Box::new(iperf::Iperf(1)),
         Box::new(iperf::Iperf(4)),
-        Box::new(curl::Curl(Clear)),
-        Box::new(curl::Curl(Tls)),
-        Box::new(aria2::Aria2(Clear)),
-        Box::new(aria2::Aria2(Tls)),
-        Box::new(rclone::Rclone(Clear)),
-        Box::new(rclone::Rclone(Tls)),
+        Box::new(FromNginx(curl::CLIENT, Clear)),
+        Box::new(FromNginx(curl::CLIENT, Tls)),
+        Box::new(FromNginx(aria2::CLIENT, Clear)),
+        Box::new(FromNginx(aria2::CLIENT, Tls)),
+        Box::new(FromNginx(rclone::CLIENT, Clear)),
+        Box::new(FromNginx(rclone::CLIENT, Tls)),
         Box::new(rsync::Rsync),
         Box::new(gridftp::GridFtp(Clear)),
         Box::new(gridftp::GridFtp(Tls)),

@@ -1,12 +1,49 @@
 //! nginx, the server for all clients that speak HTTP: sendfile, two workers, TLS 1.3 with AES-128-GCM (the fastest here).
 
-use super::{Run, Security, Server};
+use super::{Program, Run, Security, Server, Way};
 use crate::transfers::launch::Words;
 
 const CLEAR_PORT: u16 = 8080;
 const TLS_PORT: u16 = 8443;
 
-pub(super) fn server(run: &Run<'_>, security: Security) -> Result<Server, String> {
+/// What sets the clients apart: their names without and with TLS, and their commands.
+#[derive(Clone, Copy)]
+pub(crate) struct Client {
+    pub(super) clear: &'static str,
+    pub(super) tls: &'static str,
+    pub(super) command: fn(&Run<'_>, Security) -> Result<Words, String>,
+}
+
+/// A client that fetches from here. None of them verifies anything.
+pub(crate) struct FromNginx(pub(crate) Client, pub(crate) Security);
+
+impl Program for FromNginx {
+    fn name(&self) -> &'static str {
+        self.1.pick(self.0.clear, self.0.tls)
+    }
+
+    fn encrypted(&self) -> &'static str {
+        self.1.pick("no", "TLS 1.3, AES-128-GCM")
+    }
+
+    fn verified(&self) -> &'static str {
+        "no"
+    }
+
+    fn way(&self) -> Way {
+        Way::Pull
+    }
+
+    fn server(&self, run: &Run<'_>) -> Result<Server, String> {
+        server(run, self.1)
+    }
+
+    fn client(&self, run: &Run<'_>) -> Result<Words, String> {
+        (self.0.command)(run, self.1)
+    }
+}
+
+fn server(run: &Run<'_>, security: Security) -> Result<Server, String> {
     let port = security.pick(CLEAR_PORT, TLS_PORT);
     let tls = format!(
         "ssl_certificate {}; ssl_certificate_key {}; ssl_protocols TLSv1.3; ssl_conf_command Ciphersuites \
@@ -36,5 +73,3 @@ pub(super) fn url(run: &Run<'_>, security: Security) -> String {
     let (scheme, port) = security.pick(("http", CLEAR_PORT), ("https", TLS_PORT));
     format!("{scheme}://{}:{port}/", run.far)
 }
-
-pub(super) const ENCRYPTED: &str = "TLS 1.3, AES-128-GCM";

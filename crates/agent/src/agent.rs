@@ -221,7 +221,7 @@ fn engine_config(config: &Config, state: &StateDir, identity: &Identity) -> long
         streams_per_session: config.streams_per_session,
         fixed_streams: false,
         network_threads: config.network_threads(),
-        data_security: config.data_security.into(),
+        data_security: config.data_security,
         path: longhaul_engine::PathProfile::default(),
         responder: None,
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use longhaul_api::agent::StorageOffer;
 use longhaul_model::rules::PrefixRule;
-use longhaul_model::{Fault, FaultCode, NameRules, StorageName};
+use longhaul_model::{DataSecurity, Fault, FaultCode, NameRules, StorageName};
 use longhaul_storage::{FlushPolicy, PosixOptions};
 use serde::{Deserialize, Serialize};
 
@@ -73,27 +73,6 @@ pub struct StorageConfig {
     pub rules_version: u32,
     #[serde(default)]
     pub flush: Flush,
-}
-
-/// How data is protected between agents that have shown each other their certificates.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum DataSecurity {
-    /// Encrypted.
-    #[default]
-    Tls,
-    /// In clear text with a MAC, where the other site's agent says so too: nobody can change it, anybody on the way can
-    /// read it.
-    Authenticated,
-}
-
-impl From<DataSecurity> for longhaul_engine::DataSecurity {
-    fn from(security: DataSecurity) -> Self {
-        match security {
-            DataSecurity::Tls => longhaul_engine::DataSecurity::Tls,
-            DataSecurity::Authenticated => longhaul_engine::DataSecurity::Authenticated,
-        }
-    }
 }
 
 /// What is flushed before a file counts as there.

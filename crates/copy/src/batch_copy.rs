@@ -4,8 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
-use longhaul_engine::DataSecurity;
-use longhaul_model::{Fault, FaultCode};
+use longhaul_model::{DataSecurity, Fault, FaultCode};
 
 use crate::copy::{CopyOrder, copy};
 use crate::options::Options;

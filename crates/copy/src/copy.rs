@@ -2,8 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use longhaul_engine::DataSecurity;
-use longhaul_model::{Fault, FaultCode};
+use longhaul_model::{DataSecurity, Fault, FaultCode};
 
 use crate::options::Options;
 use crate::progress::{Progress, Tell};

@@ -13,15 +13,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use longhaul_model::units::printable;
 use longhaul_model::{Algorithm, DigestSet, Fault, FaultCode, Pfn, StorageName};
 use longhaul_storage::{
-    Capabilities, Commit, FlushPolicy, Identity, Posix, PosixOptions, SourceFile, Space, Storage, TargetFile,
-    TempName, Visit, digest_file,
+    Capabilities, Commit, FlushPolicy, Identity, NoLinks, Posix, PosixOptions, SourceFile, Space, Storage,
+    TargetFile, TempName, Visit, digest_file,
 };
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, AtFlags, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use crate::looker::READ_BYTES;
-use crate::walk::beneath::{Beneath, split};
+use crate::walk::beneath::{make_directories, split};
 use crate::walk::{MODE_BITS, WORK_DIRECTORY};
 
 const TEMPS: &str = ".longhaul/temps";
@@ -40,7 +40,7 @@ pub(crate) struct Spot {
 pub(crate) struct Landing {
     inner: Posix,
     name: StorageName,
-    root: Beneath,
+    root: NoLinks,
     flush: FlushPolicy,
     /// By the name that the engine uses.
     spots: Mutex<HashMap<String, Arc<Spot>>>,
@@ -49,7 +49,7 @@ pub(crate) struct Landing {
 impl Landing {
     /// `root` must exist.
     pub(crate) fn open(name: StorageName, root: PathBuf, flush: FlushPolicy) -> Result<Landing, Fault> {
-        let beneath = Beneath::open_root(&root).map_err(|errno| {
+        let beneath = NoLinks::open_root(&root).map_err(|errno| {
             let why = std::io::Error::from(errno);
             Fault::new(FaultCode::TargetWrite, format!("{}: {why}", printable(&root.to_string_lossy())))
         })?;
@@ -123,7 +123,7 @@ impl Landing {
             Fault::new(FaultCode::TargetWrite, format!("making the directory {}: {why}", printable(path)))
         };
         refuse_work_directory(path)?;
-        let is_new = self.root.make_directories(path.as_bytes()).map_err(failed)?;
+        let is_new = make_directories(&self.root, path.as_bytes()).map_err(failed)?;
         if let Some(mode) = mode.filter(|_| is_new) {
             let (parent, name) = split(path.as_bytes());
             let directory = self.root.open(parent, OFlags::PATH | OFlags::DIRECTORY).map_err(failed)?;

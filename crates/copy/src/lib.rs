@@ -44,7 +44,7 @@ pub mod walk;
 
 pub use batch_copy::copy_pairs;
 pub use copy::{CopyOrder, copy};
-pub use longhaul_engine::DataSecurity;
+pub use longhaul_model::DataSecurity;
 pub use options::{MEMORY_BYTES, Options};
 pub use progress::{FileOutcome, Outcome, Progress, Totals};
 pub use server::{Allow, ServeOptions, Server};

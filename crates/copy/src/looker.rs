@@ -4,7 +4,7 @@ use std::path::Path;
 
 use longhaul_model::units::printable;
 use longhaul_model::{Algorithm, Digest, Fault, FaultCode, Pfn};
-use longhaul_storage::{FlushPolicy, Posix, PosixOptions, digest_file};
+use longhaul_storage::{FlushPolicy, NoLinks, Posix, PosixOptions, digest_file};
 use rustix::fs::{self, FileType};
 use rustix::io::Errno;
 
@@ -12,20 +12,19 @@ use crate::plan::{Existing, Meta};
 use crate::protocol::{Entry, Kind, Relative};
 use crate::site::{EXPORT, storage_name};
 use crate::walk::MODE_BITS;
-use crate::walk::beneath::Beneath;
 
 /// One read of a file whose digest is wanted.
 pub(crate) const READ_BYTES: usize = 1 << 20;
 
 pub(crate) struct Looker {
-    beneath: Beneath,
+    beneath: NoLinks,
     storage: Posix,
 }
 
 impl Looker {
     /// None if there is no such directory: then nothing lies in it.
     pub(crate) fn open(root: &Path) -> Result<Option<Looker>, Fault> {
-        let beneath = match Beneath::open_root(root) {
+        let beneath = match NoLinks::open_root(root) {
             Ok(beneath) => beneath,
             Err(Errno::NOENT) => return Ok(None),
             Err(errno) => return Err(failed(&root.to_string_lossy(), errno)),

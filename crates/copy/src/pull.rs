@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::time::{Duration, Instant};
 
-use longhaul_engine::{DataSecurity, Finished};
-use longhaul_model::{Algorithm, DigestSet, Fault, FaultCode, Lfn, Verification};
+use longhaul_engine::Finished;
+use longhaul_model::{Algorithm, DataSecurity, DigestSet, Fault, FaultCode, Lfn, Verification};
 use longhaul_security::SharedSecret;
 use longhaul_storage::FlushPolicy;
 

@@ -13,9 +13,8 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use longhaul_engine::DataSecurity;
 use longhaul_model::units::printable;
-use longhaul_model::{Algorithm, Blame, DigestSet, Fault, FaultCode, Lfn, Pfn, Verification};
+use longhaul_model::{Algorithm, Blame, DataSecurity, DigestSet, Fault, FaultCode, Lfn, Pfn, Verification};
 use longhaul_storage::{FlushPolicy, Posix, PosixOptions, Storage, digest_file};
 
 use crate::looker::READ_BYTES;

@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use longhaul_engine::{
-    Config, DataSecurity, Engine, Event, Export, FetchBatch, FetchFile, Finished, PathProfile, Responder,
+    Config, Engine, Event, Export, FetchBatch, FetchFile, Finished, PathProfile, Responder,
 };
 use longhaul_model::{
-    AgentId, AttemptId, DigestSet, Epoch, Fault, IdMaker, Lfn, NameRules, SiteName, StorageName, TransferId,
-    Verification,
+    AgentId, AttemptId, DataSecurity, DigestSet, Epoch, Fault, IdMaker, Lfn, NameRules, SiteName,
+    StorageName, TransferId, Verification,
 };
 use longhaul_security::{Permit, SharedAuthority, SharedSecret, list_digest};
 use longhaul_storage::Storage;

@@ -31,7 +31,7 @@ fn main() {
     let change = |config: &mut longhaul_engine::Config| {
         config.streams_per_session = streams;
         if clear {
-            config.data_security = longhaul_engine::DataSecurity::Authenticated;
+            config.data_security = longhaul_model::DataSecurity::Authenticated;
         }
     };
     let source = deployment.agent_with(1, vec![deployment.posix("alpha")], change);

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use longhaul_model::{
-    AgentId, AttemptId, DigestSet, Epoch, Fault, Lfn, NameRules, StorageName, Timestamp, TransferId,
-    Verification,
+    AgentId, AttemptId, DataSecurity, DigestSet, Epoch, Fault, Lfn, NameRules, StorageName, Timestamp,
+    TransferId, Verification,
 };
 use longhaul_storage::Storage;
 pub use longhaul_wire::receiver::PathView;
@@ -40,17 +40,6 @@ pub struct Config {
     pub path: PathProfile,
     /// Answers calls of peers; without it, streams for calls are refused.
     pub responder: Option<Arc<dyn Responder>>,
-}
-
-/// How the bytes of a stream are protected after the handshake, which is always one of TLS 1.3 with certificates of
-/// both ends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DataSecurity {
-    /// Encrypted.
-    #[default]
-    Tls,
-    /// In clear text with a MAC, where the other end allows it as well; else encrypted.
-    Authenticated,
 }
 
 /// What the sockets of a path are set to. What is not set is left to the kernel.

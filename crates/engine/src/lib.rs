@@ -28,8 +28,8 @@ mod tls;
 pub use calls::Channel;
 pub use engine::Engine;
 pub use interface::{
-    Clock, Config, DataSecurity, Event, Export, FetchBatch, FetchFile, Finished, PathProfile, PathView,
-    Responder, SessionSnapshot, Snapshot, Success, Times,
+    Clock, Config, Event, Export, FetchBatch, FetchFile, Finished, PathProfile, PathView, Responder,
+    SessionSnapshot, Snapshot, Success, Times,
 };
 pub use longhaul_wire::Limit;
 pub use offers::Offer;

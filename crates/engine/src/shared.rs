@@ -6,14 +6,14 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use longhaul_model::{AgentId, AttemptId, Fault, StorageName, Timestamp};
+use longhaul_model::{AgentId, AttemptId, DataSecurity, Fault, StorageName, Timestamp};
 use longhaul_security::{Credentials, PermitVerifier, agent_client_tls, data_server_tls};
 use longhaul_wire::{NewBatch, Pace};
 use rustls::{ClientConfig, ServerConfig};
 
 use crate::calls::Calls;
 use crate::fetch::{Job, Keys, PlacedJobs, Session, Target};
-use crate::interface::{Clock, Config, DataSecurity, Event, FetchFile, Finished, Times};
+use crate::interface::{Clock, Config, Event, FetchFile, Finished, Times};
 use crate::net::{Dialler, Network};
 use crate::offers::{Offering, Offers, none_came};
 use crate::pool::Pool;

@@ -97,6 +97,19 @@ pub enum Verification {
     Readback,
 }
 
+/// How data is protected between agents after the handshake, which is always one of TLS 1.3 with certificates of both
+/// ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DataSecurity {
+    /// Encrypted.
+    #[default]
+    Tls,
+    /// In clear text with a MAC, where the other end says so too; else encrypted. Nobody can change it, anybody on the
+    /// way can read it.
+    Authenticated,
+}
+
 words!(Verification { Wire = "wire", EndToEnd = "end-to-end", Readback = "readback" });
 
 #[cfg(test)]

@@ -21,4 +21,4 @@ pub use interface::{
     Capabilities, Commit, Identity, LeftOut, SourceFile, Space, Storage, TargetFile, TempName, TempNameError,
     Visit,
 };
-pub use posix::{FlushPolicy, Posix, PosixOptions};
+pub use posix::{FlushPolicy, NamePage, NoLinks, Posix, PosixOptions};

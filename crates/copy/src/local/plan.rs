@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use longhaul_model::units::printable;
 use longhaul_model::{Digest, Fault, FaultCode, Lfn};
-use longhaul_storage::{FlushPolicy, Identity};
+use longhaul_storage::{FlushPolicy, Identity, NoLinks};
 
 use super::tree::{SourceTree, TargetTree, look};
 use crate::filter::Filters;
@@ -16,7 +16,6 @@ use crate::plan::{
     Collisions, Decision, Existing, Kind, Landing, Landings, Meta, Policy, Source, Target, TargetKind,
     TargetRoot, Totals, decide, land,
 };
-use crate::walk::beneath::Beneath;
 use crate::walk::{DirectoryEntry, FileEntry, Found, LeftOutEntry, Walk, WalkOptions};
 
 /// Sources and target as they were typed.
@@ -160,7 +159,7 @@ impl LocalPlan {
         Ok(Files {
             plan: self,
             // If it is not there, nothing is in it.
-            target: Beneath::open_root(&self.root).ok(),
+            target: NoLinks::open_root(&self.root).ok(),
             collisions: self.landings.may_collide.then(Collisions::default),
             index: 0,
             walk: None,
@@ -261,7 +260,7 @@ fn target_root(typed: &str, root: TargetRoot) -> Result<PathBuf, Fault> {
 /// An iterator over what is planned. An error is of a whole source.
 pub struct Files<'a> {
     plan: &'a LocalPlan,
-    target: Option<Beneath>,
+    target: Option<NoLinks>,
     collisions: Option<Collisions>,
     index: usize,
     walk: Option<Walk>,

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use longhaul_model::units::{bytes, printable};
 use longhaul_model::{Fault, FaultCode, Lfn, Pfn, StorageName};
-use longhaul_storage::{FlushPolicy, Identity, Posix, PosixOptions, SourceFile, Storage, TempName};
+use longhaul_storage::{FlushPolicy, Identity, NoLinks, Posix, PosixOptions, SourceFile, Storage, TempName};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::{self, Errno};
@@ -14,7 +14,7 @@ use rustix::io::{self, Errno};
 use super::temps;
 use crate::plan::{Existing, Meta};
 use crate::walk::WORK_DIRECTORY;
-use crate::walk::beneath::{Beneath, split};
+use crate::walk::beneath::{make_directories, split};
 
 /// Where `storage` keeps temporary files in its work directory. Its interface has no word for a temporary file's
 /// descriptor, which cloning, modes and times need; a test of this module fails if the place changes.
@@ -50,7 +50,7 @@ fn shown(root: &Path, path: &str) -> String {
 /// A directory that is read.
 pub struct SourceTree {
     root: PathBuf,
-    beneath: Beneath,
+    beneath: NoLinks,
     storage: Posix,
     device: u64,
 }
@@ -58,7 +58,7 @@ pub struct SourceTree {
 impl SourceTree {
     pub fn open(root: &Path) -> Result<SourceTree, Fault> {
         let failed = |errno| fault(FaultCode::SourceUnreadable, printable(&root.to_string_lossy()), errno);
-        let beneath = Beneath::open_root(root).map_err(failed)?;
+        let beneath = NoLinks::open_root(root).map_err(failed)?;
         let device = beneath.stat(b"").map_err(failed)?.st_dev;
         let storage = storage("source", root, false, FlushPolicy::None)?;
         Ok(SourceTree { root: root.to_owned(), beneath, storage, device })
@@ -106,7 +106,7 @@ impl SourceTree {
 /// A directory that is written.
 pub struct TargetTree {
     root: PathBuf,
-    beneath: Beneath,
+    beneath: NoLinks,
     storage: Posix,
     flush: FlushPolicy,
     /// Our work directory was made by us, and goes again.
@@ -119,7 +119,7 @@ impl TargetTree {
     /// `root` has to exist.
     pub fn open(root: &Path, flush: FlushPolicy) -> Result<TargetTree, Fault> {
         let failed = |errno| writing(printable(&root.to_string_lossy()), errno);
-        let beneath = Beneath::open_root(root).map_err(failed)?;
+        let beneath = NoLinks::open_root(root).map_err(failed)?;
         let made_work = matches!(beneath.stat(WORK_DIRECTORY.as_bytes()), Err(Errno::NOENT));
         let storage = storage("target", root, true, flush)?;
         let tree = TargetTree {
@@ -240,7 +240,7 @@ impl TargetTree {
     pub(super) fn make_directory(&self, path: &Lfn, mode: u32, mtime_ns: i64) -> Result<(), Fault> {
         let failed = |errno| writing(format_args!("making the directory {}", self.shown(path)), errno);
         let path = path.as_str().as_bytes();
-        if !self.beneath.make_directories(path).map_err(failed)? {
+        if !make_directories(&self.beneath, path).map_err(failed)? {
             return Ok(());
         }
         let directory = self.beneath.open(path, OFlags::RDONLY | OFlags::DIRECTORY).map_err(failed)?;
@@ -266,7 +266,7 @@ impl Drop for TargetTree {
 }
 
 /// What lies at `path`, without following links.
-pub(super) fn look(beneath: &Beneath, path: &Lfn) -> io::Result<(Existing, Option<Identity>)> {
+pub(super) fn look(beneath: &NoLinks, path: &Lfn) -> io::Result<(Existing, Option<Identity>)> {
     let stat = match beneath.stat(path.as_str().as_bytes()) {
         Ok(stat) => stat,
         Err(Errno::NOENT) => return Ok((Existing::Missing, None)),

@@ -17,8 +17,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use longhaul_engine::{DataSecurity, Responder};
-use longhaul_model::{AgentId, Fault, FaultCode};
+use longhaul_engine::Responder;
+use longhaul_model::{AgentId, DataSecurity, Fault, FaultCode};
 use longhaul_security::SharedSecret;
 use longhaul_storage::{FlushPolicy, Posix, PosixOptions, Storage};
 

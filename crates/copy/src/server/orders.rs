@@ -5,8 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use longhaul_engine::DataSecurity;
-use longhaul_model::{AgentId, Fault, FaultCode};
+use longhaul_model::{AgentId, DataSecurity, Fault, FaultCode};
 
 use super::lock;
 use crate::landing::refuse_work_directory;

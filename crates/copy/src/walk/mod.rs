@@ -15,19 +15,18 @@ pub(crate) mod beneath;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BinaryHeap;
 use std::collections::VecDeque;
 use std::path::Path;
 
 use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode, Lfn, Pfn, StorageName};
-use longhaul_storage::{FlushPolicy, Identity, LeftOut, Posix, PosixOptions, Storage};
+use longhaul_storage::{FlushPolicy, Identity, LeftOut, NamePage, NoLinks, Posix, PosixOptions, Storage};
 use rustix::fd::OwnedFd;
-use rustix::fs::{self, Access, AtFlags, Dir, FileType, OFlags};
+use rustix::fs::{self, Access, AtFlags, FileType, OFlags};
 use rustix::io::{self, Errno};
 
 use crate::filter::Filters;
-use beneath::{Beneath, join, split};
+use beneath::{join, split};
 
 /// Some 5 MB of names per level.
 pub const NAMES_AT_ONCE: usize = 65_536;
@@ -86,7 +85,7 @@ pub struct LeftOutEntry {
 
 /// An iterator over [`Found`].
 pub struct Walk {
-    root: Beneath,
+    root: NoLinks,
     /// Knows where links lead.
     storage: Posix,
     options: WalkOptions,
@@ -134,7 +133,7 @@ impl Walk {
         if !start.is_empty() {
             Lfn::parse(start).map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))?;
         }
-        let beneath = Beneath::open_root(root).map_err(failed)?;
+        let beneath = NoLinks::open_root(root).map_err(failed)?;
         let stat = beneath.stat(start.as_bytes()).map_err(failed)?;
         let mut walk = Walk {
             root: beneath,
@@ -237,31 +236,9 @@ impl Walk {
     /// Reads the smallest names after `after`.
     fn read_page(&self, level: &mut Level, after: Option<&[u8]>) -> io::Result<()> {
         let directory = self.root.open(&level.path, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        let mut page: BinaryHeap<Vec<u8>> = BinaryHeap::new();
-        let mut more = false;
-        for entry in Dir::read_from(&directory)? {
-            let entry = entry?;
-            let name = entry.file_name().to_bytes();
-            let is_ours = level.path.is_empty() && name == WORK_DIRECTORY.as_bytes();
-            if matches!(name, b"." | b"..") || is_ours || after.is_some_and(|after| name <= after) {
-                continue;
-            }
-            if page.len() < self.names_at_once {
-                page.push(name.to_vec());
-                continue;
-            }
-            more = true;
-            if page.peek().is_some_and(|largest| name < largest.as_slice()) {
-                page.pop();
-                page.push(name.to_vec());
-            }
-        }
-        let mut names = page.into_sorted_vec();
-        // A directory that changes while it is read may tell a name twice.
-        names.dedup();
-        level.more_after = names.last().filter(|_| more).cloned();
-        names.reverse();
-        level.names = names;
+        let is_ours = |name: &[u8]| level.path.is_empty() && name == WORK_DIRECTORY.as_bytes();
+        let page = NamePage::read(&directory, after, self.names_at_once, is_ours)?;
+        (level.names, level.more_after) = (page.names, page.more_after);
         level.directory = Some(directory);
         Ok(())
     }

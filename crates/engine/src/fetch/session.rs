@@ -160,19 +160,16 @@ impl Session {
 
     /// A stream that was up has ended. If we closed it, that is known, and the next one may be under way under its number.
     pub(crate) fn stream_ended(self: &Arc<Self>, stream: StreamNumber, link: &Arc<Link>, fault: Fault) {
-        let known = lock(&self.inner).links.get(&stream).is_some_and(|known| Arc::ptr_eq(known, link));
-        if known {
-            self.stream_down(stream, fault);
-        }
+        self.act(|inner, now| {
+            if inner.links.get(&stream).is_some_and(|known| Arc::ptr_eq(known, link)) {
+                inner.stream_down(stream, fault, now);
+            }
+        });
     }
 
     /// A stream is down, or could not be opened.
     pub(crate) fn stream_down(self: &Arc<Self>, stream: StreamNumber, fault: Fault) {
-        self.act(|inner, now| {
-            inner.links.remove(&stream);
-            inner.paths.down(stream);
-            inner.machine.stream_down(stream, fault, now);
-        });
+        self.act(|inner, now| inner.stream_down(stream, fault, now));
     }
 
     pub(crate) fn heard(self: &Arc<Self>, stream: StreamNumber, payload: u64, now: Duration) {
@@ -366,6 +363,12 @@ fn machine(config: &Config, now: Duration) -> Receiver {
 }
 
 impl Inner {
+    fn stream_down(&mut self, stream: StreamNumber, fault: Fault, now: Duration) {
+        self.links.remove(&stream);
+        self.paths.down(stream);
+        self.machine.stream_down(stream, fault, now);
+    }
+
     /// Whether what has arrived waits for our disk, so that less is asked for than could be.
     fn is_held(&self, shared: &Shared) -> bool {
         let pool = &shared.receive_pool;

@@ -7,12 +7,11 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_model::{AgentId, Fault};
+use longhaul_model::{AgentId, DataSecurity, Fault};
 use longhaul_security::AGENT_NAME;
 
 use super::tests::{Collected, authority, credentials};
 use super::{Received, Tls};
-use crate::interface::DataSecurity;
 use crate::shared::TlsSettings;
 
 /// Ended with the test, whatever happens in it.

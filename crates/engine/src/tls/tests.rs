@@ -1,12 +1,11 @@
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-use longhaul_model::{AgentId, Fault, FaultCode, Timestamp};
+use longhaul_model::{AgentId, DataSecurity, Fault, FaultCode, Timestamp};
 use longhaul_security::{Authority, Credentials, new_signing_request};
 use proptest::prelude::*;
 
 use super::{BATCH_BYTES, Received, Sink, Stage, Tls};
-use crate::interface::DataSecurity;
 use crate::shared::TlsSettings;
 
 /// A socket in memory that passes so many bytes a call.

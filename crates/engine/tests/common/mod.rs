@@ -10,12 +10,10 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use longhaul_engine::{
-    Config, DataSecurity, Engine, Event, Export, FetchBatch, FetchFile, Finished, PathProfile,
-};
+use longhaul_engine::{Config, Engine, Event, Export, FetchBatch, FetchFile, Finished, PathProfile};
 use longhaul_model::{
-    AgentId, Algorithm, AttemptId, DigestSet, Epoch, Hasher, NameRules, StorageName, Timestamp, TransferId,
-    Verification,
+    AgentId, Algorithm, AttemptId, DataSecurity, DigestSet, Epoch, Hasher, NameRules, StorageName, Timestamp,
+    TransferId, Verification,
 };
 use longhaul_security::{Authority, Credentials, Permit, PermitVerifier, list_digest, new_signing_request};
 use longhaul_storage::{FlushPolicy, Posix, PosixOptions, Storage};

@@ -1,6 +1,6 @@
 //! Opening paths beneath a root and nowhere else (promise 9).
 //!
-//! Two layers. [`Beneath::open`] follows no link at all: `openat2` where the kernel has it, else component by
+//! Two layers. [`NoLinks`] follows no link at all: `openat2` where the kernel has it, else component by
 //! component with `O_NOFOLLOW`. [`Beneath::resolve`] turns a path with links into one without, reading each
 //! link itself, so that one set of rules holds in both modes: a link may lead anywhere as text (absolute, or
 //! out of the root and back in), and is good if what it means lies beneath the root. The result is opened by
@@ -11,6 +11,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::{self, Errno};
@@ -37,34 +38,33 @@ pub(super) enum Astray {
     Errno(Errno),
 }
 
-pub(super) struct Beneath {
+/// The first layer: opens what lies beneath a root, whatever is exchanged for a link meanwhile.
+pub struct NoLinks {
     root: OwnedFd,
-    /// The root's own absolute path, without links, to judge where links lead.
-    root_components: Vec<Vec<u8>>,
     resolver: Resolver,
-    /// Paths beneath the root that belong to us: nothing in them is anybody's file.
-    reserved: Vec<Vec<u8>>,
 }
 
-impl Beneath {
-    pub(super) fn new(
-        root: OwnedFd,
-        root_path: &[u8],
-        resolver: Option<Resolver>,
-        reserved: Vec<Vec<u8>>,
-    ) -> Self {
-        let root_components = components(root_path).map(<[u8]>::to_vec).collect();
-        let resolver = resolver.unwrap_or_else(|| detect(&root));
-        Beneath { root, root_components, resolver, reserved }
+impl NoLinks {
+    /// `root` itself may be reached by links: whoever names it may say so.
+    pub fn open_root(root: &Path) -> io::Result<NoLinks> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(NoLinks::new(fs::open(root, flags, Mode::empty())?, None))
     }
 
-    pub(super) fn root(&self) -> &OwnedFd {
-        &self.root
+    fn new(root: OwnedFd, resolver: Option<Resolver>) -> NoLinks {
+        let resolver = resolver.unwrap_or_else(|| detect(&root));
+        NoLinks { root, resolver }
+    }
+
+    /// As on a kernel without `openat2`.
+    #[must_use]
+    pub fn by_components(self) -> NoLinks {
+        NoLinks { resolver: Resolver::Components, ..self }
     }
 
     /// Opens `path` (empty: the root) if no component of it is a link; `ELOOP` if one is, unless it is the
     /// last and `flags` have `PATH`: then the link itself is opened.
-    pub(super) fn open(&self, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
+    pub fn open(&self, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         if path.is_empty() {
             return fs::openat(&self.root, ".", flags, Mode::empty());
@@ -90,7 +90,9 @@ impl Beneath {
         let mut names = components(path).peekable();
         let mut at: Option<OwnedFd> = None;
         while let Some(name) = names.next() {
-            assert!(name != b"." && name != b"..", "only checked paths are opened");
+            if matches!(name, b"." | b"..") {
+                return Err(Errno::INVAL);
+            }
             let directory = at.as_ref().map_or(self.root.as_fd(), OwnedFd::as_fd);
             if names.peek().is_none() {
                 return fs::openat(directory, name, flags, Mode::empty());
@@ -107,8 +109,42 @@ impl Beneath {
     }
 
     /// Type and the rest of what lies at a path without links; a link at its end is described itself.
-    pub(super) fn stat(&self, path: &[u8]) -> io::Result<fs::Stat> {
+    pub fn stat(&self, path: &[u8]) -> io::Result<fs::Stat> {
         fs::fstat(self.open(path, OFlags::PATH)?)
+    }
+}
+
+pub(super) struct Beneath {
+    first: NoLinks,
+    /// The root's own absolute path, without links, to judge where links lead.
+    root_components: Vec<Vec<u8>>,
+    /// Paths beneath the root that belong to us: nothing in them is anybody's file.
+    reserved: Vec<Vec<u8>>,
+}
+
+impl Beneath {
+    pub(super) fn new(
+        root: OwnedFd,
+        root_path: &[u8],
+        resolver: Option<Resolver>,
+        reserved: Vec<Vec<u8>>,
+    ) -> Self {
+        let root_components = components(root_path).map(<[u8]>::to_vec).collect();
+        Beneath { first: NoLinks::new(root, resolver), root_components, reserved }
+    }
+
+    pub(super) fn root(&self) -> &OwnedFd {
+        &self.first.root
+    }
+
+    /// See [`NoLinks::open`].
+    pub(super) fn open(&self, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
+        self.first.open(path, flags)
+    }
+
+    /// See [`NoLinks::stat`].
+    pub(super) fn stat(&self, path: &[u8]) -> io::Result<fs::Stat> {
+        self.first.stat(path)
     }
 
     /// The same place without links in its path.

@@ -10,6 +10,7 @@ mod delete;
 mod fault;
 mod file;
 mod flush;
+mod names;
 mod seam;
 #[cfg(test)]
 mod tests;
@@ -30,9 +31,11 @@ use rustix::fs::{self, Advice, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::{self, Errno};
 
 use crate::{Capabilities, Commit, Identity, SourceFile, Space, Storage, TargetFile, TempName, Visit};
+pub use beneath::NoLinks;
 use beneath::{Astray, Beneath, Resolver};
 use fault::{Role, fault};
 use flush::Flusher;
+pub use names::NamePage;
 use seam::{Call, Seam};
 use work::{WORK_DIRECTORY, Work};
 

@@ -3,19 +3,19 @@
 //! Without recursion, and with a bounded number of names in memory per level: a directory with more than
 //! [`NAMES_AT_ONCE`] is read several times, each time for the next names in order.
 
-use std::collections::BinaryHeap;
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 
 use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode, Pfn};
-use rustix::fs::{self, Access, AtFlags, Dir, FileType, OFlags};
+use rustix::fs::{self, Access, AtFlags, FileType, OFlags};
 use rustix::io::{self, Errno};
 
 use super::Posix;
 use super::beneath::Astray;
 use super::fault::{Role, fault};
 use super::file::identity_of;
+use super::names::NamePage;
 use super::seam::Call;
 use crate::{LeftOut, Visit};
 
@@ -117,39 +117,11 @@ impl Walk<'_> {
     fn read_page(&self, level: &mut Level, after: Option<&[u8]>) -> io::Result<bool> {
         self.posix.seam.before(Call::ReadDirectory, &String::from_utf8_lossy(&level.path))?;
         let directory = self.posix.beneath.open(&level.path, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        let limit = self.posix.names_at_once;
-        let mut page: BinaryHeap<Vec<u8>> = BinaryHeap::new();
-        let (mut any, mut more) = (false, false);
-        for entry in Dir::read_from(&directory)? {
-            let entry = entry?;
-            let name = entry.file_name().to_bytes();
-            if name == b"." || name == b".." {
-                continue;
-            }
-            any = true;
-            if after.is_some_and(|after| name <= after)
-                || self.posix.beneath.is_reserved(&join(&level.path, name))
-            {
-                continue;
-            }
-            if page.len() < limit {
-                page.push(name.to_vec());
-            } else {
-                more = true;
-                if page.peek().is_some_and(|largest| name < largest.as_slice()) {
-                    page.pop();
-                    page.push(name.to_vec());
-                }
-            }
-        }
-        let mut names = page.into_sorted_vec();
-        // A directory that changes while it is read may tell a name twice.
-        names.dedup();
-        level.more_after = names.last().filter(|_| more).cloned();
-        names.reverse();
-        level.names = names;
+        let is_ours = |name: &[u8]| self.posix.beneath.is_reserved(&join(&level.path, name));
+        let page = NamePage::read(&directory, after, self.posix.names_at_once, is_ours)?;
+        (level.names, level.more_after) = (page.names, page.more_after);
         level.directory = Some(directory);
-        Ok(any)
+        Ok(page.any)
     }
 
     /// Visits one entry; returns the path of a directory that is to be entered.
