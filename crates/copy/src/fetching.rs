@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_engine::Finished;
 use longhaul_model::fault::retry_delay;
-use longhaul_model::{AttemptId, Blame, DigestSet, Fault, FaultCode, Lfn, Retry, StorageName, Verification};
+use longhaul_model::{AttemptId, Blame, Fault, FaultCode, Lfn, Retry, StorageName, Verification};
 
 use crate::landing::{Landing, Spot};
 use crate::site::{Fetch, Site, Source};
@@ -20,6 +20,10 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const WAIT_FOR_NAME: Duration = Duration::from_millis(500);
 /// Half an hour.
 const WAITS_MAX: u32 = 3_600;
+/// What is given to the engine at once goes in about so many batches, of so many files each.
+const BATCHES: usize = 16;
+const BATCH_FILES_MIN: usize = 16;
+const BATCH_FILES_MAX: usize = 256;
 /// Tries of one file, for reasons that are not the network's.
 const TRIES_MAX: u32 = 5;
 
@@ -46,13 +50,7 @@ impl Wanted {
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) wanted: Wanted,
-    pub(crate) result: Result<Landed, Fault>,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Landed {
-    /// Of what was handed to the storage.
-    pub(crate) digests: DigestSet,
+    pub(crate) result: Result<(), Fault>,
 }
 
 enum Later {
@@ -151,10 +149,11 @@ impl<'a> Fetching<'a> {
                 continue;
             }
             // Whoever had the name may have put the very file there.
-            let there = if file.waits > 0 { self.landing.landed(&file.spot, file.size) } else { None };
-            match there {
-                Some(digests) => ended.push(self.end(file, Ok(Landed { digests }))),
-                None => begun.push(file),
+            let is_there = file.waits > 0 && self.landing.landed(&file.spot, file.size).is_some();
+            if is_there {
+                ended.push(self.end(file, Ok(())));
+            } else {
+                begun.push(file);
             }
         }
         self.submit(begun);
@@ -171,7 +170,12 @@ impl<'a> Fetching<'a> {
             fetches.push(Fetch { attempt, name: wanted.name.clone(), size: wanted.size });
             self.under_way.insert(attempt, wanted);
         }
-        self.site.fetch(self.job, &self.source, &self.target, self.verification, &fetches);
+        // Each batch has a permit, and the source has to know it before its files are asked for: several short ones are on
+        // their way over as many streams at once.
+        let many = (fetches.len() / BATCHES).clamp(BATCH_FILES_MIN, BATCH_FILES_MAX);
+        for batch in fetches.chunks(many) {
+            self.site.fetch(self.job, &self.source, &self.target, self.verification, batch);
+        }
     }
 
     /// What the engine told: ends, and after a passing fault another try.
@@ -184,7 +188,7 @@ impl<'a> Fetching<'a> {
                 self.last_success = Instant::now();
             }
             match one.result {
-                Ok(success) => ended.push(self.end(wanted, Ok(Landed { digests: success.digests }))),
+                Ok(_) => ended.push(self.end(wanted, Ok(()))),
                 Err(fault) if self.tries_again(&fault, wanted.tries) => {
                     wanted.tries += 1;
                     let jitter = f64::from(one.attempt.0 as u32 % 100) / 100.0;
@@ -208,7 +212,7 @@ impl<'a> Fetching<'a> {
         }
     }
 
-    fn end(&self, wanted: Wanted, result: Result<Landed, Fault>) -> Ended {
+    fn end(&self, wanted: Wanted, result: Result<(), Fault>) -> Ended {
         self.landing.forget(wanted.name.as_str());
         Ended { wanted, result }
     }

@@ -103,16 +103,6 @@ impl Landing {
         self.inner.temps().is_ok_and(|temps| temps.is_empty())
     }
 
-    /// Removes a file that was found to be wrong after it had landed.
-    pub(crate) fn discard(&self, path: &str) -> Result<(), Fault> {
-        let at = Pfn::new(self.name.clone(), path)
-            .map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))?;
-        match self.inner.stat(&at)? {
-            Some(identity) => self.inner.delete(&at, &identity),
-            None => Ok(()),
-        }
-    }
-
     pub(crate) fn make_directory(&self, path: &str, mode: Option<u32>) -> Result<bool, Fault> {
         let failed = |errno: Errno| {
             let why = match errno {

@@ -11,7 +11,7 @@ use crate::looker::{Looker, READ_BYTES};
 use crate::options::Options;
 use crate::plan::{Collisions, Decision, Existing, Landing, Landings, Meta, Policy, SkipReason, decide};
 use crate::progress::{FileOutcome, Outcome, Progress, Tell};
-use crate::protocol::{Entry, Kind, Relative, Reply, Request};
+use crate::protocol::{Entry, Kind, Listed, Page, Relative, Reply, Request};
 use crate::remote::{Remote, unexpected};
 use crate::url::RemotePath;
 
@@ -85,7 +85,7 @@ impl Planner<'_> {
                 take(steps, false, excluded_before)?;
             }
             for page in 0.. {
-                let (entries, last, excluded) = self.list(number, source, landing, page)?;
+                let Page { entries, last, excluded } = self.list(number, source, landing, page)?;
                 let mut steps = Vec::with_capacity(entries.len());
                 let mut open = Vec::new();
                 for entry in entries {
@@ -149,23 +149,13 @@ impl Planner<'_> {
         Ok(steps)
     }
 
-    fn list(
-        &self,
-        number: usize,
-        source: &RemotePath,
-        landing: &Landing,
-        page: u32,
-    ) -> Result<(Vec<Entry>, bool, u64), Fault> {
-        let request = Request::List {
-            listing: number as u32,
-            path: Relative::parse(&source.path)?,
-            recursive: self.options.recursive,
-            filters: self.options.filters.clone(),
-            prefix: Relative::parse(landing.filter_prefix())?,
-            page,
-        };
-        match self.remote.ask(&request)? {
-            Reply::Page { entries, last, excluded } => Ok((entries, last, excluded)),
+    fn list(&self, number: usize, source: &RemotePath, landing: &Landing, page: u32) -> Result<Page, Fault> {
+        let of = listed(source, landing, self.options)?;
+        if let (0, 0, Some(page)) = (number, page, self.remote.first_page(&of)) {
+            return Ok(page.clone());
+        }
+        match self.remote.ask(&Request::List { listing: number as u32, of, page })? {
+            Reply::Page(page) => Ok(page),
             _ => Err(unexpected()),
         }
     }
@@ -307,6 +297,16 @@ impl Planner<'_> {
             }
         }
     }
+}
+
+/// What is asked for of a source that is a directory.
+pub(crate) fn listed(source: &RemotePath, landing: &Landing, options: &Options) -> Result<Listed, Fault> {
+    Ok(Listed {
+        path: Relative::parse(&source.path)?,
+        recursive: options.recursive,
+        filters: options.filters.clone(),
+        prefix: Relative::parse(landing.filter_prefix())?,
+    })
 }
 
 pub(crate) fn policy(options: &Options) -> Policy {

@@ -64,24 +64,23 @@ pub enum Request {
         program: String,
         /// Described in the answer, one for each: what the client came for.
         looks_at: Vec<Relative>,
+        /// Listing 0 begins with the answer, if a directory lies there: a round trip less.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lists: Option<Listed>,
     },
-    /// One page of what lies at and beneath a path. Pages are asked for in order, beginning with 0; the last one asked
-    /// for can be asked for again.
+    /// One page of a listing. Pages are asked for in order, beginning with 0; the last one asked for can be asked for
+    /// again.
     List {
         /// Chosen by the client; several may be under way.
         listing: u32,
-        path: Relative,
-        recursive: bool,
-        /// Include or exclude, and the pattern; and what stands before each path when they look at it.
-        filters: Vec<(bool, String)>,
-        prefix: Relative,
+        of: Listed,
         page: u32,
     },
     /// What is there, one answer for each path.
     Stat {
         paths: Vec<Relative>,
     },
-    /// crc32c of files, as they were read when they were sent; those that were not are read now.
+    /// crc32c of files.
     Digests {
         paths: Vec<Relative>,
     },
@@ -107,11 +106,6 @@ pub enum Request {
     ReceiveEnd {
         job: u32,
     },
-    /// Files of that job that do not have the source's digest: they are removed.
-    Discard {
-        job: u32,
-        paths: Vec<Relative>,
-    },
     /// Third-party copy: fetch from another server into this one.
     Fetch {
         order: Box<Order>,
@@ -128,36 +122,20 @@ pub enum Request {
     Space {
         path: Relative,
     },
-    /// The client is done. What it left behind is cleaned up.
-    Bye,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Reply {
     Hello(Welcome),
-    /// `excluded` counts what filters have kept out so far.
-    Page {
-        entries: Vec<Entry>,
-        last: bool,
-        excluded: u64,
-    },
-    Stats {
-        found: Vec<Option<Entry>>,
-    },
-    Digests {
-        found: Vec<Answer>,
-    },
+    Page(Page),
+    Stats { found: Vec<Option<Entry>> },
+    Digests { found: Vec<Answer> },
     Received(Progress),
     Fetched(OrderState),
-    Space {
-        total_bytes: u64,
-        free_bytes: u64,
-    },
+    Space { total_bytes: u64, free_bytes: u64 },
     Done,
-    Fault {
-        fault: Fault,
-    },
+    Fault { fault: Fault },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -169,6 +147,29 @@ pub struct Welcome {
     pub agent: AgentId,
     pub writable: bool,
     pub found: Vec<Option<Entry>>,
+    /// The first of what was to be listed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page: Option<Page>,
+}
+
+/// What lies at and beneath a path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Listed {
+    pub path: Relative,
+    pub recursive: bool,
+    /// Include or exclude, and the pattern; and what stands before each path when they look at it.
+    pub filters: Vec<(bool, String)>,
+    pub prefix: Relative,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Page {
+    pub entries: Vec<Entry>,
+    pub last: bool,
+    /// What filters have kept out so far.
+    pub excluded: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -237,8 +238,8 @@ pub struct Progress {
 pub struct Received {
     #[serde(rename = "p")]
     pub path: Relative,
-    #[serde(rename = "d")]
-    pub result: Answer,
+    #[serde(rename = "f", default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<Fault>,
     #[serde(rename = "r", default)]
     pub retries: u32,
     #[serde(rename = "x", default)]
@@ -286,15 +287,15 @@ impl Request {
             if items > ITEMS_MAX { Err(format!("{items} items; the limit is {ITEMS_MAX}")) } else { Ok(()) }
         };
         match self {
-            Request::Hello { program, looks_at, .. } => {
+            Request::Hello { program, looks_at, lists, .. } => {
                 text(program)?;
-                count(looks_at.len())
+                count(looks_at.len())?;
+                count(lists.as_ref().map_or(0, |of| of.filters.len()))
             }
-            Request::List { filters, .. } => count(filters.len()),
-            Request::Stat { paths }
-            | Request::Digests { paths }
-            | Request::MakeDirectories { paths }
-            | Request::Discard { paths, .. } => count(paths.len()),
+            Request::List { of, .. } => count(of.filters.len()),
+            Request::Stat { paths } | Request::Digests { paths } | Request::MakeDirectories { paths } => {
+                count(paths.len())
+            }
             Request::ReceiveFiles { files, .. } => count(files.len()),
             Request::ReceivePoll { wait_ms, .. } | Request::FetchPoll { wait_ms, .. } => {
                 if *wait_ms > WAIT_MS_MAX { Err(format!("waits {wait_ms} ms")) } else { Ok(()) }
@@ -308,8 +309,7 @@ impl Request {
             Request::Receive { .. }
             | Request::ReceiveEnd { .. }
             | Request::FetchCancel { .. }
-            | Request::Space { .. }
-            | Request::Bye => Ok(()),
+            | Request::Space { .. } => Ok(()),
         }
     }
 }
@@ -317,8 +317,11 @@ impl Request {
 impl Reply {
     fn check(&self) -> Result<(), String> {
         match self {
-            Reply::Hello(welcome) => text(&welcome.program),
-            Reply::Page { entries, .. } => entries.iter().try_for_each(|entry| text(&entry.note)),
+            Reply::Hello(welcome) => {
+                text(&welcome.program)?;
+                welcome.page.iter().flat_map(|page| &page.entries).try_for_each(|entry| text(&entry.note))
+            }
+            Reply::Page(page) => page.entries.iter().try_for_each(|entry| text(&entry.note)),
             Reply::Fault { fault } => text(&fault.detail),
             Reply::Fetched(state) => state.failed.iter().try_for_each(|(path, fault)| {
                 text(path)?;
@@ -381,6 +384,15 @@ mod tests {
         Entry { path, kind: Kind::File, size: 7, mtime_ns: -3, mode: 0o644, note: String::new() }
     }
 
+    fn listed() -> Listed {
+        Listed {
+            path: Relative::root(),
+            recursive: true,
+            filters: vec![(false, "*.tmp".into())],
+            prefix: Relative::parse("run7").unwrap(),
+        }
+    }
+
     #[test]
     fn messages_round_trip() {
         let requests = [
@@ -389,15 +401,9 @@ mod tests {
                 version_max: 1,
                 program: "longhaul".into(),
                 looks_at: vec![Relative::parse("a").unwrap()],
+                lists: Some(listed()),
             },
-            Request::List {
-                listing: 1,
-                path: Relative::parse("").unwrap(),
-                recursive: true,
-                filters: vec![(false, "*.tmp".into())],
-                prefix: Relative::parse("run7").unwrap(),
-                page: 0,
-            },
+            Request::List { listing: 1, of: listed(), page: 0 },
             Request::ReceiveFiles {
                 job: 1,
                 files: vec![PushedFile {
@@ -408,12 +414,13 @@ mod tests {
                     replace: true,
                 }],
             },
-            Request::Bye,
+            Request::ReceiveEnd { job: 1 },
         ];
         for request in requests {
             assert_eq!(read_request(&write(&request)).unwrap(), request);
         }
-        let page = Reply::Page { entries: vec![entry("a\nb".into())], last: true, excluded: 3 };
+        let page = Page { entries: vec![entry("a\nb".into())], last: true, excluded: 3 };
+        let page = Reply::Page(page);
         assert_eq!(read_reply(&write(&page)).unwrap(), page);
         let digests: DigestSet = "crc32c:01020304".parse().unwrap();
         let answers = [Answer::Digests(digests), Answer::Fault(Fault::new(FaultCode::SourceMissing, "x"))];

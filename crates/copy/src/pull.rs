@@ -3,9 +3,10 @@
 //! ```text
 //! planner thread:  list a page ─► what lies at the target? ─► what to do        (ahead by a few pages)
 //! this thread:     give wanted files to the engine, take their ends, count and tell
-//! checker thread:  ask the source for the digests of what has landed, in groups
 //! ```
-//! Fetching begins with the first page of the listing.
+//! Over long paths each answer that is waited for costs: streams for data are dialled along with the one for questions,
+//! the first page of the listing comes with the answer to hello, and fetching begins with it. So the first bytes of files
+//! arrive after four round trips, two of which are those of TCP and TLS.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -14,31 +15,28 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, s
 use std::time::{Duration, Instant};
 
 use longhaul_engine::Finished;
-use longhaul_model::{Algorithm, DataSecurity, DigestSet, Fault, FaultCode, Lfn, Verification};
-use longhaul_security::SharedSecret;
+use longhaul_model::{Algorithm, DataSecurity, DigestSet, Fault, FaultCode, Lfn};
 use longhaul_storage::FlushPolicy;
 
-use crate::fetching::{Ended, Fetching, Landed, Wanted};
+use crate::fetching::{Ended, Fetching, Wanted};
 use crate::landing::Landing;
 use crate::looker::Looker;
 use crate::options::Options;
 use crate::plan::{self, Landings, TargetRoot};
-use crate::planner::{Planner, Step};
+use crate::planner::{self, Planner, Step};
 use crate::progress::{FileOutcome, Outcome, Progress, Tell};
-use crate::protocol::{Entry, Kind, Relative};
+use crate::protocol::{Entry, Kind, Listed, Relative};
 use crate::remote::Remote;
 use crate::site::{Site, SiteConfig, Source, TARGET, storage_name};
 use crate::state::{CopyKey, Scratch, StateDir};
 use crate::stop::{Stop, interrupted};
 use crate::url::{RemotePath, ServerUrl};
 
-/// Files in the hands of the engine or of the checker: enough to keep long paths full of small files, and a few
+/// Files in the hands of the engine: enough to keep long paths full of small files, and a few
 /// megabytes of memory at the most.
 const UNDER_WAY_MAX: usize = 4_000;
 /// Pages planned ahead.
 const PAGES_AHEAD: usize = 3;
-/// Digests asked for at once; a group that is not full is asked for as soon as the checker is idle.
-const CHECKED_AT_ONCE: usize = 1_000;
 /// How often the bytes of files under way are counted, for whoever looks.
 const COUNT_EVERY: Duration = Duration::from_millis(200);
 
@@ -58,24 +56,7 @@ enum Inbox {
     Planned { steps: Vec<Step>, last: bool, excluded: u64 },
     PlanFailed(Fault),
     Finished(Vec<Finished>),
-    Checked(Vec<(Wanted, Landed, Result<DigestSet, Fault>)>),
     Stopped,
-}
-
-/// The part of the memory that questions get; the rest is for data.
-const CONTROL_MEMORY: u64 = 2 << 20;
-
-pub(crate) fn control_site(secret: &SharedSecret, key: &CopyKey, scratch: &Scratch) -> Result<Site, Fault> {
-    let config = SiteConfig {
-        agent: key.agent(),
-        listen: Vec::new(),
-        state_dir: scratch.path().to_owned(),
-        memory_bytes: CONTROL_MEMORY,
-        streams: None,
-        responder: None,
-        data_security: DataSecurity::Tls,
-    };
-    Site::start(secret, config, Vec::new())
 }
 
 impl Pull<'_> {
@@ -84,17 +65,48 @@ impl Pull<'_> {
         let paths = self.sources.iter().map(|source| source.path.as_str());
         let key = CopyKey::of(self.url.hosts().into_iter().chain(paths).chain([&*target.to_string_lossy()]));
         let scratch = Scratch::new()?;
-        let control = control_site(&self.url.secret, &key, &scratch)?;
         let mut looks_at = Vec::with_capacity(self.sources.len());
         for source in self.sources {
             looks_at.push(Relative::parse(&source.path)?);
         }
-        let remote = Remote::connect(control, &self.url.addresses, looks_at, stop)?;
+        let config = SiteConfig::client(key.agent(), self.options, self.data_security, scratch.path());
+        let site = Site::start(&self.url.secret, config, Vec::new())?;
+        if !self.options.dry_run {
+            site.engine().reach(&self.url.addresses);
+        }
+        let remote = Remote::connect(site, &self.url.addresses, looks_at, self.lists(), stop)?;
         let landings = self.land(&remote)?;
         let root = self.root(&target, &landings)?;
-        let copied = self.copy_to(&root, &key, &landings, &remote, progress, stop, tell);
-        remote.leave();
+        let planner = Planner {
+            remote: &remote,
+            sources: self.sources,
+            landings: &landings,
+            options: self.options,
+            looker: Looker::open(&root)?,
+            shown: &|path| self.shown(path),
+        };
+        if self.options.dry_run {
+            return dry_run(&planner, progress, stop, tell);
+        }
+        let state = StateDir::open(&root, "copy", &key)?;
+        let copied = self.copy_to(&root, &state, &planner, progress, stop, tell);
+        // The engine writes down what can be resumed.
+        drop(remote);
+        if copied.is_ok() && progress.totals().files_failed == 0 {
+            state.remove();
+        }
         copied
+    }
+
+    /// What the server can begin to list before it has told what is there, if there will be something to list: the only
+    /// source, should it be a directory.
+    fn lists(&self) -> Option<Listed> {
+        let [source] = self.sources else { return None };
+        let landings = match self.names {
+            Some(_) => return None,
+            None => self.landings(&[plan::Kind::Directory]).ok()?,
+        };
+        planner::listed(source, &landings.landings[0], self.options).ok()
     }
 
     /// Where each source lands, after a look at both sides.
@@ -102,11 +114,10 @@ impl Pull<'_> {
         if let Some(names) = self.names {
             return exact(names, &remote.welcome.found);
         }
-        let mut sources = Vec::new();
+        let mut kinds = Vec::new();
         for (source, found) in self.sources.iter().zip(&remote.welcome.found) {
             let shown = self.shown(&source.path);
-            let slash = if source.contents { "/" } else { "" };
-            let kind = match found.as_ref().map(|entry| (entry.kind, entry.note.as_str())) {
+            kinds.push(match found.as_ref().map(|entry| (entry.kind, entry.note.as_str())) {
                 Some((Kind::File, _)) => plan::Kind::File,
                 Some((Kind::Directory, _)) => plan::Kind::Directory,
                 Some((Kind::LeftOut, note)) => {
@@ -114,9 +125,21 @@ impl Pull<'_> {
                     return Err(Fault::new(FaultCode::SourceUnreadable, detail));
                 }
                 None => return Err(Fault::new(FaultCode::SourceMissing, shown)),
-            };
-            sources.push(plan::Source::of_path(shown, &format!("{}{slash}", source.path), kind));
+            });
         }
+        self.landings(&kinds)
+    }
+
+    fn landings(&self, kinds: &[plan::Kind]) -> Result<Landings, Fault> {
+        let sources: Vec<plan::Source> = self
+            .sources
+            .iter()
+            .zip(kinds)
+            .map(|(source, kind)| {
+                let slash = if source.contents { "/" } else { "" };
+                plan::Source::of_path(self.shown(&source.path), &format!("{}{slash}", source.path), *kind)
+            })
+            .collect();
         plan::land(&sources, &local_target(self.target), self.options.recursive)
     }
 
@@ -143,37 +166,16 @@ impl Pull<'_> {
     fn copy_to(
         &self,
         root: &Path,
-        key: &CopyKey,
-        landings: &Landings,
-        remote: &Remote,
+        state: &StateDir,
+        planner: &Planner<'_>,
         progress: &Progress,
         stop: &Stop,
         tell: Tell<'_>,
     ) -> Result<(), Fault> {
-        let planner = Planner {
-            remote,
-            sources: self.sources,
-            landings,
-            options: self.options,
-            looker: Looker::open(root)?,
-            shown: &|path| self.shown(path),
-        };
-        let (inbox, wakes) = channel();
-        if self.options.dry_run {
-            return dry_run(&planner, progress, stop, tell);
-        }
-        let state = StateDir::open(root, "copy", key)?;
+        let (remote, (inbox, wakes)) = (planner.remote, channel());
         let landing = Arc::new(Landing::open(storage_name(TARGET), root.to_owned(), FlushPolicy::default())?);
-        let config = SiteConfig {
-            agent: key.agent(),
-            listen: Vec::new(),
-            state_dir: state.path().to_owned(),
-            memory_bytes: self.options.memory_bytes,
-            streams: self.options.streams,
-            responder: None,
-            data_security: self.data_security,
-        };
-        let site = Site::start(&self.url.secret, config, vec![landing.clone()])?;
+        let site = remote.site();
+        site.add_target(landing.clone(), state.path())?;
         site.engine().set_limits(self.options.limit, None);
         let told = inbox.clone();
         let job = site.open_job(move |finished| drop(told.send(Inbox::Finished(finished))));
@@ -181,21 +183,17 @@ impl Pull<'_> {
         let _hook = stop.hook(move || drop(stopping.send(Inbox::Stopped)));
         let source = Source { agent: remote.agent(), addresses: remote.addresses().to_vec() };
         let fetching = Fetching::new(
-            &site,
+            site,
             job,
             landing.clone(),
             source,
             storage_name(TARGET),
             self.options.verification,
         );
-        let copied = std::thread::scope(|scope| {
+        std::thread::scope(|scope| {
             let (pages, may_plan) = sync_channel(PAGES_AHEAD);
-            let planned = inbox.clone();
-            let plan = &planner;
             let plan_stop = stop.clone();
-            scope.spawn(move || plan_on(plan, &planned, &pages, &plan_stop));
-            let (check, to_check) = channel();
-            scope.spawn(move || check_on(remote, &to_check, &inbox));
+            scope.spawn(move || plan_on(planner, &inbox, &pages, &plan_stop));
             let mut work = Work {
                 pull: self,
                 landing: &landing,
@@ -205,21 +203,11 @@ impl Pull<'_> {
                 steps: VecDeque::new(),
                 listed: false,
                 may_plan: Some(may_plan),
-                check: Some(check),
-                unchecked: Vec::new(),
-                checking: 0,
-                is_checking: false,
                 counted: Instant::now(),
                 excluded: 0,
             };
             work.run(&wakes)
-        });
-        drop(site);
-        drop(landing);
-        if copied.is_ok() && progress.totals().files_failed == 0 {
-            state.remove();
-        }
-        copied
+        })
     }
 
     /// A source's file, for people and reports; without the secret.
@@ -239,11 +227,6 @@ struct Work<'a> {
     listed: bool,
     /// Taking from it lets the planner plan another page.
     may_plan: Option<Receiver<()>>,
-    check: Option<Sender<Vec<(Wanted, Landed)>>>,
-    unchecked: Vec<(Wanted, Landed)>,
-    /// Files whose digests are being asked for.
-    checking: usize,
-    is_checking: bool,
     counted: Instant,
     excluded: u64,
 }
@@ -252,7 +235,6 @@ impl Work<'_> {
     fn run(&mut self, wakes: &Receiver<Inbox>) -> Result<(), Fault> {
         loop {
             self.begin_more();
-            self.ask_for_digests();
             if self.is_done() {
                 self.progress.change(|totals| totals.bytes_running = 0);
                 return Ok(());
@@ -277,8 +259,7 @@ impl Work<'_> {
     }
 
     fn is_done(&self) -> bool {
-        let nothing_waits = self.steps.is_empty() && self.unchecked.is_empty() && self.checking == 0;
-        self.listed && nothing_waits && self.fetching.len() == 0
+        self.listed && self.steps.is_empty() && self.fetching.len() == 0
     }
 
     fn count(&mut self, now: Instant) {
@@ -313,13 +294,6 @@ impl Work<'_> {
                     self.ended(ended);
                 }
             }
-            Inbox::Checked(checked) => {
-                self.checking -= checked.len();
-                self.is_checking = false;
-                for (wanted, landed, digests) in checked {
-                    self.compare(wanted, &landed, digests);
-                }
-            }
             Inbox::Stopped => return Err(interrupted()),
         }
         Ok(())
@@ -329,7 +303,7 @@ impl Work<'_> {
     fn begin_more(&mut self) {
         let most = self.pull.options.parallel_files.unwrap_or(UNDER_WAY_MAX);
         let mut wanted = Vec::new();
-        while self.fetching.len() + self.unchecked.len() + self.checking + wanted.len() < most {
+        while self.fetching.len() + wanted.len() < most {
             let Some(step) = self.steps.pop_front() else { break };
             match step {
                 Step::Fetch(file) => wanted.push(*file),
@@ -357,7 +331,7 @@ impl Work<'_> {
                     self.report(path.as_str(), path.as_str(), 0, Outcome::Failed(fault));
                 }
             },
-            step => crate::planner::tell_aside(step, self.progress, self.tell),
+            step => planner::tell_aside(step, self.progress, self.tell),
         }
     }
 
@@ -369,57 +343,12 @@ impl Work<'_> {
         });
         match result {
             Err(fault) => self.failed(&wanted, fault),
-            Ok(landed) if self.pull.options.verification == Verification::Wire => {
-                let _ = landed;
-                self.done(&wanted, Verification::Wire);
-            }
-            Ok(landed) => self.unchecked.push((wanted, landed)),
+            Ok(()) => self.done(&wanted),
         }
     }
 
-    fn ask_for_digests(&mut self) {
-        let idle = !self.is_checking && !self.unchecked.is_empty();
-        if !idle {
-            return;
-        }
-        let many = self.unchecked.len().min(CHECKED_AT_ONCE);
-        let group: Vec<_> = self.unchecked.drain(..many).collect();
-        self.checking += group.len();
-        self.is_checking = true;
-        if let Some(check) = &self.check {
-            // The checker lives as long as this sender.
-            let _ = check.send(group);
-        }
-    }
-
-    /// Promise 2: the source's own digest against that of what was handed to the storage.
-    fn compare(&mut self, wanted: Wanted, landed: &Landed, digests: Result<DigestSet, Fault>) {
-        let compared = digests.and_then(|theirs| match theirs.contradiction(&landed.digests) {
-            Some((sent, got)) => {
-                let detail = format!("{}: the source sent {sent}, {got} has arrived", wanted.spot.path);
-                Err(Fault::new(FaultCode::WrongDigest, detail))
-            }
-            None if theirs.comparable(&landed.digests) => Ok(()),
-            None => {
-                Err(Fault::new(FaultCode::ProtocolError, "the source told no digest that can be compared"))
-            }
-        });
-        match compared {
-            Ok(()) => {
-                let asked = self.pull.options.verification;
-                self.done(&wanted, asked.max(Verification::EndToEnd));
-            }
-            Err(fault) => {
-                // Promise 1: nothing stays under its final name that is not known to be right.
-                if let Err(fault) = self.landing.discard(&wanted.spot.path) {
-                    tracing::error!(%fault, "a wrong file could not be removed");
-                }
-                self.failed(&wanted, fault);
-            }
-        }
-    }
-
-    fn done(&mut self, wanted: &Wanted, verification: Verification) {
+    fn done(&mut self, wanted: &Wanted) {
+        let verification = self.pull.options.verification;
         self.progress.change(|totals| {
             totals.files_done += 1;
             totals.bytes_done += wanted.size;
@@ -453,28 +382,6 @@ fn plan_on(planner: &Planner<'_>, to: &Sender<Inbox>, pages: &SyncSender<()>, st
     }
 }
 
-/// The checker's thread.
-fn check_on(remote: &Remote, groups: &Receiver<Vec<(Wanted, Landed)>>, to: &Sender<Inbox>) {
-    while let Ok(group) = groups.recv() {
-        let paths: Result<Vec<Relative>, Fault> =
-            group.iter().map(|(wanted, _)| Relative::parse(wanted.name.as_str())).collect();
-        let answers = paths.and_then(|paths| remote.digests(&paths));
-        let checked = match answers {
-            Ok(answers) => group
-                .into_iter()
-                .zip(answers)
-                .map(|((wanted, landed), answer)| (wanted, landed, answer))
-                .collect(),
-            Err(fault) => {
-                group.into_iter().map(|(wanted, landed)| (wanted, landed, Err(fault.clone()))).collect()
-            }
-        };
-        if to.send(Inbox::Checked(checked)).is_err() {
-            return;
-        }
-    }
-}
-
 fn dry_run(planner: &Planner<'_>, progress: &Progress, stop: &Stop, tell: Tell<'_>) -> Result<(), Fault> {
     planner.each(&mut |steps, last, excluded| {
         stop.check()?;
@@ -483,7 +390,7 @@ fn dry_run(planner: &Planner<'_>, progress: &Progress, stop: &Stop, tell: Tell<'
             totals.excluded = excluded;
         });
         for step in steps {
-            crate::planner::tell_dry(step, progress, &mut *tell);
+            planner::tell_dry(step, progress, &mut *tell);
         }
         Ok(())
     })

@@ -3,28 +3,27 @@
 //! The server's engine fetches, as everywhere; only the streams are dialled by us, who have no port that it could dial.
 //! ```text
 //! planner thread:  walk ─► what lies there? (asked of the server) ─► what to do
-//! this thread:     tell the server which files to fetch; compare digests of what has landed with our own
+//! this thread:     tell the server which files to fetch, and others when those have landed
 //! poller thread:   ask the server what has happened
 //! ```
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use longhaul_model::units::printable;
-use longhaul_model::{Algorithm, Blame, DataSecurity, DigestSet, Fault, FaultCode, Lfn, Pfn, Verification};
-use longhaul_storage::{FlushPolicy, Posix, PosixOptions, Storage, digest_file};
+use longhaul_model::{Blame, DataSecurity, Fault, FaultCode, Lfn};
+use longhaul_storage::{FlushPolicy, Posix, PosixOptions, Storage};
 
-use crate::looker::READ_BYTES;
+use crate::offered::Offered;
 use crate::options::Options;
 use crate::plan::{self, Landings, TargetRoot};
 use crate::progress::{FileOutcome, Outcome, Progress, Tell};
-use crate::protocol::{self, Answer, Kind, PushedFile, Received, Relative, Reply, Request};
-use crate::pull::{absolute, control_site};
-use crate::push_plan::{Local, Put, PutPlanner, Step};
-use crate::recording::{Finder, Read, Recording};
+use crate::protocol::{self, Kind, PushedFile, Received, Relative, Reply, Request};
+use crate::pull::absolute;
+use crate::push_plan::{Local, PutPlanner, Step};
 use crate::remote::{Remote, escaped_len, unexpected};
 use crate::site::{EXPORT, Site, SiteConfig, storage_name};
 use crate::state::{CopyKey, Scratch};
@@ -66,32 +65,6 @@ enum Inbox {
     Stopped,
 }
 
-/// Where the files lie that the server has been told of, by the name they have there.
-struct Offered {
-    roots: Vec<Arc<dyn Storage>>,
-    files: Mutex<HashMap<String, Put>>,
-}
-
-impl Offered {
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Put>> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Finder for Offered {
-    /// Nothing but what was offered.
-    fn find(&self, path: &str) -> Result<(Arc<dyn Storage>, Pfn), Fault> {
-        let files = self.lock();
-        let put = files.get(path).ok_or_else(|| {
-            Fault::new(FaultCode::SourceMissing, format!("{} is not offered", printable(path)))
-        })?;
-        let root = self.roots[put.source].clone();
-        let at = Pfn::new(root.name().clone(), put.from.as_str())
-            .map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))?;
-        Ok((root, at))
-    }
-}
-
 impl Push<'_> {
     pub(crate) fn run(&self, progress: &Progress, stop: &Stop, tell: Tell<'_>) -> Result<(), Fault> {
         let (before, failed_before) = (progress.totals(), progress.failed());
@@ -129,18 +102,40 @@ impl Push<'_> {
         let parts = names.iter().map(String::as_str).chain(hosts).chain([self.target.path.as_str()]);
         let key = CopyKey::of(parts);
         let scratch = Scratch::new()?;
-        let control = control_site(&self.url.secret, &key, &scratch)?;
+        let roots: Result<Vec<Arc<dyn Storage>>, Fault> =
+            locals.iter().map(|local| Ok(Arc::new(local.storage()?) as Arc<dyn Storage>)).collect();
+        let offered = Arc::new(Offered::new(storage_name(EXPORT), roots?));
+        let config = SiteConfig::client(key.agent(), self.options, self.data_security, scratch.path());
+        let site = Site::start(&self.url.secret, config, vec![offered.clone()])?;
+        site.engine().set_limits(None, self.options.limit);
+        // Dialled at once, so that they are there when the first file is.
+        let streams = self.options.streams.unwrap_or(STREAMS);
+        let _offer = match self.options.dry_run {
+            true => None,
+            false => Some(site.engine().offer(&self.url.addresses, streams)?),
+        };
         let looks_at = vec![Relative::parse(&self.target.path)?];
-        let remote = Remote::connect(control, &self.url.addresses, looks_at, stop)?;
+        let remote = Remote::connect(site, &self.url.addresses, looks_at, None, stop)?;
         if !remote.welcome.writable {
             let detail = format!("{} is read-only: start it with --write", self.url.shown());
             return Err(Fault::new(FaultCode::NotAllowed, detail));
         }
         let landings = self.land(&locals, &remote)?;
         let base = self.base(&landings, &remote)?;
-        let pushed = self.put_to(&locals, &landings, &base, &key, &remote, progress, stop, tell);
-        remote.leave();
-        pushed
+        // What was not there a moment ago has nothing in it that has to be asked for.
+        let is_new = matches!(landings.root, TargetRoot::Target { make: true });
+        let planner = PutPlanner {
+            remote: &remote,
+            locals: &locals,
+            landings: &landings,
+            base: &base,
+            options: self.options,
+            is_new,
+        };
+        if self.options.dry_run {
+            return planner.dry_run(progress, stop, tell);
+        }
+        self.put(&planner, &offered, progress, stop, tell)
     }
 
     fn locals(&self) -> Result<Vec<Local>, Fault> {
@@ -225,56 +220,29 @@ impl Push<'_> {
         }
     }
 
-    fn put_to(
+    fn put(
         &self,
-        locals: &[Local],
-        landings: &Landings,
-        base: &str,
-        key: &CopyKey,
-        remote: &Remote,
+        planner: &PutPlanner<'_>,
+        offered: &Offered,
         progress: &Progress,
         stop: &Stop,
         tell: Tell<'_>,
     ) -> Result<(), Fault> {
-        // What was not there a moment ago has nothing in it that has to be asked for.
-        let is_new = matches!(landings.root, TargetRoot::Target { make: true });
-        let planner = PutPlanner { remote, locals, landings, base, options: self.options, is_new };
-        if self.options.dry_run {
-            return planner.dry_run(progress, stop, tell);
-        }
-        let roots: Result<Vec<Arc<dyn Storage>>, Fault> =
-            locals.iter().map(|local| Ok(Arc::new(local.storage()?) as Arc<dyn Storage>)).collect();
-        let offered = Arc::new(Offered { roots: roots?, files: Mutex::default() });
-        let recording = Arc::new(Recording::new(storage_name(EXPORT), offered.clone()));
-        let read = recording.read();
-        let scratch = Scratch::new()?;
-        let config = SiteConfig {
-            agent: key.agent(),
-            listen: Vec::new(),
-            state_dir: scratch.path().to_owned(),
-            memory_bytes: self.options.memory_bytes,
-            streams: self.options.streams,
-            responder: None,
-            data_security: self.data_security,
-        };
-        let site = Site::start(&self.url.secret, config, vec![recording])?;
-        site.engine().set_limits(None, self.options.limit);
-        let offer = site.engine().offer(&self.url.addresses, self.options.streams.unwrap_or(STREAMS))?;
+        let remote = planner.remote;
         remote.done_once(&Request::Receive { job: JOB, verification: self.options.verification })?;
         let (inbox, wakes) = channel();
         let stopping = inbox.clone();
         let _hook = stop.hook(move || drop(stopping.send(Inbox::Stopped)));
-        let pushed = std::thread::scope(|scope| {
+        std::thread::scope(|scope| {
             let (pages, may_plan) = sync_channel(PAGES_AHEAD);
-            let (planned, plan, plan_stop) = (inbox.clone(), &planner, stop.clone());
-            scope.spawn(move || plan_on(plan, &planned, &pages, &plan_stop));
+            let (planned, plan_stop) = (inbox.clone(), stop.clone());
+            scope.spawn(move || plan_on(planner, &planned, &pages, &plan_stop));
             let (go_on, may_poll) = channel();
             scope.spawn(move || poll_on(remote, &may_poll, &inbox));
             let mut work = Work {
                 push: self,
                 remote,
-                offered: &offered,
-                read: &read,
+                offered,
                 progress,
                 tell,
                 steps: VecDeque::new(),
@@ -282,7 +250,6 @@ impl Push<'_> {
                 may_plan,
                 go_on,
                 polling: false,
-                buffer: Vec::new(),
                 under_way: 0,
                 excluded: 0,
             };
@@ -290,10 +257,7 @@ impl Push<'_> {
             // Lets the poller's last question be answered.
             let _ = remote.ask_once(&Request::ReceiveEnd { job: JOB });
             worked
-        });
-        drop(offer);
-        drop(site);
-        pushed
+        })
     }
 
     fn shown(&self, path: &str) -> String {
@@ -317,7 +281,6 @@ struct Work<'a> {
     push: &'a Push<'a>,
     remote: &'a Remote,
     offered: &'a Offered,
-    read: &'a Read,
     progress: &'a Progress,
     tell: Tell<'a>,
     steps: VecDeque<Step>,
@@ -326,7 +289,6 @@ struct Work<'a> {
     /// Lets the poller ask again.
     go_on: Sender<()>,
     polling: bool,
-    buffer: Vec<u8>,
     under_way: usize,
     excluded: u64,
 }
@@ -370,14 +332,7 @@ impl Work<'_> {
             Inbox::Polled(polled) => {
                 self.polling = false;
                 self.progress.change(|totals| totals.bytes_running = polled.bytes_running);
-                let mut wrong = Vec::new();
-                for received in polled.finished {
-                    self.received(received, &mut wrong);
-                }
-                if !wrong.is_empty() {
-                    // Promise 1: nothing stays under its final name that is not known to be right.
-                    self.remote.done_once(&Request::Discard { job: JOB, paths: wrong })?;
-                }
+                polled.finished.into_iter().for_each(|received| self.received(received));
             }
             Inbox::PlanFailed(fault) | Inbox::PollFailed(fault) => return Err(fault),
             Inbox::Stopped => return Err(interrupted()),
@@ -400,7 +355,7 @@ impl Work<'_> {
                     Step::Put(put) => {
                         bytes += FILE_BYTES + escaped_len(put.file.path.as_str());
                         files.push(put.file.clone());
-                        self.offered.lock().insert(put.file.path.as_str().to_owned(), *put);
+                        self.offered.add(*put);
                     }
                     Step::Directory(path) => {
                         bytes += FILE_BYTES + escaped_len(path.as_str());
@@ -427,32 +382,18 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Promise 2: our own digest of what we have sent against that of what was handed to the storage there.
-    fn received(&mut self, received: Received, wrong: &mut Vec<Relative>) {
+    fn received(&mut self, received: Received) {
         let name = received.path.as_str();
-        let Some(put) = self.offered.lock().get(name).cloned() else { return };
+        let Some(put) = self.offered.take(name) else { return };
         self.under_way -= 1;
         self.progress.change(|totals| {
             totals.retries += u64::from(received.retries);
             totals.bytes_resent += received.resent;
         });
-        let verification = self.push.options.verification;
-        let compared = match received.result {
-            Answer::Fault(fault) => Err(Fault { detail: printable(&fault.detail), ..fault }),
-            Answer::Digests(_) if verification == Verification::Wire => Ok(Verification::Wire),
-            Answer::Digests(theirs) => match self.compare(name, &theirs) {
-                Ok(()) => Ok(verification.max(Verification::EndToEnd)),
-                Err(fault) => {
-                    wrong.push(received.path.clone());
-                    Err(fault)
-                }
-            },
-        };
-        self.offered.lock().remove(name);
-        self.read.forget(name);
         let size = put.file.size;
-        let outcome = match compared {
-            Ok(verification) => {
+        let outcome = match received.fault {
+            None => {
+                let verification = self.push.options.verification;
                 self.progress.change(|totals| {
                     totals.files_done += 1;
                     totals.bytes_done += size;
@@ -460,35 +401,14 @@ impl Work<'_> {
                 });
                 Outcome::Done { verification }
             }
-            Err(fault) => {
+            Some(fault) => {
+                let fault = Fault { detail: printable(&fault.detail), ..fault };
                 self.progress.fail(name, &fault);
                 Outcome::Failed(fault)
             }
         };
         let source = put.shown;
         (self.tell)(&FileOutcome { source, target: name.to_owned(), size, outcome });
-    }
-
-    fn compare(&mut self, name: &str, theirs: &DigestSet) -> Result<(), Fault> {
-        let (storage, at) = self.offered.find(name)?;
-        let identity = storage
-            .stat(&at)?
-            .ok_or_else(|| Fault::new(FaultCode::SourceChanged, format!("{at} was removed meanwhile")))?;
-        let ours = match self.read.take(name, &identity) {
-            Some(ours) => ours,
-            None => {
-                self.buffer.resize(READ_BYTES, 0);
-                digest_file(&*storage, &at, [Algorithm::Crc32c], &mut self.buffer)?.0
-            }
-        };
-        match ours.contradiction(theirs) {
-            Some((sent, got)) => {
-                let detail = format!("{}: {sent} was sent, {got} has arrived", printable(name));
-                Err(Fault::new(FaultCode::WrongDigest, detail))
-            }
-            None if ours.comparable(theirs) => Ok(()),
-            None => Err(unexpected()),
-        }
     }
 }
 

@@ -7,7 +7,7 @@ use longhaul_engine::Channel;
 use longhaul_model::{AgentId, Blame, DigestSet, Fault, FaultCode};
 
 use crate::protocol::{
-    self, Answer, Entry, ITEMS_MAX, Relative, Reply, Request, VERSION_MAX, VERSION_MIN, Welcome,
+    self, Answer, Entry, ITEMS_MAX, Listed, Page, Relative, Reply, Request, VERSION_MAX, VERSION_MIN, Welcome,
 };
 use crate::site::Site;
 use crate::stop::Stop;
@@ -24,19 +24,21 @@ const LOOKS_WITH_HELLO: usize = 32;
 pub(crate) const PROGRAM: &str = concat!("longhaul ", env!("CARGO_PKG_VERSION"));
 
 pub(crate) struct Remote {
-    site: Site,
+    site: Arc<Site>,
     addresses: Vec<String>,
     channel: Mutex<Arc<Channel>>,
     pub(crate) welcome: Welcome,
+    lists: Option<Listed>,
     stop: Stop,
 }
 
 impl Remote {
-    /// `site` is for questions alone; data has one of its own. `looks_at`: what to describe in the answer to hello.
+    /// `looks_at`: what to describe in the answer to hello; `lists`: what to begin to list in it.
     pub(crate) fn connect(
-        site: Site,
+        site: Arc<Site>,
         addresses: &[String],
         looks_at: Vec<Relative>,
+        lists: Option<Listed>,
         stop: &Stop,
     ) -> Result<Remote, Fault> {
         stop.check()?;
@@ -44,12 +46,13 @@ impl Remote {
         // The first few go along with hello, which saves a round trip; a long list is asked for by itself.
         let mut rest = looks_at;
         let first: Vec<Relative> = rest.drain(..rest.len().min(LOOKS_WITH_HELLO)).collect();
-        let welcome = hello(&channel, first)?;
+        let welcome = hello(&channel, first, lists.clone())?;
         let mut remote = Remote {
             site,
             addresses: addresses.to_vec(),
             channel: Mutex::new(channel),
             welcome,
+            lists,
             stop: stop.clone(),
         };
         if !rest.is_empty() {
@@ -59,12 +62,21 @@ impl Remote {
         Ok(remote)
     }
 
+    pub(crate) fn site(&self) -> &Arc<Site> {
+        &self.site
+    }
+
     pub(crate) fn agent(&self) -> AgentId {
         self.welcome.agent
     }
 
     pub(crate) fn addresses(&self) -> &[String] {
         &self.addresses
+    }
+
+    /// The first page of this listing, if it came along with the answer to hello.
+    pub(crate) fn first_page(&self, of: &Listed) -> Option<&Page> {
+        self.welcome.page.as_ref().filter(|_| self.lists.as_ref() == Some(of))
     }
 
     fn channel(&self) -> Arc<Channel> {
@@ -112,7 +124,7 @@ impl Remote {
                     let detail = "another server answers at this address now";
                     return Err(Fault::new(FaultCode::NotAuthenticated, detail));
                 }
-                hello(&fresh, Vec::new())?;
+                hello(&fresh, Vec::new(), None)?;
                 *channel = Arc::new(fresh);
                 Ok(())
             }
@@ -161,13 +173,6 @@ impl Remote {
             _ => Err(unexpected()),
         }
     }
-
-    /// Says good-bye, so that the server need not find out by itself. Waits for no answer that does not come.
-    pub(crate) fn leave(self) {
-        if self.channel().is_up() {
-            let _ = self.ask_once(&Request::Bye);
-        }
-    }
 }
 
 impl Answer {
@@ -186,16 +191,21 @@ impl Answer {
     }
 }
 
-fn hello(channel: &Channel, looks_at: Vec<Relative>) -> Result<Welcome, Fault> {
-    let asked = looks_at.len();
+fn hello(channel: &Channel, looks_at: Vec<Relative>, lists: Option<Listed>) -> Result<Welcome, Fault> {
+    let (asked, listed) = (looks_at.len(), lists.is_some());
     let request = Request::Hello {
         version_min: VERSION_MIN,
         version_max: VERSION_MAX,
         program: PROGRAM.to_owned(),
         looks_at,
+        lists,
     };
     match protocol::read_reply(&channel.call(&protocol::write(&request))?)? {
-        Reply::Hello(welcome) if welcome.found.len() == asked && welcome.agent == channel.peer() => {
+        Reply::Hello(welcome)
+            if welcome.found.len() == asked
+                && welcome.agent == channel.peer()
+                && (listed || welcome.page.is_none()) =>
+        {
             Ok(welcome)
         }
         _ => Err(unexpected()),

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -19,6 +19,7 @@ use longhaul_security::{Permit, SharedAuthority, SharedSecret, list_digest};
 use longhaul_storage::Storage;
 
 use crate::clock::now;
+use crate::options::Options;
 
 /// The export of whoever serves files.
 pub(crate) const EXPORT: &str = "export";
@@ -27,6 +28,8 @@ pub(crate) const TARGET: &str = "target";
 /// Streams to one source; the engine opens fewer where the path needs no more.
 const STREAMS: usize = 8;
 const NETWORK_THREADS: usize = 2;
+/// What questions alone need.
+const ASKING_MEMORY: u64 = 2 << 20;
 /// A copy may wait in the queue for days.
 const PERMIT_LIFE: Duration = Duration::from_secs(7 * 86_400);
 
@@ -47,6 +50,32 @@ pub(crate) struct SiteConfig {
     pub(crate) streams: Option<usize>,
     pub(crate) responder: Option<Arc<dyn Responder>>,
     pub(crate) data_security: DataSecurity,
+}
+
+impl SiteConfig {
+    /// One that serves nothing, and whose journals lie in the directory.
+    pub(crate) fn client(
+        agent: AgentId,
+        options: &Options,
+        security: DataSecurity,
+        state: &Path,
+    ) -> SiteConfig {
+        SiteConfig {
+            agent,
+            listen: Vec::new(),
+            state_dir: state.to_owned(),
+            memory_bytes: options.memory_bytes,
+            streams: options.streams,
+            responder: None,
+            data_security: security,
+        }
+    }
+
+    /// One that only asks.
+    pub(crate) fn asking(agent: AgentId, state: &Path) -> SiteConfig {
+        let options = Options { memory_bytes: ASKING_MEMORY, ..Options::default() };
+        SiteConfig::client(agent, &options, DataSecurity::Tls, state)
+    }
 }
 
 pub(crate) struct Site {
@@ -118,7 +147,7 @@ impl Site {
         secret: &SharedSecret,
         config: SiteConfig,
         exports: Vec<Arc<dyn Storage>>,
-    ) -> Result<Site, Fault> {
+    ) -> Result<Arc<Site>, Fault> {
         let authority = secret.authority(now())?;
         let site: SiteName = storage_site();
         let credentials = authority.credentials(config.agent, &site, now())?;
@@ -147,7 +176,12 @@ impl Site {
             Arc::new(now),
             move |group| events.take(group),
         )?;
-        Ok(Site { engine, authority, agent: config.agent, desk })
+        Ok(Arc::new(Site { engine, authority, agent: config.agent, desk }))
+    }
+
+    /// Files may land in the storage from now on; what is left of them after an interruption lies in the directory.
+    pub(crate) fn add_target(&self, storage: Arc<dyn Storage>, state: &Path) -> Result<(), Fault> {
+        self.engine.add_target(Export { storage, rules: NameRules::default() }, state)
     }
 
     pub(crate) fn engine(&self) -> &Engine {

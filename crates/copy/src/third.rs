@@ -6,8 +6,8 @@ use longhaul_model::{Fault, FaultCode};
 use crate::options::Options;
 use crate::progress::Progress;
 use crate::protocol::{Order, OrderState, Relative, Reply, Request};
-use crate::pull::control_site;
 use crate::remote::{Remote, unexpected};
+use crate::site::{Site, SiteConfig};
 use crate::state::{CopyKey, Scratch};
 use crate::stop::{Stop, interrupted};
 use crate::url::{RemotePath, ServerUrl};
@@ -30,8 +30,9 @@ impl ThirdParty<'_> {
         let paths = [source.path.as_str(), target.path.as_str(), "third-party"];
         let key = CopyKey::of(hosts.chain(paths));
         let scratch = Scratch::new()?;
-        let control = control_site(&target_url.secret, &key, &scratch)?;
-        let remote = Remote::connect(control, &target_url.addresses, Vec::new(), stop)?;
+        let config = SiteConfig::asking(key.agent(), scratch.path());
+        let site = Site::start(&target_url.secret, config, Vec::new())?;
+        let remote = Remote::connect(site, &target_url.addresses, Vec::new(), None, stop)?;
         if !remote.welcome.writable {
             let detail = format!("{} is read-only: start it with --write", target_url.shown());
             return Err(Fault::new(FaultCode::NotAllowed, detail));
@@ -52,7 +53,6 @@ impl ThirdParty<'_> {
         let mut state = fetched(remote.ask(&Request::Fetch { order: Box::new(order) })?)?;
         if self.detach {
             count(&state);
-            remote.leave();
             return Ok(());
         }
         let mut stopping = false;
@@ -66,7 +66,6 @@ impl ThirdParty<'_> {
             state = fetched(remote.ask(&poll)?)?;
         }
         count(&state);
-        remote.leave();
         match state.fault {
             Some(fault) if stopping && fault.code == FaultCode::Interrupted => Err(interrupted()),
             Some(fault) => Err(fault),

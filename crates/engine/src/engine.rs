@@ -1,14 +1,14 @@
 //! The engine's handle: starts the threads, gives them work, ends them.
 
-use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use longhaul_model::limits::CHUNK_BYTES;
-use longhaul_model::{AttemptId, Fault, FaultCode, StorageName};
+use longhaul_model::{AttemptId, Fault, FaultCode};
 use longhaul_security::{Credentials, PermitVerifier};
 use longhaul_wire::Pace;
 use longhaul_wire::limits::MANIFEST_FILES_MAX;
@@ -17,7 +17,7 @@ use crate::calls::{Calling, Calls, Channel};
 use crate::fetch::{JournalFile, Keys, Target, boot_id};
 use crate::interface::{Clock, Config, Event, Export, FetchBatch, PathProfile, Snapshot};
 use crate::net::{self, Dialler};
-use crate::offers::{Offer, Offering, Offers};
+use crate::offers::{Ahead, Offer, Offering, Offers};
 use crate::pool::Pool;
 use crate::queue::Queue;
 use crate::resolve::Resolve;
@@ -85,7 +85,6 @@ impl Engine {
         let budget = Budget::of(config.memory_bytes);
         let (listeners, addresses) = listen(&config.listen, &config.path)?;
         let (network, loops) = net::open(config.network_threads, listeners)?;
-        let targets = open_targets(&config, &exports, &clock)?;
         let (send_event, receive_event) = mpsc::channel();
         let alarm = Arc::new(Alarm::default());
         let (receive_pool, send_pool) = (Pool::new(budget.receive_buffers), Pool::new(budget.send_buffers));
@@ -107,7 +106,7 @@ impl Engine {
             stopping: AtomicBool::new(false),
             network,
             resolver: Queue::new(usize::MAX),
-            targets,
+            targets: Mutex::default(),
             sessions: Mutex::default(),
             retired: Mutex::default(),
             busy_sessions: AtomicUsize::new(1),
@@ -123,6 +122,9 @@ impl Engine {
         });
         let engine = Engine { shared, addresses, threads: Mutex::default() };
         engine.start_threads(loops, receive_event, Box::new(events))?;
+        for export in exports {
+            engine.add_target(export, &engine.shared.config.state_dir)?;
+        }
         tracing::info!(agent = %engine.shared.config.agent, addresses = ?engine.addresses, "the engine runs");
         Ok(engine)
     }
@@ -139,18 +141,6 @@ impl Engine {
         }
         self.spawn("data-sessions", Shared::look_after)?;
         self.spawn(RESOLVER_THREAD, crate::resolve::resolve_on)?;
-        for target in self.shared.targets.values() {
-            let with = |work: fn(&Arc<Target>, &Arc<Shared>)| {
-                let target = target.clone();
-                move |shared: &Arc<Shared>| work(&target, shared)
-            };
-            self.spawn("data-prepare", with(|target, shared| target.prepare_on(shared)))?;
-            self.spawn("data-commit", with(|target, shared| target.commit_on(shared)))?;
-            self.spawn("data-flush", with(|target, shared| target.flush_on(shared)))?;
-            for _ in 0..WRITERS {
-                self.spawn("data-write", with(|target, shared| target.write_on(shared)))?;
-            }
-        }
         for exported in self.shared.serve.exports.values() {
             for _ in 0..READERS {
                 let exported = exported.clone();
@@ -160,6 +150,25 @@ impl Engine {
         if self.shared.calls.answers() {
             (0..RESPONDERS).try_for_each(|_| self.spawn_responder())?;
         }
+        Ok(())
+    }
+
+    /// Files may be fetched into this storage from now on, and its journal lies in the directory. What an earlier process
+    /// left there is put in order. Peers are served nothing from it.
+    pub fn add_target(&self, export: Export, state_dir: &Path) -> Result<(), Fault> {
+        let mut targets = lock(&self.shared.targets);
+        let target = Arc::new(self.shared.open_target(targets.len(), export, state_dir)?);
+        let with = |work: fn(&Arc<Target>, &Arc<Shared>)| {
+            let target = target.clone();
+            move |shared: &Arc<Shared>| work(&target, shared)
+        };
+        self.spawn("data-prepare", with(|target, shared| target.prepare_on(shared)))?;
+        self.spawn("data-commit", with(|target, shared| target.commit_on(shared)))?;
+        self.spawn("data-flush", with(|target, shared| target.flush_on(shared)))?;
+        for _ in 0..WRITERS {
+            self.spawn("data-write", with(|target, shared| target.write_on(shared)))?;
+        }
+        targets.insert(target.name().clone(), target);
         Ok(())
     }
 
@@ -200,7 +209,7 @@ impl Engine {
             let detail = format!("a batch of {} files; the limit is {MANIFEST_FILES_MAX}", batch.files.len());
             return refuse_all(&Fault::new(FaultCode::TooLarge, detail));
         }
-        let Some(target) = self.shared.targets.get(&batch.target_storage).cloned() else {
+        let Some(target) = lock(&self.shared.targets).get(&batch.target_storage).cloned() else {
             let detail = format!("this agent has no storage {}", batch.target_storage);
             return refuse_all(&Fault::new(FaultCode::NotFound, detail));
         };
@@ -224,6 +233,14 @@ impl Engine {
         let dialler = Dialler::Calls(calling.clone());
         self.shared.resolver.push(Resolve { dialler, addresses: addresses.to_vec() });
         Channel::open(calling, within)
+    }
+
+    /// Dials the peer at one of the addresses as if its files were wanted, so that streams are there when the first ones
+    /// are. Never blocks.
+    pub fn reach(&self, addresses: &[String]) {
+        let config = &self.shared.config;
+        let ahead = Arc::new(Ahead::new(addresses, config.streams_per_session.max(1), config.fixed_streams));
+        self.shared.dial_ahead(&ahead, ahead.at_first());
     }
 
     /// Keeps so many streams open to the peer at one of the addresses, on which it may fetch from our exports, for
@@ -330,31 +347,22 @@ fn listen(wanted: &[SocketAddr], path: &PathProfile) -> Result<(Vec<TcpListener>
     Ok((listeners, addresses))
 }
 
-/// Opens the journal of each storage, and puts in order what an earlier process left.
-fn open_targets(
-    config: &Config,
-    exports: &[Export],
-    clock: &Clock,
-) -> Result<BTreeMap<StorageName, Arc<Target>>, Fault> {
-    let unusable = |error: std::io::Error| {
-        Fault::new(FaultCode::StateDirectory, format!("{}: {error}", config.state_dir.display()))
-    };
-    std::fs::create_dir_all(&config.state_dir).map_err(unusable)?;
-    let mut random = [0; 16];
-    assert!(aws_lc_rs::rand::fill(&mut random).is_ok(), "no random numbers from the system");
-    let boot = boot_id(random);
-    let mut targets = BTreeMap::new();
-    for (lane, export) in exports.iter().enumerate() {
+impl Shared {
+    fn open_target(&self, place: usize, export: Export, state_dir: &Path) -> Result<Target, Fault> {
         let name = export.storage.name().clone();
-        let lane = u16::try_from(lane)
-            .map_err(|_| Fault::new(FaultCode::TooLarge, format!("{} storages", exports.len())))?;
-        let journal = JournalFile::open(config.state_dir.join(format!("{name}.journal")), boot)?;
-        let target = Target::new(config.agent, lane, export.storage.clone(), export.rules.clone(), journal);
-        if let Err(fault) = target.tidy(clock()) {
+        let lane = u16::try_from(place)
+            .map_err(|_| Fault::new(FaultCode::TooLarge, format!("{place} storages and one more")))?;
+        std::fs::create_dir_all(state_dir).map_err(|error| {
+            Fault::new(FaultCode::StateDirectory, format!("{}: {error}", state_dir.display()))
+        })?;
+        let mut random = [0; 16];
+        self.random(&mut random);
+        let journal = JournalFile::open(state_dir.join(format!("{name}.journal")), boot_id(random))?;
+        let target = Target::new(self.config.agent, lane, export.storage, export.rules, journal);
+        if let Err(fault) = target.tidy(self.wall()) {
             // A storage that cannot be listed now may be readable, and its trouble is told when it is used.
             tracing::warn!(storage = %name, %fault, "what earlier attempts left could not be put in order");
         }
-        targets.insert(name, Arc::new(target));
+        Ok(target)
     }
-    Ok(targets)
 }

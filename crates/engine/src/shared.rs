@@ -15,7 +15,7 @@ use crate::calls::Calls;
 use crate::fetch::{Job, Keys, PlacedJobs, Session, Target};
 use crate::interface::{Clock, Config, Event, FetchFile, Finished, Times};
 use crate::net::{Dialler, Network};
-use crate::offers::{Offering, Offers, none_came};
+use crate::offers::{Ahead, Offering, Offers, none_came};
 use crate::pool::Pool;
 use crate::queue::Queue;
 use crate::resolve::Resolve;
@@ -70,7 +70,7 @@ pub(crate) struct Shared {
     /// Streams that sources offer to us, and those that we offer.
     pub(crate) offers: Offers,
     pub(crate) offerings: Mutex<Vec<Arc<Offering>>>,
-    pub(crate) targets: BTreeMap<StorageName, Arc<Target>>,
+    pub(crate) targets: Mutex<BTreeMap<StorageName, Arc<Target>>>,
     pub(crate) sessions: Mutex<BTreeMap<AgentId, Arc<Session>>>,
     /// Sessions that were replaced while they still had work.
     pub(crate) retired: Mutex<Vec<Arc<Session>>>,
@@ -230,6 +230,13 @@ impl Shared {
         self.tick_offers(now);
     }
 
+    pub(crate) fn dial_ahead(&self, ahead: &Arc<Ahead>, streams: usize) {
+        for _ in 0..streams {
+            let dialler = Dialler::Ahead(ahead.clone());
+            self.resolver.push(Resolve { dialler, addresses: ahead.addresses().to_vec() });
+        }
+    }
+
     fn tick_offers(self: &Arc<Self>, now: Duration) {
         let sources: BTreeSet<AgentId> = lock(&self.sessions).keys().copied().collect();
         for (session, stream) in self.offers.tick(now, |peer| sources.contains(&peer)) {
@@ -266,7 +273,7 @@ impl Shared {
         self.stopping.store(true, Ordering::Release);
         self.network.wake_all();
         self.resolver.close();
-        self.targets.values().for_each(|target| target.stop());
+        lock(&self.targets).values().for_each(|target| target.stop());
         self.serve.stop();
         self.calls.stop();
         self.alarm.ring();

@@ -11,6 +11,8 @@ pub const BODY_BYTES_MAX: u32 = 256 << 10;
 pub const PAYLOAD_BYTES_MAX: u32 = CHUNK_BYTES;
 /// Files of one part of a manifest: with the longest names they stay below [`BODY_BYTES_MAX`].
 pub const MANIFEST_PART_FILES: usize = 200;
+/// A manifest of at most so many files may be said on several streams before it is answered.
+pub const MANIFEST_AGAIN_FILES: usize = 16;
 /// Files of one manifest (one permit).
 pub const MANIFEST_FILES_MAX: usize = 20_000;
 /// Files that one session may have announced and not finished.

@@ -108,6 +108,12 @@ const TRIAL: Duration = Duration::from_secs(6);
 /// After a trial in vain.
 const REST: Duration = Duration::from_secs(60);
 
+/// How many a session goes on with once it knows how far the source is.
+pub fn streams_by_distance(round_trip: Duration) -> usize {
+    let more = round_trip.as_millis() / ROUND_TRIP_PER_STREAM.as_millis();
+    (STREAMS_AT_FIRST + more as usize).min(STREAMS_BY_DISTANCE_MAX)
+}
+
 /// What a session sees of its path.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
@@ -157,9 +163,7 @@ impl Tuner {
     pub fn look(&mut self, seen: &Seen, now: Duration) {
         if !self.measured && !seen.round_trip.is_zero() {
             self.measured = true;
-            let more = seen.round_trip.as_millis() / ROUND_TRIP_PER_STREAM.as_millis();
-            let streams = (STREAMS_AT_FIRST + more as usize).min(STREAMS_BY_DISTANCE_MAX);
-            self.streams = streams.clamp(1, self.most);
+            self.streams = streams_by_distance(seen.round_trip).clamp(1, self.most);
         }
         if let Some(trial) = &self.trial {
             if now.saturating_sub(trial.since) < TRIAL {

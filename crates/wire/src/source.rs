@@ -49,7 +49,8 @@ pub struct Batch {
     pub files: Vec<ManifestFile>,
     first: FileNumber,
     state: State,
-    from: Joined,
+    /// Where its parts come in, and where else it was said again: there the answer goes.
+    said_on: Vec<Joined>,
 }
 
 enum State {
@@ -101,7 +102,7 @@ impl Source {
         let cut_off: Vec<BatchId> = self
             .batches
             .iter()
-            .filter(|(_, batch)| batch.from == stream && matches!(batch.state, State::Collecting))
+            .filter(|(_, batch)| batch.said_on.contains(&stream) && matches!(batch.state, State::Collecting))
             .map(|(&id, _)| id)
             .collect();
         cut_off.into_iter().for_each(|id| self.forget(id));
@@ -165,6 +166,9 @@ impl Source {
     }
 
     fn manifest(&mut self, stream: Joined, part: Manifest) -> Result<(), Fault> {
+        if self.is_said_again(stream, &part) {
+            return Ok(());
+        }
         if let Some(permit) = part.permit {
             self.forget(part.batch);
             if self.by_first.contains_key(&part.first) {
@@ -176,13 +180,13 @@ impl Source {
                 files: part.files,
                 first: part.first,
                 state: State::Collecting,
-                from: stream,
+                said_on: vec![stream],
             };
             self.batches.insert(part.batch, batch);
             self.by_first.insert(part.first, part.batch);
         } else {
             let fits = |batch: &&mut Batch| {
-                batch.from == stream
+                batch.said_on.contains(&stream)
                     && matches!(batch.state, State::Collecting)
                     && batch.storage == part.storage
                     && batch.first.0.checked_add(batch.files.len() as u32) == Some(part.first.0)
@@ -200,6 +204,31 @@ impl Source {
             self.outputs.push_back(Output::Authorise { batch: part.batch });
         }
         Ok(())
+    }
+
+    /// Whether the whole of the manifest is known: from another stream, so that requests could follow here as well. It is
+    /// not checked twice, but answered on each.
+    fn is_said_again(&mut self, stream: Joined, part: &Manifest) -> bool {
+        let Some(known) = self.batches.get_mut(&part.batch) else { return false };
+        let is_same = part.last_part
+            && !known.said_on.contains(&stream)
+            && part.permit.as_ref() == Some(&known.permit)
+            && (&known.storage, known.first) == (&part.storage, part.first)
+            && known.files == part.files;
+        let fault = match &known.state {
+            _ if !is_same => return false,
+            State::Collecting => return false,
+            State::Checking => {
+                known.said_on.push(stream);
+                return true;
+            }
+            State::Accepted => None,
+            State::Refused(fault) => Some(fault.clone()),
+        };
+        known.said_on.push(stream);
+        let frame = Frame::ManifestAnswer { batch: part.batch, fault };
+        self.outputs.push_back(Output::Send { stream, frame });
+        true
     }
 
     fn check_bounds(&mut self, id: BatchId) -> Result<(), Fault> {
@@ -245,10 +274,9 @@ impl Source {
             None => State::Accepted,
             Some(fault) => State::Refused(fault.clone()),
         };
-        let stream = batch.from;
-        if self.streams.contains_key(&stream) {
-            self.outputs
-                .push_back(Output::Send { stream, frame: Frame::ManifestAnswer { batch: id, fault } });
+        for stream in batch.said_on.iter().filter(|stream| self.streams.contains_key(stream)) {
+            let frame = Frame::ManifestAnswer { batch: id, fault: fault.clone() };
+            self.outputs.push_back(Output::Send { stream: *stream, frame });
         }
     }
 
@@ -456,6 +484,26 @@ mod tests {
         source.handle_frame(stream, part(0, 10, 5, true, true)).unwrap();
         source.handle_frame(stream, part(0, 10, 5, true, true)).unwrap();
         source.handle_frame(stream, part(1, 15, 5, true, true)).unwrap();
+    }
+
+    #[test]
+    fn a_manifest_said_again_on_another_stream_is_answered_there_and_checked_once() {
+        let mut source = Source::default();
+        let (one, two, three) = (source.stream_up(), source.stream_up(), source.stream_up());
+        source.handle_frame(one, part(0, 0, 2, true, true)).unwrap();
+        source.handle_frame(two, part(0, 0, 2, true, true)).unwrap();
+        assert_eq!(outputs(&mut source), vec![Output::Authorise { batch: BatchId(0) }]);
+        source.authorised(BatchId(0), Ok(()));
+        source.handle_frame(three, part(0, 0, 2, true, true)).unwrap();
+        let answered = |output: &Output| match output {
+            Output::Send { stream, frame: Frame::ManifestAnswer { fault: None, .. } } => Some(*stream),
+            _ => None,
+        };
+        let answers: Vec<Option<Joined>> = outputs(&mut source).iter().map(answered).collect();
+        assert_eq!(answers, [Some(one), Some(two), Some(three)]);
+        // Another list under the same number is another manifest.
+        source.handle_frame(two, part(0, 0, 3, true, true)).unwrap();
+        assert_eq!(outputs(&mut source), vec![Output::Authorise { batch: BatchId(0) }]);
     }
 
     #[test]

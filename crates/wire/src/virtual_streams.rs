@@ -7,8 +7,9 @@ use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::{AttemptId, Fault, FaultCode, Timestamp, TransferId};
 use proptest::prelude::*;
 
-use crate::frame::{ChunkHead, FileNumber, Frame, PackEntry, PackHead};
+use crate::frame::{ChunkHead, FileNumber, Frame, PackEntry, PackHead, Welcome};
 use crate::identity::SourceIdentity;
+use crate::limits::MANIFEST_AGAIN_FILES;
 use crate::receiver::{Budget, NewBatch, NewFile, Output as Wish, Receiver, StreamNumber, Wanted};
 use crate::source::{Joined, Output as Answer, Source};
 
@@ -102,7 +103,8 @@ impl World {
     fn add_files(&mut self) {
         let mut first = 0;
         while first < self.sizes.len() {
-            let count = (1 + self.dice.below(300) as usize).min(self.sizes.len() - first);
+            let most = if self.dice.once_in(2) { MANIFEST_AGAIN_FILES } else { 300 };
+            let count = (1 + self.dice.below(most as u64) as usize).min(self.sizes.len() - first);
             let files = (first..first + count)
                 .map(|number| NewFile {
                     attempt: AttemptId(number as u64),
@@ -168,9 +170,17 @@ impl World {
             if self.trouble && self.dice.once_in(3) {
                 self.receiver.stream_down(stream, Fault::new(FaultCode::Unreachable, "refused"), self.now);
             } else {
-                let line = Line { joined: Some(self.source.stream_up()), ..Line::default() };
+                let welcome = Welcome { version: 1, incarnation: self.incarnation };
+                let welcome = Message { frame: Frame::Welcome(welcome), payload: 0, damaged: false };
+                let mut line = Line { joined: Some(self.source.stream_up()), ..Line::default() };
+                // Requests may be on their way before it comes.
+                let late = self.trouble && self.dice.once_in(2);
+                line.to_target.extend(late.then_some(welcome));
                 self.lines.insert(stream, line);
-                self.receiver.stream_up(stream, self.incarnation, self.now);
+                self.receiver.stream_up(stream, Duration::from_millis(30), self.now);
+                if !late {
+                    self.receiver.welcomed(self.incarnation, self.now);
+                }
             }
         }
     }
@@ -242,6 +252,7 @@ impl World {
                 };
                 wanted.iter().map(job).collect()
             }
+            Frame::Welcome(welcome) => return self.receiver.welcomed(welcome.incarnation, self.now),
             frame => {
                 self.receiver.handle_frame(stream, frame.clone(), self.now).unwrap();
                 return;

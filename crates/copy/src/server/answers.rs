@@ -10,7 +10,9 @@ use super::receiving::Receiving;
 use super::{Inner, Peer, lock};
 use crate::landing::{Landing, refuse_work_directory};
 use crate::looker::READ_BYTES;
-use crate::protocol::{Answer, Entry, Relative, Reply, Request, VERSION_MAX, VERSION_MIN, Welcome};
+use crate::protocol::{
+    Answer, Entry, Kind, Listed, Page, Relative, Reply, Request, VERSION_MAX, VERSION_MIN, Welcome,
+};
 use crate::remote::PROGRAM;
 use crate::site::{EXPORT, Source, storage_name};
 
@@ -27,13 +29,15 @@ impl Inner {
             return Err(Fault::new(FaultCode::ProtocolError, "the first request is hello"));
         }
         match request {
-            Request::Hello { version_min, version_max, program, looks_at } => {
-                self.hello(peer, (version_min, version_max), &program, &looks_at)
+            Request::Hello { version_min, version_max, program, looks_at, lists } => {
+                let mut welcome = self.hello(peer, (version_min, version_max), &program, &looks_at)?;
+                if let Some(of) = lists.filter(|of| self.is_directory(&of.path)) {
+                    // If it fails, it will be asked for by itself, and told.
+                    welcome.page = self.list(peer, 0, 0, &of).ok();
+                }
+                Ok(Reply::Hello(welcome))
             }
-            Request::List { listing, path, recursive, filters, prefix, page } => {
-                let open = || Listing::open(&self.root, &path, recursive, &filters, &prefix);
-                self.list(peer, listing, page, open)
-            }
+            Request::List { listing, of, page } => self.list(peer, listing, page, &of).map(Reply::Page),
             Request::Stat { paths } => Ok(Reply::Stats { found: self.describe(&paths)? }),
             Request::Digests { paths } => {
                 let mut buffer = Vec::new();
@@ -65,14 +69,6 @@ impl Inner {
                 }
                 Ok(Reply::Done)
             }
-            Request::Discard { job, paths } => {
-                let (landing, receiving) = (self.landing()?, self.receiving(peer, job)?);
-                for path in &paths {
-                    receiving.must_have_landed(path)?;
-                    landing.discard(path.as_str())?;
-                }
-                Ok(Reply::Done)
-            }
             Request::Fetch { order } => {
                 self.landing()?;
                 // Promise 9: this follows no link, so what the copy opens there lies beneath the root.
@@ -90,12 +86,6 @@ impl Inner {
                 let space = self.export.space()?;
                 Ok(Reply::Space { total_bytes: space.total_bytes, free_bytes: space.free_bytes })
             }
-            Request::Bye => {
-                if let Some(known) = lock(&self.peers).get_mut(&peer) {
-                    known.listings.clear();
-                }
-                Ok(Reply::Done)
-            }
         }
     }
 
@@ -105,7 +95,7 @@ impl Inner {
         (min, max): (u16, u16),
         program: &str,
         looks_at: &[Relative],
-    ) -> Result<Reply, Fault> {
+    ) -> Result<Welcome, Fault> {
         if min > VERSION_MAX || max < VERSION_MIN {
             let detail = format!(
                 "the client speaks versions {min} to {max}, this server {VERSION_MIN} to {VERSION_MAX}"
@@ -116,26 +106,26 @@ impl Inner {
         let program = longhaul_model::units::printable(program);
         tracing::info!(client = %peer, program, "a client says hello");
         lock(&self.peers).entry(peer).or_default().welcomed = true;
-        Ok(Reply::Hello(Welcome {
+        Ok(Welcome {
             version: max.min(VERSION_MAX),
             program: PROGRAM.to_owned(),
             agent: self.agent,
             writable: self.writable,
             found,
-        }))
+            page: None,
+        })
+    }
+
+    fn is_directory(&self, path: &Relative) -> bool {
+        let found = self.looker.describe(path);
+        found.is_ok_and(|found| found.is_some_and(|entry| entry.kind == Kind::Directory))
     }
 
     fn peer<T>(&self, peer: AgentId, with: impl FnOnce(&mut Peer) -> Result<T, Fault>) -> Result<T, Fault> {
         with(lock(&self.peers).entry(peer).or_default())
     }
 
-    fn list(
-        &self,
-        peer: AgentId,
-        number: u32,
-        page: u32,
-        open: impl FnOnce() -> Result<Listing, Fault>,
-    ) -> Result<Reply, Fault> {
+    fn list(&self, peer: AgentId, number: u32, page: u32, of: &Listed) -> Result<Page, Fault> {
         let known = self.peer(peer, |known| {
             if page == 0 {
                 known.listings.remove(&number);
@@ -148,13 +138,13 @@ impl Inner {
         let listing = match known {
             Some(listing) => listing,
             None => {
-                let fresh = Arc::new(Mutex::new(open()?));
+                let fresh = Arc::new(Mutex::new(Listing::open(&self.root, of)?));
                 self.peer(peer, |known| Ok(known.listings.insert(number, fresh.clone())))?;
                 fresh
             }
         };
-        let reply = lock(&listing).page(page)?;
-        Ok(reply)
+        let page = lock(&listing).page(page)?;
+        Ok(page)
     }
 
     fn describe(&self, paths: &[Relative]) -> Result<Vec<Option<Entry>>, Fault> {
@@ -167,16 +157,9 @@ impl Inner {
             .collect()
     }
 
-    /// As it was read when it was sent, else read now.
     fn digest(&self, path: &Relative, buffer: &mut Vec<u8>) -> Result<DigestSet, Fault> {
         let at = Pfn::new(storage_name(EXPORT), path.as_str())
             .map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))?;
-        let Some(identity) = self.export.stat(&at)? else {
-            return Err(Fault::new(FaultCode::SourceMissing, at.to_string()));
-        };
-        if let Some(digests) = self.read.take(path.as_str(), &identity) {
-            return Ok(digests);
-        }
         buffer.resize(READ_BYTES, 0);
         Ok(digest_file(&*self.export, &at, [Algorithm::Crc32c], buffer)?.0)
     }

@@ -6,12 +6,12 @@ use longhaul_model::{Fault, FaultCode};
 
 use crate::filter::{Action, Filters};
 use crate::landing::refuse_work_directory;
-use crate::protocol::{Entry, Kind, PAGE_BYTES_MAX, Relative, Reply};
+use crate::protocol::{Entry, Kind, Listed, PAGE_BYTES_MAX, Page, Relative};
 use crate::remote::escaped_len;
 use crate::walk::{Found, Walk, WalkOptions};
 
-/// The first page is short, so that fetching begins soon.
-const FIRST_PAGE_BYTES: usize = 32 << 10;
+/// The first page is short, so that fetching begins soon: it fits into what TCP sends before the first acknowledgement.
+const FIRST_PAGE_BYTES: usize = 12 << 10;
 /// What an entry takes beside its texts.
 const ENTRY_BYTES: usize = 120;
 /// Notes for people.
@@ -23,17 +23,12 @@ pub(super) struct Listing {
     left_over: Option<Entry>,
     next_page: u32,
     /// Asked for again after a connection broke.
-    last: Option<(u32, Reply)>,
+    last: Option<(u32, Page)>,
 }
 
 impl Listing {
-    pub(super) fn open(
-        root: &Path,
-        path: &Relative,
-        recursive: bool,
-        filters: &[(bool, String)],
-        prefix: &Relative,
-    ) -> Result<Listing, Fault> {
+    pub(super) fn open(root: &Path, of: &Listed) -> Result<Listing, Fault> {
+        let Listed { path, recursive, filters, prefix } = of;
         refuse_work_directory(path.as_str())?;
         let action = |include: bool| if include { Action::Include } else { Action::Exclude };
         let rules = filters.iter().map(|(include, pattern)| (action(*include), pattern.as_str()));
@@ -41,7 +36,7 @@ impl Listing {
             Filters::parse(rules).map_err(|error| Fault::new(FaultCode::BadRequest, error.to_string()))?;
         let options = WalkOptions { filters, prefix: prefix.as_str().to_owned() };
         let walk = Walk::open(root, path.as_str(), options)?;
-        if walk.is_directory() && !recursive {
+        if walk.is_directory() && !*recursive {
             let detail = format!("{} is a directory", longhaul_model::units::printable(path.as_str()));
             return Err(Fault::new(FaultCode::BadRequest, detail));
         }
@@ -50,26 +45,26 @@ impl Listing {
 
     /// Page by page, or the last one again. A later one than that comes of a listing that is begun anew: what comes
     /// before it is passed over.
-    pub(super) fn page(&mut self, number: u32) -> Result<Reply, Fault> {
-        if let Some((last, reply)) = &self.last
+    pub(super) fn page(&mut self, number: u32) -> Result<Page, Fault> {
+        if let Some((last, page)) = &self.last
             && *last == number
         {
-            return Ok(reply.clone());
+            return Ok(page.clone());
         }
         while self.next_page < number {
-            if matches!(self.take_page(), Reply::Page { last: true, .. }) {
+            if self.take_page().last {
                 return Err(Fault::new(FaultCode::BadRequest, format!("the listing has no page {number}")));
             }
         }
         if self.next_page > number {
             return Err(Fault::new(FaultCode::BadRequest, "pages are asked for in order"));
         }
-        let reply = self.take_page();
-        self.last = Some((number, reply.clone()));
-        Ok(reply)
+        let page = self.take_page();
+        self.last = Some((number, page.clone()));
+        Ok(page)
     }
 
-    fn take_page(&mut self) -> Reply {
+    fn take_page(&mut self) -> Page {
         let most = if self.next_page == 0 { FIRST_PAGE_BYTES } else { PAGE_BYTES_MAX };
         self.next_page += 1;
         let mut entries = Vec::new();
@@ -77,12 +72,12 @@ impl Listing {
         loop {
             let entry = self.left_over.take().or_else(|| self.walk.next().map(entry_of));
             let Some(entry) = entry else {
-                return Reply::Page { entries, last: true, excluded: self.walk.excluded() };
+                return Page { entries, last: true, excluded: self.walk.excluded() };
             };
             bytes += ENTRY_BYTES + escaped_len(entry.path.as_str()) + escaped_len(&entry.note);
             if bytes > most && !entries.is_empty() {
                 self.left_over = Some(entry);
-                return Reply::Page { entries, last: false, excluded: self.walk.excluded() };
+                return Page { entries, last: false, excluded: self.walk.excluded() };
             }
             entries.push(entry);
         }

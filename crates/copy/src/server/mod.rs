@@ -25,7 +25,6 @@ use longhaul_storage::{FlushPolicy, Posix, PosixOptions, Storage};
 use crate::landing::Landing;
 use crate::looker::Looker;
 use crate::protocol::{self, Reply};
-use crate::recording::{Plain, Read, Recording};
 use crate::site::{EXPORT, Site, SiteConfig, TARGET, storage_name};
 use crate::state::{CopyKey, Scratch, StateDir};
 use crate::stop::Stop;
@@ -70,7 +69,6 @@ struct Inner {
     agent: AgentId,
     looker: Looker,
     export: Arc<dyn Storage>,
-    read: Arc<Read>,
     landing: Option<Arc<Landing>>,
     site: OnceLock<Weak<Site>>,
     peers: Mutex<HashMap<AgentId, Peer>>,
@@ -107,9 +105,7 @@ impl Server {
         // The same after a restart: what clients have half fetched is of this source.
         let key = CopyKey::of(["serve", &*root.to_string_lossy()]);
         let export: Arc<dyn Storage> = Arc::new(read_only(&root)?);
-        let recording = Arc::new(Recording::new(storage_name(EXPORT), Arc::new(Plain(export.clone()))));
-        let read = recording.read();
-        let mut exports: Vec<Arc<dyn Storage>> = vec![recording];
+        let mut exports: Vec<Arc<dyn Storage>> = vec![export.clone()];
         let (mut state, mut scratch, mut landing) = (None, None, None);
         let state_dir = if options.writable {
             let state = state.insert(StateDir::open(&root, "serve", &key)?);
@@ -125,7 +121,6 @@ impl Server {
             agent: key.agent(),
             looker,
             export,
-            read,
             landing,
             site: OnceLock::new(),
             peers: Mutex::default(),
@@ -142,7 +137,7 @@ impl Server {
             responder: Some(inner.clone()),
             data_security: options.data_security,
         };
-        let site = Arc::new(Site::start(&secret, config, exports)?);
+        let site = Site::start(&secret, config, exports)?;
         site.engine().set_limits(options.limit, options.limit);
         // Nobody knows the URL yet, so nobody has asked.
         let _ = inner.site.set(Arc::downgrade(&site));

@@ -1,7 +1,7 @@
 //! Files that a client puts here: the client says which, the engine fetches them over streams that the client offers,
 //! and the ends are told when the client asks.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -12,14 +12,12 @@ use longhaul_model::{Fault, FaultCode, Lfn, Verification};
 use super::lock;
 use crate::fetching::{Ended, Fetching, Wanted};
 use crate::landing::{Landing, Spot};
-use crate::protocol::{Answer, ITEMS_MAX, PAGE_BYTES_MAX, Progress, PushedFile, Received, Relative};
+use crate::protocol::{ITEMS_MAX, PAGE_BYTES_MAX, Progress, PushedFile, Received, Relative};
 use crate::remote::escaped_len;
 use crate::site::{Site, Source, TARGET, storage_name};
 
 /// Files of one job that are not finished; a client that sends more is told to wait by a fault of theirs.
 const UNDER_WAY_MAX: usize = 20_000;
-/// Paths that a client may still take back.
-const LANDED_KEPT: usize = 20_000;
 /// What a result takes in a message beside its texts.
 const RESULT_BYTES: usize = 200;
 const IDLE: Duration = Duration::from_secs(3_600);
@@ -36,8 +34,6 @@ struct State {
     finished: VecDeque<Received>,
     bytes_running: u64,
     bytes_done: u64,
-    landed: HashSet<Relative>,
-    landed_order: VecDeque<Relative>,
 }
 
 enum Inbox {
@@ -120,7 +116,7 @@ impl Receiving {
         let mut bytes = 0;
         let mut finished = Vec::new();
         while let Some(next) = state.finished.front() {
-            let detail = if let Answer::Fault(fault) = &next.result { escaped_len(&fault.detail) } else { 0 };
+            let detail = next.fault.as_ref().map_or(0, |fault| escaped_len(&fault.detail));
             bytes += RESULT_BYTES + escaped_len(next.path.as_str()) + detail;
             if bytes > PAGE_BYTES_MAX || finished.len() >= ITEMS_MAX {
                 break;
@@ -128,15 +124,6 @@ impl Receiving {
             finished.extend(state.finished.pop_front());
         }
         Progress { finished, bytes_running: state.bytes_running, bytes_moved: state.bytes_done }
-    }
-
-    /// A client may take back only what it has put here itself, just now.
-    pub(super) fn must_have_landed(&self, path: &Relative) -> Result<(), Fault> {
-        if lock(&self.state).landed.remove(path) {
-            return Ok(());
-        }
-        let shown = longhaul_model::units::printable(path.as_str());
-        Err(Fault::new(FaultCode::NotAllowed, format!("{shown} did not come with this job")))
     }
 
     fn run(&self, fetching: &mut Fetching<'_>, inbox: &Receiver<Inbox>) {
@@ -196,16 +183,6 @@ impl Receiving {
             return;
         }
         let mut state = lock(&self.state);
-        for one in &finished {
-            if matches!(one.result, Answer::Digests(_)) && state.landed.insert(one.path.clone()) {
-                state.landed_order.push_back(one.path.clone());
-            }
-        }
-        while state.landed_order.len() > LANDED_KEPT {
-            if let Some(oldest) = state.landed_order.pop_front() {
-                state.landed.remove(&oldest);
-            }
-        }
         state.finished.extend(finished);
         drop(state);
         self.changed.notify_all();
@@ -213,15 +190,10 @@ impl Receiving {
 }
 
 fn of_fault(path: Relative, fault: Fault) -> Received {
-    Received { path, result: Answer::Fault(fault), retries: 0, resent: 0 }
+    Received { path, fault: Some(fault), retries: 0, resent: 0 }
 }
 
 fn received(ended: Ended) -> Received {
     let path = Relative::parse(ended.wanted.name.as_str()).unwrap_or_else(|_| Relative::root());
-    Received {
-        path,
-        result: Answer::of(ended.result.map(|landed| landed.digests)),
-        retries: ended.wanted.tries,
-        resent: ended.wanted.resent,
-    }
+    Received { path, fault: ended.result.err(), retries: ended.wanted.tries, resent: ended.wanted.resent }
 }

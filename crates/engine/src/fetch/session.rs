@@ -138,13 +138,13 @@ impl Session {
         lock(&self.inner).paths.failed(address, now);
     }
 
-    /// The source has welcomed the stream; the address is where we dialled to.
+    /// The stream is connected and hello is said; the address is where we dialled to.
     pub(crate) fn stream_up(
         self: &Arc<Self>,
         stream: StreamNumber,
-        incarnation: u64,
         link: Arc<Link>,
         address: Option<SocketAddr>,
+        round_trip: Duration,
     ) {
         tracing::debug!(source = %self.peer, stream = stream.0, ?address, "a stream is up");
         self.act(|inner, now| {
@@ -154,8 +154,13 @@ impl Session {
             }
             inner.links.insert(stream, link);
             inner.paths.up(stream, address);
-            inner.machine.stream_up(stream, incarnation, now);
+            inner.machine.stream_up(stream, round_trip, now);
         });
+    }
+
+    /// The source has welcomed a stream.
+    pub(crate) fn welcomed(self: &Arc<Self>, incarnation: u64) {
+        self.act(|inner, now| inner.machine.welcomed(incarnation, now));
     }
 
     /// A stream that was up has ended. If we closed it, that is known, and the next one may be under way under its number.
@@ -342,6 +347,7 @@ impl Session {
             Effect::Dial(stream, addresses) if addresses.is_empty() => {
                 shared.offers.want(self, stream, shared.now());
             }
+            Effect::Dial(stream, _) if shared.offers.use_parked(self, stream) => {}
             Effect::Dial(stream, addresses) => {
                 let dialler = Dialler::Session(self.clone(), stream);
                 shared.resolver.push(Resolve { dialler, addresses });

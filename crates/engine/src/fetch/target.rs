@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use longhaul_model::{AgentId, Fault, NameRules, Timestamp};
+use longhaul_model::{AgentId, Fault, NameRules, StorageName, Timestamp};
 use longhaul_storage::{Storage, TempName};
 use longhaul_wire::FileKey;
 use longhaul_wire::journal::Record;
@@ -57,6 +57,10 @@ impl Target {
             large: Queue::new(usize::MAX),
             unflushed: Mutex::default(),
         }
+    }
+
+    pub(crate) fn name(&self) -> &StorageName {
+        self.storage.name()
     }
 
     pub(crate) fn take(&self, batch: Prepare) {

@@ -1,6 +1,7 @@
 //! One stream: its socket and its TLS. What is done with the plaintext is [`Inner`]'s business.
 
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use super::role::{Inner, Plaintext, Role};
 use super::sample::Sampler;
 use crate::shared::Shared;
 use crate::socket;
+use crate::tcp::TcpInfo;
 use crate::tls::{Received, Tls};
 
 /// Socket reads of one stream before the others have their turn.
@@ -106,7 +108,7 @@ impl Conn {
     }
 
     pub(super) fn drive(&mut self, readable: bool, shared: &Arc<Shared>) -> Result<Progress, Fault> {
-        if !self.connected && !self.is_connected()? {
+        if !self.connected && !self.is_connected(shared)? {
             return Ok(Progress::Waits);
         }
         self.inner.follow_orders(shared);
@@ -124,19 +126,25 @@ impl Conn {
         Ok(progress)
     }
 
-    fn is_connected(&mut self) -> Result<bool, Fault> {
+    fn is_connected(&mut self, shared: &Shared) -> Result<bool, Fault> {
         if let Some(error) = self.socket.take_error().map_err(|error| io_fault(&error))? {
             return Err(io_fault(&error));
         }
         match self.socket.peer_addr() {
             Ok(_) => {
                 self.connected = true;
-                self.inner.connected()?;
+                let round_trip = self.round_trip();
+                self.inner.connected(round_trip, shared)?;
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotConnected => {}
             Err(error) => return Err(io_fault(&error)),
         }
         Ok(self.connected)
+    }
+
+    /// As the kernel has measured it so far; zero if it has not.
+    fn round_trip(&self) -> Duration {
+        TcpInfo::of(self.socket.as_fd()).map_or(Duration::ZERO, |info| info.round_trip)
     }
 
     /// Reads until the socket is empty or the turn is over.
@@ -149,7 +157,8 @@ impl Conn {
             if self.inner.peer.is_none()
                 && let Some(peer) = self.tls.peer()
             {
-                self.inner.peer_known(peer, shared)?;
+                let round_trip = self.round_trip();
+                self.inner.peer_known(peer, round_trip, shared)?;
             }
             match received {
                 Received::Drained => return Ok(Progress::Waits),

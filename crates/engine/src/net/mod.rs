@@ -13,7 +13,7 @@ use mio::{Events, Interest, Poll, Token, Waker};
 
 use crate::calls::Calling;
 use crate::fetch::Session;
-use crate::offers::Offering;
+use crate::offers::{Ahead, Offering};
 use crate::shared::Shared;
 use crate::sync::{guarded, lock};
 
@@ -62,6 +62,8 @@ pub(crate) enum Dialler {
     Session(Arc<Session>, StreamNumber),
     Calls(Arc<Calling>),
     Offer(Arc<Offering>, usize),
+    /// Nobody yet; a session soon.
+    Ahead(Arc<Ahead>),
 }
 
 impl Dialler {
@@ -69,7 +71,7 @@ impl Dialler {
     pub(crate) fn order(&self, addresses: Vec<SocketAddr>, now: Duration) -> Vec<SocketAddr> {
         match self {
             Dialler::Session(session, stream) => session.order(*stream, addresses, now),
-            Dialler::Calls(_) | Dialler::Offer(..) => addresses,
+            Dialler::Calls(_) | Dialler::Offer(..) | Dialler::Ahead(_) => addresses,
         }
     }
 
@@ -85,6 +87,8 @@ impl Dialler {
             Dialler::Session(session, stream) => session.stream_down(*stream, fault),
             Dialler::Calls(calling) => calling.stream_down(fault),
             Dialler::Offer(offering, place) => offering.stream_down(*place, fault, shared.now()),
+            // A session that needs one dials by itself, and tells of its failure.
+            Dialler::Ahead(_) => tracing::debug!(%fault, "a stream dialled ahead of work failed"),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What a stream is for, and what its frames mean in that role.
 //!
 //! ```text
-//! dialled:   Dialling ─► Fetching | Calling | Offered ─► Serving
+//! dialled:   Dialling ─► Fetching | Calling | Parked ─► Fetching | Offered ─► Serving
 //! accepted:  Stranger ─► Serving | Answering | Parked ─► Fetching
 //! ```
 
@@ -37,6 +37,8 @@ pub(super) struct Inner {
     payload_bytes: u64,
     /// Where we dialled to.
     address: Option<SocketAddr>,
+    /// When the handshake was done; zero if it was not measured.
+    round_trip: Duration,
     /// The last that the source told of the stream.
     pub(super) report: Option<PathReport>,
     /// Whose offer this stream is.
@@ -60,7 +62,7 @@ pub(super) enum Role {
     Offered,
     /// Somebody dialled us, and has not said what for.
     Stranger,
-    /// A source dialled us, and no session uses the stream yet.
+    /// The peer is a source, and no session uses the stream yet.
     Parked,
     Serving {
         serving: Arc<Serving>,
@@ -90,16 +92,20 @@ impl Inner {
             arrival: None,
             payload_bytes: 0,
             address: None,
+            round_trip: Duration::ZERO,
             report: None,
             offered_by: None,
         }
     }
 
     /// The socket is connected. An error ends a stream that came too late.
-    pub(super) fn connected(&mut self) -> Result<(), Fault> {
+    pub(super) fn connected(&mut self, round_trip: Duration, shared: &Shared) -> Result<(), Fault> {
         if let Role::Dialling { race, connected, .. } = &mut self.role {
             *connected = true;
             race.connected();
+            if let Dialler::Ahead(ahead) = &race.dialler {
+                shared.dial_ahead(ahead, ahead.connected(round_trip));
+            }
         }
         self.check_race()
     }
@@ -112,8 +118,14 @@ impl Inner {
     }
 
     /// The handshake is done.
-    pub(super) fn peer_known(&mut self, peer: AgentId, shared: &Shared) -> Result<(), Fault> {
+    pub(super) fn peer_known(
+        &mut self,
+        peer: AgentId,
+        round_trip: Duration,
+        shared: &Shared,
+    ) -> Result<(), Fault> {
         self.peer = Some(peer);
+        self.round_trip = round_trip;
         self.health.heard(shared.now());
         let Role::Dialling { race, address, .. } = &self.role else { return Ok(()) };
         let (race, address) = (race.clone(), *address);
@@ -130,9 +142,15 @@ impl Inner {
         match &race.dialler {
             Dialler::Session(session, stream) => self.fetch_for(session.clone(), *stream, shared),
             Dialler::Calls(calling) => {
+                // Calls may follow at once: whoever does not take them ends the stream.
                 self.link.send_frame(&Frame::OpenCalls { versions: VERSIONS });
+                if !calling.stream_up(self.link.clone(), peer) {
+                    self.link.close(None);
+                }
+                self.deadline = Some(shared.now() + WELCOME_MAX);
                 self.role = Role::Calling(calling.clone());
             }
+            Dialler::Ahead(_) => self.park(peer, shared)?,
             Dialler::Offer(offering, place) => {
                 self.link.send_frame(&Frame::Offer { versions: VERSIONS });
                 offering.stream_up(*place, peer, self.link.clone(), shared.now());
@@ -160,6 +178,7 @@ impl Inner {
 
     fn fetch_for(&mut self, session: Arc<Session>, stream: StreamNumber, shared: &Shared) {
         self.say_hello(&session);
+        session.stream_up(stream, self.link.clone(), self.address, self.round_trip);
         self.deadline = Some(shared.now() + WELCOME_MAX);
         self.role = Role::Fetching { session, stream, welcomed: false };
     }
@@ -169,7 +188,9 @@ impl Inner {
     pub(super) fn check_pulse(&mut self, round_trip: Option<Duration>, now: Duration) -> Result<(), Fault> {
         self.check_race()?;
         let watched = matches!(self.role, Role::Serving { .. } | Role::Calling(_) | Role::Answering(_))
-            || matches!(self.role, Role::Offered | Role::Parked);
+            || matches!(self.role, Role::Offered)
+            // Of those that we dialled the peer does not know yet what they are for.
+            || (matches!(self.role, Role::Parked) && self.address.is_none());
         if watched {
             let in_use = self.offered_by.is_some() && matches!(self.role, Role::Serving { .. });
             let busy = round_trip.filter(|_| in_use);
@@ -270,20 +291,10 @@ impl Inner {
             let detail = "the source chose a version that was not offered";
             return Err(Fault::new(FaultCode::VersionMismatch, detail));
         }
-        let Some(peer) = self.peer else { return Err(broken("a welcome before the handshake")) };
         self.deadline = None;
-        match &mut self.role {
-            Role::Calling(calling) => {
-                let waited_for = calling.stream_up(self.link.clone(), peer);
-                if !waited_for {
-                    self.link.close(None);
-                }
-            }
-            Role::Fetching { session, stream, welcomed } => {
-                *welcomed = true;
-                session.stream_up(*stream, welcome.incarnation, self.link.clone(), self.address);
-            }
-            _ => {}
+        if let Role::Fetching { session, welcomed, .. } = &mut self.role {
+            *welcomed = true;
+            session.welcomed(welcome.incarnation);
         }
         Ok(())
     }
@@ -310,6 +321,11 @@ impl Inner {
     fn accept_offer(&mut self, versions: VersionRange, shared: &Arc<Shared>) -> Result<(), Fault> {
         common(versions)?;
         let Some(peer) = self.peer else { return Err(Fault::new(FaultCode::NotAuthenticated, "")) };
+        self.park(peer, shared)
+    }
+
+    /// The stream is a session's as soon as one wants it.
+    fn park(&mut self, peer: AgentId, shared: &Shared) -> Result<(), Fault> {
         match shared.offers.arrive(peer, &self.link, shared.now())? {
             Some((session, stream)) => self.fetch_for(session, stream, shared),
             None => {
@@ -345,12 +361,9 @@ impl Inner {
                 }
                 race.lost(connected, why);
             }
-            Role::Fetching { session, stream, welcomed } => {
+            Role::Fetching { session, stream, .. } => {
                 session.lost(arrival);
-                match welcomed {
-                    true => session.stream_ended(stream, &self.link, why),
-                    false => session.stream_down(stream, why),
-                }
+                session.stream_ended(stream, &self.link, why);
             }
             Role::Calling(calling) => calling.stream_down(why),
             Role::Serving { serving, joined } => serving.stream_down(joined),

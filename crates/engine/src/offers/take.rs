@@ -1,4 +1,5 @@
-//! The receiver's side: streams that sources have offered and nobody uses yet, and sessions that wait for one.
+//! The receiver's side: streams that sources have offered, or that were dialled ahead, and nobody uses yet; and sessions
+//! that wait for one.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -30,6 +31,14 @@ pub(crate) struct Offers {
 struct Inner {
     parked: Vec<Parked>,
     wishes: Vec<Wish>,
+}
+
+impl Inner {
+    fn use_parked(&mut self, session: &Arc<Session>, stream: StreamNumber) -> bool {
+        let found = self.parked.iter().rposition(|parked| parked.peer == session.peer());
+        // Told with the lock held: who closes a stream asks here first whether it was parked.
+        found.map(|place| self.parked.remove(place).link.use_for(session.clone(), stream)).is_some()
+    }
 }
 
 struct Parked {
@@ -68,11 +77,14 @@ impl Offers {
     /// A session wants a stream. The newest is taken: it was alive most recently.
     pub(crate) fn want(&self, session: &Arc<Session>, stream: StreamNumber, now: Duration) {
         let mut inner = lock(&self.inner);
-        match inner.parked.iter().rposition(|parked| parked.peer == session.peer()) {
-            // Told with the lock held: who closes a stream asks here first whether it was parked.
-            Some(place) => inner.parked.remove(place).link.use_for(session.clone(), stream),
-            None => inner.wishes.push(Wish { session: session.clone(), stream, since: now }),
+        if !inner.use_parked(session, stream) {
+            inner.wishes.push(Wish { session: session.clone(), stream, since: now });
         }
+    }
+
+    /// The same for a session that can dial if there is none.
+    pub(crate) fn use_parked(&self, session: &Arc<Session>, stream: StreamNumber) -> bool {
+        lock(&self.inner).use_parked(session, stream)
     }
 
     /// A stream that was parked ends.

@@ -59,10 +59,13 @@ impl Receiver {
     ) -> Result<(), Fault> {
         // Batches can be over before their answer comes.
         let Some(known) = self.batches.get_mut(&batch) else { return Ok(()) };
-        if known.announced != Announced::On(stream) {
+        if !known.announced.reaches(stream) {
             return Err(broken("an answer to a manifest that was not sent here"));
         }
-        known.announced = Announced::Answered;
+        if std::mem::replace(&mut known.announced, Announced::Answered) == Announced::Answered {
+            // It was said on several streams, and each time it is answered alike.
+            return Ok(());
+        }
         if let Some(fault) = fault {
             let numbers: Vec<FileNumber> = self
                 .files

@@ -8,32 +8,41 @@ use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::{Fault, FaultCode, Timestamp};
 
 use super::file::{Body, Small, chunks_of};
-use super::streams::{Request, State, Stream, What};
-use super::{Announced, Budget, Output, Receiver, StreamNumber};
+use super::streams::{Request, State, What};
+use super::{Announced, Batch, Budget, Output, Receiver, StreamNumber};
 use crate::frame::{BatchId, FileNumber, Frame, Manifest, RequestId};
 use crate::limits::{
-    LARGE_FILES_AT_ONCE, MANIFEST_PART_FILES, PACK_FILES_MAX, SESSION_FILES_MAX, STREAM_REQUESTS_MAX,
+    LARGE_FILES_AT_ONCE, MANIFEST_AGAIN_FILES, MANIFEST_PART_FILES, PACK_FILES_MAX, SESSION_FILES_MAX,
+    STREAM_REQUESTS_MAX,
 };
 
 /// Chunks of one request. Fewer cost more frames, more leave a dying stream with more to hand over.
 const EXTENT_CHUNKS: usize = 4;
-/// Files looked at for one that may be asked for on a stream (its manifest may be under way on another).
-const LOOKED_AT_MAX: usize = 64;
+/// Batches passed over, since their manifests are under way on other streams.
+const BATCHES_LOOKED_AT_MAX: usize = 64;
 /// Files looked at that do not fit into the rest of a pack.
 const MISFITS_MAX: usize = 8;
+
+/// Of the mean rate: no stream counts for less.
+const WEIGHT_MIN: f64 = 0.25;
+
+/// What one stream may hold.
+struct Share {
+    place: usize,
+    /// What it carries, as far as that is known.
+    weight: f64,
+    /// Slots.
+    depth: usize,
+}
 
 impl Receiver {
     /// Asks for as much as the budget allows. Returns the number of buffers that it took.
     pub fn deal(&mut self, mut budget: Budget, wall: Timestamp, now: Duration) -> usize {
         let given = budget.buffers;
-        let up = self.streams_up();
-        if up == 0 {
-            return 0;
-        }
-        let depth = (budget.window / up).max(1);
+        let shares = self.shares(budget.window, now);
         let mut resting: BTreeSet<usize> = BTreeSet::new();
         while budget.buffers > 0 && budget.bytes > 0 {
-            let Some(place) = self.idlest(depth, &resting) else { break };
+            let Some((place, depth)) = self.first_done(&shares, &resting) else { break };
             let stream = StreamNumber(place as u32);
             let room = budget.buffers.min(depth - self.streams[place].slots());
             if !self.ask(stream, room, &mut budget, wall, now) && !self.help_out(stream, &mut budget, now) {
@@ -43,14 +52,39 @@ impl Receiver {
         given - budget.buffers
     }
 
-    /// The stream with the fewest open slots that may take more.
-    fn idlest(&self, depth: usize, resting: &BTreeSet<usize>) -> Option<usize> {
-        let usable = |stream: &Stream| {
-            stream.up().is_some_and(|up| up.slots < depth && up.requests.len() < STREAM_REQUESTS_MAX)
+    /// How many slots each stream may hold: in proportion to what it carries, so that all are done at the same time.
+    fn shares(&mut self, window: usize, now: Duration) -> Vec<Share> {
+        let (begins, coming) = (self.begins(now), self.coming(now));
+        let mut rates: Vec<(usize, f64)> = Vec::with_capacity(self.wanted_streams);
+        for (place, stream) in self.streams[..self.wanted_streams].iter_mut().enumerate() {
+            if let State::Up(up) = &mut stream.state {
+                rates.push((place, up.meter.rate(now)));
+            }
+        }
+        let mean = rates.iter().map(|(_, rate)| rate).sum::<f64>() / rates.len().max(1) as f64;
+        // What was slow for a moment, or is new, needs something to show that it can do more.
+        let weight = |rate: f64| if mean > 0.0 { rate.max(mean * WEIGHT_MIN) } else { 1.0 };
+        // The first that is up must not be asked for what all of them could bring side by side.
+        let all = rates.iter().map(|(_, rate)| weight(*rate)).sum::<f64>() + coming as f64 * weight(mean);
+        let depth = |weight: f64| if begins { 1 } else { (window as f64 * weight / all).round() as usize };
+        let share = |(place, rate): (usize, f64)| {
+            let weight = weight(rate);
+            Share { place, weight, depth: depth(weight).max(1) }
         };
-        (0..self.wanted_streams)
-            .filter(|place| !resting.contains(place) && usable(&self.streams[*place]))
-            .min_by_key(|&place| self.streams[place].slots())
+        rates.into_iter().map(share).collect()
+    }
+
+    /// The stream that would be done first with one slot more, of those that may take one.
+    fn first_done(&self, shares: &[Share], resting: &BTreeSet<usize>) -> Option<(usize, usize)> {
+        let usable = |share: &&Share| {
+            !resting.contains(&share.place)
+                && self.streams[share.place]
+                    .up()
+                    .is_some_and(|up| up.slots < share.depth && up.requests.len() < STREAM_REQUESTS_MAX)
+        };
+        let done = |share: &Share| (self.streams[share.place].slots() + 1) as f64 / share.weight;
+        let first = shares.iter().filter(usable).min_by(|left, right| done(left).total_cmp(&done(right)))?;
+        Some((first.place, first.depth))
     }
 
     fn ask(
@@ -119,10 +153,10 @@ impl Receiver {
             let fits = self.files.get(&number).filter(|file| {
                 file.lane == leader.lane
                     && bytes + file.size <= u64::from(CHUNK_BYTES)
-                    && self.batches.get(&file.batch).is_some_and(|batch| {
-                        (batch.announced == Announced::Answered || batch.announced == Announced::On(stream))
-                            && wall <= batch.start_by
-                    })
+                    && self
+                        .batches
+                        .get(&file.batch)
+                        .is_some_and(|batch| batch.announced.reaches(stream) && wall <= batch.start_by)
             });
             match fits {
                 Some(file) => {
@@ -168,43 +202,73 @@ impl Receiver {
         wall: Timestamp,
         now: Duration,
     ) -> Option<FileNumber> {
-        let queue = if small { &self.small } else { &self.large };
-        let mut candidates: Vec<(Reverse<u8>, FileNumber)> =
-            queue.iter().copied().take(LOOKED_AT_MAX).collect();
-        if !small && let Some(&(top, _)) = candidates.first() {
-            let active = candidates.iter().take(LARGE_FILES_AT_ONCE).filter(|place| place.0 == top).count();
-            candidates[..active].rotate_left(self.turn / 2 % active);
-        }
-        for (_, number) in candidates {
-            let Some(file) = self.files.get(&number) else { continue };
+        loop {
+            let number = self.candidate(stream, small)?;
+            let file = self.files.get(&number)?;
             let (batch, started) = (file.batch, file.started);
-            if !started && self.batches.get(&batch).is_some_and(|batch| wall > batch.start_by) {
-                self.fail(
-                    number,
-                    Fault::new(FaultCode::LeaseExpired, "it waited too long at the target"),
-                    now,
-                );
-            } else if self.announce(batch, stream) {
-                return Some(number);
+            if started || self.batches.get(&batch).is_none_or(|batch| wall <= batch.start_by) {
+                return self.announce(batch, stream).then_some(number);
             }
+            let fault = Fault::new(FaultCode::LeaseExpired, "it waited too long at the target");
+            self.fail(number, fault, now);
         }
-        None
     }
 
-    /// Whether the source knows the batch when a request on this stream reaches it; sends the manifest if need be.
-    fn announce(&mut self, id: BatchId, stream: StreamNumber) -> bool {
-        let Some(batch) = self.batches.get_mut(&id) else { return false };
-        match batch.announced {
-            Announced::Answered => return true,
-            Announced::On(other) => return other == stream,
-            Announced::No => {}
+    fn candidate(&self, stream: StreamNumber, small: bool) -> Option<FileNumber> {
+        let queue = if small { &self.small } else { &self.large };
+        let most = if small { 1 } else { LARGE_FILES_AT_ONCE };
+        let mut found: Vec<(Reverse<u8>, FileNumber)> = Vec::with_capacity(most);
+        let (mut from, mut batches) = ((Reverse(u8::MAX), FileNumber(0)), 0);
+        while found.len() < most
+            && batches < BATCHES_LOOKED_AT_MAX
+            && let Some(&place) = queue.range(from..).next()
+            && found.first().is_none_or(|first| first.0 == place.0)
+        {
+            let id = self.files.get(&place.1)?.batch;
+            let batch = self.batches.get(&id)?;
+            let next = if self.can_reach(batch, stream) {
+                found.push(place);
+                place.1.0 + 1
+            } else {
+                batches += 1;
+                batch.first.0 + batch.files.len() as u32
+            };
+            // The last number is never given out.
+            from = (place.0, FileNumber(next));
         }
-        if self.announced_files > 0 && self.announced_files + batch.files.len() > SESSION_FILES_MAX {
+        let turn = self.turn / 2 % found.len().max(1);
+        found.get(turn).map(|place| place.1)
+    }
+
+    /// Whether requests for the batch's files can follow on the stream, after its manifest if need be.
+    fn can_reach(&self, batch: &Batch, stream: StreamNumber) -> bool {
+        match &batch.announced {
+            Announced::No => {
+                self.announced_files == 0 || self.announced_files + batch.files.len() <= SESSION_FILES_MAX
+            }
+            // A short list on each stream costs less than the others' wait for the answer.
+            Announced::On(_) if batch.files.len() <= MANIFEST_AGAIN_FILES => true,
+            announced => announced.reaches(stream),
+        }
+    }
+
+    /// Sends the manifest, unless the source knows it when a request on this stream reaches it. False if it cannot.
+    fn announce(&mut self, id: BatchId, stream: StreamNumber) -> bool {
+        if !self.batches.get(&id).is_some_and(|batch| self.can_reach(batch, stream)) {
             return false;
         }
-        batch.announced = Announced::On(stream);
-        batch.known = true;
-        self.announced_files += batch.files.len();
+        let Some(batch) = self.batches.get_mut(&id) else { return false };
+        match &mut batch.announced {
+            reached if reached.reaches(stream) => return true,
+            Announced::On(streams) => {
+                streams.insert(stream);
+            }
+            announced => {
+                *announced = Announced::On(BTreeSet::from([stream]));
+                batch.known = true;
+                self.announced_files += batch.files.len();
+            }
+        }
         let parts = batch.files.chunks(MANIFEST_PART_FILES);
         let count = parts.len();
         for (place, files) in parts.enumerate() {

@@ -91,7 +91,7 @@ pub enum Output {
         stream: StreamNumber,
         frame: Frame,
     },
-    /// Connect, say hello, then call `stream_up` or `stream_down`.
+    /// Connect, say hello, then call `stream_up`, and `welcomed` when the source has answered; or `stream_down`.
     Dial {
         stream: StreamNumber,
     },
@@ -130,12 +130,23 @@ struct Batch {
     known: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 enum Announced {
     No,
-    /// Requests may follow on this stream at once, on others after the answer.
-    On(StreamNumber),
+    /// Requests may follow on these streams at once, on others after the answer.
+    On(BTreeSet<StreamNumber>),
     Answered,
+}
+
+impl Announced {
+    /// Whether the source knows the batch when a request on this stream reaches it.
+    fn reaches(&self, stream: StreamNumber) -> bool {
+        match self {
+            Announced::No => false,
+            Announced::On(streams) => streams.contains(&stream),
+            Announced::Answered => true,
+        }
+    }
 }
 
 pub struct Receiver {

@@ -14,6 +14,9 @@ use crate::path::PathReport;
 
 /// Time-outs are looked at far more often. If not, this machine was busy.
 const OWN_STALL: Duration = Duration::from_millis(500);
+/// A stream that was there already is up after this, and one that had to be dialled over the longest path after that.
+const COMES_AT_ONCE: Duration = Duration::from_millis(30);
+const COMES_SOON: Duration = Duration::from_secs(1);
 /// How often rates are compared.
 const COMPARE_EVERY: Duration = Duration::from_millis(500);
 
@@ -24,7 +27,7 @@ pub(super) struct Stream {
 
 pub(super) enum State {
     Down { since: Duration },
-    Dialling,
+    Dialling { since: Duration },
     Up(Up),
 }
 
@@ -124,12 +127,9 @@ impl Stream {
 }
 
 impl Receiver {
-    /// The source has welcomed the stream.
-    pub fn stream_up(&mut self, stream: StreamNumber, incarnation: u64, now: Duration) {
-        if self.incarnation.is_some_and(|known| known != incarnation) {
-            self.source_forgot(now);
-        }
-        self.incarnation = Some(incarnation);
+    /// The stream is connected and hello is said: requests may follow at once, before the source's welcome.
+    /// `round_trip` is zero if it was not measured.
+    pub fn stream_up(&mut self, stream: StreamNumber, round_trip: Duration, now: Duration) {
         if stream.0 as usize >= self.streams.len() {
             return;
         }
@@ -140,7 +140,7 @@ impl Receiver {
             since: now,
             health: Health::new(now),
             meter: Meter::new(now),
-            round_trip: Duration::ZERO,
+            round_trip,
             report: None,
             busy_since: None,
             requests: BTreeMap::new(),
@@ -149,9 +149,20 @@ impl Receiver {
             arriving: None,
         });
         self.say_forget();
+        // The first that tells how far the source is decides how many there are.
+        self.tune(now);
+        self.dial(now);
     }
 
-    /// The source was restarted: what was announced to its predecessor, and streams to that, are void.
+    /// The source has welcomed the stream, which is before anything else that it says there.
+    pub fn welcomed(&mut self, incarnation: u64, now: Duration) {
+        if self.incarnation.is_some_and(|known| known != incarnation) {
+            self.source_forgot(now);
+        }
+        self.incarnation = Some(incarnation);
+    }
+
+    /// The source was restarted: what was announced to its predecessor, and all streams, are void.
     fn source_forgot(&mut self, now: Duration) {
         for batch in self.batches.values_mut() {
             batch.announced = Announced::No;
@@ -162,10 +173,13 @@ impl Receiver {
         for place in 0..self.streams.len() {
             if self.streams[place].up().is_some() {
                 let stream = StreamNumber(place as u32);
+                // One that says on each stream that it was restarted is not dialled without end.
+                self.streams[place].failures += 1;
                 self.let_go(stream, now);
                 self.outputs.push_back(Output::Close { stream, fault: None });
             }
         }
+        self.cut_off_since.get_or_insert(now);
     }
 
     /// The stream is closed, or could not be opened.
@@ -174,7 +188,7 @@ impl Receiver {
         match place.state {
             State::Down { .. } => return,
             // A welcome is cheap: only data makes up for a stream that ended.
-            State::Dialling | State::Up(_) => place.failures += 1,
+            State::Dialling { .. } | State::Up(_) => place.failures += 1,
         }
         self.let_go(stream, now);
         let hopeless = fault.retry == Retry::Never || fault.code == FaultCode::VersionMismatch;
@@ -200,7 +214,10 @@ impl Receiver {
             }
         }
         for batch in self.batches.values_mut() {
-            if batch.announced == Announced::On(stream) {
+            if let Announced::On(streams) = &mut batch.announced
+                && streams.remove(&stream)
+                && streams.is_empty()
+            {
                 batch.announced = Announced::No;
                 self.announced_files -= batch.files.len();
             }
@@ -234,15 +251,7 @@ impl Receiver {
         if !self.has_work() {
             return;
         }
-        for place in 0..self.wanted_streams {
-            let stream = &mut self.streams[place];
-            if let State::Down { since } = stream.state
-                && now.saturating_sub(since) >= back_off(stream.failures)
-            {
-                stream.state = State::Dialling;
-                self.outputs.push_back(Output::Dial { stream: StreamNumber(place as u32) });
-            }
-        }
+        self.dial(now);
         if self.first_up().is_none() {
             self.cut_off_since.get_or_insert(now);
         }
@@ -250,6 +259,38 @@ impl Receiver {
             let fault = self.cut_off_fault();
             self.fail_all(&fault, now);
         }
+    }
+
+    fn dial(&mut self, now: Duration) {
+        if !self.has_work() {
+            return;
+        }
+        for place in 0..self.wanted_streams {
+            let stream = &mut self.streams[place];
+            if let State::Down { since } = stream.state
+                && now.saturating_sub(since) >= back_off(stream.failures)
+            {
+                stream.state = State::Dialling { since: now };
+                self.outputs.push_back(Output::Dial { stream: StreamNumber(place as u32) });
+            }
+        }
+    }
+
+    /// Streams that are being dialled and may be up soon.
+    pub(super) fn coming(&self, now: Duration) -> usize {
+        let soon = |stream: &&Stream| match stream.state {
+            State::Dialling { since } => now.saturating_sub(since) < COMES_SOON,
+            _ => false,
+        };
+        self.streams.iter().filter(soon).count()
+    }
+
+    /// Whether streams come up one after the other just now, and none has been up for a while.
+    pub(super) fn begins(&self, now: Duration) -> bool {
+        let young = |since: Duration| now.saturating_sub(since) < COMES_AT_ONCE;
+        let all_young = self.streams.iter().filter_map(Stream::up).all(|up| young(up.since));
+        let dialled = |stream: &Stream| matches!(stream.state, State::Dialling { since } if young(since));
+        all_young && self.streams.iter().any(dialled)
     }
 
     fn cut_off_fault(&self) -> Fault {

@@ -4,6 +4,8 @@ use super::*;
 use crate::limits::{SLOW_NOT_BEFORE, STALL_MAX};
 
 const STALL: Duration = Duration::from_secs(3);
+/// What the steps of a virtual world take beside the time-outs.
+const STEPS: Duration = Duration::from_secs(1);
 const GIVEN_UP: Duration = Duration::from_millis(2_200);
 
 /// One large file over two streams, both with work to do.
@@ -42,7 +44,7 @@ fn a_silent_stream_is_replaced_by_the_others() {
                 (world.now - since, world.lines.get(&silent).is_none_or(|line| line.joined.is_some()));
             assert!(gone || waited < GIVEN_UP, "{waited:?}");
             // The other stream needs its time for what it takes over.
-            assert!(waited < STALL + Duration::from_secs(1), "{waited:?}");
+            assert!(waited < STALL + STEPS, "{waited:?}");
         }
         world.check_complete();
         assert!(world.failed.is_empty());
@@ -58,7 +60,8 @@ fn when_all_streams_fall_silent_new_ones_go_on() {
         let (since, before) = (world.now, world.disk[0].len() + world.writing.len());
         while world.disk[0].len() <= before {
             world.step();
-            assert!(world.now - since < STALL, "{:?}", world.now - since);
+            // Steps come in random order: what a dial, a request and its answer take varies.
+            assert!(world.now - since < STALL + STEPS, "{:?}", world.now - since);
         }
         world.run(100_000);
         assert_eq!(world.complete.len(), 1, "{:?}", world.failed);

@@ -1,0 +1,113 @@
+//! What a push exports: single files of several local trees, each under the name it gets at the server, and nothing else.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use longhaul_model::units::printable;
+use longhaul_model::{Fault, FaultCode, Pfn, StorageName};
+use longhaul_storage::{
+    Capabilities, Commit, Identity, SourceFile, Space, Storage, TargetFile, TempName, Visit,
+};
+
+use crate::push_plan::Put;
+
+pub(crate) struct Offered {
+    name: StorageName,
+    /// One for each source of the push.
+    roots: Vec<Arc<dyn Storage>>,
+    files: Mutex<HashMap<String, Put>>,
+}
+
+impl Offered {
+    pub(crate) fn new(name: StorageName, roots: Vec<Arc<dyn Storage>>) -> Self {
+        Offered { name, roots, files: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Put>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The server may fetch it from now on, by the name it gets there.
+    pub(crate) fn add(&self, put: Put) {
+        self.lock().insert(put.file.path.as_str().to_owned(), put);
+    }
+
+    /// The server has done with it.
+    pub(crate) fn take(&self, name: &str) -> Option<Put> {
+        self.lock().remove(name)
+    }
+
+    fn find(&self, at: &Pfn) -> Result<(Arc<dyn Storage>, Pfn), Fault> {
+        let files = self.lock();
+        let put = files.get(at.path()).ok_or_else(|| {
+            Fault::new(FaultCode::SourceMissing, format!("{} is not offered", printable(at.path())))
+        })?;
+        let root = self.roots[put.source].clone();
+        let real = Pfn::new(root.name().clone(), put.from.as_str())
+            .map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))?;
+        Ok((root, real))
+    }
+
+    fn refuse<T>(&self) -> Result<T, Fault> {
+        let detail = format!("{} is exported for reading only", self.name);
+        Err(Fault::new(FaultCode::TargetReadOnly, detail))
+    }
+}
+
+impl Storage for Offered {
+    fn name(&self) -> &StorageName {
+        &self.name
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { writable: false, case_insensitive: false, random_write: false }
+    }
+
+    fn space(&self) -> Result<Space, Fault> {
+        Ok(Space { total_bytes: 0, free_bytes: 0 })
+    }
+
+    fn stat(&self, at: &Pfn) -> Result<Option<Identity>, Fault> {
+        let (storage, real) = self.find(at)?;
+        storage.stat(&real)
+    }
+
+    fn open(&self, at: &Pfn) -> Result<Box<dyn SourceFile>, Fault> {
+        let (storage, real) = self.find(at)?;
+        storage.open(&real)
+    }
+
+    fn create(&self, _: &TempName, _: u64) -> Result<Box<dyn TargetFile>, Fault> {
+        self.refuse()
+    }
+
+    fn reopen(&self, _: &TempName, _: u64) -> Result<Option<Box<dyn TargetFile>>, Fault> {
+        self.refuse()
+    }
+
+    fn commit(&self, batch: &[Commit]) -> Vec<Result<(), Fault>> {
+        batch.iter().map(|_| self.refuse()).collect()
+    }
+
+    fn flush_present(&self, _: &[Pfn]) -> Result<(), Fault> {
+        self.refuse()
+    }
+
+    fn temps(&self) -> Result<Vec<TempName>, Fault> {
+        Ok(Vec::new())
+    }
+
+    fn remove_temp(&self, _: &TempName) -> Result<(), Fault> {
+        self.refuse()
+    }
+
+    fn delete(&self, _: &Pfn, _: &Identity) -> Result<(), Fault> {
+        self.refuse()
+    }
+
+    /// Listings are made by `walk`.
+    fn walk(&self, _: &str, _: &mut dyn FnMut(Visit) -> ControlFlow<()>) -> Result<(), Fault> {
+        Ok(())
+    }
+}
