@@ -15,10 +15,12 @@ use super::work::Work;
 use super::writeback;
 use crate::{Identity, SourceFile, TargetFile, TempName};
 
-pub(super) fn identity_of(stat: &fs::Stat) -> Identity {
-    let nanoseconds = i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec);
-    let mtime_ns = nanoseconds.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64;
-    Identity { size: stat.st_size.max(0) as u64, mtime_ns, inode: stat.st_ino }
+impl From<&fs::Stat> for Identity {
+    fn from(stat: &fs::Stat) -> Identity {
+        let nanoseconds = i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec);
+        let mtime_ns = nanoseconds.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64;
+        Identity { size: stat.st_size.max(0) as u64, mtime_ns, inode: stat.st_ino }
+    }
 }
 
 /// Reads until `buffer` is full or the file ends.
@@ -49,7 +51,7 @@ impl SourceFile for Source {
 
     fn identity_now(&self) -> Result<Identity, Fault> {
         let stat = fs::fstat(&self.file).map_err(|errno| fault(Role::Read, errno, &self.shown))?;
-        Ok(identity_of(&stat))
+        Ok(Identity::from(&stat))
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Fault> {

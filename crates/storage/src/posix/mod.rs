@@ -282,7 +282,7 @@ impl Storage for Posix {
         if self.case_insensitive() {
             self.refuse_other_spelling(at, &path)?;
         }
-        Ok(Some(file::identity_of(&stat)))
+        Ok(Some(Identity::from(&stat)))
     }
 
     fn open(&self, at: &Pfn) -> Result<Box<dyn SourceFile>, Fault> {
@@ -293,7 +293,7 @@ impl Storage for Posix {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(Fault::new(FaultCode::SourceUnreadable, format!("{at} is no longer a file")));
         }
-        let identity = file::identity_of(&stat);
+        let identity = Identity::from(&stat);
         if identity.size > SMALL_FILE_BYTES {
             // Larger read-ahead; a hint.
             let _ = fs::fadvise(&file, 0, None, Advice::Sequential);
@@ -335,7 +335,7 @@ impl Storage for Posix {
         let stat = fs::fstat(&file).map_err(failed)?;
         // Larger than it should be: of another file. Two names: a crash in the middle of a commit left it
         // linked to its final name, where nothing must change any more. Lost: see `flush`.
-        let foreign = file::identity_of(&stat).size > size || stat.st_nlink != 1;
+        let foreign = Identity::from(&stat).size > size || stat.st_nlink != 1;
         if foreign || self.flusher.is_lost(temp) {
             work.remove(temp).map_err(failed)?;
             return Ok(None);

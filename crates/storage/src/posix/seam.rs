@@ -8,10 +8,13 @@ pub(super) enum Call {
     ReadDirectory,
     MayRead,
     Reserve,
+    SetAttributes,
     FlushData,
     FlushFileSystem,
     MakeDirectory,
     Rename,
+    /// A rename over what is there.
+    Replace,
     Link,
     FlushDirectory,
 }

@@ -13,7 +13,6 @@ use rustix::io::{self, Errno};
 use super::FlushPolicy;
 use super::beneath::Beneath;
 use super::fault::{Role, fault};
-use super::file::identity_of;
 use crate::{Identity, TempName};
 
 /// In the storage's root unless another directory is given.
@@ -108,7 +107,7 @@ impl Work {
 
     pub(super) fn stat(&self, temp: &TempName) -> io::Result<Option<Identity>> {
         match fs::statat(&self.temps, temp.as_str(), AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => Ok(Some(identity_of(&stat))),
+            Ok(stat) => Ok(Some(Identity::from(&stat))),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(errno),
         }

@@ -185,7 +185,7 @@ fn a_read_only_storage_leaves_no_trace() {
     assert_eq!(code(posix.reopen(&temp(1), 1).map(drop)), FaultCode::TargetReadOnly);
     assert_eq!(code(posix.remove_temp(&temp(1))), FaultCode::TargetReadOnly);
     assert_eq!(code(posix.delete(&at("a"), &file.identity())), FaultCode::TargetReadOnly);
-    let item = Commit { temp: temp(1), target: at("b"), size: 1 };
+    let item = Commit::new(temp(1), at("b"), 1);
     assert_eq!(code(posix.commit(&[item]).remove(0)), FaultCode::TargetReadOnly);
 
     let after = (std_fs::metadata(&root).unwrap().mtime_nsec(), std_fs::metadata(root.join("a")).unwrap());
