@@ -7,13 +7,17 @@ use std::str::FromStr;
 use longhaul_model::{Fault, Pfn, StorageName};
 
 /// How a storage can be used decides how the engine drives it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
     pub writable: bool,
     /// Names that differ in case only are one name here.
     pub case_insensitive: bool,
-    /// A file may be written at any offset in any order.
+    /// A file may be written at any offset in any order. If not, each write has to begin where the file ends.
     pub random_write: bool,
+    /// Storages of one device share what it bears at once. None: a device of its own.
+    pub device: Option<u64>,
+    /// Reads, and writes, that the device bears at once. None: as the engine thinks best.
+    pub parallel: Option<u16>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,6 +162,7 @@ pub trait SourceFile: Send + Sync {
 
 /// A temporary file open for writing, by any number of threads.
 pub trait TargetFile: Send + Sync {
+    /// Where [`Capabilities::random_write`] is not given, at the end of what was written and nowhere else.
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), Fault>;
     /// Fewer bytes than fit only at the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Fault>;

@@ -21,4 +21,4 @@ pub use interface::{
     Capabilities, Commit, Identity, LeftOut, MODE_BITS, SourceFile, Space, Storage, TargetFile, TempName,
     TempNameError, Visit,
 };
-pub use posix::{FlushPolicy, NamePage, NoLinks, Posix, PosixOptions};
+pub use posix::{FlushPolicy, Manner, NamePage, NoLinks, Posix, PosixOptions};

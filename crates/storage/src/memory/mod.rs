@@ -111,7 +111,14 @@ impl Storage for FaultyStore {
 
     fn capabilities(&self) -> Capabilities {
         let state = self.state();
-        Capabilities { writable: true, case_insensitive: state.faults.case_insensitive, random_write: true }
+        let faults = &state.faults;
+        Capabilities {
+            writable: true,
+            case_insensitive: faults.case_insensitive,
+            random_write: !faults.append_only,
+            device: faults.device,
+            parallel: faults.parallel,
+        }
     }
 
     fn space(&self) -> Result<Space, Fault> {

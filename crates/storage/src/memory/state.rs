@@ -143,6 +143,11 @@ impl State {
     pub(super) fn write(&mut self, number: u64, bytes: &[u8], offset: u64) -> Result<(), Fault> {
         self.check_writable()?;
         self.faults.take_write_fault(bytes.len() as u64)?;
+        let len = self.inode(number).bytes.len() as u64;
+        if self.faults.append_only && offset != len {
+            let detail = format!("byte {offset} came when byte {len} was due; it only appends");
+            return Err(Fault::new(FaultCode::Internal, detail));
+        }
         let inode = self.inode(number);
         let end = offset as usize + bytes.len();
         let held = inode.reserved_bytes.max(inode.bytes.len() as u64);

@@ -29,6 +29,15 @@ fn conforms() {
 }
 
 #[test]
+fn conforms_where_files_only_grow() {
+    crate::conformance::check(&|| {
+        let store = store();
+        store.set_append_only(true);
+        Box::new(store)
+    });
+}
+
+#[test]
 fn conforms_where_case_is_lost() {
     crate::conformance::check(&|| {
         let store = store();

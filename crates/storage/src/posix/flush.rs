@@ -16,7 +16,7 @@ use super::FlushPolicy;
 use super::beneath::{Beneath, split};
 use super::fault::{Role, fault};
 use super::seam::{Call, Seam};
-use super::work::Work;
+use super::work::{Opening, Work};
 use crate::{Commit, TempName};
 
 /// Up to so many directories are flushed one by one: cheaper than the whole file system, and other users'
@@ -100,7 +100,7 @@ impl Flusher {
     fn flush_one(&self, work: &Work, item: &Commit) -> Result<(), Fault> {
         let temp = &item.temp;
         let flush = || {
-            let file = work.reopen(temp, false)?.ok_or(Errno::NOENT)?;
+            let file = work.reopen(temp, Opening::Read)?.ok_or(Errno::NOENT)?;
             if item.sets_attributes() {
                 self.flush_with(&file, temp, |file| fs::fsync(file))
             } else {

@@ -8,6 +8,7 @@ pub(super) enum Call {
     ReadDirectory,
     MayRead,
     Reserve,
+    OpenDirect,
     SetAttributes,
     FlushData,
     FlushFileSystem,

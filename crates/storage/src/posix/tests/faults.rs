@@ -6,7 +6,7 @@ use std::process::Command;
 
 fn opened(seam: Seam) -> (Posix, TempDir) {
     let root = tempfile::tempdir().unwrap();
-    (Posix::open_with(options(root.path()), None, seam).unwrap(), root)
+    (Posix::open_with(options(root.path()), Manner::default(), None, seam).unwrap(), root)
 }
 
 fn batch(posix: &Posix, directories: usize) -> Vec<Commit> {
@@ -147,7 +147,7 @@ fn nothing_is_flushed_where_that_is_asked_for() {
     let (log, seam) = logged();
     let root = tempfile::tempdir().unwrap();
     let unflushed = PosixOptions { flush: FlushPolicy::None, ..options(root.path()) };
-    let posix = Posix::open_with(unflushed, None, seam).unwrap();
+    let posix = Posix::open_with(unflushed, Manner::default(), None, seam).unwrap();
     assert!(posix.commit(&batch(&posix, 2)).iter().all(Result::is_ok));
     let flush = |call: &Call| matches!(call, Call::FlushData | Call::FlushDirectory | Call::FlushFileSystem);
     assert!(!log.lock().unwrap().iter().any(|(call, _)| flush(call)));
@@ -231,7 +231,7 @@ fn directories_pruned_in_the_middle_of_a_commit_are_made_again() {
         }
         Ok(())
     });
-    let posix = Posix::open_with(options(root.path()), None, Seam::with(hook)).unwrap();
+    let posix = Posix::open_with(options(root.path()), Manner::default(), None, Seam::with(hook)).unwrap();
     let item = written(&posix, 1, "d/e/a", b"x");
     assert_eq!(posix.commit(&[item]), [Ok(())]);
     assert!(root.path().join("d/e/a").exists());

@@ -64,7 +64,8 @@ fn everything_is_visited_or_listed_with_the_reason() {
         std_fs::create_dir_all(&deep).unwrap();
         std_fs::write(deep.join("too-deep"), "x").unwrap();
 
-        let posix = Posix::open_with(options(&root), Some(resolver), Seam::default()).unwrap();
+        let posix =
+            Posix::open_with(options(&root), Manner::default(), Some(resolver), Seam::default()).unwrap();
         let found = walked(&posix, "");
         let d = "d".repeat(250);
         let mut expected = vec![
@@ -136,7 +137,7 @@ fn what_cannot_be_read_is_listed() {
         (Call::MayRead, "z") => Err(Errno::NOENT),
         _ => Ok(()),
     });
-    let posix = Posix::open_with(options(root.path()), None, Seam::with(locks)).unwrap();
+    let posix = Posix::open_with(options(root.path()), Manner::default(), None, Seam::with(locks)).unwrap();
     let expected = ["a 1", "locked-directory/: Unreadable", "locked-file: Unreadable"];
     assert_eq!(walked(&posix, ""), expected, "and z, which vanished, is not");
 }
