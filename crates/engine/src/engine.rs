@@ -14,7 +14,8 @@ use longhaul_wire::Pace;
 use longhaul_wire::limits::MANIFEST_FILES_MAX;
 
 use crate::calls::{Calling, Calls, Channel};
-use crate::fetch::{JournalFile, Keys, Target, boot_id};
+use crate::device::Devices;
+use crate::fetch::{JournalFile, Keys, Reorder, Target, boot_id};
 use crate::interface::{Clock, Config, Event, Export, FetchBatch, PathProfile, Snapshot};
 use crate::net::{self, Dialler};
 use crate::offers::{Offer, Offering, Offers};
@@ -25,9 +26,6 @@ use crate::serve::Serve;
 use crate::shared::{Alarm, Counters, Shared, TlsSettings, hand_on};
 use crate::sync::lock;
 
-/// Threads per storage that read, and that write. Two keep a disk busy while one of them computes digests.
-const READERS: usize = 2;
-const WRITERS: usize = 2;
 /// Threads that answer calls: one that takes long must not keep the others waiting.
 const RESPONDERS: usize = 4;
 /// Each pool holds at least so many buffers, whatever the budget says: less cannot work.
@@ -85,7 +83,8 @@ impl Engine {
         let budget = Budget::of(config.memory_bytes);
         let (listeners, addresses) = listen(&config.listen, &config.path)?;
         let (network, loops) = net::open(config.network_threads, listeners)?;
-        let targets = open_targets(&config, &exports, &clock)?;
+        let devices = Devices::of(&exports);
+        let targets = open_targets(&config, &exports, &devices, &clock)?;
         let (send_event, receive_event) = mpsc::channel();
         let alarm = Arc::new(Alarm::default());
         let (receive_pool, send_pool) = (Pool::new(budget.receive_buffers), Pool::new(budget.send_buffers));
@@ -96,7 +95,9 @@ impl Engine {
         let shared = Arc::new(Shared {
             deployment: config.deployment.as_str().into(),
             tls: Mutex::new(TlsSettings::of(credentials, config.data_security)?),
-            serve: Serve::new(&exports, budget.manifest_bytes, budget.send_buffers, budget.served_streams),
+            serve: Serve::new(&exports, &devices, budget.manifest_bytes, budget.served_streams),
+            devices,
+            reorder: Reorder::of(budget.receive_buffers),
             calls: Arc::new(Calls::new(config.responder.clone())),
             offers: Offers::default(),
             offerings: Mutex::default(),
@@ -147,14 +148,12 @@ impl Engine {
             self.spawn("data-prepare", with(|target, shared| target.prepare_on(shared)))?;
             self.spawn("data-commit", with(|target, shared| target.commit_on(shared)))?;
             self.spawn("data-flush", with(|target, shared| target.flush_on(shared)))?;
-            for _ in 0..WRITERS {
-                self.spawn("data-write", with(|target, shared| target.write_on(shared)))?;
-            }
         }
-        for exported in self.shared.serve.exports.values() {
-            for _ in 0..READERS {
-                let exported = exported.clone();
-                self.spawn("data-read", move |_| exported.read_on())?;
+        for device in self.shared.devices.all() {
+            for _ in 0..device.parallel() {
+                let (reader, writer) = (device.clone(), device.clone());
+                self.spawn("data-read", move |_| reader.read_on())?;
+                self.spawn("data-write", move |shared| writer.write_on(shared))?;
             }
         }
         if self.shared.calls.answers() {
@@ -271,6 +270,9 @@ impl Engine {
             buffers_peak: shared.receive_pool.peak() + shared.send_pool.peak(),
             streams_in: shared.all_sessions().iter().map(|session| session.streams()).sum(),
             streams_out: shared.serve.streams(),
+            reorder_total: shared.reorder.total(),
+            reorder_peak: shared.reorder.peak(),
+            devices: shared.devices.snapshot(),
             sessions: shared.all_sessions().iter().map(|session| session.snapshot(shared)).collect(),
         }
     }
@@ -334,6 +336,7 @@ fn listen(wanted: &[SocketAddr], path: &PathProfile) -> Result<(Vec<TcpListener>
 fn open_targets(
     config: &Config,
     exports: &[Export],
+    devices: &Devices,
     clock: &Clock,
 ) -> Result<BTreeMap<StorageName, Arc<Target>>, Fault> {
     let unusable = |error: std::io::Error| {
@@ -349,7 +352,9 @@ fn open_targets(
         let lane = u16::try_from(lane)
             .map_err(|_| Fault::new(FaultCode::TooLarge, format!("{} storages", exports.len())))?;
         let journal = JournalFile::open(config.state_dir.join(format!("{name}.journal")), boot)?;
-        let target = Target::new(config.agent, lane, export.storage.clone(), export.rules.clone(), journal);
+        let device = devices.device(&name);
+        let target =
+            Target::new(config.agent, lane, export.storage.clone(), device, export.rules.clone(), journal);
         if let Err(fault) = target.tidy(clock()) {
             // A storage that cannot be listed now may be readable, and its trouble is told when it is used.
             tracing::warn!(storage = %name, %fault, "what earlier attempts left could not be put in order");

@@ -87,7 +87,7 @@ impl Target {
             .iter()
             .map(|(job, _)| Commit::new(job.temp.clone(), job.at.clone(), job.file.size))
             .collect();
-        let results = self.storage.commit(&commits);
+        let results = self.device.beside(0, || self.storage.commit(&commits));
         assert_eq!(results.len(), group.len(), "a storage gives one result for each commit");
         let closed: Vec<Record> = group
             .iter()

@@ -85,7 +85,7 @@ impl Receiver {
         wall: Timestamp,
         now: Duration,
     ) -> bool {
-        let Some(first) = self.first_usable(stream, true, wall, now) else { return false };
+        let Some(first) = self.first_usable(stream, true, budget, wall, now) else { return false };
         let (files, bytes) = self.choose_pack(first, stream, wall);
         for &number in &files {
             if let Some(file) = self.files.get_mut(&number) {
@@ -143,11 +143,17 @@ impl Receiver {
         wall: Timestamp,
         now: Duration,
     ) -> bool {
-        let Some(number) = self.first_usable(stream, false, wall, now) else { return false };
+        let Some(number) = self.first_usable(stream, false, budget, wall, now) else { return false };
         let Some(file) = self.files.get_mut(&number) else { return false };
         let place = file.place(number);
         let Body::Large(large) = &mut file.body else { return false };
-        let Some((offset, len)) = large.take(room.min(EXTENT_CHUNKS) as u64) else { return false };
+        let most = room.min(EXTENT_CHUNKS).min(large.askable(budget.places));
+        let before = large.ahead.len();
+        let Some((offset, len)) = large.take(most as u64) else { return false };
+        budget.places -= large.ahead.len() - before;
+        if large.in_order {
+            self.in_line.insert(number);
+        }
         if large.missing.is_empty() {
             self.large.remove(&place);
         }
@@ -165,6 +171,7 @@ impl Receiver {
         &mut self,
         stream: StreamNumber,
         small: bool,
+        budget: &Budget,
         wall: Timestamp,
         now: Duration,
     ) -> Option<FileNumber> {
@@ -177,6 +184,9 @@ impl Receiver {
         }
         for (_, number) in candidates {
             let Some(file) = self.files.get(&number) else { continue };
+            if matches!(&file.body, Body::Large(large) if large.askable(budget.places) == 0) {
+                continue;
+            }
             let (batch, started) = (file.batch, file.started);
             if !started && self.batches.get(&batch).is_some_and(|batch| wall > batch.start_by) {
                 self.fail(
