@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use longhaul_model::StorageName;
+use longhaul_storage::PARALLEL_MAX;
 use longhaul_wire::disk::{Seen, Yielding};
 
 use crate::fetch::WriteJob;
@@ -22,8 +23,6 @@ use crate::sync::{lock, wait, wait_until};
 /// Reads, and writes, of a device at once, unless the site says otherwise. Two keep a disk busy while one of them
 /// computes digests.
 const PARALLEL: u16 = 2;
-/// More would be threads that wait for each other.
-const PARALLEL_MAX: u16 = 64;
 /// The kernel's account of waiting tasks is brought up to date every two seconds.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// A shorter operation says how long opening a file takes, not how fast the disk is.

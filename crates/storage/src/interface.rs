@@ -6,6 +6,9 @@ use std::str::FromStr;
 
 use longhaul_model::{Fault, Pfn, StorageName};
 
+/// Most operations of a kind at once on one device: more would be threads that wait for each other.
+pub const PARALLEL_MAX: u16 = 64;
+
 /// How a storage can be used decides how the engine drives it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
@@ -16,7 +19,7 @@ pub struct Capabilities {
     pub random_write: bool,
     /// Storages of one device share what it bears at once. None: a device of its own.
     pub device: Option<u64>,
-    /// Reads, and writes, that the device bears at once. None: as the engine thinks best.
+    /// Reads, and writes, that the device bears at once, up to [`PARALLEL_MAX`]. None: as the engine thinks best.
     pub parallel: Option<u16>,
 }
 
