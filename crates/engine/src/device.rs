@@ -131,14 +131,14 @@ impl Devices {
             looks.pressure.forget();
             return;
         }
-        let waiting = looks.pressure.waiting(now);
+        let (waiting, fetched) = (looks.pressure.waiting(now), looks.pressure.fetched());
         drop(looks);
         let seen: Vec<Seen> = self.all.iter().map(|device| device.seen(passed)).collect();
         // The host's waiting is told for all its disks together, so ours is what we did on all of them.
         let own = seen.iter().map(|seen| seen.own).sum::<f64>().min(1.0);
         let wrote = seen.iter().any(|seen| seen.wrote);
         for (device, seen) in self.all.iter().zip(seen) {
-            device.look(Seen { waiting, own, wrote, ..seen });
+            device.look(Seen { waiting, own, wrote, fetched, ..seen });
         }
     }
 
@@ -281,6 +281,7 @@ impl Device {
             waiting: None,
             own: (any.as_secs_f64() / passed.as_secs_f64().max(f64::EPSILON)).min(1.0),
             wrote: before.wrote || before.wrote_before,
+            fetched: false,
             seconds_per_mib: (mib > 0.0).then(|| before.telling.as_secs_f64() / mib / at_once),
         }
     }
@@ -363,7 +364,8 @@ mod tests {
         assert_eq!(devices.all().len(), 4);
     }
 
-    const BUSY: Seen = Seen { waiting: Some(0.9), own: 0.1, wrote: false, seconds_per_mib: None };
+    const BUSY: Seen =
+        Seen { waiting: Some(0.9), own: 0.1, wrote: false, fetched: true, seconds_per_mib: None };
     const CALM: Seen = Seen { waiting: Some(0.0), ..BUSY };
 
     /// Promise 8: under pressure fewer operations are at the disk at once, and afterwards as many as before.

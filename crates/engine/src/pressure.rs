@@ -1,4 +1,5 @@
-//! What the kernel says of tasks that wait for disks (`/proc/pressure/io`, else the own control group's).
+//! What the kernel says of tasks that wait for disks (`/proc/pressure/io`, else the own control group's), and of what
+//! this process had disks do (`/proc/self/io`).
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,12 +9,15 @@ const HOST: &str = "/proc/pressure/io";
 const GROUPS: &str = "/sys/fs/cgroup";
 /// Far more than the two lines it has.
 const TEXT_BYTES_MAX: usize = 4096;
+/// Less, between two looks, is some program text that was swapped in, say, and in nobody's way.
+const FETCHED_BYTES: u64 = 1 << 20;
 
 /// Differences of a counter, since an average over ten seconds says little about the last two.
 pub(crate) struct Pressure {
     /// None where the kernel keeps no such account.
     place: Option<PathBuf>,
     last: Option<(Duration, u64)>,
+    fetched: Option<u64>,
 }
 
 impl Pressure {
@@ -24,7 +28,7 @@ impl Pressure {
         });
         let place =
             [Some(PathBuf::from(HOST)), group].into_iter().flatten().find(|place| waited_us(place).is_some());
-        Pressure { place, last: None }
+        Pressure { place, last: None, fetched: None }
     }
 
     /// The part of the time since the last call in which some task waited; none at first, and if nobody can tell.
@@ -37,8 +41,21 @@ impl Pressure {
 
     /// There was a pause: what happened in it is of no interest.
     pub(crate) fn forget(&mut self) {
-        self.last = None;
+        (self.last, self.fetched) = (None, None);
     }
+
+    /// Whether this process had disks read more than a little since the last call; yes where nobody can tell.
+    pub(crate) fn fetched(&mut self) -> bool {
+        let Some(now) = fetched_bytes() else { return true };
+        let before = self.fetched.replace(now).unwrap_or(now);
+        now.saturating_sub(before) >= FETCHED_BYTES
+    }
+}
+
+/// What came from disks, and not from memory.
+fn fetched_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/self/io").ok()?;
+    text.lines().find_map(|line| line.strip_prefix("read_bytes: "))?.parse().ok()
 }
 
 fn waited_us(place: &PathBuf) -> Option<u64> {
@@ -69,7 +86,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let place = directory.path().join("io");
         let says = |total: u64| fs::write(&place, format!("some avg10=0 total={total}\n")).unwrap();
-        let mut pressure = Pressure { place: Some(place.clone()), last: None };
+        let mut pressure = Pressure { place: Some(place.clone()), last: None, fetched: None };
         let second = Duration::from_secs(1);
         says(1_000_000);
         assert_eq!(pressure.waiting(second), None, "nothing to compare with");
@@ -80,7 +97,8 @@ mod tests {
         assert_eq!(pressure.waiting(3 * second), Some(1.0));
         pressure.forget();
         assert_eq!(pressure.waiting(9 * second), None);
-        assert_eq!(Pressure { place: None, last: None }.waiting(second), None);
+        assert_eq!(Pressure { place: None, last: None, fetched: None }.waiting(second), None);
+        assert!(!pressure.fetched(), "nothing to compare with");
     }
 
     proptest! {

@@ -5,9 +5,11 @@
 //!
 //! Pressure is told in two ways. *Others wait*: tasks of this host waited for a disk in more of the time than operations
 //! of ours were under way. That says nothing while we write, since the kernel writes on for us afterwards and waits as
-//! well. *Slow*: a megabyte takes several times as long as on the idle disk, for each of our operations at once, and the
-//! host (if it can tell) does wait for disks. What the idle disk does is learnt: the best that was seen, forgotten
-//! slowly, so that a disk that became slower for good is not given way to for ever.
+//! well, nor while all that we read comes from memory. It does not say which disk they wait for either, nor that we are
+//! in their way: we go down to one operation at once, and no further. *Slow*: a megabyte takes several times as long as
+//! on the idle disk, for each of our operations at once, and the host (if it can tell) does wait for disks. What the
+//! idle disk does is learnt: the best that was seen, forgotten slowly, so that a disk that became slower for good is not
+//! given way to for ever.
 
 /// Others wait in so much of the time: they feel it.
 const OTHERS_WAIT: f64 = 0.10;
@@ -21,6 +23,8 @@ const SLOW_LEAST: f64 = 0.020;
 const SLOW_WAITING: f64 = 0.30;
 /// Never less: what has begun goes on.
 pub const SHARE_LEAST: f64 = 0.125;
+/// Never less because others wait, as long as the disk is fast for us: they may wait for each other.
+const SHARE_BESIDE_OTHERS: f64 = 1.0;
 const RECOVERY: f64 = 1.25;
 /// By so much the best is forgotten at each look.
 const FORGETTING: f64 = 1.02;
@@ -34,6 +38,8 @@ pub struct Seen {
     pub own: f64,
     /// We wrote, or the kernel may still write for us.
     pub wrote: bool,
+    /// Something that we read came from a disk.
+    pub fetched: bool,
     /// What one of our operations took per MiB, divided by how many there were at once.
     pub seconds_per_mib: Option<f64>,
 }
@@ -93,29 +99,31 @@ impl Yielding {
     pub fn look(&mut self, seen: Seen) -> f64 {
         match self.pressure(&seen) {
             Some(reason) => {
-                self.share = (self.share / 2.0).max(SHARE_LEAST);
+                let least = match reason {
+                    Reason::Slow { .. } => SHARE_LEAST,
+                    Reason::OthersWait { .. } => SHARE_BESIDE_OTHERS.min(self.share),
+                };
+                self.share = (self.share / 2.0).max(least);
                 self.reason = Some(reason);
             }
-            None => {
-                self.share = (self.share * RECOVERY).min(self.most);
-                if self.is_whole() {
-                    self.reason = None;
-                }
-            }
+            None => self.share = (self.share * RECOVERY).min(self.most),
+        }
+        if self.is_whole() {
+            self.reason = None;
         }
         self.learn(&seen);
         self.share
     }
 
     fn pressure(&self, seen: &Seen) -> Option<Reason> {
-        let others = if seen.wrote { 0.0 } else { seen.waiting.unwrap_or(0.0) - seen.own };
-        if others >= OTHERS_WAIT {
-            return Some(Reason::OthersWait { part: others });
+        if let (Some(seconds_per_mib), Some(idle)) = (seen.seconds_per_mib, self.idle)
+            && seconds_per_mib >= (SLOW_TIMES * idle).max(SLOW_LEAST)
+            && seen.waiting.is_none_or(|waiting| waiting >= SLOW_WAITING)
+        {
+            return Some(Reason::Slow { seconds_per_mib, idle });
         }
-        let (seconds_per_mib, idle) = (seen.seconds_per_mib?, self.idle?);
-        let slow = seconds_per_mib >= (SLOW_TIMES * idle).max(SLOW_LEAST)
-            && seen.waiting.is_none_or(|waiting| waiting >= SLOW_WAITING);
-        slow.then_some(Reason::Slow { seconds_per_mib, idle })
+        let part = seen.waiting? - seen.own;
+        (part >= OTHERS_WAIT && seen.fetched && !seen.wrote).then_some(Reason::OthersWait { part })
     }
 
     fn learn(&mut self, seen: &Seen) {
@@ -129,7 +137,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const CALM: Seen = Seen { waiting: Some(0.05), own: 0.05, wrote: false, seconds_per_mib: Some(0.002) };
+    const CALM: Seen =
+        Seen { waiting: Some(0.05), own: 0.05, wrote: false, fetched: true, seconds_per_mib: Some(0.002) };
 
     fn looks(law: &mut Yielding, seen: Seen, times: usize) -> f64 {
         for _ in 0..times {
@@ -148,7 +157,10 @@ mod tests {
             law.reason().map(|reason| reason.to_string()).as_deref(),
             Some("others wait for disks in 50 % of the time")
         );
-        assert_eq!(looks(&mut law, busy, 10), SHARE_LEAST);
+        assert_eq!(looks(&mut law, busy, 10), 1.0, "the disk is fast for us");
+        let slow = Seen { seconds_per_mib: Some(0.03), ..busy };
+        assert_eq!(looks(&mut law, slow, 10), SHARE_LEAST);
+        assert_eq!(looks(&mut law, busy, 1), SHARE_LEAST, "others still wait");
         let after = looks(&mut law, CALM, 5);
         assert!(after > 0.3 && after < 0.5 && law.reason().is_some(), "{after}");
         assert_eq!(looks(&mut law, CALM, 20), 4.0);
@@ -162,17 +174,18 @@ mod tests {
         for own in [
             Seen { waiting: Some(1.0), own: 0.95, ..CALM },
             Seen { waiting: Some(1.0), own: 0.1, wrote: true, ..CALM },
+            Seen { waiting: Some(1.0), own: 0.1, fetched: false, ..CALM },
         ] {
             assert_eq!(looks(&mut law, own, 100), 4.0);
         }
         // Four operations at once, each four times as long, come in as one.
-        let shared = Seen { seconds_per_mib: Some(0.0021), waiting: Some(0.9), own: 0.9, wrote: true };
+        let shared = Seen { seconds_per_mib: Some(0.0021), waiting: Some(0.9), own: 0.9, ..CALM };
         assert_eq!(looks(&mut law, shared, 100), 4.0);
     }
 
     #[test]
     fn slowness_counts_if_it_is_the_disks() {
-        let slow = Seen { waiting: Some(0.9), own: 1.0, wrote: true, seconds_per_mib: Some(0.05) };
+        let slow = Seen { waiting: Some(0.9), own: 1.0, wrote: true, seconds_per_mib: Some(0.05), ..CALM };
         let mut law = Yielding::new(4);
         looks(&mut law, CALM, 10);
         assert_eq!(looks(&mut law, slow, 3), 0.5);
@@ -200,8 +213,16 @@ mod tests {
 
     fn seen() -> impl Strategy<Value = Seen> {
         let part = 0.0..=1.0f64;
-        (proptest::option::of(part.clone()), part, any::<bool>(), proptest::option::of(0.0..2.0f64))
-            .prop_map(|(waiting, own, wrote, seconds_per_mib)| Seen { waiting, own, wrote, seconds_per_mib })
+        let seconds = proptest::option::of(0.0..2.0f64);
+        (proptest::option::of(part.clone()), part, any::<bool>(), any::<bool>(), seconds).prop_map(
+            |(waiting, own, wrote, fetched, seconds_per_mib)| Seen {
+                waiting,
+                own,
+                wrote,
+                fetched,
+                seconds_per_mib,
+            },
+        )
     }
 
     proptest! {
@@ -217,7 +238,7 @@ mod tests {
                 prop_assert!(after >= before / 2.0 && after <= before * RECOVERY);
                 prop_assert_eq!(law.is_whole(), law.reason().is_none());
             }
-            let rest = Seen { waiting: Some(0.0), own: 0.0, wrote: false, seconds_per_mib: None };
+            let rest = Seen { waiting: Some(0.0), own: 0.0, wrote: false, fetched: false, seconds_per_mib: None };
             let looks = ((f64::from(most) / SHARE_LEAST).ln() / RECOVERY.ln()).ceil() as usize + 1;
             for _ in 0..looks {
                 law.look(rest);
