@@ -17,7 +17,7 @@ use crate::walk::WORK_DIRECTORY;
 use crate::walk::beneath::{make_directories, split};
 
 /// Where `storage` keeps temporary files in its work directory. Its interface has no word for a temporary file's
-/// descriptor, which cloning, modes and times need; a test of this module fails if the place changes.
+/// descriptor, which cloning and reading back need; a test of this module fails if the place changes.
 const TEMPS: &str = "temps";
 
 pub(super) fn fault(code: FaultCode, doing: impl std::fmt::Display, errno: Errno) -> Fault {

@@ -122,7 +122,8 @@ mod tests {
             let expected = pieces.clone();
             pieces.sort_by_key(|piece| (piece.0 + 1).wrapping_mul(order | 1));
             let mut line = InLine::from(0);
-            let (mut left, mut taken): (Vec<(u64, u64)>, Option<(u64, u64)>) = (Vec::new(), None);
+            let mut left: Vec<(u64, u64)> = Vec::new();
+            let mut taken = None::<(u64, u64)>;
             for (number, piece) in pieces.into_iter().enumerate() {
                 line.push(piece.0, piece);
                 while let Some(next) = line.take() {

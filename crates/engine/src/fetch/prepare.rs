@@ -229,6 +229,9 @@ impl Target {
     }
 }
 
+/// What is right of a file that can only be appended to, and the file to go on with.
+type GoneOn = (PartDigest, Arc<dyn TargetFile>);
+
 impl Target {
     /// Of a file that can only be appended to, what is right at its beginning, and the file to go on with. None if
     /// nothing is left to go on from.
@@ -242,7 +245,7 @@ impl Target {
         coverage: &Coverage,
         entry: &Entry,
         shared: &Shared,
-    ) -> Result<Option<(PartDigest, Arc<dyn TargetFile>)>, Fault> {
+    ) -> Result<Option<GoneOn>, Fault> {
         let Some(prefix) = coverage.runs().next().filter(|run| run.0 == 0).map(|run| run.1) else {
             return Ok(None);
         };
