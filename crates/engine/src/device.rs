@@ -56,6 +56,8 @@ pub(crate) struct Device {
 struct Gate {
     law: Yielding,
     running: usize,
+    /// Operations that wait for it.
+    held_up: usize,
     /// Nothing begins before then.
     rest_until: Option<Instant>,
     closed: bool,
@@ -160,7 +162,8 @@ impl Device {
     fn new(storages: Vec<StorageName>, parallel: u16) -> Device {
         // Its readers and its writers.
         let law = Yielding::new(2 * parallel);
-        let gate = Gate { law, running: 0, rest_until: None, closed: false, busy: Busy::default() };
+        let gate =
+            Gate { law, running: 0, held_up: 0, rest_until: None, closed: false, busy: Busy::default() };
         Device {
             storages,
             parallel,
@@ -209,14 +212,15 @@ impl Device {
 
     fn begin(&self, gated: bool) -> Instant {
         let mut gate = lock(&self.gate);
+        gate.held_up += usize::from(gated);
         while gated && !gate.closed {
-            let now = Instant::now();
-            match gate.rest_until.filter(|until| *until > now) {
+            match gate.rest_until.filter(|until| *until > Instant::now()) {
                 Some(until) => gate = wait_until(&self.opened, gate, until),
                 None if gate.running >= gate.law.share().max(1.0) as usize => gate = wait(&self.opened, gate),
                 None => break,
             }
         }
+        gate.held_up -= usize::from(gated);
         gate.running += usize::from(gated);
         let now = Instant::now();
         gate.busy.under_way += 1;
@@ -312,6 +316,7 @@ impl Device {
             storages: self.storages.clone(),
             parallel: self.parallel,
             share: gate.law.share() / f64::from(2 * self.parallel),
+            held_up: gate.held_up,
             reason: gate.law.reason().map(|reason| reason.to_string()),
         }
     }
@@ -337,7 +342,7 @@ mod tests {
     use super::*;
     use longhaul_model::NameRules;
     use longhaul_storage::memory::FaultyStore;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     fn export(name: &str, device: Option<(u64, u16)>) -> Export {
         let store = FaultyStore::new(name.parse().unwrap());
@@ -372,33 +377,36 @@ mod tests {
     #[test]
     fn the_gate_narrows_and_opens_again() {
         let device = Device::new(vec!["a".parse().unwrap()], 2);
-        let most_at_once = || {
-            let (running, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
-            // Each waits until as many are inside as may be.
-            let allowed = lock(&device.gate).law.share().max(1.0) as usize;
+        // Five come at once and stay until all five are inside or held up; so many are inside.
+        let admitted = || {
+            let (inside, released) = (AtomicUsize::new(0), AtomicBool::new(false));
             std::thread::scope(|scope| {
-                for _ in 0..4 {
+                for _ in 0..5 {
                     scope.spawn(|| {
                         device.run(Operation::Read, 1, || {
-                            most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                            while most.load(Ordering::SeqCst) < allowed {
+                            inside.fetch_add(1, Ordering::SeqCst);
+                            while !released.load(Ordering::SeqCst) {
                                 std::thread::yield_now();
                             }
-                            running.fetch_sub(1, Ordering::SeqCst);
                         });
                     });
                 }
-            });
-            most.into_inner()
+                while inside.load(Ordering::SeqCst) + device.snapshot().held_up < 5 {
+                    std::thread::yield_now();
+                }
+                let admitted = inside.load(Ordering::SeqCst);
+                released.store(true, Ordering::SeqCst);
+                admitted
+            })
         };
-        assert_eq!(most_at_once(), 4);
+        assert_eq!(admitted(), 4);
         device.look(BUSY);
-        assert_eq!(most_at_once(), 2);
+        assert_eq!(admitted(), 2);
         (0..5).for_each(|_| device.look(BUSY));
-        assert_eq!(most_at_once(), 1);
+        assert_eq!(admitted(), 1);
         assert_eq!(device.snapshot().reason.as_deref(), Some("others wait for disks in 80 % of the time"));
         (0..20).for_each(|_| device.look(CALM));
-        assert_eq!((most_at_once(), device.snapshot().reason), (4, None));
+        assert_eq!((admitted(), device.snapshot().reason), (4, None));
     }
 
     #[test]

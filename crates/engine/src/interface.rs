@@ -180,6 +180,8 @@ pub struct DeviceSnapshot {
     pub parallel: u16,
     /// What of that is used: less than 1 while local users of the disk come first.
     pub share: f64,
+    /// Operations that wait because of that.
+    pub held_up: usize,
     /// Why it is less.
     pub reason: Option<String>,
 }
