@@ -205,7 +205,7 @@ fn stop(shared: Arc<Shared>) {
 
 fn open_storages(config: &Config) -> Result<Vec<Export>, Fault> {
     let open = |storage: &crate::config::StorageConfig| {
-        let posix: Arc<dyn Storage> = Arc::new(Posix::open(storage.posix())?);
+        let posix: Arc<dyn Storage> = Arc::new(Posix::open_in(storage.posix(), storage.manner())?);
         Ok(Export { storage: posix, rules: storage.name_rules() })
     };
     config.storages.iter().map(open).collect()

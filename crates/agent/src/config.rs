@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use longhaul_api::agent::StorageOffer;
 use longhaul_model::rules::PrefixRule;
 use longhaul_model::{DataSecurity, Fault, FaultCode, NameRules, StorageName};
-use longhaul_storage::{FlushPolicy, PosixOptions};
+use longhaul_storage::{FlushPolicy, Manner, PARALLEL_MAX, PosixOptions};
 use serde::{Deserialize, Serialize};
 
 /// Most storages of one agent.
@@ -73,6 +73,15 @@ pub struct StorageConfig {
     pub rules_version: u32,
     #[serde(default)]
     pub flush: Flush,
+    /// The file system takes bytes only at the end of a file: files are written from their beginning to their end.
+    #[serde(default)]
+    pub append_only: bool,
+    /// Large files go past the page cache, as far as the file system can.
+    #[serde(default)]
+    pub direct_io: bool,
+    /// Reads, and as many writes, that the disk bears at once; 0: as is usual.
+    #[serde(default)]
+    pub parallel: u16,
 }
 
 /// What is flushed before a file counts as there.
@@ -123,6 +132,10 @@ impl Config {
             if self.storages[..place].iter().any(|other| other.name == storage.name) {
                 return wrong(format!("storage {} is configured twice", storage.name));
             }
+            if storage.parallel > PARALLEL_MAX {
+                let (name, parallel) = (&storage.name, storage.parallel);
+                return wrong(format!("storage {name}: parallel is {parallel}, the most is {PARALLEL_MAX}"));
+            }
             storage.name_rules().check().map_err(|error| {
                 Fault::new(FaultCode::BadName, format!("name rules of storage {}: {error}", storage.name))
             })?;
@@ -163,6 +176,9 @@ impl StorageConfig {
             rules: default_rules(),
             rules_version: default_rules_version(),
             flush: Flush::default(),
+            append_only: false,
+            direct_io: false,
+            parallel: 0,
         }
     }
 
@@ -180,6 +196,14 @@ impl StorageConfig {
                 Flush::FileAndDirectory => FlushPolicy::FileAndDirectory,
                 Flush::None => FlushPolicy::None,
             },
+        }
+    }
+
+    pub(crate) fn manner(&self) -> Manner {
+        Manner {
+            append_only: self.append_only,
+            direct_io: self.direct_io,
+            parallel: (self.parallel > 0).then_some(self.parallel),
         }
     }
 
@@ -244,6 +268,16 @@ mod tests {
     }
 
     #[test]
+    fn a_storage_says_how_its_disk_is_used() {
+        let text = format!("{SHORT}append_only = true\ndirect_io = true\nparallel = 8\n");
+        let config: Config = toml::from_str(&text).unwrap();
+        config.check().unwrap();
+        let manner = Manner { append_only: true, direct_io: true, parallel: Some(8) };
+        assert_eq!(config.storages[0].manner(), manner);
+        assert_eq!(toml::from_str::<Config>(SHORT).unwrap().storages[0].manner(), Manner::default());
+    }
+
+    #[test]
     fn mistakes_are_told() {
         assert!(
             toml::from_str::<Config>(&format!("memory = 5\n{SHORT}"))
@@ -259,6 +293,7 @@ mod tests {
         assert!(broken(&|c| c.storages.clear()).contains("no storage"));
         assert!(broken(&|c| c.memory_bytes = 1).contains("memory_bytes"));
         assert!(broken(&|c| c.storages.push(c.storages[0].clone())).contains("alpha is configured twice"));
+        assert!(broken(&|c| c.storages[0].parallel = 65).contains("alpha: parallel is 65, the most is 64"));
         assert!(broken(&|c| c.storages[0].rules[0].pfn = "../up".into()).contains("alpha"));
     }
 

@@ -1,9 +1,8 @@
 //! Where fetched files land: under which name, in place of what, with which permission bits and time.
 //!
 //! The engine knows a file by one name at both ends and replaces nothing. A copy lands where the user says, and
-//! replaces what differs. So the target storage is wrapped: names are mapped, attributes are set on the temporary file,
-//! before it is flushed and gets its name, so that nobody sees it with others; and what is to be replaced is replaced
-//! by one rename, with the old file there until then (Promise 1).
+//! replaces what differs. So the target storage is wrapped: names are mapped, and commits are told the attributes and
+//! what they may replace. How that is done is the storage's business.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -16,8 +15,7 @@ use longhaul_storage::{
     Capabilities, Commit, FlushPolicy, Identity, NoLinks, Posix, PosixOptions, SourceFile, Space, Storage,
     TargetFile, TempName, Visit, digest_file,
 };
-use rustix::fd::OwnedFd;
-use rustix::fs::{self, AtFlags, Mode, OFlags, Timespec, Timestamps};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::looker::READ_BYTES;
@@ -25,7 +23,6 @@ use crate::walk::beneath::{make_directories, split};
 use crate::walk::{MODE_BITS, WORK_DIRECTORY};
 
 const TEMPS: &str = ".longhaul/temps";
-const NANOSECONDS: i64 = 1_000_000_000;
 
 /// What becomes of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,9 +38,14 @@ pub(crate) struct Landing {
     inner: Posix,
     name: StorageName,
     root: NoLinks,
-    flush: FlushPolicy,
     /// By the name that the engine uses.
-    spots: Mutex<HashMap<String, Arc<Spot>>>,
+    spots: Mutex<HashMap<String, Arc<Held>>>,
+}
+
+struct Held {
+    spot: Spot,
+    /// What lay there when the file was begun, and may go.
+    replaces: Option<Identity>,
 }
 
 impl Landing {
@@ -54,21 +56,30 @@ impl Landing {
             Fault::new(FaultCode::TargetWrite, format!("{}: {why}", printable(&root.to_string_lossy())))
         })?;
         let options = PosixOptions { name: name.clone(), root, work: None, writable: true, flush };
-        Ok(Landing { inner: Posix::open(options)?, name, root: beneath, flush, spots: Mutex::default() })
+        Ok(Landing { inner: Posix::open(options)?, name, root: beneath, spots: Mutex::default() })
     }
 
-    fn spots(&self) -> MutexGuard<'_, HashMap<String, Arc<Spot>>> {
+    fn spots(&self) -> MutexGuard<'_, HashMap<String, Arc<Held>>> {
         self.spots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Says where a file will land, before the engine hears of it. False if a file of that name is under way already.
+    ///
+    /// What lies there now is what may be replaced: a file that somebody puts there meanwhile stays.
     pub(crate) fn expect(&self, name: &str, spot: Spot) -> bool {
+        let replaces = if spot.replace { self.lies_at(&spot.path) } else { None };
         let mut spots = self.spots();
         if spots.contains_key(name) {
             return false;
         }
-        spots.insert(name.to_owned(), Arc::new(spot));
+        spots.insert(name.to_owned(), Arc::new(Held { spot, replaces }));
         true
+    }
+
+    /// A file, or a link itself: that is replaced and not followed.
+    fn lies_at(&self, path: &str) -> Option<Identity> {
+        let stat = self.root.stat(path.as_bytes()).ok()?;
+        (FileType::from_raw_mode(stat.st_mode) != FileType::Directory).then(|| Identity::from(&stat))
     }
 
     /// The file has landed, or will not.
@@ -76,14 +87,26 @@ impl Landing {
         self.spots().remove(name);
     }
 
-    fn spot(&self, at: &Pfn) -> Option<Arc<Spot>> {
+    fn held(&self, at: &Pfn) -> Option<Arc<Held>> {
         self.spots().get(at.path()).cloned()
+    }
+
+    /// What the engine commits, as the storage shall.
+    fn landing(&self, item: &Commit) -> Result<Commit, Fault> {
+        let Some(held) = self.held(&item.target) else { return Ok(item.clone()) };
+        Ok(Commit {
+            target: self.real(&item.target)?,
+            mode: Some(held.spot.mode),
+            mtime_ns: Some(held.spot.mtime_ns),
+            replaces: held.replaces.clone(),
+            ..item.clone()
+        })
     }
 
     /// The place in the storage behind a name of the engine's.
     fn real(&self, at: &Pfn) -> Result<Pfn, Fault> {
-        let Some(spot) = self.spot(at) else { return Ok(at.clone()) };
-        Pfn::new(self.name.clone(), &spot.path)
+        let Some(held) = self.held(at) else { return Ok(at.clone()) };
+        Pfn::new(self.name.clone(), &held.spot.path)
             .map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))
     }
 
@@ -122,80 +145,6 @@ impl Landing {
         }
         Ok(is_new)
     }
-
-    fn temps(&self) -> Result<OwnedFd, Fault> {
-        self.root.open(TEMPS.as_bytes(), OFlags::RDONLY | OFlags::DIRECTORY).map_err(|errno| {
-            let why = std::io::Error::from(errno);
-            Fault::new(FaultCode::TargetWrite, format!("the directory of temporary files: {why}"))
-        })
-    }
-
-    /// Sets permission bits and time of a temporary file.
-    fn adorn(&self, temps: &OwnedFd, temp: &TempName, spot: &Spot) -> Result<(), Fault> {
-        let failed = |errno: Errno| {
-            let why = std::io::Error::from(errno);
-            let detail = format!("setting time and permissions of {}: {why}", printable(&spot.path));
-            Fault::new(FaultCode::TargetWrite, detail)
-        };
-        let time = Timespec {
-            tv_sec: spot.mtime_ns.div_euclid(NANOSECONDS),
-            tv_nsec: spot.mtime_ns.rem_euclid(NANOSECONDS) as _,
-        };
-        let times = Timestamps { last_access: time, last_modification: time };
-        fs::utimensat(temps, temp.as_str(), &times, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
-        let mode = Mode::from_raw_mode(spot.mode & MODE_BITS);
-        fs::chmodat(temps, temp.as_str(), mode, AtFlags::empty()).map_err(failed)
-    }
-
-    /// Puts a complete temporary file in the place of the one that is there.
-    fn replace(&self, temps: &OwnedFd, item: &Commit) -> Result<(), Fault> {
-        let failed = |errno: Errno| {
-            let why = std::io::Error::from(errno);
-            Fault::new(FaultCode::TargetWrite, format!("replacing {}: {why}", item.target))
-        };
-        let path = item.target.path();
-        refuse_work_directory(path)?;
-        let (parent, name) = split(path.as_bytes());
-        let directory = match self.root.open(parent, OFlags::RDONLY | OFlags::DIRECTORY) {
-            // It was removed meanwhile, with its directory.
-            Err(Errno::NOENT) => return self.inner.commit(std::slice::from_ref(item)).remove(0),
-            opened => opened.map_err(failed)?,
-        };
-        if self.flush != FlushPolicy::None {
-            let file = fs::openat(temps, item.temp.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-            fs::fsync(file.map_err(failed)?).map_err(failed)?;
-        }
-        match fs::renameat(temps, item.temp.as_str(), &directory, name) {
-            Err(Errno::ISDIR | Errno::NOTEMPTY) => {
-                let detail = format!("{} is a directory now", item.target);
-                return Err(Fault::new(FaultCode::NameClash, detail));
-            }
-            renamed => renamed.map_err(failed)?,
-        }
-        if self.flush != FlushPolicy::None {
-            fs::fsync(&directory).map_err(failed)?;
-        }
-        // The name is gone; what the storage remembers of it goes too.
-        self.inner.remove_temp(&item.temp)
-    }
-
-    /// Attributes first; one result for each that could not be given them.
-    fn adorn_all(&self, batch: &[Commit], spots: &[Option<Arc<Spot>>]) -> Vec<Result<(), Fault>> {
-        if spots.iter().all(Option::is_none) {
-            return batch.iter().map(|_| Ok(())).collect();
-        }
-        match self.temps() {
-            Ok(temps) => {
-                let pairs = batch.iter().zip(spots);
-                pairs
-                    .map(|(item, spot)| {
-                        spot.as_ref().map_or(Ok(()), |spot| self.adorn(&temps, &item.temp, spot))
-                    })
-                    .collect()
-            }
-            Err(fault) => batch.iter().map(|_| Err(fault.clone())).collect(),
-        }
-    }
 }
 
 /// Names in our own directory are nobody's files.
@@ -230,9 +179,9 @@ impl Storage for Landing {
     }
 
     fn stat(&self, at: &Pfn) -> Result<Option<Identity>, Fault> {
-        match self.spot(at) {
+        match self.held(at) {
             // It will not stay.
-            Some(spot) if spot.replace => Ok(None),
+            Some(held) if held.spot.replace => Ok(None),
             _ => self.inner.stat(&self.real(at)?),
         }
     }
@@ -250,39 +199,19 @@ impl Storage for Landing {
     }
 
     fn commit(&self, batch: &[Commit]) -> Vec<Result<(), Fault>> {
-        let spots: Vec<Option<Arc<Spot>>> = batch.iter().map(|item| self.spot(&item.target)).collect();
-        let mut results = self.adorn_all(batch, &spots);
-        let mut plain = Vec::new();
-        let mut plain_at = Vec::new();
-        let mut replacing = Vec::new();
-        for (at, (item, spot)) in batch.iter().zip(&spots).enumerate() {
-            if results[at].is_err() {
-                continue;
-            }
-            match self.real(&item.target) {
-                Err(fault) => results[at] = Err(fault),
-                Ok(target) => {
-                    let item = Commit { target, ..item.clone() };
-                    if spot.as_ref().is_some_and(|spot| spot.replace) {
-                        replacing.push((at, item));
-                    } else {
-                        plain_at.push(at);
-                        plain.push(item);
-                    }
+        let mut results: Vec<Result<(), Fault>> = batch.iter().map(|_| Ok(())).collect();
+        let (mut items, mut places) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
+        for (place, item) in batch.iter().enumerate() {
+            match self.landing(item) {
+                Ok(item) => {
+                    items.push(item);
+                    places.push(place);
                 }
+                Err(fault) => results[place] = Err(fault),
             }
         }
-        if !plain.is_empty() {
-            for (at, result) in plain_at.into_iter().zip(self.inner.commit(&plain)) {
-                results[at] = result;
-            }
-        }
-        if !replacing.is_empty() {
-            let temps = Landing::temps(self);
-            for (at, item) in replacing {
-                results[at] =
-                    temps.as_ref().map_err(Clone::clone).and_then(|temps| self.replace(temps, &item));
-            }
+        for (place, result) in places.into_iter().zip(self.inner.commit(&items)) {
+            results[place] = result;
         }
         results
     }
@@ -322,7 +251,7 @@ mod tests {
         let temp = TempName::of_bytes([number; 16]);
         landing.create(&temp, bytes.len() as u64).unwrap().write_at(bytes, 0).unwrap();
         let target = Pfn::new("target".parse().unwrap(), name).unwrap();
-        landing.commit(&[Commit { temp, target, size: bytes.len() as u64 }]).remove(0)
+        landing.commit(&[Commit::new(temp, target, bytes.len() as u64)]).remove(0)
     }
 
     fn spot(path: &str, replace: bool) -> Spot {
@@ -357,6 +286,10 @@ mod tests {
         put(&landing, "f", 2, b"new").unwrap();
         assert_eq!(std::fs::read(place.path().join("f")).unwrap(), b"new");
         landing.forget("f");
+        landing.expect("f", spot("f", true));
+        std::fs::write(place.path().join("f"), "somebody's, later").unwrap();
+        assert_eq!(put(&landing, "f", 5, b"newer").unwrap_err().code, FaultCode::NameClash);
+        assert_eq!(std::fs::read(place.path().join("f")).unwrap(), b"somebody's, later");
         landing.expect("gone/f", spot("gone/f", true));
         put(&landing, "gone/f", 3, b"new").unwrap();
         assert!(place.path().join("gone/f").exists());

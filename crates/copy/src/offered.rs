@@ -61,7 +61,7 @@ impl Storage for Offered {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { writable: false, case_insensitive: false, random_write: false }
+        Capabilities::default()
     }
 
     fn space(&self) -> Result<Space, Fault> {

@@ -1,24 +1,28 @@
 //! Moves files between two engines in one process and prints the rate and the CPU time that it took.
 //!
-//! `cargo run --release -p longhaul-engine --example loopback -- DIR FILES SIZE [STREAMS] [authenticated]`
+//! `cargo run --release -p longhaul-engine --example loopback -- DIR FILES SIZE [STREAMS [authenticated] [direct-io]
+//! [append-only]]`
 //!
-//! DIR decides what is measured: on tmpfs the engine, on a disk the disk as well.
+//! DIR decides what is measured: on tmpfs the engine, on a disk the disk as well. Says also how far the disk was left to
+//! its other users, and why.
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "../tests/common/mod.rs"]
 mod common;
 
 use std::path::Path;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use common::{Deployment, content, wish};
 use longhaul_engine::FetchFile;
 use longhaul_model::limits::BATCH_ITEMS_MAX;
+use longhaul_storage::Manner;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [directory, files, size, rest @ ..] = arguments.as_slice() else {
-        println!("loopback DIR FILES SIZE [STREAMS] [authenticated]");
+        println!("loopback DIR FILES SIZE [STREAMS [authenticated] [direct-io] [append-only]]");
         std::process::exit(2);
     };
     let files: u64 = files.parse().expect("a number of files");
@@ -27,21 +31,30 @@ fn main() {
     let home = tempfile::tempdir_in(Path::new(directory)).unwrap();
     let deployment = Deployment::at(home.path());
     let wishes = make_files(&home.path().join("alpha"), files, size);
-    let clear = rest.get(1).is_some_and(|word| word == "authenticated");
+    let says = |wanted: &str| rest.iter().any(|word| word == wanted);
+    let clear = says("authenticated");
+    let manner = |append_only| Manner { append_only, direct_io: says("direct-io"), parallel: None };
     let change = |config: &mut longhaul_engine::Config| {
         config.streams_per_session = streams;
         if clear {
             config.data_security = longhaul_model::DataSecurity::Authenticated;
         }
     };
-    let source = deployment.agent_with(1, vec![deployment.posix("alpha")], change);
-    let target = deployment.agent_with(2, vec![deployment.posix("beta")], change);
+    let source = deployment.agent_with(1, vec![deployment.posix_in("alpha", manner(false))], change);
+    let target =
+        deployment.agent_with(2, vec![deployment.posix_in("beta", manner(says("append-only")))], change);
 
     let (begin, cpu) = (Instant::now(), cpu_seconds());
     for part in wishes.chunks(BATCH_ITEMS_MAX) {
         target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", part.to_vec()));
     }
-    let ends = target.finished(files as usize);
+    let done = AtomicBool::new(false);
+    let (ends, least) = std::thread::scope(|scope| {
+        let watch = scope.spawn(|| watch(&[&source, &target], &done));
+        let ends = target.finished(files as usize);
+        done.store(true, Ordering::Relaxed);
+        (ends, watch.join().unwrap())
+    });
     let (seconds, cpu) = (begin.elapsed().as_secs_f64(), cpu_seconds() - cpu);
     for end in &ends {
         if let Err(fault) = &end.result {
@@ -57,6 +70,28 @@ fn main() {
         cpu / (bytes / 1e9),
         target.engine.snapshot().buffers_peak,
     );
+    for (agent, share, reason) in least {
+        println!("agent {agent} used {:.0} % of the disk for a while: {reason}", 100.0 * share);
+    }
+}
+
+/// The least share of each agent, if it was less than all.
+fn watch(agents: &[&common::Agent], done: &AtomicBool) -> Vec<(u64, f64, String)> {
+    let mut least: Vec<(u64, f64, String)> = Vec::new();
+    while !done.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(200));
+        for agent in agents {
+            let number = agent.agent.0;
+            for device in agent.engine.snapshot().devices {
+                let known = least.iter().find(|known| known.0 == number).map_or(1.0, |known| known.1);
+                if let Some(reason) = device.reason.filter(|_| device.share < known) {
+                    least.retain(|known| known.0 != number);
+                    least.push((number, device.share, reason));
+                }
+            }
+        }
+    }
+    least
 }
 
 fn make_files(root: &Path, files: u64, size: usize) -> Vec<FetchFile> {

@@ -14,7 +14,8 @@ use longhaul_wire::Pace;
 use longhaul_wire::limits::MANIFEST_FILES_MAX;
 
 use crate::calls::{Calling, Calls, Channel};
-use crate::fetch::{JournalFile, Keys, Target, boot_id};
+use crate::device::{Device, Devices};
+use crate::fetch::{JournalFile, Keys, Reorder, Target, boot_id};
 use crate::interface::{Clock, Config, Event, Export, FetchBatch, PathProfile, Snapshot};
 use crate::net::{self, Dialler};
 use crate::offers::{Ahead, Offer, Offering, Offers};
@@ -25,9 +26,6 @@ use crate::serve::Serve;
 use crate::shared::{Alarm, Counters, Shared, TlsSettings, hand_on};
 use crate::sync::lock;
 
-/// Threads per storage that read, and that write. Two keep a disk busy while one of them computes digests.
-const READERS: usize = 2;
-const WRITERS: usize = 2;
 /// Threads that answer calls: one that takes long must not keep the others waiting.
 const RESPONDERS: usize = 4;
 /// Each pool holds at least so many buffers, whatever the budget says: less cannot work.
@@ -85,6 +83,7 @@ impl Engine {
         let budget = Budget::of(config.memory_bytes);
         let (listeners, addresses) = listen(&config.listen, &config.path)?;
         let (network, loops) = net::open(config.network_threads, listeners)?;
+        let devices = Devices::of(&exports);
         let (send_event, receive_event) = mpsc::channel();
         let alarm = Arc::new(Alarm::default());
         let (receive_pool, send_pool) = (Pool::new(budget.receive_buffers), Pool::new(budget.send_buffers));
@@ -95,7 +94,9 @@ impl Engine {
         let shared = Arc::new(Shared {
             deployment: config.deployment.as_str().into(),
             tls: Mutex::new(TlsSettings::of(credentials, config.data_security)?),
-            serve: Serve::new(&exports, budget.manifest_bytes, budget.send_buffers, budget.served_streams),
+            serve: Serve::new(&exports, &devices, budget.manifest_bytes, budget.served_streams),
+            devices,
+            reorder: Reorder::of(budget.receive_buffers),
             calls: Arc::new(Calls::new(config.responder.clone())),
             offers: Offers::default(),
             offerings: Mutex::default(),
@@ -141,12 +142,7 @@ impl Engine {
         }
         self.spawn("data-sessions", Shared::look_after)?;
         self.spawn(RESOLVER_THREAD, crate::resolve::resolve_on)?;
-        for exported in self.shared.serve.exports.values() {
-            for _ in 0..READERS {
-                let exported = exported.clone();
-                self.spawn("data-read", move |_| exported.read_on())?;
-            }
-        }
+        self.shared.devices.all().iter().try_for_each(|device| self.spawn_for(device))?;
         if self.shared.calls.answers() {
             (0..RESPONDERS).try_for_each(|_| self.spawn_responder())?;
         }
@@ -156,8 +152,12 @@ impl Engine {
     /// Files may be fetched into this storage from now on, and its journal lies in the directory. What an earlier process
     /// left there is put in order. Peers are served nothing from it.
     pub fn add_target(&self, export: Export, state_dir: &Path) -> Result<(), Fault> {
+        let (device, is_new) = self.shared.devices.add(&export);
+        if is_new {
+            self.spawn_for(&device)?;
+        }
         let mut targets = lock(&self.shared.targets);
-        let target = Arc::new(self.shared.open_target(targets.len(), export, state_dir)?);
+        let target = Arc::new(self.shared.open_target(targets.len(), export, device, state_dir)?);
         let with = |work: fn(&Arc<Target>, &Arc<Shared>)| {
             let target = target.clone();
             move |shared: &Arc<Shared>| work(&target, shared)
@@ -165,10 +165,16 @@ impl Engine {
         self.spawn("data-prepare", with(|target, shared| target.prepare_on(shared)))?;
         self.spawn("data-commit", with(|target, shared| target.commit_on(shared)))?;
         self.spawn("data-flush", with(|target, shared| target.flush_on(shared)))?;
-        for _ in 0..WRITERS {
-            self.spawn("data-write", with(|target, shared| target.write_on(shared)))?;
-        }
         targets.insert(target.name().clone(), target);
+        Ok(())
+    }
+
+    fn spawn_for(&self, device: &Arc<Device>) -> Result<(), Fault> {
+        for _ in 0..device.parallel() {
+            let (reader, writer) = (device.clone(), device.clone());
+            self.spawn("data-read", move |_| reader.read_on())?;
+            self.spawn("data-write", move |shared| writer.write_on(shared))?;
+        }
         Ok(())
     }
 
@@ -288,6 +294,9 @@ impl Engine {
             buffers_peak: shared.receive_pool.peak() + shared.send_pool.peak(),
             streams_in: shared.all_sessions().iter().map(|session| session.streams()).sum(),
             streams_out: shared.serve.streams(),
+            reorder_total: shared.reorder.total(),
+            reorder_peak: shared.reorder.peak(),
+            devices: shared.devices.snapshot(),
             sessions: shared.all_sessions().iter().map(|session| session.snapshot(shared)).collect(),
         }
     }
@@ -348,7 +357,13 @@ fn listen(wanted: &[SocketAddr], path: &PathProfile) -> Result<(Vec<TcpListener>
 }
 
 impl Shared {
-    fn open_target(&self, place: usize, export: Export, state_dir: &Path) -> Result<Target, Fault> {
+    fn open_target(
+        &self,
+        place: usize,
+        export: Export,
+        device: Arc<Device>,
+        state_dir: &Path,
+    ) -> Result<Target, Fault> {
         let name = export.storage.name().clone();
         let lane = u16::try_from(place)
             .map_err(|_| Fault::new(FaultCode::TooLarge, format!("{place} storages and one more")))?;
@@ -358,7 +373,7 @@ impl Shared {
         let mut random = [0; 16];
         self.random(&mut random);
         let journal = JournalFile::open(state_dir.join(format!("{name}.journal")), boot_id(random))?;
-        let target = Target::new(self.config.agent, lane, export.storage, export.rules, journal);
+        let target = Target::new(self.config.agent, lane, export.storage, device, export.rules, journal);
         if let Err(fault) = target.tidy(self.wall()) {
             // A storage that cannot be listed now may be readable, and its trouble is told when it is used.
             tracing::warn!(storage = %name, %fault, "what earlier attempts left could not be put in order");

@@ -163,8 +163,27 @@ pub struct Snapshot {
     pub buffers_peak: usize,
     pub streams_in: usize,
     pub streams_out: usize,
+    /// Places for chunks that come before their turn, at storages that only append, and the most ever taken.
+    pub reorder_total: usize,
+    pub reorder_peak: usize,
     /// With each source that we fetch from.
     pub sessions: Vec<SessionSnapshot>,
+    pub devices: Vec<DeviceSnapshot>,
+}
+
+/// A disk, or what stands for one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceSnapshot {
+    /// Those that lie on it.
+    pub storages: Vec<StorageName>,
+    /// Reads, and as many writes, at once.
+    pub parallel: u16,
+    /// What of that is used: less than 1 while local users of the disk come first.
+    pub share: f64,
+    /// Operations that wait because of that.
+    pub held_up: usize,
+    /// Why it is less.
+    pub reason: Option<String>,
 }
 
 /// One session and its path.

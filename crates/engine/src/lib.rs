@@ -9,6 +9,7 @@
 //! Start with [`Engine`].
 
 mod calls;
+mod device;
 mod engine;
 mod fetch;
 mod interface;
@@ -16,6 +17,7 @@ mod net;
 mod offers;
 mod paths;
 mod pool;
+mod pressure;
 mod queue;
 mod resolve;
 mod serve;
@@ -28,8 +30,8 @@ mod tls;
 pub use calls::Channel;
 pub use engine::Engine;
 pub use interface::{
-    Clock, Config, Event, Export, FetchBatch, FetchFile, Finished, PathProfile, PathView, Responder,
-    SessionSnapshot, Snapshot, Success, Times,
+    Clock, Config, DeviceSnapshot, Event, Export, FetchBatch, FetchFile, Finished, PathProfile, PathView,
+    Responder, SessionSnapshot, Snapshot, Success, Times,
 };
 pub use longhaul_wire::Limit;
 pub use offers::Offer;

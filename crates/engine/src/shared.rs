@@ -12,7 +12,8 @@ use longhaul_wire::{NewBatch, Pace};
 use rustls::{ClientConfig, ServerConfig};
 
 use crate::calls::Calls;
-use crate::fetch::{Job, Keys, PlacedJobs, Session, Target};
+use crate::device::Devices;
+use crate::fetch::{Job, Keys, PlacedJobs, Reorder, Session, Target};
 use crate::interface::{Clock, Config, Event, FetchFile, Finished, Times};
 use crate::net::{Dialler, Network};
 use crate::offers::{Ahead, Offering, Offers, none_came};
@@ -77,6 +78,9 @@ pub(crate) struct Shared {
     pub(crate) busy_sessions: AtomicUsize,
     pub(crate) attempts: Mutex<BTreeMap<AttemptId, Arc<Job>>>,
     pub(crate) keys: Keys,
+    pub(crate) devices: Devices,
+    /// Places for chunks that come before their turn.
+    pub(crate) reorder: Arc<Reorder>,
     pub(crate) receive_pool: Arc<Pool>,
     pub(crate) send_pool: Arc<Pool>,
     pub(crate) pace_in: Mutex<Pace>,
@@ -227,6 +231,7 @@ impl Shared {
         lock(&self.sessions).retain(|_, session| !session.is_over(now));
         lock(&self.retired).retain(|session| !session.is_over(now));
         self.serve.tick(now);
+        self.devices.tick(now);
         self.tick_offers(now);
     }
 
@@ -274,6 +279,7 @@ impl Shared {
         self.network.wake_all();
         self.resolver.close();
         lock(&self.targets).values().for_each(|target| target.stop());
+        self.devices.stop();
         self.serve.stop();
         self.calls.stop();
         self.alarm.ring();

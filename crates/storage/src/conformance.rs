@@ -17,6 +17,8 @@ pub fn check(make: &dyn Fn() -> Box<dyn Storage>) {
         a_file_appears_by_commit_only,
         chunks_may_come_in_any_order,
         commits_replace_nothing,
+        commits_replace_the_expected_only,
+        commits_set_the_time,
         each_item_of_a_batch_has_its_own_result,
         incomplete_files_are_refused,
         temporary_files_are_resumed_and_removed,
@@ -31,7 +33,7 @@ pub fn check(make: &dyn Fn() -> Box<dyn Storage>) {
     ];
     for check in CHECKS {
         let storage = make();
-        assert!(storage.capabilities().writable && storage.capabilities().random_write);
+        assert!(storage.capabilities().writable);
         check(&*storage);
     }
 }
@@ -66,7 +68,7 @@ fn refused<T>(result: Result<T, Fault>, codes: &[FaultCode], what: &str) {
 fn write(storage: &dyn Storage, number: u32, path: &str, bytes: &[u8]) -> Commit {
     let file = done(storage.create(&temp(number), bytes.len() as u64), "create");
     done(file.write_at(bytes, 0), "write");
-    Commit { temp: temp(number), target: at(storage, path), size: bytes.len() as u64 }
+    Commit::new(temp(number), at(storage, path), bytes.len() as u64)
 }
 
 #[track_caller]
@@ -122,7 +124,17 @@ fn chunks_may_come_in_any_order(storage: &dyn Storage) {
     const LEN: usize = 3 << 20;
     let bytes: Vec<u8> = (0..LEN).map(|place| (place / 7) as u8).collect();
     let file = done(storage.create(&temp(1), LEN as u64), "create");
-    for (place, chunk) in bytes.chunks(1 << 20).enumerate().rev() {
+    let mut chunks: Vec<(usize, &[u8])> = bytes.chunks(1 << 20).enumerate().collect();
+    if storage.capabilities().random_write {
+        chunks.reverse();
+    } else {
+        // A hole or a second version is an error, and leaves everything as it was.
+        let only_appends = &[FaultCode::Internal];
+        refused(file.write_at(b"behind a hole", 1 << 20), only_appends, "writing behind the end");
+        done(file.write_at(chunks.remove(0).1, 0), "write");
+        refused(file.write_at(b"again", 0), only_appends, "writing in the middle");
+    }
+    for (place, chunk) in chunks {
         let offset = (place << 20) as u64;
         done(file.write_at(chunk, offset), "write");
         file.begin_writeback(offset, chunk.len() as u64);
@@ -132,7 +144,7 @@ fn chunks_may_come_in_any_order(storage: &dyn Storage) {
     assert_eq!(done(file.read_at(&mut back, 0), "reading back"), LEN);
     assert_eq!(done(file.read_at(&mut back[..8], LEN as u64), "reading at the end"), 0);
     drop(file);
-    let item = Commit { temp: temp(1), target: at(storage, "large"), size: LEN as u64 };
+    let item = Commit::new(temp(1), at(storage, "large"), LEN as u64);
     assert_eq!(storage.commit(&[item]), [Ok(())]);
     assert!(contents(storage, "large") == bytes && back == bytes);
 }
@@ -150,6 +162,65 @@ fn commits_replace_nothing(storage: &dyn Storage) {
     assert_eq!(contents(storage, "a"), b"good");
     assert_eq!(done(storage.stat(&at(storage, "a")), "stat"), before);
     assert_eq!(done(storage.temps(), "temps"), [temp(1)], "the temporary file stays");
+}
+
+#[track_caller]
+fn identity(storage: &dyn Storage, path: &str) -> Identity {
+    match done(storage.stat(&at(storage, path)), path) {
+        Some(identity) => identity,
+        None => panic!("{path} is not there"),
+    }
+}
+
+/// Promise 1: of what is there only that goes which the caller has seen.
+fn commits_replace_the_expected_only(storage: &dyn Storage) {
+    put(storage, "dir/a", b"old");
+    put(storage, "b", b"old");
+    let (a, b) = (identity(storage, "dir/a"), identity(storage, "b"));
+    let replacing = |number: u32, path: &str, replaces: &Identity| Commit {
+        replaces: Some(replaces.clone()),
+        ..write(storage, number, path, b"newer")
+    };
+    let others = [
+        replacing(1, "dir/a", &b),
+        replacing(2, "dir/a", &Identity { mtime_ns: a.mtime_ns - 1, ..a.clone() }),
+        replacing(3, "dir", &a),
+        replacing(4, "b/below", &b),
+    ];
+    for result in storage.commit(&others) {
+        refused(result, &[FaultCode::NameClash], "replacing what nobody named");
+    }
+    assert_eq!((contents(storage, "dir/a"), identity(storage, "dir/a")), (b"old".to_vec(), a.clone()));
+    // Together with a new file, and with one whose old version is gone by now.
+    let batch = [replacing(5, "dir/a", &a), write(storage, 6, "c", b"new"), replacing(7, "d", &b)];
+    assert_eq!(storage.commit(&batch), [Ok(()), Ok(()), Ok(())]);
+    assert_eq!(contents(storage, "dir/a"), b"newer");
+    assert_eq!(contents(storage, "d"), b"newer");
+    let again = replacing(8, "dir/a", &a);
+    for result in storage.commit(&[again]) {
+        refused(result, &[FaultCode::NameClash], "the same replacement twice");
+    }
+    assert_eq!(walked(storage, ""), ["b", "c", "d", "dir/a"]);
+}
+
+fn commits_set_the_time(storage: &dyn Storage) {
+    let times = [0, 1, -1_500_000_000, 1_700_000_000_123_456_789];
+    let batch: Vec<Commit> = (1..)
+        .zip(times)
+        .map(|(number, mtime_ns)| Commit {
+            mtime_ns: Some(mtime_ns),
+            mode: Some(0o640),
+            ..write(storage, number, &format!("t{number}"), b"x")
+        })
+        .collect();
+    assert!(storage.commit(&batch).iter().all(Result::is_ok));
+    // Alone as well: a storage may flush one file in another way than many.
+    let alone = Commit { mtime_ns: Some(5_000_000_000), ..write(storage, 9, "t9", b"x") };
+    assert_eq!(storage.commit(&[alone]), [Ok(())]);
+    for (path, mtime_ns) in (1..).map(|number| format!("t{number}")).zip(times) {
+        assert_eq!(identity(storage, &path).mtime_ns, mtime_ns, "{path}");
+    }
+    assert_eq!(identity(storage, "t9").mtime_ns, 5_000_000_000);
 }
 
 fn each_item_of_a_batch_has_its_own_result(storage: &dyn Storage) {
@@ -177,7 +248,7 @@ fn each_item_of_a_batch_has_its_own_result(storage: &dyn Storage) {
 fn incomplete_files_are_refused(storage: &dyn Storage) {
     let mut short = write(storage, 1, "short", b"12");
     short.size = 3;
-    let gone = Commit { temp: temp(2), target: at(storage, "gone"), size: 0 };
+    let gone = Commit::new(temp(2), at(storage, "gone"), 0);
     for result in storage.commit(&[short, gone]) {
         refused(result, &[FaultCode::TargetWrite], "committing an incomplete file");
     }
@@ -195,9 +266,24 @@ fn temporary_files_are_resumed_and_removed(storage: &dyn Storage) {
     let mut back = [0; 4];
     assert_eq!(done(file.read_at(&mut back, 3), "reading back"), 4);
     assert_eq!(&back, b"3456");
-    done(file.write_at(b"x", 9), "write");
+    let expected: &[u8] = if storage.capabilities().random_write {
+        done(file.write_at(b"x", 9), "write");
+        b"012345678x"
+    } else {
+        b"0123456789"
+    };
     assert_eq!(storage.commit(&[item]), [Ok(())]);
-    assert_eq!(contents(storage, "a"), b"012345678x");
+    assert_eq!(contents(storage, "a"), expected);
+
+    let begun = done(storage.create(&temp(6), 4), "create");
+    done(begun.write_at(b"ab", 0), "write");
+    drop(begun);
+    match done(storage.reopen(&temp(6), 4), "reopen") {
+        Some(file) => done(file.write_at(b"cd", 2), "going on where it ends"),
+        None => panic!("reopen: it is gone"),
+    }
+    assert_eq!(storage.commit(&[Commit::new(temp(6), at(storage, "e"), 4)]), [Ok(())]);
+    assert_eq!(contents(storage, "e"), b"abcd");
 
     assert!(done(storage.reopen(&temp(1), 10), "reopen").is_none(), "it has its final name now");
     write(storage, 2, "b", b"too long");

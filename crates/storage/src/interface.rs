@@ -6,14 +6,21 @@ use std::str::FromStr;
 
 use longhaul_model::{Fault, Pfn, StorageName};
 
+/// Most operations of a kind at once on one device: more would be threads that wait for each other.
+pub const PARALLEL_MAX: u16 = 64;
+
 /// How a storage can be used decides how the engine drives it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
     pub writable: bool,
     /// Names that differ in case only are one name here.
     pub case_insensitive: bool,
-    /// A file may be written at any offset in any order.
+    /// A file may be written at any offset in any order. If not, each write has to begin where the file ends.
     pub random_write: bool,
+    /// Storages of one device share what it bears at once. None: a device of its own.
+    pub device: Option<u64>,
+    /// Reads, and writes, that the device bears at once, up to [`PARALLEL_MAX`]. None: as the engine thinks best.
+    pub parallel: Option<u16>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,13 +89,35 @@ impl fmt::Display for TempName {
     }
 }
 
-/// A complete temporary file and the name it shall have.
+/// A complete temporary file, the name it shall have, and with what attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Commit {
     pub temp: TempName,
     pub target: Pfn,
     /// A temporary file of another size is refused.
     pub size: u64,
+    /// Who may read, write and execute it ([`MODE_BITS`]; the rest is dropped). None: as new files are made here.
+    pub mode: Option<u32>,
+    /// When it was modified, in nanoseconds since 1970. None: when it was written.
+    pub mtime_ns: Option<i64>,
+    /// The file that may have the name and is then replaced in one step: whoever opens the name gets the old one or the
+    /// new one. Nothing there is fine as well; anything else there stays, and is a `NameClash`.
+    pub replaces: Option<Identity>,
+}
+
+/// What of a mode a commit sets. Never set-user-id and its kin: they would be given to bytes that came from elsewhere.
+pub const MODE_BITS: u32 = 0o777;
+
+impl Commit {
+    /// Under a free name, with the attributes that it has.
+    pub fn new(temp: TempName, target: Pfn, size: u64) -> Self {
+        Commit { temp, target, size, mode: None, mtime_ns: None, replaces: None }
+    }
+
+    /// Whether something has to be set on the file besides its name.
+    pub(crate) fn sets_attributes(&self) -> bool {
+        self.mode.is_some() || self.mtime_ns.is_some()
+    }
 }
 
 /// What a walk finds.
@@ -136,6 +165,7 @@ pub trait SourceFile: Send + Sync {
 
 /// A temporary file open for writing, by any number of threads.
 pub trait TargetFile: Send + Sync {
+    /// Where [`Capabilities::random_write`] is not given, at the end of what was written and nowhere else.
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), Fault>;
     /// Fewer bytes than fit only at the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Fault>;
@@ -170,9 +200,10 @@ pub trait Storage: Send + Sync {
     /// Opens a temporary file of an earlier attempt; none if it is gone or larger than `size`.
     fn reopen(&self, temp: &TempName, size: u64) -> Result<Option<Box<dyn TargetFile>>, Fault>;
 
-    /// Group commit: flushes the data of all, makes parent directories, gives all their final names without
-    /// replacing what is there (that is a `NameClash`, also if it is equal: compare before), flushes the
-    /// names. One result each, in order; success means that the file survives a power cut.
+    /// Group commit: sets attributes, flushes data and attributes of all, makes parent directories, gives all their
+    /// final names, flushes the names. Nothing that is there is replaced (that is a `NameClash`, also if it is equal:
+    /// compare before), except what [`Commit::replaces`] names. One result each, in order; success means that the
+    /// file survives a power cut.
     ///
     /// After `TargetWrite` the temporary file is not to be trusted: remove it and begin anew.
     fn commit(&self, batch: &[Commit]) -> Vec<Result<(), Fault>>;

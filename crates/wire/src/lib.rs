@@ -10,6 +10,7 @@
 //! want done with `poll_output`. [`journal`] is what the receiver writes down so that progress survives.
 
 pub mod coverage;
+pub mod disk;
 pub mod frame;
 pub mod health;
 pub mod identity;

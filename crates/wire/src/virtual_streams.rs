@@ -74,6 +74,8 @@ struct World {
     slots_free: usize,
     trouble: bool,
     identity: u64,
+    /// The disk only appends: what comes early waits in its buffer, and there are so many places for that.
+    places: Option<usize>,
 }
 
 impl World {
@@ -96,6 +98,7 @@ impl World {
             slots_free: buffers,
             trouble,
             identity: 1,
+            places: None,
             dice,
         }
     }
@@ -120,6 +123,7 @@ impl World {
                 permit: "permit".into(),
                 storage: "alpha".parse().unwrap(),
                 lane: 0,
+                in_order: self.places.is_some(),
                 start_by: Timestamp::MAX,
                 files,
             };
@@ -155,10 +159,16 @@ impl World {
         self.drain();
         let held: usize = self.receiver.slots() + self.writing.len() + self.slots_free;
         assert_eq!(held, self.buffers_max, "no slot is lost or made");
+        if let Some(places) = self.places {
+            assert!(self.receiver.places() <= places, "the reorder buffer is bounded");
+            let early = self.writing.iter().filter(|buffer| self.is_early(buffer)).count();
+            assert!(early <= self.receiver.places(), "{early} chunks wait, each has a place");
+        }
     }
 
     fn deal(&mut self) {
-        let budget = Budget { buffers: self.slots_free, bytes: u64::MAX, window: self.buffers_max };
+        let places = self.places.map_or(0, |most| most - self.receiver.places());
+        let budget = Budget { buffers: self.slots_free, bytes: u64::MAX, window: self.buffers_max, places };
         let taken = self.receiver.deal(budget, Timestamp::ZERO, self.now);
         self.slots_free -= taken;
         let buffers = 1 + self.dice.below(4) as usize;
@@ -274,9 +284,15 @@ impl World {
             return;
         }
         let place = self.dice.below(self.writing.len() as u64) as usize;
+        if self.is_early(&self.writing[place]) {
+            return;
+        }
         let buffer = self.writing.swap_remove(place);
         self.slots_free += 1;
         for job in buffer.jobs {
+            if self.failed.contains_key(&job.file) {
+                continue;
+            }
             if job.damaged {
                 self.receiver.damaged(job.file, job.offset, self.now);
             } else {
@@ -285,6 +301,15 @@ impl World {
                 self.receiver.written(job.file, job.offset, self.now);
             }
         }
+    }
+
+    /// Whether it has to wait for others before it: a good chunk that is not the next of its file.
+    fn is_early(&self, buffer: &Buffer) -> bool {
+        let early = |job: &Job| {
+            let next: u64 = self.disk[job.file.0 as usize].values().sum();
+            !job.damaged && job.offset != next && !self.failed.contains_key(&job.file)
+        };
+        self.places.is_some() && buffer.jobs.iter().any(early)
     }
 
     fn send(&mut self, stream: StreamNumber, message: Message, to_target: bool) {
@@ -436,8 +461,14 @@ fn parts_of_another_source_are_void() {
         identity: Some(SourceIdentity { size: 1, mtime_ns: 1, inode: 1 }),
     };
     let storage = "alpha".parse().unwrap();
-    let batch =
-        NewBatch { permit: "p".into(), storage, lane: 0, start_by: Timestamp::MAX, files: vec![file] };
+    let batch = NewBatch {
+        permit: "p".into(),
+        storage,
+        lane: 0,
+        in_order: false,
+        start_by: Timestamp::MAX,
+        files: vec![file],
+    };
     world.receiver.add_batch(batch, Duration::ZERO);
     world.run(100_000);
     assert_eq!(world.complete.len(), 1);
@@ -486,7 +517,20 @@ fn a_source_that_says_nothing_but_pong_is_a_stall() {
 fn survives(seed: u64, trouble: bool) -> Result<(), TestCaseError> {
     let mut dice = Dice(seed ^ 0x5555);
     let (small, large, buffers) = (dice.below(400), dice.below(6), 1 + dice.below(20) as usize);
+    let world = World::new(seed, sizes(&mut dice, small, large), buffers, trouble);
+    completes(world, trouble)
+}
+
+/// The same with a disk that only appends, and few places to wait in: none, at times.
+fn survives_in_order(seed: u64, trouble: bool) -> Result<(), TestCaseError> {
+    let mut dice = Dice(seed ^ 0xaaaa);
+    let (small, large, buffers) = (dice.below(40), 1 + dice.below(8), 2 + dice.below(20) as usize);
     let mut world = World::new(seed, sizes(&mut dice, small, large), buffers, trouble);
+    world.places = Some(dice.below(buffers as u64) as usize);
+    completes(world, trouble)
+}
+
+fn completes(mut world: World, trouble: bool) -> Result<(), TestCaseError> {
     world.add_files();
     world.run(400_000);
     for (file, fault) in &world.failed {
@@ -508,6 +552,18 @@ proptest! {
     #[test]
     fn sessions_complete_over_dying_streams(seed in any::<u64>()) {
         survives(seed, true)?;
+    }
+
+    /// No order in which streams answer and die overflows the reorder buffer or leaves everybody waiting for a chunk that
+    /// nobody may ask for.
+    #[test]
+    fn files_in_order_complete_over_dying_streams(seed in any::<u64>()) {
+        survives_in_order(seed, true)?;
+    }
+
+    #[test]
+    fn files_in_order_complete_over_good_streams(seed in any::<u64>()) {
+        survives_in_order(seed, false)?;
     }
 
     #[test]

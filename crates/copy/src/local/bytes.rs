@@ -49,7 +49,7 @@ pub(super) struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Fills the temporary file, and gives it mode and time of the source.
+    /// Fills the temporary file.
     pub(super) fn fill(
         &self,
         file: &PlannedFile,
@@ -63,20 +63,16 @@ impl Work<'_> {
             let text = format!("{} changed while it was copied", self.source.shown(&file.source));
             return Err(Fault::new(FaultCode::SourceChanged, text));
         }
-        let descriptor = self.target.descriptor(temp)?;
         let mut verified = match method {
             Method::Clone => VerifiedBy::SharedBlocks,
             Method::Kernel => VerifiedBy::SizeOnly,
             Method::ReadWrite => VerifiedBy::EndToEnd,
         };
         if self.options.verification == Verification::Readback {
+            let descriptor = self.target.descriptor(temp)?;
             digest = Some(self.read_back(file, &*source, &*written, &descriptor, digest, buffer)?);
             verified = VerifiedBy::Readback;
         }
-        tree::keep(&descriptor, file.mode, file.mtime_ns).map_err(|errno| {
-            let doing = format!("setting mode and time of {}", self.target.shown(&file.target));
-            tree::fault(FaultCode::TargetWrite, doing, errno)
-        })?;
         Ok(Moved { method, verified, digest })
     }
 

@@ -352,46 +352,33 @@ impl Run<'_> {
         Ok(file.decide_with(self.plan.policy(), of_source, of_target, &shown))
     }
 
-    /// Gives complete files their names, those with free names in one group.
+    /// Gives complete files their names, mode and time in one group. What is replaced has to be what was planned.
     fn commit(&self, ready: Vec<Ready>) {
-        let (replacing, new): (Vec<Ready>, Vec<Ready>) =
-            ready.into_iter().partition(|ready| ready.file.existing.is_some());
-        let mut commits = Vec::with_capacity(new.len());
-        let mut committed = Vec::with_capacity(new.len());
-        for ready in new {
+        let mut commits = Vec::with_capacity(ready.len());
+        let mut committed = Vec::with_capacity(ready.len());
+        for ready in ready {
             match self.target.pfn(&ready.file.target) {
                 Ok(target) => {
-                    commits.push(Commit { temp: ready.temp.clone(), target, size: ready.file.size });
+                    commits.push(Commit {
+                        mode: Some(ready.file.mode),
+                        mtime_ns: Some(ready.file.mtime_ns),
+                        replaces: ready.file.existing.clone(),
+                        ..Commit::new(ready.temp.clone(), target, ready.file.size)
+                    });
                     committed.push(ready);
                 }
                 Err(fault) => self.fail(&ready, fault),
             }
         }
-        if !commits.is_empty() {
-            let results = self.target.storage().commit(&commits);
-            for (ready, result) in committed.iter().zip(results) {
-                match result {
-                    Ok(()) => self.end(&ready.file, Ok(ready.done)),
-                    Err(fault) => self.fail(ready, fault),
-                }
-            }
+        if commits.is_empty() {
+            return;
         }
-        for ready in &replacing {
-            match self.replace(ready) {
+        for (ready, result) in committed.iter().zip(self.target.storage().commit(&commits)) {
+            match result {
                 Ok(()) => self.end(&ready.file, Ok(ready.done)),
                 Err(fault) => self.fail(ready, fault),
             }
         }
-    }
-
-    fn replace(&self, ready: &Ready) -> Result<(), Fault> {
-        let Some(expected) = &ready.file.existing else {
-            return Err(Fault::new(FaultCode::Internal, "nothing is there to be replaced"));
-        };
-        // The data before the name. A handle of its own: that of writing is closed by now.
-        let written = self.target.storage().reopen(&ready.temp, ready.file.size)?;
-        written.ok_or_else(|| Fault::new(FaultCode::TargetWrite, "the temporary file is gone"))?.flush()?;
-        self.target.replace(&ready.temp, &ready.file.target, expected)
     }
 
     fn fail(&self, ready: &Ready, fault: Fault) {

@@ -8,7 +8,7 @@ use longhaul_model::units::{bytes, printable};
 use longhaul_model::{Fault, FaultCode, Lfn, Pfn, StorageName};
 use longhaul_storage::{FlushPolicy, Identity, NoLinks, Posix, PosixOptions, SourceFile, Storage, TempName};
 use rustix::fd::OwnedFd;
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
+use rustix::fs::{self, FileType, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::{self, Errno};
 
 use super::temps;
@@ -17,7 +17,7 @@ use crate::walk::WORK_DIRECTORY;
 use crate::walk::beneath::{make_directories, split};
 
 /// Where `storage` keeps temporary files in its work directory. Its interface has no word for a temporary file's
-/// descriptor, which cloning, modes and times need; a test of this module fails if the place changes.
+/// descriptor, which cloning and reading back need; a test of this module fails if the place changes.
 const TEMPS: &str = "temps";
 
 pub(super) fn fault(code: FaultCode, doing: impl std::fmt::Display, errno: Errno) -> Fault {
@@ -99,7 +99,7 @@ impl SourceTree {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = self.beneath.open(path.as_str().as_bytes(), flags).ok()?;
         let stat = fs::fstat(&file).ok()?;
-        (identity_of(&stat) == *planned).then_some(file)
+        (Identity::from(&stat) == *planned).then_some(file)
     }
 }
 
@@ -212,30 +212,6 @@ impl TargetTree {
             .map_err(|errno| writing(format_args!("opening the temporary file {temp}"), errno))
     }
 
-    /// Gives a complete temporary file its name in place of `expected`, in one step: whoever opens the name gets the
-    /// old file or the new one, and a failure before that step leaves the old one.
-    ///
-    /// `storage` only commits to free names.
-    pub(super) fn replace(&self, temp: &TempName, path: &Lfn, expected: &Identity) -> Result<(), Fault> {
-        let shown = self.shown(path);
-        let failed = |errno| writing(format_args!("replacing {shown}"), errno);
-        let (parent, name) = split(path.as_str().as_bytes());
-        let directory = self.beneath.open(parent, OFlags::RDONLY | OFlags::DIRECTORY).map_err(failed)?;
-        let there = fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
-        let is_file = FileType::from_raw_mode(there.st_mode) == FileType::RegularFile;
-        if !is_file || identity_of(&there) != *expected {
-            return Err(Fault::new(FaultCode::NameClash, format!("{shown} changed meanwhile, and stays")));
-        }
-        let work = format!("{WORK_DIRECTORY}/{TEMPS}");
-        let work = self.beneath.open(work.as_bytes(), OFlags::PATH | OFlags::DIRECTORY).map_err(failed)?;
-        fs::renameat(&work, temp.as_str(), &directory, name).map_err(failed)?;
-        if self.flush == FlushPolicy::FileAndDirectory {
-            io::retry_on_intr(|| fs::fsync(&directory)).map_err(failed)?;
-        }
-        // It is gone; this makes `storage` forget it.
-        self.storage.remove_temp(temp)
-    }
-
     /// Makes a directory with those above it. A new one gets this mode and time.
     pub(super) fn make_directory(&self, path: &Lfn, mode: u32, mtime_ns: i64) -> Result<(), Fault> {
         let failed = |errno| writing(format_args!("making the directory {}", self.shown(path)), errno);
@@ -276,7 +252,7 @@ pub(super) fn look(beneath: &NoLinks, path: &Lfn) -> io::Result<(Existing, Optio
     };
     Ok(match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => {
-            let identity = identity_of(&stat);
+            let identity = Identity::from(&stat);
             let meta = Meta { size: identity.size, mtime_ns: identity.mtime_ns, digest: None };
             (Existing::File(meta), Some(identity))
         }
@@ -294,12 +270,6 @@ pub(super) fn keep(file: &OwnedFd, mode: u32, mtime_ns: i64) -> io::Result<()> {
     fs::futimens(file, &Timestamps { last_access: unchanged, last_modification: mtime })
 }
 
-pub(super) fn identity_of(stat: &fs::Stat) -> Identity {
-    let nanoseconds = i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec);
-    let mtime_ns = nanoseconds.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64;
-    Identity { size: stat.st_size.max(0) as u64, mtime_ns, inode: stat.st_ino }
-}
-
 fn pfn(storage: &Posix, path: &Lfn) -> Result<Pfn, Fault> {
     Pfn::new(storage.name().clone(), path.as_str())
         .map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))
@@ -308,10 +278,6 @@ fn pfn(storage: &Posix, path: &Lfn) -> Result<Pfn, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn lfn(text: &str) -> Lfn {
-        text.parse().unwrap()
-    }
 
     /// What this module knows of `storage`'s work directory.
     #[test]
@@ -326,25 +292,6 @@ mod tests {
         tree.storage().remove_temp(&temp).unwrap();
         drop(tree);
         assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0, "no trace is left");
-    }
-
-    /// Promise 1: what is replaced is there before and after, and stays if it is not what was expected.
-    #[test]
-    fn replacing_is_one_step_and_only_of_the_expected() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("f");
-        std::fs::write(&path, "old").unwrap();
-        let tree = TargetTree::open(place.path(), FlushPolicy::FileAndDirectory).unwrap();
-        let (_, expected) = look(&tree.beneath, &lfn("f")).unwrap();
-        let expected = expected.unwrap();
-        let temp = temps::fresh();
-        tree.storage().create(&temp, 4).unwrap().write_at(b"new!", 0).unwrap();
-        let other = Identity { mtime_ns: 7, ..expected.clone() };
-        assert_eq!(tree.replace(&temp, &lfn("f"), &other).unwrap_err().code, FaultCode::NameClash);
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
-        tree.replace(&temp, &lfn("f"), &expected).unwrap();
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new!");
-        assert!(tree.storage().temps().unwrap().is_empty());
     }
 
     #[test]

@@ -307,7 +307,7 @@ impl Walk {
             self.unreadable(path, false, errno);
             return false;
         }
-        let identity = identity_of(stat);
+        let identity = Identity::from(stat);
         self.push_file(name, identity, stat.st_mode);
         true
     }
@@ -354,7 +354,7 @@ impl Walk {
     /// only if it is the file that `storage` found.
     fn mode_behind(&self, level: &Level, name: &[u8], found: &Identity) -> u32 {
         let followed = level.directory.as_ref().and_then(|at| fs::statat(at, name, AtFlags::empty()).ok());
-        followed.filter(|stat| identity_of(stat) == *found).map_or(0o644, |stat| stat.st_mode)
+        followed.filter(|stat| Identity::from(stat) == *found).map_or(0o644, |stat| stat.st_mode)
     }
 
     fn is_included(&mut self, path: &[u8], is_directory: bool) -> bool {
@@ -427,15 +427,9 @@ impl Level {
             directory: None,
             is_used: false,
             mode: stat.st_mode & MODE_BITS,
-            mtime_ns: identity_of(stat).mtime_ns,
+            mtime_ns: Identity::from(stat).mtime_ns,
         }
     }
-}
-
-fn identity_of(stat: &fs::Stat) -> Identity {
-    let nanoseconds = i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec);
-    let mtime_ns = nanoseconds.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64;
-    Identity { size: stat.st_size.max(0) as u64, mtime_ns, inode: stat.st_ino }
 }
 
 /// A tree as a storage that nothing is ever written to.

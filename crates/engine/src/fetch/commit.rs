@@ -85,9 +85,9 @@ impl Target {
         group.retain(|(job, _)| !job.is_over());
         let commits: Vec<Commit> = group
             .iter()
-            .map(|(job, _)| Commit { temp: job.temp.clone(), target: job.at.clone(), size: job.file.size })
+            .map(|(job, _)| Commit::new(job.temp.clone(), job.at.clone(), job.file.size))
             .collect();
-        let results = self.storage.commit(&commits);
+        let results = self.device.beside(0, || self.storage.commit(&commits));
         assert_eq!(results.len(), group.len(), "a storage gives one result for each commit");
         let closed: Vec<Record> = group
             .iter()

@@ -9,9 +9,11 @@ use longhaul_wire::journal::Origin;
 use longhaul_wire::{Coverage, FileKey, FileNumber};
 
 use super::commit::Ready;
+use super::in_line::InLine;
 use super::large::Large;
 use super::session::Session;
 use super::target::Target;
+use super::write::Chunk;
 use crate::interface::{Event, FetchFile, Finished, Success, Times};
 use crate::shared::Shared;
 use crate::sync::lock;
@@ -48,6 +50,8 @@ pub(crate) struct Job {
     pub(super) state: Mutex<State>,
     /// The temporary file of a large file, once it is open.
     pub(super) open: Mutex<Option<Arc<dyn TargetFile>>>,
+    /// Chunks before their turn, of a large file that can only be appended to.
+    pub(super) line: Option<Mutex<InLine<Chunk>>>,
     held: Mutex<Option<HeldKey>>,
     shared: Weak<Shared>,
 }
@@ -87,6 +91,8 @@ impl Job {
         let key = held.key.1;
         let temp = TempName::of_bytes(key.temporary(target.agent.0));
         let times = Times { received: shared.wall(), ..Times::default() };
+        let is_large = file.size > longhaul_model::limits::SMALL_FILE_BYTES;
+        let line = (is_large && target.only_appends()).then(|| Mutex::new(InLine::from(0)));
         Job {
             file,
             source,
@@ -97,6 +103,7 @@ impl Job {
             origin,
             state: Mutex::new(State { times, ..State::default() }),
             open: Mutex::new(None),
+            line,
             held: Mutex::new(Some(held)),
             shared: Arc::downgrade(shared),
         }
@@ -194,6 +201,7 @@ impl Job {
         };
         state.end = Some(Box::new(finished));
         drop(state);
+        self.clear_line();
         shared.forget_attempt(self.file.attempt);
     }
 
@@ -207,6 +215,7 @@ impl Job {
         state.discard = true;
         let session = state.session.take();
         drop(state);
+        self.clear_line();
         tracing::info!(attempt = %self.file.attempt, transfer = %self.file.transfer, "an attempt is cancelled");
         shared.forget_attempt(self.file.attempt);
         if let Some((session, number)) = session
@@ -234,11 +243,22 @@ impl Job {
             "the source's file is not the one that an earlier attempt read from; it begins anew"
         );
         *lock(&self.open) = None;
+        if let Some(line) = &self.line {
+            *lock(line) = InLine::from(0);
+        }
         let mut state = lock(&self.state);
         state.resent += state.coverage.covered_bytes();
         state.coverage = Coverage::default();
         state.unflushed.clear();
         state.resumed = false;
+    }
+
+    /// What waits for its turn will not get it.
+    fn clear_line(&self) {
+        if let Some(line) = &self.line {
+            let waiting = lock(line).give_up();
+            drop(waiting);
+        }
     }
 
     /// All of it is written.

@@ -76,7 +76,8 @@ impl Target {
         let mut extents = std::mem::take(&mut state.unflushed);
         drop(state);
         let Some(file) = file.filter(|_| !extents.is_empty()) else { return Ok(()) };
-        file.flush()?;
+        let bytes = extents.iter().map(|extent| extent.1).sum::<u64>();
+        self.device.beside(bytes as usize, || file.flush())?;
         extents.sort_unstable();
         let mut records: Vec<Record> = Vec::new();
         for (offset, len) in extents {

@@ -7,6 +7,7 @@
 
 mod arrival;
 mod commit;
+mod in_line;
 mod job;
 mod journal;
 mod large;
@@ -17,7 +18,9 @@ mod verify;
 mod write;
 
 pub(crate) use arrival::Arrival;
+pub(crate) use in_line::Reorder;
 pub(crate) use job::{Job, Keys};
 pub(crate) use journal::{JournalFile, boot_id};
 pub(crate) use session::{PlacedJobs, Session};
 pub(crate) use target::Target;
+pub(crate) use write::WriteJob;

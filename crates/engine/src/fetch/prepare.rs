@@ -6,9 +6,10 @@ use longhaul_model::digest::PartDigest;
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use longhaul_storage::TargetFile;
-use longhaul_wire::journal::{Entry, Origin};
+use longhaul_wire::journal::{Entry, Origin, Record};
 use longhaul_wire::{Coverage, FileKey, NewBatch, NewFile, SourceIdentity, Wanted};
 
+use super::in_line::InLine;
 use super::job::Job;
 use super::target::Target;
 use super::verify;
@@ -136,6 +137,7 @@ impl Target {
             permit: batch.permit,
             storage: batch.source_storage,
             lane: self.lane,
+            in_order: self.only_appends(),
             start_by: batch.start_by,
             files: listed,
         };
@@ -155,7 +157,7 @@ impl Target {
         if let Some(present) = self.storage.stat(&job.at).map_err(verify::at_target)? {
             return self.compare_present(job, present.size, shared).map(Finding::AlreadyThere);
         }
-        self.resume(job)
+        self.resume(job, shared)
     }
 
     /// Something has the final name: good if it is the file that is wanted.
@@ -186,7 +188,7 @@ impl Target {
         })
     }
 
-    fn resume(&self, job: &Arc<Job>) -> Result<Finding, Fault> {
+    fn resume(&self, job: &Arc<Job>, shared: &Shared) -> Result<Finding, Fault> {
         let anew = || Ok(Finding::Fetch { wanted: Wanted::Everything, identity: None });
         let Some(entry) = self.journal.entry(&job.key).filter(|entry| entry.opened.origin == job.origin)
         else {
@@ -195,7 +197,17 @@ impl Target {
         let Some(file) = self.storage.reopen(&job.temp, job.file.size).map_err(verify::at_target)? else {
             return anew();
         };
-        let coverage = trusted(&*file, &entry, job.file.size);
+        let mut coverage = trusted(&*file, &entry, job.file.size);
+        let mut file: Arc<dyn TargetFile> = Arc::from(file);
+        if let Some(line) = &job.line {
+            let Some((prefix, kept)) = self.continue_at_the_end(job, file, &coverage, &entry, shared)? else {
+                return anew();
+            };
+            file = kept;
+            *lock(line) = InLine::from(prefix.len);
+            coverage = Coverage::default();
+            coverage.add(0, prefix);
+        }
         let covered = coverage.covered_bytes();
         tracing::debug!(attempt = %job.file.attempt, covered, size = job.file.size, "resuming a file");
         if job.is_small() && covered < job.file.size {
@@ -209,11 +221,64 @@ impl Target {
         state.resent += (entry.durable.covered_bytes() + written).saturating_sub(covered);
         state.resumed = covered > 0;
         drop(state);
-        *lock(&job.open) = Some(Arc::from(file));
+        *lock(&job.open) = Some(file);
         if gaps.is_empty() {
             return Ok(Finding::Complete);
         }
         Ok(Finding::Fetch { wanted: Wanted::Parts(gaps), identity: Some(entry.opened.identity) })
+    }
+}
+
+/// What is right of a file that can only be appended to, and the file to go on with.
+type GoneOn = (PartDigest, Arc<dyn TargetFile>);
+
+impl Target {
+    /// Of a file that can only be appended to, what is right at its beginning, and the file to go on with. None if
+    /// nothing is left to go on from.
+    ///
+    /// A crash may have left bytes behind what the journal knows. They cannot be written over, so the right ones are
+    /// copied to a new temporary file, which is cheaper than fetching them again.
+    fn continue_at_the_end(
+        &self,
+        job: &Arc<Job>,
+        file: Arc<dyn TargetFile>,
+        coverage: &Coverage,
+        entry: &Entry,
+        shared: &Shared,
+    ) -> Result<Option<GoneOn>, Fault> {
+        let Some(prefix) = coverage.runs().next().filter(|run| run.0 == 0).map(|run| run.1) else {
+            return Ok(None);
+        };
+        let there = |offset: u64| file.read_at(&mut [0], offset).map(|read| read == 1);
+        if !there(prefix.len - 1).map_err(verify::at_target)? {
+            return Ok(None);
+        }
+        if !there(prefix.len).map_err(verify::at_target)? {
+            return Ok(Some((prefix, file)));
+        }
+        tracing::debug!(attempt = %job.file.attempt, covered = prefix.len, "copying what is right of a file");
+        // What is known of the old one must not be believed of the new one, not even after a power cut in between.
+        self.journal.append_durably(&[Record::Closed { key: job.key }])?;
+        let new: Arc<dyn TargetFile> = Arc::from(self.storage.create(&job.temp, job.file.size)?);
+        let mut buffer = vec![0; CHUNK_BYTES as usize];
+        let mut copied = PartDigest::EMPTY;
+        while copied.len < prefix.len {
+            let most = (prefix.len - copied.len).min(buffer.len() as u64) as usize;
+            let read = file.read_at(&mut buffer[..most], copied.len).map_err(verify::at_target)?;
+            if read == 0 || shared.is_stopping() || job.is_over() {
+                return Ok(None);
+            }
+            new.write_at(&buffer[..read], copied.len)?;
+            copied = copied.then(PartDigest::of(&buffer[..read]));
+        }
+        if copied != prefix {
+            return Ok(None);
+        }
+        let written = Record::Written { key: job.key, offset: 0, part: prefix };
+        self.journal.append(&[Record::Open { key: job.key, opened: entry.opened }, written])?;
+        lock(&job.state).unflushed.push((0, prefix.len));
+        lock(&self.unflushed).push((Arc::downgrade(job), shared.now()));
+        Ok(Some((prefix, new)))
     }
 }
 

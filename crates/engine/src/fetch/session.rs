@@ -13,6 +13,7 @@ use longhaul_wire::{
 };
 
 use super::arrival::{Arrival, What};
+use super::in_line::Places;
 use super::job::Job;
 use super::write::WriteJob;
 use crate::interface::{Config, SessionSnapshot};
@@ -42,6 +43,8 @@ struct Inner {
     jobs: BTreeMap<FileNumber, Arc<Job>>,
     addresses: Vec<String>,
     paths: Paths,
+    /// In the reorder buffer.
+    places: Places,
     /// No more work is taken: another session of this peer begins.
     closed: bool,
 }
@@ -68,6 +71,7 @@ impl Session {
             jobs: BTreeMap::new(),
             addresses: Vec::new(),
             paths: Paths::default(),
+            places: Places::of(&shared.reorder),
             closed: false,
         };
         Session {
@@ -252,7 +256,7 @@ impl Session {
         let shares = arrival.shares();
         shares.iter().for_each(|(job, bytes)| job.arrived(*bytes, &shared));
         if let Some((job, _)) = shares.first() {
-            job.target.to_write.push(WriteJob { session: self.clone(), arrival });
+            job.target.device.to_write.push(WriteJob { session: self.clone(), arrival });
         }
     }
 
@@ -402,7 +406,10 @@ impl Inner {
         let mut pace = lock(&shared.pace_in);
         let bytes = pace.allowance(shared.now());
         let buffers = if bytes == 0 { 0 } else { pool.reserve(open) };
-        let taken = self.machine.deal(Budget { buffers, bytes, window }, shared.wall(), shared.now());
+        let places = shared.reorder.free();
+        let budget = Budget { buffers, bytes, window, places };
+        let taken = self.machine.deal(budget, shared.wall(), shared.now());
+        self.places.hold(self.machine.places());
         pace.passed(self.machine.take_dealt_bytes());
         drop(pace);
         pool.release(buffers - taken);
@@ -446,5 +453,6 @@ impl Inner {
             }
         }
         shared.receive_pool.release(self.machine.take_freed());
+        self.places.hold(self.machine.places());
     }
 }

@@ -12,7 +12,7 @@ use super::commit::Ready;
 use super::job::{Farewell, Job};
 use super::journal::JournalFile;
 use super::prepare::Prepare;
-use super::write::WriteJob;
+use crate::device::Device;
 use crate::queue::Queue;
 
 /// Small files that wait for a commit, beyond the group at hand: then writers wait.
@@ -24,12 +24,11 @@ pub(crate) struct Target {
     pub(super) agent: AgentId,
     pub(super) lane: u16,
     pub(super) storage: Arc<dyn Storage>,
+    pub(super) device: Arc<Device>,
     pub(super) rules: NameRules,
     pub(super) journal: JournalFile,
     /// Bounded by what was leased.
     pub(super) to_prepare: Queue<Prepare>,
-    /// Bounded by the receive buffers: each job holds one.
-    pub(super) to_write: Queue<WriteJob>,
     pub(super) to_commit: Queue<Ready>,
     /// Large files: to be flushed or committed. Bounded by what was leased.
     pub(super) large: Queue<super::large::Large>,
@@ -42,6 +41,7 @@ impl Target {
         agent: AgentId,
         lane: u16,
         storage: Arc<dyn Storage>,
+        device: Arc<Device>,
         rules: NameRules,
         journal: JournalFile,
     ) -> Target {
@@ -49,10 +49,10 @@ impl Target {
             agent,
             lane,
             storage,
+            device,
             rules,
             journal,
             to_prepare: Queue::new(usize::MAX),
-            to_write: Queue::new(usize::MAX),
             to_commit: Queue::new(READY_MAX),
             large: Queue::new(usize::MAX),
             unflushed: Mutex::default(),
@@ -61,6 +61,11 @@ impl Target {
 
     pub(crate) fn name(&self) -> &StorageName {
         self.storage.name()
+    }
+
+    /// Whether files have to be written from their beginning to their end.
+    pub(super) fn only_appends(&self) -> bool {
+        !self.storage.capabilities().random_write
     }
 
     pub(crate) fn take(&self, batch: Prepare) {
@@ -116,7 +121,6 @@ impl Target {
 
     pub(crate) fn stop(&self) {
         self.to_prepare.close();
-        self.to_write.close();
         self.to_commit.close();
         self.large.close();
     }

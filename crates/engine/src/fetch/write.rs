@@ -16,6 +16,7 @@ use super::large::Large;
 use super::session::Session;
 use super::target::Target;
 use super::verify;
+use crate::device::Operation;
 use crate::pool::Buffer;
 use crate::shared::Shared;
 use crate::sync::{guarded, lock};
@@ -30,46 +31,90 @@ pub(crate) struct WriteJob {
     pub(crate) arrival: Arrival,
 }
 
-impl Target {
-    /// The work of one writer thread.
-    pub(crate) fn write_on(self: &Arc<Self>, shared: &Arc<Shared>) {
-        while let Some(WriteJob { session, arrival }) = self.to_write.take() {
-            let jobs: Vec<Weak<Job>> = arrival.shares().iter().map(|(job, _)| Arc::downgrade(job)).collect();
-            let written = guarded("writing", || match arrival.what {
-                What::Chunk { job, head } => {
-                    self.write_chunk(&session, &job, &head, arrival.buffer, arrival.filled, shared);
-                }
-                What::Pack { files } => self.write_pack(&session, files, arrival.buffer, shared),
-            });
-            if let Err(fault) = written {
-                jobs.iter().filter_map(Weak::upgrade).for_each(|job| job.give_up(fault.clone(), shared));
+/// A chunk whose bytes are right.
+pub(super) struct Chunk {
+    session: Arc<Session>,
+    buffer: Buffer,
+    head: ChunkHead,
+    part: PartDigest,
+}
+
+impl WriteJob {
+    /// In a writer thread.
+    pub(crate) fn run(self, shared: &Arc<Shared>) {
+        let WriteJob { session, arrival } = self;
+        let jobs: Vec<Weak<Job>> = arrival.shares().iter().map(|(job, _)| Arc::downgrade(job)).collect();
+        let written = guarded("writing", || match arrival.what {
+            What::Chunk { job, head } => {
+                write_chunk(session, &job, head, arrival.buffer, arrival.filled, shared);
             }
+            // The files of a pack are of one target.
+            What::Pack { files } => {
+                let target = files.first().map(|(job, _)| job.target.clone());
+                if let Some(target) = target {
+                    target.write_pack(&session, files, arrival.buffer, shared);
+                }
+            }
+        });
+        if let Err(fault) = written {
+            jobs.iter().filter_map(Weak::upgrade).for_each(|job| job.give_up(fault.clone(), shared));
         }
     }
+}
 
-    fn write_chunk(
-        &self,
-        session: &Arc<Session>,
-        job: &Arc<Job>,
-        head: &ChunkHead,
-        buffer: Buffer,
-        len: usize,
-        shared: &Arc<Shared>,
-    ) {
-        if job.is_over() {
+fn write_chunk(
+    session: Arc<Session>,
+    job: &Arc<Job>,
+    head: ChunkHead,
+    buffer: Buffer,
+    len: usize,
+    shared: &Arc<Shared>,
+) {
+    if job.is_over() {
+        return;
+    }
+    let part = PartDigest::of(&buffer[..len]);
+    if part.crc32c != head.crc32c {
+        drop(buffer);
+        return damaged(&session, job, head.file, head.offset, part.len);
+    }
+    let chunk = Chunk { session, buffer, head, part };
+    let Some(line) = &job.line else {
+        job.target.write_right(job, chunk, shared, || ());
+        return;
+    };
+    lock(line).push(head.offset, chunk);
+    // Whoever finds the next one writes it, and those that waited for it.
+    loop {
+        let next = lock(line).take();
+        let Some(chunk) = next else { return };
+        let end = chunk.head.offset + chunk.part.len;
+        if !job.target.write_right(job, chunk, shared, || lock(line).written(end)) {
             return;
         }
-        let part = PartDigest::of(&buffer[..len]);
-        if part.crc32c != head.crc32c {
-            drop(buffer);
-            return damaged(session, job, head.file, head.offset, part.len);
+    }
+}
+
+impl Target {
+    /// Calls `next` when others may write to the file, before the session hears of it. False if the file is given up.
+    fn write_right(&self, job: &Arc<Job>, chunk: Chunk, shared: &Arc<Shared>, next: impl FnOnce()) -> bool {
+        if job.is_over() {
+            return false;
         }
-        let put = self.put(job, &buffer[..len], head, part, shared);
+        let Chunk { session, buffer, head, part } = chunk;
+        let put = self.put(job, &buffer[..part.len as usize], &head, part, shared);
         // Its slot has to be free before the session deals again.
         drop(buffer);
         match put {
-            Ok(()) => session.written(&[(head.file, head.offset)]),
-            Err(fault) => job.give_up(fault, shared),
+            Ok(()) => {
+                next();
+                session.written(&[(head.file, head.offset)]);
+                true
+            }
+            Err(fault) => {
+                job.give_up(fault, shared);
+                false
+            }
         }
     }
 
@@ -82,7 +127,7 @@ impl Target {
         shared: &Shared,
     ) -> Result<(), Fault> {
         let file = self.open(job, head.identity, shared)?;
-        file.write_at(bytes, head.offset)?;
+        self.device.run(Operation::Write, bytes.len(), || file.write_at(bytes, head.offset))?;
         let end = head.offset + part.len;
         if end.is_multiple_of(WRITEBACK_BYTES) {
             file.begin_writeback(end - WRITEBACK_BYTES, WRITEBACK_BYTES);
@@ -144,7 +189,8 @@ impl Target {
                 bad.push((job, packed));
                 continue;
             }
-            match self.put_small(job, bytes, part) {
+            // Each by itself, however small: a gate that is narrow must not be passed by hundreds at once.
+            match self.device.run(Operation::Write, 0, || self.put_small(job, bytes, part)) {
                 Ok(()) => {
                     records.push(Record::Whole {
                         key: job.key,

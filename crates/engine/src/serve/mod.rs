@@ -10,9 +10,9 @@ use longhaul_security::list_digest;
 use longhaul_wire::source::{Batch, Joined, Output};
 use longhaul_wire::{BatchId, FileNumber, Frame, Hello, JoinKey, RequestId, SessionId, Source};
 
+use crate::device::{Device, Devices};
 use crate::interface::Export;
 use crate::net::Link;
-use crate::queue::Queue;
 use crate::shared::Shared;
 use crate::sync::lock;
 
@@ -32,8 +32,7 @@ const REMEMBERED: Duration = Duration::from_secs(60);
 /// An export as peers read it.
 pub(crate) struct Exported {
     pub(crate) export: Export,
-    /// Bounded by the send buffers: each job holds one.
-    pub(crate) jobs: Queue<ReadJob>,
+    pub(crate) device: Arc<Device>,
 }
 
 pub(crate) struct Serve {
@@ -79,13 +78,14 @@ pub(crate) struct ServedFile {
 impl Serve {
     pub(crate) fn new(
         exports: &[Export],
+        devices: &Devices,
         manifest_bytes_max: usize,
-        buffers: usize,
         streams_max: usize,
     ) -> Serve {
         let exported = |export: &Export| {
-            let jobs = Queue::new(buffers + 1);
-            (export.storage.name().clone(), Arc::new(Exported { export: export.clone(), jobs }))
+            let name = export.storage.name().clone();
+            let device = devices.device(&name);
+            (name, Arc::new(Exported { export: export.clone(), device }))
         };
         Serve {
             exports: exports.iter().map(exported).collect(),
@@ -174,7 +174,6 @@ impl Serve {
     }
 
     pub(crate) fn stop(&self) {
-        self.exports.values().for_each(|export| export.jobs.close());
         lock(&self.sessions).clear();
     }
 }
@@ -374,7 +373,17 @@ impl Serving {
         // Every file of a dealt request was in an accepted batch a moment ago; batches name exported storages.
         if let (Some(exported), Some(link)) = (exported, link) {
             let serving = self.clone();
-            exported.jobs.push(ReadJob { serving, link, stream, request, files, reading, buffer });
+            let job = ReadJob {
+                serving,
+                exported: exported.clone(),
+                link,
+                stream,
+                request,
+                files,
+                reading,
+                buffer,
+            };
+            exported.device.to_read.push(job);
         } else {
             tracing::error!(target_agent = %self.peer, "a request without a storage was dealt");
         }

@@ -9,6 +9,7 @@ use longhaul_wire::source::Joined;
 use longhaul_wire::{ChunkHead, FileNumber, Frame, PackEntry, PackHead, RequestId, SourceIdentity};
 
 use super::{Exported, ServedFile, Serving};
+use crate::device::{Device, Operation};
 use crate::net::{Link, Outgoing, Payload};
 use crate::pool::Buffer;
 use crate::sync::{guarded, lock};
@@ -18,6 +19,7 @@ const OPEN_FILES_MAX: usize = 32;
 
 pub(crate) struct ReadJob {
     pub(crate) serving: Arc<Serving>,
+    pub(crate) exported: Arc<Exported>,
     pub(crate) link: Arc<Link>,
     pub(crate) stream: Joined,
     pub(crate) request: RequestId,
@@ -80,37 +82,35 @@ impl OpenFiles {
     }
 }
 
+impl ReadJob {
+    /// In a reader thread of the device.
+    pub(crate) fn run(self, device: &Device) {
+        let (serving, stream) = (self.serving.clone(), self.stream);
+        let (link, request, files) = (self.link.clone(), self.request, self.files.len());
+        let exported = self.exported.clone();
+        if let Err(fault) = guarded("reading", || exported.serve(self, device)) {
+            // The peer waits for an answer of this kind, whatever went wrong here.
+            link.close(Some(fault));
+            serving.sent(stream, 0);
+            tracing::error!(files, request = request.0, "a read was given up");
+        }
+    }
+}
+
 impl Exported {
-    /// The work of one reader thread.
-    pub(crate) fn read_on(&self) {
-        while let Some(job) = self.jobs.take() {
-            let (serving, stream) = (job.serving.clone(), job.stream);
-            let (link, request) = (job.link.clone(), job.request);
-            let failed: Vec<FileNumber> = job
-                .files
-                .iter()
-                .map(|file| file.as_ref().map_or_else(|&number| number, |file| file.number))
-                .collect();
-            if let Err(fault) = guarded("reading", || self.serve(job)) {
-                // The peer waits for an answer of this kind, whatever went wrong here.
-                link.close(Some(fault));
-                serving.sent(stream, 0);
-                tracing::error!(files = failed.len(), request = request.0, "a read was given up");
-            }
-        }
-    }
-
-    fn serve(&self, job: ReadJob) {
+    fn serve(&self, job: ReadJob, device: &Device) {
         match job.reading {
-            Reading::Chunk { offset, len } => self.serve_chunk(job, offset, len),
-            Reading::Pack => self.serve_pack(job),
+            Reading::Chunk { offset, len } => self.serve_chunk(job, device, offset, len),
+            Reading::Pack => self.serve_pack(job, device),
         }
     }
 
-    fn serve_chunk(&self, mut job: ReadJob, offset: u64, len: u32) {
+    fn serve_chunk(&self, mut job: ReadJob, device: &Device, offset: u64, len: u32) {
         let (file, result) = match job.files.pop() {
             Some(Ok(file)) => {
-                let result = self.read_chunk(&job.serving, &file, &mut job.buffer[..len as usize], offset);
+                let buffer = &mut job.buffer[..len as usize];
+                let read = || self.read_chunk(&job.serving, &file, buffer, offset);
+                let result = device.run(Operation::Read, len as usize, read);
                 if let Err(fault) = &result {
                     warn(&job.serving, &file, fault);
                     job.serving.open_files.remove(&file);
@@ -156,7 +156,7 @@ impl Exported {
         Ok(on_the_wire(&identity))
     }
 
-    fn serve_pack(&self, mut job: ReadJob) {
+    fn serve_pack(&self, mut job: ReadJob, device: &Device) {
         let mut entries = Vec::with_capacity(job.files.len());
         let mut at = 0;
         for file in std::mem::take(&mut job.files) {
@@ -167,7 +167,8 @@ impl Exported {
                     continue;
                 }
             };
-            match self.read_small(&job.serving, &file, &mut job.buffer[at..]) {
+            let read = || self.read_small(&job.serving, &file, &mut job.buffer[at..]);
+            match device.run(Operation::Read, 0, read) {
                 Ok(identity) => {
                     let end = at + file.size as usize;
                     let crc32c = crc32c::crc32c(&job.buffer[at..end]);

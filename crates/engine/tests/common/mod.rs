@@ -16,7 +16,7 @@ use longhaul_model::{
     TransferId, Verification,
 };
 use longhaul_security::{Authority, Credentials, Permit, PermitVerifier, list_digest, new_signing_request};
-use longhaul_storage::{FlushPolicy, Posix, PosixOptions, Storage};
+use longhaul_storage::{FlushPolicy, Manner, Posix, PosixOptions, Storage};
 
 /// No test waits longer for an event: what takes so long is stuck.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -65,19 +65,15 @@ impl Deployment {
     }
 
     pub fn posix(&self, name: &str) -> Arc<dyn Storage> {
+        self.posix_in(name, Manner::default())
+    }
+
+    pub fn posix_in(&self, name: &str, manner: Manner) -> Arc<dyn Storage> {
         let root = self.directory.join(name);
         std::fs::create_dir_all(&root).unwrap();
         let flush = FlushPolicy::FileAndDirectory;
-        Arc::new(
-            Posix::open(PosixOptions {
-                name: name.parse().unwrap(),
-                root,
-                work: None,
-                writable: true,
-                flush,
-            })
-            .unwrap(),
-        )
+        let options = PosixOptions { name: name.parse().unwrap(), root, work: None, writable: true, flush };
+        Arc::new(Posix::open_in(options, manner).unwrap())
     }
 
     pub fn agent(&self, number: u64, storage: Arc<dyn Storage>) -> Agent {

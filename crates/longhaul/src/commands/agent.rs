@@ -41,7 +41,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "DIRECTORY")]
     state: Option<PathBuf>,
     /// Export a directory; may be repeated, and replaces the storages of the configuration file.
-    /// With options: NAME=DIRECTORY,read-only,work=DIRECTORY,prefix=LFN:PATH
+    /// With options: NAME=DIRECTORY,read-only,append-only,direct-io,parallel=COUNT,work=DIRECTORY,prefix=LFN:PATH
     #[arg(long = "storage", value_name = "NAME=DIRECTORY")]
     storages: Vec<StorageOption>,
     /// Where other agents reach this one [default: 0.0.0.0:7470]
@@ -70,13 +70,24 @@ impl FromStr for StorageOption {
         for part in parts {
             match part.split_once('=') {
                 None if part == "read-only" => storage.writable = false,
+                None if part == "append-only" => storage.append_only = true,
+                None if part == "direct-io" => storage.direct_io = true,
+                Some(("parallel", count)) => {
+                    storage.parallel =
+                        count.parse().map_err(|_| format!("{count:?} is no number of operations"))?;
+                }
                 Some(("work", directory)) => storage.work = Some(absolute(directory)?),
                 Some(("prefix", rule)) => {
                     let (lfn, pfn) =
                         rule.split_once(':').ok_or("write prefix=LFN:PATH; either may be empty")?;
                     storage.rules = longhaul_model::NameRules::prefix(lfn, pfn).rules;
                 }
-                _ => return Err(format!("{part:?} is none of: read-only, work=DIRECTORY, prefix=LFN:PATH")),
+                _ => {
+                    return Err(format!(
+                        "{part:?} is none of: read-only, append-only, direct-io, parallel=COUNT, work=DIRECTORY, \
+                         prefix=LFN:PATH"
+                    ));
+                }
             }
         }
         Ok(StorageOption(storage))
@@ -196,7 +207,12 @@ mod tests {
         assert_eq!(storage.work.as_deref(), Some(Path::new("/data/.w")));
         assert!(!storage.writable);
         assert_eq!((storage.rules[0].lfn.as_str(), storage.rules[0].pfn.as_str()), ("store", "disk"));
-        for bad in ["beta", "beta=", "=x", "be ta=/x", "beta=/x,prefix=a", "beta=/x,fast"] {
+        let StorageOption(storage) = "beta=/data,append-only,direct-io,parallel=8".parse().unwrap();
+        assert!(storage.append_only && storage.direct_io && storage.writable);
+        assert_eq!(storage.parallel, 8);
+        let all =
+            ["beta", "beta=", "=x", "be ta=/x", "beta=/x,prefix=a", "beta=/x,fast", "beta=/x,parallel=many"];
+        for bad in all {
             assert!(bad.parse::<StorageOption>().is_err(), "{bad}");
         }
     }

@@ -12,6 +12,10 @@ pub(super) struct Faults {
     pub(super) capacity_bytes: u64,
     pub(super) read_only: bool,
     pub(super) case_insensitive: bool,
+    pub(super) append_only: bool,
+    /// See `Capabilities`.
+    pub(super) device: Option<u64>,
+    pub(super) parallel: Option<u16>,
     /// Bytes that can still be written before the disk is found full.
     full_after_bytes: Option<u64>,
     /// Flushes and writes that will fail.
@@ -28,6 +32,9 @@ impl Default for Faults {
             capacity_bytes: 1 << 40,
             read_only: false,
             case_insensitive: false,
+            append_only: false,
+            device: None,
+            parallel: None,
             full_after_bytes: None,
             flush_failures: 0,
             write_failures: 0,
@@ -87,6 +94,17 @@ impl FaultyStore {
         self.state().faults.case_insensitive = case_insensitive;
     }
 
+    /// Writes anywhere but at the end of a file fail.
+    pub fn set_append_only(&self, append_only: bool) {
+        self.state().faults.append_only = append_only;
+    }
+
+    /// Says that the store lies on this device, which bears so much at once.
+    pub fn set_device(&self, device: u64, parallel: u16) {
+        let faults = &mut self.state().faults;
+        (faults.device, faults.parallel) = (Some(device), Some(parallel));
+    }
+
     /// Reads that touch this byte fail; none ends that.
     pub fn fail_reading(&self, path: &str, offset: Option<u64>) {
         let unreadable = &mut self.state().faults.unreadable;
@@ -143,7 +161,9 @@ impl FaultyStore {
     /// A store of its own, with what the disk would hold if the power failed now. Ordered faults are over.
     pub fn after_power_cut(&self, names: UnflushedNames) -> FaultyStore {
         let mut state = self.state().clone();
-        state.faults = Faults::default();
+        // What it is stays; what was to go wrong is over.
+        let Faults { append_only, case_insensitive, device, parallel, .. } = state.faults;
+        state.faults = Faults { append_only, case_insensitive, device, parallel, ..Faults::default() };
         state.operations.clear();
         state.cut_power();
         match names {

@@ -64,6 +64,11 @@ impl FaultyStore {
         state.names.get(path).map(|&inode| state.inode(inode).bytes.clone())
     }
 
+    /// The permission bits that a commit gave the file.
+    pub fn mode(&self, path: &str) -> Option<u32> {
+        self.state().mode(path)
+    }
+
     /// The bytes of a temporary file.
     pub fn temp_contents(&self, temp: &TempName) -> Option<Vec<u8>> {
         let state = self.state();
@@ -106,7 +111,14 @@ impl Storage for FaultyStore {
 
     fn capabilities(&self) -> Capabilities {
         let state = self.state();
-        Capabilities { writable: true, case_insensitive: state.faults.case_insensitive, random_write: true }
+        let faults = &state.faults;
+        Capabilities {
+            writable: true,
+            case_insensitive: faults.case_insensitive,
+            random_write: !faults.append_only,
+            device: faults.device,
+            parallel: faults.parallel,
+        }
     }
 
     fn space(&self) -> Result<Space, Fault> {
@@ -172,6 +184,11 @@ impl Storage for FaultyStore {
             state.check_complete(item)
         };
         let mut results: Vec<Result<(), Fault>> = batch.iter().map(admit).collect();
+        batch
+            .iter()
+            .zip(&results)
+            .filter(|(_, result)| result.is_ok())
+            .for_each(|(item, _)| state.adorn(item));
         state.flush_batch(batch, &mut results);
         for (item, result) in batch.iter().zip(&mut results).filter(|(_, result)| result.is_ok()) {
             *result = state.rename(item);

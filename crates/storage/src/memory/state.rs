@@ -6,7 +6,7 @@ use longhaul_model::{Fault, FaultCode, Pfn, StorageName};
 
 use super::Operation;
 use super::faults::Faults;
-use crate::{Commit, Identity, LeftOut, TempName, Visit};
+use crate::{Commit, Identity, LeftOut, MODE_BITS, TempName, Visit};
 
 #[derive(Clone, Default)]
 pub(super) struct State {
@@ -27,6 +27,7 @@ pub(super) struct Inode {
     pub(super) bytes: Vec<u8>,
     durable: Vec<u8>,
     mtime_ns: i64,
+    mode: Option<u32>,
     pub(super) reserved_bytes: u64,
     /// A flush failed.
     pub(super) lost: bool,
@@ -142,6 +143,11 @@ impl State {
     pub(super) fn write(&mut self, number: u64, bytes: &[u8], offset: u64) -> Result<(), Fault> {
         self.check_writable()?;
         self.faults.take_write_fault(bytes.len() as u64)?;
+        let len = self.inode(number).bytes.len() as u64;
+        if self.faults.append_only && offset != len {
+            let detail = format!("byte {offset} came when byte {len} was due; it only appends");
+            return Err(Fault::new(FaultCode::Internal, detail));
+        }
         let inode = self.inode(number);
         let end = offset as usize + bytes.len();
         let held = inode.reserved_bytes.max(inode.bytes.len() as u64);
@@ -196,6 +202,18 @@ impl State {
         }
     }
 
+    pub(super) fn mode(&self, path: &str) -> Option<u32> {
+        self.names.get(path).and_then(|&number| self.inode(number).mode)
+    }
+
+    /// Sets what a commit says of a file that it admitted.
+    pub(super) fn adorn(&mut self, item: &Commit) {
+        let Some(&number) = self.temps.get(&item.temp) else { return };
+        let inode = self.inode_mut(number);
+        inode.mode = item.mode.map(|mode| mode & MODE_BITS).or(inode.mode);
+        inode.mtime_ns = item.mtime_ns.unwrap_or(inode.mtime_ns);
+    }
+
     pub(super) fn rename(&mut self, item: &Commit) -> Result<(), Fault> {
         let path = item.target.path();
         let clash = |what: &str| Err(Fault::new(FaultCode::NameClash, format!("{}: {what}", item.target)));
@@ -203,8 +221,13 @@ impl State {
             let detail = format!("{} meets \"{twin}\", which is there already", item.target);
             return Err(Fault::new(FaultCode::CaseTwin, detail));
         }
-        if self.names.contains_key(path) || self.has_directory(path) {
+        if self.has_directory(path) {
             return clash("something is there");
+        }
+        if let Some(&there) = self.names.get(path)
+            && item.replaces != Some(self.identity(there))
+        {
+            return clash("something else is there");
         }
         let parents = path.match_indices('/').map(|(at, _)| &path[..at]);
         if parents.into_iter().any(|parent| self.names.contains_key(parent)) {

@@ -16,7 +16,7 @@ fn temp(number: u8) -> TempName {
 
 fn written(store: &FaultyStore, number: u8, path: &str, bytes: &[u8]) -> Commit {
     store.create(&temp(number), bytes.len() as u64).unwrap().write_at(bytes, 0).unwrap();
-    Commit { temp: temp(number), target: at(path), size: bytes.len() as u64 }
+    Commit::new(temp(number), at(path), bytes.len() as u64)
 }
 
 fn code<T>(result: Result<T, Fault>) -> FaultCode {
@@ -26,6 +26,15 @@ fn code<T>(result: Result<T, Fault>) -> FaultCode {
 #[test]
 fn conforms() {
     crate::conformance::check(&|| Box::new(store()));
+}
+
+#[test]
+fn conforms_where_files_only_grow() {
+    crate::conformance::check(&|| {
+        let store = store();
+        store.set_append_only(true);
+        Box::new(store)
+    });
 }
 
 #[test]

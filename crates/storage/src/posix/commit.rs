@@ -1,11 +1,11 @@
-//! Group commit: flush data, rename, flush names, in this order (promises 1 and 4).
+//! Group commit: set attributes, flush data, rename, flush names, in this order (promises 1 and 4).
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
 
 use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode};
-use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags};
+use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps};
 use rustix::io::{self, Errno};
 
 use super::Posix;
@@ -13,13 +13,15 @@ use super::beneath::{components, split};
 use super::fault::{Role, fault};
 use super::seam::Call;
 use super::work::{Work, twin_of};
-use crate::{Commit, TempName};
+use crate::{Commit, Identity, MODE_BITS, TempName};
 
 /// A deletion may prune a directory between our making it and our renaming into it.
 const PRUNED_TRIES: usize = 64;
+const NANOSECONDS: i64 = 1_000_000_000;
 
 pub(super) fn commit(posix: &Posix, work: &Work, batch: &[Commit]) -> Vec<Result<(), Fault>> {
-    let mut results: Vec<Result<(), Fault>> = batch.iter().map(|item| admit(posix, work, item)).collect();
+    let ready = |item| admit(posix, work, item).and_then(|()| adorn(posix, work, item));
+    let mut results: Vec<Result<(), Fault>> = batch.iter().map(ready).collect();
     flush_data(posix, work, batch, &mut results);
 
     let mut touched = BTreeSet::new();
@@ -55,10 +57,36 @@ fn admit(posix: &Posix, work: &Work, item: &Commit) -> Result<(), Fault> {
     }
 }
 
+/// Sets what is to be set, while nobody sees the file.
+fn adorn(posix: &Posix, work: &Work, item: &Commit) -> Result<(), Fault> {
+    if !item.sets_attributes() {
+        return Ok(());
+    }
+    let set = || {
+        posix.seam.before(Call::SetAttributes, item.temp.as_str())?;
+        let (temps, temp) = (work.temps_directory(), item.temp.as_str());
+        if let Some(mtime_ns) = item.mtime_ns {
+            let unchanged = Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT };
+            let last_modification = Timespec {
+                tv_sec: mtime_ns.div_euclid(NANOSECONDS),
+                tv_nsec: mtime_ns.rem_euclid(NANOSECONDS) as _,
+            };
+            let times = Timestamps { last_access: unchanged, last_modification };
+            fs::utimensat(temps, temp, &times, AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+        item.mode.map_or(Ok(()), |mode| {
+            fs::chmodat(temps, temp, Mode::from_raw_mode(mode & MODE_BITS), AtFlags::empty())
+        })
+    };
+    set().map_err(|errno| {
+        fault(Role::Write, errno, format_args!("setting time and permissions of {}", item.target))
+    })
+}
+
 fn flush_data(posix: &Posix, work: &Work, batch: &[Commit], results: &mut [Result<(), Fault>]) {
     let admitted: Vec<usize> = (0..batch.len()).filter(|&at| results[at].is_ok()).collect();
-    let temps: Vec<&TempName> = admitted.iter().map(|&at| &batch[at].temp).collect();
-    for (at, result) in admitted.into_iter().zip(posix.flusher.flush_data(work, &temps)) {
+    let items: Vec<&Commit> = admitted.iter().map(|&at| &batch[at]).collect();
+    for (at, result) in admitted.into_iter().zip(posix.flusher.flush_data(work, &items)) {
         results[at] = result;
     }
 }
@@ -96,7 +124,11 @@ fn place<'a>(
             *open = make_parent(posix, work, item, parent, touched)?.map(|directory| (parent, directory));
         }
         let Some((_, directory)) = open else { continue };
-        match rename(posix, work, &item.temp, directory, name) {
+        let named = match item.replaces {
+            Some(_) => replace(posix, work, item, directory, name, parent)?,
+            None => rename(posix, work, &item.temp, directory, name),
+        };
+        match named {
             Ok(()) => {
                 touched.insert(parent.to_vec());
                 return Ok(());
@@ -116,6 +148,38 @@ fn place<'a>(
         }
     }
     Err(failed(Errno::NOENT))
+}
+
+/// Takes the name from the file that may be replaced, and from no other. Rejected: exchanging the two names and looking
+/// at what came out, which leaves no moment for another to come in between, but after a crash the old file under the
+/// temporary name, where the journal says that bytes of the new one are.
+fn replace(
+    posix: &Posix,
+    work: &Work,
+    item: &Commit,
+    directory: &OwnedFd,
+    name: &[u8],
+    parent: &[u8],
+) -> Result<io::Result<()>, Fault> {
+    let failed = |errno| fault(Role::Write, errno, format_args!("naming {}", item.target));
+    let found = match fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => {
+            return Ok(rename(posix, work, &item.temp, directory, name));
+        }
+        found => found.map_err(failed)?,
+    };
+    if work.case_insensitive {
+        let listed = posix.beneath.open(parent, OFlags::RDONLY | OFlags::DIRECTORY).map_err(failed)?;
+        refuse_twin(&listed, name, item)?;
+    }
+    // A link may be what is to be replaced: itself, never what it leads to.
+    if Some(Identity::from(&found)) != item.replaces {
+        let detail = format!("{} is not what it was when its replacement began, and stays", item.target);
+        return Err(Fault::new(FaultCode::NameClash, detail));
+    }
+    let temp = item.temp.as_str();
+    let renamed = posix.seam.before(Call::Replace, temp);
+    Ok(renamed.and_then(|()| fs::renameat(work.temps_directory(), temp, directory, name)))
 }
 
 fn rename(posix: &Posix, work: &Work, temp: &TempName, directory: &OwnedFd, name: &[u8]) -> io::Result<()> {

@@ -7,7 +7,6 @@ use rustix::io::{self, Errno};
 use super::Posix;
 use super::beneath::{Astray, split};
 use super::fault::{Role, fault};
-use super::file::identity_of;
 use crate::Identity;
 
 /// Not flushed: after a power cut a deleted file may be there again, complete, as if never deleted.
@@ -18,7 +17,7 @@ pub(super) fn delete(posix: &Posix, at: &Pfn, expected: &Identity) -> Result<(),
     else {
         return Ok(());
     };
-    let found = identity_of(&stat);
+    let found = Identity::from(&stat);
     if found != *expected {
         let detail = format!("{at} is {found}, not {expected} (size:mtime:inode), and stays");
         return Err(Fault::new(FaultCode::Conflict, detail));

@@ -2,23 +2,26 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use longhaul_model::{Fault, FaultCode};
 use rustix::fs::{self, Advice};
 use rustix::io::{self, Errno};
 
 use super::FlushPolicy;
+use super::direct::Direct;
 use super::fault::{Role, fault};
 use super::flush::Flusher;
-use super::work::Work;
+use super::work::{Opening, Work};
 use super::writeback;
 use crate::{Identity, SourceFile, TargetFile, TempName};
 
-pub(super) fn identity_of(stat: &fs::Stat) -> Identity {
-    let nanoseconds = i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec);
-    let mtime_ns = nanoseconds.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64;
-    Identity { size: stat.st_size.max(0) as u64, mtime_ns, inode: stat.st_ino }
+impl From<&fs::Stat> for Identity {
+    fn from(stat: &fs::Stat) -> Identity {
+        let nanoseconds = i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec);
+        let mtime_ns = nanoseconds.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64;
+        Identity { size: stat.st_size.max(0) as u64, mtime_ns, inode: stat.st_ino }
+    }
 }
 
 /// Reads until `buffer` is full or the file ends.
@@ -35,8 +38,20 @@ fn read_full(file: &OwnedFd, buffer: &mut [u8], offset: u64) -> io::Result<usize
     Ok(done)
 }
 
+/// What of it can go past the page cache does.
+fn read_both_ways(
+    direct: Option<&Direct>,
+    file: &OwnedFd,
+    buffer: &mut [u8],
+    offset: u64,
+) -> io::Result<usize> {
+    let done = direct.map_or(Ok(0), |direct| direct.read(buffer, offset))?;
+    Ok(done + read_full(file, &mut buffer[done..], offset + done as u64)?)
+}
+
 pub(super) struct Source {
     pub(super) file: OwnedFd,
+    pub(super) direct: Option<Direct>,
     pub(super) identity: Identity,
     /// For messages.
     pub(super) shown: String,
@@ -49,17 +64,22 @@ impl SourceFile for Source {
 
     fn identity_now(&self) -> Result<Identity, Fault> {
         let stat = fs::fstat(&self.file).map_err(|errno| fault(Role::Read, errno, &self.shown))?;
-        Ok(identity_of(&stat))
+        Ok(Identity::from(&stat))
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Fault> {
-        read_full(&self.file, buffer, offset)
+        read_both_ways(self.direct.as_ref(), &self.file, buffer, offset)
             .map_err(|errno| fault(Role::Read, errno, format_args!("{} at byte {offset}", self.shown)))
     }
 }
 
 pub(super) struct Target {
     pub(super) file: OwnedFd,
+    pub(super) direct: Option<Direct>,
+    /// Where the file ends, on a storage that only appends.
+    pub(super) end: Option<Mutex<u64>>,
+    /// For reading back there, where `file` cannot be read.
+    pub(super) reader: OnceLock<OwnedFd>,
     pub(super) temp: TempName,
     pub(super) shown: String,
     pub(super) work: Arc<Work>,
@@ -70,35 +90,69 @@ pub(super) struct Target {
     pub(super) hinted: Mutex<Option<(u64, u64)>>,
 }
 
-impl TargetFile for Target {
-    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), Fault> {
-        let mut done = 0;
-        while done < bytes.len() {
-            let at = offset + done as u64;
-            match io::pwrite(&self.file, &bytes[done..], at) {
+impl Target {
+    /// Writes from `offset` on, and keeps count in `done` also when it fails.
+    fn write_from(&self, bytes: &[u8], offset: u64, done: &mut usize) -> Result<(), Fault> {
+        if let Some(direct) = &self.direct {
+            *done += direct.write(bytes, offset).map_err(|errno| self.not_written(errno, offset))?;
+        }
+        while *done < bytes.len() {
+            let at = offset + *done as u64;
+            match io::pwrite(&self.file, &bytes[*done..], at) {
                 Ok(0) => {
                     let detail = format!("{} at byte {at}: the disk takes nothing", self.shown);
                     return Err(Fault::new(FaultCode::TargetWrite, detail));
                 }
-                Ok(written) => done += written,
+                Ok(written) => *done += written,
                 Err(Errno::INTR) => {}
-                Err(errno) => {
-                    return Err(fault(Role::Write, errno, format_args!("{} at byte {at}", self.shown)));
-                }
+                Err(errno) => return Err(self.not_written(errno, at)),
             }
         }
         Ok(())
     }
 
+    fn not_written(&self, errno: Errno, at: u64) -> Fault {
+        fault(Role::Write, errno, format_args!("{} at byte {at}", self.shown))
+    }
+
+    fn for_reading(&self) -> io::Result<&OwnedFd> {
+        if self.end.is_none() {
+            return Ok(&self.file);
+        }
+        if let Some(reader) = self.reader.get() {
+            return Ok(reader);
+        }
+        let opened = self.work.reopen(&self.temp, Opening::Read)?.ok_or(Errno::NOENT)?;
+        Ok(self.reader.get_or_init(|| opened))
+    }
+}
+
+impl TargetFile for Target {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), Fault> {
+        let mut done = 0;
+        let Some(end) = &self.end else { return self.write_from(bytes, offset, &mut done) };
+        let mut end = end.lock().unwrap_or_else(PoisonError::into_inner);
+        if *end != offset {
+            let detail =
+                format!("{}: byte {offset} came when byte {end} was due; it only appends", self.shown);
+            return Err(Fault::new(FaultCode::Internal, detail));
+        }
+        let written = self.write_from(bytes, offset, &mut done);
+        *end += done as u64;
+        written
+    }
+
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Fault> {
         // What we wrote ourselves and cannot read back is a fault of this storage as a target.
-        read_full(&self.file, buffer, offset).map_err(|errno| {
+        let mut read = || read_both_ways(self.direct.as_ref(), self.for_reading()?, buffer, offset);
+        read().map_err(|errno| {
             fault(Role::Write, errno, format_args!("reading back {} at byte {offset}", self.shown))
         })
     }
 
     fn begin_writeback(&self, offset: u64, len: u64) {
-        if self.flusher.policy() == FlushPolicy::None || len == 0 {
+        // What went past the page cache is not in it.
+        if self.flusher.policy() == FlushPolicy::None || len == 0 || self.direct.is_some() {
             return;
         }
         writeback::begin(self.file.as_fd(), offset, len);

@@ -5,7 +5,7 @@
 //! then, whoever asked for the flush, and no flush is ever repeated in the hope of success.
 
 use std::collections::{BTreeSet, HashMap};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
 use longhaul_model::{Fault, FaultCode};
@@ -16,8 +16,8 @@ use super::FlushPolicy;
 use super::beneath::{Beneath, split};
 use super::fault::{Role, fault};
 use super::seam::{Call, Seam};
-use super::work::Work;
-use crate::TempName;
+use super::work::{Opening, Work};
+use crate::{Commit, TempName};
 
 /// Up to so many directories are flushed one by one: cheaper than the whole file system, and other users'
 /// data are left alone. Beyond, one flush of everything costs less than many of the file system's journal.
@@ -84,28 +84,46 @@ impl Flusher {
         self.ledger().begun.remove(temp);
     }
 
-    /// Flushes the data of complete temporary files; one result each.
-    pub(super) fn flush_data(&self, work: &Work, temps: &[&TempName]) -> Vec<Result<(), Fault>> {
+    /// Flushes the data of complete temporary files, and the attributes of those that were given some; one result
+    /// each.
+    pub(super) fn flush_data(&self, work: &Work, batch: &[&Commit]) -> Vec<Result<(), Fault>> {
         if self.policy == FlushPolicy::None {
-            return temps.iter().map(|_| Ok(())).collect();
+            return batch.iter().map(|_| Ok(())).collect();
         }
-        if temps.len() > 1 && work.flushed_as_a_whole {
+        if batch.len() > 1 && work.flushed_as_a_whole {
             let whole = self.flush_file_system(work);
-            return temps.iter().map(|temp| whole.clone().and_then(|()| self.check(temp))).collect();
+            return batch.iter().map(|item| whole.clone().and_then(|()| self.check(&item.temp))).collect();
         }
-        temps.iter().map(|temp| self.flush_one(work, temp).and_then(|()| self.check(temp))).collect()
+        batch.iter().map(|item| self.flush_one(work, item).and_then(|()| self.check(&item.temp))).collect()
     }
 
-    fn flush_one(&self, work: &Work, temp: &TempName) -> Result<(), Fault> {
-        let flush = || self.flush_open(&work.reopen(temp, false)?.ok_or(Errno::NOENT)?, temp);
+    fn flush_one(&self, work: &Work, item: &Commit) -> Result<(), Fault> {
+        let temp = &item.temp;
+        let flush = || {
+            let file = work.reopen(temp, Opening::Read)?.ok_or(Errno::NOENT)?;
+            if item.sets_attributes() {
+                self.flush_with(&file, temp, |file| fs::fsync(file))
+            } else {
+                self.flush_open(&file, temp)
+            }
+        };
         flush().map_err(|errno| fault(Role::Write, errno, format_args!("flushing the temporary file {temp}")))
     }
 
-    /// Flushes the data of one temporary file.
+    /// Flushes the data of one temporary file, and of its attributes what reading it needs.
     pub(super) fn flush_open(&self, file: &OwnedFd, temp: &TempName) -> io::Result<()> {
+        self.flush_with(file, temp, |file| fs::fdatasync(file))
+    }
+
+    fn flush_with(
+        &self,
+        file: &OwnedFd,
+        temp: &TempName,
+        sync: fn(BorrowedFd<'_>) -> io::Result<()>,
+    ) -> io::Result<()> {
         let flush = || {
             self.seam.before(Call::FlushData, temp.as_str())?;
-            io::retry_on_intr(|| fs::fdatasync(file))
+            io::retry_on_intr(|| sync(file.as_fd()))
         };
         flush().inspect_err(|_| self.lose(temp))
     }

@@ -7,6 +7,7 @@
 mod beneath;
 mod commit;
 mod delete;
+mod direct;
 mod fault;
 mod file;
 mod flush;
@@ -22,7 +23,7 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use longhaul_model::limits::SMALL_FILE_BYTES;
 use longhaul_model::{Fault, FaultCode, Pfn, StorageName};
@@ -33,11 +34,12 @@ use rustix::io::{self, Errno};
 use crate::{Capabilities, Commit, Identity, SourceFile, Space, Storage, TargetFile, TempName, Visit};
 pub use beneath::NoLinks;
 use beneath::{Astray, Beneath, Resolver};
+use direct::{Direct, Switch};
 use fault::{Role, fault};
 use flush::Flusher;
 pub use names::NamePage;
 use seam::{Call, Seam};
-use work::{WORK_DIRECTORY, Work};
+use work::{Opening, WORK_DIRECTORY, Work};
 
 /// When a commit waits for the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,9 +63,23 @@ pub struct PosixOptions {
     pub flush: FlushPolicy,
 }
 
+/// How the file system beneath is used, where the usual way is not the best one for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Manner {
+    /// The file system takes bytes only at the end of a file.
+    pub append_only: bool,
+    /// Large files go past the page cache, as far as the file system can.
+    pub direct_io: bool,
+    /// Reads, and as many writes, that the disk bears at once.
+    pub parallel: Option<u16>,
+}
+
 pub struct Posix {
     name: StorageName,
     writable: bool,
+    manner: Manner,
+    direct: Arc<Switch>,
+    device: u64,
     beneath: Beneath,
     work_elsewhere: Option<PathBuf>,
     work: Mutex<Option<Arc<Work>>>,
@@ -76,10 +92,19 @@ pub struct Posix {
 impl Posix {
     /// Fails if the root is no directory or the work directory lies on another file system.
     pub fn open(options: PosixOptions) -> Result<Posix, Fault> {
-        Posix::open_with(options, None, Seam::default())
+        Posix::open_in(options, Manner::default())
     }
 
-    fn open_with(options: PosixOptions, resolver: Option<Resolver>, seam: Seam) -> Result<Posix, Fault> {
+    pub fn open_in(options: PosixOptions, manner: Manner) -> Result<Posix, Fault> {
+        Posix::open_with(options, manner, None, Seam::default())
+    }
+
+    fn open_with(
+        options: PosixOptions,
+        manner: Manner,
+        resolver: Option<Resolver>,
+        seam: Seam,
+    ) -> Result<Posix, Fault> {
         let shown = options.root.display();
         let failed = |errno| {
             let error = std::io::Error::from(errno);
@@ -99,9 +124,13 @@ impl Posix {
             }
             reserved.push(inside);
         }
+        let device = fs::fstat(&root).map_err(failed)?.st_dev;
         let posix = Posix {
+            direct: Switch::new(options.name.clone(), manner.direct_io),
             name: options.name,
             writable: options.writable,
+            manner,
+            device,
             beneath: Beneath::new(root, root_path.as_os_str().as_bytes(), resolver, reserved),
             work_elsewhere: options.work,
             work: Mutex::new(None),
@@ -228,23 +257,45 @@ impl Posix {
             true => Err(Errno::OPNOTSUPP),
             false => io::retry_on_intr(|| fs::fallocate(file, FallocateFlags::empty(), 0, size)),
         };
-        let reserved = self.seam.before(Call::Reserve, "").and_then(|()| allocate());
+        let reserved = match self.manner.append_only {
+            true => Err(Errno::OPNOTSUPP),
+            false => self.seam.before(Call::Reserve, "").and_then(|()| allocate()),
+        };
         match reserved {
             // Not `posix_fallocate`, which then writes every block.
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
                 if free_bytes(file)? < size {
                     return Err(Errno::NOSPC);
                 }
-                fs::ftruncate(file, size)
+                // What only appends would begin behind the hole.
+                if self.manner.append_only { Ok(()) } else { fs::ftruncate(file, size) }
             }
             done => done,
         }
     }
 
-    fn target(&self, work: Arc<Work>, file: OwnedFd, temp: &TempName) -> Box<dyn TargetFile> {
+    fn opening(&self) -> Opening {
+        if self.manner.append_only { Opening::Append } else { Opening::Write }
+    }
+
+    /// `size` is what the file shall have, `len` what it has.
+    fn target(
+        &self,
+        work: Arc<Work>,
+        file: OwnedFd,
+        temp: &TempName,
+        size: u64,
+        len: u64,
+    ) -> Box<dyn TargetFile> {
         self.flusher.begin(temp);
+        let is_direct = size > SMALL_FILE_BYTES && !self.manner.append_only;
+        let second = |flags| work.open(temp, OFlags::RDWR | flags);
+        let direct = is_direct.then(|| Direct::of(&file, &self.direct, &self.seam, second)).flatten();
         Box::new(file::Target {
             file,
+            direct,
+            end: self.manner.append_only.then(|| Mutex::new(len)),
+            reader: OnceLock::new(),
             temp: temp.clone(),
             shown: format!("the temporary file {temp} in {}", self.name),
             work,
@@ -264,7 +315,9 @@ impl Storage for Posix {
         Capabilities {
             writable: self.writable,
             case_insensitive: self.case_insensitive(),
-            random_write: true,
+            random_write: !self.manner.append_only,
+            device: Some(self.device),
+            parallel: self.manner.parallel,
         }
     }
 
@@ -282,7 +335,7 @@ impl Storage for Posix {
         if self.case_insensitive() {
             self.refuse_other_spelling(at, &path)?;
         }
-        Ok(Some(file::identity_of(&stat)))
+        Ok(Some(Identity::from(&stat)))
     }
 
     fn open(&self, at: &Pfn) -> Result<Box<dyn SourceFile>, Fault> {
@@ -293,12 +346,15 @@ impl Storage for Posix {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(Fault::new(FaultCode::SourceUnreadable, format!("{at} is no longer a file")));
         }
-        let identity = file::identity_of(&stat);
+        let identity = Identity::from(&stat);
+        let mut direct = None;
         if identity.size > SMALL_FILE_BYTES {
+            let second = |flags| self.beneath.open(&path, OFlags::RDONLY | OFlags::NONBLOCK | flags);
+            direct = Direct::of(&file, &self.direct, &self.seam, second);
             // Larger read-ahead; a hint.
             let _ = fs::fadvise(&file, 0, None, Advice::Sequential);
         }
-        Ok(Box::new(file::Source { file, identity, shown: at.to_string() }))
+        Ok(Box::new(file::Source { file, direct, identity, shown: at.to_string() }))
     }
 
     fn create(&self, temp: &TempName, size: u64) -> Result<Box<dyn TargetFile>, Fault> {
@@ -310,12 +366,12 @@ impl Storage for Posix {
             )
         };
         let mut work = self.work()?;
-        let mut made = work.create(temp);
+        let mut made = work.create(temp, self.opening());
         if matches!(made, Err(Errno::NOENT)) {
             // Somebody removed the work directory.
             *self.work.lock().unwrap_or_else(PoisonError::into_inner) = None;
             work = self.work()?;
-            made = work.create(temp);
+            made = work.create(temp, self.opening());
         }
         let file = made.map_err(failed)?;
         if let Err(errno) = self.reserve(&file, size) {
@@ -323,7 +379,7 @@ impl Storage for Posix {
             let _ = work.remove(temp);
             return Err(failed(errno));
         }
-        Ok(self.target(work, file, temp))
+        Ok(self.target(work, file, temp, size, 0))
     }
 
     fn reopen(&self, temp: &TempName, size: u64) -> Result<Option<Box<dyn TargetFile>>, Fault> {
@@ -331,16 +387,17 @@ impl Storage for Posix {
             fault(Role::Write, errno, format_args!("opening the temporary file {temp} in {}", self.name))
         };
         let work = self.work()?;
-        let Some(file) = work.reopen(temp, true).map_err(failed)? else { return Ok(None) };
+        let Some(file) = work.reopen(temp, self.opening()).map_err(failed)? else { return Ok(None) };
         let stat = fs::fstat(&file).map_err(failed)?;
         // Larger than it should be: of another file. Two names: a crash in the middle of a commit left it
         // linked to its final name, where nothing must change any more. Lost: see `flush`.
-        let foreign = file::identity_of(&stat).size > size || stat.st_nlink != 1;
+        let len = Identity::from(&stat).size;
+        let foreign = len > size || stat.st_nlink != 1;
         if foreign || self.flusher.is_lost(temp) {
             work.remove(temp).map_err(failed)?;
             return Ok(None);
         }
-        Ok(Some(self.target(work, file, temp)))
+        Ok(Some(self.target(work, file, temp, size, len)))
     }
 
     fn commit(&self, batch: &[Commit]) -> Vec<Result<(), Fault>> {

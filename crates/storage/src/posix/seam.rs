@@ -8,10 +8,14 @@ pub(super) enum Call {
     ReadDirectory,
     MayRead,
     Reserve,
+    OpenDirect,
+    SetAttributes,
     FlushData,
     FlushFileSystem,
     MakeDirectory,
     Rename,
+    /// A rename over what is there.
+    Replace,
     Link,
     FlushDirectory,
 }

@@ -32,7 +32,7 @@ fn temp(number: u8) -> TempName {
 
 fn written(posix: &Posix, number: u8, path: &str, bytes: &[u8]) -> Commit {
     posix.create(&temp(number), bytes.len() as u64).unwrap().write_at(bytes, 0).unwrap();
-    Commit { temp: temp(number), target: at(path), size: bytes.len() as u64 }
+    Commit::new(temp(number), at(path), bytes.len() as u64)
 }
 
 fn code<T>(result: Result<T, Fault>) -> FaultCode {
@@ -102,7 +102,12 @@ fn conforms(make: impl Fn(&Path) -> Posix, base: Option<&Path>) {
 #[test]
 fn conforms_in_both_ways_to_resolve() {
     for resolver in resolvers() {
-        conforms(|root| Posix::open_with(options(root), Some(resolver), Seam::default()).unwrap(), None);
+        conforms(
+            |root| {
+                Posix::open_with(options(root), Manner::default(), Some(resolver), Seam::default()).unwrap()
+            },
+            None,
+        );
     }
 }
 
@@ -126,7 +131,12 @@ fn conforms_where_the_file_system_can_do_less() {
         Call::Reserve => Err(Errno::OPNOTSUPP),
         _ => Ok(()),
     };
-    conforms(|root| Posix::open_with(options(root), None, Seam::with(Arc::new(lesser))).unwrap(), None);
+    conforms(
+        |root| {
+            Posix::open_with(options(root), Manner::default(), None, Seam::with(Arc::new(lesser))).unwrap()
+        },
+        None,
+    );
     // Every file and directory flushed by itself, for file systems whose whole cannot be.
     conforms(
         |root| {
@@ -138,6 +148,81 @@ fn conforms_where_the_file_system_can_do_less() {
         },
         None,
     );
+}
+
+fn in_manner(root: &Path, manner: Manner, seam: Seam) -> Posix {
+    Posix::open_with(options(root), manner, None, seam).unwrap()
+}
+
+#[test]
+fn conforms_where_files_only_grow() {
+    let manner = Manner { append_only: true, ..Manner::default() };
+    conforms(|root| in_manner(root, manner, Seam::default()), None);
+}
+
+#[test]
+fn conforms_past_the_page_cache_and_where_that_is_refused() {
+    let manner = Manner { direct_io: true, ..Manner::default() };
+    conforms(|root| in_manner(root, manner, Seam::default()), None);
+    conforms(|root| in_manner(root, manner, failing(Call::OpenDirect, Errno::INVAL)), None);
+}
+
+/// Memory that begins at a page.
+fn aligned(bytes: &mut Vec<u8>, len: usize) -> &mut [u8] {
+    bytes.resize(len + 4096, 0);
+    let start = bytes.as_ptr().align_offset(4096);
+    &mut bytes[start..start + len]
+}
+
+/// Odd ends, odd offsets and odd memory go the ordinary way; together they are the file.
+#[test]
+fn aligned_and_odd_parts_make_one_file() {
+    const LEN: usize = (2 << 20) + 12_345;
+    let root = tempfile::tempdir().unwrap();
+    let manner = Manner { direct_io: true, ..Manner::default() };
+    let posix = in_manner(root.path(), manner, Seam::default());
+    let mut memory = Vec::new();
+    let bytes = aligned(&mut memory, LEN);
+    bytes.iter_mut().enumerate().for_each(|(place, byte)| *byte = (place / 3) as u8);
+    let file = posix.create(&temp(1), LEN as u64).unwrap();
+    file.write_at(&bytes[1 << 20..], 1 << 20).unwrap();
+    file.write_at(&bytes[..5_000], 0).unwrap();
+    file.write_at(&bytes[5_000..1 << 20], 5_000).unwrap();
+    let mut back = Vec::new();
+    let back = aligned(&mut back, LEN);
+    assert_eq!(file.read_at(back, 0).unwrap(), LEN);
+    assert!(back == bytes);
+    file.flush().unwrap();
+    drop(file);
+    assert_eq!(posix.commit(&[Commit::new(temp(1), at("a"), LEN as u64)]), [Ok(())]);
+    let source = posix.open(&at("a")).unwrap();
+    for (offset, len) in [(0, LEN), (4_096, 1 << 20), (4_096, 1_000), (77, 9_000), (2 << 20, 1 << 20)] {
+        let want = &bytes[offset..LEN.min(offset + len)];
+        back.fill(0);
+        let most = len.min(back.len());
+        assert_eq!(source.read_at(&mut back[..most], offset as u64).unwrap(), want.len(), "{offset} {len}");
+        assert!(&back[..want.len()] == want, "{offset} {len}");
+    }
+}
+
+/// One refusal is enough: nobody asks the file system again.
+#[test]
+fn a_refusal_is_remembered() {
+    let root = tempfile::tempdir().unwrap();
+    let (log, _) = logged();
+    let kept = Arc::clone(&log);
+    let hook: Hook = Arc::new(move |call, what| {
+        kept.lock().unwrap().push((call, what.to_owned()));
+        if call == Call::OpenDirect { Err(Errno::INVAL) } else { Ok(()) }
+    });
+    let manner = Manner { direct_io: true, ..Manner::default() };
+    let posix = in_manner(root.path(), manner, Seam::with(hook));
+    let large = longhaul_model::limits::SMALL_FILE_BYTES + 1;
+    for number in 1..4 {
+        posix.create(&temp(number), large).unwrap();
+    }
+    let asked = log.lock().unwrap().iter().filter(|call| call.0 == Call::OpenDirect).count();
+    assert_eq!((asked, posix.direct.is_on()), (1, false));
 }
 
 #[test]

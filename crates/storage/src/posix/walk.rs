@@ -14,10 +14,9 @@ use rustix::io::{self, Errno};
 use super::Posix;
 use super::beneath::Astray;
 use super::fault::{Role, fault};
-use super::file::identity_of;
 use super::names::NamePage;
 use super::seam::Call;
-use crate::{LeftOut, Visit};
+use crate::{Identity, LeftOut, Visit};
 
 /// Some 5 MB of names per level.
 pub(super) const NAMES_AT_ONCE: usize = 65_536;
@@ -169,7 +168,7 @@ impl Walk<'_> {
     fn regular(&mut self, path: &[u8], real: &[u8], stat: &fs::Stat) -> ControlFlow<()> {
         let Some(at) = self.pfn(path, false)? else { return ControlFlow::Continue(()) };
         match self.may_read(real) {
-            Ok(()) => (self.visit)(Visit::File { at, identity: identity_of(stat) }),
+            Ok(()) => (self.visit)(Visit::File { at, identity: Identity::from(stat) }),
             Err(errno) => self.unreadable(path, false, errno),
         }
     }

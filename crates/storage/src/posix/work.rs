@@ -13,7 +13,6 @@ use rustix::io::{self, Errno};
 use super::FlushPolicy;
 use super::beneath::Beneath;
 use super::fault::{Role, fault};
-use super::file::identity_of;
 use crate::{Identity, TempName};
 
 /// In the storage's root unless another directory is given.
@@ -34,6 +33,25 @@ pub(super) struct Work {
     pub(super) flush_handle: OwnedFd,
     pub(super) flushed_as_a_whole: bool,
     pub(super) case_insensitive: bool,
+}
+
+/// What a temporary file is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Opening {
+    Read,
+    Write,
+    /// File systems that only append take no other way to open a file for writing.
+    Append,
+}
+
+impl Opening {
+    fn flags(self) -> OFlags {
+        match self {
+            Opening::Read => OFlags::RDONLY,
+            Opening::Write => OFlags::RDWR,
+            Opening::Append => OFlags::WRONLY | OFlags::APPEND,
+        }
+    }
 }
 
 impl Work {
@@ -85,30 +103,34 @@ impl Work {
 
     /// A new file. An older one of that name is unlinked rather than emptied: a late writer of an earlier
     /// attempt, or a final name that a crash left linked to it, keeps its own bytes.
-    pub(super) fn create(&self, temp: &TempName) -> io::Result<OwnedFd> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mode = Mode::from_raw_mode(0o666);
-        match fs::openat(&self.temps, temp.as_str(), flags, mode) {
+    pub(super) fn create(&self, temp: &TempName, mode: Opening) -> io::Result<OwnedFd> {
+        let flags = mode.flags() | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let bits = Mode::from_raw_mode(0o666);
+        match fs::openat(&self.temps, temp.as_str(), flags, bits) {
             Err(Errno::EXIST) => {
                 self.remove(temp)?;
-                fs::openat(&self.temps, temp.as_str(), flags, mode)
+                fs::openat(&self.temps, temp.as_str(), flags, bits)
             }
             done => done,
         }
     }
 
-    pub(super) fn reopen(&self, temp: &TempName, write: bool) -> io::Result<Option<OwnedFd>> {
-        let flags = if write { OFlags::RDWR } else { OFlags::RDONLY } | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        match fs::openat(&self.temps, temp.as_str(), flags, Mode::empty()) {
+    pub(super) fn reopen(&self, temp: &TempName, mode: Opening) -> io::Result<Option<OwnedFd>> {
+        match self.open(temp, mode.flags()) {
             Ok(file) => Ok(Some(file)),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(errno),
         }
     }
 
+    pub(super) fn open(&self, temp: &TempName, flags: OFlags) -> io::Result<OwnedFd> {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        fs::openat(&self.temps, temp.as_str(), flags, Mode::empty())
+    }
+
     pub(super) fn stat(&self, temp: &TempName) -> io::Result<Option<Identity>> {
         match fs::statat(&self.temps, temp.as_str(), AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => Ok(Some(identity_of(&stat))),
+            Ok(stat) => Ok(Some(Identity::from(&stat))),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(errno),
         }

@@ -18,8 +18,9 @@ use crate::limits::{
 
 /// Chunks of one request. Fewer cost more frames, more leave a dying stream with more to hand over.
 const EXTENT_CHUNKS: usize = 4;
-/// Batches passed over, since their manifests are under way on other streams.
-const BATCHES_LOOKED_AT_MAX: usize = 64;
+/// Passed over for one that may be asked for: batches whose manifests are under way on other streams, and files in order
+/// that wait for their next chunk.
+const PASSED_OVER_MAX: usize = 64;
 /// Files looked at that do not fit into the rest of a pack.
 const MISFITS_MAX: usize = 8;
 
@@ -119,7 +120,7 @@ impl Receiver {
         wall: Timestamp,
         now: Duration,
     ) -> bool {
-        let Some(first) = self.first_usable(stream, true, wall, now) else { return false };
+        let Some(first) = self.first_usable(stream, true, budget, wall, now) else { return false };
         let (files, bytes) = self.choose_pack(first, stream, wall);
         for &number in &files {
             if let Some(file) = self.files.get_mut(&number) {
@@ -177,11 +178,17 @@ impl Receiver {
         wall: Timestamp,
         now: Duration,
     ) -> bool {
-        let Some(number) = self.first_usable(stream, false, wall, now) else { return false };
+        let Some(number) = self.first_usable(stream, false, budget, wall, now) else { return false };
         let Some(file) = self.files.get_mut(&number) else { return false };
         let place = file.place(number);
         let Body::Large(large) = &mut file.body else { return false };
-        let Some((offset, len)) = large.take(room.min(EXTENT_CHUNKS) as u64) else { return false };
+        let most = room.min(EXTENT_CHUNKS).min(large.askable(budget.places));
+        let before = large.ahead.len();
+        let Some((offset, len)) = large.take(most as u64) else { return false };
+        budget.places -= large.ahead.len() - before;
+        if large.in_order {
+            self.in_line.insert(number);
+        }
         if large.missing.is_empty() {
             self.large.remove(&place);
         }
@@ -199,11 +206,12 @@ impl Receiver {
         &mut self,
         stream: StreamNumber,
         small: bool,
+        budget: &Budget,
         wall: Timestamp,
         now: Duration,
     ) -> Option<FileNumber> {
         loop {
-            let number = self.candidate(stream, small)?;
+            let number = self.candidate(stream, small, budget.places)?;
             let file = self.files.get(&number)?;
             let (batch, started) = (file.batch, file.started);
             if started || self.batches.get(&batch).is_none_or(|batch| wall <= batch.start_by) {
@@ -214,24 +222,28 @@ impl Receiver {
         }
     }
 
-    fn candidate(&self, stream: StreamNumber, small: bool) -> Option<FileNumber> {
+    fn candidate(&self, stream: StreamNumber, small: bool, places: usize) -> Option<FileNumber> {
         let queue = if small { &self.small } else { &self.large };
         let most = if small { 1 } else { LARGE_FILES_AT_ONCE };
         let mut found: Vec<(Reverse<u8>, FileNumber)> = Vec::with_capacity(most);
-        let (mut from, mut batches) = ((Reverse(u8::MAX), FileNumber(0)), 0);
+        let (mut from, mut passed_over) = ((Reverse(u8::MAX), FileNumber(0)), 0);
         while found.len() < most
-            && batches < BATCHES_LOOKED_AT_MAX
+            && passed_over < PASSED_OVER_MAX
             && let Some(&place) = queue.range(from..).next()
             && found.first().is_none_or(|first| first.0 == place.0)
         {
-            let id = self.files.get(&place.1)?.batch;
-            let batch = self.batches.get(&id)?;
-            let next = if self.can_reach(batch, stream) {
-                found.push(place);
+            let file = self.files.get(&place.1)?;
+            let batch = self.batches.get(&file.batch)?;
+            let waits = matches!(&file.body, Body::Large(large) if large.askable(places) == 0);
+            let next = if !self.can_reach(batch, stream) {
+                passed_over += 1;
+                batch.first.0 + batch.files.len() as u32
+            } else if waits {
+                passed_over += 1;
                 place.1.0 + 1
             } else {
-                batches += 1;
-                batch.first.0 + batch.files.len() as u32
+                found.push(place);
+                place.1.0 + 1
             };
             // The last number is never given out.
             from = (place.0, FileNumber(next));

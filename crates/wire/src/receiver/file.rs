@@ -49,6 +49,10 @@ pub(super) struct Large {
     pub(super) asked: BTreeMap<u64, u8>,
     /// Chunks that arrive or are being written.
     pub(super) writing: BTreeSet<u64>,
+    /// Written from its beginning to its end and in no other way: a chunk waits for those before it.
+    pub(super) in_order: bool,
+    /// Of a file in order: chunks under way that may have to wait, each with its place in the reorder buffer.
+    pub(super) ahead: BTreeSet<u64>,
 }
 
 impl File {
@@ -68,6 +72,7 @@ impl Body {
         match self {
             Body::Small(state) => *state == Small::Writing,
             Body::Large(large) => {
+                large.ahead.remove(&offset);
                 large.writing.remove(&offset)
                     && large.writing.is_empty()
                     && large.asked.is_empty()
@@ -86,6 +91,7 @@ impl Body {
             }
             Body::Large(large) => {
                 if large.writing.remove(&offset) {
+                    large.ahead.remove(&offset);
                     large.put_back(offset, chunk_len(offset, size));
                 }
             }
@@ -105,6 +111,7 @@ impl Body {
                     *copies -= 1;
                     if *copies == 0 {
                         large.asked.remove(&offset);
+                        large.ahead.remove(&offset);
                         large.put_back(offset, chunk_len(offset, size));
                     }
                 }
@@ -132,6 +139,19 @@ impl Large {
         let mut large = Large::default();
         parts.iter().for_each(|&(offset, len)| large.put_back(offset, len));
         large
+    }
+
+    /// How many chunks may be asked for, with so many free places in the reorder buffer. The first chunk of all that is
+    /// not written needs none, since it waits for nobody: so a file in order always goes on.
+    pub(super) fn askable(&self, places: usize) -> usize {
+        if self.in_order { places + usize::from(self.next_is_missing()) } else { usize::MAX }
+    }
+
+    /// Whether the first chunk that is not written has not been asked for.
+    fn next_is_missing(&self) -> bool {
+        let Some((first, _)) = self.missing.first_key_value() else { return false };
+        self.asked.first_key_value().is_none_or(|(asked, _)| first < asked)
+            && self.writing.first().is_none_or(|writing| first < writing)
     }
 
     /// Everything that is not under way is missing.
@@ -164,6 +184,7 @@ impl Large {
 
     /// Takes the first missing extent of at most `chunks` chunks, and marks its chunks as asked for.
     pub(super) fn take(&mut self, chunks: u64) -> Option<(u64, u64)> {
+        let next_is_missing = self.next_is_missing();
         let (offset, len) = self.missing.pop_first()?;
         let taken = len.min(chunks * CHUNK);
         if taken < len {
@@ -171,6 +192,9 @@ impl Large {
         }
         for chunk in chunks_of(offset, taken) {
             self.asked.insert(chunk, 1);
+            if self.in_order && !(next_is_missing && chunk == offset) {
+                self.ahead.insert(chunk);
+            }
         }
         Some((offset, taken))
     }
@@ -199,6 +223,29 @@ mod tests {
         assert_eq!(large.missing.iter().collect::<Vec<_>>(), vec![(&(4 * CHUNK), &(CHUNK + 10))]);
         assert!(body.arrives(0) && !body.arrives(0), "the second copy is not wanted");
         assert!(!body.written(0), "others are missing");
+    }
+
+    #[test]
+    fn in_order_only_the_next_chunk_needs_no_place() {
+        let size = 9 * CHUNK;
+        let mut large = Large { in_order: true, ..Large::missing(&[(0, size)]) };
+        assert_eq!(large.askable(0), 1);
+        assert_eq!(large.take(3), Some((0, 3 * CHUNK)));
+        assert_eq!((large.ahead.len(), large.askable(0), large.askable(2)), (2, 0, 2));
+        let mut body = Body::Large(large);
+        assert!(body.arrives(CHUNK));
+        body.request_lost(0, size);
+        let Body::Large(large) = &mut body else { unreachable!() };
+        assert_eq!(
+            (large.ahead.len(), large.askable(0)),
+            (2, 1),
+            "the next one was lost, and needs no place again"
+        );
+        assert_eq!(large.take(1), Some((0, CHUNK)));
+        assert!(body.arrives(0) && !body.written(0) && !body.written(CHUNK));
+        body.request_lost(2 * CHUNK, size);
+        let Body::Large(large) = &body else { unreachable!() };
+        assert_eq!((large.ahead.len(), large.askable(0)), (0, 1), "every place is given back");
     }
 
     #[test]

@@ -47,6 +47,8 @@ pub struct NewBatch {
     pub storage: StorageName,
     /// Files of one lane may share a pack: those of the same target storage.
     pub lane: u16,
+    /// The target writes each file from its beginning to its end.
+    pub in_order: bool,
     /// What has not begun by then must not begin.
     pub start_by: Timestamp,
     /// All files of the permit, in its order.
@@ -83,6 +85,8 @@ pub struct Budget {
     pub bytes: u64,
     /// Slots that the session as a whole should hold at most: its fair share.
     pub window: usize,
+    /// Free places in the reorder buffer: chunks of files in order that may be asked for before it is their turn.
+    pub places: usize,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -156,6 +160,8 @@ pub struct Receiver {
     small: BTreeSet<(Reverse<u8>, FileNumber)>,
     /// Large files with parts to ask for, in order.
     large: BTreeSet<(Reverse<u8>, FileNumber)>,
+    /// Files in order that something was asked for of.
+    in_line: BTreeSet<FileNumber>,
     /// Which of the first large files, and whether small or large, is next.
     turn: usize,
     streams: Vec<Stream>,
@@ -196,6 +202,7 @@ impl Receiver {
             files: BTreeMap::new(),
             small: BTreeSet::new(),
             large: BTreeSet::new(),
+            in_line: BTreeSet::new(),
             turn: 0,
             streams: (0..streams).map(|_| Stream::new()).collect(),
             wanted_streams: streams,
@@ -241,7 +248,7 @@ impl Receiver {
         let mut open = 0;
         for (number, file) in (first..next_file).map(FileNumber).zip(batch.files) {
             if file.wanted != Wanted::Nothing {
-                self.add_file(number, id, batch.lane, &file);
+                self.add_file(number, id, batch.lane, batch.in_order, &file);
                 open += 1;
             }
             listed.push(ManifestFile {
@@ -264,17 +271,18 @@ impl Receiver {
         FileNumber(first)
     }
 
-    fn add_file(&mut self, number: FileNumber, batch: BatchId, lane: u16, new: &NewFile) {
+    fn add_file(&mut self, number: FileNumber, batch: BatchId, lane: u16, in_order: bool, new: &NewFile) {
         let place = (Reverse(new.priority), number);
         let body = if new.size <= SMALL_FILE_BYTES {
             self.small.insert(place);
             Body::Small(Small::Wanted)
         } else {
             self.large.insert(place);
-            Body::Large(match &new.wanted {
+            let large = match &new.wanted {
                 Wanted::Parts(parts) => Large::missing(parts),
                 _ => Large::missing(&[(0, new.size)]),
-            })
+            };
+            Body::Large(Large { in_order, ..large })
         };
         let identity = new.identity.map(|identity| Known { identity, confirmed: false });
         let (priority, size) = (new.priority, new.size);
@@ -299,6 +307,15 @@ impl Receiver {
     /// Slots held for requests.
     pub fn slots(&self) -> usize {
         self.streams.iter().map(Stream::slots).sum()
+    }
+
+    /// Places held in the reorder buffer.
+    pub fn places(&self) -> usize {
+        let held = |number| match self.files.get(number).map(|file| &file.body) {
+            Some(Body::Large(large)) => large.ahead.len(),
+            _ => 0,
+        };
+        self.in_line.iter().map(held).sum()
     }
 
     pub fn streams_up(&self) -> usize {
@@ -369,6 +386,7 @@ impl Receiver {
         let Some(file) = self.files.remove(&number) else { return };
         self.small.remove(&file.place(number));
         self.large.remove(&file.place(number));
+        self.in_line.remove(&number);
         if self.files.is_empty() {
             self.idle_since = now;
             self.cut_off_since = None;

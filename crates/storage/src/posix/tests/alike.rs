@@ -12,6 +12,8 @@ enum Step {
     RemoveTemp(u8),
     /// Temporary files with the names they shall have; each is as large as its own number.
     Commit(Vec<(u8, String)>),
+    /// The same for one, in place of what is there (or of something else), with a time.
+    Replace(u8, String, bool),
     Stat(String),
     Read(String),
     Delete(String),
@@ -25,13 +27,14 @@ fn path() -> impl Strategy<Value = String> {
 
 fn step() -> impl Strategy<Value = Step> {
     let number = 0..4u8;
-    let commit = (number.clone(), path());
+    let commit = || (0..4u8, path());
     prop_oneof![
         4 => number.clone().prop_map(|number| Step::Create(number, usize::from(number))),
         1 => (number.clone(), 0..6usize).prop_map(|(number, size)| Step::Create(number, size)),
         1 => (number.clone(), 0..6u64).prop_map(|(number, size)| Step::Reopen(number, size)),
         1 => number.prop_map(Step::RemoveTemp),
-        4 => proptest::collection::vec(commit, 1..4).prop_map(Step::Commit),
+        4 => proptest::collection::vec(commit(), 1..4).prop_map(Step::Commit),
+        3 => (commit(), any::<bool>()).prop_map(|((number, path), right)| Step::Replace(number, path, right)),
         1 => path().prop_map(Step::Stat),
         1 => path().prop_map(Step::Read),
         2 => path().prop_map(Step::Delete),
@@ -50,14 +53,23 @@ fn take(storage: &dyn Storage, step: &Step) -> String {
         Step::Reopen(number, size) => seen(storage.reopen(&temp(*number), *size).map(|file| file.is_some())),
         Step::RemoveTemp(number) => seen(storage.remove_temp(&temp(*number))),
         Step::Commit(wanted) => {
-            let item = |(number, path): &(u8, String)| Commit {
-                temp: temp(*number),
-                target: at(path),
-                size: u64::from(*number),
-            };
+            let item =
+                |(number, path): &(u8, String)| Commit::new(temp(*number), at(path), u64::from(*number));
             // One by one: within a batch the order of names is the storage's own choice.
             let results = wanted.iter().flat_map(|one| storage.commit(&[item(one)])).map(seen);
             results.collect::<Vec<_>>().join(" ")
+        }
+        Step::Replace(number, path, right) => {
+            let there = storage.stat(&at(path)).ok().flatten();
+            let there = there.unwrap_or(Identity { size: 0, mtime_ns: 0, inode: 0 });
+            let replaces = Identity { mtime_ns: there.mtime_ns + i64::from(!right), ..there };
+            // As no clock and no counter says.
+            let time = -1_000 * i64::from(*number);
+            let mut item = Commit::new(temp(*number), at(path), u64::from(*number));
+            (item.replaces, item.mtime_ns) = (Some(replaces), Some(time));
+            let result = seen(storage.commit(&[item]).remove(0));
+            result
+                + &seen(storage.stat(&at(path)).map(|found| found.map(|identity| identity.mtime_ns == time)))
         }
         Step::Stat(path) => seen(storage.stat(&at(path)).map(|found| found.map(|identity| identity.size))),
         Step::Read(path) => seen(storage.open(&at(path)).and_then(|file| {

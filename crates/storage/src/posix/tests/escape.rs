@@ -97,7 +97,7 @@ fn try_everything(root: &Path, resolver: Resolver) -> Result<(), TestCaseError> 
     let base = root.parent().unwrap();
     let before = surroundings(base);
     let unflushed = PosixOptions { flush: FlushPolicy::None, ..options(root) };
-    let posix = Posix::open_with(unflushed, Some(resolver), Seam::default()).unwrap();
+    let posix = Posix::open_with(unflushed, Manner::default(), Some(resolver), Seam::default()).unwrap();
     let mut paths: Vec<String> = vec!["a".into(), "b".into()];
     for depth in 0..3 {
         let longer: Vec<String> = paths
@@ -157,7 +157,8 @@ fn an_exchanged_link_is_an_error_and_no_way_out() {
     for resolver in resolvers() {
         let base = tempfile::tempdir().unwrap();
         let root = build(&base.path().canonicalize().unwrap(), &[("a/a".into(), Piece::File)]);
-        let posix = Posix::open_with(options(&root), Some(resolver), Seam::default()).unwrap();
+        let posix =
+            Posix::open_with(options(&root), Manner::default(), Some(resolver), Seam::default()).unwrap();
         let (path, _) = posix.find_file(&at("a/a")).unwrap().unwrap();
         std_fs::rename(root.join("a"), root.join("moved")).unwrap();
         symlink("../a", root.join("a")).unwrap();

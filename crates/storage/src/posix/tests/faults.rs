@@ -6,7 +6,7 @@ use std::process::Command;
 
 fn opened(seam: Seam) -> (Posix, TempDir) {
     let root = tempfile::tempdir().unwrap();
-    (Posix::open_with(options(root.path()), None, seam).unwrap(), root)
+    (Posix::open_with(options(root.path()), Manner::default(), None, seam).unwrap(), root)
 }
 
 fn batch(posix: &Posix, directories: usize) -> Vec<Commit> {
@@ -76,12 +76,78 @@ fn a_directory_made_again_is_named_again() {
     assert_eq!(flushes, 3, "the root, a, and a/b");
 }
 
+/// Promises 1 and 4: attributes are set and flushed before anybody can see the file, and what is replaced goes in the
+/// same group as what is new.
+#[test]
+fn attributes_and_replacements_are_part_of_the_group() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let (log, seam) = logged();
+    let (posix, root) = opened(seam);
+    if !posix.work().unwrap().flushed_as_a_whole {
+        return;
+    }
+    std_fs::write(root.path().join("old"), "old").unwrap();
+    std::os::unix::fs::symlink("old", root.path().join("link")).unwrap();
+    let there = |name: &str| {
+        let stat = posix.beneath.stat(name.as_bytes()).unwrap();
+        Some(Identity::from(&stat))
+    };
+    let with = |number, path: &str, replaces| Commit {
+        mode: Some(0o104_640),
+        mtime_ns: Some(-1_500_000_000),
+        replaces,
+        ..written(&posix, number, path, b"new")
+    };
+    let items = [with(1, "old", there("old")), with(2, "new", None), with(3, "link", there("link"))];
+    log.lock().unwrap().clear();
+    assert_eq!(posix.commit(&items), [Ok(()), Ok(()), Ok(())]);
+    let calls: Vec<Call> = log.lock().unwrap().iter().map(|(call, _)| *call).collect();
+    let (set, named) = ([Call::SetAttributes; 3], [Call::Replace, Call::Rename, Call::Replace]);
+    assert_eq!(calls, [&set[..], &[Call::FlushFileSystem], &named, &[Call::FlushDirectory]].concat());
+    for name in ["old", "new", "link"] {
+        let found = std_fs::symlink_metadata(root.path().join(name)).unwrap();
+        assert!(found.is_file(), "{name}");
+        assert_eq!(found.permissions().mode() & 0o7777, 0o640, "{name}");
+        assert_eq!((found.mtime(), found.mtime_nsec()), (-2, 500_000_000), "{name}");
+        assert_eq!(std_fs::read(root.path().join(name)).unwrap(), b"new");
+    }
+}
+
+/// Promise 1: whichever call fails, the name has the old file or the new one, whole.
+#[test]
+fn a_replacement_that_fails_leaves_the_old_file() {
+    for call in [Call::SetAttributes, Call::FlushData, Call::Replace] {
+        let (posix, root) = opened(failing(call, Errno::IO));
+        std_fs::write(root.path().join("a"), "good").unwrap();
+        let item = Commit {
+            mtime_ns: Some(7),
+            replaces: posix.stat(&at("a")).unwrap(),
+            ..written(&posix, 1, "a", b"newer")
+        };
+        assert_eq!(code(posix.commit(&[item]).remove(0)), FaultCode::TargetWrite, "{call:?}");
+        assert_eq!(std_fs::read(root.path().join("a")).unwrap(), b"good", "{call:?}");
+    }
+    let memory = crate::memory::FaultyStore::new("disk".parse().unwrap());
+    memory.put("a", b"good");
+    let file = memory.create(&temp(1), 5).unwrap();
+    file.write_at(b"newer", 0).unwrap();
+    let replaces = memory.stat(&at("a")).unwrap();
+    let item = Commit { mode: Some(0o4600), replaces, ..Commit::new(temp(1), at("a"), 5) };
+    use crate::memory::UnflushedNames::{Kept, Lost};
+    assert_eq!(memory.after_power_cut(Lost).contents("a"), Some(b"good".to_vec()));
+    assert_eq!(memory.commit(&[item]), [Ok(())]);
+    for names in [Kept, Lost] {
+        assert_eq!(memory.after_power_cut(names).contents("a"), Some(b"newer".to_vec()), "{names:?}");
+    }
+    assert_eq!(memory.mode("a"), Some(0o600), "never set-user-id");
+}
+
 #[test]
 fn nothing_is_flushed_where_that_is_asked_for() {
     let (log, seam) = logged();
     let root = tempfile::tempdir().unwrap();
     let unflushed = PosixOptions { flush: FlushPolicy::None, ..options(root.path()) };
-    let posix = Posix::open_with(unflushed, None, seam).unwrap();
+    let posix = Posix::open_with(unflushed, Manner::default(), None, seam).unwrap();
     assert!(posix.commit(&batch(&posix, 2)).iter().all(Result::is_ok));
     let flush = |call: &Call| matches!(call, Call::FlushData | Call::FlushDirectory | Call::FlushFileSystem);
     assert!(!log.lock().unwrap().iter().any(|(call, _)| flush(call)));
@@ -118,7 +184,7 @@ fn a_failed_flush_is_never_repeated_and_believed() {
     let target = posix.create(&temp(1), 1).unwrap();
     target.write_at(b"x", 0).unwrap();
     assert_eq!(code(target.flush()), FaultCode::TargetWrite);
-    let item = Commit { temp: temp(1), target: at("a"), size: 1 };
+    let item = Commit::new(temp(1), at("a"), 1);
     assert_eq!(code(posix.commit(std::slice::from_ref(&item)).remove(0)), FaultCode::TargetWrite);
     written(&posix, 1, "a", b"x");
     assert_eq!(posix.commit(&[item]), [Ok(())]);
@@ -165,7 +231,7 @@ fn directories_pruned_in_the_middle_of_a_commit_are_made_again() {
         }
         Ok(())
     });
-    let posix = Posix::open_with(options(root.path()), None, Seam::with(hook)).unwrap();
+    let posix = Posix::open_with(options(root.path()), Manner::default(), None, Seam::with(hook)).unwrap();
     let item = written(&posix, 1, "d/e/a", b"x");
     assert_eq!(posix.commit(&[item]), [Ok(())]);
     assert!(root.path().join("d/e/a").exists());
@@ -323,7 +389,7 @@ fn on_a_small_disk(root: &Path) {
     posix.remove_temp(&temp(2)).unwrap();
     drop(filler);
     small.write_at(&[1; 100], 0).unwrap();
-    let item = Commit { temp: temp(1), target: at("a"), size: 100 };
+    let item = Commit::new(temp(1), at("a"), 100);
     assert_eq!(posix.commit(&[item]), [Ok(())], "there is room again");
     // What is open for writing keeps the mount writable.
     drop(small);
@@ -333,7 +399,7 @@ fn on_a_small_disk(root: &Path) {
     let remount = Command::new("mount").args(["-o", "remount,ro"]).arg(root).status().unwrap();
     assert!(remount.success());
     assert_eq!(code(posix.create(&temp(70), 1)), FaultCode::TargetReadOnly);
-    let item = Commit { temp: temp(3), target: at("b"), size: 0 };
+    let item = Commit::new(temp(3), at("b"), 0);
     assert_eq!(code(posix.commit(&[item]).remove(0)), FaultCode::TargetReadOnly);
     assert_eq!(posix.open(&at("a")).unwrap().identity().size, 100, "reading goes on");
     let opened = Posix::open(options(root)).unwrap();

@@ -64,7 +64,8 @@ fn everything_is_visited_or_listed_with_the_reason() {
         std_fs::create_dir_all(&deep).unwrap();
         std_fs::write(deep.join("too-deep"), "x").unwrap();
 
-        let posix = Posix::open_with(options(&root), Some(resolver), Seam::default()).unwrap();
+        let posix =
+            Posix::open_with(options(&root), Manner::default(), Some(resolver), Seam::default()).unwrap();
         let found = walked(&posix, "");
         let d = "d".repeat(250);
         let mut expected = vec![
@@ -136,7 +137,7 @@ fn what_cannot_be_read_is_listed() {
         (Call::MayRead, "z") => Err(Errno::NOENT),
         _ => Ok(()),
     });
-    let posix = Posix::open_with(options(root.path()), None, Seam::with(locks)).unwrap();
+    let posix = Posix::open_with(options(root.path()), Manner::default(), None, Seam::with(locks)).unwrap();
     let expected = ["a 1", "locked-directory/: Unreadable", "locked-file: Unreadable"];
     assert_eq!(walked(&posix, ""), expected, "and z, which vanished, is not");
 }
@@ -185,7 +186,7 @@ fn a_read_only_storage_leaves_no_trace() {
     assert_eq!(code(posix.reopen(&temp(1), 1).map(drop)), FaultCode::TargetReadOnly);
     assert_eq!(code(posix.remove_temp(&temp(1))), FaultCode::TargetReadOnly);
     assert_eq!(code(posix.delete(&at("a"), &file.identity())), FaultCode::TargetReadOnly);
-    let item = Commit { temp: temp(1), target: at("b"), size: 1 };
+    let item = Commit::new(temp(1), at("b"), 1);
     assert_eq!(code(posix.commit(&[item]).remove(0)), FaultCode::TargetReadOnly);
 
     let after = (std_fs::metadata(&root).unwrap().mtime_nsec(), std_fs::metadata(root.join("a")).unwrap());

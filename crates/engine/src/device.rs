@@ -1,0 +1,456 @@
+//! Disks: threads that read and write, so many for each device and not for each storage, and a gate through which
+//! their operations go. The gate is wide open unless local users need the disk; then [`Yielding`] says how wide.
+//!
+//! An operation passes with two looks at the clock and one lock that nobody else holds for long. While nothing runs,
+//! nothing is looked at.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use longhaul_model::StorageName;
+use longhaul_storage::PARALLEL_MAX;
+use longhaul_wire::disk::{Seen, Yielding};
+
+use crate::fetch::WriteJob;
+use crate::interface::{DeviceSnapshot, Export};
+use crate::pressure::Pressure;
+use crate::queue::Queue;
+use crate::serve::ReadJob;
+use crate::shared::Shared;
+use crate::sync::{lock, wait, wait_until};
+
+/// Reads, and writes, of a device at once, unless the site says otherwise. Two keep a disk busy while one of them
+/// computes digests.
+const PARALLEL: u16 = 2;
+/// The kernel's account of waiting tasks is brought up to date every two seconds.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// A shorter operation says how long opening a file takes, not how fast the disk is.
+const TELLING_BYTES: usize = 256 << 10;
+/// An operation that took minutes must not be followed by hours of rest.
+const REST_MAX: Duration = Duration::from_secs(2);
+
+/// All devices of an engine.
+pub(crate) struct Devices {
+    all: Mutex<Vec<Arc<Device>>>,
+    looks: Mutex<Looks>,
+}
+
+struct Looks {
+    last: Duration,
+    pressure: Pressure,
+}
+
+pub(crate) struct Device {
+    /// As the system tells it; none if it does not.
+    number: Option<u64>,
+    storages: Mutex<Vec<StorageName>>,
+    parallel: u16,
+    /// Bounded by the send buffers: each job holds one.
+    pub(crate) to_read: Queue<ReadJob>,
+    /// Bounded by the receive buffers: each job holds one.
+    pub(crate) to_write: Queue<WriteJob>,
+    gate: Mutex<Gate>,
+    opened: Condvar,
+}
+
+struct Gate {
+    law: Yielding,
+    running: usize,
+    /// Operations that wait for it.
+    held_up: usize,
+    /// Nothing begins before then.
+    rest_until: Option<Instant>,
+    closed: bool,
+    busy: Busy,
+}
+
+/// What happened since the last look.
+#[derive(Default)]
+struct Busy {
+    /// With flushes and the like, which pass beside the gate.
+    under_way: usize,
+    since: Option<Instant>,
+    /// While at least one was under way, and the sum of all.
+    any: Duration,
+    sum: Duration,
+    /// Of operations large enough to tell how fast the disk is.
+    telling: Duration,
+    telling_bytes: u64,
+    operations: u64,
+    wrote: bool,
+    /// In the time before the last look: the kernel may be at it still.
+    wrote_before: bool,
+}
+
+/// What an operation does to a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Read,
+    Write,
+}
+
+impl Devices {
+    pub(crate) fn of(exports: &[Export]) -> Devices {
+        let mut groups: BTreeMap<Result<u64, usize>, (Vec<StorageName>, Option<u16>)> = BTreeMap::new();
+        for (place, export) in exports.iter().enumerate() {
+            let can = export.storage.capabilities();
+            let group = groups.entry(can.device.ok_or(place)).or_default();
+            group.0.push(export.storage.name().clone());
+            // The least that is said of a disk holds for all that share it.
+            group.1 = group.1.into_iter().chain(can.parallel).min();
+        }
+        let device = |(number, (storages, parallel)): (Result<u64, usize>, (_, Option<u16>))| {
+            Arc::new(Device::new(number.ok(), storages, parallel))
+        };
+        let all = Mutex::new(groups.into_iter().map(device).collect());
+        Devices { all, looks: Mutex::new(Looks { last: Duration::ZERO, pressure: Pressure::find() }) }
+    }
+
+    /// The device of a storage, and whether it is new. A disk that is at work already goes on with as many threads.
+    pub(crate) fn add(&self, export: &Export) -> (Arc<Device>, bool) {
+        let (name, can) = (export.storage.name(), export.storage.capabilities());
+        let mut all = lock(&self.all);
+        if let Some(known) = all.iter().find(|device| device.has(name)) {
+            return (known.clone(), false);
+        }
+        if let Some(known) = all.iter().find(|device| can.device.is_some() && device.number == can.device) {
+            lock(&known.storages).push(name.clone());
+            return (known.clone(), false);
+        }
+        let device = Arc::new(Device::new(can.device, vec![name.clone()], can.parallel));
+        all.push(device.clone());
+        (device, true)
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Device>> {
+        lock(&self.all).clone()
+    }
+
+    /// # Panics
+    /// If the storage is not exported.
+    pub(crate) fn device(&self, storage: &StorageName) -> Arc<Device> {
+        match self.all().into_iter().find(|device| device.has(storage)) {
+            Some(device) => device,
+            None => unreachable!("{storage} is not exported"),
+        }
+    }
+
+    /// Looks whether local users need the disks; costs nothing while we do not.
+    pub(crate) fn tick(&self, now: Duration) {
+        let mut looks = lock(&self.looks);
+        if now.saturating_sub(looks.last) < LOOK_EVERY {
+            return;
+        }
+        let passed = now.saturating_sub(looks.last);
+        looks.last = now;
+        let all = self.all();
+        if all.iter().all(|device| device.rests()) {
+            looks.pressure.forget();
+            return;
+        }
+        let (waiting, fetched) = (looks.pressure.waiting(now), looks.pressure.fetched());
+        drop(looks);
+        let seen: Vec<Seen> = all.iter().map(|device| device.seen(passed)).collect();
+        // The host's waiting is told for all its disks together, so ours is what we did on all of them.
+        let own = seen.iter().map(|seen| seen.own).sum::<f64>().min(1.0);
+        let wrote = seen.iter().any(|seen| seen.wrote);
+        for (device, seen) in all.iter().zip(seen) {
+            device.look(Seen { waiting, own, wrote, fetched, ..seen });
+        }
+    }
+
+    pub(crate) fn snapshot(&self) -> Vec<DeviceSnapshot> {
+        self.all().iter().map(|device| device.snapshot()).collect()
+    }
+
+    pub(crate) fn stop(&self) {
+        for device in self.all() {
+            lock(&device.gate).closed = true;
+            device.opened.notify_all();
+            device.to_read.close();
+            device.to_write.close();
+        }
+    }
+}
+
+impl Device {
+    fn new(number: Option<u64>, storages: Vec<StorageName>, parallel: Option<u16>) -> Device {
+        let parallel = parallel.unwrap_or(PARALLEL).clamp(1, PARALLEL_MAX);
+        // Its readers and its writers.
+        let law = Yielding::new(2 * parallel);
+        let gate =
+            Gate { law, running: 0, held_up: 0, rest_until: None, closed: false, busy: Busy::default() };
+        Device {
+            number,
+            storages: Mutex::new(storages),
+            parallel,
+            to_read: Queue::new(usize::MAX),
+            to_write: Queue::new(usize::MAX),
+            gate: Mutex::new(gate),
+            opened: Condvar::new(),
+        }
+    }
+
+    fn has(&self, storage: &StorageName) -> bool {
+        lock(&self.storages).contains(storage)
+    }
+
+    /// Threads that read, and threads that write.
+    pub(crate) fn parallel(&self) -> u16 {
+        self.parallel
+    }
+
+    /// The work of one reader thread.
+    pub(crate) fn read_on(&self) {
+        while let Some(job) = self.to_read.take() {
+            job.run(self);
+        }
+    }
+
+    /// The work of one writer thread.
+    pub(crate) fn write_on(&self, shared: &Arc<Shared>) {
+        while let Some(job) = self.to_write.take() {
+            job.run(shared);
+        }
+    }
+
+    /// Runs an operation of so many bytes, as soon as the gate lets it through.
+    pub(crate) fn run<T>(&self, what: Operation, bytes: usize, operation: impl FnOnce() -> T) -> T {
+        self.pass(what, bytes, true, operation)
+    }
+
+    /// Runs a flush or the like, which others wait for already: counted, and never held up.
+    pub(crate) fn beside<T>(&self, bytes: usize, operation: impl FnOnce() -> T) -> T {
+        self.pass(Operation::Write, bytes, false, operation)
+    }
+
+    fn pass<T>(&self, what: Operation, bytes: usize, gated: bool, operation: impl FnOnce() -> T) -> T {
+        let begun = self.begin(gated);
+        // Ended also when it panics: others wait for the gate.
+        let _passing = Passing { device: self, begun, what, bytes, gated };
+        operation()
+    }
+
+    fn begin(&self, gated: bool) -> Instant {
+        let mut gate = lock(&self.gate);
+        gate.held_up += usize::from(gated);
+        while gated && !gate.closed {
+            match gate.rest_until.filter(|until| *until > Instant::now()) {
+                Some(until) => gate = wait_until(&self.opened, gate, until),
+                None if gate.running >= gate.law.share().max(1.0) as usize => gate = wait(&self.opened, gate),
+                None => break,
+            }
+        }
+        gate.held_up -= usize::from(gated);
+        gate.running += usize::from(gated);
+        let now = Instant::now();
+        gate.busy.under_way += 1;
+        gate.busy.since.get_or_insert(now);
+        now
+    }
+
+    fn end(&self, passing: &Passing<'_>) {
+        let now = Instant::now();
+        let took = now.saturating_duration_since(passing.begun);
+        let mut gate = lock(&self.gate);
+        let busy = &mut gate.busy;
+        busy.under_way -= 1;
+        busy.operations += 1;
+        busy.sum += took;
+        busy.wrote |= passing.what == Operation::Write;
+        if passing.bytes >= TELLING_BYTES {
+            busy.telling += took;
+            busy.telling_bytes += passing.bytes as u64;
+        }
+        if busy.under_way == 0
+            && let Some(since) = busy.since.take()
+        {
+            busy.any += now.saturating_duration_since(since);
+        }
+        if !passing.gated {
+            return;
+        }
+        gate.running -= 1;
+        let share = gate.law.share();
+        if share < 1.0 {
+            gate.rest_until = Some(now + took.mul_f64(1.0 / share - 1.0).min(REST_MAX));
+        }
+        let held = !gate.law.is_whole();
+        drop(gate);
+        if held {
+            self.opened.notify_one();
+        }
+    }
+
+    /// Whether nothing was done here since the last look, and nobody is given way to.
+    fn rests(&self) -> bool {
+        let gate = lock(&self.gate);
+        gate.busy.operations == 0 && gate.busy.under_way == 0 && gate.law.is_whole()
+    }
+
+    fn seen(&self, passed: Duration) -> Seen {
+        let mut gate = lock(&self.gate);
+        let now = Instant::now();
+        let before = std::mem::take(&mut gate.busy);
+        let running = before.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        gate.busy = Busy {
+            under_way: before.under_way,
+            since: before.since.map(|_| now),
+            wrote_before: before.wrote,
+            ..Busy::default()
+        };
+        let any = before.any + running;
+        let at_once = (before.sum.as_secs_f64() / before.any.as_secs_f64().max(f64::EPSILON)).max(1.0);
+        let mib = before.telling_bytes as f64 / f64::from(1 << 20);
+        Seen {
+            waiting: None,
+            own: (any.as_secs_f64() / passed.as_secs_f64().max(f64::EPSILON)).min(1.0),
+            wrote: before.wrote || before.wrote_before,
+            fetched: false,
+            seconds_per_mib: (mib > 0.0).then(|| before.telling.as_secs_f64() / mib / at_once),
+        }
+    }
+
+    fn look(&self, seen: Seen) {
+        let mut gate = lock(&self.gate);
+        let (was_whole, before) = (gate.law.is_whole(), gate.law.share());
+        let share = gate.law.look(seen);
+        let (is_whole, reason) = (gate.law.is_whole(), gate.law.reason());
+        if share >= 1.0 {
+            gate.rest_until = None;
+        }
+        drop(gate);
+        if share > before {
+            self.opened.notify_all();
+        }
+        let storages = || lock(&self.storages).iter().map(StorageName::as_str).collect::<Vec<_>>().join(", ");
+        if was_whole && let Some(reason) = reason {
+            tracing::info!(storages = storages(), %reason, "local users of the disk come first");
+        } else if is_whole && !was_whole {
+            tracing::info!(storages = storages(), "the disk is ours again as before");
+        }
+    }
+
+    fn snapshot(&self) -> DeviceSnapshot {
+        let gate = lock(&self.gate);
+        DeviceSnapshot {
+            storages: lock(&self.storages).clone(),
+            parallel: self.parallel,
+            share: gate.law.share() / f64::from(2 * self.parallel),
+            held_up: gate.held_up,
+            reason: gate.law.reason().map(|reason| reason.to_string()),
+        }
+    }
+}
+
+/// An operation under way.
+struct Passing<'a> {
+    device: &'a Device,
+    begun: Instant,
+    what: Operation,
+    bytes: usize,
+    gated: bool,
+}
+
+impl Drop for Passing<'_> {
+    fn drop(&mut self) {
+        self.device.end(self);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longhaul_model::NameRules;
+    use longhaul_storage::memory::FaultyStore;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    fn export(name: &str, device: Option<(u64, u16)>) -> Export {
+        let store = FaultyStore::new(name.parse().unwrap());
+        if let Some((device, parallel)) = device {
+            store.set_device(device, parallel);
+        }
+        Export { storage: Arc::new(store), rules: NameRules::default() }
+    }
+
+    #[test]
+    fn storages_of_one_device_share_it_and_others_do_not() {
+        let devices = Devices::of(&[
+            export("a", Some((1, 8))),
+            export("b", Some((2, 1))),
+            export("c", Some((1, 3))),
+            export("d", None),
+            export("e", None),
+        ]);
+        let of = |name: &str| devices.device(&name.parse().unwrap());
+        assert!(Arc::ptr_eq(&of("a"), &of("c")) && !Arc::ptr_eq(&of("a"), &of("b")));
+        assert!(!Arc::ptr_eq(&of("d"), &of("e")), "unknown devices are devices of their own");
+        let parallel: Vec<u16> = ["a", "b", "c", "d"].iter().map(|name| of(name).parallel()).collect();
+        assert_eq!(parallel, [3, 1, 3, PARALLEL]);
+        assert_eq!(devices.all().len(), 4);
+        let (late, is_new) = devices.add(&export("f", Some((1, 8))));
+        assert!(!is_new && Arc::ptr_eq(&late, &of("f")) && Arc::ptr_eq(&late, &of("a")));
+        assert!(devices.add(&export("g", None)).1 && !devices.add(&export("g", None)).1);
+    }
+
+    const BUSY: Seen =
+        Seen { waiting: Some(0.9), own: 0.1, wrote: false, fetched: true, seconds_per_mib: None };
+    const CALM: Seen = Seen { waiting: Some(0.0), ..BUSY };
+
+    /// Promise 8: under pressure fewer operations are at the disk at once, and afterwards as many as before.
+    #[test]
+    fn the_gate_narrows_and_opens_again() {
+        let device = Device::new(None, vec!["a".parse().unwrap()], Some(2));
+        // Five come at once and stay until all five are inside or held up; so many are inside.
+        let admitted = || {
+            let (inside, released) = (AtomicUsize::new(0), AtomicBool::new(false));
+            std::thread::scope(|scope| {
+                for _ in 0..5 {
+                    scope.spawn(|| {
+                        device.run(Operation::Read, 1, || {
+                            inside.fetch_add(1, Ordering::SeqCst);
+                            while !released.load(Ordering::SeqCst) {
+                                std::thread::yield_now();
+                            }
+                        });
+                    });
+                }
+                while inside.load(Ordering::SeqCst) + device.snapshot().held_up < 5 {
+                    std::thread::yield_now();
+                }
+                let admitted = inside.load(Ordering::SeqCst);
+                released.store(true, Ordering::SeqCst);
+                admitted
+            })
+        };
+        assert_eq!(admitted(), 4);
+        device.look(BUSY);
+        assert_eq!(admitted(), 2);
+        (0..5).for_each(|_| device.look(BUSY));
+        assert_eq!(admitted(), 1);
+        assert_eq!(device.snapshot().reason.as_deref(), Some("others wait for disks in 80 % of the time"));
+        (0..20).for_each(|_| device.look(CALM));
+        assert_eq!((admitted(), device.snapshot().reason), (4, None));
+    }
+
+    #[test]
+    fn what_was_done_is_counted_and_rest_is_rest() {
+        let device = Device::new(None, vec!["a".parse().unwrap()], Some(2));
+        assert!(device.rests());
+        device.run(Operation::Read, TELLING_BYTES, || assert!(!device.rests(), "under way"));
+        assert!(!device.rests());
+        let seen = device.seen(Duration::from_secs(1));
+        assert!(!seen.wrote && seen.seconds_per_mib.is_some() && seen.own < 1.0, "{seen:?}");
+        assert!(device.rests(), "nothing since the last look");
+        device.beside(10, || ());
+        let seen = device.seen(Duration::from_secs(1));
+        assert!(seen.wrote && seen.seconds_per_mib.is_none());
+        assert!(device.seen(Duration::from_secs(1)).wrote, "the kernel may still write");
+        assert!(!device.seen(Duration::from_secs(1)).wrote);
+        let panicked: Result<(), _> =
+            crate::sync::guarded("an operation", || device.run(Operation::Write, 1, || panic!("in it")));
+        assert!(panicked.is_err());
+        assert_eq!(lock(&device.gate).running, 0, "the gate is free again");
+    }
+}

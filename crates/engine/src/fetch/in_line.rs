@@ -1,0 +1,166 @@
+//! Files of storages that only append: chunks come over several streams in any order and are written in one. What comes
+//! early waits here in its buffer.
+//!
+//! The *reorder buffer* is a share of the receive buffers, for all such files together. A chunk that may have to wait is
+//! asked for only with a place in it; the next one of each file needs none. So waiting chunks never fill the pool, and
+//! the one they wait for can always be asked for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The places of the reorder buffer, over all sessions.
+pub(crate) struct Reorder {
+    total: usize,
+    used: AtomicUsize,
+    peak: AtomicUsize,
+}
+
+impl Reorder {
+    /// Half of the buffers: the rest is for files that are written in any order, and for the chunks that are waited for.
+    pub(crate) fn of(buffers: usize) -> Arc<Reorder> {
+        Arc::new(Reorder { total: buffers / 2, used: AtomicUsize::new(0), peak: AtomicUsize::new(0) })
+    }
+
+    pub(crate) fn total(&self) -> usize {
+        self.total
+    }
+
+    pub(crate) fn peak(&self) -> usize {
+        self.peak.load(Ordering::Relaxed)
+    }
+
+    /// Whoever deals holds the lock of the rate limit, so nobody else takes these meanwhile.
+    pub(crate) fn free(&self) -> usize {
+        self.total.saturating_sub(self.used.load(Ordering::Acquire))
+    }
+}
+
+/// The places that one session holds.
+pub(crate) struct Places {
+    reorder: Arc<Reorder>,
+    held: usize,
+}
+
+impl Places {
+    pub(crate) fn of(reorder: &Arc<Reorder>) -> Places {
+        Places { reorder: reorder.clone(), held: 0 }
+    }
+
+    /// It holds so many now.
+    pub(crate) fn hold(&mut self, now: usize) {
+        if now >= self.held {
+            let used = self.reorder.used.fetch_add(now - self.held, Ordering::AcqRel) + now - self.held;
+            self.reorder.peak.fetch_max(used, Ordering::Relaxed);
+        } else {
+            self.reorder.used.fetch_sub(self.held - now, Ordering::AcqRel);
+        }
+        self.held = now;
+    }
+}
+
+impl Drop for Places {
+    fn drop(&mut self) {
+        self.hold(0);
+    }
+}
+
+/// Pieces of one file that wait for their turn.
+pub(super) struct InLine<T> {
+    next: u64,
+    /// Somebody writes the next piece.
+    busy: bool,
+    waiting: BTreeMap<u64, T>,
+}
+
+impl<T> InLine<T> {
+    /// The file is written up to `next`.
+    pub(super) fn from(next: u64) -> Self {
+        InLine { next, busy: false, waiting: BTreeMap::new() }
+    }
+
+    pub(super) fn push(&mut self, offset: u64, piece: T) {
+        self.waiting.insert(offset, piece);
+    }
+
+    /// The next piece, if it is there and nobody is at it. Whoever takes it calls `written`.
+    pub(super) fn take(&mut self) -> Option<T> {
+        if self.busy {
+            return None;
+        }
+        let piece = self.waiting.remove(&self.next)?;
+        self.busy = true;
+        Some(piece)
+    }
+
+    /// The piece that was taken is written, up to `end`.
+    pub(super) fn written(&mut self, end: u64) {
+        (self.busy, self.next) = (false, end);
+    }
+
+    /// Nothing that waits will be written: their buffers are for the caller to drop, outside of the lock.
+    pub(super) fn give_up(&mut self) -> BTreeMap<u64, T> {
+        std::mem::take(&mut self.waiting)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Whatever the order of coming, and however many write at once, pieces leave in one order, one at a time.
+        #[test]
+        fn pieces_leave_in_order(lens in proptest::collection::vec(1u64..50, 1..40), order in any::<u64>()) {
+            let mut pieces = Vec::new();
+            let mut end = 0;
+            for len in lens {
+                pieces.push((end, end + len));
+                end += len;
+            }
+            let expected = pieces.clone();
+            pieces.sort_by_key(|piece| (piece.0 + 1).wrapping_mul(order | 1));
+            let mut line = InLine::from(0);
+            let mut left: Vec<(u64, u64)> = Vec::new();
+            let mut taken = None::<(u64, u64)>;
+            for (number, piece) in pieces.into_iter().enumerate() {
+                line.push(piece.0, piece);
+                while let Some(next) = line.take() {
+                    prop_assert!(taken.is_none(), "one at a time");
+                    prop_assert!(line.take().is_none());
+                    // At times the writer is slow, and others come meanwhile.
+                    if (order >> (number % 60)) & 1 == 1 {
+                        taken = Some(next);
+                        break;
+                    }
+                    line.written(next.1);
+                    left.push(next);
+                }
+                if let Some(late) = taken.take() {
+                    line.written(late.1);
+                    left.push(late);
+                    while let Some(next) = line.take() {
+                        line.written(next.1);
+                        left.push(next);
+                    }
+                }
+            }
+            prop_assert_eq!(left, expected);
+            prop_assert!(line.give_up().is_empty());
+        }
+    }
+
+    #[test]
+    fn places_are_given_back() {
+        let reorder = Reorder::of(9);
+        let mut places = Places::of(&reorder);
+        places.hold(3);
+        Places::of(&reorder).hold(1);
+        assert_eq!((reorder.total(), reorder.free(), reorder.peak()), (4, 1, 4));
+        places.hold(1);
+        assert_eq!(reorder.free(), 3);
+        drop(places);
+        assert_eq!((reorder.free(), reorder.peak()), (4, 4));
+    }
+}

@@ -1,0 +1,110 @@
+//! What the kernel says of tasks that wait for disks (`/proc/pressure/io`, else the own control group's), and of what
+//! this process had disks do (`/proc/self/io`).
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const HOST: &str = "/proc/pressure/io";
+const GROUPS: &str = "/sys/fs/cgroup";
+/// Far more than the two lines it has.
+const TEXT_BYTES_MAX: usize = 4096;
+/// Less, between two looks, is some program text that was swapped in, say, and in nobody's way.
+const FETCHED_BYTES: u64 = 1 << 20;
+
+/// Differences of a counter, since an average over ten seconds says little about the last two.
+pub(crate) struct Pressure {
+    /// None where the kernel keeps no such account.
+    place: Option<PathBuf>,
+    last: Option<(Duration, u64)>,
+    fetched: Option<u64>,
+}
+
+impl Pressure {
+    pub(crate) fn find() -> Pressure {
+        let group = fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| {
+            let path = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
+            Some(PathBuf::from(GROUPS).join(path).join("io.pressure"))
+        });
+        let place =
+            [Some(PathBuf::from(HOST)), group].into_iter().flatten().find(|place| waited_us(place).is_some());
+        Pressure { place, last: None, fetched: None }
+    }
+
+    /// The part of the time since the last call in which some task waited; none at first, and if nobody can tell.
+    pub(crate) fn waiting(&mut self, now: Duration) -> Option<f64> {
+        let waited = waited_us(self.place.as_ref()?)?;
+        let (then, before) = self.last.replace((now, waited))?;
+        let passed = now.checked_sub(then).filter(|passed| !passed.is_zero())?.as_secs_f64() * 1e6;
+        Some((waited.saturating_sub(before) as f64 / passed).min(1.0))
+    }
+
+    /// There was a pause: what happened in it is of no interest.
+    pub(crate) fn forget(&mut self) {
+        (self.last, self.fetched) = (None, None);
+    }
+
+    /// Whether this process had disks read more than a little since the last call; yes where nobody can tell.
+    pub(crate) fn fetched(&mut self) -> bool {
+        let Some(now) = fetched_bytes() else { return true };
+        let before = self.fetched.replace(now).unwrap_or(now);
+        now.saturating_sub(before) >= FETCHED_BYTES
+    }
+}
+
+/// What came from disks, and not from memory.
+fn fetched_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/self/io").ok()?;
+    text.lines().find_map(|line| line.strip_prefix("read_bytes: "))?.parse().ok()
+}
+
+fn waited_us(place: &PathBuf) -> Option<u64> {
+    let text = fs::read(place).ok()?;
+    total_of(std::str::from_utf8(&text[..text.len().min(TEXT_BYTES_MAX)]).ok()?)
+}
+
+/// `some avg10=0.00 avg60=0.00 avg300=0.00 total=12345`
+fn total_of(text: &str) -> Option<u64> {
+    let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
+    some.split_ascii_whitespace().find_map(|word| word.strip_prefix("total="))?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn reads_what_kernels_write() {
+        let text = "some avg10=1.37 avg60=3.07 avg300=2.92 total=525607546\nfull avg10=0.00 avg60=1.10 avg300=1.95 total=7\n";
+        assert_eq!(total_of(text), Some(525_607_546));
+        assert_eq!(total_of("full avg10=0.00 total=7\n"), None);
+    }
+
+    #[test]
+    fn counts_differences() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("io");
+        let says = |total: u64| fs::write(&place, format!("some avg10=0 total={total}\n")).unwrap();
+        let mut pressure = Pressure { place: Some(place.clone()), last: None, fetched: None };
+        let second = Duration::from_secs(1);
+        says(1_000_000);
+        assert_eq!(pressure.waiting(second), None, "nothing to compare with");
+        says(1_500_000);
+        assert_eq!(pressure.waiting(2 * second), Some(0.5));
+        assert_eq!(pressure.waiting(2 * second), None, "no time has passed");
+        says(9_000_000);
+        assert_eq!(pressure.waiting(3 * second), Some(1.0));
+        pressure.forget();
+        assert_eq!(pressure.waiting(9 * second), None);
+        assert_eq!(Pressure { place: None, last: None, fetched: None }.waiting(second), None);
+        assert!(!pressure.fetched(), "nothing to compare with");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "(some )?[a-z0-9=. \n]{0,80}") {
+            let _ = total_of(&text);
+        }
+    }
+}
