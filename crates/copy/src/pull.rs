@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_engine::Finished;
 use longhaul_model::{Algorithm, DataSecurity, DigestSet, Fault, FaultCode, Lfn, Verification};
-use longhaul_security::SharedSecret;
+use longhaul_security::{Access, SharedSecret};
 use longhaul_storage::FlushPolicy;
 
 use crate::fetching::{Ended, Fetching, Landed, Wanted};
@@ -74,6 +74,7 @@ pub(crate) fn control_site(secret: &SharedSecret, key: &CopyKey, scratch: &Scrat
         streams: None,
         responder: None,
         data_security: DataSecurity::Tls,
+        access: Access::default(),
     };
     Site::start(secret, config, Vec::new())
 }
@@ -172,6 +173,7 @@ impl Pull<'_> {
             streams: self.options.streams,
             responder: None,
             data_security: self.data_security,
+            access: Access::default(),
         };
         let site = Site::start(&self.url.secret, config, vec![landing.clone()])?;
         site.engine().set_limits(self.options.limit, None);

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_model::units::printable;
 use longhaul_model::{Algorithm, Blame, DataSecurity, DigestSet, Fault, FaultCode, Lfn, Pfn, Verification};
+use longhaul_security::Access;
 use longhaul_storage::{FlushPolicy, Posix, PosixOptions, Storage, digest_file};
 
 use crate::looker::READ_BYTES;
@@ -256,6 +257,7 @@ impl Push<'_> {
             streams: self.options.streams,
             responder: None,
             data_security: self.data_security,
+            access: Access::default(),
         };
         let site = Site::start(&self.url.secret, config, vec![recording])?;
         site.engine().set_limits(None, self.options.limit);

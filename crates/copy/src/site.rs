@@ -15,7 +15,7 @@ use longhaul_model::{
     AgentId, AttemptId, DataSecurity, DigestSet, Epoch, Fault, IdMaker, Lfn, NameRules, SiteName,
     StorageName, TransferId, Verification,
 };
-use longhaul_security::{Permit, SharedAuthority, SharedSecret, list_digest};
+use longhaul_security::{Access, Permit, SharedAuthority, SharedSecret, list_digest};
 use longhaul_storage::Storage;
 
 use crate::clock::now;
@@ -47,6 +47,7 @@ pub(crate) struct SiteConfig {
     pub(crate) streams: Option<usize>,
     pub(crate) responder: Option<Arc<dyn Responder>>,
     pub(crate) data_security: DataSecurity,
+    pub(crate) access: Access,
 }
 
 pub(crate) struct Site {
@@ -136,6 +137,7 @@ impl Site {
             data_security: config.data_security,
             path: PathProfile::default(),
             responder: config.responder,
+            access: config.access,
         };
         let exports =
             exports.into_iter().map(|storage| Export { storage, rules: NameRules::default() }).collect();

@@ -119,6 +119,24 @@ fn one_server_fetches_from_another() {
 }
 
 #[test]
+fn a_server_talks_to_those_only_that_it_allows() {
+    let ground = Ground::new();
+    ground.write("far/f", b"x");
+    let mut options = common::serve_options(&ground.path("far"), false);
+    options.allow = vec!["192.0.2.0/24".parse().unwrap(), "2001:db8::/32".parse().unwrap()];
+    let server = longhaul_copy::Server::start(&options).unwrap();
+    let ran = run(vec![at(&server, "f")], local(&ground, "g"), Options::default());
+    let fault = ran.result.unwrap_err();
+    assert_eq!(fault.code, FaultCode::NotAllowed, "{fault}");
+    assert!(fault.detail.contains("certain addresses") && !ground.path("g").exists(), "{fault}");
+    assert_eq!((server.refused(), server.clients()), (1, 0));
+    options.allow.push("127.0.0.0/8".parse().unwrap());
+    let server = longhaul_copy::Server::start(&options).unwrap();
+    run(vec![at(&server, "f")], local(&ground, "g"), Options::default()).good();
+    assert_eq!(server.refused(), 0);
+}
+
+#[test]
 fn wrong_urls_are_told_in_words() {
     let ground = Ground::new();
     let server = ground.serve("far", false);

@@ -271,6 +271,8 @@ impl Engine {
             buffers_peak: shared.receive_pool.peak() + shared.send_pool.peak(),
             streams_in: shared.all_sessions().iter().map(|session| session.streams()).sum(),
             streams_out: shared.serve.streams(),
+            refused_addresses: shared.counters.refused_addresses.load(Ordering::Relaxed),
+            refused_subjects: shared.counters.refused_subjects.load(Ordering::Relaxed),
             sessions: shared.all_sessions().iter().map(|session| session.snapshot(shared)).collect(),
         }
     }

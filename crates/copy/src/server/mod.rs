@@ -5,7 +5,6 @@
 //! disappears is cleaned up; what had arrived of its files is kept, so that it can go on.
 //! Not here: trust (`security`), paths (`storage`, `walk`), bytes (`engine`).
 
-mod allow;
 mod answers;
 mod listing;
 mod orders;
@@ -19,7 +18,7 @@ use std::time::Duration;
 
 use longhaul_engine::Responder;
 use longhaul_model::{AgentId, DataSecurity, Fault, FaultCode};
-use longhaul_security::SharedSecret;
+use longhaul_security::{Access, Allow, SharedSecret};
 use longhaul_storage::{FlushPolicy, Posix, PosixOptions, Storage};
 
 use crate::landing::Landing;
@@ -30,7 +29,6 @@ use crate::site::{EXPORT, Site, SiteConfig, TARGET, storage_name};
 use crate::state::{CopyKey, Scratch, StateDir};
 use crate::stop::Stop;
 use crate::url::ServerUrl;
-pub use allow::Allow;
 use listing::Listing;
 use orders::Orders;
 use receiving::Receiving;
@@ -53,6 +51,8 @@ pub struct ServeOptions {
     /// Bytes per second, each way.
     pub limit: Option<u64>,
     pub data_security: DataSecurity,
+    /// Addresses and networks that may come; empty: all.
+    pub allow: Vec<Allow>,
 }
 
 pub struct Server {
@@ -141,6 +141,7 @@ impl Server {
             streams: None,
             responder: Some(inner.clone()),
             data_security: options.data_security,
+            access: Access { addresses: options.allow.clone(), subjects: Vec::new() },
         };
         let site = Arc::new(Site::start(&secret, config, exports)?);
         site.engine().set_limits(options.limit, options.limit);
@@ -175,6 +176,11 @@ impl Server {
             let now = site.engine().snapshot();
             (now.bytes_out, now.bytes_in)
         })
+    }
+
+    /// Streams of addresses that are not allowed.
+    pub fn refused(&self) -> u64 {
+        self.site.as_ref().map_or(0, |site| site.engine().snapshot().refused_addresses)
     }
 
     /// Until it is stopped or, with `once`, the first client has gone.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
-use longhaul_copy::{DataSecurity, ServeOptions, Server, Stop};
+use longhaul_copy::{Allow, DataSecurity, ServeOptions, Server, Stop};
 use longhaul_model::units;
 use serde::Serialize;
 
@@ -43,6 +43,9 @@ pub struct ServeArgs {
     /// Clients may put files here too, and order them from other servers
     #[arg(long)]
     write: bool,
+    /// Talk to this address or network only, such as 10.1.0.0/16; may be repeated
+    #[arg(long, value_name = "NETWORK")]
+    allow: Vec<Allow>,
     /// End when the first client has gone
     #[arg(long)]
     once: bool,
@@ -96,13 +99,17 @@ pub fn run(context: &Context, args: ServeArgs) -> Result<Exit, Failure> {
             .say(&format!("      (contains the key; anyone with it can {may} {directory} until {until})"));
     }
     server.wait(&stop);
-    let (sent, received) = server.bytes();
+    let ((sent, received), refused) = (server.bytes(), server.refused());
     server.stop();
     if let Some(file) = &args.url_file {
         // It leads nowhere from now on.
         let _ = std::fs::remove_file(file);
     }
-    context.output.say(&format!("{} sent, {} received", units::bytes(sent), units::bytes(received)));
+    let refused = match refused {
+        0 => String::new(),
+        count => format!("; {} connections refused by their address (--allow)", units::count(count)),
+    };
+    context.output.say(&format!("{} sent, {} received{refused}", units::bytes(sent), units::bytes(received)));
     // To be told to end is how a server ends.
     Ok(Exit::Ok)
 }
@@ -127,6 +134,7 @@ fn start(args: &ServeArgs) -> Result<Server, Failure> {
         memory_bytes: args.memory.map_or(longhaul_copy::MEMORY_BYTES, |size| size.0),
         limit: args.limit.map(|rate| rate.0),
         data_security: DataSecurity::from(args.data_security),
+        allow: args.allow.clone(),
     };
     let mut last = None;
     for listen in candidates(args.listen.as_deref())? {
