@@ -21,10 +21,11 @@ use rustix::fs::{self, AtFlags, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use crate::looker::READ_BYTES;
+use crate::state::work_directory;
 use crate::walk::beneath::{make_directories, split};
 use crate::walk::{MODE_BITS, WORK_DIRECTORY};
 
-const TEMPS: &str = ".longhaul/temps";
+const TEMPS: &str = "temps";
 const NANOSECONDS: i64 = 1_000_000_000;
 
 /// What becomes of one file.
@@ -41,6 +42,8 @@ pub(crate) struct Landing {
     inner: Posix,
     name: StorageName,
     root: NoLinks,
+    /// The directory of temporary files beneath it.
+    temps: String,
     flush: FlushPolicy,
     /// By the name that the engine uses.
     spots: Mutex<HashMap<String, Arc<Spot>>>,
@@ -53,8 +56,12 @@ impl Landing {
             let why = std::io::Error::from(errno);
             Fault::new(FaultCode::TargetWrite, format!("{}: {why}", printable(&root.to_string_lossy())))
         })?;
-        let options = PosixOptions { name: name.clone(), root, work: None, writable: true, flush };
-        Ok(Landing { inner: Posix::open(options)?, name, root: beneath, flush, spots: Mutex::default() })
+        let work = work_directory(&root);
+        let temps = format!("{work}/{TEMPS}");
+        let work = (work != WORK_DIRECTORY).then(|| root.join(work));
+        let options = PosixOptions { name: name.clone(), root, work, writable: true, flush };
+        let inner = Posix::open(options)?;
+        Ok(Landing { inner, name, root: beneath, temps, flush, spots: Mutex::default() })
     }
 
     fn spots(&self) -> MutexGuard<'_, HashMap<String, Arc<Spot>>> {
@@ -134,7 +141,7 @@ impl Landing {
     }
 
     fn temps(&self) -> Result<OwnedFd, Fault> {
-        self.root.open(TEMPS.as_bytes(), OFlags::RDONLY | OFlags::DIRECTORY).map_err(|errno| {
+        self.root.open(self.temps.as_bytes(), OFlags::RDONLY | OFlags::DIRECTORY).map_err(|errno| {
             let why = std::io::Error::from(errno);
             Fault::new(FaultCode::TargetWrite, format!("the directory of temporary files: {why}"))
         })
@@ -220,9 +227,9 @@ pub(crate) fn refuse_work_directory(path: &str) -> Result<(), Fault> {
 
 /// Removes what we made in a target's work directory, as far as nothing else is in it.
 pub(crate) fn remove_work_directory(root: &Path) {
-    let work = root.join(WORK_DIRECTORY);
+    let work = root.join(work_directory(root));
     // Only empty directories go: temporary files of other copies stay.
-    let _ = std::fs::remove_dir(root.join(TEMPS));
+    let _ = std::fs::remove_dir(work.join(TEMPS));
     let _ = std::fs::remove_dir(work);
 }
 

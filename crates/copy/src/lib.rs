@@ -12,6 +12,7 @@
 //! Not here: moving bytes (`engine`), paths in a file system (`storage`), the command line (`longhaul`).
 //! Start with [`copy`] and [`Server`].
 
+pub mod accounts;
 pub mod batch;
 mod batch_copy;
 mod clock;
@@ -48,6 +49,6 @@ pub use longhaul_model::DataSecurity;
 pub use longhaul_security::Allow;
 pub use options::{MEMORY_BYTES, Options};
 pub use progress::{FileOutcome, Outcome, Progress, Totals};
-pub use server::{ServeOptions, Server};
+pub use server::{Kept, ServeOptions, Server};
 pub use stop::Stop;
 pub use url::Place;

@@ -6,6 +6,7 @@
 //! Not here: trust (`security`), paths (`storage`, `walk`), bytes (`engine`).
 
 mod answers;
+mod kept;
 mod listing;
 mod orders;
 mod receiving;
@@ -29,6 +30,7 @@ use crate::site::{EXPORT, Site, SiteConfig, TARGET, storage_name};
 use crate::state::{CopyKey, Scratch, StateDir};
 use crate::stop::Stop;
 use crate::url::ServerUrl;
+pub use kept::Kept;
 use listing::Listing;
 use orders::Orders;
 use receiving::Receiving;
@@ -53,6 +55,10 @@ pub struct ServeOptions {
     pub data_security: DataSecurity,
     /// Addresses and networks that may come; empty: all.
     pub allow: Vec<Allow>,
+    /// Of an earlier run whose clients shall come back; none makes a new one.
+    pub secret: Option<SharedSecret>,
+    /// Whom this server is for, where several serve one directory.
+    pub party: Option<String>,
 }
 
 pub struct Server {
@@ -103,9 +109,10 @@ impl Server {
             Fault::new(FaultCode::NotFound, format!("{shown} is no directory"))
         };
         let looker = Looker::open(&root)?.ok_or_else(missing)?;
-        let secret = SharedSecret::new();
+        let secret = options.secret.clone().unwrap_or_default();
         // The same after a restart: what clients have half fetched is of this source.
-        let key = CopyKey::of(["serve", &*root.to_string_lossy()]);
+        let shown_root = root.to_string_lossy();
+        let key = CopyKey::of(["serve", &*shown_root].into_iter().chain(options.party.as_deref()));
         let export: Arc<dyn Storage> = Arc::new(read_only(&root)?);
         let recording = Arc::new(Recording::new(storage_name(EXPORT), Arc::new(Plain(export.clone()))));
         let read = recording.read();
@@ -158,6 +165,11 @@ impl Server {
 
     pub fn root(&self) -> &std::path::Path {
         &self.inner.root
+    }
+
+    /// Where it listens, ports included.
+    pub fn listening(&self) -> Vec<SocketAddr> {
+        self.site.as_ref().map_or_else(Vec::new, |site| site.engine().data_addresses())
     }
 
     /// Clients that are there now.

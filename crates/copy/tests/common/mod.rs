@@ -54,6 +54,8 @@ pub fn serve_options(root: &Path, writable: bool) -> ServeOptions {
         limit: None,
         data_security: DataSecurity::Tls,
         allow: Vec::new(),
+        secret: None,
+        party: None,
     }
 }
 
