@@ -7,6 +7,7 @@
 
 use longhaul_model::units::printable;
 use longhaul_model::{AgentId, DigestSet, Fault, FaultCode, Lfn, Verification};
+use crate::progress::{FileOutcome, Outcome};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -120,6 +121,8 @@ pub enum Request {
         order: u64,
         /// The state the client knows; the answer waits for a newer one.
         seen: u64,
+        /// Files whose end the client knows.
+        told: u64,
         wait_ms: u64,
     },
     FetchCancel {
@@ -229,7 +232,6 @@ pub struct Progress {
     pub finished: Vec<Received>,
     /// Bytes of files under way.
     pub bytes_running: u64,
-    pub bytes_moved: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -241,6 +243,9 @@ pub struct Received {
     pub result: Answer,
     #[serde(rename = "r", default)]
     pub retries: u32,
+    /// Payload of all tries, and of it what was sent again.
+    #[serde(rename = "m", default)]
+    pub moved: u64,
     #[serde(rename = "x", default)]
     pub resent: u64,
 }
@@ -278,6 +283,10 @@ pub struct OrderState {
     pub fault: Option<Fault>,
     /// Some of the files that failed, the first ones.
     pub failed: Vec<(String, Fault)>,
+    /// The ends of files, beginning with the one of this number: more than the client said it knows if nobody asked for
+    /// so long that some were forgotten.
+    pub told_from: u64,
+    pub told: Vec<FileOutcome>,
 }
 
 impl Request {
@@ -320,10 +329,21 @@ impl Reply {
             Reply::Hello(welcome) => text(&welcome.program),
             Reply::Page { entries, .. } => entries.iter().try_for_each(|entry| text(&entry.note)),
             Reply::Fault { fault } => text(&fault.detail),
-            Reply::Fetched(state) => state.failed.iter().try_for_each(|(path, fault)| {
-                text(path)?;
-                text(&fault.detail)
-            }),
+            Reply::Fetched(state) => {
+                state.failed.iter().try_for_each(|(path, fault)| {
+                    text(path)?;
+                    text(&fault.detail)
+                })?;
+                state.told.iter().try_for_each(|told| {
+                    text(&told.source)?;
+                    text(&told.target)?;
+                    match &told.outcome {
+                        Outcome::Failed(fault) => text(&fault.detail),
+                        Outcome::LeftOut(why) => text(why),
+                        _ => Ok(()),
+                    }
+                })
+            }
             _ => Ok(()),
         }
     }

@@ -213,8 +213,12 @@ impl Pull<'_> {
                 is_checking: false,
                 counted: Instant::now(),
                 excluded: 0,
+                moved_before: progress.totals().bytes_moved,
+                site: &site,
             };
-            work.run(&wakes)
+            let worked = work.run(&wakes);
+            work.count(Instant::now());
+            worked
         });
         drop(site);
         drop(landing);
@@ -248,6 +252,9 @@ struct Work<'a> {
     is_checking: bool,
     counted: Instant,
     excluded: u64,
+    /// By what has been copied before this.
+    moved_before: u64,
+    site: &'a Site,
 }
 
 impl Work<'_> {
@@ -256,7 +263,6 @@ impl Work<'_> {
             self.begin_more();
             self.ask_for_digests();
             if self.is_done() {
-                self.progress.change(|totals| totals.bytes_running = 0);
                 return Ok(());
             }
             let most = self.counted + COUNT_EVERY;
@@ -287,7 +293,11 @@ impl Work<'_> {
         self.counted = now;
         let running = self.fetching.running_bytes();
         let waiting = self.fetching.waiting();
-        self.progress.change(|totals| totals.bytes_running = running);
+        let moved = self.moved_before + self.site.engine().snapshot().bytes_in;
+        self.progress.change(|totals| {
+            totals.bytes_running = running;
+            totals.bytes_moved = moved;
+        });
         self.progress.set_note(match waiting {
             0 => String::new(),
             files => format!("{files} files wait for another try"),
@@ -425,6 +435,7 @@ impl Work<'_> {
         self.progress.change(|totals| {
             totals.files_done += 1;
             totals.bytes_done += wanted.size;
+            totals.bytes_resumed += wanted.resumed();
             totals.verified(verification);
         });
         let outcome = Outcome::Done { verification };

@@ -287,6 +287,8 @@ impl Push<'_> {
                 buffer: Vec::new(),
                 under_way: 0,
                 excluded: 0,
+                moved_before: progress.totals().bytes_moved,
+                site: &site,
             };
             let worked = work.run(&wakes);
             // Lets the poller's last question be answered.
@@ -331,6 +333,9 @@ struct Work<'a> {
     buffer: Vec<u8>,
     under_way: usize,
     excluded: u64,
+    /// By what has been copied before this.
+    moved_before: u64,
+    site: &'a Site,
 }
 
 impl Work<'_> {
@@ -371,7 +376,11 @@ impl Work<'_> {
             }
             Inbox::Polled(polled) => {
                 self.polling = false;
-                self.progress.change(|totals| totals.bytes_running = polled.bytes_running);
+                let moved = self.moved_before + self.site.engine().snapshot().bytes_out;
+                self.progress.change(|totals| {
+                    totals.bytes_running = polled.bytes_running;
+                    totals.bytes_moved = moved;
+                });
                 let mut wrong = Vec::new();
                 for received in polled.finished {
                     self.received(received, &mut wrong);
@@ -458,6 +467,7 @@ impl Work<'_> {
                 self.progress.change(|totals| {
                     totals.files_done += 1;
                     totals.bytes_done += size;
+                    totals.bytes_resumed += size.saturating_sub(received.moved.saturating_sub(received.resent));
                     totals.verified(verification);
                 });
                 Outcome::Done { verification }

@@ -35,7 +35,6 @@ struct State {
     over: bool,
     finished: VecDeque<Received>,
     bytes_running: u64,
-    bytes_done: u64,
     landed: HashSet<Relative>,
     landed_order: VecDeque<Relative>,
 }
@@ -127,7 +126,7 @@ impl Receiving {
             }
             finished.extend(state.finished.pop_front());
         }
-        Progress { finished, bytes_running: state.bytes_running, bytes_moved: state.bytes_done }
+        Progress { finished, bytes_running: state.bytes_running }
     }
 
     /// A client may take back only what it has put here itself, just now.
@@ -213,7 +212,7 @@ impl Receiving {
 }
 
 fn of_fault(path: Relative, fault: Fault) -> Received {
-    Received { path, result: Answer::Fault(fault), retries: 0, resent: 0 }
+    Received { path, result: Answer::Fault(fault), retries: 0, moved: 0, resent: 0 }
 }
 
 fn received(ended: Ended) -> Received {
@@ -222,6 +221,7 @@ fn received(ended: Ended) -> Received {
         path,
         result: Answer::of(ended.result.map(|landed| landed.digests)),
         retries: ended.wanted.tries,
+        moved: ended.wanted.moved,
         resent: ended.wanted.resent,
     }
 }
