@@ -260,6 +260,21 @@ mod tests {
     }
 
     #[test]
+    fn who_may_dial_is_a_list_of_texts() {
+        let text = format!("allow = ['10.1.0.0/16']\nallow_subjects = ['longhaul://*/agent/beta/*']\n{SHORT}");
+        let config: Config = toml::from_str(&text).unwrap();
+        let access = config.access();
+        let allows = |address: &str| access.allows_address(address.parse().unwrap());
+        assert!(allows("10.1.2.3") && !allows("10.2.2.3"));
+        assert!(access.check_subject(&"longhaul://d/agent/beta/0CMZ85KX70000".parse().unwrap()).is_ok());
+        assert!(access.check_subject(&"longhaul://d/agent/alpha/0CMZ85KX70000".parse().unwrap()).is_err());
+        assert_eq!(toml::from_str::<Config>(&toml::to_string(&config).unwrap()).unwrap(), config);
+        for bad in ["allow = ['10.1.0.0/99']", "allow_subjects = ['beta']"] {
+            assert!(toml::from_str::<Config>(&format!("{bad}\n{SHORT}")).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
     fn mistakes_are_told() {
         assert!(
             toml::from_str::<Config>(&format!("memory = 5\n{SHORT}"))

@@ -34,6 +34,8 @@ pub(crate) struct Wanted {
     /// Payload of all tries, and of it what was sent again.
     pub(crate) moved: u64,
     pub(crate) resent: u64,
+    /// An attempt that was under way already has brought it.
+    pub(crate) by_another: bool,
     /// How often it was found that a file of this name is under way already.
     pub(crate) waits: u32,
 }
@@ -45,7 +47,7 @@ impl Wanted {
     }
 
     pub(crate) fn new(name: Lfn, size: u64, spot: Spot) -> Wanted {
-        Wanted { name, size, spot, tries: 0, moved: 0, resent: 0, waits: 0 }
+        Wanted { name, size, spot, tries: 0, moved: 0, resent: 0, by_another: false, waits: 0 }
     }
 }
 
@@ -160,7 +162,10 @@ impl<'a> Fetching<'a> {
             // Whoever had the name may have put the very file there.
             let there = if file.waits > 0 { self.landing.landed(&file.spot, file.size) } else { None };
             match there {
-                Some(digests) => ended.push(self.end(file, Ok(Landed { digests }))),
+                Some(digests) => {
+                    file.by_another = true;
+                    ended.push(self.end(file, Ok(Landed { digests })));
+                }
                 None => begun.push(file),
             }
         }

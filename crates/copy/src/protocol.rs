@@ -243,9 +243,10 @@ pub struct Received {
     pub result: Answer,
     #[serde(rename = "r", default)]
     pub retries: u32,
-    /// Payload of all tries, and of it what was sent again.
+    /// Payload of all tries, and of it what was sent again. None: an attempt of an earlier connection has brought it, partly
+    /// over streams of this one.
     #[serde(rename = "m", default)]
-    pub moved: u64,
+    pub moved: Option<u64>,
     #[serde(rename = "x", default)]
     pub resent: u64,
 }

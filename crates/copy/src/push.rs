@@ -288,9 +288,12 @@ impl Push<'_> {
                 under_way: 0,
                 excluded: 0,
                 moved_before: progress.totals().bytes_moved,
+                moved_known: 0,
+                size_unknown: 0,
                 site: &site,
             };
             let worked = work.run(&wakes);
+            work.count();
             // Lets the poller's last question be answered.
             let _ = remote.ask_once(&Request::ReceiveEnd { job: JOB });
             worked
@@ -335,6 +338,9 @@ struct Work<'a> {
     excluded: u64,
     /// By what has been copied before this.
     moved_before: u64,
+    /// Payload of files that have ended, and the sizes of those of which the server cannot say how much came now.
+    moved_known: u64,
+    size_unknown: u64,
     site: &'a Site,
 }
 
@@ -354,6 +360,16 @@ impl Work<'_> {
                 Err(_) => return Err(Fault::new(FaultCode::Internal, "the copy has lost its threads")),
             }
         }
+    }
+
+    /// The last look at what was moved: what no file accounts for was of those that the server knows too little of.
+    fn count(&self) {
+        let moved = self.site.engine().snapshot().bytes_out;
+        let of_unknown = moved.saturating_sub(self.moved_known).min(self.size_unknown);
+        self.progress.change(|totals| {
+            totals.bytes_moved = self.moved_before + moved;
+            totals.bytes_resumed += self.size_unknown - of_unknown;
+        });
     }
 
     fn handle(&mut self, event: Inbox) -> Result<(), Fault> {
@@ -461,13 +477,19 @@ impl Work<'_> {
         };
         self.offered.lock().remove(name);
         self.read.forget(name);
+        match received.moved {
+            Some(moved) => self.moved_known += moved,
+            None => self.size_unknown += put.file.size,
+        }
         let size = put.file.size;
         let outcome = match compared {
             Ok(verification) => {
                 self.progress.change(|totals| {
                     totals.files_done += 1;
                     totals.bytes_done += size;
-                    totals.bytes_resumed += size.saturating_sub(received.moved.saturating_sub(received.resent));
+                    if let Some(moved) = received.moved {
+                        totals.bytes_resumed += size.saturating_sub(moved.saturating_sub(received.resent));
+                    }
                     totals.verified(verification);
                 });
                 Outcome::Done { verification }

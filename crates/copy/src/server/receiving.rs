@@ -212,7 +212,7 @@ impl Receiving {
 }
 
 fn of_fault(path: Relative, fault: Fault) -> Received {
-    Received { path, result: Answer::Fault(fault), retries: 0, moved: 0, resent: 0 }
+    Received { path, result: Answer::Fault(fault), retries: 0, moved: Some(0), resent: 0 }
 }
 
 fn received(ended: Ended) -> Received {
@@ -221,7 +221,7 @@ fn received(ended: Ended) -> Received {
         path,
         result: Answer::of(ended.result.map(|landed| landed.digests)),
         retries: ended.wanted.tries,
-        moved: ended.wanted.moved,
+        moved: (!ended.wanted.by_another).then_some(ended.wanted.moved),
         resent: ended.wanted.resent,
     }
 }

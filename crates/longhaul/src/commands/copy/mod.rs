@@ -496,17 +496,12 @@ fn done(totals: &Totals, elapsed: Duration, detached: bool) -> String {
     }
     let fresh = totals.bytes_done.saturating_sub(totals.bytes_resumed);
     let rate = fresh as f64 / elapsed.as_secs_f64().max(1e-9);
-    let mut text = format!(
-        "{}, {} in {} ({})",
-        words::files(totals.files_done),
-        units::bytes(totals.bytes_done),
-        units::duration(elapsed),
-        units::rate(rate)
-    );
+    let mut text = format!("{}, {}", words::files(totals.files_done), units::bytes(totals.bytes_done));
     if totals.bytes_resumed > 0 {
         let (fresh, resumed) = (units::bytes(fresh), units::bytes(totals.bytes_resumed));
-        text.push_str(&format!("; {fresh} moved now, {resumed} had come before"));
+        text.push_str(&format!(" ({fresh} moved now, {resumed} had come before)"));
     }
+    text.push_str(&format!(" in {} ({})", units::duration(elapsed), units::rate(rate)));
     let verified = [
         (totals.verified_end_to_end, "verified end to end (the source's digest = that of the bytes written)"),
         (totals.verified_readback, "verified and read back"),
@@ -586,5 +581,8 @@ mod tests {
             text.contains("2 verified end to end") && text.contains("1 checked on the wire only"),
             "{text}"
         );
+        let totals = Totals { files_done: 1, bytes_done: 300, bytes_resumed: 100, ..Totals::default() };
+        let text = done(&totals, Duration::from_secs(2), false);
+        assert!(text.starts_with("1 file, 300 B (200 B moved now, 100 B had come before) in 2.0 s (100 B/s)"), "{text}");
     }
 }
