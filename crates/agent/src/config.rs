@@ -261,7 +261,8 @@ mod tests {
 
     #[test]
     fn who_may_dial_is_a_list_of_texts() {
-        let text = format!("allow = ['10.1.0.0/16']\nallow_subjects = ['longhaul://*/agent/beta/*']\n{SHORT}");
+        let text =
+            format!("allow = ['10.1.0.0/16']\nallow_subjects = ['longhaul://*/agent/beta/*']\n{SHORT}");
         let config: Config = toml::from_str(&text).unwrap();
         let access = config.access();
         let allows = |address: &str| access.allows_address(address.parse().unwrap());

@@ -5,9 +5,9 @@
 //! root. Data does not travel here but over the engines' streams.
 //! Start with [`Request`] and [`Reply`].
 
+use crate::progress::{FileOutcome, Outcome};
 use longhaul_model::units::printable;
 use longhaul_model::{AgentId, DigestSet, Fault, FaultCode, Lfn, Verification};
-use crate::progress::{FileOutcome, Outcome};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
 

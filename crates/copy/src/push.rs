@@ -96,20 +96,20 @@ impl Finder for Offered {
 impl Push<'_> {
     pub(crate) fn run(&self, progress: &Progress, stop: &Stop, tell: Tell<'_>) -> Result<(), Fault> {
         let (before, failed_before) = (progress.totals(), progress.failed());
-        let mut best = before.bytes_done;
+        let mut best = before.bytes_moved;
         let mut last_good = Instant::now();
         loop {
             let fault = match self.once(progress, stop, &mut *tell) {
                 Err(fault) if fault.blame == Blame::Network && !stop.is_stopped() => fault,
                 ended => return ended,
             };
-            let done = progress.totals().bytes_done;
-            if done == before.bytes_done && best == done {
+            let moved = progress.totals().bytes_moved;
+            if moved == before.bytes_moved {
                 // It has never worked: somebody should hear of it at once.
                 return Err(fault);
             }
-            if done > best {
-                best = done;
+            if moved > best {
+                best = moved;
                 last_good = Instant::now();
             }
             if last_good.elapsed() > PATIENCE {

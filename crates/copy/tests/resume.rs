@@ -40,7 +40,10 @@ fn broken_off(order: &CopyOrder) -> u64 {
 fn assert_resumed(ran: &Ran, there: u64) {
     let totals = &ran.totals;
     assert_eq!(totals.bytes_done, BYTES as u64);
-    assert!(totals.bytes_resumed > 0 && totals.bytes_resumed + (4 << 20) >= there, "{there} were there: {totals:?}");
+    assert!(
+        totals.bytes_resumed > 0 && totals.bytes_resumed + (4 << 20) >= there,
+        "{there} were there: {totals:?}"
+    );
     assert_eq!(totals.bytes_resumed + totals.bytes_moved - totals.bytes_resent, BYTES as u64, "{totals:?}");
 }
 

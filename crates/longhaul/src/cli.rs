@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    agent, as_account, bench, completion, config, copy, dataset, doctor, login, man, replica, serve, service, site, status,
-    subscription, task, token, transfer, tune, verify,
+    agent, as_account, bench, completion, config, copy, dataset, doctor, login, man, replica, serve, service,
+    site, status, subscription, task, token, transfer, tune, verify,
 };
 use crate::demo;
 

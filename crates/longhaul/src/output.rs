@@ -73,7 +73,10 @@ impl Output {
     /// One of many documents, on a line of its own.
     pub fn json_line<T: Serialize>(&self, document: &T) -> Result<(), Failure> {
         let text = serde_json::to_string(document).map_err(|error| {
-            Failure::new(longhaul_model::FaultCode::Internal, format!("cannot write an event as JSON: {error}"))
+            Failure::new(
+                longhaul_model::FaultCode::Internal,
+                format!("cannot write an event as JSON: {error}"),
+            )
         })?;
         self.write(&(text + "\n"))
     }

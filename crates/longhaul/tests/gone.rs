@@ -26,7 +26,10 @@ impl Running {
     }
 
     fn serve(home: &Path) -> Running {
-        let mut running = Running::start(home, &["serve", "--write", "--listen", "127.0.0.1:0", "--url-file", "url", "far"]);
+        let mut running = Running::start(
+            home,
+            &["serve", "--write", "--listen", "127.0.0.1:0", "--url-file", "url", "far"],
+        );
         let mut line = String::new();
         BufReader::new(running.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert!(line.starts_with("lh://"), "{line}");
@@ -83,7 +86,8 @@ fn temps(home: &Path) -> usize {
 fn ground() -> tempfile::TempDir {
     let home = tempfile::tempdir().unwrap();
     fs::create_dir(home.path().join("far")).unwrap();
-    let bytes: Vec<u8> = (0..BYTES as u32 / 4).flat_map(|number| number.wrapping_mul(0x9e37_79b9).to_le_bytes()).collect();
+    let bytes: Vec<u8> =
+        (0..BYTES as u32 / 4).flat_map(|number| number.wrapping_mul(0x9e37_79b9).to_le_bytes()).collect();
     fs::write(home.path().join("large"), bytes).unwrap();
     home
 }
@@ -137,8 +141,9 @@ fn a_client_killed_in_the_middle_of_a_push_leaves_the_server_as_it_was() {
     assert_eq!(fs::read(home.join("far/large")).unwrap(), fs::read(home.join("large")).unwrap());
     until("the second client is not forgotten", || server.holds() == before || server.holds().0 <= before.0);
     server.signal(rustix::process::Signal::TERM);
-    until("the server does not end", || !home.join("url").exists());
-    until("something is left", || !home.join("far/.longhaul").exists());
+    let mut server = server;
+    assert!(server.0.wait().unwrap().success());
+    assert!(!home.join("url").exists() && !home.join("far/.longhaul").exists(), "something is left");
     assert!(!home.join("url.key").exists(), "a clean end makes the URL worthless");
 }
 

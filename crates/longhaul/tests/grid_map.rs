@@ -102,7 +102,8 @@ impl Served {
         let output = BufReader::new(child.stdout.take().unwrap());
         let parties = serde_json::Deserializer::from_reader(output).into_iter::<Vec<Value>>().next();
         let log = || fs::read_to_string(ground.path("log")).unwrap();
-        let parties = parties.unwrap_or_else(|| panic!("{}", log())).unwrap_or_else(|why| panic!("{why}: {}", log()));
+        let parties =
+            parties.unwrap_or_else(|| panic!("{}", log())).unwrap_or_else(|why| panic!("{why}: {}", log()));
         Served { child, parties }
     }
 
@@ -110,7 +111,9 @@ impl Served {
     fn servers(&self) -> Vec<(u32, String)> {
         let mut found = Vec::new();
         for entry in fs::read_dir("/proc").unwrap().flatten() {
-            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+                continue;
+            };
             let Ok(status) = fs::read_to_string(entry.path().join("status")) else { continue };
             if status.contains(&format!("\nPPid:\t{}\n", self.child.id())) {
                 found.push((pid, status));
@@ -152,7 +155,8 @@ fn prepared() -> Ground {
     ground
 }
 
-const ALLOWED: &[&str] = &["--system-account", "games", "--system-account", "man", "--system-account", "root"];
+const ALLOWED: &[&str] =
+    &["--system-account", "games", "--system-account", "man", "--system-account", "root"];
 
 #[test]
 fn each_reads_and_writes_as_the_account_that_the_map_says() {
@@ -177,6 +181,12 @@ fn each_reads_and_writes_as_the_account_that_the_map_says() {
         assert!(has("Uid:\t5\t5\t5\t5") || has("Uid:\t6\t6\t6\t6"), "{status}");
         assert!(has("CapPrm:\t0000000000000000") && has("CapEff:\t0000000000000000"), "{status}");
         assert!(has("NoNewPrivs:\t1") && !status.contains("Groups:\t0 "), "{status}");
+    }
+    // And none of them can type on root's terminal.
+    for (pid, _) in &servers {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let session = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(3).unwrap();
+        assert_eq!(session, pid.to_string(), "a session of its own: {stat}");
     }
     // Reading.
     ground.good("@urls/games.url/hers", "out/");
@@ -233,7 +243,8 @@ fn a_server_that_dies_comes_back_under_its_url_and_all_end_with_the_first() {
 
 fn is_alive(pid: u32) -> bool {
     let mut status = String::new();
-    let read = fs::File::open(format!("/proc/{pid}/status")).and_then(|mut file| file.read_to_string(&mut status));
+    let read =
+        fs::File::open(format!("/proc/{pid}/status")).and_then(|mut file| file.read_to_string(&mut status));
     read.is_ok() && !status.contains("State:\tZ")
 }
 

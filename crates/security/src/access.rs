@@ -69,9 +69,8 @@ impl Allow {
 impl FromStr for Allow {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || {
-            format!("\"{}\" is neither an address nor a network such as 10.1.0.0/16", printable(text))
-        };
+        let wrong =
+            || format!("\"{}\" is neither an address nor a network such as 10.1.0.0/16", printable(text));
         let (address, bits) = match text.split_once('/') {
             Some((address, bits)) => (address, Some(bits.parse::<u32>().map_err(|_| wrong())?)),
             None => (text, None),
@@ -112,7 +111,9 @@ impl FromStr for SubjectPattern {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             let shown = printable(text);
-            format!("\"{shown}\" is no subject: longhaul://DEPLOYMENT/agent/SITE/AGENTID is expected, * for any part")
+            format!(
+                "\"{shown}\" is no subject: longhaul://DEPLOYMENT/agent/SITE/AGENTID is expected, * for any part"
+            )
         };
         let mut parts = text.strip_prefix("longhaul://").ok_or_else(wrong)?.split('/');
         let mut next = || parts.next().map(str::to_owned).ok_or_else(wrong);
@@ -177,7 +178,8 @@ mod tests {
         assert!(holds("2001:db8::/32", "2001:db8:1::1") && !holds("2001:db8::/32", "2001:db9::1"));
         assert!(holds("10.1.0.0/16", "::ffff:10.1.2.3"), "an IPv4 client at a socket for both families");
         assert!(holds("::ffff:10.1.0.0/112", "10.1.2.3") && !holds("::ffff:10.1.0.0/112", "10.2.0.1"));
-        for bad in ["", "10.1.0.0/33", "::/129", "10.1/16", "far.example", "10.0.0.1/x", "::ffff:10.0.0.0/90"] {
+        for bad in ["", "10.1.0.0/33", "::/129", "10.1/16", "far.example", "10.0.0.1/x", "::ffff:10.0.0.0/90"]
+        {
             assert!(bad.parse::<Allow>().is_err(), "{bad}");
         }
     }
@@ -189,10 +191,8 @@ mod tests {
             agent: AgentId(agent),
             site: site.parse().unwrap(),
         };
-        let beta = Access {
-            subjects: vec!["longhaul://*/agent/beta/*".parse().unwrap()],
-            ..Access::default()
-        };
+        let beta =
+            Access { subjects: vec!["longhaul://*/agent/beta/*".parse().unwrap()], ..Access::default() };
         assert!(beta.check_subject(&subject("beta", 1)).is_ok());
         let fault = beta.check_subject(&subject("betab", 1)).unwrap_err();
         assert_eq!(fault.code, FaultCode::NotAllowed);
@@ -201,8 +201,16 @@ mod tests {
         let one: SubjectPattern = format!("longhaul://grid/agent/beta/{}", AgentId(7)).parse().unwrap();
         assert!(one.fits(&subject("beta", 7)) && !one.fits(&subject("beta", 8)));
         assert!(Access::default().check_subject(&subject("anyone", 3)).is_ok());
-        for bad in ["", "beta", "longhaul://*/agent/beta", "longhaul://*/agent/beta/*/*", "longhaul://*/service",
-            "longhaul://*/agent/be*/*", "longhaul://*/agents/beta/*", "longhaul://*/agent/beta/x y"] {
+        for bad in [
+            "",
+            "beta",
+            "longhaul://*/agent/beta",
+            "longhaul://*/agent/beta/*/*",
+            "longhaul://*/service",
+            "longhaul://*/agent/be*/*",
+            "longhaul://*/agents/beta/*",
+            "longhaul://*/agent/beta/x y",
+        ] {
             assert!(bad.parse::<SubjectPattern>().is_err(), "{bad}");
         }
     }

@@ -94,7 +94,8 @@ fn entry(number: usize, line: &[u8]) -> Result<Option<Entry>, String> {
     let mut words = words(text)?.into_iter();
     let subject = words.next().ok_or("is empty")?;
     let mut rest: Vec<Word> = words.collect();
-    let is_subject = subject.text == "*" || subject.text.starts_with('/') || subject.text.starts_with(IDENTITY);
+    let is_subject =
+        subject.text == "*" || subject.text.starts_with('/') || subject.text.starts_with(IDENTITY);
     if !is_subject {
         let hint = if subject.quoted { "" } else { ", or its quotes are missing" };
         return Err(format!("begins with {:?}, which is no subject (/C=…){hint}", subject.text));

@@ -135,9 +135,7 @@ pub fn tls_fault(error: &rustls::Error) -> Fault {
             "the peer says that our certificate has expired or is not valid yet: are both clocks right?",
         ),
         rustls::Error::AlertReceived(
-            Alert::BadCertificate
-            | Alert::CertificateUnknown
-            | Alert::UnsupportedCertificate,
+            Alert::BadCertificate | Alert::CertificateUnknown | Alert::UnsupportedCertificate,
         ) => (NotAuthenticated, "the peer refused our certificate; its log says why"),
         rustls::Error::AlertReceived(Alert::ProtocolVersion | Alert::HandshakeFailure)
         | rustls::Error::PeerIncompatible(_) => {

@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use longhaul_model::{AgentId, AttemptId, Fault, Lfn, SiteName, StorageName, Timestamp};
 use longhaul_security::{
-    Allow, Authority, JoinToken, PeerIdentity, Permit, PermitVerifier, SubjectPattern, check_origin, expires, gridmap,
-    list_digest, needs_renewal, peer_identity,
+    Allow, Authority, JoinToken, PeerIdentity, Permit, PermitVerifier, SubjectPattern, check_origin, expires,
+    gridmap, list_digest, needs_renewal, peer_identity,
 };
 use rustls::pki_types::CertificateDer;
 
@@ -205,9 +205,14 @@ pub fn gridmaps(bytes: &[u8]) {
         }
         let quoted = |text: &String| format!("\"{}\" ", text.replace('\\', "\\\\").replace('"', "\\\""));
         let roles: String = entry.roles.iter().map(quoted).collect();
-        let again = gridmap::parse(format!("{}{roles}{}", quoted(&entry.subject), entry.accounts.join(",")).as_bytes());
+        let again = gridmap::parse(
+            format!("{}{roles}{}", quoted(&entry.subject), entry.accounts.join(",")).as_bytes(),
+        );
         assert_eq!(again.bad, []);
-        assert_eq!((&again.entries[0].subject, &again.entries[0].accounts), (&entry.subject, &entry.accounts));
+        assert_eq!(
+            (&again.entries[0].subject, &again.entries[0].accounts),
+            (&entry.subject, &entry.accounts)
+        );
     }
 }
 

@@ -213,16 +213,22 @@ mod tests {
         assert_eq!(lines, [2, 3, 4, 5, 6, 7]);
         assert!(bad[0].1.contains("--system-account daemon") && bad[1].1.contains("is root"), "{bad:?}");
         assert!(bad[4].1.contains("no account of this system") && bad[5].1.contains("line 1"), "{bad:?}");
-        let policy = Policy { listed: vec!["daemon".into(), "root".into(), "nobody".into()], ..Policy::default() };
+        let policy =
+            Policy { listed: vec!["daemon".into(), "root".into(), "nobody".into()], ..Policy::default() };
         let (good, _) = mapped(text, &policy);
         assert_eq!(good, [(1, "jane".to_owned()), (2, "daemon".to_owned()), (4, "nobody".to_owned())]);
         let (good, _) = mapped(text, &Policy { uid_min: 2, ..Policy::default() });
-        assert_eq!(good, [(1, "jane".to_owned()), (2, "daemon".to_owned())], "gid 0, nobody and root stay out");
+        assert_eq!(
+            good,
+            [(1, "jane".to_owned()), (2, "daemon".to_owned())],
+            "gid 0, nobody and root stay out"
+        );
     }
 
     #[test]
     fn roles_and_pools_map_nobody() {
-        let text = "\"/CN=a\" /cms/Role=x jane\n* /atlas jane\n/cms/Role=pilot jane\n/CN=p .pool\n/CN=q jane\n";
+        let text =
+            "\"/CN=a\" /cms/Role=x jane\n* /atlas jane\n/cms/Role=pilot jane\n/CN=p .pool\n/CN=q jane\n";
         let (good, bad) = mapped(text, &Policy::default());
         assert_eq!(good, [(5, "jane".to_owned())]);
         assert_eq!(bad.len(), 4, "{bad:?}");

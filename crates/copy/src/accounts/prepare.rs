@@ -58,8 +58,8 @@ pub fn remove_work(root: &Path, account: &Account) {
     let removed = || -> io::Result<()> {
         let root = fs::open(root, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let work = opened(&root, WORK_DIRECTORY)?;
-        let _ = opened(&work, &name(account.uid))
-            .and_then(|own| fs::unlinkat(own, "temps", AtFlags::REMOVEDIR));
+        let _ =
+            opened(&work, &name(account.uid)).and_then(|own| fs::unlinkat(own, "temps", AtFlags::REMOVEDIR));
         fs::unlinkat(&work, name(account.uid), AtFlags::REMOVEDIR)?;
         fs::unlinkat(&root, WORK_DIRECTORY, AtFlags::REMOVEDIR)
     };

@@ -49,7 +49,8 @@ impl Kept {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error.to_string()),
         };
-        if !found.is_file() || found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o077 != 0 {
+        if !found.is_file() || found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o077 != 0
+        {
             return Err("it is no file that only its owner, who has to be us, can read".into());
         }
         let text = Zeroizing::new(longhaul_security::read_private(&path).map_err(|error| error.to_string())?);

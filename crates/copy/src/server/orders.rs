@@ -132,7 +132,8 @@ impl Orders {
                 data_security,
                 names: None,
             };
-            let copied = pull.run(&me.progress, &me.stop, &mut |outcome| lock(&me.told).push(outcome.clone()));
+            let copied =
+                pull.run(&me.progress, &me.stop, &mut |outcome| lock(&me.told).push(outcome.clone()));
             me.ended(copied.err());
         };
         std::thread::Builder::new()
@@ -147,13 +148,7 @@ impl Orders {
         known.ok_or_else(|| Fault::new(FaultCode::NotFound, "there is no such order"))
     }
 
-    pub(super) fn poll(
-        &self,
-        order: u64,
-        seen: u64,
-        told: u64,
-        wait_ms: u64,
-    ) -> Result<OrderState, Fault> {
+    pub(super) fn poll(&self, order: u64, seen: u64, told: u64, wait_ms: u64) -> Result<OrderState, Fault> {
         let running = self.get(order)?;
         let mut end = lock(&running.end);
         if !end.over && seen >= end.version {
@@ -236,7 +231,12 @@ mod tests {
     use super::*;
 
     fn outcome(number: u64) -> FileOutcome {
-        FileOutcome { source: format!("s{number}"), target: "x".repeat(200), size: number, outcome: Outcome::LeftOut("no file".into()) }
+        FileOutcome {
+            source: format!("s{number}"),
+            target: "x".repeat(200),
+            size: number,
+            outcome: Outcome::LeftOut("no file".into()),
+        }
     }
 
     #[test]

@@ -15,7 +15,9 @@ use longhaul_model::{
     AgentId, Algorithm, AttemptId, DataSecurity, DigestSet, Epoch, Hasher, NameRules, StorageName, Timestamp,
     TransferId, Verification,
 };
-use longhaul_security::{Access, Authority, Credentials, Permit, PermitVerifier, list_digest, new_signing_request};
+use longhaul_security::{
+    Access, Authority, Credentials, Permit, PermitVerifier, list_digest, new_signing_request,
+};
 use longhaul_storage::{FlushPolicy, Posix, PosixOptions, Storage};
 
 /// No test waits longer for an event: what takes so long is stuck.

@@ -2,7 +2,7 @@
 //!
 //! The small privileged step of `serve --grid-map`. It has one thread and has read nothing but its own command line; what
 //! it starts has no way back: all three user and group numbers are the account's, other groups are gone, capabilities
-//! with them, and set-user-id programs give none back.
+//! with them, set-user-id programs give none back, and root's terminal is not its terminal.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -66,13 +66,17 @@ fn become_account(args: &AsAccountArgs) -> Result<(), Failure> {
     let threads = std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
     // The calls below are of threads: a second one would stay root.
     if threads != 1 {
-        return Err(Failure::new(FaultCode::Internal, format!("{threads} threads where there should be one")));
+        return Err(Failure::new(
+            FaultCode::Internal,
+            format!("{threads} threads where there should be one"),
+        ));
     }
     let groups: Vec<Gid> = args.groups.iter().map(|group| Gid::from_raw(*group)).collect();
     rustix::process::umask(Mode::from_raw_mode(UMASK));
-    let failed = |what: &'static str| {
-        move |errno: rustix::io::Errno| refused(what, &std::io::Error::from(errno))
-    };
+    let failed =
+        |what: &'static str| move |errno: rustix::io::Errno| refused(what, &std::io::Error::from(errno));
+    // Out of reach of root's terminal: whoever has it as its own can type on it.
+    rustix::process::setsid().map_err(failed("leaving the terminal"))?;
     thread::set_thread_groups(&groups).map_err(failed("setting the groups"))?;
     thread::set_thread_res_gid(gid, gid, gid).map_err(failed("setting the group"))?;
     thread::set_thread_res_uid(uid, uid, uid).map_err(failed("setting the user"))?;

@@ -117,9 +117,96 @@ fn line(outcome: &FileOutcome) -> String {
     let (source, target) = (printable(&outcome.source), printable(&outcome.target));
     match &outcome.outcome {
         Outcome::WouldCopy { replaces: true } => format!("replace  {size:>8}  {source} -> {target}"),
-        Outcome::WouldCopy { .. } | Outcome::Done { .. } => format!("copy     {size:>8}  {source} -> {target}"),
+        Outcome::WouldCopy { .. } | Outcome::Done { .. } => {
+            format!("copy     {size:>8}  {source} -> {target}")
+        }
         Outcome::Skipped(reason) => format!("skip     {size:>8}  {target} ({})", reason.text()),
         Outcome::Failed(fault) => format!("refuse   {size:>8}  {source}: {fault}"),
         Outcome::LeftOut(why) => format!("leave    {:>8}  {source}: {why}", ""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longhaul_model::FaultCode;
+    use serde_json::Value;
+
+    /// The page that programs are written from.
+    const PAGE: &str = include_str!("../../../../../docs/reference/copy-events.md");
+
+    fn every_event() -> Vec<Value> {
+        let fault = Fault::new(FaultCode::SourceMissing, "x");
+        let failure = Failure::from(fault.clone());
+        let at: Timestamp = "2026-11-21T14:02:11Z".parse().unwrap();
+        let totals = Totals::default();
+        let outcomes = [
+            Outcome::Done { verification: Verification::EndToEnd },
+            Outcome::Skipped(longhaul_copy::plan::SkipReason::TargetNewer),
+            Outcome::WouldCopy { replaces: true },
+            Outcome::Failed(fault.clone()),
+            Outcome::LeftOut("a socket".into()),
+        ];
+        let files =
+            outcomes.map(|outcome| FileOutcome { source: "a".into(), target: "b".into(), size: 1, outcome });
+        let failed = vec![FailedFile { path: "a", fault: &fault }];
+        let mut events = vec![
+            Event::Begun { version: "1", at },
+            Event::Progress {
+                at,
+                bytes_per_s: 1.0,
+                bytes_per_s_average: 1.0,
+                done_at: None,
+                note: "",
+                totals: &totals,
+            },
+            Event::Summary {
+                complete: false,
+                exit_code: 7,
+                seconds: 1.0,
+                bytes_per_s: 1.0,
+                totals: &totals,
+                failed,
+                fault: Some(&fault),
+            },
+            Event::Error { exit_code: 3, problem: &failure.problem },
+        ];
+        events.extend(files.iter().map(Event::of));
+        events.iter().map(|event| serde_json::to_value(event).unwrap()).collect()
+    }
+
+    #[test]
+    fn the_page_names_every_event_and_every_field() {
+        let events = every_event();
+        assert_eq!(events.len(), 9);
+        for event in &events {
+            for (key, value) in event.as_object().unwrap() {
+                assert!(PAGE.contains(&format!("`{key}`")), "{key} of {event}");
+                if key == "event" || key == "outcome" {
+                    assert!(PAGE.contains(&format!("| `{}` |", value.as_str().unwrap())), "{event}");
+                }
+            }
+        }
+        // And nothing that is not there: totals are rows of their own.
+        let known: std::collections::BTreeSet<&str> =
+            events.iter().flat_map(|event| event.as_object().unwrap().keys()).map(String::as_str).collect();
+        for row in PAGE.lines().skip_while(|line| !line.starts_with("| field |")).skip(2) {
+            let first = row.strip_prefix("| ").and_then(|row| row.split(" |").next()).unwrap_or_default();
+            for name in first.split(", ").filter(|name| !name.is_empty()) {
+                assert!(known.contains(name.trim_matches('`')), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn names_cannot_break_a_line() {
+        let hostile = FileOutcome {
+            source: "a\nb\u{1b}[2J".into(),
+            target: "x".into(),
+            size: 0,
+            outcome: Outcome::LeftOut("\n".into()),
+        };
+        assert_eq!(serde_json::to_string(&Event::of(&hostile)).unwrap().lines().count(), 1);
+        assert!(!line(&hostile).contains('\u{1b}'));
     }
 }

@@ -583,6 +583,9 @@ mod tests {
         );
         let totals = Totals { files_done: 1, bytes_done: 300, bytes_resumed: 100, ..Totals::default() };
         let text = done(&totals, Duration::from_secs(2), false);
-        assert!(text.starts_with("1 file, 300 B (200 B moved now, 100 B had come before) in 2.0 s (100 B/s)"), "{text}");
+        assert!(
+            text.starts_with("1 file, 300 B (200 B moved now, 100 B had come before) in 2.0 s (100 B/s)"),
+            "{text}"
+        );
     }
 }

@@ -91,7 +91,8 @@ impl Rate {
         };
         let (first_at, first) = self.samples.front().copied().unwrap_or((at, moved));
         let rate_now = per_second(moved.saturating_sub(first), at - first_at);
-        let left = totals.bytes.saturating_sub(totals.bytes_done + totals.bytes_running + totals.bytes_skipped);
+        let left =
+            totals.bytes.saturating_sub(totals.bytes_done + totals.bytes_running + totals.bytes_skipped);
         let end = || now + Duration::from_secs_f64((left as f64 / rate_now).min(1e9));
         let done_at = (totals.listed && rate_now > 0.0).then(end);
         Pace { now: rate_now, average: per_second(moved, at - begun), done_at }
@@ -107,6 +108,7 @@ impl Rate {
         let pace = self.look(totals, at, now);
         let end = match pace.done_at {
             Some(end) => format!("done {}", when::ahead(end, now)),
+            None if totals.listed && totals.bytes_moved == 0 => "starting".to_owned(),
             None if totals.listed => "stalled".to_owned(),
             None => "listing".to_owned(),
         };
@@ -146,7 +148,7 @@ mod tests {
         let mut totals = Totals { bytes: 100_000_000, files: 2, listed: true, ..Totals::default() };
         // Half of it was brought by an earlier command.
         totals.bytes_running = 50_000_000;
-        rate.measure(&totals, "", at, now);
+        assert_eq!(rate.measure(&totals, "", at, now).end, "starting");
         totals.bytes_running += 10_000_000;
         totals.bytes_moved = 10_000_000;
         totals.bytes_resent = 7;

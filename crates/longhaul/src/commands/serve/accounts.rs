@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
@@ -26,6 +26,8 @@ use crate::output::Format;
 /// Each is a process with buffers of its own.
 const SUBJECTS_MAX: usize = 256;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// From its start to its URL.
+const START_WITHIN: Duration = Duration::from_secs(30);
 /// A server that dies is started again, later each time it dies soon.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MOST: Duration = Duration::from_secs(60);
@@ -68,7 +70,12 @@ pub(super) fn run(context: &Context, args: &ServeArgs, map: &Path, stop: &Stop) 
     }
     let (mapped, unmapped) = read_map(args, map)?;
     for line in &unmapped {
-        context.output.say(&format!("warning: {}:{}: {}", printable(&map.to_string_lossy()), line.line, printable(&line.why)));
+        context.output.say(&format!(
+            "warning: {}:{}: {}",
+            printable(&map.to_string_lossy()),
+            line.line,
+            printable(&line.why)
+        ));
     }
     let directory = args.url_dir.as_deref().unwrap_or_else(|| Path::new("."));
     let mut parties = parties(args, mapped, directory)?;
@@ -93,8 +100,11 @@ fn read_map(args: &ServeArgs, path: &Path) -> Result<(Vec<Mapped>, Vec<Unmapped>
     let found = file.metadata().map_err(failed)?;
     let shown = printable(&path.to_string_lossy());
     if found.uid() != 0 || found.mode() & 0o022 != 0 {
-        let why = format!("{shown} can be changed by others than root, who could map themselves to any account");
-        return Err(Failure::new(FaultCode::NotAllowed, why).next(format!("chown root {shown}; chmod go-w {shown}")));
+        let why =
+            format!("{shown} can be changed by others than root, who could map themselves to any account");
+        return Err(
+            Failure::new(FaultCode::NotAllowed, why).next(format!("chown root {shown}; chmod go-w {shown}"))
+        );
     }
     let mut bytes = Vec::new();
     file.take(gridmap::MAP_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
@@ -106,13 +116,21 @@ fn read_map(args: &ServeArgs, path: &Path) -> Result<(Vec<Mapped>, Vec<Unmapped>
     let (mapped, unmapped) = accounts::map(&gridmap::parse(&bytes), &policy, &mut accounts::look_up);
     let next = format!("longhaul doctor --gridmap {shown}");
     if mapped.is_empty() {
-        let first = unmapped.first().map_or_else(String::new, |line| format!("; line {} {}", line.line, line.why));
+        let first =
+            unmapped.first().map_or_else(String::new, |line| format!("; line {} {}", line.line, line.why));
         let why = format!("no line of {shown} maps a subject to an account{first}");
         return Err(Failure::usage("nobody is mapped", why, next));
     }
     if mapped.len() > SUBJECTS_MAX {
-        let why = format!("{} subjects are mapped, and each gets a server of its own; the limit is {SUBJECTS_MAX}", mapped.len());
-        return Err(Failure::usage("too many subjects", why, "leave out lines that nobody uses, or run several with a map each"));
+        let why = format!(
+            "{} subjects are mapped, and each gets a server of its own; the limit is {SUBJECTS_MAX}",
+            mapped.len()
+        );
+        return Err(Failure::usage(
+            "too many subjects",
+            why,
+            "leave out lines that nobody uses, or run several with a map each",
+        ));
     }
     Ok((mapped, unmapped))
 }
@@ -126,8 +144,10 @@ fn parties(args: &ServeArgs, mapped: Vec<Mapped>, directory: &Path) -> Result<Ve
         let url_file = directory.join(format!("{}{number}.url", mapped.account.name));
         let (secret, kept) = super::kept(&url_file, &args.directory);
         let mut listen = args.listen.as_deref().map(|text| nth_port(text, place)).transpose()?;
-        if let Some(kept) = kept.first().filter(|_| listen.as_deref().is_none_or(|text| text.ends_with(":0"))) {
-            listen = Some(if kept.ip().is_unspecified() { format!(":{}", kept.port()) } else { kept.to_string() });
+        if let Some(kept) = kept.first().filter(|_| listen.as_deref().is_none_or(|text| text.ends_with(":0")))
+        {
+            listen =
+                Some(if kept.ip().is_unspecified() { format!(":{}", kept.port()) } else { kept.to_string() });
         }
         let (server, again_at) = (None, None);
         parties.push(Party { mapped, url_file, secret, listen, server, pause: PAUSE_FIRST, again_at });
@@ -137,7 +157,9 @@ fn parties(args: &ServeArgs, mapped: Vec<Mapped>, directory: &Path) -> Result<Ve
 
 /// `10.0.0.1:7000` is the first one's; the next one's has the port 7001.
 fn nth_port(text: &str, place: usize) -> Result<String, Failure> {
-    let Some((host, port)) = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?))) else {
+    let Some((host, port)) =
+        text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)))
+    else {
         return Ok(text.to_owned());
     };
     let nth = u16::try_from(place).ok().and_then(|place| port.checked_add(place));
@@ -178,7 +200,12 @@ fn start_all(
     }
     for one in &shown {
         let file = printable(&one.url_file.to_string_lossy());
-        context.output.write(&format!("{}  as {} (uid {})  {file}\n", printable(one.subject), one.account, one.uid))?;
+        context.output.write(&format!(
+            "{}  as {} (uid {})  {file}\n",
+            printable(one.subject),
+            one.account,
+            one.uid
+        ))?;
     }
     let what = if args.write { "reads and writes" } else { "reads" };
     let root = printable(&args.directory.to_string_lossy());
@@ -195,7 +222,8 @@ fn watch(args: &ServeArgs, parties: &mut [Party], stop: &Stop) {
 }
 
 fn end_all(parties: &mut [Party]) {
-    let mut running: Vec<Child> = parties.iter_mut().filter_map(|party| party.server.take()).map(|one| one.child).collect();
+    let mut running: Vec<Child> =
+        parties.iter_mut().filter_map(|party| party.server.take()).map(|one| one.child).collect();
     for child in &running {
         if let Some(pid) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
@@ -217,6 +245,18 @@ fn end_all(parties: &mut [Party]) {
     }
 }
 
+/// What a server says first. It is not root's, so it gets no more than its time and its length.
+fn first_line(output: ChildStdout) -> Zeroizing<String> {
+    let (to, said) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut line = Zeroizing::new(String::new());
+        let _ = BufReader::new(output.take(URL_BYTES_MAX as u64 + 2)).read_line(&mut line);
+        // Nobody may be waiting any more.
+        let _ = to.send(line);
+    });
+    said.recv_timeout(START_WITHIN).unwrap_or_default()
+}
+
 impl Party {
     fn start(&mut self, args: &ServeArgs) -> Result<(), Failure> {
         let mut command = self.command(args)?;
@@ -224,25 +264,28 @@ impl Party {
         let mut child = command.spawn().map_err(|error| {
             Failure::new(FaultCode::Internal, format!("no process can be started: {error}"))
         })?;
-        let mut line = Zeroizing::new(String::new());
-        if let Some(output) = child.stdout.take() {
-            let _ = BufReader::new(output.take(URL_BYTES_MAX as u64 + 2)).read_line(&mut line);
-        }
+        let line = child.stdout.take().map(first_line).unwrap_or_default();
         let Ok((url, _)) = ServerUrl::parse(line.trim_end()) else {
             // Its own words are on standard error already.
             let _ = child.kill();
             let status = child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
             let Account { name, .. } = &self.mapped.account;
-            return Err(Failure::new(FaultCode::Internal, format!("the server of {name} did not start ({status})"))
-                .next("see what it says above; the account must be able to enter the directory"));
+            return Err(Failure::new(
+                FaultCode::Internal,
+                format!("the server of {name} did not start ({status})"),
+            )
+            .next("see what it says above; the account must be able to enter the directory"));
         };
-        longhaul_security::write_private(&self.url_file, format!("{}\n", line.trim_end()).as_bytes()).map_err(Fault::from)?;
-        let port = url.addresses.first().and_then(|address| address.rsplit_once(':')).map_or("0", |(_, port)| port);
+        longhaul_security::write_private(&self.url_file, format!("{}\n", line.trim_end()).as_bytes())
+            .map_err(Fault::from)?;
+        let port =
+            url.addresses.first().and_then(|address| address.rsplit_once(':')).map_or("0", |(_, port)| port);
         // The same port again after a death: clients know no other.
         let host = self.listen.as_deref().and_then(|text| Some(text.rsplit_once(':')?.0)).unwrap_or("");
         self.listen = Some(format!("{host}:{port}"));
         let all = format!("[::]:{port}");
-        let listen = self.listen.iter().filter_map(|text| text.parse().or_else(|_| all.parse()).ok()).collect();
+        let listen =
+            self.listen.iter().filter_map(|text| text.parse().or_else(|_| all.parse()).ok()).collect();
         Kept { secret: self.secret.clone(), listen }.store(&self.url_file, &args.directory)?;
         self.server = Some(Running { child, url, since: Instant::now() });
         Ok(())
@@ -253,7 +296,11 @@ impl Party {
         let groups: Vec<String> = groups.iter().map(ToString::to_string).collect();
         let mut command = Command::new("/proc/self/exe");
         command.args(["as-account", "--uid", &uid.to_string(), "--gid", &gid.to_string()]);
-        command.args([format!("--groups={}", groups.join(",")), format!("--name={name}"), format!("--home={home}")]);
+        command.args([
+            format!("--groups={}", groups.join(",")),
+            format!("--name={name}"),
+            format!("--home={home}"),
+        ]);
         command.args(["--", "serve", "--quiet", "--exit-with-parent"]);
         command.arg(format!("--party={}", self.mapped.subject));
         command.args(self.listen.iter().map(|listen| format!("--listen={listen}")));
@@ -277,7 +324,8 @@ impl Party {
         let account = &self.mapped.account.name;
         if let Some(running) = &mut self.server {
             let Ok(Some(status)) = running.child.try_wait() else { return };
-            self.pause = if running.since.elapsed() > LIVED { PAUSE_FIRST } else { (self.pause * 2).min(PAUSE_MOST) };
+            self.pause =
+                if running.since.elapsed() > LIVED { PAUSE_FIRST } else { (self.pause * 2).min(PAUSE_MOST) };
             tracing::warn!(account, %status, again_in = ?self.pause, "a server has died");
             self.server = None;
             self.again_at = Some(Instant::now() + self.pause);
@@ -287,7 +335,11 @@ impl Party {
                 Ok(()) => None,
                 Err(failure) => {
                     self.pause = (self.pause * 2).min(PAUSE_MOST);
-                    tracing::warn!(account = self.mapped.account.name, why = failure.problem.detail, "it does not start");
+                    tracing::warn!(
+                        account = self.mapped.account.name,
+                        why = failure.problem.detail,
+                        "it does not start"
+                    );
                     Some(Instant::now() + self.pause)
                 }
             };

@@ -275,7 +275,8 @@ mod tests {
     #[test]
     fn an_earlier_address_goes_first_where_any_will_do() {
         let at = |text: &str| -> SocketAddr { text.parse().unwrap() };
-        let first = |kept: &str, listen: Option<&str>| preferring(&[at(kept)], candidates(listen).unwrap())[0];
+        let first =
+            |kept: &str, listen: Option<&str>| preferring(&[at(kept)], candidates(listen).unwrap())[0];
         assert_eq!(first("[::]:9", None), at("[::]:9"));
         assert_eq!(first("127.0.0.1:9", Some("127.0.0.1:0")), at("127.0.0.1:9"));
         assert_eq!(first("127.0.0.1:9", Some("127.0.0.1:7")), at("127.0.0.1:7"));
