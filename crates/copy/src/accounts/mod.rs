@@ -196,7 +196,10 @@ mod tests {
         }
     }
 
-    fn mapped(text: &str, policy: &Policy) -> (Vec<(usize, String)>, Vec<(usize, String)>) {
+    /// Of each line its number, and the account or the reason.
+    type Lines = Vec<(usize, String)>;
+
+    fn mapped(text: &str, policy: &Policy) -> (Lines, Lines) {
         let (mapped, unmapped) = map(&gridmap::parse(text.as_bytes()), policy, &mut some);
         (
             mapped.into_iter().map(|one| (one.line, one.account.name)).collect(),

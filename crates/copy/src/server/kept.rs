@@ -103,7 +103,7 @@ mod tests {
         fs::set_permissions(Kept::path(&file), fs::Permissions::from_mode(0o640)).unwrap();
         assert!(Kept::load(&file, place.path()).unwrap_err().contains("only its owner"));
         fs::remove_file(Kept::path(&file)).unwrap();
-        fs::write(&other.join("x"), "{}").unwrap();
+        fs::write(other.join("x"), "{}").unwrap();
         std::os::unix::fs::symlink(other.join("x"), Kept::path(&file)).unwrap();
         assert!(Kept::load(&file, place.path()).is_err());
         Kept::remove(&file);

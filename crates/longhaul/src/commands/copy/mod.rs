@@ -516,10 +516,12 @@ fn done(totals: &Totals, elapsed: Duration, detached: bool) -> String {
         (totals.files_failed, "failed"),
         (totals.left_out, "left out (no files)"),
         (totals.excluded, "excluded"),
-        (totals.retries, "retries"),
     ];
     for (count, what) in others.into_iter().filter(|(count, _)| *count > 0) {
         text.push_str(&format!("; {} {what}", units::count(count)));
+    }
+    if totals.retries > 0 {
+        text.push_str(&format!("; {}", words::retries(totals.retries)));
     }
     if totals.bytes_resent > 0 {
         text.push_str(&format!("; {} sent again", units::bytes(totals.bytes_resent)));

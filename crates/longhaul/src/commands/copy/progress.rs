@@ -9,7 +9,7 @@ use longhaul_model::units;
 
 use super::events::Event;
 use crate::clock;
-use crate::commands::Context;
+use crate::commands::{Context, words};
 use crate::output::Format;
 use crate::progress::{Board, Measure, REPAINT_EVERY, lines};
 use crate::when;
@@ -114,7 +114,7 @@ impl Rate {
         };
         let mut notes = Vec::new();
         if totals.retries > 0 {
-            notes.push(format!("{} retries", units::count(totals.retries)));
+            notes.push(words::retries(totals.retries));
         }
         if totals.bytes_resent > 0 {
             notes.push(format!("re-sent {}", units::bytes(totals.bytes_resent)));
