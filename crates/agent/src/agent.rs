@@ -224,6 +224,7 @@ fn engine_config(config: &Config, state: &StateDir, identity: &Identity) -> long
         data_security: config.data_security,
         path: longhaul_engine::PathProfile::default(),
         responder: None,
+        access: config.access(),
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use longhaul_api::agent::StorageOffer;
 use longhaul_model::rules::PrefixRule;
 use longhaul_model::{DataSecurity, Fault, FaultCode, NameRules, StorageName};
+use longhaul_security::{ALLOWED_MAX, Access, Allow, SubjectPattern};
 use longhaul_storage::{FlushPolicy, Manner, PARALLEL_MAX, PosixOptions};
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +40,12 @@ pub struct Config {
     /// What others may see of the data on its way.
     #[serde(default)]
     pub data_security: DataSecurity,
+    /// Addresses and networks that may dial the data port. Empty: all.
+    #[serde(default)]
+    pub allow: Vec<Allow>,
+    /// Agents that may, as `longhaul://DEPLOYMENT/agent/SITE/AGENTID` with `*` for any part. Empty: all of the deployment.
+    #[serde(default)]
+    pub allow_subjects: Vec<SubjectPattern>,
     /// Event loops for data; 0: as many as cores.
     #[serde(default)]
     pub network_threads: usize,
@@ -106,6 +113,8 @@ impl Config {
             memory_bytes: default_memory_bytes(),
             streams_per_session: default_streams_per_session(),
             data_security: DataSecurity::Tls,
+            allow: Vec::new(),
+            allow_subjects: Vec::new(),
             network_threads: 0,
             digest_threads: 0,
             space_check_s: default_space_check_s(),
@@ -128,6 +137,9 @@ impl Config {
         if self.streams_per_session == 0 || self.space_check_s == 0 {
             return wrong("streams_per_session and space_check_s must be at least 1".into());
         }
+        if self.allow.len() > ALLOWED_MAX || self.allow_subjects.len() > ALLOWED_MAX {
+            return wrong(format!("allow and allow_subjects hold {ALLOWED_MAX} entries each at most"));
+        }
         for (place, storage) in self.storages.iter().enumerate() {
             if self.storages[..place].iter().any(|other| other.name == storage.name) {
                 return wrong(format!("storage {} is configured twice", storage.name));
@@ -141,6 +153,10 @@ impl Config {
             })?;
         }
         Ok(())
+    }
+
+    pub(crate) fn access(&self) -> Access {
+        Access { addresses: self.allow.clone(), subjects: self.allow_subjects.clone() }
     }
 
     pub(crate) fn digest_threads(&self) -> usize {
@@ -275,6 +291,22 @@ mod tests {
         let manner = Manner { append_only: true, direct_io: true, parallel: Some(8) };
         assert_eq!(config.storages[0].manner(), manner);
         assert_eq!(toml::from_str::<Config>(SHORT).unwrap().storages[0].manner(), Manner::default());
+    }
+
+    #[test]
+    fn who_may_dial_is_a_list_of_texts() {
+        let text =
+            format!("allow = ['10.1.0.0/16']\nallow_subjects = ['longhaul://*/agent/beta/*']\n{SHORT}");
+        let config: Config = toml::from_str(&text).unwrap();
+        let access = config.access();
+        let allows = |address: &str| access.allows_address(address.parse().unwrap());
+        assert!(allows("10.1.2.3") && !allows("10.2.2.3"));
+        assert!(access.check_subject(&"longhaul://d/agent/beta/0CMZ85KX70000".parse().unwrap()).is_ok());
+        assert!(access.check_subject(&"longhaul://d/agent/alpha/0CMZ85KX70000".parse().unwrap()).is_err());
+        assert_eq!(toml::from_str::<Config>(&toml::to_string(&config).unwrap()).unwrap(), config);
+        for bad in ["allow = ['10.1.0.0/99']", "allow_subjects = ['beta']"] {
+            assert!(toml::from_str::<Config>(&format!("{bad}\n{SHORT}")).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub fn copy_pairs(
         let result = group.run(options, data_security, progress, stop, &mut of_pair);
         let Err(fault) = result else {
             if let (Ends::Alone(..), false) = (&group.ends, told[0]) {
-                // A server has copied it, and tells only totals.
+                // A directory without a file in it.
                 let outcome = match progress.failed().get(failed_before) {
                     Some((_, fault)) => Outcome::Failed(fault.clone()),
                     None => Outcome::Done { verification: options.verification },

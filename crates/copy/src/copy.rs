@@ -69,7 +69,7 @@ pub fn copy(order: &CopyOrder, progress: &Progress, stop: &Stop, tell: Tell<'_>)
                         options: &order.options,
                         detach: order.detach,
                     }
-                    .run(progress, stop)?;
+                    .run(progress, stop, &mut *tell)?;
                 }
             }
         }

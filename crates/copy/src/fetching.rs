@@ -35,14 +35,23 @@ pub(crate) struct Wanted {
     pub(crate) size: u64,
     pub(crate) spot: Spot,
     pub(crate) tries: u32,
+    /// Payload of all tries, and of it what was sent again.
+    pub(crate) moved: u64,
     pub(crate) resent: u64,
+    /// An attempt that was under way already has brought it.
+    pub(crate) by_another: bool,
     /// How often it was found that a file of this name is under way already.
     pub(crate) waits: u32,
 }
 
 impl Wanted {
+    /// What of a complete file was there before its first try.
+    pub(crate) fn resumed(&self) -> u64 {
+        self.size.saturating_sub(self.moved.saturating_sub(self.resent))
+    }
+
     pub(crate) fn new(name: Lfn, size: u64, spot: Spot) -> Wanted {
-        Wanted { name, size, spot, tries: 0, resent: 0, waits: 0 }
+        Wanted { name, size, spot, tries: 0, moved: 0, resent: 0, by_another: false, waits: 0 }
     }
 }
 
@@ -151,6 +160,7 @@ impl<'a> Fetching<'a> {
             // Whoever had the name may have put the very file there.
             let is_there = file.waits > 0 && self.landing.landed(&file.spot, file.size).is_some();
             if is_there {
+                file.by_another = true;
                 ended.push(self.end(file, Ok(())));
             } else {
                 begun.push(file);
@@ -183,6 +193,7 @@ impl<'a> Fetching<'a> {
         let mut ended = Vec::with_capacity(finished.len());
         for one in finished {
             let Some(mut wanted) = self.under_way.remove(&one.attempt) else { continue };
+            wanted.moved += one.bytes_moved;
             wanted.resent += one.bytes_resent;
             if one.bytes_moved > 0 || one.result.is_ok() {
                 self.last_success = Instant::now();

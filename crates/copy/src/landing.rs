@@ -19,10 +19,11 @@ use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::looker::READ_BYTES;
+use crate::state::work_directory;
 use crate::walk::beneath::{make_directories, split};
 use crate::walk::{MODE_BITS, WORK_DIRECTORY};
 
-const TEMPS: &str = ".longhaul/temps";
+const TEMPS: &str = "temps";
 
 /// What becomes of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +56,9 @@ impl Landing {
             let why = std::io::Error::from(errno);
             Fault::new(FaultCode::TargetWrite, format!("{}: {why}", printable(&root.to_string_lossy())))
         })?;
-        let options = PosixOptions { name: name.clone(), root, work: None, writable: true, flush };
+        let work = work_directory(&root);
+        let work = (work != WORK_DIRECTORY).then(|| root.join(work));
+        let options = PosixOptions { name: name.clone(), root, work, writable: true, flush };
         Ok(Landing { inner: Posix::open(options)?, name, root: beneath, spots: Mutex::default() })
     }
 
@@ -159,9 +162,9 @@ pub(crate) fn refuse_work_directory(path: &str) -> Result<(), Fault> {
 
 /// Removes what we made in a target's work directory, as far as nothing else is in it.
 pub(crate) fn remove_work_directory(root: &Path) {
-    let work = root.join(WORK_DIRECTORY);
+    let work = root.join(work_directory(root));
     // Only empty directories go: temporary files of other copies stay.
-    let _ = std::fs::remove_dir(root.join(TEMPS));
+    let _ = std::fs::remove_dir(work.join(TEMPS));
     let _ = std::fs::remove_dir(work);
 }
 

@@ -12,6 +12,7 @@
 //! Not here: moving bytes (`engine`), paths in a file system (`storage`), the command line (`longhaul`).
 //! Start with [`copy`] and [`Server`].
 
+pub mod accounts;
 pub mod batch;
 mod batch_copy;
 mod clock;
@@ -45,8 +46,9 @@ pub mod walk;
 pub use batch_copy::copy_pairs;
 pub use copy::{CopyOrder, copy};
 pub use longhaul_model::DataSecurity;
+pub use longhaul_security::Allow;
 pub use options::{MEMORY_BYTES, Options};
 pub use progress::{FileOutcome, Outcome, Progress, Totals};
-pub use server::{Allow, ServeOptions, Server};
+pub use server::{Kept, ServeOptions, Server};
 pub use stop::Stop;
 pub use url::Place;

@@ -159,7 +159,10 @@ impl Watching<'_> {
 
 impl Observer for Watching<'_> {
     fn bytes(&self, count: u64) {
-        self.progress.change(|totals| totals.bytes_running += count);
+        self.progress.change(|totals| {
+            totals.bytes_running += count;
+            totals.bytes_moved += count;
+        });
         let Some(pace) = &self.pace else { return };
         let mut pace = pace.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         pace.bytes += count;

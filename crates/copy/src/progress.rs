@@ -20,8 +20,13 @@ pub struct Totals {
     pub listed: bool,
     pub files_done: u64,
     pub bytes_done: u64,
+    /// Of these, what an earlier try or an earlier command had brought already.
+    pub bytes_resumed: u64,
     /// Bytes of files under way that are written.
     pub bytes_running: u64,
+    /// Payload that has crossed the network, or was copied within this host, by this command; also what failed, and what
+    /// had to be sent again.
+    pub bytes_moved: u64,
     /// Already equal at the target, or newer there.
     pub files_skipped: u64,
     pub bytes_skipped: u64,
@@ -57,7 +62,9 @@ impl Totals {
             listed: other.listed,
             files_done: self.files_done + other.files_done,
             bytes_done: self.bytes_done + other.bytes_done,
+            bytes_resumed: self.bytes_resumed + other.bytes_resumed,
             bytes_running: other.bytes_running,
+            bytes_moved: self.bytes_moved + other.bytes_moved,
             files_skipped: self.files_skipped + other.files_skipped,
             bytes_skipped: self.bytes_skipped + other.bytes_skipped,
             files_failed: self.files_failed + other.files_failed,
@@ -74,8 +81,9 @@ impl Totals {
     }
 }
 
-/// What happened to one file; for reports and `--dry-run`.
-#[derive(Clone, Debug, PartialEq)]
+/// What happened to one file; for reports and `--dry-run`. Travels from a server that copies on a client's order.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     Done {
         verification: Verification,
@@ -89,7 +97,8 @@ pub enum Outcome {
     LeftOut(String),
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct FileOutcome {
     /// Without secrets.
     pub source: String,
@@ -144,8 +153,8 @@ impl Progress {
     /// The copy begins again after its connection broke: what is done will be found to be there.
     pub fn begin_again(&self, before: Totals, failed: Vec<(String, Fault)>) {
         let now = self.totals();
-        let (retries, bytes_resent) = (now.retries + 1, now.bytes_resent);
-        self.set(Totals { retries, bytes_resent, ..before }, failed);
+        let (retries, bytes_resent, bytes_moved) = (now.retries + 1, now.bytes_resent, now.bytes_moved);
+        self.set(Totals { retries, bytes_resent, bytes_moved, ..before }, failed);
     }
 
     pub fn note(&self) -> String {

@@ -5,6 +5,7 @@
 //! root. Data does not travel here but over the engines' streams.
 //! Start with [`Request`] and [`Reply`].
 
+use crate::progress::{FileOutcome, Outcome};
 use longhaul_model::units::printable;
 use longhaul_model::{AgentId, DigestSet, Fault, FaultCode, Lfn, Verification};
 use serde::de::{DeserializeOwned, Error as _};
@@ -114,6 +115,8 @@ pub enum Request {
         order: u64,
         /// The state the client knows; the answer waits for a newer one.
         seen: u64,
+        /// Files whose end the client knows.
+        told: u64,
         wait_ms: u64,
     },
     FetchCancel {
@@ -230,7 +233,6 @@ pub struct Progress {
     pub finished: Vec<Received>,
     /// Bytes of files under way.
     pub bytes_running: u64,
-    pub bytes_moved: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -242,6 +244,10 @@ pub struct Received {
     pub fault: Option<Fault>,
     #[serde(rename = "r", default)]
     pub retries: u32,
+    /// Payload of all tries, and of it what was sent again. None: an attempt of an earlier connection has brought it, partly
+    /// over streams of this one.
+    #[serde(rename = "m", default)]
+    pub moved: Option<u64>,
     #[serde(rename = "x", default)]
     pub resent: u64,
 }
@@ -279,6 +285,10 @@ pub struct OrderState {
     pub fault: Option<Fault>,
     /// Some of the files that failed, the first ones.
     pub failed: Vec<(String, Fault)>,
+    /// The ends of files, beginning with the one of this number: more than the client said it knows if nobody asked for
+    /// so long that some were forgotten.
+    pub told_from: u64,
+    pub told: Vec<FileOutcome>,
 }
 
 impl Request {
@@ -323,10 +333,21 @@ impl Reply {
             }
             Reply::Page(page) => page.entries.iter().try_for_each(|entry| text(&entry.note)),
             Reply::Fault { fault } => text(&fault.detail),
-            Reply::Fetched(state) => state.failed.iter().try_for_each(|(path, fault)| {
-                text(path)?;
-                text(&fault.detail)
-            }),
+            Reply::Fetched(state) => {
+                state.failed.iter().try_for_each(|(path, fault)| {
+                    text(path)?;
+                    text(&fault.detail)
+                })?;
+                state.told.iter().try_for_each(|told| {
+                    text(&told.source)?;
+                    text(&told.target)?;
+                    match &told.outcome {
+                        Outcome::Failed(fault) => text(&fault.detail),
+                        Outcome::LeftOut(why) => text(why),
+                        _ => Ok(()),
+                    }
+                })
+            }
             _ => Ok(()),
         }
     }

@@ -205,8 +205,12 @@ impl Pull<'_> {
                 may_plan: Some(may_plan),
                 counted: Instant::now(),
                 excluded: 0,
+                moved_before: progress.totals().bytes_moved,
+                site,
             };
-            work.run(&wakes)
+            let worked = work.run(&wakes);
+            work.count(Instant::now());
+            worked
         })
     }
 
@@ -229,6 +233,9 @@ struct Work<'a> {
     may_plan: Option<Receiver<()>>,
     counted: Instant,
     excluded: u64,
+    /// By what has been copied before this.
+    moved_before: u64,
+    site: &'a Site,
 }
 
 impl Work<'_> {
@@ -236,7 +243,6 @@ impl Work<'_> {
         loop {
             self.begin_more();
             if self.is_done() {
-                self.progress.change(|totals| totals.bytes_running = 0);
                 return Ok(());
             }
             let most = self.counted + COUNT_EVERY;
@@ -266,7 +272,11 @@ impl Work<'_> {
         self.counted = now;
         let running = self.fetching.running_bytes();
         let waiting = self.fetching.waiting();
-        self.progress.change(|totals| totals.bytes_running = running);
+        let moved = self.moved_before + self.site.engine().snapshot().bytes_in;
+        self.progress.change(|totals| {
+            totals.bytes_running = running;
+            totals.bytes_moved = moved;
+        });
         self.progress.set_note(match waiting {
             0 => String::new(),
             files => format!("{files} files wait for another try"),
@@ -352,6 +362,7 @@ impl Work<'_> {
         self.progress.change(|totals| {
             totals.files_done += 1;
             totals.bytes_done += wanted.size;
+            totals.bytes_resumed += wanted.resumed();
             totals.verified(verification);
         });
         let outcome = Outcome::Done { verification };

@@ -68,20 +68,20 @@ enum Inbox {
 impl Push<'_> {
     pub(crate) fn run(&self, progress: &Progress, stop: &Stop, tell: Tell<'_>) -> Result<(), Fault> {
         let (before, failed_before) = (progress.totals(), progress.failed());
-        let mut best = before.bytes_done;
+        let mut best = before.bytes_moved;
         let mut last_good = Instant::now();
         loop {
             let fault = match self.once(progress, stop, &mut *tell) {
                 Err(fault) if fault.blame == Blame::Network && !stop.is_stopped() => fault,
                 ended => return ended,
             };
-            let done = progress.totals().bytes_done;
-            if done == before.bytes_done && best == done {
+            let moved = progress.totals().bytes_moved;
+            if moved == before.bytes_moved {
                 // It has never worked: somebody should hear of it at once.
                 return Err(fault);
             }
-            if done > best {
-                best = done;
+            if moved > best {
+                best = moved;
                 last_good = Instant::now();
             }
             if last_good.elapsed() > PATIENCE {
@@ -252,8 +252,13 @@ impl Push<'_> {
                 polling: false,
                 under_way: 0,
                 excluded: 0,
+                moved_before: progress.totals().bytes_moved,
+                moved_known: 0,
+                size_unknown: 0,
+                site: remote.site(),
             };
             let worked = work.run(&wakes);
+            work.count();
             // Lets the poller's last question be answered.
             let _ = remote.ask_once(&Request::ReceiveEnd { job: JOB });
             worked
@@ -291,6 +296,12 @@ struct Work<'a> {
     polling: bool,
     under_way: usize,
     excluded: u64,
+    /// By what has been copied before this.
+    moved_before: u64,
+    /// Payload of files that have ended, and the sizes of those of which the server cannot say how much came now.
+    moved_known: u64,
+    size_unknown: u64,
+    site: &'a Site,
 }
 
 impl Work<'_> {
@@ -309,6 +320,16 @@ impl Work<'_> {
                 Err(_) => return Err(Fault::new(FaultCode::Internal, "the copy has lost its threads")),
             }
         }
+    }
+
+    /// The last look at what was moved: what no file accounts for was of those that the server knows too little of.
+    fn count(&self) {
+        let moved = self.site.engine().snapshot().bytes_out;
+        let of_unknown = moved.saturating_sub(self.moved_known).min(self.size_unknown);
+        self.progress.change(|totals| {
+            totals.bytes_moved = self.moved_before + moved;
+            totals.bytes_resumed += self.size_unknown - of_unknown;
+        });
     }
 
     fn handle(&mut self, event: Inbox) -> Result<(), Fault> {
@@ -331,7 +352,11 @@ impl Work<'_> {
             }
             Inbox::Polled(polled) => {
                 self.polling = false;
-                self.progress.change(|totals| totals.bytes_running = polled.bytes_running);
+                let moved = self.moved_before + self.site.engine().snapshot().bytes_out;
+                self.progress.change(|totals| {
+                    totals.bytes_running = polled.bytes_running;
+                    totals.bytes_moved = moved;
+                });
                 polled.finished.into_iter().for_each(|received| self.received(received));
             }
             Inbox::PlanFailed(fault) | Inbox::PollFailed(fault) => return Err(fault),
@@ -390,6 +415,10 @@ impl Work<'_> {
             totals.retries += u64::from(received.retries);
             totals.bytes_resent += received.resent;
         });
+        match received.moved {
+            Some(moved) => self.moved_known += moved,
+            None => self.size_unknown += put.file.size,
+        }
         let size = put.file.size;
         let outcome = match received.fault {
             None => {
@@ -397,6 +426,9 @@ impl Work<'_> {
                 self.progress.change(|totals| {
                     totals.files_done += 1;
                     totals.bytes_done += size;
+                    if let Some(moved) = received.moved {
+                        totals.bytes_resumed += size.saturating_sub(moved.saturating_sub(received.resent));
+                    }
                     totals.verified(verification);
                 });
                 Outcome::Done { verification }

@@ -15,7 +15,7 @@ use longhaul_model::{
     AgentId, AttemptId, DataSecurity, DigestSet, Epoch, Fault, IdMaker, Lfn, NameRules, SiteName,
     StorageName, TransferId, Verification,
 };
-use longhaul_security::{Permit, SharedAuthority, SharedSecret, list_digest};
+use longhaul_security::{Access, Permit, SharedAuthority, SharedSecret, list_digest};
 use longhaul_storage::Storage;
 
 use crate::clock::now;
@@ -50,6 +50,7 @@ pub(crate) struct SiteConfig {
     pub(crate) streams: Option<usize>,
     pub(crate) responder: Option<Arc<dyn Responder>>,
     pub(crate) data_security: DataSecurity,
+    pub(crate) access: Access,
 }
 
 impl SiteConfig {
@@ -68,6 +69,7 @@ impl SiteConfig {
             streams: options.streams,
             responder: None,
             data_security: security,
+            access: Access::default(),
         }
     }
 
@@ -165,6 +167,7 @@ impl Site {
             data_security: config.data_security,
             path: PathProfile::default(),
             responder: config.responder,
+            access: config.access,
         };
         let exports =
             exports.into_iter().map(|storage| Export { storage, rules: NameRules::default() }).collect();

@@ -3,7 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::{digest, rand};
@@ -17,6 +17,17 @@ use crate::walk::WORK_DIRECTORY;
 
 const LOCK: &str = "lock";
 const PRIVATE: u32 = 0o700;
+
+/// Where work in progress of this account lies beneath a root: in a directory of its own if root has made one
+/// ([`crate::accounts`]), since nobody can write into that of another.
+pub(crate) fn work_directory(root: &Path) -> String {
+    let uid = rustix::process::geteuid().as_raw();
+    let own = format!("{WORK_DIRECTORY}/{}", crate::accounts::work_name(uid));
+    match fs::symlink_metadata(root.join(&own)) {
+        Ok(found) if found.is_dir() && found.uid() == uid => own,
+        _ => WORK_DIRECTORY.to_owned(),
+    }
+}
 
 /// What identifies a copy, whoever runs it and however often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +78,7 @@ impl StateDir {
     /// `kind` and the key make the name. A second copy of the same kind into this target waits for nobody: it is
     /// refused.
     pub(crate) fn open(root: &Path, kind: &str, key: &CopyKey) -> Result<StateDir, Fault> {
-        let path = root.join(WORK_DIRECTORY).join(format!("{kind}-{}", key.name()));
+        let path = root.join(work_directory(root)).join(format!("{kind}-{}", key.name()));
         let shown = printable(&path.to_string_lossy());
         let failed = |error: io::Error| {
             let code = match error.kind() {

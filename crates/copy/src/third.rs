@@ -1,10 +1,11 @@
 //! From one server to another: the target's server is ordered to fetch from the source's, and no data comes through
 //! here.
 
+use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode};
 
 use crate::options::Options;
-use crate::progress::Progress;
+use crate::progress::{FileOutcome, Outcome, Progress, Tell};
 use crate::protocol::{Order, OrderState, Relative, Reply, Request};
 use crate::remote::{Remote, unexpected};
 use crate::site::{Site, SiteConfig};
@@ -23,7 +24,7 @@ pub(crate) struct ThirdParty<'a> {
 
 impl ThirdParty<'_> {
     /// Until it is done; with `detach` until it has begun.
-    pub(crate) fn run(&self, progress: &Progress, stop: &Stop) -> Result<(), Fault> {
+    pub(crate) fn run(&self, progress: &Progress, stop: &Stop, tell: Tell<'_>) -> Result<(), Fault> {
         let (source_url, source) = self.source;
         let (target_url, target) = self.target;
         let hosts = source_url.hosts().into_iter().chain(target_url.hosts());
@@ -47,7 +48,8 @@ impl ThirdParty<'_> {
         };
         let (before, failed_before) = (progress.totals(), progress.failed());
         let count = |state: &OrderState| {
-            let failed = failed_before.iter().chain(&state.failed).cloned().collect();
+            let failed = state.failed.iter().map(|(path, fault)| (path.clone(), shown_fault(fault)));
+            let failed = failed_before.iter().cloned().chain(failed).collect();
             progress.set(before.plus(&state.totals), failed);
         };
         let mut state = fetched(remote.ask(&Request::Fetch { order: Box::new(order) })?)?;
@@ -56,13 +58,21 @@ impl ThirdParty<'_> {
             return Ok(());
         }
         let mut stopping = false;
-        while !state.over {
+        let mut told = 0;
+        loop {
+            state.told.iter().map(shown).for_each(|outcome| tell(&outcome));
+            told = told.max(state.told_from + state.told.len() as u64);
+            // Its end does not come before that of its last file, but may come with more of them than fit in an answer.
+            if state.over && state.told.is_empty() {
+                break;
+            }
             if stop.is_stopped() && !stopping {
                 stopping = true;
                 remote.done(&Request::FetchCancel { order: state.order })?;
             }
             count(&state);
-            let poll = Request::FetchPoll { order: state.order, seen: state.version, wait_ms: POLL_MS };
+            let (order, seen) = (state.order, state.version);
+            let poll = Request::FetchPoll { order, seen, told, wait_ms: POLL_MS };
             state = fetched(remote.ask(&poll)?)?;
         }
         count(&state);
@@ -72,6 +82,20 @@ impl ThirdParty<'_> {
             None => Ok(()),
         }
     }
+}
+
+/// The server's words, fit for a terminal. Names are made so where they are shown.
+fn shown(told: &FileOutcome) -> FileOutcome {
+    let outcome = match &told.outcome {
+        Outcome::Failed(fault) => Outcome::Failed(shown_fault(fault)),
+        Outcome::LeftOut(why) => Outcome::LeftOut(printable(why)),
+        other => other.clone(),
+    };
+    FileOutcome { outcome, ..told.clone() }
+}
+
+fn shown_fault(fault: &Fault) -> Fault {
+    Fault { detail: printable(&fault.detail), ..fault.clone() }
 }
 
 fn fetched(reply: Reply) -> Result<OrderState, Fault> {

@@ -105,8 +105,19 @@ fn one_server_fetches_from_another() {
     let ran = run(vec![at(&source, "run7/")], at(&target, "here"), recursive()).good();
     assert_eq!(tree(&ground.path("far/here")), tree(&ground.path("near/run7")));
     assert_eq!((ran.totals.files_done, ran.totals.verified_end_to_end), (302, 302));
+    // Each file is told of once, as if it had come through here.
+    let told: std::collections::BTreeSet<&str> = ran.told.iter().map(|told| told.target.as_str()).collect();
+    assert_eq!((told.len(), ran.told.len()), (302, 302));
+    assert!(ran.told.iter().all(|told| matches!(told.outcome, Outcome::Done { .. })), "{:?}", ran.told);
+    assert!(told.contains("d3/f3") || told.contains("here/d3/f3"), "{:?}", ran.told[0]);
     let (sent, received) = source.bytes();
     assert!(sent > 5_500_000 && received == 0, "{sent} {received}");
+    // One that is in the way there fails by itself, and is told with its reason.
+    ground.write("far/again/d3/f3", b"in the way");
+    let ran = run(vec![at(&source, "run7/")], at(&target, "again"), recursive());
+    assert_eq!((ran.totals.files_done, ran.totals.files_failed, ran.failed.len()), (301, 1, 1));
+    let failed: Vec<_> = ran.told.iter().filter(|told| matches!(told.outcome, Outcome::Failed(_))).collect();
+    assert!(failed.len() == 1 && failed[0].target.ends_with("d3/f3"), "{failed:?}");
     // Without its client.
     let mut detached = order(vec![at(&source, "run7/")], at(&target, "there/"), recursive());
     detached.detach = true;
@@ -116,6 +127,24 @@ fn one_server_fetches_from_another() {
     detached.detach = false;
     run_order(&detached, &Arc::new(Progress::default()), &Stop::default()).good();
     assert_eq!(tree(&ground.path("far/there")), tree(&ground.path("near/run7")));
+}
+
+#[test]
+fn a_server_talks_to_those_only_that_it_allows() {
+    let ground = Ground::new();
+    ground.write("far/f", b"x");
+    let mut options = common::serve_options(&ground.path("far"), false);
+    options.allow = vec!["192.0.2.0/24".parse().unwrap(), "2001:db8::/32".parse().unwrap()];
+    let server = longhaul_copy::Server::start(&options).unwrap();
+    let ran = run(vec![at(&server, "f")], local(&ground, "g"), Options::default());
+    let fault = ran.result.unwrap_err();
+    assert_eq!(fault.code, FaultCode::NotAllowed, "{fault}");
+    assert!(fault.detail.contains("certain addresses") && !ground.path("g").exists(), "{fault}");
+    assert_eq!((server.refused(), server.clients()), (1, 0));
+    options.allow.push("127.0.0.0/8".parse().unwrap());
+    let server = longhaul_copy::Server::start(&options).unwrap();
+    run(vec![at(&server, "f")], local(&ground, "g"), Options::default()).good();
+    assert_eq!(server.refused(), 0);
 }
 
 #[test]

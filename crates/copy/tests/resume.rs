@@ -6,7 +6,7 @@ mod common;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{Ground, at, content, order, place, run_order, serve_options, tree};
+use common::{Ground, Ran, at, content, order, place, run_order, serve_options, tree};
 use longhaul_copy::{CopyOrder, Options, Progress, Server, Stop};
 use longhaul_model::FaultCode;
 
@@ -36,6 +36,17 @@ fn broken_off(order: &CopyOrder) -> u64 {
     ran.totals.bytes_running
 }
 
+/// What had come before counts as done, but not as moved.
+fn assert_resumed(ran: &Ran, there: u64) {
+    let totals = &ran.totals;
+    assert_eq!(totals.bytes_done, BYTES as u64);
+    assert!(
+        totals.bytes_resumed > 0 && totals.bytes_resumed + (4 << 20) >= there,
+        "{there} were there: {totals:?}"
+    );
+    assert_eq!(totals.bytes_resumed + totals.bytes_moved - totals.bytes_resent, BYTES as u64, "{totals:?}");
+}
+
 /// Promise 4.
 #[test]
 fn a_pull_goes_on_where_it_was_stopped() {
@@ -49,7 +60,8 @@ fn a_pull_goes_on_where_it_was_stopped() {
     assert!(!target.join("large").exists(), "whole or absent");
     let before = server.bytes().0;
     let whole = order(vec![at(&server, "large")], to(), Options::default());
-    run_order(&whole, &Arc::default(), &Stop::default()).good();
+    let ran = run_order(&whole, &Arc::default(), &Stop::default()).good();
+    assert_resumed(&ran, there);
     let sent = server.bytes().0 - before;
     assert!(sent <= BYTES as u64 - there + (2 << 20), "{sent} sent again, {there} was there");
     assert_eq!(tree(&target), tree(&ground.path("far")));
@@ -69,6 +81,7 @@ fn a_push_goes_on_where_it_was_stopped() {
         run_order(&order(from(), at(&server, ""), Options::default()), &Arc::default(), &Stop::default())
             .good();
     assert_eq!(ran.totals.files_done, 1);
+    assert_resumed(&ran, there);
     let received = server.bytes().1 - before;
     assert!(received <= BYTES as u64 - there + (4 << 20), "{received} again, {there} was there");
     assert_eq!(std::fs::read(ground.path("far/large")).unwrap(), content(2, BYTES));

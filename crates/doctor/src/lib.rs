@@ -10,7 +10,6 @@ mod checks;
 mod examine;
 pub mod facts;
 mod finding;
-pub mod gridmap;
 pub mod parts;
 mod peer;
 mod sys;

@@ -297,6 +297,8 @@ impl Engine {
             reorder_total: shared.reorder.total(),
             reorder_peak: shared.reorder.peak(),
             devices: shared.devices.snapshot(),
+            refused_addresses: shared.counters.refused_addresses.load(Ordering::Relaxed),
+            refused_subjects: shared.counters.refused_subjects.load(Ordering::Relaxed),
             sessions: shared.all_sessions().iter().map(|session| session.snapshot(shared)).collect(),
         }
     }

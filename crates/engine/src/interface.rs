@@ -8,6 +8,7 @@ use longhaul_model::{
     AgentId, AttemptId, DataSecurity, DigestSet, Epoch, Fault, Lfn, NameRules, StorageName, Timestamp,
     TransferId, Verification,
 };
+use longhaul_security::Access;
 use longhaul_storage::Storage;
 pub use longhaul_wire::receiver::PathView;
 
@@ -40,6 +41,8 @@ pub struct Config {
     pub path: PathProfile,
     /// Answers calls of peers; without it, streams for calls are refused.
     pub responder: Option<Arc<dyn Responder>>,
+    /// Who may dial us.
+    pub access: Access,
 }
 
 /// What the sockets of a path are set to. What is not set is left to the kernel.
@@ -166,6 +169,9 @@ pub struct Snapshot {
     /// Places for chunks that come before their turn, at storages that only append, and the most ever taken.
     pub reorder_total: usize,
     pub reorder_peak: usize,
+    /// Streams that were refused since the start: by their address, and by the name in their certificate.
+    pub refused_addresses: u64,
+    pub refused_subjects: u64,
     /// With each source that we fetch from.
     pub sessions: Vec<SessionSnapshot>,
     pub devices: Vec<DeviceSnapshot>,

@@ -54,6 +54,8 @@ impl TlsSettings {
 pub(crate) struct Counters {
     pub(crate) bytes_in: AtomicU64,
     pub(crate) bytes_out: AtomicU64,
+    pub(crate) refused_addresses: AtomicU64,
+    pub(crate) refused_subjects: AtomicU64,
 }
 
 pub(crate) struct Shared {

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    agent, bench, completion, config, copy, dataset, doctor, login, replica, serve, service, site, status,
-    subscription, task, token, transfer, tune, verify,
+    agent, as_account, bench, completion, config, copy, dataset, doctor, login, man, replica, serve, service,
+    site, status, subscription, task, token, transfer, tune, verify,
 };
 use crate::demo;
 
@@ -172,8 +172,14 @@ pub enum Command {
     Login(login::LoginArgs),
     /// Whose credential this is, and what it allows
     Whoami,
+    /// Becomes an account, for good, and runs this program as that account
+    #[command(hide = true)]
+    AsAccount(as_account::AsAccountArgs),
     /// Completions for a shell
+    #[command(alias = "completions")]
     Completion(completion::CompletionArgs),
+    /// Manual pages
+    Man(man::ManArgs),
 }
 
 #[cfg(test)]

@@ -70,6 +70,17 @@ impl Output {
         self.write(&text)
     }
 
+    /// One of many documents, on a line of its own.
+    pub fn json_line<T: Serialize>(&self, document: &T) -> Result<(), Failure> {
+        let text = serde_json::to_string(document).map_err(|error| {
+            Failure::new(
+                longhaul_model::FaultCode::Internal,
+                format!("cannot write an event as JSON: {error}"),
+            )
+        })?;
+        self.write(&(text + "\n"))
+    }
+
     /// Data, to standard output.
     pub fn write(&self, text: &str) -> Result<(), Failure> {
         self.out
@@ -84,9 +95,14 @@ impl Output {
         }
     }
 
-    /// The last word about a failure: four parts on standard error; with `--json`, the problem on standard output.
-    pub fn fail(&self, failure: &Failure) {
+    /// A failure in its four parts, on standard error.
+    pub fn explain(&self, failure: &Failure) {
         let _ = self.error.write(&failure.render(self.error.style, self.error.width()));
+    }
+
+    /// The last word about a failure; with `--json`, the problem on standard output too.
+    pub fn fail(&self, failure: &Failure) {
+        self.explain(failure);
         if self.format == Format::Json && self.json(&failure.problem).is_err() {
             let _ = self.error.write("(and standard output cannot be written)\n");
         }

@@ -151,7 +151,7 @@ impl Measure {
         let over = if gap.len() > 1 { " / " } else { "/" };
         let (share, files) = match (self.files, self.bytes) {
             (Some(files), Some(bytes)) => {
-                let share = percent(self.files_done, files).min(percent(self.bytes_done, bytes));
+                let share = share(self.files_done, files, self.bytes_done, bytes);
                 let (done, all) = (units::count(self.files_done), units::count(files));
                 (format!("{share:>3} %"), format!("{done:>width$}{over}{all} files", width = columns(&all)))
             }
@@ -211,6 +211,15 @@ fn aligned(measures: &[(&str, Measure)], gap: &str) -> Vec<(String, String)> {
         (format!("  {name:<names$}"), padded.collect::<Vec<_>>().join(gap))
     });
     rows.collect()
+}
+
+/// Percent of the bytes, which take the time; 100 only when all files are done.
+fn share(files_done: u64, files: u64, bytes_done: u64, bytes: u64) -> u64 {
+    if bytes == 0 {
+        return percent(files_done, files);
+    }
+    let most = if files_done < files { 99 } else { 100 };
+    percent(bytes_done, bytes).min(most)
 }
 
 /// The average without its unit if it has the unit of the rate before it.
@@ -286,6 +295,14 @@ mod tests {
         let scan = Measure { files_done: 1_200, bytes_done: 5_000, ..Measure::default() };
         assert_eq!(lines(&[("scan", scan.clone())], Some(80)), ["  scan  1,200 files  5.00 kB"]);
         assert_eq!(scan.plain("scan"), "scan  1,200 files  5.00 kB");
+    }
+
+    #[test]
+    fn a_large_file_moves_the_percentage() {
+        assert_eq!(share(0, 1, 50, 100), 50);
+        assert_eq!(share(0, 1, 100, 100), 99);
+        assert_eq!(share(2, 2, 100, 100), 100);
+        assert_eq!((share(1, 2, 0, 0), share(0, 0, 0, 0)), (50, 100));
     }
 
     #[test]

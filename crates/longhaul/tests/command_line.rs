@@ -164,3 +164,33 @@ fn a_child_ends_when_its_standard_input_ends() {
     assert_eq!(child.wait().unwrap().code(), Some(130));
     drop(held);
 }
+
+/// From the definition of the flags: a command or flag without its line in a page cannot be.
+#[test]
+fn every_command_has_a_manual_page_with_its_flags() {
+    let directory = tempfile::tempdir().unwrap();
+    let pages = directory.path().join("man1");
+    assert!(run(&["man", pages.to_str().unwrap()], &[]).status.success());
+    let page = |name: &str| std::fs::read_to_string(pages.join(format!("{name}.1"))).unwrap();
+    assert!(page("longhaul").contains("longhaul\\-copy(1)"));
+    assert!(
+        page("longhaul-site-add").contains(".TH longhaul-site-add 1")
+            || page("longhaul-site-add").contains(".TH")
+    );
+    for command in ["copy", "serve"] {
+        let help = String::from_utf8(run(&[command, "--help"], &[]).stdout).unwrap();
+        let text = page(&format!("longhaul-{command}"));
+        let flags = help.split_whitespace().filter(|word| word.starts_with("--") && word.len() > 2);
+        let flags: Vec<&str> =
+            flags.map(|word| word.trim_end_matches([',', '.', ':', ';', ')', '[', '='])).collect();
+        assert!(flags.len() > 12, "{flags:?}");
+        for flag in flags {
+            assert!(text.contains(&flag.replace('-', "\\-")), "{flag} is missing in the page of {command}");
+        }
+    }
+    let names: Vec<String> = std::fs::read_dir(&pages)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert!(names.len() > 40 && !names.iter().any(|name| name.contains("as-account")), "{names:?}");
+}

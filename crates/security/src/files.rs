@@ -42,7 +42,11 @@ pub(crate) fn make_private_directory(path: &Path) -> Result<(), SecurityError> {
 }
 
 fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
-    let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    let directory = match path.parent().ok_or(io::ErrorKind::InvalidInput)? {
+        // A name without a directory is one here.
+        here if here.as_os_str().is_empty() => Path::new("."),
+        directory => directory,
+    };
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let mut temporary = std::ffi::OsString::from(".");
     temporary.push(name);
@@ -75,6 +79,14 @@ mod tests {
         assert_eq!(read_private(&path).unwrap(), "two");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no temporary file stays");
+    }
+
+    #[test]
+    fn a_name_alone_is_a_file_here() {
+        let name = format!("private-{}", std::process::id());
+        write_private(Path::new(&name), b"x").unwrap();
+        assert_eq!(read_private(Path::new(&name)).unwrap(), "x");
+        fs::remove_file(&name).unwrap();
     }
 
     #[test]

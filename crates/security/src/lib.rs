@@ -8,9 +8,11 @@
 //!
 //! Start with [`Authority`] (the service's side), [`Credentials`] (everyone's) and [`Permit`].
 
+mod access;
 mod authority;
 mod error;
 mod files;
+pub mod gridmap;
 mod identity;
 mod origin;
 mod permit;
@@ -21,6 +23,7 @@ mod text;
 mod tls;
 mod token;
 
+pub use access::{ALLOWED_MAX, Access, Allow, SubjectPattern};
 pub use authority::{Authority, Issued, KeyPair, new_signing_request};
 pub use error::SecurityError;
 pub use files::{read_private, write_private};

@@ -123,6 +123,10 @@ pub fn tls_fault(error: &rustls::Error) -> Fault {
         rustls::Error::AlertReceived(Alert::UnknownCA | Alert::DecryptError) => {
             (ForeignDeployment, "the peer does not know the authority that issued our certificate")
         }
+        // Ours sends it to addresses that are not on its list, before anything else is said.
+        rustls::Error::AlertReceived(Alert::AccessDenied) => {
+            (NotAllowed, "the peer talks to certain addresses only, and this host's is not one of them")
+        }
         rustls::Error::AlertReceived(Alert::CertificateRequired) => {
             (NotAuthenticated, "the peer requires the certificate of an agent")
         }
@@ -131,10 +135,7 @@ pub fn tls_fault(error: &rustls::Error) -> Fault {
             "the peer says that our certificate has expired or is not valid yet: are both clocks right?",
         ),
         rustls::Error::AlertReceived(
-            Alert::BadCertificate
-            | Alert::CertificateUnknown
-            | Alert::AccessDenied
-            | Alert::UnsupportedCertificate,
+            Alert::BadCertificate | Alert::CertificateUnknown | Alert::UnsupportedCertificate,
         ) => (NotAuthenticated, "the peer refused our certificate; its log says why"),
         rustls::Error::AlertReceived(Alert::ProtocolVersion | Alert::HandshakeFailure)
         | rustls::Error::PeerIncompatible(_) => {

@@ -16,7 +16,9 @@ pub use copy::{batches, filters, urls};
 pub use journal::{journal_bytes, journal_records};
 pub use model::{digests, name_rules, names, values};
 pub use receiver::receiver;
-pub use security::{certificates, identities, origins, permit_payloads, permits, signing_requests, tokens};
+pub use security::{
+    access, certificates, gridmaps, identities, origins, permit_payloads, permits, signing_requests, tokens,
+};
 pub use settings::settings;
 pub use source::source;
 pub use wire::{frame_bodies, frames};
@@ -42,6 +44,8 @@ pub const ALL: &[(&str, Target)] = &[
     ("identities", identities),
     ("tokens", tokens),
     ("origins", origins),
+    ("gridmaps", gridmaps),
+    ("access", access),
     ("agent_documents", agent_documents),
     ("documents", documents),
     ("manifests", manifests),

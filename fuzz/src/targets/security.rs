@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use longhaul_model::{AgentId, AttemptId, Fault, Lfn, SiteName, StorageName, Timestamp};
 use longhaul_security::{
-    Authority, JoinToken, PeerIdentity, Permit, PermitVerifier, check_origin, expires, list_digest,
-    needs_renewal, peer_identity,
+    Allow, Authority, JoinToken, PeerIdentity, Permit, PermitVerifier, SubjectPattern, check_origin, expires,
+    gridmap, list_digest, needs_renewal, peer_identity,
 };
 use rustls::pki_types::CertificateDer;
 
@@ -188,5 +188,43 @@ pub fn origins(bytes: &[u8]) {
             );
         }
         Err(fault) => assert_told(&fault),
+    }
+}
+
+/// Grid-map files: whatever they hold, every line is good, bad or nothing; accounts are names; what is good stays good
+/// when it is written again.
+pub fn gridmaps(bytes: &[u8]) {
+    let map = gridmap::parse(bytes);
+    let lines = bytes.split(|byte| *byte == b'\n').count();
+    assert!(map.entries.len() + map.bad.len() <= lines);
+    assert!(map.shadowed.len() <= map.entries.len());
+    for entry in &map.entries {
+        assert!(!entry.accounts.is_empty() && entry.line <= lines);
+        for account in &entry.accounts {
+            assert!(!account.starts_with('-') && !account.contains(['/', ' ', ':', '\n']), "{account}");
+        }
+        let quoted = |text: &String| format!("\"{}\" ", text.replace('\\', "\\\\").replace('"', "\\\""));
+        let roles: String = entry.roles.iter().map(quoted).collect();
+        let again = gridmap::parse(
+            format!("{}{roles}{}", quoted(&entry.subject), entry.accounts.join(",")).as_bytes(),
+        );
+        assert_eq!(again.bad, []);
+        assert_eq!(
+            (&again.entries[0].subject, &again.entries[0].accounts),
+            (&entry.subject, &entry.accounts)
+        );
+    }
+}
+
+/// Lists of who may come: what is read is written as the same, and an address is in its own network.
+pub fn access(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Ok(allow) = text.parse::<Allow>() {
+        assert_eq!(allow.to_string().parse::<Allow>().as_ref(), Ok(&allow));
+        let address = text.split('/').next().and_then(|address| address.parse().ok());
+        assert!(address.is_some_and(|address| allow.contains(address)), "{text}");
+    }
+    if let Ok(pattern) = text.parse::<SubjectPattern>() {
+        assert_eq!(pattern.to_string(), text);
     }
 }

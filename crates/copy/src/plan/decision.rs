@@ -2,6 +2,7 @@
 
 use longhaul_model::units::{bytes, printable};
 use longhaul_model::{Digest, Fault, FaultCode};
+use serde::{Deserialize, Serialize};
 
 /// What is known of a file at one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +45,8 @@ pub enum Decision {
     Refuse(Fault),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum SkipReason {
     SameSizeAndTime,
     SameDigest,

@@ -75,8 +75,8 @@ impl Inner {
                 self.looker.existing(order.target.as_str())?;
                 self.orders.begin(peer, &self.root, *order).map(Reply::Fetched)
             }
-            Request::FetchPoll { order, seen, wait_ms } => {
-                self.orders.poll(order, seen, wait_ms).map(Reply::Fetched)
+            Request::FetchPoll { order, seen, told, wait_ms } => {
+                self.orders.poll(order, seen, told, wait_ms).map(Reply::Fetched)
             }
             Request::FetchCancel { order } => {
                 self.orders.cancel(order)?;

@@ -5,8 +5,8 @@
 //! disappears is cleaned up; what had arrived of its files is kept, so that it can go on.
 //! Not here: trust (`security`), paths (`storage`, `walk`), bytes (`engine`).
 
-mod allow;
 mod answers;
+mod kept;
 mod listing;
 mod orders;
 mod receiving;
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use longhaul_engine::Responder;
 use longhaul_model::{AgentId, DataSecurity, Fault, FaultCode};
-use longhaul_security::SharedSecret;
+use longhaul_security::{Access, Allow, SharedSecret};
 use longhaul_storage::{FlushPolicy, Posix, PosixOptions, Storage};
 
 use crate::landing::Landing;
@@ -29,7 +29,7 @@ use crate::site::{EXPORT, Site, SiteConfig, TARGET, storage_name};
 use crate::state::{CopyKey, Scratch, StateDir};
 use crate::stop::Stop;
 use crate::url::ServerUrl;
-pub use allow::Allow;
+pub use kept::Kept;
 use listing::Listing;
 use orders::Orders;
 use receiving::Receiving;
@@ -52,6 +52,12 @@ pub struct ServeOptions {
     /// Bytes per second, each way.
     pub limit: Option<u64>,
     pub data_security: DataSecurity,
+    /// Addresses and networks that may come; empty: all.
+    pub allow: Vec<Allow>,
+    /// Of an earlier run whose clients shall come back; none makes a new one.
+    pub secret: Option<SharedSecret>,
+    /// Whom this server is for, where several serve one directory.
+    pub party: Option<String>,
 }
 
 pub struct Server {
@@ -101,9 +107,10 @@ impl Server {
             Fault::new(FaultCode::NotFound, format!("{shown} is no directory"))
         };
         let looker = Looker::open(&root)?.ok_or_else(missing)?;
-        let secret = SharedSecret::new();
+        let secret = options.secret.clone().unwrap_or_default();
         // The same after a restart: what clients have half fetched is of this source.
-        let key = CopyKey::of(["serve", &*root.to_string_lossy()]);
+        let shown_root = root.to_string_lossy();
+        let key = CopyKey::of(["serve", &*shown_root].into_iter().chain(options.party.as_deref()));
         let export: Arc<dyn Storage> = Arc::new(read_only(&root)?);
         let mut exports: Vec<Arc<dyn Storage>> = vec![export.clone()];
         let (mut state, mut scratch, mut landing) = (None, None, None);
@@ -136,6 +143,7 @@ impl Server {
             streams: None,
             responder: Some(inner.clone()),
             data_security: options.data_security,
+            access: Access { addresses: options.allow.clone(), subjects: Vec::new() },
         };
         let site = Site::start(&secret, config, exports)?;
         site.engine().set_limits(options.limit, options.limit);
@@ -154,6 +162,11 @@ impl Server {
         &self.inner.root
     }
 
+    /// Where it listens, ports included.
+    pub fn listening(&self) -> Vec<SocketAddr> {
+        self.site.as_ref().map_or_else(Vec::new, |site| site.engine().data_addresses())
+    }
+
     /// Clients that are there now.
     pub fn clients(&self) -> usize {
         lock(&self.inner.peers).values().filter(|peer| peer.welcomed).count()
@@ -170,6 +183,11 @@ impl Server {
             let now = site.engine().snapshot();
             (now.bytes_out, now.bytes_in)
         })
+    }
+
+    /// Streams of addresses that are not allowed.
+    pub fn refused(&self) -> u64 {
+        self.site.as_ref().map_or(0, |site| site.engine().snapshot().refused_addresses)
     }
 
     /// Until it is stopped or, with `once`, the first client has gone.

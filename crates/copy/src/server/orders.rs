@@ -1,6 +1,6 @@
 //! Third-party copies: a client orders this server to fetch from another one, and may go.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -9,15 +9,20 @@ use longhaul_model::{AgentId, DataSecurity, Fault, FaultCode};
 
 use super::lock;
 use crate::landing::refuse_work_directory;
-use crate::progress::Progress;
-use crate::protocol::{Order, OrderState};
+use crate::progress::{FileOutcome, Outcome, Progress};
+use crate::protocol::{ITEMS_MAX, Order, OrderState, PAGE_BYTES_MAX};
 use crate::pull::Pull;
+use crate::remote::escaped_len;
 use crate::state::CopyKey;
 use crate::stop::Stop;
 use crate::url::ServerUrl;
 
 /// Orders that run or whose end nobody has seen.
 const ORDERS_MAX: usize = 32;
+/// Ends of files that nobody has asked for yet. A client that is there asks several times a second.
+const TOLD_KEPT: usize = 20_000;
+/// What the end of a file takes in a message beside its texts.
+const TOLD_BYTES: usize = 250;
 /// A poll answers so often while an order runs: its numbers change all the time.
 const TELL_EVERY: Duration = Duration::from_millis(250);
 
@@ -32,7 +37,44 @@ struct Running {
     progress: Progress,
     stop: Stop,
     end: Mutex<End>,
+    told: Mutex<ToldFiles>,
     changed: Condvar,
+}
+
+/// The ends of files, numbered as they came.
+#[derive(Default)]
+struct ToldFiles {
+    /// The number of the first that is kept.
+    first: u64,
+    kept: VecDeque<FileOutcome>,
+}
+
+impl ToldFiles {
+    fn push(&mut self, outcome: FileOutcome) {
+        if self.kept.len() >= TOLD_KEPT {
+            self.kept.pop_front();
+            self.first += 1;
+        }
+        self.kept.push_back(outcome);
+    }
+
+    /// As many as fit in a message, after those that the client knows, which are forgotten.
+    fn after(&mut self, known: u64) -> (u64, Vec<FileOutcome>) {
+        while self.first < known && self.kept.pop_front().is_some() {
+            self.first += 1;
+        }
+        let mut bytes = 0;
+        let fits = |outcome: &&FileOutcome| {
+            let detail = match &outcome.outcome {
+                Outcome::Failed(fault) => escaped_len(&fault.detail),
+                Outcome::LeftOut(why) => escaped_len(why),
+                _ => 0,
+            };
+            bytes += TOLD_BYTES + escaped_len(&outcome.source) + escaped_len(&outcome.target) + detail;
+            bytes <= PAGE_BYTES_MAX / 2
+        };
+        (self.first, self.kept.iter().take(ITEMS_MAX).take_while(fits).cloned().collect())
+    }
 }
 
 #[derive(Default)]
@@ -60,7 +102,7 @@ impl Orders {
             if !order.detach {
                 *lock(&running.owner) = Some(peer);
             }
-            return Ok(running.state(number));
+            return Ok(running.state(number, 0));
         }
         if all.len() >= ORDERS_MAX {
             return Err(Fault::new(FaultCode::Busy, format!("{ORDERS_MAX} orders are kept already")));
@@ -70,6 +112,7 @@ impl Orders {
             progress: Progress::default(),
             stop: Stop::default(),
             end: Mutex::default(),
+            told: Mutex::default(),
             changed: Condvar::new(),
         });
         all.insert(number, running.clone());
@@ -89,14 +132,15 @@ impl Orders {
                 data_security,
                 names: None,
             };
-            let copied = pull.run(&me.progress, &me.stop, &mut |_| {});
+            let copied =
+                pull.run(&me.progress, &me.stop, &mut |outcome| lock(&me.told).push(outcome.clone()));
             me.ended(copied.err());
         };
         std::thread::Builder::new()
             .name("copy-order".to_owned())
             .spawn(work)
             .map_err(|error| Fault::new(FaultCode::Internal, format!("no thread can be started: {error}")))?;
-        Ok(running.state(number))
+        Ok(running.state(number, 0))
     }
 
     fn get(&self, order: u64) -> Result<Arc<Running>, Fault> {
@@ -104,7 +148,7 @@ impl Orders {
         known.ok_or_else(|| Fault::new(FaultCode::NotFound, "there is no such order"))
     }
 
-    pub(super) fn poll(&self, order: u64, seen: u64, wait_ms: u64) -> Result<OrderState, Fault> {
+    pub(super) fn poll(&self, order: u64, seen: u64, told: u64, wait_ms: u64) -> Result<OrderState, Fault> {
         let running = self.get(order)?;
         let mut end = lock(&running.end);
         if !end.over && seen >= end.version {
@@ -116,7 +160,7 @@ impl Orders {
         }
         end.version += 1;
         drop(end);
-        Ok(running.state(order))
+        Ok(running.state(order, told))
     }
 
     pub(super) fn cancel(&self, order: u64) -> Result<(), Fault> {
@@ -164,8 +208,11 @@ impl Running {
         self.changed.notify_all();
     }
 
-    fn state(&self, order: u64) -> OrderState {
+    /// `told`: how many ends of files the client knows.
+    fn state(&self, order: u64, told: u64) -> OrderState {
         let end = lock(&self.end);
+        // After the end: none comes any more.
+        let (told_from, told) = lock(&self.told).after(told);
         OrderState {
             order,
             version: end.version,
@@ -173,6 +220,44 @@ impl Running {
             over: end.over,
             fault: end.fault.clone(),
             failed: self.progress.failed(),
+            told_from,
+            told,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(number: u64) -> FileOutcome {
+        FileOutcome {
+            source: format!("s{number}"),
+            target: "x".repeat(200),
+            size: number,
+            outcome: Outcome::LeftOut("no file".into()),
+        }
+    }
+
+    #[test]
+    fn every_end_is_told_once_and_those_that_nobody_wants_are_bounded() {
+        let mut told = ToldFiles::default();
+        (0..1_000).for_each(|number| told.push(outcome(number)));
+        let mut known = 0;
+        let mut seen = Vec::new();
+        loop {
+            let (from, some) = told.after(known);
+            assert_eq!(told.after(known), (from, some.clone()), "an answer that was lost is told again");
+            assert_eq!(from, known);
+            if some.is_empty() {
+                break;
+            }
+            known = from + some.len() as u64;
+            seen.extend(some.into_iter().map(|one| one.size));
+        }
+        assert_eq!(seen, (0..1_000).collect::<Vec<u64>>());
+        (0..TOLD_KEPT as u64 + 5).for_each(|number| told.push(outcome(number)));
+        assert_eq!(told.after(known).0, 1_005, "the oldest have made room");
+        assert!(told.kept.len() <= TOLD_KEPT);
     }
 }

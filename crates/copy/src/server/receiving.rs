@@ -33,7 +33,6 @@ struct State {
     over: bool,
     finished: VecDeque<Received>,
     bytes_running: u64,
-    bytes_done: u64,
 }
 
 enum Inbox {
@@ -123,7 +122,7 @@ impl Receiving {
             }
             finished.extend(state.finished.pop_front());
         }
-        Progress { finished, bytes_running: state.bytes_running, bytes_moved: state.bytes_done }
+        Progress { finished, bytes_running: state.bytes_running }
     }
 
     fn run(&self, fetching: &mut Fetching<'_>, inbox: &Receiver<Inbox>) {
@@ -190,10 +189,16 @@ impl Receiving {
 }
 
 fn of_fault(path: Relative, fault: Fault) -> Received {
-    Received { path, fault: Some(fault), retries: 0, resent: 0 }
+    Received { path, fault: Some(fault), retries: 0, moved: Some(0), resent: 0 }
 }
 
 fn received(ended: Ended) -> Received {
     let path = Relative::parse(ended.wanted.name.as_str()).unwrap_or_else(|_| Relative::root());
-    Received { path, fault: ended.result.err(), retries: ended.wanted.tries, resent: ended.wanted.resent }
+    Received {
+        path,
+        fault: ended.result.err(),
+        retries: ended.wanted.tries,
+        moved: (!ended.wanted.by_another).then_some(ended.wanted.moved),
+        resent: ended.wanted.resent,
+    }
 }

@@ -53,6 +53,9 @@ pub fn serve_options(root: &Path, writable: bool) -> ServeOptions {
         memory_bytes: longhaul_copy::MEMORY_BYTES,
         limit: None,
         data_security: DataSecurity::Tls,
+        allow: Vec::new(),
+        secret: None,
+        party: None,
     }
 }
 

@@ -13,7 +13,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::disk::plain;
 use crate::finding::{Finding, Group};
-use crate::gridmap;
+use longhaul_security::gridmap;
 
 /// A map of a large site has some ten thousand lines.
 const FILE_BYTES_MAX: u64 = 64 << 20;

@@ -157,6 +157,7 @@ impl Conn {
             if self.inner.peer.is_none()
                 && let Some(peer) = self.tls.peer()
             {
+                self.check_access(shared)?;
                 let round_trip = self.round_trip();
                 self.inner.peer_known(peer, round_trip, shared)?;
             }
@@ -169,6 +170,14 @@ impl Conn {
             }
         }
         Ok(Progress::HasMore)
+    }
+
+    /// Whether somebody who dialled us may come in, now that we know who it is. The refusal goes to the peer in words.
+    fn check_access(&self, shared: &Shared) -> Result<(), Fault> {
+        let Some(identity) = self.tls.identity().filter(|_| self.accepted) else { return Ok(()) };
+        shared.config.access.check_subject(identity).inspect_err(|_| {
+            shared.counters.refused_subjects.fetch_add(1, Ordering::Relaxed);
+        })
     }
 
     /// Seals and sends until the socket takes no more or nothing is left.

@@ -20,12 +20,14 @@ use crate::sync::{guarded, lock};
 mod conn;
 mod link;
 mod race;
+mod refuse;
 mod role;
 mod sample;
 
 use conn::{Conn, Progress};
 pub(crate) use link::{Link, Outgoing, Payload};
 use race::{Race, Step};
+use refuse::Refused;
 
 /// Sockets of peers, in all threads, strangers included.
 pub(crate) const ACCEPTED_MAX: usize = 1_024;
@@ -161,6 +163,7 @@ pub(crate) fn open(
             races: Vec::new(),
             next_token: 1_000,
             again: Vec::new(),
+            refused: Refused::default(),
         });
     }
     for (place, listener) in listeners.into_iter().enumerate() {
@@ -182,6 +185,7 @@ pub(crate) struct Loop {
     next_token: usize,
     /// Streams with more to read than their share of one turn.
     again: Vec<usize>,
+    refused: Refused,
 }
 
 impl Loop {
@@ -291,6 +295,11 @@ impl Loop {
     fn accept(&mut self, place: usize, shared: &Arc<Shared>) {
         while let Some(listener) = self.listeners.get(place) {
             match listener.accept() {
+                Ok((socket, peer)) if !shared.config.access.allows_address(peer.ip()) => {
+                    shared.counters.refused_addresses.fetch_add(1, Ordering::Relaxed);
+                    tracing::info!(%peer, "a stream was refused: its address is not allowed");
+                    self.refused.take(socket, shared.now());
+                }
                 Ok((socket, peer)) => {
                     if shared.network.accepted.fetch_add(1, Ordering::Relaxed) >= ACCEPTED_MAX {
                         shared.network.accepted.fetch_sub(1, Ordering::Relaxed);
@@ -344,6 +353,7 @@ impl Loop {
         for place in 0..self.listeners.len() {
             self.accept(place, shared);
         }
+        self.refused.tick(now);
         self.conns.values_mut().for_each(|conn| conn.sample(shared));
         let late: Vec<(usize, Fault)> = self
             .conns

@@ -8,7 +8,7 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 
 use longhaul_model::{AgentId, Fault, FaultCode};
-use longhaul_security::{AGENT_NAME, client_identity, io_fault, server_identity, tls_fault};
+use longhaul_security::{AGENT_NAME, PeerIdentity, client_identity, io_fault, server_identity, tls_fault};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 
@@ -27,6 +27,10 @@ const SMALL_BYTES: usize = 4 << 10;
 const BATCH_BYTES: usize = 16 * RECORD_BYTES_MAX;
 /// While shaking hands nothing is large.
 const HANDSHAKE_BYTES: usize = 2 * RECORD_BYTES_MAX;
+
+/// What a stream gets that is refused before any handshake: the alert `access_denied`, in clear text, as all alerts are
+/// that come before keys.
+pub(crate) const ACCESS_DENIED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
 
 /// What a read brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +69,7 @@ enum Stage {
 pub(crate) struct Tls {
     stage: Stage,
     deployment: Arc<str>,
+    identity: Option<PeerIdentity>,
     /// Bytes from the socket: `incoming[start..end]` is not used yet.
     incoming: Vec<u8>,
     start: usize,
@@ -95,6 +100,7 @@ impl Tls {
         Tls {
             stage,
             deployment: deployment.clone(),
+            identity: None,
             incoming,
             start: 0,
             end: 0,
@@ -110,6 +116,11 @@ impl Tls {
             Stage::Open { peer, .. } | Stage::Clear { peer, .. } => Some(*peer),
             _ => None,
         }
+    }
+
+    /// All that the peer's certificate says, once the handshake is done.
+    pub(crate) fn identity(&self) -> Option<&PeerIdentity> {
+        self.identity.as_ref()
     }
 
     /// Reads once from the socket and hands on the plaintext that is complete. When the handshake is done it returns
@@ -233,6 +244,7 @@ impl Tls {
             }
         };
         let (peer, _) = identity.agent()?;
+        self.identity = Some(identity);
         let secrets = secrets.map_err(|error| tls_fault(&error))?;
         let (tx, rx) = (Keys::new(secrets.tx)?, Keys::new(secrets.rx)?);
         self.stage = if clear {

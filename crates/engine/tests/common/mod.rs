@@ -15,7 +15,9 @@ use longhaul_model::{
     AgentId, Algorithm, AttemptId, DataSecurity, DigestSet, Epoch, Hasher, NameRules, StorageName, Timestamp,
     TransferId, Verification,
 };
-use longhaul_security::{Authority, Credentials, Permit, PermitVerifier, list_digest, new_signing_request};
+use longhaul_security::{
+    Access, Authority, Credentials, Permit, PermitVerifier, list_digest, new_signing_request,
+};
 use longhaul_storage::{FlushPolicy, Manner, Posix, PosixOptions, Storage};
 
 /// No test waits longer for an event: what takes so long is stuck.
@@ -99,6 +101,7 @@ impl Deployment {
             data_security: DataSecurity::Tls,
             path: PathProfile::default(),
             responder: None,
+            access: Access::default(),
         };
         change(&mut config);
         let (send, events) = channel();

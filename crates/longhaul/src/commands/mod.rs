@@ -1,6 +1,7 @@
 //! What each command does: one file a noun, holding its options, its calls and its words.
 
 pub mod agent;
+pub mod as_account;
 pub mod bench;
 pub mod completion;
 pub mod config;
@@ -8,6 +9,7 @@ pub mod copy;
 pub mod dataset;
 pub mod doctor;
 pub mod login;
+pub mod man;
 pub mod replica;
 pub mod serve;
 pub mod service;
@@ -89,9 +91,11 @@ pub fn run(cli: Cli, output: Output) -> Result<Exit, Failure> {
         Command::Agent(command) => agent::run(&context, command),
         Command::Config(command) => config::run(&context, command),
         Command::Completion(args) => completion::run(&context, args),
+        Command::AsAccount(args) => as_account::run(&context, args),
         Command::Copy(args) => copy::run(&context, args),
         Command::Serve(args) => serve::run(&context, args),
         Command::Doctor(args) => doctor::run(&context, args),
+        Command::Man(args) => man::run(&context, args),
         Command::Tune(args) => tune::run(&context, args),
         Command::Bench(command) => bench::run(&context, command),
         Command::Login(args) => block_on(Threads::One, login::run(&context, args)),
@@ -120,7 +124,9 @@ async fn remote(context: &Context, command: Command) -> Result<Exit, Failure> {
         | Command::Agent(_)
         | Command::Config(_)
         | Command::Completion(_)
+        | Command::AsAccount(_)
         | Command::Copy(_)
+        | Command::Man(_)
         | Command::Serve(_)
         | Command::Doctor(_)
         | Command::Tune(_)

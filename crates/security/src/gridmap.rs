@@ -1,5 +1,7 @@
-//! Grid-map files: which local accounts a certificate's subject may use. Read strictly, so that every bad line is
-//! told with its number and the good ones still count.
+//! Grid-map files: which local accounts a subject may use. Read strictly, so that every bad line is told with its number
+//! and the good ones still count.
+//!
+//! Not here: whether an account exists, and whether anybody may be mapped to it (`copy::accounts`).
 //!
 //! A line is a distinguished name, perhaps roles of a virtual organisation, then accounts separated by commas:
 //!
@@ -9,15 +11,19 @@
 //! "/C=UK/O=eScience/CN=jane doe" "/cms/Role=production" cmsprod
 //! "/cms/Role=production/Capability=NULL" .cmspool
 //! * "/atlas" .atlas
+//! longhaul://grid/agent/beta/01JD3QW longhaul
 //! ```
 //!
 //! A name with blanks has to be quoted; `\"`, `\\` and `\xHH` stand for bytes in quotes. `*` is any subject, and an
-//! account that begins with a dot is a pool of accounts.
+//! account that begins with a dot is a pool of accounts. A subject may also be an identity of Longhaul's.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+/// Of a whole file; larger ones are no map.
+pub const MAP_BYTES_MAX: usize = 8 << 20;
+const IDENTITY: &str = "longhaul://";
 /// Longer lines are no map.
 const LINE_BYTES_MAX: usize = 16 << 10;
 /// Words of a line: a subject, roles, accounts.
@@ -88,7 +94,9 @@ fn entry(number: usize, line: &[u8]) -> Result<Option<Entry>, String> {
     let mut words = words(text)?.into_iter();
     let subject = words.next().ok_or("is empty")?;
     let mut rest: Vec<Word> = words.collect();
-    if subject.text != "*" && !subject.text.starts_with('/') {
+    let is_subject =
+        subject.text == "*" || subject.text.starts_with('/') || subject.text.starts_with(IDENTITY);
+    if !is_subject {
         let hint = if subject.quoted { "" } else { ", or its quotes are missing" };
         return Err(format!("begins with {:?}, which is no subject (/C=…){hint}", subject.text));
     }
@@ -216,7 +224,8 @@ mod tests {
               \"/DC=ch/CN=robot\" \"/cms/Role=production\" cmsprod\n\
               \"/DC=ch/CN=robot\" /cms/Role=pilot/Capability=NULL cmspilot # by hand\n\
               \"/cms/Role=production/Capability=NULL\" .cmspool\n* \"/atlas\" .atlas\n/DC=ch/CN=plain plain\n\
-              \"/CN=Ren\\xC3\\xA9 \\\"x\\\"\" rene\n\"/CN=a\" \"\" a\n",
+              \"/CN=Ren\\xC3\\xA9 \\\"x\\\"\" rene\n\"/CN=a\" \"\" a\n\
+              longhaul://grid/agent/beta/1 beta\n",
         );
         assert_eq!(map.bad, []);
         assert_eq!(map.shadowed, []);
@@ -239,6 +248,7 @@ mod tests {
                 (8, "/DC=ch/CN=plain", vec![], vec!["plain"]),
                 (9, "/CN=René \"x\"", vec![], vec!["rene"]),
                 (10, "/CN=a", vec![], vec!["a"]),
+                (11, "longhaul://grid/agent/beta/1", vec![], vec!["beta"]),
             ]
         );
     }
@@ -256,6 +266,7 @@ mod tests {
             ("\"/CN=a\" ../bob", "no account name"),
             ("\"/CN=a\" b;rm", "no account name"),
             ("jane jdoe", "quotes are missing"),
+            ("http://x a", "no subject"),
             ("\"CN=a\" a", "no subject"),
             ("\"/CN=\\q\" a", "escapes nothing"),
             ("\"/CN=\\xff\" a", "not UTF-8"),

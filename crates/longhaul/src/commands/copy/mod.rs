@@ -1,5 +1,8 @@
 //! `longhaul copy`.
 
+mod events;
+mod progress;
+
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -13,14 +16,14 @@ use longhaul_copy::{
 };
 use longhaul_model::units::{self, printable};
 use longhaul_model::{Fault, FaultCode, Verification};
-use serde::Serialize;
+
+use events::{Event, FailedFile, Telling};
+use progress::Watched;
 
 use super::{Context, Threads, words};
 use crate::clock;
 use crate::failure::{Exit, Failure};
 use crate::output::Format;
-use crate::progress::{Board, Measure, REPAINT_EVERY, lines};
-use crate::when;
 
 const AFTER_HELP: &str = "\
 Places
@@ -35,8 +38,6 @@ What is there and differs is an error, unless --update or --checksum says what t
 Exit status
   0 everything is there, verified   7 some files failed   130 interrupted; others: longhaul --help";
 
-/// The rate shown as \"now\" is that of about the last seconds.
-const RATE_WINDOW: Duration = Duration::from_secs(3);
 /// Failed files named at the end.
 const FAILED_SHOWN: usize = 10;
 
@@ -217,6 +218,21 @@ pub fn stop_at_signals(stop: &Stop) -> Result<(), Failure> {
 }
 
 pub fn run(context: &Context, args: CopyArgs) -> Result<Exit, Failure> {
+    if context.output.format != Format::Json {
+        return run_order(context, args);
+    }
+    // One object a line, whatever happens.
+    context.output.json_line(&Event::Begun { version: env!("CARGO_PKG_VERSION"), at: clock::now() })?;
+    run_order(context, args).or_else(|failure| {
+        let failure = failure.identified(clock::incident);
+        context.output.explain(&failure);
+        let exit = failure.exit;
+        context.output.json_line(&Event::Error { exit_code: exit as u8, problem: &failure.problem })?;
+        Ok(exit)
+    })
+}
+
+fn run_order(context: &Context, args: CopyArgs) -> Result<Exit, Failure> {
     let stop = Stop::default();
     stop_at_signals(&stop)?;
     if let Some(file) = &args.copyjobfile {
@@ -229,7 +245,7 @@ pub fn run(context: &Context, args: CopyArgs) -> Result<Exit, Failure> {
     let mut report = args.report.as_deref().map(Report::create).transpose()?;
     let progress = Arc::new(Progress::default());
     let begun = Instant::now();
-    let mut told = Telling::new(context, &args);
+    let mut told = Telling::new(context.output, args.dry_run);
     let watched = Watched::begin(context, &progress);
     let mut report_fault = None;
     let copied = copy(&order, &progress, &stop, &mut |outcome| {
@@ -249,7 +265,7 @@ pub fn run(context: &Context, args: CopyArgs) -> Result<Exit, Failure> {
     if let Some(fault) = report_fault {
         return Err(fault.into());
     }
-    told.flush(context)?;
+    told.end()?;
     summary(context, &args, &copied, &progress, begun, exit, exit as u8)
 }
 
@@ -288,7 +304,7 @@ fn batch(
     let mut report = args.report.as_deref().map(|path| BatchReport::create(path, &batch)).transpose()?;
     let progress = Arc::new(Progress::default());
     let begun = Instant::now();
-    let mut told = Telling::new(context, args);
+    let mut told = Telling::new(context.output, args.dry_run);
     let mut outcomes: Vec<Option<longhaul_copy::report::Outcome>> = vec![None; batch.pairs.len()];
     let mut places = Vec::new();
     let mut indices = Vec::new();
@@ -343,7 +359,7 @@ fn batch(
     if let Some(report) = report {
         report.finish(&Ending { exit_code: code, fault: copied.as_ref().err() })?;
     }
-    told.flush(context)?;
+    told.end()?;
     summary(context, args, &copied, &progress, begun, exit, code)?;
     Ok((exit, fdtcp))
 }
@@ -398,138 +414,6 @@ pub fn reported(outcome: &FileOutcome) -> Option<longhaul_copy::report::Outcome>
     })
 }
 
-/// What a dry run prints, and with `--json` the ends of files.
-struct Telling {
-    json: bool,
-    dry_run: bool,
-    lines: Vec<String>,
-}
-
-impl Telling {
-    fn new(context: &Context, args: &CopyArgs) -> Telling {
-        let json = context.output.format == Format::Json;
-        Telling { json, dry_run: args.dry_run, lines: Vec::new() }
-    }
-
-    fn tell(&mut self, outcome: &FileOutcome) {
-        if !self.dry_run || self.json {
-            return;
-        }
-        let size = units::bytes(outcome.size);
-        let (source, target) = (printable(&outcome.source), printable(&outcome.target));
-        self.lines.push(match &outcome.outcome {
-            Outcome::WouldCopy { replaces: true } => format!("replace  {size:>8}  {source} -> {target}"),
-            Outcome::WouldCopy { .. } | Outcome::Done { .. } => {
-                format!("copy     {size:>8}  {source} -> {target}")
-            }
-            Outcome::Skipped(reason) => format!("skip     {size:>8}  {target} ({})", reason.text()),
-            Outcome::Failed(fault) => format!("refuse   {size:>8}  {source}: {fault}"),
-            Outcome::LeftOut(why) => format!("leave    {:>8}  {source}: {why}", ""),
-        });
-    }
-
-    fn flush(self, context: &Context) -> Result<(), Failure> {
-        if self.lines.is_empty() { Ok(()) } else { context.output.write(&(self.lines.join("\n") + "\n")) }
-    }
-}
-
-/// Paints progress until it is ended.
-pub struct Watched {
-    stop: Stop,
-    thread: Option<std::thread::JoinHandle<Board>>,
-}
-
-impl Watched {
-    pub fn begin(context: &Context, progress: &Arc<Progress>) -> Watched {
-        let stop = Stop::default();
-        let mut board =
-            Board::new(context.output.error, context.output.quiet || context.output.format == Format::Json);
-        let (progress, ended) = (progress.clone(), stop.clone());
-        let thread = std::thread::spawn(move || {
-            let mut rate = Rate::default();
-            while !ended.wait(REPAINT_EVERY) {
-                let totals = progress.totals();
-                let now = clock::now();
-                let measure = rate.measure(&totals, &progress.note(), Instant::now(), now);
-                let width = board.terminal().width();
-                let shown = lines(&[("copy", measure.clone())], width);
-                board.show(now, &shown, || measure.plain("copy"));
-            }
-            board
-        });
-        Watched { stop, thread: Some(thread) }
-    }
-
-    pub fn end(mut self) {
-        self.stop.stop();
-        if let Some(thread) = self.thread.take()
-            && let Ok(mut board) = thread.join()
-        {
-            board.clear();
-        }
-    }
-}
-
-/// Rate now and on average, from what has been counted before.
-#[derive(Default)]
-struct Rate {
-    begun: Option<Instant>,
-    samples: std::collections::VecDeque<(Instant, u64)>,
-}
-
-impl Rate {
-    fn measure(
-        &mut self,
-        totals: &Totals,
-        note: &str,
-        at: Instant,
-        now: longhaul_model::Timestamp,
-    ) -> Measure {
-        let moved = totals.bytes_done + totals.bytes_running;
-        let begun = *self.begun.get_or_insert(at);
-        self.samples.push_back((at, moved));
-        while self.samples.len() > 2 && self.samples.front().is_some_and(|(old, _)| at - *old > RATE_WINDOW) {
-            self.samples.pop_front();
-        }
-        let per_second = |bytes: u64, over: Duration| {
-            if over.is_zero() { 0.0 } else { bytes as f64 / over.as_secs_f64() }
-        };
-        let (first_at, first) = self.samples.front().copied().unwrap_or((at, moved));
-        let rate_now = per_second(moved.saturating_sub(first), at - first_at);
-        let rate_average = per_second(moved, at - begun);
-        let left = totals.bytes.saturating_sub(moved + totals.bytes_skipped);
-        let end = if !totals.listed {
-            "listing".to_owned()
-        } else if rate_now <= 0.0 {
-            "stalled".to_owned()
-        } else {
-            let seconds = (left as f64 / rate_now).min(1e9);
-            format!("done {}", when::ahead(now + Duration::from_secs_f64(seconds), now))
-        };
-        let mut notes = Vec::new();
-        if totals.retries > 0 {
-            notes.push(format!("{} retries", units::count(totals.retries)));
-        }
-        if totals.bytes_resent > 0 {
-            notes.push(format!("re-sent {}", units::bytes(totals.bytes_resent)));
-        }
-        if totals.files_failed > 0 {
-            notes.push(format!("{} failed", units::count(totals.files_failed)));
-        }
-        notes.extend((!note.is_empty()).then(|| note.to_owned()));
-        Measure {
-            files_done: totals.files_done + totals.files_skipped,
-            files: totals.listed.then_some(totals.files),
-            bytes_done: moved + totals.bytes_skipped,
-            bytes: totals.listed.then_some(totals.bytes),
-            rate_now,
-            rate_average,
-            end,
-            notes: notes.join(", "),
-        }
-    }
-}
-
 pub fn exit_of(copied: &Result<(), Fault>, progress: &Progress) -> Exit {
     let totals = progress.totals();
     match copied {
@@ -552,25 +436,6 @@ pub fn exit_of(copied: &Result<(), Fault>, progress: &Progress) -> Exit {
     }
 }
 
-#[derive(Serialize)]
-struct Document {
-    complete: bool,
-    exit_code: u8,
-    seconds: f64,
-    bytes_per_s: f64,
-    #[serde(flatten)]
-    totals: Totals,
-    failed: Vec<FailedFile>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    fault: Option<Fault>,
-}
-
-#[derive(Serialize)]
-struct FailedFile {
-    path: String,
-    fault: Fault,
-}
-
 pub fn summary(
     context: &Context,
     args: &CopyArgs,
@@ -584,15 +449,15 @@ pub fn summary(
     let failed = progress.failed();
     let elapsed = begun.elapsed();
     if context.output.format == Format::Json {
-        let per_second = totals.bytes_done as f64 / elapsed.as_secs_f64().max(1e-9);
-        context.output.json(&Document {
+        let per_second = totals.bytes_moved as f64 / elapsed.as_secs_f64().max(1e-9);
+        context.output.json_line(&Event::Summary {
             complete: copied.is_ok() && totals.files_failed == 0,
             exit_code: code,
             seconds: elapsed.as_secs_f64(),
             bytes_per_s: per_second,
-            totals,
-            failed: failed.into_iter().map(|(path, fault)| FailedFile { path, fault }).collect(),
-            fault: copied.clone().err(),
+            totals: &totals,
+            failed: failed.iter().map(|(path, fault)| FailedFile { path, fault }).collect(),
+            fault: copied.as_ref().err(),
         })?;
         return Ok(exit);
     }
@@ -629,14 +494,14 @@ fn done(totals: &Totals, elapsed: Duration, detached: bool) -> String {
     if detached {
         return "it goes on at the target; the same command shows how far it is".to_owned();
     }
-    let rate = totals.bytes_done as f64 / elapsed.as_secs_f64().max(1e-9);
-    let mut text = format!(
-        "{}, {} in {} ({})",
-        words::files(totals.files_done),
-        units::bytes(totals.bytes_done),
-        units::duration(elapsed),
-        units::rate(rate)
-    );
+    let fresh = totals.bytes_done.saturating_sub(totals.bytes_resumed);
+    let rate = fresh as f64 / elapsed.as_secs_f64().max(1e-9);
+    let mut text = format!("{}, {}", words::files(totals.files_done), units::bytes(totals.bytes_done));
+    if totals.bytes_resumed > 0 {
+        let (fresh, resumed) = (units::bytes(fresh), units::bytes(totals.bytes_resumed));
+        text.push_str(&format!(" ({fresh} moved now, {resumed} had come before)"));
+    }
+    text.push_str(&format!(" in {} ({})", units::duration(elapsed), units::rate(rate)));
     let verified = [
         (totals.verified_end_to_end, "verified end to end (the source's digest = that of the bytes written)"),
         (totals.verified_readback, "verified and read back"),
@@ -651,10 +516,12 @@ fn done(totals: &Totals, elapsed: Duration, detached: bool) -> String {
         (totals.files_failed, "failed"),
         (totals.left_out, "left out (no files)"),
         (totals.excluded, "excluded"),
-        (totals.retries, "retries"),
     ];
     for (count, what) in others.into_iter().filter(|(count, _)| *count > 0) {
         text.push_str(&format!("; {} {what}", units::count(count)));
+    }
+    if totals.retries > 0 {
+        text.push_str(&format!("; {}", words::retries(totals.retries)));
     }
     if totals.bytes_resent > 0 {
         text.push_str(&format!("; {} sent again", units::bytes(totals.bytes_resent)));
@@ -691,22 +558,6 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_counted_once() {
-        let mut rate = Rate::default();
-        let at = Instant::now();
-        let now = "2026-11-21T14:02:11Z".parse().unwrap();
-        let mut totals = Totals { bytes: 100_000_000, files: 2, listed: true, ..Totals::default() };
-        rate.measure(&totals, "", at, now);
-        totals.bytes_running = 10_000_000;
-        totals.bytes_resent = 7;
-        let measure = rate.measure(&totals, "", at + Duration::from_secs(1), now);
-        assert_eq!((measure.rate_now, measure.rate_average), (10e6, 10e6));
-        assert!(measure.end.contains("(9.0 s)") && measure.notes.contains("re-sent 7 B"), "{measure:?}");
-        let measure = rate.measure(&totals, "", at + Duration::from_secs(9), now);
-        assert_eq!(measure.end, "stalled");
-    }
-
-    #[test]
     fn ends_with_the_right_status() {
         let progress = Progress::default();
         assert_eq!(exit_of(&Ok(()), &progress), Exit::Ok);
@@ -730,6 +581,12 @@ mod tests {
         let text = done(&totals, Duration::from_secs(1), false);
         assert!(
             text.contains("2 verified end to end") && text.contains("1 checked on the wire only"),
+            "{text}"
+        );
+        let totals = Totals { files_done: 1, bytes_done: 300, bytes_resumed: 100, ..Totals::default() };
+        let text = done(&totals, Duration::from_secs(2), false);
+        assert!(
+            text.starts_with("1 file, 300 B (200 B moved now, 100 B had come before) in 2.0 s (100 B/s)"),
             "{text}"
         );
     }

@@ -1,12 +1,16 @@
 //! `longhaul serve`.
 
+mod accounts;
+
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use longhaul_copy::{DataSecurity, ServeOptions, Server, Stop};
-use longhaul_model::units;
+use longhaul_copy::{Allow, DataSecurity, Kept, ServeOptions, Server, Stop};
+use longhaul_model::{Fault, units};
+use longhaul_security::SharedSecret;
 use serde::Serialize;
+use zeroize::Zeroizing;
 
 use super::Context;
 use super::copy::{RateOption, SecurityOption, SizeOption, stop_at_signals};
@@ -17,7 +21,16 @@ use crate::output::Format;
 const AFTER_HELP: &str = "\
 The URL that is printed contains the key: whoever holds it can read the directory (with --write also put files there)
 until the command ends, and could pose as this server towards others who hold it. Start one server for each party.
-Nothing outside the directory can be reached, whatever names and links say.";
+Nothing outside the directory can be reached, whatever names and links say.
+
+After a crash, the same command with the same --url-file has the same URL again, and clients go on. A clean end (Ctrl-C)
+makes the URL worthless, unless --keep-url is given.
+
+With --grid-map, as root: every subject of the map gets a URL of its own, and whoever comes with it reads and writes as
+the account that the map gives to that subject.";
+
+/// The secret of a server that another process of ours has chosen: not on a command line, where others could read it.
+pub const SECRET_VARIABLE: &str = "LONGHAUL_SERVE_SECRET";
 
 /// Tried first, so that a firewall can be told; any free port if it is taken.
 const PORT: u16 = 7471;
@@ -37,12 +50,33 @@ pub struct ServeArgs {
     /// Write the URL to this file, readable by you only, once the server listens
     #[arg(long, value_name = "FILE")]
     url_file: Option<PathBuf>,
+    /// Keep the URL: after a clean end too, the same --url-file makes the same URL again
+    #[arg(long)]
+    keep_url: bool,
+    /// Serve as local accounts, which this grid-map file gives to subjects (as root)
+    #[arg(long, value_name = "FILE", requires = "url_dir", conflicts_with_all = ["url_file", "once"])]
+    grid_map: Option<PathBuf>,
+    /// With --grid-map: where the URL files go, ACCOUNT.url for each subject
+    #[arg(long, value_name = "DIR", requires = "grid_map")]
+    url_dir: Option<PathBuf>,
+    /// With --grid-map: accounts with a lower number are the system's, and nobody is mapped to them
+    #[arg(long, value_name = "UID", default_value_t = longhaul_copy::accounts::UID_MIN)]
+    uid_min: u32,
+    /// With --grid-map: may be mapped to although it is one of the system's (never root); may be repeated
+    #[arg(long, value_name = "NAME", requires = "grid_map")]
+    system_account: Vec<String>,
+    /// Whom this server is for
+    #[arg(long, hide = true)]
+    party: Option<String>,
     /// Clients may only read (the default)
     #[arg(long, conflicts_with = "write")]
     read_only: bool,
     /// Clients may put files here too, and order them from other servers
     #[arg(long)]
     write: bool,
+    /// Talk to this address or network only, such as 10.1.0.0/16; may be repeated
+    #[arg(long, value_name = "NETWORK")]
+    allow: Vec<Allow>,
     /// End when the first client has gone
     #[arg(long)]
     once: bool,
@@ -69,15 +103,24 @@ pub fn run(context: &Context, args: ServeArgs) -> Result<Exit, Failure> {
     start_log(context)?;
     let stop = Stop::default();
     stop_at_signals(&stop)?;
+    if let Some(map) = &args.grid_map {
+        return accounts::run(context, &args, map, &stop);
+    }
     if let Some(file) = &args.url_file
         && longhaul_copy::url::read_url_file(file).is_ok()
     {
         // Of a server that was killed: whoever waits for the file to appear should not read it.
         let _ = std::fs::remove_file(file);
     }
-    let server = start(&args)?;
+    let (secret, kept) = match &args.url_file {
+        Some(file) => kept(file, &args.directory),
+        None => (handed()?, Vec::new()),
+    };
+    let server = start(&args, &secret, &kept)?;
     let url = server.url().reveal("");
     if let Some(file) = &args.url_file {
+        // Before the URL: whoever reads that may come back to the next server too.
+        Kept { secret, listen: server.listening() }.store(file, &args.directory)?;
         // Left by nobody: only a server that listens has a URL.
         longhaul_security::write_private(file, format!("{}\n", *url).as_bytes()).map_err(|error| {
             Failure::from(longhaul_model::Fault::from(error)).titled("the URL could not be written")
@@ -96,13 +139,20 @@ pub fn run(context: &Context, args: ServeArgs) -> Result<Exit, Failure> {
             .say(&format!("      (contains the key; anyone with it can {may} {directory} until {until})"));
     }
     server.wait(&stop);
-    let (sent, received) = server.bytes();
+    let ((sent, received), refused) = (server.bytes(), server.refused());
     server.stop();
     if let Some(file) = &args.url_file {
         // It leads nowhere from now on.
         let _ = std::fs::remove_file(file);
+        if !args.keep_url {
+            Kept::remove(file);
+        }
     }
-    context.output.say(&format!("{} sent, {} received", units::bytes(sent), units::bytes(received)));
+    let refused = match refused {
+        0 => String::new(),
+        count => format!("; {} connections refused by their address (--allow)", units::count(count)),
+    };
+    context.output.say(&format!("{} sent, {} received{refused}", units::bytes(sent), units::bytes(received)));
     // To be told to end is how a server ends.
     Ok(Exit::Ok)
 }
@@ -117,7 +167,28 @@ fn start_log(context: &Context) -> Result<(), Failure> {
     Logging { form: Form::Human, level: "warn,longhaul_copy=info".to_owned(), file: None }.start()
 }
 
-fn start(args: &ServeArgs) -> Result<Server, Failure> {
+/// The key of an earlier server at this URL file, and where it listened; else a new key.
+fn kept(url_file: &Path, directory: &Path) -> (SharedSecret, Vec<SocketAddr>) {
+    match Kept::load(url_file, directory) {
+        Ok(Some(kept)) => return (kept.secret, kept.listen),
+        Ok(None) => {}
+        Err(why) => {
+            let file = Kept::path(url_file);
+            tracing::warn!(file = %units::printable(&file.to_string_lossy()), why, "the kept key is not used; the URL is a new one");
+        }
+    }
+    (SharedSecret::new(), Vec::new())
+}
+
+/// The secret that whoever started us has chosen; else a new one.
+fn handed() -> Result<SharedSecret, Failure> {
+    match std::env::var(SECRET_VARIABLE) {
+        Ok(text) => Ok(Zeroizing::new(text).parse().map_err(Fault::from)?),
+        Err(_) => Ok(SharedSecret::new()),
+    }
+}
+
+fn start(args: &ServeArgs, secret: &SharedSecret, kept: &[SocketAddr]) -> Result<Server, Failure> {
     let mut options = ServeOptions {
         root: args.directory.clone(),
         listen: Vec::new(),
@@ -127,9 +198,12 @@ fn start(args: &ServeArgs) -> Result<Server, Failure> {
         memory_bytes: args.memory.map_or(longhaul_copy::MEMORY_BYTES, |size| size.0),
         limit: args.limit.map(|rate| rate.0),
         data_security: DataSecurity::from(args.data_security),
+        allow: args.allow.clone(),
+        secret: Some(secret.clone()),
+        party: args.party.clone(),
     };
     let mut last = None;
-    for listen in candidates(args.listen.as_deref())? {
+    for listen in preferring(kept, candidates(args.listen.as_deref())?) {
         options.listen = vec![listen];
         match Server::start(&options) {
             Ok(server) => return Ok(server),
@@ -141,6 +215,12 @@ fn start(args: &ServeArgs) -> Result<Server, Failure> {
         || Failure::usage("there is nothing to listen on", "", "longhaul serve --help"),
         |fault| Failure::from(fault).next("choose another port: --listen :PORT (0 is any free one)"),
     ))
+}
+
+/// Where an earlier server listened goes first, wherever any port will do.
+fn preferring(kept: &[SocketAddr], candidates: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    let any_port = |known: &&SocketAddr| candidates.contains(&SocketAddr::new(known.ip(), 0));
+    kept.iter().filter(any_port).copied().chain(candidates.iter().copied()).collect()
 }
 
 fn with_port(host: &str) -> String {
@@ -190,6 +270,17 @@ mod tests {
         for bad in [":x", "host", "1.2.3.4:99999", ""] {
             assert!(candidates(Some(bad)).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn an_earlier_address_goes_first_where_any_will_do() {
+        let at = |text: &str| -> SocketAddr { text.parse().unwrap() };
+        let first =
+            |kept: &str, listen: Option<&str>| preferring(&[at(kept)], candidates(listen).unwrap())[0];
+        assert_eq!(first("[::]:9", None), at("[::]:9"));
+        assert_eq!(first("127.0.0.1:9", Some("127.0.0.1:0")), at("127.0.0.1:9"));
+        assert_eq!(first("127.0.0.1:9", Some("127.0.0.1:7")), at("127.0.0.1:7"));
+        assert_eq!(first("10.0.0.1:9", Some("127.0.0.1:0")), at("127.0.0.1:0"));
     }
 
     #[test]

@@ -1,0 +1,269 @@
+//! Local accounts for the subjects of a grid-map file: who they are, and whether anybody may be mapped to them.
+//!
+//! The account follows from the file and from the system's own list of accounts, never from anything that a client says.
+//! Root is nobody's account, and system accounts are only if the administrator names them.
+//! Not here: the text of such files (`security::gridmap`), becoming the account (the binary).
+
+mod prepare;
+
+use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
+
+use longhaul_model::units::printable;
+use longhaul_security::gridmap::GridMap;
+
+pub(crate) use prepare::name as work_name;
+pub use prepare::{prepare_work, remove_work};
+
+/// Accounts below belong to the system, by the convention of every large distribution.
+pub const UID_MIN: u32 = 1_000;
+/// "Nobody": what belongs to it belongs to whoever has no account elsewhere.
+const UID_NOBODY: u32 = 65_534;
+/// As many as the kernel keeps.
+const GROUPS_MAX: usize = 65_536;
+/// Where the two commands are that ask the system.
+const PATH: &str = "/usr/bin:/bin:/usr/sbin:/sbin";
+
+/// An account as the system knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    pub name: String,
+    pub uid: u32,
+    pub gid: u32,
+    /// Supplementary ones.
+    pub groups: Vec<u32>,
+    pub home: String,
+}
+
+/// Who may be mapped to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    pub uid_min: u32,
+    /// Accounts that may although their number is below.
+    pub listed: Vec<String>,
+}
+
+/// A subject with its account.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapped {
+    pub line: usize,
+    pub subject: String,
+    pub account: Account,
+}
+
+/// A line that counts for nobody, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unmapped {
+    pub line: usize,
+    pub why: String,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Policy { uid_min: UID_MIN, listed: Vec::new() }
+    }
+}
+
+impl Policy {
+    fn check(&self, account: &Account) -> Result<(), String> {
+        let name = &account.name;
+        if account.uid == 0 {
+            return Err(format!("{name} is root, to whom nobody is mapped"));
+        }
+        let of_system = account.uid < self.uid_min || account.uid == UID_NOBODY || account.gid == 0;
+        if of_system && !self.listed.contains(name) {
+            return Err(format!(
+                "{name} (uid {}, gid {}) is an account of the system; --system-account {name} would allow it",
+                account.uid, account.gid
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The first line of a subject counts, and the first account on it.
+pub fn map(
+    lines: &GridMap,
+    policy: &Policy,
+    look_up: &mut dyn FnMut(&str) -> Result<Account, String>,
+) -> (Vec<Mapped>, Vec<Unmapped>) {
+    let mut known: BTreeMap<&str, Result<Account, String>> = BTreeMap::new();
+    let mut mapped: Vec<Mapped> = Vec::new();
+    let bad = lines.bad.iter().chain(&lines.shadowed);
+    let mut unmapped: Vec<Unmapped> =
+        bad.map(|bad| Unmapped { line: bad.line, why: bad.why.clone() }).collect();
+    for entry in &lines.entries {
+        if lines.shadowed.iter().any(|shadowed| shadowed.line == entry.line) {
+            continue;
+        }
+        let mut leave = |why: String| unmapped.push(Unmapped { line: entry.line, why });
+        let Some(name) = entry.accounts.first() else { continue };
+        if entry.subject == "*" || !entry.roles.is_empty() || is_role(&entry.subject) {
+            leave("is for whoever has a role, which nobody can show here".into());
+        } else if name.starts_with('.') {
+            leave(format!("{name} is a pool of accounts; one account is needed"));
+        } else {
+            let account = known.entry(name).or_insert_with(|| {
+                let account = look_up(name)?;
+                policy.check(&account).map(|()| account)
+            });
+            match account {
+                Ok(account) => mapped.push(Mapped {
+                    line: entry.line,
+                    subject: entry.subject.clone(),
+                    account: account.clone(),
+                }),
+                Err(why) => leave(why.clone()),
+            }
+        }
+    }
+    unmapped.sort_by_key(|line| line.line);
+    (mapped, unmapped)
+}
+
+/// `/cms/Role=production`: no attribute of a distinguished name stands in its first part.
+fn is_role(subject: &str) -> bool {
+    subject.strip_prefix('/').is_some_and(|rest| !rest.split('/').next().unwrap_or_default().contains('='))
+}
+
+/// Asks the system, with all the places where it keeps accounts. Runs two commands, without a shell.
+pub fn look_up(name: &str) -> Result<Account, String> {
+    let line = ask("getent", &["passwd", name])?;
+    let mut account = parse_passwd(name, line.trim_end())?;
+    account.groups = parse_groups(&ask("id", &["-G", name])?)?;
+    Ok(account)
+}
+
+fn ask(program: &str, arguments: &[&str]) -> Result<String, String> {
+    let asked = Command::new(program)
+        .args(arguments)
+        .env_clear()
+        .env("PATH", PATH)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("{program} does not start: {error}"))?;
+    let name = arguments.last().copied().unwrap_or_default();
+    if !asked.status.success() {
+        return Err(format!("{name} is no account of this system"));
+    }
+    String::from_utf8(asked.stdout).map_err(|_| format!("what {program} says of {name} is not UTF-8"))
+}
+
+/// `name:x:uid:gid:comment:home:shell`. The name has to be the one that was asked for: a number would find another.
+fn parse_passwd(name: &str, line: &str) -> Result<Account, String> {
+    let fields: Vec<&str> = line.split(':').collect();
+    let wrong = || format!("{name}: the system's entry \"{}\" cannot be read", printable(line));
+    let [found, _, uid, gid, _, home, _] = fields[..] else { return Err(wrong()) };
+    if found != name {
+        return Err(format!("{name} is no account name; the system found {}", printable(found)));
+    }
+    let number = |text: &str| text.parse::<u32>().ok().filter(|number| *number != u32::MAX).ok_or_else(wrong);
+    Ok(Account {
+        name: name.to_owned(),
+        uid: number(uid)?,
+        gid: number(gid)?,
+        groups: Vec::new(),
+        home: home.to_owned(),
+    })
+}
+
+fn parse_groups(text: &str) -> Result<Vec<u32>, String> {
+    let groups: Result<Vec<u32>, _> = text.split_whitespace().map(str::parse).collect();
+    groups
+        .ok()
+        .filter(|groups| groups.len() <= GROUPS_MAX)
+        .ok_or_else(|| format!("the list of groups \"{}\" cannot be read", printable(text.trim_end())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longhaul_security::gridmap;
+    use proptest::prelude::*;
+
+    fn account(name: &str, uid: u32) -> Account {
+        Account { name: name.into(), uid, gid: uid.max(1), groups: vec![], home: "/".into() }
+    }
+
+    fn some(name: &str) -> Result<Account, String> {
+        match name {
+            "root" => Ok(Account { gid: 0, ..account("root", 0) }),
+            "daemon" => Ok(account("daemon", 2)),
+            "jane" => Ok(account("jane", 1_000)),
+            "nobody" => Ok(account("nobody", UID_NOBODY)),
+            "wheel" => Ok(Account { gid: 0, ..account("wheel", 2_000) }),
+            _ => Err(format!("{name} is no account of this system")),
+        }
+    }
+
+    /// Of each line its number, and the account or the reason.
+    type Lines = Vec<(usize, String)>;
+
+    fn mapped(text: &str, policy: &Policy) -> (Lines, Lines) {
+        let (mapped, unmapped) = map(&gridmap::parse(text.as_bytes()), policy, &mut some);
+        (
+            mapped.into_iter().map(|one| (one.line, one.account.name)).collect(),
+            unmapped.into_iter().map(|one| (one.line, one.why)).collect(),
+        )
+    }
+
+    #[test]
+    fn only_people_are_mapped_to() {
+        let text = "/CN=a jane,daemon\n/CN=b daemon\n/CN=c root\n/CN=d nobody\n/CN=e wheel\n/CN=f ghost\n/CN=a root\n";
+        let (good, bad) = mapped(text, &Policy::default());
+        assert_eq!(good, [(1, "jane".to_owned())]);
+        let lines: Vec<usize> = bad.iter().map(|(line, _)| *line).collect();
+        assert_eq!(lines, [2, 3, 4, 5, 6, 7]);
+        assert!(bad[0].1.contains("--system-account daemon") && bad[1].1.contains("is root"), "{bad:?}");
+        assert!(bad[4].1.contains("no account of this system") && bad[5].1.contains("line 1"), "{bad:?}");
+        let policy =
+            Policy { listed: vec!["daemon".into(), "root".into(), "nobody".into()], ..Policy::default() };
+        let (good, _) = mapped(text, &policy);
+        assert_eq!(good, [(1, "jane".to_owned()), (2, "daemon".to_owned()), (4, "nobody".to_owned())]);
+        let (good, _) = mapped(text, &Policy { uid_min: 2, ..Policy::default() });
+        assert_eq!(
+            good,
+            [(1, "jane".to_owned()), (2, "daemon".to_owned())],
+            "gid 0, nobody and root stay out"
+        );
+    }
+
+    #[test]
+    fn roles_and_pools_map_nobody() {
+        let text =
+            "\"/CN=a\" /cms/Role=x jane\n* /atlas jane\n/cms/Role=pilot jane\n/CN=p .pool\n/CN=q jane\n";
+        let (good, bad) = mapped(text, &Policy::default());
+        assert_eq!(good, [(5, "jane".to_owned())]);
+        assert_eq!(bad.len(), 4, "{bad:?}");
+    }
+
+    #[test]
+    fn the_systems_entries_are_read_exactly() {
+        let line = "jane:x:1001:1002:Jane, Doe:/users/jane:/bin/bash";
+        let account = parse_passwd("jane", line).unwrap();
+        assert_eq!((account.uid, account.gid, account.home.as_str()), (1_001, 1_002, "/users/jane"));
+        assert!(parse_passwd("1001", line).unwrap_err().contains("no account name"));
+        for bad in ["", "jane:x:1001", "jane:x:-1:0::/:", "jane:x:4294967295:1::/:", "jane:x:1:1:::a:b"] {
+            assert!(parse_passwd("jane", bad).is_err(), "{bad}");
+        }
+        assert_eq!(parse_groups("5 60\n").unwrap(), [5, 60]);
+        assert!(parse_groups("5 x").is_err());
+    }
+
+    #[test]
+    fn the_system_knows_root_and_no_ghosts() {
+        let root = look_up("root").unwrap();
+        assert_eq!((root.uid, root.gid), (0, 0));
+        assert!(look_up("0").unwrap_err().contains("no account"), "a number is no name");
+        assert!(look_up("no-such-account-here").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_map_reaches_root(text in "(/CN=[a-d] (root|jane|daemon|0|nobody)(,root)?\n){0,8}", uid_min in 0u32..3_000) {
+            let policy = Policy { uid_min, listed: vec!["root".into(), "daemon".into()] };
+            let (mapped, _) = map(&gridmap::parse(text.as_bytes()), &policy, &mut some);
+            prop_assert!(mapped.iter().all(|one| one.account.uid != 0));
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Work directories of accounts in an export that none of them owns: `.longhaul/as-UID`, made by root.
+//!
+//! Root walks here where others may write, so nothing is followed and nothing is changed that was not just made: a link or
+//! a directory that somebody else has put there is an error, not a way for root's hands to another place.
+
+use std::path::Path;
+
+use longhaul_model::units::printable;
+use longhaul_model::{Fault, FaultCode};
+use rustix::fd::OwnedFd;
+use rustix::fs::{self, AtFlags, Gid, Mode, OFlags, Uid};
+use rustix::io::{self, Errno};
+
+use super::Account;
+use crate::walk::WORK_DIRECTORY;
+
+/// Its names are no secret; what lies behind them is each account's own.
+const SHARED: u32 = 0o755;
+const PRIVATE: u32 = 0o700;
+
+/// Makes the work directory of an account beneath an export's root.
+pub fn prepare_work(root: &Path, account: &Account) -> Result<(), Fault> {
+    let shown = printable(&root.to_string_lossy());
+    let failed = |errno: Errno| {
+        let why = match errno {
+            Errno::LOOP | Errno::NOTDIR => "something else has the name".to_owned(),
+            Errno::PERM => "it belongs to somebody else".to_owned(),
+            errno => std::io::Error::from(errno).to_string(),
+        };
+        let detail = format!("the work directory of {} in {shown}/{WORK_DIRECTORY}: {why}", account.name);
+        Fault::new(FaultCode::StateDirectory, detail)
+    };
+    prepare(root, account).map_err(failed)
+}
+
+fn prepare(root: &Path, account: &Account) -> io::Result<()> {
+    let root = fs::open(root, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let work = made(&root, WORK_DIRECTORY, SHARED)?;
+    let stat = fs::fstat(&work)?;
+    if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o022 != 0 {
+        return Err(Errno::PERM);
+    }
+    // The mask of whoever started us may have taken bits away.
+    fs::fchmod(&work, Mode::from_raw_mode(SHARED))?;
+    let own = made(&work, &name(account.uid), PRIVATE)?;
+    let owner = fs::fstat(&own)?.st_uid;
+    if owner == account.uid {
+        return Ok(());
+    }
+    if owner != rustix::process::geteuid().as_raw() {
+        return Err(Errno::PERM);
+    }
+    fs::fchown(&own, Some(Uid::from_raw(account.uid)), Some(Gid::from_raw(account.gid)))
+}
+
+/// Takes it away again, unless something is left in it that could be resumed.
+pub fn remove_work(root: &Path, account: &Account) {
+    let removed = || -> io::Result<()> {
+        let root = fs::open(root, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let work = opened(&root, WORK_DIRECTORY)?;
+        let _ =
+            opened(&work, &name(account.uid)).and_then(|own| fs::unlinkat(own, "temps", AtFlags::REMOVEDIR));
+        fs::unlinkat(&work, name(account.uid), AtFlags::REMOVEDIR)?;
+        fs::unlinkat(&root, WORK_DIRECTORY, AtFlags::REMOVEDIR)
+    };
+    // Others, or a copy that was broken off, still need it.
+    let _ = removed();
+}
+
+pub(crate) fn name(uid: u32) -> String {
+    format!("as-{uid}")
+}
+
+fn opened(directory: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    fs::openat(directory, name, flags, Mode::empty())
+}
+
+fn made(directory: &OwnedFd, name: &str, mode: u32) -> io::Result<OwnedFd> {
+    match fs::mkdirat(directory, name, Mode::from_raw_mode(mode)) {
+        Ok(()) | Err(Errno::EXIST) => opened(directory, name),
+        Err(errno) => Err(errno),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+    fn me() -> Account {
+        let uid = rustix::process::geteuid().as_raw();
+        let gid = rustix::process::getegid().as_raw();
+        Account { name: "me".into(), uid, gid, groups: vec![], home: "/".into() }
+    }
+
+    #[test]
+    fn makes_it_once_and_takes_it_away() {
+        let place = tempfile::tempdir().unwrap();
+        prepare_work(place.path(), &me()).unwrap();
+        prepare_work(place.path(), &me()).unwrap();
+        let own = place.path().join(WORK_DIRECTORY).join(name(me().uid));
+        let made = own.metadata().unwrap();
+        assert_eq!((made.uid(), made.permissions().mode() & 0o777), (me().uid, PRIVATE));
+        std::fs::write(own.join("left"), "x").unwrap();
+        remove_work(place.path(), &me());
+        assert!(own.exists(), "something is left in it");
+        std::fs::remove_file(own.join("left")).unwrap();
+        remove_work(place.path(), &me());
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn follows_no_link_and_takes_over_nothing() {
+        let place = tempfile::tempdir().unwrap();
+        let elsewhere = tempfile::tempdir().unwrap();
+        symlink(elsewhere.path(), place.path().join(WORK_DIRECTORY)).unwrap();
+        assert!(prepare_work(place.path(), &me()).unwrap_err().detail.contains("something else"));
+        std::fs::remove_file(place.path().join(WORK_DIRECTORY)).unwrap();
+        let work = place.path().join(WORK_DIRECTORY);
+        std::fs::create_dir(&work).unwrap();
+        symlink(elsewhere.path(), work.join(name(me().uid))).unwrap();
+        assert!(prepare_work(place.path(), &me()).is_err());
+        assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+        std::fs::remove_file(work.join(name(me().uid))).unwrap();
+        std::fs::set_permissions(&work, std::fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(prepare_work(place.path(), &me()).unwrap_err().detail.contains("somebody else"));
+    }
+}

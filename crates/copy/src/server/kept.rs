@@ -1,0 +1,115 @@
+//! What a server leaves beside its URL file, so that the next one has the same URL and clients go on where they were.
+//!
+//! It is a secret as the URL is: readable by its owner only, and used only if that is so. It is there while the server
+//! runs; a clean end removes it, so that a URL is worth nothing any more once its server was ended on purpose.
+
+use std::ffi::OsString;
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use longhaul_model::Fault;
+use longhaul_security::SharedSecret;
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+/// Added to the name of the URL file.
+const SUFFIX: &str = ".key";
+
+/// The key of an earlier run.
+#[derive(Debug)]
+pub struct Kept {
+    pub secret: SharedSecret,
+    /// Where it listened.
+    pub listen: Vec<SocketAddr>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    secret: String,
+    /// It is for no other.
+    directory: String,
+    listen: Vec<SocketAddr>,
+}
+
+impl Kept {
+    pub fn path(url_file: &Path) -> PathBuf {
+        let mut name = OsString::from(url_file);
+        name.push(SUFFIX);
+        PathBuf::from(name)
+    }
+
+    /// None if there is none; the error says why one that is there is not used.
+    pub fn load(url_file: &Path, root: &Path) -> Result<Option<Kept>, String> {
+        let path = Kept::path(url_file);
+        let found = match fs::symlink_metadata(&path) {
+            Ok(found) => found,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error.to_string()),
+        };
+        if !found.is_file() || found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o077 != 0
+        {
+            return Err("it is no file that only its owner, who has to be us, can read".into());
+        }
+        let text = Zeroizing::new(longhaul_security::read_private(&path).map_err(|error| error.to_string())?);
+        let document: Document = serde_json::from_str(&text).map_err(|_| "it is damaged".to_owned())?;
+        let written = Zeroizing::new(document.secret);
+        if Some(document.directory.as_str()) != canonical(root).as_deref() {
+            return Err("it is of another directory".into());
+        }
+        let secret = written.parse().map_err(|_| "it is damaged".to_owned())?;
+        Ok(Some(Kept { secret, listen: document.listen }))
+    }
+
+    pub fn store(&self, url_file: &Path, root: &Path) -> Result<(), Fault> {
+        let document = Document {
+            secret: self.secret.reveal().to_string(),
+            directory: canonical(root).unwrap_or_default(),
+            listen: self.listen.clone(),
+        };
+        let text = Zeroizing::new(crate::protocol::write(&document));
+        drop(Zeroizing::new(document.secret));
+        Ok(longhaul_security::write_private(&Kept::path(url_file), &text)?)
+    }
+
+    pub fn remove(url_file: &Path) {
+        let _ = fs::remove_file(Kept::path(url_file));
+    }
+}
+
+fn canonical(root: &Path) -> Option<String> {
+    Some(root.canonicalize().ok()?.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn comes_back_for_its_owner_and_its_directory_only() {
+        let place = tempfile::tempdir().unwrap();
+        let (file, other) = (place.path().join("far.url"), place.path().join("other"));
+        fs::create_dir(&other).unwrap();
+        assert!(Kept::load(&file, place.path()).unwrap().is_none());
+        let kept = Kept { secret: SharedSecret::new(), listen: vec!["127.0.0.1:7".parse().unwrap()] };
+        kept.store(&file, place.path()).unwrap();
+        let loaded = Kept::load(&file, place.path()).unwrap().unwrap();
+        assert!(loaded.secret == kept.secret && loaded.listen == kept.listen);
+        assert!(!format!("{loaded:?}").contains(kept.secret.reveal().as_str()));
+        assert!(Kept::load(&file, &other).unwrap_err().contains("another directory"));
+        fs::set_permissions(Kept::path(&file), fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(Kept::load(&file, place.path()).unwrap_err().contains("only its owner"));
+        fs::remove_file(Kept::path(&file)).unwrap();
+        fs::write(other.join("x"), "{}").unwrap();
+        std::os::unix::fs::symlink(other.join("x"), Kept::path(&file)).unwrap();
+        assert!(Kept::load(&file, place.path()).is_err());
+        Kept::remove(&file);
+        assert!(Kept::load(&file, place.path()).unwrap().is_none());
+        fs::write(Kept::path(&file), "{}").unwrap();
+        fs::set_permissions(Kept::path(&file), fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(Kept::load(&file, place.path()).unwrap_err().contains("damaged"));
+    }
+}

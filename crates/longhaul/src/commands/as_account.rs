@@ -1,0 +1,93 @@
+//! `longhaul as-account`: becomes a local account for good and then runs this program again, as that account.
+//!
+//! The small privileged step of `serve --grid-map`. It has one thread and has read nothing but its own command line; what
+//! it starts has no way back: all three user and group numbers are the account's, other groups are gone, capabilities
+//! with them, set-user-id programs give none back, and root's terminal is not its terminal.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use clap::Args;
+use longhaul_model::FaultCode;
+use rustix::fs::Mode;
+use rustix::process::{Gid, Uid, getegid, geteuid, getgid, getuid};
+use rustix::thread;
+
+use super::Context;
+use crate::failure::{Exit, Failure};
+
+/// Nothing else of root's environment is handed on.
+const KEPT: &[&str] = &["LANG", "LC_ALL", "TZ", super::serve::SECRET_VARIABLE];
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// Group and others may not write what the account makes, unless its files say so themselves.
+const UMASK: u32 = 0o022;
+
+#[derive(Debug, Args)]
+pub struct AsAccountArgs {
+    /// Its number
+    #[arg(long)]
+    uid: u32,
+    /// Of its group
+    #[arg(long)]
+    gid: u32,
+    /// Supplementary groups
+    #[arg(long, value_delimiter = ',')]
+    groups: Vec<u32>,
+    /// For the environment
+    #[arg(long)]
+    name: String,
+    /// For the environment
+    #[arg(long)]
+    home: String,
+    /// What this program is to do then
+    #[arg(last = true, required = true)]
+    command: Vec<String>,
+}
+
+pub fn run(_: &Context, args: AsAccountArgs) -> Result<Exit, Failure> {
+    become_account(&args)?;
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("longhaul").args(&args.command).env_clear().current_dir("/");
+    for name in KEPT {
+        if let Some(value) = std::env::var_os(name) {
+            command.env(name, value);
+        }
+    }
+    command.env("PATH", PATH).env("HOME", &args.home).env("USER", &args.name).env("LOGNAME", &args.name);
+    let error = command.exec();
+    Err(refused("starting this program", &error))
+}
+
+fn become_account(args: &AsAccountArgs) -> Result<(), Failure> {
+    let (uid, gid) = (Uid::from_raw(args.uid), Gid::from_raw(args.gid));
+    if uid.is_root() {
+        return Err(Failure::new(FaultCode::NotAllowed, "root is no account to become"));
+    }
+    let threads = std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
+    // The calls below are of threads: a second one would stay root.
+    if threads != 1 {
+        return Err(Failure::new(
+            FaultCode::Internal,
+            format!("{threads} threads where there should be one"),
+        ));
+    }
+    let groups: Vec<Gid> = args.groups.iter().map(|group| Gid::from_raw(*group)).collect();
+    rustix::process::umask(Mode::from_raw_mode(UMASK));
+    let failed =
+        |what: &'static str| move |errno: rustix::io::Errno| refused(what, &std::io::Error::from(errno));
+    // Out of reach of root's terminal: whoever has it as its own can type on it.
+    rustix::process::setsid().map_err(failed("leaving the terminal"))?;
+    thread::set_thread_groups(&groups).map_err(failed("setting the groups"))?;
+    thread::set_thread_res_gid(gid, gid, gid).map_err(failed("setting the group"))?;
+    thread::set_thread_res_uid(uid, uid, uid).map_err(failed("setting the user"))?;
+    thread::set_no_new_privs(true).map_err(failed("giving up privileges"))?;
+    let is_account = (getuid(), geteuid(), getgid(), getegid()) == (uid, uid, gid, gid);
+    if !is_account || thread::set_thread_uid(Uid::ROOT).is_ok() {
+        return Err(Failure::new(FaultCode::Internal, "the way back to root is still open"));
+    }
+    Ok(())
+}
+
+fn refused(what: &str, error: &std::io::Error) -> Failure {
+    Failure::new(FaultCode::NotAllowed, format!("{what}: {}", crate::failure::plain_io(error)))
+}
