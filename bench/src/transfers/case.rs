@@ -73,6 +73,15 @@ pub(crate) const CASES: [Case; 19] = [
     wan(ONE_WAN, 1, SMALL, 0.0),
 ];
 
+/// Names for several cases that belong together.
+pub(crate) const GROUPS: [(&str, &[&str]); 2] = [
+    ("mtu", &["lan-2g", "lan-2g-mtu1500", "wan20-2g", "wan20-2g-mtu1500", "wan100-1g", "wan100-1g-mtu1500"]),
+    ("fdt", &["fdt-1x1g", "fdt-100x10m"]),
+];
+
+/// With `--quick`: one of each kind.
+pub(crate) const QUICK: [&str; 5] = ["lan-2g", "lan-5000x64k", "wan20-2g", "wan100-1g", "wan100-1000x64k"];
+
 /// One small file: what a job costs before and after its data.
 pub(crate) const ONE_LAN: &str = "lan-1x64k";
 pub(crate) const ONE_WAN: &str = "wan100-1x64k";
@@ -151,6 +160,10 @@ mod tests {
         for (place, case) in CASES.iter().enumerate() {
             assert!(!case.name.is_empty());
             assert!(CASES[..place].iter().all(|other| other.name != case.name), "{}", case.name);
+        }
+        let named = GROUPS.iter().flat_map(|(_, cases)| cases.iter()).chain(&QUICK);
+        for name in named {
+            assert!(CASES.iter().any(|case| case.name == *name), "{name}");
         }
         let case = CASES.iter().find(|case| case.name == "wan100-1g").unwrap();
         assert_eq!(case.bytes(), 1_000_000_000);

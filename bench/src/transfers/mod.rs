@@ -6,7 +6,7 @@
 //!
 //! Not here: the programs themselves (`peers/`), figures of the whole system (`cases/`). Start with [`run_and_print`].
 
-mod account;
+pub(crate) mod account;
 mod against;
 mod bars;
 pub(crate) mod case;
@@ -14,14 +14,14 @@ mod costs;
 pub(crate) mod floor;
 pub(crate) mod keys;
 pub(crate) mod launch;
-mod memory;
+pub(crate) mod memory;
 pub(crate) mod options;
 mod page;
 mod report;
-mod run;
+pub(crate) mod run;
 mod sockets;
-mod traffic;
-mod trees;
+pub(crate) mod traffic;
+pub(crate) mod trees;
 
 use std::path::{Path, PathBuf};
 
@@ -117,8 +117,10 @@ fn run_case(
     let keys = Keys::make(&places.stage, &far)?;
     make_files(&places.source, case.files, case.size);
     let names = trees::names(&places.source)?;
+    // Rows belong to the case as it is named; only who is waited for how long is another matter.
+    let limited = Case { limit_s: options.limit_s.unwrap_or(case.limit_s), ..*case };
     let run = Run {
-        case,
+        case: &limited,
         source: &places.source,
         target: &places.target,
         folder: &places.run,
