@@ -19,7 +19,6 @@ pub(crate) mod options;
 mod page;
 mod report;
 pub(crate) mod run;
-mod sockets;
 pub(crate) mod traffic;
 pub(crate) mod trees;
 

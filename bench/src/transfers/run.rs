@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use longhaul_testbed::wan::{Lab, Side};
+use longhaul_testbed::wan::{Lab, Side, SocketMemory};
 
 use super::account::{Group, Peak};
 use super::launch::{Launched, Stage, Words};
-use super::sockets::SocketMemory;
 use super::traffic::{Received, second_half};
 use super::trees;
 use crate::peers::{Program, Run, Server, Way};
