@@ -44,13 +44,20 @@ pub(crate) struct Rounds(pub(crate) usize);
 const ROUNDS: usize = 3;
 const QUICK_ROUNDS: usize = 1;
 /// What the comparison with peers gets when everything is run: one round, and nobody is waited for long.
-const ONE_ROUND: [&str; 4] = ["--rounds", "1", "--limit", "60"];
+const ONE_ROUND: [&str; 4] = ["--rounds", "1", "--limit", "20"];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.split_first() {
         Some((first, rest)) if first == "transfers" => return compare(rest),
         Some((first, rest)) if first == "behaviour" => return behave(rest),
+        // Their cases and groups are known by their names alone.
+        Some((first, _)) if behaviour::CASES.iter().any(|case| case.name == first) => {
+            return behave(&arguments);
+        }
+        Some((first, _)) if transfers::case::GROUPS.iter().any(|(name, _)| name == first) => {
+            return compare(&arguments);
+        }
         _ => {}
     }
     let (options, names): (Vec<&str>, Vec<&str>) =

@@ -6,6 +6,7 @@ use super::options::Options;
 use super::report::{Bound, Figures, OURS, Session};
 use super::scene::{Scene, Wish, bytes_below};
 use crate::measure::make_files;
+use crate::transfers::case::payload_mb_per_s;
 use crate::transfers::memory::Memory;
 use crate::transfers::traffic::{between_first_and_last, longest_gap};
 
@@ -18,8 +19,6 @@ const FILE_BYTES: usize = 10_000_000;
 const RTT_MS: f64 = 100.0;
 const RATE_MBIT: f64 = 1000.0;
 const MTU: u32 = 9000;
-/// TCP and IP headers with timestamps.
-const HEADERS: u32 = 52;
 /// A tenth of the link: less is no transfer, but farewells and acknowledgements.
 const QUIET: f64 = 0.1;
 const SHARE: f64 = 0.98;
@@ -34,7 +33,7 @@ pub(crate) fn run(memory: &Memory, options: &Options, session: &mut Session) -> 
     }
     let bytes = bytes_below(&scene.source)?;
     let wish = Wish { directories, ..Wish::default() };
-    let capacity = RATE_MBIT / 8.0 * f64::from(MTU - HEADERS) / f64::from(MTU);
+    let capacity = payload_mb_per_s(RATE_MBIT, MTU);
     for _ in 0..options.rounds {
         let moved = scene.pull(&wish).map(|moved| {
             let received = &moved.received_at[0];

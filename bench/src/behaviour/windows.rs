@@ -6,6 +6,7 @@ use super::options::Options;
 use super::report::{Bound, Figures, OURS, Session};
 use super::scene::{Scene, Wish, bytes_below};
 use crate::measure::make_files;
+use crate::transfers::case::payload_mb_per_s;
 use crate::transfers::memory::Memory;
 
 pub(crate) const NAME: &str = "windows";
@@ -88,6 +89,8 @@ fn measure(
             session.tell(NAME, setting, &program(flags), moved);
         }
     }
+    let capacity = payload_mb_per_s(RATE_MBIT, MTU);
+    session.tell(NAME, setting, "payload capacity", Ok(Figures::rate(capacity)));
     let rate = |session: &Session, program: &str| session.get(NAME, setting, program)?.mb_per_s;
     let best = cells.iter().filter_map(|flags| Some((flags, rate(session, &program(flags))?)));
     let best = best.max_by(|one, other| one.1.total_cmp(&other.1));

@@ -86,6 +86,11 @@ pub(crate) const QUICK: [&str; 5] = ["lan-2g", "lan-5000x64k", "wan20-2g", "wan1
 pub(crate) const ONE_LAN: &str = "lan-1x64k";
 pub(crate) const ONE_WAN: &str = "wan100-1x64k";
 
+/// MB/s of payload on a path of that rate.
+pub(crate) fn payload_mb_per_s(rate_mbit: f64, mtu: u32) -> f64 {
+    rate_mbit / 8.0 * f64::from(mtu - HEADERS) / f64::from(mtu)
+}
+
 impl Case {
     /// Much data, so that a rate says something.
     pub(crate) fn is_bulk(&self) -> bool {
@@ -107,8 +112,7 @@ impl Case {
 
     /// MB/s of payload that the path can carry: its rate without headers.
     pub(crate) fn capacity(&self) -> Option<f64> {
-        let rate = self.wan?.rate_mbit? / 8.0;
-        Some(rate * f64::from(self.mtu - HEADERS) / f64::from(self.mtu))
+        Some(payload_mb_per_s(self.wan?.rate_mbit?, self.mtu))
     }
 
     /// Twice what is in flight on a full path, in bytes: sockets may hold so much more than their program's bar.

@@ -116,10 +116,8 @@ fn run_case(
     let keys = Keys::make(&places.stage, &far)?;
     make_files(&places.source, case.files, case.size);
     let names = trees::names(&places.source)?;
-    // Rows belong to the case as it is named; only who is waited for how long is another matter.
-    let limited = Case { limit_s: options.limit_s.unwrap_or(case.limit_s), ..*case };
     let run = Run {
-        case: &limited,
+        case,
         source: &places.source,
         target: &places.target,
         folder: &places.run,
@@ -128,7 +126,7 @@ fn run_case(
         names: &names,
     };
     for round in 0..options.rounds {
-        one_round(round, programs, &stage, &run, &mut outcomes);
+        one_round(round, programs, &stage, &run, options, &mut outcomes);
         if floor::takes(case) && outcomes.iter().any(|outcome| outcome.is_floor()) {
             let measured = floor::measure(&lab, memory.path(), case);
             for (name, measured) in floor::NAMES.into_iter().zip(measured) {
@@ -148,6 +146,7 @@ fn one_round(
     programs: &[Box<dyn Program>],
     stage: &Stage<'_>,
     run: &Run<'_>,
+    options: &Options,
     outcomes: &mut [Outcome],
 ) {
     for turn in 0..programs.len() {
@@ -155,7 +154,9 @@ fn one_round(
         let outcome = outcomes.iter_mut().find(|outcome| outcome.program == program.name());
         // What was too slow or failed once is not tried again: its row says so.
         let Some(outcome) = outcome.filter(|outcome| !outcome.has_failed()) else { continue };
-        let measured = run::measure(stage, &**program, run);
+        // A row of ours that was stopped would tell nothing.
+        let limit_s = options.limit_s.filter(|_| !program.is_ours()).unwrap_or(run.case.limit_s);
+        let measured = run::measure(stage, &**program, &Run { case: &Case { limit_s, ..*run.case }, ..*run });
         eprintln!("  round {}: {}", round + 1, report::line(outcome.program, &measured));
         outcome.runs.push(measured);
     }

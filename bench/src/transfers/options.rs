@@ -6,7 +6,7 @@ use super::case::{CASES, GROUPS, QUICK};
 
 const ROUNDS: usize = 5;
 /// Nobody is waited for longer with `--quick`, in seconds.
-const QUICK_LIMIT_S: u64 = 30;
+const QUICK_LIMIT_S: u64 = 20;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Options {
@@ -14,7 +14,7 @@ pub(crate) struct Options {
     pub(crate) cases: Vec<String>,
     pub(crate) only: Vec<String>,
     pub(crate) rounds: usize,
-    /// A program that needs longer is stopped; none: what the case allows.
+    /// A peer that needs longer is stopped; none: what the case allows. Ours always gets that.
     pub(crate) limit_s: Option<u64>,
     pub(crate) json: bool,
     pub(crate) against: Option<PathBuf>,

@@ -167,6 +167,17 @@ impl Session {
             .summary()
     }
 
+    /// MB/s of a program, or what it certainly stayed below because it was stopped.
+    pub(crate) fn rate_at_most(&self, case: &str, program: &str) -> Option<f64> {
+        let found = |outcome: &&Outcome| outcome.case.name == case && outcome.program == program;
+        let outcome = self.outcomes.iter().find(found)?;
+        match (outcome.summary(), outcome.failure()) {
+            (Some(summary), _) => Some(summary.mb_per_s),
+            (None, Some(Failure::TooSlow { below_mb_per_s, .. })) => Some(*below_mb_per_s),
+            (None, _) => None,
+        }
+    }
+
     /// Programs that did not work, with their reason. One that was stopped as too slow has worked.
     pub(crate) fn failures(&self) -> Vec<String> {
         let failed = self.outcomes.iter().filter_map(|outcome| match outcome.failure()? {

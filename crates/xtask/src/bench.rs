@@ -5,7 +5,7 @@ mod peers;
 use crate::tools::{cargo, run_command};
 
 /// Cases that run other programs.
-const WITH_PEERS: &[&str] = &["transfers", "floor"];
+const WITH_PEERS: &[&str] = &["transfers", "mtu", "fdt", "floor"];
 
 pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     // Without a name everything is run.
