@@ -49,6 +49,7 @@ pub(crate) fn run_and_print(options: &Options) -> Result<bool, String> {
         session.cases.push((case.name, case.what.to_owned()));
         (case.run)(&memory, options, &mut session).map_err(|why| format!("{}: {why}", case.name))?;
     }
+    session.hide(memory.path());
     print(options, &session)?;
     let failures = session.failures();
     failures.iter().for_each(|line| eprintln!("FAILED: {line}"));

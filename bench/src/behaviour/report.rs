@@ -1,10 +1,12 @@
 //! What the cases of behaviour found: rows with their yardsticks, bars, the page and the JSON.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
 use crate::measure::median;
+use crate::transfers::report::hidden;
 use crate::transfers::run::{Clocked, Failure};
 
 pub(crate) const OURS: &str = "longhaul";
@@ -197,6 +199,15 @@ impl Session {
                 program: program.to_owned(),
                 runs: vec![run],
             }),
+        }
+    }
+
+    /// Reasons without the folders of this session.
+    pub(crate) fn hide(&mut self, memory: &Path) {
+        for run in self.rows.iter_mut().flat_map(|row| &mut row.runs) {
+            if let Err(why) = run {
+                *why = hidden(why, memory);
+            }
         }
     }
 

@@ -17,7 +17,7 @@ pub(crate) mod launch;
 pub(crate) mod memory;
 pub(crate) mod options;
 mod page;
-mod report;
+pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod traffic;
 pub(crate) mod trees;
