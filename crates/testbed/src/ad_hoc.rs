@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::run::{binary, clean};
-use crate::wan::{Lab, Side};
+use crate::wan::{Direction, Lab, Side};
 use crate::{Log, Process};
 
 /// Between two looks at what a running process has done.
@@ -22,6 +22,8 @@ const READY_TICKS: u32 = 6_000;
 pub struct AdHoc {
     pub lab: Lab,
     directory: tempfile::TempDir,
+    /// The files are near and the server takes them; else they are far and it gives them.
+    push: bool,
 }
 
 impl AdHoc {
@@ -37,7 +39,18 @@ impl AdHoc {
         for name in ["source", "target", "home"] {
             fs::create_dir(directory.path().join(name)).expect("a directory");
         }
-        AdHoc { lab, directory }
+        AdHoc { lab, directory, push: false }
+    }
+
+    /// From left to right instead.
+    #[must_use]
+    pub fn pushing(self) -> AdHoc {
+        AdHoc { push: true, ..self }
+    }
+
+    /// Which way the data go.
+    pub fn direction(&self) -> Direction {
+        if self.push { Direction::LeftToRight } else { Direction::RightToLeft }
     }
 
     pub fn source(&self) -> PathBuf {
@@ -56,12 +69,14 @@ impl AdHoc {
         self.home().join("url")
     }
 
-    /// Exports the source on all paths; ready when this returns. A new one after a kill has the same addresses.
+    /// Exports the far folder on all paths; ready when this returns. A new one after a kill has the same addresses.
     pub fn serve(&self, more: &[&str]) -> Process {
         let _ = fs::remove_file(self.url());
         let mut command = self.lab.command(Side::Right, binary());
         clean(&mut command, &self.home());
-        command.arg("serve").arg(self.source()).arg("--url-file").arg(self.url());
+        let folder = if self.push { self.target() } else { self.source() };
+        command.arg("serve").arg(folder).arg("--url-file").arg(self.url());
+        command.args(self.push.then_some("--write"));
         command.args(["--listen", &format!("0.0.0.0:{PORT}")]);
         for path in 0..self.lab.paths() {
             command.args(["--advertise", &format!("{}:{PORT}", self.lab.address(Side::Right, path))]);
@@ -83,7 +98,12 @@ impl AdHoc {
         let mut command = self.lab.command(Side::Left, binary());
         clean(&mut command, &self.home());
         command.args(["copy", "--recursive"]).args(more);
-        command.arg(format!("@{}/", self.url().display())).arg(self.target());
+        let far = format!("@{}/", self.url().display());
+        if self.push {
+            command.arg(format!("{}/", self.source().display())).arg(far);
+        } else {
+            command.arg(far).arg(self.target());
+        }
         command
     }
 

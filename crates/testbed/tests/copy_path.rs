@@ -18,7 +18,7 @@ const STALL_NS_MAX: u64 = 3_000_000_000;
 /// Less than this is no data: dials, pings, acknowledgements.
 const DATA_BYTES: u64 = 200_000;
 /// The volume in flight (at least an extent for each stream).
-const IN_FLIGHT: u64 = 16 << 20;
+const IN_FLIGHT: u64 = 10 << 20;
 const OVERHEAD: f64 = 1.06;
 
 #[test]

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use longhaul_testbed::wan::{Direction, Lab, PathConfig};
+use longhaul_testbed::wan::{Lab, PathConfig};
 use longhaul_testbed::{AdHoc, Process, Ran, Random, TICK, Watcher, effort, needs, tree};
 use longhaul_wire::journal::{BootId, HEADER_BYTES, Journal};
 use rustix::process::Signal;
@@ -21,12 +21,14 @@ const INTERRUPTED: i32 = 130;
 const RTT_MS: f64 = 20.0;
 const RATE_MBIT: f64 = 400.0;
 const MTU: u32 = 9000;
+/// A second run of 10 GB would show nothing that these do not.
+const PUSH_KILLS_MAX: u64 = 9;
 const IN_MEMORY_MAX: u64 = 2_000_000_000;
 /// Of a whole copy: headers, digests, listings.
 const OVERHEAD: f64 = 1.03;
 /// Lost by a kill: the volume in flight (twice the BDP of 1 MB, at least an extent for each of the streams), what waits for a writer, a
 /// group of small files that was not committed.
-const IN_FLIGHT: u64 = 16 << 20;
+const IN_FLIGHT: u64 = 10 << 20;
 /// Of one file: flushed when so much of it is not (or two seconds old).
 const BATCH: u64 = 128 << 20;
 /// What a client and a server say to each other before data flow: listing, manifest.
@@ -42,7 +44,7 @@ fn ad_hoc(path: PathConfig, disk: bool) -> Option<AdHoc> {
 }
 
 fn on_the_wire(ground: &AdHoc) -> u64 {
-    ground.lab.counters(0, Direction::RightToLeft).bytes_carried
+    ground.lab.counters(0, ground.direction()).bytes_carried
 }
 
 /// A fifth in small files, the rest in four large ones. Many GB have no place four times: then the large ones are one.
@@ -77,12 +79,21 @@ fn carried(ground: &AdHoc, copy: &mut Process, bytes: u64) -> bool {
 }
 
 #[test]
-fn kills_of_either_end_cost_what_was_in_flight() {
-    let kills = effort::copy_kills();
+fn kills_of_either_end_of_a_pull_cost_what_was_in_flight() {
+    kills_cost_what_was_in_flight(effort::copy_kills(), |ground| ground);
+}
+
+/// Here the server receives.
+#[test]
+fn kills_of_either_end_of_a_push_cost_what_was_in_flight() {
+    kills_cost_what_was_in_flight(effort::copy_kills().min(PUSH_KILLS_MAX), AdHoc::pushing);
+}
+
+fn kills_cost_what_was_in_flight(kills: u64, way: impl FnOnce(AdHoc) -> AdHoc) {
     let bytes = if kills < 10 { 100_000_000 } else { kills * 500_000_000 };
     let path = PathConfig::new(RTT_MS).rate_mbit(RATE_MBIT).mtu(MTU);
     // Many GB have no place in memory.
-    let Some(ground) = ad_hoc(path, bytes > IN_MEMORY_MAX) else { return };
+    let Some(ground) = ad_hoc(path, bytes > IN_MEMORY_MAX).map(way) else { return };
     make_source(&ground.source(), bytes);
     let expected = tree::survey(&ground.source());
     let size = expected.bytes();
@@ -113,8 +124,9 @@ fn kills_of_either_end_cost_what_was_in_flight() {
     let seen = watcher.finish();
     assert!(seen.wrong.is_empty(), "{:?}", seen.wrong);
     tree::assert_same(&expected.files, &ground.target(), "");
+    // A server that receives keeps its folder while it runs.
+    server.stop();
     assert!(!ground.target().join(".longhaul").exists(), "nothing is left to resume");
-    server.kill();
 }
 
 /// What a journal says that would survive, and what it says beside.
