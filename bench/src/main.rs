@@ -3,11 +3,12 @@
 //!
 //! Not here: tests (nothing fails by being slow), measurements of single rooms (their `examples/`).
 //! Figures of the whole system are files below `cases/`, [`measure`] holds what they share; `transfers` compares one
-//! command with its peers and has cases of its own.
+//! command with its peers, `behaviour` looks at it alone; both have cases and options of their own.
 
 // A benchmark that cannot go on ends with its reason; its output is its purpose.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::print_stderr)]
 
+mod behaviour;
 mod cases;
 mod measure;
 mod peers;
@@ -39,41 +40,68 @@ const CASES: [Case; 5] = [
 /// How often each case alternates between us and its yardstick; the median counts.
 pub(crate) struct Rounds(pub(crate) usize);
 
+/// Of the figures of the whole system, and with `--quick`.
+const ROUNDS: usize = 3;
+const QUICK_ROUNDS: usize = 1;
+/// What the comparison with peers gets when everything is run: one round, and nobody is waited for long.
+const ONE_ROUND: [&str; 4] = ["--rounds", "1", "--limit", "20"];
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let Some((first, rest)) = arguments.split_first()
-        && first == "transfers"
-    {
-        return compare(rest);
-    }
-    let json = arguments.iter().any(|word| word == "--json");
-    let words: Vec<&str> = arguments.iter().map(String::as_str).filter(|word| *word != "--json").collect();
-    let chosen: Vec<&Case> = match words.as_slice() {
-        [] => CASES.iter().collect(),
-        ["list"] => {
-            list();
-            return ExitCode::SUCCESS;
+    match arguments.split_first() {
+        Some((first, rest)) if first == "transfers" => return compare(rest),
+        Some((first, rest)) if first == "behaviour" => return behave(rest),
+        // Their cases and groups are known by their names alone.
+        Some((first, _)) if behaviour::CASES.iter().any(|case| case.name == first) => {
+            return behave(&arguments);
         }
-        names => names.iter().filter_map(|name| CASES.iter().find(|(known, ..)| known == name)).collect(),
-    };
-    if chosen.is_empty() {
-        eprintln!("no such case; cargo xtask bench list names them");
+        Some((first, _)) if transfers::case::GROUPS.iter().any(|(name, _)| name == first) => {
+            return compare(&arguments);
+        }
+        _ => {}
+    }
+    let (options, names): (Vec<&str>, Vec<&str>) =
+        arguments.iter().map(String::as_str).partition(|word| word.starts_with("--"));
+    if let Some(unknown) = options.iter().find(|word| !["--json", "--quick"].contains(*word)) {
+        eprintln!(
+            "{unknown} is neither --json nor --quick; transfers and behaviour have options of their own"
+        );
         return ExitCode::from(2);
     }
+    if names == ["list"] {
+        list();
+        return ExitCode::SUCCESS;
+    }
+    if let Some(unknown) = names.iter().find(|name| !CASES.iter().any(|(known, ..)| known == *name)) {
+        eprintln!("there is no case {unknown}; cargo xtask bench list names them");
+        return ExitCode::from(2);
+    }
+    let (json, quick) = (options.contains(&"--json"), options.contains(&"--quick"));
+    let rounds = Rounds(if quick { QUICK_ROUNDS } else { ROUNDS });
+    let wanted =
+        |name: &str| if names.is_empty() { !quick || name != "build" } else { names.contains(&name) };
     let mut rows = Vec::new();
-    for (name, what, run) in chosen {
+    for (name, what, run) in CASES.iter().filter(|(name, ..)| wanted(name)) {
         eprintln!("{name}: {what}");
-        rows.extend(run(&Rounds(3)));
+        rows.extend(run(&rounds));
     }
     if json {
         rows.iter().for_each(|row| println!("{}", row.json()))
     } else {
         print!("{}", measure::table(&rows))
     }
-    if words.is_empty() {
-        eprintln!("the comparison with other programs takes hours: cargo xtask bench transfers");
-    }
-    ExitCode::SUCCESS
+    if names.is_empty() { the_rest(quick, json) } else { ExitCode::SUCCESS }
+}
+
+/// What has options of its own, as it is run when nothing is named. Both are run, whatever becomes of the first.
+fn the_rest(quick: bool, json: bool) -> ExitCode {
+    let json = json.then_some("--json");
+    let words = |words: &[&'static str]| -> Vec<String> {
+        words.iter().copied().chain(json).map(str::to_owned).collect()
+    };
+    let behaved = behave(&words(if quick { &["--quick"] } else { &[] }));
+    let compared = compare(&words(if quick { &["--quick"] } else { &ONE_ROUND }));
+    if behaved == ExitCode::SUCCESS { compared } else { behaved }
 }
 
 /// Of programs, and of the floor.
@@ -83,16 +111,31 @@ fn names() -> Vec<&'static str> {
 
 fn list() {
     CASES.iter().for_each(|(name, what, _)| println!("{name:<10} {what}"));
+    println!("behaviour  queues, growth, disks, windows, a shared link ({}):", behaviour::options::USAGE);
+    for case in &behaviour::CASES {
+        println!("  {:<18} {}", case.name, case.what);
+    }
     println!("transfers  one command against its peers, in these cases ({USAGE}):");
     for case in &transfers::case::CASES {
         println!("  {:<18} {}", case.name, case.described());
     }
+    for (name, cases) in transfers::case::GROUPS {
+        println!("  {name:<18} all of: {}", cases.join(", "));
+    }
     println!("  with: {}", names().join(", "));
+}
+
+/// `behaviour`: fails if a run failed.
+fn behave(words: &[String]) -> ExitCode {
+    end(behaviour::options::Options::parse(words).and_then(|options| behaviour::run_and_print(&options)))
 }
 
 /// `transfers`: fails if a program failed, or if ours fell behind an earlier table.
 fn compare(words: &[String]) -> ExitCode {
-    let outcome = Options::parse(words, &names()).and_then(|options| transfers::run_and_print(&options));
+    end(Options::parse(words, &names()).and_then(|options| transfers::run_and_print(&options)))
+}
+
+fn end(outcome: Result<bool, String>) -> ExitCode {
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,

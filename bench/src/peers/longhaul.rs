@@ -1,5 +1,7 @@
 //! Ours: `longhaul serve` far, `longhaul copy` near, by default settings. What it moves has its digest compared end to end.
 
+use std::path::{Path, PathBuf};
+
 use super::{Program, Run, Server, Way};
 use crate::transfers::launch::Words;
 
@@ -13,13 +15,20 @@ pub(crate) enum Data {
 
 pub(crate) struct Longhaul(pub(crate) Data);
 
-impl Longhaul {
-    fn words(&self, command: &str) -> Words {
+impl Data {
+    pub(crate) fn words(self, command: &str) -> Words {
         let words = Words::new(longhaul_testbed::binary().to_string_lossy()).arg(command);
-        match self.0 {
+        match self {
             Data::Tls => words,
             Data::Authenticated => words.args("--data-security authenticated"),
         }
+    }
+
+    /// Exports `source`, and writes its URL to the file once it listens.
+    pub(crate) fn server(self, source: &Path, url: PathBuf, far: &str) -> Server {
+        let words = self.words("serve").path(source).arg("--url-file").path(&url);
+        let words = words.arg("--listen").arg(format!("{far}:{PORT}"));
+        Server { file: Some(url), ..Server::new(words, PORT) }
     }
 }
 
@@ -45,14 +54,11 @@ impl Program for Longhaul {
     }
 
     fn server(&self, run: &Run<'_>) -> Result<Server, String> {
-        let url = run.folder.join("url");
-        let words = self.words("serve").path(run.source).arg("--url-file").path(&url);
-        let words = words.arg("--listen").arg(format!("{}:{PORT}", run.far));
-        Ok(Server { file: Some(url), ..Server::new(words, PORT) })
+        Ok(self.0.server(run.source, run.folder.join("url"), run.far))
     }
 
     fn client(&self, run: &Run<'_>) -> Result<Words, String> {
         let from = format!("@{}/", run.folder.join("url").display());
-        Ok(self.words("copy").arg("--recursive").arg(from).path(run.target))
+        Ok(self.0.words("copy").arg("--recursive").arg(from).path(run.target))
     }
 }

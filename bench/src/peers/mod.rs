@@ -7,7 +7,7 @@ mod aria2;
 mod curl;
 mod gridftp;
 mod iperf;
-mod longhaul;
+pub(crate) mod longhaul;
 mod nginx;
 mod rclone;
 mod rsync;

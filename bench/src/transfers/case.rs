@@ -73,9 +73,23 @@ pub(crate) const CASES: [Case; 19] = [
     wan(ONE_WAN, 1, SMALL, 0.0),
 ];
 
+/// Names for several cases that belong together.
+pub(crate) const GROUPS: [(&str, &[&str]); 2] = [
+    ("mtu", &["lan-2g", "lan-2g-mtu1500", "wan20-2g", "wan20-2g-mtu1500", "wan100-1g", "wan100-1g-mtu1500"]),
+    ("fdt", &["fdt-1x1g", "fdt-100x10m"]),
+];
+
+/// With `--quick`: one of each kind.
+pub(crate) const QUICK: [&str; 5] = ["lan-2g", "lan-5000x64k", "wan20-2g", "wan100-1g", "wan100-1000x64k"];
+
 /// One small file: what a job costs before and after its data.
 pub(crate) const ONE_LAN: &str = "lan-1x64k";
 pub(crate) const ONE_WAN: &str = "wan100-1x64k";
+
+/// MB/s of payload on a path of that rate.
+pub(crate) fn payload_mb_per_s(rate_mbit: f64, mtu: u32) -> f64 {
+    rate_mbit / 8.0 * f64::from(mtu - HEADERS) / f64::from(mtu)
+}
 
 impl Case {
     /// Much data, so that a rate says something.
@@ -98,8 +112,7 @@ impl Case {
 
     /// MB/s of payload that the path can carry: its rate without headers.
     pub(crate) fn capacity(&self) -> Option<f64> {
-        let rate = self.wan?.rate_mbit? / 8.0;
-        Some(rate * f64::from(self.mtu - HEADERS) / f64::from(self.mtu))
+        Some(payload_mb_per_s(self.wan?.rate_mbit?, self.mtu))
     }
 
     /// Twice what is in flight on a full path, in bytes: sockets may hold so much more than their program's bar.
@@ -151,6 +164,10 @@ mod tests {
         for (place, case) in CASES.iter().enumerate() {
             assert!(!case.name.is_empty());
             assert!(CASES[..place].iter().all(|other| other.name != case.name), "{}", case.name);
+        }
+        let named = GROUPS.iter().flat_map(|(_, cases)| cases.iter()).chain(&QUICK);
+        for name in named {
+            assert!(CASES.iter().any(|case| case.name == *name), "{name}");
         }
         let case = CASES.iter().find(|case| case.name == "wan100-1g").unwrap();
         assert_eq!(case.bytes(), 1_000_000_000);

@@ -47,7 +47,7 @@ pub(crate) fn parts(lab: &Lab, folder: &Path) -> Result<Parts, String> {
 }
 
 /// The server's side sends, as in our own runs.
-fn tcp(lab: &Lab) -> Result<NetworkRun, String> {
+pub(crate) fn tcp(lab: &Lab) -> Result<NetworkRun, String> {
     let told = |error: std::io::Error| format!("TCP of the floor: {error}");
     let address = SocketAddr::new(lab.address(Side::Left, 0).into(), 0);
     let listener = lab.inside(Side::Left, || TcpListener::bind(address))?.map_err(told)?;

@@ -190,7 +190,12 @@ impl Launched {
     }
 
     pub(crate) fn log_end(&self) -> String {
-        let text = self.log().replace('\n', " | ");
+        // Nobody needs the secrets of servers, not even of those that have ended.
+        let words = |line: &str| -> String {
+            let shown = |word| if str::starts_with(word, "lh://") { "lh://…" } else { word };
+            line.split(' ').map(shown).collect::<Vec<_>>().join(" ")
+        };
+        let text = self.log().lines().map(words).collect::<Vec<_>>().join(" | ");
         let skip = text.chars().count().saturating_sub(LOG_SHOWN);
         text.chars().skip(skip).collect()
     }

@@ -6,7 +6,7 @@
 //!
 //! Not here: the programs themselves (`peers/`), figures of the whole system (`cases/`). Start with [`run_and_print`].
 
-mod account;
+pub(crate) mod account;
 mod against;
 mod bars;
 pub(crate) mod case;
@@ -14,14 +14,13 @@ mod costs;
 pub(crate) mod floor;
 pub(crate) mod keys;
 pub(crate) mod launch;
-mod memory;
+pub(crate) mod memory;
 pub(crate) mod options;
 mod page;
-mod report;
-mod run;
-mod sockets;
-mod traffic;
-mod trees;
+pub(crate) mod report;
+pub(crate) mod run;
+pub(crate) mod traffic;
+pub(crate) mod trees;
 
 use std::path::{Path, PathBuf};
 
@@ -127,7 +126,7 @@ fn run_case(
         names: &names,
     };
     for round in 0..options.rounds {
-        one_round(round, programs, &stage, &run, &mut outcomes);
+        one_round(round, programs, &stage, &run, options, &mut outcomes);
         if floor::takes(case) && outcomes.iter().any(|outcome| outcome.is_floor()) {
             let measured = floor::measure(&lab, memory.path(), case);
             for (name, measured) in floor::NAMES.into_iter().zip(measured) {
@@ -147,6 +146,7 @@ fn one_round(
     programs: &[Box<dyn Program>],
     stage: &Stage<'_>,
     run: &Run<'_>,
+    options: &Options,
     outcomes: &mut [Outcome],
 ) {
     for turn in 0..programs.len() {
@@ -154,7 +154,9 @@ fn one_round(
         let outcome = outcomes.iter_mut().find(|outcome| outcome.program == program.name());
         // What was too slow or failed once is not tried again: its row says so.
         let Some(outcome) = outcome.filter(|outcome| !outcome.has_failed()) else { continue };
-        let measured = run::measure(stage, &**program, run);
+        // A row of ours that was stopped would tell nothing.
+        let limit_s = options.limit_s.filter(|_| !program.is_ours()).unwrap_or(run.case.limit_s);
+        let measured = run::measure(stage, &**program, &Run { case: &Case { limit_s, ..*run.case }, ..*run });
         eprintln!("  round {}: {}", round + 1, report::line(outcome.program, &measured));
         outcome.runs.push(measured);
     }

@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
-use super::case::CASES;
+use super::case::{CASES, GROUPS, QUICK};
 
 const ROUNDS: usize = 5;
+/// Nobody is waited for longer with `--quick`, in seconds.
+const QUICK_LIMIT_S: u64 = 20;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Options {
@@ -12,6 +14,8 @@ pub(crate) struct Options {
     pub(crate) cases: Vec<String>,
     pub(crate) only: Vec<String>,
     pub(crate) rounds: usize,
+    /// A peer that needs longer is stopped; none: what the case allows. Ours always gets that.
+    pub(crate) limit_s: Option<u64>,
     pub(crate) json: bool,
     pub(crate) against: Option<PathBuf>,
     /// The page with the tables is written here.
@@ -20,8 +24,8 @@ pub(crate) struct Options {
     pub(crate) rows: Option<PathBuf>,
 }
 
-pub(crate) const USAGE: &str = "bench transfers [CASE...] [--rounds N] [--only PROGRAM]... [--json] [--against FILE] \
-                                [--page FILE] [--rows FILE]";
+pub(crate) const USAGE: &str = "bench transfers [CASE...] [--quick] [--rounds N] [--limit SECONDS] [--only PROGRAM]... \
+                                [--json] [--against FILE] [--page FILE] [--rows FILE]";
 
 impl Options {
     pub(crate) fn parse(words: &[String], programs: &[&str]) -> Result<Options, String> {
@@ -29,30 +33,48 @@ impl Options {
             cases: Vec::new(),
             only: Vec::new(),
             rounds: ROUNDS,
+            limit_s: None,
             json: false,
             against: None,
             page: None,
             rows: None,
         };
+        let (mut quick, mut rounds) = (false, None);
         let mut words = words.iter();
         while let Some(word) = words.next() {
             let mut value = || words.next().cloned().ok_or_else(|| format!("{word} needs a value; {USAGE}"));
             match word.as_str() {
                 "--json" => options.json = true,
+                "--quick" => quick = true,
                 "--rounds" => {
                     let count = value()?.parse().ok().filter(|count| (1..=100).contains(count));
-                    options.rounds = count.ok_or("--rounds is a number from 1 to 100")?;
+                    rounds = Some(count.ok_or("--rounds is a number from 1 to 100")?);
+                }
+                "--limit" => {
+                    let seconds = value()?.parse().ok().filter(|seconds| (1..=3_600).contains(seconds));
+                    options.limit_s = Some(seconds.ok_or("--limit is a number from 1 to 3600")?);
                 }
                 "--only" => options.only.push(known(&value()?, programs)?),
                 "--against" => options.against = Some(value()?.into()),
                 "--page" => options.page = Some(value()?.into()),
                 "--rows" => options.rows = Some(value()?.into()),
-                case => {
-                    let names: Vec<&str> = CASES.iter().map(|case| case.name).collect();
-                    options.cases.push(known(case, &names)?);
-                }
+                word => match GROUPS.iter().find(|(name, _)| *name == word) {
+                    Some((_, cases)) => options.cases.extend(cases.iter().map(|case| (*case).to_owned())),
+                    None => {
+                        let cases = CASES.iter().map(|case| case.name);
+                        let names: Vec<&str> = cases.chain(GROUPS.iter().map(|(name, _)| *name)).collect();
+                        options.cases.push(known(word, &names)?);
+                    }
+                },
             }
         }
+        if quick {
+            options.limit_s.get_or_insert(QUICK_LIMIT_S);
+            if options.cases.is_empty() {
+                options.cases = QUICK.map(str::to_owned).to_vec();
+            }
+        }
+        options.rounds = rounds.unwrap_or(if quick { 1 } else { ROUNDS });
         Ok(options)
     }
 
@@ -88,13 +110,21 @@ mod tests {
         assert!(options.wants_program("curl") && !options.wants_program("xrdcp"));
         assert_eq!((options.rounds, options.json), (3, true));
         assert_eq!(options.against, Some("old.json".into()));
+        let group = parse("mtu --limit 7").unwrap();
+        assert!(group.wants_case("wan100-1g-mtu1500") && !group.wants_case("fdt-1x1g"));
+        assert_eq!(group.limit_s, Some(7));
+        let quick = parse("--quick").unwrap();
+        assert!(quick.wants_case("lan-2g") && !quick.wants_case("fdt-1x1g"));
+        assert_eq!((quick.rounds, quick.limit_s), (1, Some(QUICK_LIMIT_S)));
+        let chosen = parse("--quick --rounds 2 fdt").unwrap();
+        assert!(chosen.wants_case("fdt-1x1g") && !chosen.wants_case("lan-2g") && chosen.rounds == 2);
         let all = parse("").unwrap();
         assert!(all.wants_case("wan20-2g") && all.wants_program("xrdcp") && all.rounds == ROUNDS);
     }
 
     #[test]
     fn what_is_unknown_is_refused() {
-        for line in ["lan-3g", "--only wget", "--rounds 0", "--rounds", "--against", "--jsn"] {
+        for line in ["lan-3g", "--only wget", "--rounds 0", "--rounds", "--limit 0", "--against", "--jsn"] {
             assert!(parse(line).is_err(), "{line}");
         }
     }

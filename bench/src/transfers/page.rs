@@ -3,9 +3,10 @@
 pub(crate) const HEAD: &str = "\
 # Transfers against peers
 
-`cargo xtask bench transfers [CASE...] [--rounds N] [--only PROGRAM]... [--json] [--against FILE]` installs the peers from Debian
-packages, runs all programs in turn and prints what follows; `--page FILE` and `--rows FILE` write it. It needs root: both sides are
-network namespaces, joined by a pair of virtual Ethernet devices (LAN) or by the emulator of the testbed (WAN).
+`cargo xtask bench transfers [CASE...] [--quick] [--rounds N] [--limit SECONDS] [--only PROGRAM]... [--json] [--against FILE]`
+installs the peers from Debian packages, runs all programs in turn and prints what follows; `--page FILE` and `--rows FILE` write it.
+It needs root: both sides are network namespaces, joined by a pair of virtual Ethernet devices (LAN) or by the emulator of the testbed
+(WAN).
 
 * A rate is payload over the wall time of the client's whole command, from start to exit: connecting, handshakes and
   verification are inside. MB is 10^6 bytes. The server is started before and ended after.

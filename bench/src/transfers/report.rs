@@ -142,15 +142,7 @@ impl Session {
 
     /// Folders of this session get short names in what is printed.
     pub(crate) fn hide(&mut self, memory: &Path) {
-        let (memory, binary) = (memory.to_string_lossy().into_owned(), longhaul_testbed::binary());
-        let shorten = |text: &mut String| {
-            *text = text
-                .replace(&format!("{memory}/stage/keys"), "KEYS")
-                .replace(&binary.to_string_lossy()[..], "longhaul");
-            for (folder, name) in [("source", "SOURCE"), ("target", "TARGET"), ("run", "RUN")] {
-                *text = text.replace(&format!("{memory}/{folder}"), name);
-            }
-        };
+        let shorten = |text: &mut String| *text = hidden(text, memory);
         for run in self.outcomes.iter_mut().flat_map(|outcome| &mut outcome.runs) {
             match run {
                 Ok(run) => [&mut run.server_words, &mut run.client_words].into_iter().for_each(shorten),
@@ -165,6 +157,17 @@ impl Session {
             .iter()
             .find(|outcome| outcome.case.name == case && outcome.program == program)?
             .summary()
+    }
+
+    /// MB/s of a program, or what it certainly stayed below because it was stopped.
+    pub(crate) fn rate_at_most(&self, case: &str, program: &str) -> Option<f64> {
+        let found = |outcome: &&Outcome| outcome.case.name == case && outcome.program == program;
+        let outcome = self.outcomes.iter().find(found)?;
+        match (outcome.summary(), outcome.failure()) {
+            (Some(summary), _) => Some(summary.mb_per_s),
+            (None, Some(Failure::TooSlow { below_mb_per_s, .. })) => Some(*below_mb_per_s),
+            (None, _) => None,
+        }
     }
 
     /// Programs that did not work, with their reason. One that was stopped as too slow has worked.
@@ -268,6 +271,18 @@ impl Session {
         }
         text
     }
+}
+
+/// The folders of this session by short names.
+pub(crate) fn hidden(text: &str, memory: &Path) -> String {
+    let (memory, binary) = (memory.to_string_lossy(), longhaul_testbed::binary());
+    let mut text = text
+        .replace(&format!("{memory}/stage/keys"), "KEYS")
+        .replace(&binary.to_string_lossy()[..], "longhaul");
+    for (folder, name) in [("source", "SOURCE"), ("target", "TARGET"), ("run", "RUN")] {
+        text = text.replace(&format!("{memory}/{folder}"), name);
+    }
+    text
 }
 
 /// A reason that does not break the table; all of it is on the terminal.

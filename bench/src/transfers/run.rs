@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use longhaul_testbed::wan::{Lab, Side};
+use longhaul_testbed::wan::{Lab, Side, SocketMemory};
 
 use super::account::{Group, Peak};
-use super::launch::{Launched, Stage};
-use super::sockets::SocketMemory;
+use super::launch::{Launched, Stage, Words};
 use super::traffic::{Received, second_half};
 use super::trees;
-use crate::peers::{Program, Run, Way};
+use crate::peers::{Program, Run, Server, Way};
 
 /// Between two looks at memory and traffic.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -85,21 +84,67 @@ fn prepare(run: &Run<'_>) -> Result<(), String> {
 
 fn timed(stage: &Stage<'_>, program: &dyn Program, run: &Run<'_>) -> Result<Measured, Failure> {
     let wanted = program.server(run)?;
-    let mut server = stage.serve(&wanted, "server.log")?;
-    let words = program.client(run)?;
+    let clocked = clocked(stage, &wanted, || program.client(run), Duration::from_secs(run.case.limit_s))
+        .map_err(|failure| match failure {
+            Failure::TooSlow { limit_s, .. } => {
+                let below_mb_per_s = run.case.bytes() as f64 / 1e6 / limit_s as f64;
+                Failure::TooSlow { limit_s, below_mb_per_s }
+            }
+            failed => failed,
+        })?;
+    let bytes = match program.way() {
+        Way::Memory => program
+            .received(&clocked.client_log)
+            .ok_or_else(|| format!("no result in {}", clocked.client_log))?,
+        Way::Push | Way::Pull => run.case.bytes(),
+    };
+    let receiver = usize::from(program.way() != Way::Pull);
+    Ok(Measured {
+        seconds: clocked.seconds,
+        bytes,
+        client_cpu: clocked.client_cpu,
+        server_cpu: clocked.server_cpu,
+        path_cpu: clocked.path_cpu,
+        client_peak: clocked.peaks[0],
+        server_peak: clocked.peaks[1],
+        second_half: second_half(&clocked.received_at[receiver], bytes),
+        server_words: wanted.shown(),
+        client_words: clocked.client_words,
+    })
+}
+
+/// One client beside its server, whatever they move. The client is near, the server far, and so in this order.
+pub(crate) struct Clocked {
+    pub(crate) seconds: f64,
+    pub(crate) client_cpu: f64,
+    pub(crate) server_cpu: f64,
+    pub(crate) path_cpu: f64,
+    pub(crate) peaks: [u64; 2],
+    /// Seconds since the start and bytes that the side's devices had received.
+    pub(crate) received_at: [Vec<(f64, u64)>; 2],
+    pub(crate) client_words: String,
+    pub(crate) client_log: String,
+}
+
+/// Server up, clock, client, clock, server down. The client's words may tell what only a running server knows.
+pub(crate) fn clocked(
+    stage: &Stage<'_>,
+    wanted: &Server,
+    words: impl FnOnce() -> Result<Words, String>,
+    limit: Duration,
+) -> Result<Clocked, Failure> {
+    let mut server = stage.serve(wanted, "server.log")?;
+    let words = words()?;
     let mut client = stage.prepare(Side::Left, &words, "client.log")?;
     let watch = Watch::new(stage.lab, &client, &server)?;
     let (server_before, path_before) = (server.cpu_seconds(), stage.lab.cpu_seconds());
-    let (status, seconds, watch) = watch.during(&mut client, Duration::from_secs(run.case.limit_s));
+    let (status, seconds, watch) = watch.during(&mut client, limit);
     let client_cpu = client.cpu_seconds();
     let path_cpu = stage.lab.cpu_seconds() - path_before;
     let server_lived = server.wait(Duration::ZERO).is_none();
     server.stop();
     match status {
-        None => {
-            let below_mb_per_s = run.case.bytes() as f64 / 1e6 / seconds;
-            return Err(Failure::TooSlow { limit_s: run.case.limit_s, below_mb_per_s });
-        }
+        None => return Err(Failure::TooSlow { limit_s: limit.as_secs(), below_mb_per_s: 0.0 }),
         Some(status) if !status.success() => {
             let server_end = if server_lived { String::new() } else { "; its server ended too".to_owned() };
             let (shown, log) = (words.shown(), client.log_end());
@@ -108,24 +153,16 @@ fn timed(stage: &Stage<'_>, program: &dyn Program, run: &Run<'_>) -> Result<Meas
         }
         Some(_) => {}
     }
-    let bytes = match program.way() {
-        Way::Memory => {
-            program.received(&client.log()).ok_or_else(|| format!("no result in {}", client.log_end()))?
-        }
-        Way::Push | Way::Pull => run.case.bytes(),
-    };
-    Ok(Measured {
+    Ok(Clocked {
         seconds,
-        bytes,
         client_cpu,
         // After its end: what a server still did when its client had gone belongs to the run.
         server_cpu: server.cpu_seconds() - server_before,
         path_cpu,
-        client_peak: watch.ends[0].peak.bytes(),
-        server_peak: watch.ends[1].peak.bytes(),
-        second_half: second_half(&watch.ends[usize::from(program.way() != Way::Pull)].received_at, bytes),
-        server_words: wanted.shown(),
+        peaks: [watch.ends[0].peak.bytes(), watch.ends[1].peak.bytes()],
+        received_at: watch.ends.map(|end| end.received_at),
         client_words: words.shown(),
+        client_log: client.log(),
     })
 }
 

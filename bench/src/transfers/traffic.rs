@@ -31,21 +31,51 @@ fn received(table: &str) -> u64 {
     numbers.filter_map(|word| word?.parse::<u64>().ok()).sum()
 }
 
-/// MB/s of payload in the second half: `payload` bytes are spread over what the device received, so that headers and the
-/// start are left out. None where nothing was seen in between (short runs).
+/// The last thousandth is acknowledgements and farewells.
+const FAREWELL: f64 = 0.999;
+
+/// MB/s of payload in the second half: the start is left out. None where nothing was seen in between (short runs).
 pub(crate) fn second_half(samples: &[(f64, u64)], payload: u64) -> Option<f64> {
+    rate_from(samples, payload, 0.5)
+}
+
+/// MB/s of payload from the first thousandth, where the data begin, to the last.
+pub(crate) fn between_first_and_last(samples: &[(f64, u64)], payload: u64) -> Option<f64> {
+    rate_from(samples, payload, 1.0 - FAREWELL)
+}
+
+/// `payload` bytes are spread over what the device received, so that headers are left out.
+fn rate_from(samples: &[(f64, u64)], payload: u64, share: f64) -> Option<f64> {
+    let seconds = time_at(samples, FAREWELL)? - time_at(samples, share)?;
+    (seconds > 0.0).then(|| payload as f64 * (FAREWELL - share) / seconds / 1e6)
+}
+
+/// When that share of all bytes had been received, in seconds.
+fn time_at(samples: &[(f64, u64)], share: f64) -> Option<f64> {
     let (first, last) = (samples.first()?.1, samples.last()?.1);
     let total = (last - first) as f64;
-    let at = |share: f64| {
-        let wanted = first as f64 + total * share;
-        let place = samples.iter().position(|(_, bytes)| *bytes as f64 >= wanted)?;
-        let (after, before) = (samples[place], samples[place.checked_sub(1)?]);
-        let step = (after.1 - before.1) as f64;
-        Some(before.0 + (after.0 - before.0) * (wanted - before.1 as f64) / step.max(1.0))
-    };
-    // The last thousandth is acknowledgements and farewells.
-    let seconds = at(0.999)? - at(0.5)?;
-    (seconds > 0.0 && total > 0.0).then(|| payload as f64 * 0.499 / seconds / 1e6)
+    if total == 0.0 {
+        return None;
+    }
+    let wanted = first as f64 + total * share;
+    let place = samples.iter().position(|(_, bytes)| *bytes as f64 >= wanted)?;
+    let (after, before) = (samples[place], samples[place.checked_sub(1)?]);
+    let step = (after.1 - before.1) as f64;
+    Some(before.0 + (after.0 - before.0) * (wanted - before.1 as f64) / step.max(1.0))
+}
+
+/// The longest time, in seconds, in which less than `bytes_per_s` came, between the first data and the last. It is made of
+/// whole intervals between samples: a pause shorter than one is not seen.
+pub(crate) fn longest_gap(samples: &[(f64, u64)], bytes_per_s: f64) -> Option<f64> {
+    let (begin, end) = (time_at(samples, 1.0 - FAREWELL)?, time_at(samples, FAREWELL)?);
+    let (mut gap, mut longest) = (0.0, 0.0f64);
+    for pair in samples.windows(2).filter(|pair| pair[0].0 >= begin && pair[1].0 <= end) {
+        let seconds = pair[1].0 - pair[0].0;
+        let quiet = ((pair[1].1 - pair[0].1) as f64) < bytes_per_s * seconds;
+        gap = if quiet { gap + seconds } else { 0.0 };
+        longest = longest.max(gap);
+    }
+    Some(longest)
 }
 
 #[cfg(test)]
@@ -68,5 +98,20 @@ mod tests {
         assert!((rate * 1e6 - 90.0).abs() < 0.1, "{rate}");
         assert_eq!(second_half(&[], 1), None);
         assert_eq!(second_half(&[(0.0, 5), (1.0, 5)], 1), None);
+    }
+
+    #[test]
+    fn a_pause_is_a_gap_and_the_start_is_none() {
+        // Silence, then 1,000 bytes in each tenth of a second but for three of them.
+        let mut samples = vec![(0.0, 0), (5.0, 0)];
+        for step in 1..=100u32 {
+            let more = if (40..43).contains(&step) { 1 } else { 1_000 };
+            samples.push((5.0 + f64::from(step) / 10.0, samples.last().unwrap().1 + more));
+        }
+        let gap = longest_gap(&samples, 1_000.0).unwrap();
+        assert!((gap - 0.3).abs() < 1e-6, "{gap}");
+        let rate = between_first_and_last(&samples, samples.last().unwrap().1).unwrap();
+        assert!((rate * 1e6 - 9_700.0).abs() < 20.0, "{rate}");
+        assert_eq!(longest_gap(&[], 1.0), None);
     }
 }

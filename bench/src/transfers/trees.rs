@@ -25,11 +25,23 @@ pub(crate) fn compare(source: &Path, target: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Sorted.
+/// Of all files below the folder, with their directories, sorted.
 pub(crate) fn names(folder: &Path) -> Result<Vec<String>, String> {
-    let entries = fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let mut names: Vec<String> =
-        entries.filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned())).collect();
+    let mut names = Vec::new();
+    let mut folders = vec![String::new()];
+    while let Some(inside) = folders.pop() {
+        let path = folder.join(&inside);
+        let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+        for entry in fs::read_dir(&path).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = format!("{inside}{}", entry.file_name().to_string_lossy());
+            if entry.file_type().map_err(failed)?.is_dir() {
+                folders.push(name + "/")
+            } else {
+                names.push(name)
+            }
+        }
+    }
     names.sort();
     Ok(names)
 }
@@ -87,6 +99,10 @@ mod tests {
         fs::write(target.join("more"), "").unwrap();
         told("more was not sent");
         fs::remove_file(target.join("more")).unwrap();
+        fs::create_dir(target.join("below")).unwrap();
+        fs::write(target.join("below/it"), "").unwrap();
+        told("below/it was not sent");
+        fs::remove_dir_all(target.join("below")).unwrap();
         let mut bytes = fs::read(target.join("f00001")).unwrap();
         bytes[1_500_000] ^= 1;
         fs::write(target.join("f00001"), &bytes).unwrap();

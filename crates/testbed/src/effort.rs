@@ -23,6 +23,21 @@ pub fn hostile_streams() -> u64 {
     number("LONGHAUL_SOAK_HOSTILE_STREAMS", HOSTILE_STREAMS)
 }
 
+/// Kills of either end of one copy.
+pub fn copy_kills() -> u64 {
+    number("LONGHAUL_SOAK_RESUME_KILLS", 3)
+}
+
+/// Megabytes that are copied while a path is cut.
+pub fn path_mb() -> u64 {
+    number("LONGHAUL_SOAK_PATH_MB", 60)
+}
+
+/// Transfers at once, far away.
+pub fn memory_transfers() -> u64 {
+    number("LONGHAUL_SOAK_MEMORY_TRANSFERS", 50)
+}
+
 /// At least so many files of a real tree.
 pub fn tree_files() -> usize {
     number("LONGHAUL_SOAK_TREE_FILES", 4_000) as usize

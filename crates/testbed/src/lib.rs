@@ -11,6 +11,7 @@
 // A test's helper that cannot go on fails the test, and says why on the terminal.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::print_stderr)]
 
+mod ad_hoc;
 pub mod browser;
 mod changes;
 pub mod clock;
@@ -30,6 +31,7 @@ pub mod tree;
 pub mod wan;
 mod watcher;
 
+pub use ad_hoc::{AdHoc, TICK};
 pub use deployment::{Deployment, SERVICE, ServiceOptions, SiteOptions};
 pub use log::Log;
 pub use ports::free_port;

@@ -421,10 +421,9 @@ fn a_target_that_wears_its_source_out_does_not() {
 fn trickle(mut wire: Wire) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || {
         for byte in hello(98, 1).encode(0) {
-            if wire.send_raw(&[byte]).is_err() {
+            if wire.send_raw(&[byte]).is_err() || !wire.is_quiet_for(Duration::from_secs(1)) {
                 return;
             }
-            std::thread::sleep(Duration::from_secs(1));
         }
         panic!("the source waited for a hello of a minute");
     })

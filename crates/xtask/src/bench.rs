@@ -5,10 +5,12 @@ mod peers;
 use crate::tools::{cargo, run_command};
 
 /// Cases that run other programs.
-const WITH_PEERS: &[&str] = &["transfers", "floor"];
+const WITH_PEERS: &[&str] = &["transfers", "mtu", "fdt", "floor"];
 
 pub(crate) fn run(words: &[&str]) -> Result<(), String> {
-    if words.is_empty() || words.iter().any(|word| WITH_PEERS.contains(word)) {
+    // Without a name everything is run.
+    let names = || words.iter().filter(|word| !word.starts_with("--"));
+    if names().next().is_none() || names().any(|word| WITH_PEERS.contains(word)) {
         peers::install_missing()?;
     }
     run_command(cargo().args(["build", "--release", "--workspace", "--examples"]))?;

@@ -12,15 +12,18 @@ struct Long {
     full: &'static str,
 }
 
-const LONG: [Long; 4] = [
+const LONG: [Long; 7] = [
     Long { name: "kill", test: "kill", variable: "LONGHAUL_SOAK_KILLS", full: "100" },
     Long { name: "away", test: "away", variable: "LONGHAUL_SOAK_AWAY_S", full: "120" },
     Long { name: "tree", test: "campaign", variable: "LONGHAUL_SOAK_TREE_FILES", full: "20000" },
     Long { name: "hostile", test: "hostile", variable: "LONGHAUL_SOAK_HOSTILE_STREAMS", full: "1000000" },
+    Long { name: "resume", test: "copy_resume", variable: "LONGHAUL_SOAK_RESUME_KILLS", full: "20" },
+    Long { name: "path", test: "copy_path", variable: "LONGHAUL_SOAK_PATH_MB", full: "2000" },
+    Long { name: "memory", test: "copy_memory", variable: "LONGHAUL_SOAK_MEMORY_TRANSFERS", full: "500" },
 ];
 
 const USAGE: &str = "usage: cargo xtask soak kill [KILLS] | away [SECONDS] | tree [FILES]
-       | hostile [STREAMS] | random | fuzz [SECONDSs | EXECUTIONSx] [keep] [TARGET…] | all";
+       | hostile [STREAMS] | resume [KILLS] | path [MEGABYTES] | memory [TRANSFERS] | random | fuzz [SECONDSs | EXECUTIONSx] [keep] [TARGET…] | all";
 
 pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     match words {

@@ -27,6 +27,8 @@ impl<T: Read + Write + Send> Both for T {}
 /// One end of a stream, by hand.
 pub struct Wire {
     tls: Box<dyn Both>,
+    /// The one below, for its time-outs.
+    socket: TcpStream,
     splitter: Splitter,
     bytes: Vec<u8>,
     at: usize,
@@ -41,7 +43,7 @@ impl Wire {
         let name = AGENT_NAME.try_into().expect("it is a name");
         let tls = agent_client_tls(credentials).expect("they are good");
         let connection = ClientConnection::new(tls, name).map_err(io::Error::other)?;
-        Ok(Wire::new(Box::new(StreamOwned::new(connection, socket))))
+        Ok(Wire::new(socket.try_clone()?, Box::new(StreamOwned::new(connection, socket))))
     }
 
     /// As a source does.
@@ -51,11 +53,11 @@ impl Wire {
         socket.set_write_timeout(Some(SILENCE))?;
         let tls = data_server_tls(credentials).expect("they are good");
         let connection = ServerConnection::new(tls).map_err(io::Error::other)?;
-        Ok(Wire::new(Box::new(StreamOwned::new(connection, socket))))
+        Ok(Wire::new(socket.try_clone()?, Box::new(StreamOwned::new(connection, socket))))
     }
 
-    fn new(tls: Box<dyn Both>) -> Wire {
-        Wire { tls, splitter: Splitter::default(), bytes: Vec::new(), at: 0 }
+    fn new(socket: TcpStream, tls: Box<dyn Both>) -> Wire {
+        Wire { tls, socket, splitter: Splitter::default(), bytes: Vec::new(), at: 0 }
     }
 
     /// # Errors
@@ -107,6 +109,16 @@ impl Wire {
                 return None;
             }
         }
+    }
+
+    /// Waits for a word of the peer, no longer than this; false if it says something or hangs up. What it says is lost.
+    pub fn is_quiet_for(&mut self, time: Duration) -> bool {
+        let limit =
+            |socket: &TcpStream, time| socket.set_read_timeout(Some(time)).expect("a time-out can be set");
+        limit(&self.socket, time);
+        let heard = self.tls.read(&mut [0; 1024]);
+        limit(&self.socket, SILENCE);
+        heard.is_err_and(|error| matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut))
     }
 
     /// What the agent said when it hung up; everything before is passed over.

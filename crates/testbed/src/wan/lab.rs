@@ -113,6 +113,14 @@ impl Lab {
         self.of(side).sysctl("net.ipv4.tcp_wmem", &format!("4096 16384 {}", bytes_max.max(16_384)))
     }
 
+    /// Buffers of connections made from now on have this size from the beginning, and the kernel leaves them so.
+    pub fn fix_socket_buffers(&self, side: Side, bytes: u64) -> Result<(), String> {
+        for name in ["net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"] {
+            self.of(side).sysctl(name, &format!("4096 {bytes} {bytes}"))?;
+        }
+        self.of(side).sysctl("net.ipv4.tcp_moderate_rcvbuf", "0")
+    }
+
     /// Changes a path, both directions of it. When this returns, it is so.
     pub fn set(&self, path: usize, change: Change) -> Result<(), String> {
         let wire = self.wires.get(path).ok_or_else(|| format!("there is no emulated path {path}"))?;

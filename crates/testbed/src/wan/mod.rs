@@ -12,8 +12,10 @@ mod lab;
 mod line;
 mod namespace;
 mod packet;
+mod sockets;
 mod tun;
 mod worker;
 
 pub use config::{Change, Counters, Direction, Options, PathConfig, Side};
 pub use lab::Lab;
+pub use sockets::SocketMemory;

@@ -6,11 +6,13 @@
 
 use std::os::fd::OwnedFd;
 
-use longhaul_testbed::wan::{Lab, Side};
 use rustix::net::netlink::{SOCK_DIAG, SocketAddrNetlink};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with, sockopt,
 };
+
+use super::config::Side;
+use super::lab::Lab;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NLMSG_ERROR: u16 = 2;
@@ -26,14 +28,14 @@ const ATTRIBUTES_AT: usize = HEADER + 72;
 /// Places in `SK_MEMINFO` that hold memory: rmem_alloc, fwd_alloc, wmem_queued, optmem, backlog.
 const HELD: [usize; 5] = [0, 4, 5, 6, 7];
 
-pub(crate) struct SocketMemory {
+pub struct SocketMemory {
     socket: OwnedFd,
     buffer: Vec<u8>,
 }
 
 impl SocketMemory {
     /// Asks the namespace of that side, whichever thread asks later.
-    pub(crate) fn of(lab: &Lab, side: Side) -> Result<SocketMemory, String> {
+    pub fn of(lab: &Lab, side: Side) -> Result<SocketMemory, String> {
         let open = || {
             let socket =
                 socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(SOCK_DIAG))?;
@@ -49,7 +51,7 @@ impl SocketMemory {
     }
 
     /// Bytes held now by all TCP sockets of the namespace.
-    pub(crate) fn bytes(&mut self) -> Result<u64, String> {
+    pub fn bytes(&mut self) -> Result<u64, String> {
         let mut sum = 0;
         for family in FAMILIES {
             sum += self.dump(family).map_err(|error| format!("asking for sockets: {error}"))?;

@@ -1,0 +1,89 @@
+//! One of two equal paths is cut silently in mid-file: `longhaul copy` goes on over the other within 3 s, loses nothing, and has no more
+//! sent twice than was under way. `LONGHAUL_SOAK_PATH_MB` sets how much is copied.
+
+// clippy.toml allows these in tests, which does not reach the helpers of an integration test.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
+
+use std::fs;
+use std::time::Duration;
+
+use longhaul_testbed::wan::{Change, Counters, Direction, Lab, PathConfig};
+use longhaul_testbed::{AdHoc, Process, Random, TICK, effort, needs, tree};
+
+const WITHIN: Duration = Duration::from_secs(600);
+const RTT_MS: f64 = 40.0;
+const RATE_MBIT: f64 = 100.0;
+/// By the emulator's clock, from data to data.
+const STALL_NS_MAX: u64 = 3_000_000_000;
+/// Less than this is no data: dials, pings, acknowledgements.
+const DATA_BYTES: u64 = 200_000;
+/// The volume in flight (at least an extent for each stream).
+const IN_FLIGHT: u64 = 10 << 20;
+const OVERHEAD: f64 = 1.06;
+
+#[test]
+fn a_path_that_is_cut_silently_costs_a_short_stall() {
+    if let Err(why) = Lab::available() {
+        return needs::not_run("a path that is cut", &why);
+    }
+    let size = effort::path_mb() * 1_000_000;
+    let path = PathConfig::new(RTT_MS).rate_mbit(RATE_MBIT);
+    let ground = AdHoc::new(Lab::start(&[path.clone(), path]).unwrap());
+    fs::write(ground.source().join("large"), tree::content(&mut Random::new(9), size)).unwrap();
+    let expected = tree::survey(&ground.source());
+    let mut server = ground.serve(&[]);
+    let mut copy = ground.copy(&[]);
+    let of = |path| ground.lab.counters(path, Direction::RightToLeft);
+    until(&mut copy, || of(0).bytes_carried + of(1).bytes_carried > size / 3);
+    let cut = usize::from(of(1).bytes_carried > of(0).bytes_carried);
+    let other = 1 - cut;
+    ground.lab.set(cut, Change::Cut).unwrap();
+    // The last byte that came over the path that is cut, or over the other one if that has carried data as well.
+    let mut stall = Stall { last_ns: of(cut).last_out_ns, bytes: of(other).bytes_carried, longest_ns: 0 };
+    let status = loop {
+        stall.look(&of(other));
+        if let Some(status) = copy.wait(TICK) {
+            break status;
+        }
+    };
+    assert!(status.success(), "{}", copy.log.tail());
+    tree::assert_same(&expected.files, &ground.target(), "");
+    let carried = of(0).bytes_carried + of(1).bytes_carried;
+    let late_ns = of(other).late_ns_max;
+    println!(
+        "a stall of {} ms, {} ms of it the emulator's; {carried} bytes carried and {} dropped by the cut for {size}",
+        stall.longest_ns / 1_000_000,
+        late_ns / 1_000_000,
+        of(cut).bytes_cut
+    );
+    assert!(stall.longest_ns <= STALL_NS_MAX + late_ns, "nothing came for {} ns", stall.longest_ns);
+    assert!(of(other).bytes_carried > size / 3, "it went another way");
+    let most = (size as f64 * OVERHEAD) as u64 + IN_FLIGHT;
+    assert!(carried <= most, "{carried} bytes were carried for {size}");
+    server.kill();
+}
+
+/// The longest time without data on a path, by the clock of what carries them.
+struct Stall {
+    last_ns: u64,
+    bytes: u64,
+    longest_ns: u64,
+}
+
+impl Stall {
+    fn look(&mut self, counters: &Counters) {
+        if counters.bytes_carried >= self.bytes + DATA_BYTES {
+            self.longest_ns = self.longest_ns.max(counters.last_out_ns.saturating_sub(self.last_ns));
+            self.last_ns = counters.last_out_ns;
+            self.bytes = counters.bytes_carried;
+        }
+    }
+}
+
+fn until(copy: &mut Process, condition: impl Fn() -> bool) {
+    let begun = std::time::Instant::now();
+    while !condition() {
+        assert!(copy.wait(TICK).is_none(), "it ended before: {}", copy.log.tail());
+        assert!(begun.elapsed() < WITHIN, "it does not happen: {}", copy.log.tail());
+    }
+}
