@@ -52,6 +52,8 @@ pub struct PathProfile {
     /// Buffers of the kernel in bytes. One that is set does not adapt itself any more.
     pub receive_buffer: Option<u32>,
     pub send_buffer: Option<u32>,
+    /// Records of a stream after which its keys are renewed, if sooner than the cipher asks for (2^24).
+    pub records_per_key: Option<u64>,
 }
 
 /// Answers the calls that peers make with [`crate::Channel::call`].

@@ -140,6 +140,7 @@ fn a_path_profile_is_applied() {
             pacing_bytes_per_s: Some(400 << 20),
             receive_buffer: Some(1 << 20),
             send_buffer: Some(1 << 20),
+            records_per_key: Some(100),
         };
         let with = |config: &mut longhaul_engine::Config| config.path = profile.clone();
         let source = deployment.agent_with(10 * number, vec![Arc::new(alpha.clone())], with);

@@ -17,7 +17,7 @@ use super::role::{Inner, Plaintext, Role};
 use super::sample::Sampler;
 use crate::shared::Shared;
 use crate::socket;
-use crate::tls::{Received, Tls};
+use crate::tls::{RECORDS_PER_KEY, Received, Tls};
 
 /// Socket reads of one stream before the others have their turn.
 const READS_PER_TURN: usize = 8;
@@ -48,7 +48,7 @@ struct Sending {
 impl Conn {
     pub(super) fn accepted(socket: TcpStream, link: Arc<Link>, shared: &Shared) -> Result<Conn, Fault> {
         socket::prepare(&socket, &shared.config.path);
-        let tls = Tls::server(&shared.tls().server, &shared.deployment)?;
+        let tls = Tls::server(&shared.tls().server, &shared.deployment, records_per_key(shared))?;
         let inner = Inner::new(Role::Stranger, link, shared);
         Ok(Conn {
             socket,
@@ -68,7 +68,7 @@ impl Conn {
         shared: &Shared,
     ) -> Result<Conn, Fault> {
         let socket = socket::connect(address, &shared.config.path)?;
-        let tls = Tls::client(&shared.tls().client, &shared.deployment)?;
+        let tls = Tls::client(&shared.tls().client, &shared.deployment, records_per_key(shared))?;
         let role = Role::Dialling { race, address, connected: false };
         let inner = Inner::new(role, link, shared);
         Ok(Conn {
@@ -225,6 +225,10 @@ impl Conn {
             shared.network.accepted.fetch_sub(1, Ordering::Relaxed);
         }
     }
+}
+
+fn records_per_key(shared: &Shared) -> u64 {
+    shared.config.path.records_per_key.unwrap_or(RECORDS_PER_KEY)
 }
 
 impl Sending {
