@@ -151,19 +151,22 @@ fn a_path_profile_is_applied() {
     }
 }
 
-/// The source dials, and all its streams fall silent: it dials new ones.
+/// The source dials, and all its streams fall silent: it dials new ones. Also when something between them goes on to take
+/// what it says.
 #[test]
 fn offered_streams_that_fall_silent_are_replaced() {
-    let deployment = Deployment::new();
-    let paused = paused(&deployment, 0, 2, &[10]);
-    let relays = [Relay::to(&paused.target.addresses()[0]), Relay::to(&paused.target.addresses()[0])];
-    let addresses: Vec<String> = relays.iter().map(|relay| relay.address.clone()).collect();
-    let _offer = paused.source.engine.offer(&addresses, 2).unwrap();
-    let file = put(&paused.alpha, 1, 60 * CHUNK);
-    paused.fetch(&deployment, &file, false);
-    paused.reached.recv().unwrap();
-    relays[0].fall_silent();
-    paused.go_on.send(()).unwrap();
-    paused.arrived(&file);
-    assert!(relays[1].bytes() > CHUNK as u64);
+    for die in [Relay::fall_silent, Relay::swallow] {
+        let deployment = Deployment::new();
+        let paused = paused(&deployment, 0, 2, &[10]);
+        let relays = [Relay::to(&paused.target.addresses()[0]), Relay::to(&paused.target.addresses()[0])];
+        let addresses: Vec<String> = relays.iter().map(|relay| relay.address.clone()).collect();
+        let _offer = paused.source.engine.offer(&addresses, 2).unwrap();
+        let file = put(&paused.alpha, 1, 60 * CHUNK);
+        paused.fetch(&deployment, &file, false);
+        paused.reached.recv().unwrap();
+        die(&relays[0]);
+        paused.go_on.send(()).unwrap();
+        paused.arrived(&file);
+        assert!(relays[1].bytes() > CHUNK as u64);
+    }
 }

@@ -182,7 +182,7 @@ impl Inner {
         Ok(())
     }
 
-    /// The peer's kernel has taken bytes: it lives, though it may have nothing to say.
+    /// The peer's kernel has taken data: it lives, though it may have nothing to say.
     pub(super) fn took(&mut self, now: Duration) {
         self.health.heard(now);
     }
