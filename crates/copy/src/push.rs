@@ -260,7 +260,8 @@ impl Push<'_> {
         let site = Site::start(&self.url.secret, config, vec![recording])?;
         site.engine().set_limits(None, self.options.limit);
         let offer = site.engine().offer(&self.url.addresses, self.options.streams.unwrap_or(STREAMS))?;
-        remote.done_once(&Request::Receive { job: JOB, verification: self.options.verification })?;
+        let (verification, class) = (self.options.verification, self.options.class);
+        remote.done_once(&Request::Receive { job: JOB, verification, class })?;
         let (inbox, wakes) = channel();
         let stopping = inbox.clone();
         let _hook = stop.hook(move || drop(stopping.send(Inbox::Stopped)));

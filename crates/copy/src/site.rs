@@ -13,7 +13,7 @@ use longhaul_engine::{
 };
 use longhaul_model::{
     AgentId, AttemptId, DataSecurity, DigestSet, Epoch, Fault, IdMaker, Lfn, NameRules, SiteName,
-    StorageName, TransferId, Verification,
+    StorageName, TrafficClass, TransferId, Verification,
 };
 use longhaul_security::{Permit, SharedAuthority, SharedSecret, list_digest};
 use longhaul_storage::Storage;
@@ -62,6 +62,8 @@ pub(crate) struct Source {
     pub(crate) agent: AgentId,
     /// None: it offers streams.
     pub(crate) addresses: Vec<String>,
+    /// Of the streams from there.
+    pub(crate) class: TrafficClass,
 }
 
 /// One file for the engine.
@@ -197,6 +199,7 @@ impl Site {
             source_storage: storage_name(EXPORT),
             addresses: source.addresses.clone(),
             spread: false,
+            class: source.class,
             target_storage: target.clone(),
             permit: self.authority.sign_permit(&permit),
             start_by: now() + PERMIT_LIFE,

@@ -8,14 +8,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use longhaul_model::limits::CHUNK_BYTES;
-use longhaul_model::{AttemptId, Fault, FaultCode, StorageName};
+use longhaul_model::{AgentId, AttemptId, Fault, FaultCode, StorageName};
 use longhaul_security::{Credentials, PermitVerifier};
 use longhaul_wire::Pace;
 use longhaul_wire::limits::MANIFEST_FILES_MAX;
 
 use crate::calls::{Calling, Calls, Channel};
 use crate::fetch::{JournalFile, Keys, Target, boot_id};
-use crate::interface::{Clock, Config, Event, Export, FetchBatch, PathProfile, Snapshot};
+use crate::interface::{Clock, Config, Event, Export, FetchBatch, Path, PathProfile, Snapshot};
 use crate::net::{self, Dialler};
 use crate::offers::{Offer, Offering, Offers};
 use crate::pool::Pool;
@@ -28,6 +28,8 @@ use crate::sync::lock;
 /// Threads per storage that read, and that write. Two keep a disk busy while one of them computes digests.
 const READERS: usize = 2;
 const WRITERS: usize = 2;
+/// Ways to one source that can be set.
+const PATHS_MAX: usize = 16;
 /// Threads that answer calls: one that takes long must not keep the others waiting.
 const RESPONDERS: usize = 4;
 /// Each pool holds at least so many buffers, whatever the budget says: less cannot work.
@@ -110,6 +112,7 @@ impl Engine {
             targets,
             sessions: Mutex::default(),
             retired: Mutex::default(),
+            paths: Mutex::default(),
             busy_sessions: AtomicUsize::new(1),
             attempts: Mutex::default(),
             keys: Keys::default(),
@@ -222,7 +225,7 @@ impl Engine {
     pub fn channel(&self, addresses: &[String], within: Duration) -> Result<Channel, Fault> {
         let calling = Calling::new();
         let dialler = Dialler::Calls(calling.clone());
-        self.shared.resolver.push(Resolve { dialler, addresses: addresses.to_vec() });
+        self.shared.resolver.push(Resolve::addresses(dialler, addresses));
         Channel::open(calling, within)
     }
 
@@ -236,6 +239,27 @@ impl Engine {
         lock(&self.shared.offerings).push(offering.clone());
         self.shared.alarm.ring();
         Ok(Offer::new(offering))
+    }
+
+    /// The ways to a source from now on, in place of the addresses that its batches name; none gives those back. Streams on
+    /// other ways answer what they were asked for and close, while new ones go on: files that are under way move with
+    /// their next chunks, and nothing is sent twice. Which class of traffic a stream is of makes no difference.
+    pub fn set_paths(&self, source: AgentId, paths: Vec<Path>) -> Result<(), Fault> {
+        if paths.len() > PATHS_MAX || paths.iter().any(|path| path.weight == 0) {
+            let detail = format!("paths are at most {PATHS_MAX}, each with a weight");
+            return Err(Fault::new(FaultCode::BadRequest, detail));
+        }
+        let paths: Arc<[Arc<Path>]> = paths.into_iter().map(Arc::new).collect();
+        tracing::info!(%source, paths = paths.len(), "the paths to a source are set");
+        let mut all = lock(&self.shared.paths);
+        match paths.is_empty() {
+            true => all.remove(&source),
+            false => all.insert(source, paths),
+        };
+        drop(all);
+        let sessions = self.shared.all_sessions();
+        sessions.iter().filter(|session| session.peer() == source).for_each(|session| session.follow_paths());
+        Ok(())
     }
 
     /// Payload bytes per second in and out; none is no limit.

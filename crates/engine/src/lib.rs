@@ -28,7 +28,7 @@ mod tls;
 pub use calls::Channel;
 pub use engine::Engine;
 pub use interface::{
-    Clock, Config, Event, Export, FetchBatch, FetchFile, Finished, PathProfile, PathView, Responder,
+    Clock, Config, Event, Export, FetchBatch, FetchFile, Finished, Path, PathProfile, PathView, Responder,
     SessionSnapshot, Snapshot, Success, Times,
 };
 pub use longhaul_wire::Limit;

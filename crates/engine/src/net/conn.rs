@@ -1,11 +1,10 @@
 //! One stream: its socket and its TLS. What is done with the plaintext is [`Inner`]'s business.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use longhaul_model::{Fault, FaultCode};
+use longhaul_model::{Fault, FaultCode, TrafficClass};
 use longhaul_security::io_fault;
 use longhaul_wire::Frame;
 use mio::net::TcpStream;
@@ -15,6 +14,8 @@ use super::Race;
 use super::link::{Link, Outgoing, Payload};
 use super::role::{Inner, Plaintext, Role};
 use super::sample::Sampler;
+use super::scavenge::Scavenging;
+use crate::paths::Way;
 use crate::shared::Shared;
 use crate::socket;
 use crate::tls::{RECORDS_PER_KEY, Received, Tls};
@@ -36,6 +37,7 @@ pub(super) struct Conn {
     sending: Option<Sending>,
     accepted: bool,
     sampler: Sampler,
+    scavenging: Option<Scavenging>,
     inner: Inner,
 }
 
@@ -57,19 +59,21 @@ impl Conn {
             sending: None,
             accepted: true,
             sampler: Sampler::default(),
+            scavenging: None,
             inner,
         })
     }
 
     pub(super) fn dialled(
         race: Arc<Race>,
-        address: SocketAddr,
+        way: Way,
         link: Arc<Link>,
         shared: &Shared,
     ) -> Result<Conn, Fault> {
-        let socket = socket::connect(address, &shared.config.path)?;
+        let profile = way.path.profile.as_ref().unwrap_or(&shared.config.path);
+        let socket = socket::connect(way.address, way.path.local, profile, race.dialler.class())?;
         let tls = Tls::client(&shared.tls().client, &shared.deployment, records_per_key(shared))?;
-        let role = Role::Dialling { race, address, connected: false };
+        let role = Role::Dialling { race, way, connected: false };
         let inner = Inner::new(role, link, shared);
         Ok(Conn {
             socket,
@@ -78,6 +82,7 @@ impl Conn {
             sending: None,
             accepted: false,
             sampler: Sampler::default(),
+            scavenging: None,
             inner,
         })
     }
@@ -95,6 +100,26 @@ impl Conn {
     /// Looks at what the kernel knows of the stream, about once a second.
     pub(super) fn sample(&mut self, shared: &Shared) {
         self.sampler.look(&self.socket, &mut self.inner, &shared.config.path, shared.now());
+    }
+
+    /// Whether it has to give way to other traffic.
+    pub(super) fn scavenges(&self) -> bool {
+        matches!(
+            &self.inner.role,
+            Role::Fetching { session, .. } if session.class() == TrafficClass::Scavenger
+        )
+    }
+
+    /// Gives way.
+    pub(super) fn scavenge(&mut self, now: Duration) {
+        if !self.scavenges() || self.tls.peer().is_none() {
+            return;
+        }
+        let scavenging = self.scavenging.get_or_insert_with(|| Scavenging::new(now));
+        if scavenging.look(&self.socket, now) {
+            // Its acknowledgement is what measures the round trip.
+            self.inner.link.send_frame(&Frame::Ping { number: 0 });
+        }
     }
 
     /// Time-outs. An error ends the stream.

@@ -5,7 +5,6 @@
 //! accepted:  Stranger ─► Serving | Answering | Parked ─► Fetching
 //! ```
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +19,7 @@ use super::{Dialler, HANDSHAKE_MAX, Link, Race, WELCOME_MAX};
 use crate::calls::{Answering, Calling};
 use crate::fetch::{Arrival, Session};
 use crate::offers::Offering;
+use crate::paths::Way;
 use crate::serve::Serving;
 use crate::shared::Shared;
 use crate::tls::Sink;
@@ -36,7 +36,7 @@ pub(super) struct Inner {
     arrival: Option<Arrival>,
     payload_bytes: u64,
     /// Where we dialled to.
-    address: Option<SocketAddr>,
+    way: Option<Way>,
     /// The last that the source told of the stream.
     pub(super) report: Option<PathReport>,
     /// Whose offer this stream is.
@@ -47,7 +47,7 @@ pub(super) enum Role {
     /// We dialled, and do not know yet who answers.
     Dialling {
         race: Arc<Race>,
-        address: SocketAddr,
+        way: Way,
         connected: bool,
     },
     Fetching {
@@ -89,7 +89,7 @@ impl Inner {
             health: Health::new(now),
             arrival: None,
             payload_bytes: 0,
-            address: None,
+            way: None,
             report: None,
             offered_by: None,
         }
@@ -115,8 +115,8 @@ impl Inner {
     pub(super) fn peer_known(&mut self, peer: AgentId, shared: &Shared) -> Result<(), Fault> {
         self.peer = Some(peer);
         self.health.heard(shared.now());
-        let Role::Dialling { race, address, .. } = &self.role else { return Ok(()) };
-        let (race, address) = (race.clone(), *address);
+        let Role::Dialling { race, way, .. } = &self.role else { return Ok(()) };
+        let (race, way) = (race.clone(), way.clone());
         if let Dialler::Session(session, _) = &race.dialler
             && peer != session.peer()
         {
@@ -126,7 +126,7 @@ impl Inner {
         if !race.win() {
             return Err(too_late());
         }
-        self.address = Some(address);
+        self.way = Some(way);
         match &race.dialler {
             Dialler::Session(session, stream) => self.fetch_for(session.clone(), *stream, shared),
             Dialler::Calls(calling) => {
@@ -281,7 +281,7 @@ impl Inner {
             }
             Role::Fetching { session, stream, welcomed } => {
                 *welcomed = true;
-                session.stream_up(*stream, welcome.incarnation, self.link.clone(), self.address);
+                session.stream_up(*stream, welcome.incarnation, self.link.clone(), self.way.clone());
             }
             _ => {}
         }
@@ -339,9 +339,9 @@ impl Inner {
             offering.stream_down(place, why.clone(), shared.now());
         }
         match std::mem::replace(&mut self.role, Role::Offered) {
-            Role::Dialling { race, address, connected } => {
+            Role::Dialling { race, way, connected } => {
                 if !race.is_won() {
-                    race.dialler.address_failed(address, shared.now());
+                    race.dialler.way_failed(&way, shared.now());
                 }
                 race.lost(connected, why);
             }

@@ -1,7 +1,8 @@
 //! A path between two agents that can be cut, or fall silent, while others go on.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -16,6 +17,7 @@ struct Shared {
     sockets: Mutex<Vec<TcpStream>>,
     silent: AtomicBool,
     swallows: AtomicBool,
+    peers: Mutex<BTreeSet<IpAddr>>,
     bytes: AtomicU64,
 }
 
@@ -26,7 +28,8 @@ impl Relay {
         let shared = Arc::new(Shared::default());
         let (kept, target) = (shared.clone(), target.to_owned());
         std::thread::spawn(move || {
-            while let Ok((near, _)) = listener.accept() {
+            while let Ok((near, peer)) = listener.accept() {
+                kept.peers.lock().unwrap().insert(peer.ip());
                 // Whoever stands behind it may be gone by now.
                 let Ok(far) = TcpStream::connect(&target) else { continue };
                 for (from, to) in [(&near, &far), (&far, &near)] {
@@ -55,6 +58,11 @@ impl Relay {
     /// The same, but whatever comes is taken: the kernels at both ends see a connection that lives.
     pub fn swallow(&self) {
         self.shared.swallows.store(true, Ordering::SeqCst);
+    }
+
+    /// Who has dialled.
+    pub fn peers(&self) -> Vec<IpAddr> {
+        self.shared.peers.lock().unwrap().iter().copied().collect()
     }
 
     /// What has passed, in both directions.

@@ -48,7 +48,7 @@ impl Receiver {
         let usable = |stream: &Stream| {
             stream.up().is_some_and(|up| up.slots < depth && up.requests.len() < STREAM_REQUESTS_MAX)
         };
-        (0..self.wanted_streams)
+        self.used()
             .filter(|place| !resting.contains(place) && usable(&self.streams[*place]))
             .min_by_key(|&place| self.streams[place].slots())
     }
