@@ -135,6 +135,7 @@ impl Site {
             streams_per_session: config.streams.unwrap_or(STREAMS),
             fixed_streams: config.streams.is_some(),
             network_threads: NETWORK_THREADS,
+            cores: Vec::new(),
             data_security: config.data_security,
             path: PathProfile::default(),
             responder: config.responder,

@@ -12,6 +12,7 @@ use longhaul_model::{AgentId, AttemptId, Fault, FaultCode, StorageName};
 use longhaul_security::{Credentials, PermitVerifier};
 use longhaul_wire::Pace;
 use longhaul_wire::limits::MANIFEST_FILES_MAX;
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::calls::{Calling, Calls, Channel};
 use crate::fetch::{JournalFile, Keys, Target, boot_id};
@@ -138,7 +139,7 @@ impl Engine {
     ) -> Result<(), Fault> {
         self.spawn(EVENTS_THREAD, move |_| hand_on(&receive_event, &*events))?;
         for each in loops {
-            self.spawn("data-network", move |shared| each.run(shared))?;
+            self.spawn_pinned("data-network", move |shared| each.run(shared))?;
         }
         self.spawn("data-sessions", Shared::look_after)?;
         self.spawn(RESOLVER_THREAD, crate::resolve::resolve_on)?;
@@ -151,13 +152,13 @@ impl Engine {
             self.spawn("data-commit", with(|target, shared| target.commit_on(shared)))?;
             self.spawn("data-flush", with(|target, shared| target.flush_on(shared)))?;
             for _ in 0..WRITERS {
-                self.spawn("data-write", with(|target, shared| target.write_on(shared)))?;
+                self.spawn_pinned("data-write", with(|target, shared| target.write_on(shared)))?;
             }
         }
         for exported in self.shared.serve.exports.values() {
             for _ in 0..READERS {
                 let exported = exported.clone();
-                self.spawn("data-read", move |_| exported.read_on())?;
+                self.spawn_pinned("data-read", move |_| exported.read_on())?;
             }
         }
         if self.shared.calls.answers() {
@@ -172,6 +173,27 @@ impl Engine {
         let calls = self.shared.calls.clone();
         let thread = std::thread::Builder::new().name("data-calls".to_owned());
         thread.spawn(move || calls.answer_on()).map(drop).map_err(no_thread)
+    }
+
+    /// A thread that moves data: on one of the cores that are set, in turn.
+    fn spawn_pinned(
+        &self,
+        name: &str,
+        work: impl FnOnce(&Arc<Shared>) + Send + 'static,
+    ) -> Result<(), Fault> {
+        let cores = &self.shared.config.cores;
+        let core = match cores.is_empty() {
+            true => None,
+            false => Some(cores[lock(&self.threads).len() % cores.len()]),
+        };
+        self.spawn(name, move |shared| {
+            if let Some(core) = core
+                && let Err(error) = pin(core)
+            {
+                tracing::warn!(core, %error, "a thread cannot be pinned to a core");
+            }
+            work(shared);
+        })
     }
 
     fn spawn(&self, name: &str, work: impl FnOnce(&Arc<Shared>) + Send + 'static) -> Result<(), Fault> {
@@ -331,6 +353,16 @@ impl Drop for Engine {
         self.end();
         tracing::info!(agent = %self.shared.config.agent, "the engine has stopped");
     }
+}
+
+/// The calling thread runs on this core only.
+fn pin(core: usize) -> std::io::Result<()> {
+    if core >= CpuSet::MAX_CPU {
+        return Err(std::io::ErrorKind::InvalidInput.into());
+    }
+    let mut set = CpuSet::new();
+    set.set(core);
+    Ok(sched_setaffinity(None, &set)?)
 }
 
 fn no_thread(error: std::io::Error) -> Fault {

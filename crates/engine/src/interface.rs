@@ -34,6 +34,8 @@ pub struct Config {
     pub fixed_streams: bool,
     /// Event loops, each over many streams.
     pub network_threads: usize,
+    /// Processor cores for the threads that move data, in turn; empty: the system's choice.
+    pub cores: Vec<usize>,
     /// What others may see of the data that we send and fetch.
     pub data_security: DataSecurity,
     /// Options of data sockets.

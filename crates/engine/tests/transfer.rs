@@ -99,6 +99,31 @@ fn keys_are_renewed_in_mid_transfer() {
     }
 }
 
+/// Threads that move data run where they are told to; a core that does not exist does no harm.
+#[test]
+fn data_threads_are_pinned_if_that_is_wished() {
+    let deployment = Deployment::new();
+    let (alpha, beta) = (store("alpha"), store("beta"));
+    let source =
+        deployment.agent_with(1, vec![Arc::new(alpha.clone())], |config| config.cores = vec![100_000]);
+    let target = deployment.agent_with(2, vec![Arc::new(beta)], |config| config.cores = vec![0]);
+    let file = put(&alpha, 1, 3 * CHUNK);
+    target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", vec![file]));
+    all_good(&target.finished(1));
+    let mut pinned = 0;
+    for thread in std::fs::read_dir("/proc/self/task").unwrap() {
+        let status = std::fs::read_to_string(thread.unwrap().path().join("status")).unwrap_or_default();
+        let field = |name: &str| {
+            let line = status.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+            line.split_whitespace().nth(1).unwrap_or_default().to_owned()
+        };
+        pinned += usize::from(field("Name:").starts_with("data-") && field("Cpus_allowed_list:") == "0");
+    }
+    // One network thread, two that write and two that read. With one core nothing can be seen.
+    let many = std::thread::available_parallelism().unwrap().get() > 1;
+    assert!(pinned == 5 || !many && pinned > 5, "{pinned}");
+}
+
 /// Promise 2: each kind of digest is compared, and the record says how.
 #[test]
 fn every_digest_and_verification_works() {

@@ -100,6 +100,7 @@ impl Deployment {
             streams_per_session: 2,
             fixed_streams: false,
             network_threads: 1,
+            cores: Vec::new(),
             data_security: DataSecurity::Tls,
             path: PathProfile::default(),
             responder: None,

@@ -147,7 +147,11 @@ impl Receiver {
         let Some(file) = self.files.get_mut(&number) else { return false };
         let place = file.place(number);
         let Body::Large(large) = &mut file.body else { return false };
-        let Some((offset, len)) = large.take(room.min(EXTENT_CHUNKS) as u64) else { return false };
+        // Under a limit what goes beyond it is one chunk, not a run of them.
+        let allowed = usize::try_from(budget.bytes / u64::from(CHUNK_BYTES)).unwrap_or(usize::MAX).max(1);
+        let Some((offset, len)) = large.take(room.min(EXTENT_CHUNKS).min(allowed) as u64) else {
+            return false;
+        };
         if large.missing.is_empty() {
             self.large.remove(&place);
         }
