@@ -58,7 +58,8 @@ impl Handshake {
         let mut used = 0;
         let mut result = Ok(());
         loop {
-            let rest = if result.is_ok() { &mut records[used..] } else { &mut [] };
+            // After a fault as well: rustls remembers what it has seen of them.
+            let rest = &mut records[used..];
             let step = match self {
                 Handshake::Client(connection) => step(connection.process_tls_records(rest), out),
                 Handshake::Server(connection) => step(connection.process_tls_records(rest), out),
