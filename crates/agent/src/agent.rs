@@ -221,6 +221,7 @@ fn engine_config(config: &Config, state: &StateDir, identity: &Identity) -> long
         streams_per_session: config.streams_per_session,
         fixed_streams: false,
         network_threads: config.network_threads(),
+        cores: config.data_cores.clone(),
         data_security: config.data_security,
         path: longhaul_engine::PathProfile::default(),
         responder: None,

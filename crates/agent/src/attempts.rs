@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use longhaul_api::agent::{AttemptTimes, LeaseBatch, Outcome};
 use longhaul_engine::{Event, FetchBatch, FetchFile, Finished, Times};
-use longhaul_model::{AttemptId, DigestSet, Fault, FaultCode, Timestamp, Verification};
+use longhaul_model::{AttemptId, DigestSet, Fault, FaultCode, Timestamp, TrafficClass, Verification};
 
 use crate::ledger::{Ledger, Resumed};
 use crate::mover::Mover;
@@ -136,6 +136,7 @@ pub(crate) fn fetch(batch: LeaseBatch) -> FetchBatch {
         source_storage: batch.source.storage,
         addresses: batch.source.addresses,
         spread: false,
+        class: TrafficClass::default(),
         target_storage: batch.target_storage,
         permit: batch.permit,
         start_by: batch.start_by,

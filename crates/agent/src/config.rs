@@ -49,6 +49,9 @@ pub struct Config {
     /// Event loops for data; 0: as many as cores.
     #[serde(default)]
     pub network_threads: usize,
+    /// Processor cores that the threads which move data are pinned to, in turn; empty: the system's choice.
+    #[serde(default)]
+    pub data_cores: Vec<usize>,
     /// Threads that read and digest files for one task; 0: as many as cores.
     #[serde(default)]
     pub digest_threads: usize,
@@ -116,6 +119,7 @@ impl Config {
             allow: Vec::new(),
             allow_subjects: Vec::new(),
             network_threads: 0,
+            data_cores: Vec::new(),
             digest_threads: 0,
             space_check_s: default_space_check_s(),
             storages,

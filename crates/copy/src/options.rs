@@ -1,6 +1,6 @@
 //! What a person can ask of a copy besides its two sides. Travels to a server for a third-party copy.
 
-use longhaul_model::Verification;
+use longhaul_model::{TrafficClass, Verification};
 use serde::{Deserialize, Serialize};
 
 use crate::filter::{Action, FilterError, Filters, PATTERN_CHARS_MAX, RULES_MAX};
@@ -26,6 +26,9 @@ pub struct Options {
     pub verification: Verification,
     /// Bytes per second.
     pub limit: Option<u64>,
+    /// Beside other traffic.
+    #[serde(default, skip_serializing_if = "is_bulk")]
+    pub class: TrafficClass,
     /// In the order given: include or exclude, and the pattern.
     pub filters: Vec<(bool, String)>,
     /// None: the engine decides.
@@ -36,6 +39,11 @@ pub struct Options {
     pub dry_run: bool,
 }
 
+/// Servers that know no classes need not hear of this one.
+pub(crate) fn is_bulk(class: &TrafficClass) -> bool {
+    *class == TrafficClass::Bulk
+}
+
 impl Default for Options {
     fn default() -> Self {
         Options {
@@ -44,6 +52,7 @@ impl Default for Options {
             checksum: false,
             verification: Verification::EndToEnd,
             limit: None,
+            class: TrafficClass::default(),
             filters: Vec::new(),
             streams: None,
             parallel_files: None,

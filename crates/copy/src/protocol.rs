@@ -7,7 +7,7 @@
 
 use crate::progress::{FileOutcome, Outcome};
 use longhaul_model::units::printable;
-use longhaul_model::{AgentId, DigestSet, Fault, FaultCode, Lfn, Verification};
+use longhaul_model::{AgentId, DigestSet, Fault, FaultCode, Lfn, TrafficClass, Verification};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -92,6 +92,8 @@ pub enum Request {
     Receive {
         job: u32,
         verification: Verification,
+        #[serde(default, skip_serializing_if = "crate::options::is_bulk")]
+        class: TrafficClass,
     },
     /// Files of that job. `path` is where they land here, and what the client's export calls them.
     ReceiveFiles {

@@ -181,7 +181,11 @@ impl Pull<'_> {
         let job = site.open_job(move |finished| drop(told.send(Inbox::Finished(finished))));
         let stopping = inbox.clone();
         let _hook = stop.hook(move || drop(stopping.send(Inbox::Stopped)));
-        let source = Source { agent: remote.agent(), addresses: remote.addresses().to_vec() };
+        let source = Source {
+            agent: remote.agent(),
+            addresses: remote.addresses().to_vec(),
+            class: self.options.class,
+        };
         let fetching = Fetching::new(
             site,
             job,

@@ -229,7 +229,8 @@ impl Push<'_> {
         tell: Tell<'_>,
     ) -> Result<(), Fault> {
         let remote = planner.remote;
-        remote.done_once(&Request::Receive { job: JOB, verification: self.options.verification })?;
+        let (verification, class) = (self.options.verification, self.options.class);
+        remote.done_once(&Request::Receive { job: JOB, verification, class })?;
         let (inbox, wakes) = channel();
         let stopping = inbox.clone();
         let _hook = stop.hook(move || drop(stopping.send(Inbox::Stopped)));

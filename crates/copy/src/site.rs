@@ -13,7 +13,7 @@ use longhaul_engine::{
 };
 use longhaul_model::{
     AgentId, AttemptId, DataSecurity, DigestSet, Epoch, Fault, IdMaker, Lfn, NameRules, SiteName,
-    StorageName, TransferId, Verification,
+    StorageName, TrafficClass, TransferId, Verification,
 };
 use longhaul_security::{Access, Permit, SharedAuthority, SharedSecret, list_digest};
 use longhaul_storage::Storage;
@@ -93,6 +93,8 @@ pub(crate) struct Source {
     pub(crate) agent: AgentId,
     /// None: it offers streams.
     pub(crate) addresses: Vec<String>,
+    /// Of the streams from there.
+    pub(crate) class: TrafficClass,
 }
 
 /// One file for the engine.
@@ -164,6 +166,7 @@ impl Site {
             streams_per_session: config.streams.unwrap_or(STREAMS),
             fixed_streams: config.streams.is_some(),
             network_threads: NETWORK_THREADS,
+            cores: Vec::new(),
             data_security: config.data_security,
             path: PathProfile::default(),
             responder: config.responder,
@@ -234,6 +237,7 @@ impl Site {
             source_storage: storage_name(EXPORT),
             addresses: source.addresses.clone(),
             spread: false,
+            class: source.class,
             target_storage: target.clone(),
             permit: self.authority.sign_permit(&permit),
             start_by: now() + PERMIT_LIFE,

@@ -1,22 +1,22 @@
 //! The engine's handle: starts the threads, gives them work, ends them.
 
 use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use longhaul_model::limits::CHUNK_BYTES;
-use longhaul_model::{AttemptId, Fault, FaultCode};
+use longhaul_model::{AgentId, AttemptId, Fault, FaultCode};
 use longhaul_security::{Credentials, PermitVerifier};
 use longhaul_wire::Pace;
 use longhaul_wire::limits::MANIFEST_FILES_MAX;
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::calls::{Calling, Calls, Channel};
 use crate::device::{Device, Devices};
 use crate::fetch::{JournalFile, Keys, Reorder, Target, boot_id};
-use crate::interface::{Clock, Config, Event, Export, FetchBatch, PathProfile, Snapshot};
+use crate::interface::{Clock, Config, Event, Export, FetchBatch, Path, PathProfile, Snapshot};
 use crate::net::{self, Dialler};
 use crate::offers::{Ahead, Offer, Offering, Offers};
 use crate::pool::Pool;
@@ -26,6 +26,8 @@ use crate::serve::Serve;
 use crate::shared::{Alarm, Counters, Shared, TlsSettings, hand_on};
 use crate::sync::lock;
 
+/// Ways to one source that can be set.
+const PATHS_MAX: usize = 16;
 /// Threads that answer calls: one that takes long must not keep the others waiting.
 const RESPONDERS: usize = 4;
 /// Each pool holds at least so many buffers, whatever the budget says: less cannot work.
@@ -110,6 +112,7 @@ impl Engine {
             targets: Mutex::default(),
             sessions: Mutex::default(),
             retired: Mutex::default(),
+            paths: Mutex::default(),
             busy_sessions: AtomicUsize::new(1),
             attempts: Mutex::default(),
             keys: Keys::default(),
@@ -138,7 +141,7 @@ impl Engine {
     ) -> Result<(), Fault> {
         self.spawn(EVENTS_THREAD, move |_| hand_on(&receive_event, &*events))?;
         for each in loops {
-            self.spawn("data-network", move |shared| each.run(shared))?;
+            self.spawn_pinned("data-network", move |shared| each.run(shared))?;
         }
         self.spawn("data-sessions", Shared::look_after)?;
         self.spawn(RESOLVER_THREAD, crate::resolve::resolve_on)?;
@@ -151,7 +154,7 @@ impl Engine {
 
     /// Files may be fetched into this storage from now on, and its journal lies in the directory. What an earlier process
     /// left there is put in order. Peers are served nothing from it.
-    pub fn add_target(&self, export: Export, state_dir: &Path) -> Result<(), Fault> {
+    pub fn add_target(&self, export: Export, state_dir: &std::path::Path) -> Result<(), Fault> {
         let (device, is_new) = self.shared.devices.add(&export);
         if is_new {
             self.spawn_for(&device)?;
@@ -172,8 +175,8 @@ impl Engine {
     fn spawn_for(&self, device: &Arc<Device>) -> Result<(), Fault> {
         for _ in 0..device.parallel() {
             let (reader, writer) = (device.clone(), device.clone());
-            self.spawn("data-read", move |_| reader.read_on())?;
-            self.spawn("data-write", move |shared| writer.write_on(shared))?;
+            self.spawn_pinned("data-read", move |_| reader.read_on())?;
+            self.spawn_pinned("data-write", move |shared| writer.write_on(shared))?;
         }
         Ok(())
     }
@@ -184,6 +187,27 @@ impl Engine {
         let calls = self.shared.calls.clone();
         let thread = std::thread::Builder::new().name("data-calls".to_owned());
         thread.spawn(move || calls.answer_on()).map(drop).map_err(no_thread)
+    }
+
+    /// A thread that moves data: on one of the cores that are set, in turn.
+    fn spawn_pinned(
+        &self,
+        name: &str,
+        work: impl FnOnce(&Arc<Shared>) + Send + 'static,
+    ) -> Result<(), Fault> {
+        let cores = &self.shared.config.cores;
+        let core = match cores.is_empty() {
+            true => None,
+            false => Some(cores[lock(&self.threads).len() % cores.len()]),
+        };
+        self.spawn(name, move |shared| {
+            if let Some(core) = core
+                && let Err(error) = pin(core)
+            {
+                tracing::warn!(core, %error, "a thread cannot be pinned to a core");
+            }
+            work(shared);
+        })
     }
 
     fn spawn(&self, name: &str, work: impl FnOnce(&Arc<Shared>) + Send + 'static) -> Result<(), Fault> {
@@ -237,7 +261,7 @@ impl Engine {
     pub fn channel(&self, addresses: &[String], within: Duration) -> Result<Channel, Fault> {
         let calling = Calling::new();
         let dialler = Dialler::Calls(calling.clone());
-        self.shared.resolver.push(Resolve { dialler, addresses: addresses.to_vec() });
+        self.shared.resolver.push(Resolve::addresses(dialler, addresses));
         Channel::open(calling, within)
     }
 
@@ -259,6 +283,27 @@ impl Engine {
         lock(&self.shared.offerings).push(offering.clone());
         self.shared.alarm.ring();
         Ok(Offer::new(offering))
+    }
+
+    /// The ways to a source from now on, in place of the addresses that its batches name; none gives those back. Streams on
+    /// other ways answer what they were asked for and close, while new ones go on: files that are under way move with
+    /// their next chunks, and nothing is sent twice. Which class of traffic a stream is of makes no difference.
+    pub fn set_paths(&self, source: AgentId, paths: Vec<Path>) -> Result<(), Fault> {
+        if paths.len() > PATHS_MAX || paths.iter().any(|path| path.weight == 0) {
+            let detail = format!("paths are at most {PATHS_MAX}, each with a weight");
+            return Err(Fault::new(FaultCode::BadRequest, detail));
+        }
+        let paths: Arc<[Arc<Path>]> = paths.into_iter().map(Arc::new).collect();
+        tracing::info!(%source, paths = paths.len(), "the paths to a source are set");
+        let mut all = lock(&self.shared.paths);
+        match paths.is_empty() {
+            true => all.remove(&source),
+            false => all.insert(source, paths),
+        };
+        drop(all);
+        let sessions = self.shared.all_sessions();
+        sessions.iter().filter(|session| session.peer() == source).for_each(|session| session.follow_paths());
+        Ok(())
     }
 
     /// Payload bytes per second in and out; none is no limit.
@@ -337,6 +382,16 @@ impl Drop for Engine {
     }
 }
 
+/// The calling thread runs on this core only.
+fn pin(core: usize) -> std::io::Result<()> {
+    if core >= CpuSet::MAX_CPU {
+        return Err(std::io::ErrorKind::InvalidInput.into());
+    }
+    let mut set = CpuSet::new();
+    set.set(core);
+    Ok(sched_setaffinity(None, &set)?)
+}
+
 fn no_thread(error: std::io::Error) -> Fault {
     Fault::new(FaultCode::Internal, format!("no thread can be started: {error}"))
 }
@@ -364,7 +419,7 @@ impl Shared {
         place: usize,
         export: Export,
         device: Arc<Device>,
-        state_dir: &Path,
+        state_dir: &std::path::Path,
     ) -> Result<Target, Fault> {
         let name = export.storage.name().clone();
         let lane = u16::try_from(place)

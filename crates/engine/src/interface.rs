@@ -1,12 +1,12 @@
 //! What the engine takes and gives: configuration, work, events, progress.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use longhaul_model::{
     AgentId, AttemptId, DataSecurity, DigestSet, Epoch, Fault, Lfn, NameRules, StorageName, Timestamp,
-    TransferId, Verification,
+    TrafficClass, TransferId, Verification,
 };
 use longhaul_security::Access;
 use longhaul_storage::Storage;
@@ -35,6 +35,8 @@ pub struct Config {
     pub fixed_streams: bool,
     /// Event loops, each over many streams.
     pub network_threads: usize,
+    /// Processor cores for the threads that move data, in turn; empty: the system's choice.
+    pub cores: Vec<usize>,
     /// What others may see of the data that we send and fetch.
     pub data_security: DataSecurity,
     /// Options of data sockets.
@@ -55,6 +57,27 @@ pub struct PathProfile {
     /// Buffers of the kernel in bytes. One that is set does not adapt itself any more.
     pub receive_buffer: Option<u32>,
     pub send_buffer: Option<u32>,
+    /// Records of a stream after which its keys are renewed, if sooner than the cipher asks for (2^24).
+    pub records_per_key: Option<u64>,
+}
+
+/// One way to a source, for [`crate::Engine::set_paths`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Path {
+    /// The source's, `host:port`.
+    pub address: String,
+    /// Ours; none is the kernel's choice. Where a host routes by source address, this chooses the way.
+    pub local: Option<IpAddr>,
+    /// Streams are opened in proportion to it. What a stream then carries follows from how fast it answers.
+    pub weight: u32,
+    /// Of the sockets that are opened from now on; none is the engine's.
+    pub profile: Option<PathProfile>,
+}
+
+impl Path {
+    pub fn to(address: impl Into<String>) -> Path {
+        Path { address: address.into(), local: None, weight: 1, profile: None }
+    }
 }
 
 /// Answers the calls that peers make with [`crate::Channel::call`].
@@ -102,6 +125,8 @@ pub struct FetchBatch {
     pub addresses: Vec<String>,
     /// Use all addresses that answer, not only the one that answers first.
     pub spread: bool,
+    /// Beside other traffic. Each class has streams of its own.
+    pub class: TrafficClass,
     pub target_storage: StorageName,
     pub permit: Arc<str>,
     /// What has not begun by then must not begin.

@@ -30,8 +30,8 @@ mod tls;
 pub use calls::Channel;
 pub use engine::Engine;
 pub use interface::{
-    Clock, Config, DeviceSnapshot, Event, Export, FetchBatch, FetchFile, Finished, PathProfile, PathView,
-    Responder, SessionSnapshot, Snapshot, Success, Times,
+    Clock, Config, DeviceSnapshot, Event, Export, FetchBatch, FetchFile, Finished, Path, PathProfile,
+    PathView, Responder, SessionSnapshot, Snapshot, Success, Times,
 };
 pub use longhaul_wire::Limit;
 pub use offers::Offer;

@@ -5,40 +5,62 @@ use std::sync::Arc;
 
 use longhaul_model::{Fault, FaultCode};
 
+use crate::interface::Path;
 use crate::net::{Command, Dialler};
+use crate::paths::Way;
 use crate::shared::Shared;
 
-/// Addresses tried for one stream.
-const ADDRESSES_MAX: usize = 16;
+/// Ways tried for one stream.
+const WAYS_MAX: usize = 16;
 
 pub(crate) struct Resolve {
     pub(crate) dialler: Dialler,
-    pub(crate) addresses: Vec<String>,
+    pub(crate) paths: Vec<Arc<Path>>,
+}
+
+impl Resolve {
+    pub(crate) fn addresses(dialler: Dialler, addresses: &[String]) -> Resolve {
+        Resolve { dialler, paths: plain(addresses) }
+    }
+}
+
+/// Of addresses that nothing else is said about.
+pub(crate) fn plain(addresses: &[String]) -> Vec<Arc<Path>> {
+    addresses.iter().map(|address| Arc::new(Path::to(address))).collect()
 }
 
 /// The work of the resolving thread.
 pub(crate) fn resolve_on(shared: &Arc<Shared>) {
-    while let Some(Resolve { dialler, addresses }) = shared.resolver.take() {
-        match resolve(&addresses) {
-            Ok(addresses) => {
-                let addresses = dialler.order(addresses, shared.now());
-                shared.network.next().command(Command::Dial { dialler, addresses });
+    while let Some(Resolve { dialler, paths }) = shared.resolver.take() {
+        match resolve(&paths) {
+            Ok(ways) => {
+                let ways = dialler.order(ways, shared.now());
+                shared.network.next().command(Command::Dial { dialler, ways });
             }
             Err(fault) => dialler.failed(fault, shared),
         }
     }
 }
 
-/// All addresses, in order of preference.
-fn resolve(names: &[String]) -> Result<Vec<SocketAddr>, Fault> {
-    let mut found: Vec<SocketAddr> = Vec::new();
+/// All ways, in order of preference.
+fn resolve(paths: &[Arc<Path>]) -> Result<Vec<Way>, Fault> {
+    let mut found: Vec<Way> = Vec::new();
     let mut last = "the peer has told no address".to_owned();
-    for name in names {
+    for path in paths {
+        let name = &path.address;
         match name.to_socket_addrs() {
             Ok(addresses) => {
-                for address in alternating(addresses.collect()) {
-                    if !found.contains(&address) && found.len() < ADDRESSES_MAX {
-                        found.push(address);
+                let fits = |address: &SocketAddr| {
+                    path.local.is_none_or(|local| local.is_ipv6() == address.is_ipv6())
+                };
+                let addresses: Vec<SocketAddr> = addresses.filter(fits).collect();
+                if addresses.is_empty() {
+                    last = format!("{name}: no address of the same family as {:?}", path.local);
+                }
+                for address in alternating(addresses) {
+                    let way = Way { address, path: path.clone() };
+                    if !found.iter().any(|known| known.key() == way.key()) && found.len() < WAYS_MAX {
+                        found.push(way);
                     }
                 }
             }
@@ -80,13 +102,27 @@ mod tests {
 
     #[test]
     fn keeps_the_order_and_says_what_is_wrong() {
-        let found =
-            resolve(&["127.0.0.1:7".into(), "no port".into(), "[::1]:8".into(), "127.0.0.1:7".into()])
-                .unwrap();
+        let of = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            resolve(&plain(&names)).map(|ways| ways.iter().map(|way| way.address).collect::<Vec<_>>())
+        };
+        let found = of(&["127.0.0.1:7", "no port", "[::1]:8", "127.0.0.1:7"]).unwrap();
         assert_eq!(found, vec!["127.0.0.1:7".parse().unwrap(), "[::1]:8".parse().unwrap()]);
-        let fault = resolve(&["no port".into()]).unwrap_err();
+        let fault = of(&["no port"]).unwrap_err();
         assert_eq!(fault.code, FaultCode::Unreachable);
         assert!(fault.detail.contains("no port"));
-        assert!(resolve(&[]).is_err());
+        assert!(of(&[]).is_err());
+    }
+
+    /// The same address by two of ours is two ways; from an address of the other family there is none.
+    #[test]
+    fn ways_have_two_ends() {
+        let path = |local: Option<&str>| {
+            let local = local.map(|local| local.parse().unwrap());
+            Arc::new(Path { local, ..Path::to("127.0.0.1:7") })
+        };
+        let found = resolve(&[path(Some("127.0.0.2")), path(Some("127.0.0.3")), path(None)]).unwrap();
+        assert_eq!(found.len(), 3);
+        assert!(resolve(&[path(Some("::1"))]).unwrap_err().detail.contains("family"));
     }
 }

@@ -6,7 +6,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use longhaul_model::{AgentId, AttemptId, DataSecurity, Fault, StorageName, Timestamp};
+use longhaul_model::{AgentId, AttemptId, DataSecurity, Fault, StorageName, Timestamp, TrafficClass};
 use longhaul_security::{Credentials, PermitVerifier, agent_client_tls, data_server_tls};
 use longhaul_wire::{NewBatch, Pace};
 use rustls::{ClientConfig, ServerConfig};
@@ -14,12 +14,12 @@ use rustls::{ClientConfig, ServerConfig};
 use crate::calls::Calls;
 use crate::device::Devices;
 use crate::fetch::{Job, Keys, PlacedJobs, Reorder, Session, Target};
-use crate::interface::{Clock, Config, Event, FetchFile, Finished, Times};
+use crate::interface::{Clock, Config, Event, FetchFile, Finished, Path, Times};
 use crate::net::{Dialler, Network};
 use crate::offers::{Ahead, Offering, Offers, none_came};
 use crate::pool::Pool;
 use crate::queue::Queue;
-use crate::resolve::Resolve;
+use crate::resolve::{Resolve, plain};
 use crate::serve::Serve;
 use crate::sync::lock;
 use crate::tls::AUTHENTICATED_PROTOCOL;
@@ -74,9 +74,11 @@ pub(crate) struct Shared {
     pub(crate) offers: Offers,
     pub(crate) offerings: Mutex<Vec<Arc<Offering>>>,
     pub(crate) targets: Mutex<BTreeMap<StorageName, Arc<Target>>>,
-    pub(crate) sessions: Mutex<BTreeMap<AgentId, Arc<Session>>>,
+    pub(crate) sessions: Mutex<BTreeMap<(AgentId, TrafficClass), Arc<Session>>>,
     /// Sessions that were replaced while they still had work.
     pub(crate) retired: Mutex<Vec<Arc<Session>>>,
+    /// What was set in place of the addresses that come with the work.
+    pub(crate) paths: Mutex<BTreeMap<AgentId, Arc<[Arc<Path>]>>>,
     pub(crate) busy_sessions: AtomicUsize,
     pub(crate) attempts: Mutex<BTreeMap<AttemptId, Arc<Job>>>,
     pub(crate) keys: Keys,
@@ -189,7 +191,7 @@ impl Shared {
     /// Gives a batch to the session with its source; a session that takes no more work is replaced.
     pub(crate) fn add_to_session(
         self: &Arc<Self>,
-        peer: AgentId,
+        (peer, class): (AgentId, TrafficClass),
         mut batch: NewBatch,
         mut jobs: PlacedJobs,
         addresses: &[String],
@@ -197,8 +199,8 @@ impl Shared {
     ) {
         loop {
             let session = lock(&self.sessions)
-                .entry(peer)
-                .or_insert_with(|| Arc::new(Session::new(peer, self)))
+                .entry((peer, class))
+                .or_insert_with(|| Arc::new(Session::new(peer, class, self)))
                 .clone();
             match session.add(batch, jobs, addresses, spread) {
                 Ok(()) => return,
@@ -206,8 +208,8 @@ impl Shared {
                     batch = back;
                     jobs = jobs_back;
                     let mut sessions = lock(&self.sessions);
-                    if sessions.get(&peer).is_some_and(|known| Arc::ptr_eq(known, &session)) {
-                        sessions.remove(&peer);
+                    if sessions.get(&(peer, class)).is_some_and(|known| Arc::ptr_eq(known, &session)) {
+                        sessions.remove(&(peer, class));
                         lock(&self.retired).push(session);
                     }
                 }
@@ -240,12 +242,12 @@ impl Shared {
     pub(crate) fn dial_ahead(&self, ahead: &Arc<Ahead>, streams: usize) {
         for _ in 0..streams {
             let dialler = Dialler::Ahead(ahead.clone());
-            self.resolver.push(Resolve { dialler, addresses: ahead.addresses().to_vec() });
+            self.resolver.push(Resolve { dialler, paths: plain(ahead.addresses()) });
         }
     }
 
     fn tick_offers(self: &Arc<Self>, now: Duration) {
-        let sources: BTreeSet<AgentId> = lock(&self.sessions).keys().copied().collect();
+        let sources: BTreeSet<AgentId> = lock(&self.sessions).keys().map(|(peer, _)| *peer).collect();
         for (session, stream) in self.offers.tick(now, |peer| sources.contains(&peer)) {
             session.stream_down(stream, none_came());
         }
@@ -253,7 +255,7 @@ impl Shared {
             let due = offering.due(now);
             for &place in due.iter().flatten() {
                 let dialler = Dialler::Offer(offering.clone(), place);
-                self.resolver.push(Resolve { dialler, addresses: offering.addresses().to_vec() });
+                self.resolver.push(Resolve::addresses(dialler, offering.addresses()));
             }
             due.is_some()
         });

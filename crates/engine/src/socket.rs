@@ -1,10 +1,11 @@
 //! Options of data sockets.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
-use longhaul_model::{Fault, FaultCode};
+use longhaul_model::{Fault, FaultCode, TrafficClass};
 use mio::net::TcpStream;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
@@ -16,6 +17,8 @@ use crate::tcp;
 const NOTSENT_LOWAT: u32 = 512 << 10;
 /// An unacknowledged byte this old means that the path is dead.
 const USER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Lower effort (RFC 8622), as the type-of-service byte has it: routers that know it drop this first.
+const LOWER_EFFORT: u8 = 0b000001 << 2;
 
 impl PathProfile {
     /// Sets what a data stream needs. None of it is vital, so that failures are only noted.
@@ -47,9 +50,24 @@ fn note(results: impl Iterator<Item = io::Result<()>>) {
     }
 }
 
-/// A socket that was accepted.
+/// A socket that was accepted. What its peer marked as lower effort is answered so; no other marking is believed.
 pub(crate) fn prepare(socket: &TcpStream, profile: &PathProfile) {
     profile.apply(&SockRef::from(socket));
+    let v6 = socket
+        .local_addr()
+        .is_ok_and(|address| matches!(address.ip(), IpAddr::V6(ip) if ip.to_ipv4_mapped().is_none()));
+    match tcp::peer_marking(socket.as_fd(), v6) {
+        // The last two bits are another thing's.
+        Ok(Some(marking)) if marking & !0b11 == LOWER_EFFORT => {
+            note(std::iter::once(mark(&SockRef::from(socket), v6)))
+        }
+        Ok(_) => {}
+        Err(error) => note(std::iter::once(Err(error))),
+    }
+}
+
+fn mark(socket: &SockRef<'_>, v6: bool) -> io::Result<()> {
+    if v6 { socket.set_tclass_v6(LOWER_EFFORT.into()) } else { socket.set_tos_v4(LOWER_EFFORT.into()) }
 }
 
 /// What is accepted inherits its buffers, and the scale of its window is settled before it is.
@@ -58,11 +76,24 @@ pub(crate) fn prepare_listener(listener: &TcpListener, profile: &PathProfile) {
 }
 
 /// Begins to connect.
-pub(crate) fn connect(address: SocketAddr, profile: &PathProfile) -> Result<TcpStream, Fault> {
+pub(crate) fn connect(
+    address: SocketAddr,
+    local: Option<IpAddr>,
+    profile: &PathProfile,
+    class: TrafficClass,
+) -> Result<TcpStream, Fault> {
     let begin = || {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
         profile.apply(&SockRef::from(&socket));
+        if class == TrafficClass::Scavenger {
+            note(std::iter::once(mark(&SockRef::from(&socket), address.is_ipv6())));
+        }
+        if let Some(local) = local {
+            // The port is chosen when the peer is known: so there are as many for each peer.
+            note(std::iter::once(tcp::bind_without_port(&SockRef::from(&socket))));
+            socket.bind(&SocketAddr::new(local, 0).into())?;
+        }
         match socket.connect(&address.into()) {
             Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
             _ => Ok(TcpStream::from_std(socket.into())),

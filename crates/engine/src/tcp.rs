@@ -1,8 +1,8 @@
-//! What the kernel knows of a TCP connection, and two options that no safe interface sets.
+//! What the kernel knows of a TCP connection, and options that no safe interface sets.
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
 use socket2::SockRef;
@@ -11,6 +11,8 @@ use socket2::SockRef;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TcpInfo {
     pub(crate) round_trip: Duration,
+    /// The shortest of the last minutes.
+    pub(crate) round_trip_min: Duration,
     /// Bytes per segment, and segments that may be under way.
     pub(crate) segment_bytes: u32,
     pub(crate) window_segments: u32,
@@ -68,6 +70,7 @@ impl TcpInfo {
             app_limited: bytes[7] & 1 != 0,
             segment_bytes: short(16),
             round_trip: Duration::from_micros(short(68).into()),
+            round_trip_min: Duration::from_micros(short(148).into()),
             window_segments: short(80),
             retransmits: short(100),
             bytes_acked: long(120),
@@ -83,17 +86,56 @@ impl TcpInfo {
 
 /// The kernel sends no faster, and evenly.
 pub(crate) fn set_pacing(socket: &SockRef<'_>, bytes_per_s: u64) -> io::Result<()> {
+    set(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, bytes_per_s)
+}
+
+/// The kernel lets the peer have no more under way. It may forget that when it grows the receive buffer.
+pub(crate) fn set_window(socket: BorrowedFd<'_>, bytes: u64) -> io::Result<()> {
+    let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    set(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, bytes)
+}
+
+/// A bind to an address leaves the port to be chosen when the peer is known.
+pub(crate) fn bind_without_port(socket: &SockRef<'_>) -> io::Result<()> {
+    set(socket.as_raw_fd(), libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1 as libc::c_int)
+}
+
+/// A number, of the size that the option has.
+fn set<T: Copy>(socket: RawFd, level: libc::c_int, option: libc::c_int, value: T) -> io::Result<()> {
+    let len = size_of::<T>() as libc::socklen_t;
     // SAFETY: the value lives through the call, and its size is given.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_MAX_PACING_RATE,
-            (&raw const bytes_per_s).cast(),
-            size_of::<u64>() as libc::socklen_t,
-        )
-    };
+    let result = unsafe { libc::setsockopt(socket, level, option, (&raw const value).cast(), len) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The type-of-service byte (of IPv6, the traffic class) that the peer's packets had when an accepted connection was set up.
+pub(crate) fn peer_marking(socket: BorrowedFd<'_>, v6: bool) -> io::Result<Option<u8>> {
+    /// Of one control message: `struct cmsghdr`, then the number.
+    const HEAD_BYTES: usize = size_of::<libc::cmsghdr>();
+    let (level, tell, all, kind) = if v6 {
+        (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, libc::IPV6_2292PKTOPTIONS, libc::IPV6_TCLASS)
+    } else {
+        (libc::IPPROTO_IP, libc::IP_RECVTOS, libc::IP_PKTOPTIONS, libc::IP_TOS)
+    };
+    // Asked for by itself, so that nothing else stands before it.
+    set(socket.as_raw_fd(), level, tell, 1 as libc::c_int)?;
+    let mut bytes = [0_u8; 64];
+    let mut len = bytes.len() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes to `bytes`, which has that many, and any bytes are valid there.
+    let result =
+        unsafe { libc::getsockopt(socket.as_raw_fd(), level, all, bytes.as_mut_ptr().cast(), &raw mut len) };
+    let failed = (result != 0).then(io::Error::last_os_error);
+    set(socket.as_raw_fd(), level, tell, 0 as libc::c_int)?;
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    let number = |at: usize| {
+        let mut four = [0; 4];
+        four.copy_from_slice(&bytes[at..at + 4]);
+        libc::c_int::from_ne_bytes(four)
+    };
+    let ours = len as usize > HEAD_BYTES && number(HEAD_BYTES - 8) == level && number(HEAD_BYTES - 4) == kind;
+    Ok(ours.then(|| number(HEAD_BYTES) as u8))
 }
 
 #[cfg(test)]

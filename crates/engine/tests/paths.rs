@@ -11,7 +11,7 @@ use std::time::Duration;
 use common::hooked::Hooked;
 use common::relay::Relay;
 use common::{Agent, Deployment, content, wish};
-use longhaul_engine::{FetchFile, Finished, PathProfile};
+use longhaul_engine::{FetchFile, Finished, Path, PathProfile};
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_storage::memory::FaultyStore;
 
@@ -140,6 +140,7 @@ fn a_path_profile_is_applied() {
             pacing_bytes_per_s: Some(400 << 20),
             receive_buffer: Some(1 << 20),
             send_buffer: Some(1 << 20),
+            records_per_key: Some(100),
         };
         let with = |config: &mut longhaul_engine::Config| config.path = profile.clone();
         let source = deployment.agent_with(10 * number, vec![Arc::new(alpha.clone())], with);
@@ -150,19 +151,52 @@ fn a_path_profile_is_applied() {
     }
 }
 
-/// The source dials, and all its streams fall silent: it dials new ones.
+/// A path is added, and the one that was used removed, in mid-file; then all that was set is taken back. What was asked for on
+/// the old path still comes over it, and nothing comes twice.
+#[test]
+fn files_move_to_other_paths_and_back() {
+    let deployment = Deployment::new();
+    let paused = paused(&deployment, 2, 3, &[10, 60]);
+    let file = put(&paused.alpha, 1, 150 * CHUNK);
+    let mut batch = deployment.batch(&paused.source, "alpha", &paused.target, "beta", vec![file.clone()]);
+    batch.addresses = vec![paused.relays[0].address.clone()];
+    paused.target.engine.fetch(batch);
+    paused.reached.recv().unwrap();
+    assert_eq!(paused.relays[1].bytes(), 0);
+    let other = Path { local: Some("127.0.0.2".parse().unwrap()), ..Path::to(&paused.relays[1].address) };
+    let engine = &paused.target.engine;
+    engine.set_paths(paused.source.agent, vec![other]).unwrap();
+    paused.go_on.send(()).unwrap();
+    paused.reached.recv().unwrap();
+    let before = paused.relays[1].bytes();
+    assert!(before > 10 * CHUNK as u64, "{before}");
+    assert_eq!(paused.relays[1].peers(), ["127.0.0.2".parse::<std::net::IpAddr>().unwrap()]);
+    engine.set_paths(paused.source.agent, Vec::new()).unwrap();
+    let first = paused.relays[0].bytes();
+    paused.go_on.send(()).unwrap();
+    let end = paused.arrived(&file);
+    assert_eq!(end.bytes_resent, 0);
+    assert!(paused.relays[0].bytes() > first + 10 * CHUNK as u64);
+    let unusable = Path { weight: 0, ..Path::to("127.0.0.1:1") };
+    assert!(engine.set_paths(paused.source.agent, vec![unusable]).is_err());
+}
+
+/// The source dials, and all its streams fall silent: it dials new ones. Also when something between them goes on to take
+/// what it says.
 #[test]
 fn offered_streams_that_fall_silent_are_replaced() {
-    let deployment = Deployment::new();
-    let paused = paused(&deployment, 0, 2, &[10]);
-    let relays = [Relay::to(&paused.target.addresses()[0]), Relay::to(&paused.target.addresses()[0])];
-    let addresses: Vec<String> = relays.iter().map(|relay| relay.address.clone()).collect();
-    let _offer = paused.source.engine.offer(&addresses, 2).unwrap();
-    let file = put(&paused.alpha, 1, 60 * CHUNK);
-    paused.fetch(&deployment, &file, false);
-    paused.reached.recv().unwrap();
-    relays[0].fall_silent();
-    paused.go_on.send(()).unwrap();
-    paused.arrived(&file);
-    assert!(relays[1].bytes() > CHUNK as u64);
+    for die in [Relay::fall_silent, Relay::swallow] {
+        let deployment = Deployment::new();
+        let paused = paused(&deployment, 0, 2, &[10]);
+        let relays = [Relay::to(&paused.target.addresses()[0]), Relay::to(&paused.target.addresses()[0])];
+        let addresses: Vec<String> = relays.iter().map(|relay| relay.address.clone()).collect();
+        let _offer = paused.source.engine.offer(&addresses, 2).unwrap();
+        let file = put(&paused.alpha, 1, 60 * CHUNK);
+        paused.fetch(&deployment, &file, false);
+        paused.reached.recv().unwrap();
+        die(&relays[0]);
+        paused.go_on.send(()).unwrap();
+        paused.arrived(&file);
+        assert!(relays[1].bytes() > CHUNK as u64);
+    }
 }

@@ -22,7 +22,7 @@ pub use id::{
     AgentId, AttemptId, BlockId, DatasetId, Epoch, FileId, IdMaker, IncidentId, SiteId, StorageId,
     SubscriptionId, TaskId, TransferId,
 };
-pub use lifecycle::{DataSecurity, SubscriptionState, TransferState, Verification};
+pub use lifecycle::{DataSecurity, SubscriptionState, TrafficClass, TransferState, Verification};
 pub use name::{BlockName, CommunityName, DatasetName, Lfn, NameError, Pfn, SiteName, StorageName};
 pub use rules::NameRules;
 pub use time::Timestamp;

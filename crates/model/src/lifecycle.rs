@@ -110,6 +110,18 @@ pub enum DataSecurity {
     Authenticated,
 }
 
+/// How data counts beside other traffic on the same network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TrafficClass {
+    /// Takes its share, as every TCP connection does.
+    #[default]
+    Bulk,
+    /// Takes only what nobody else wants.
+    Scavenger,
+}
+
+words!(TrafficClass { Bulk = "bulk", Scavenger = "scavenger" });
 words!(Verification { Wire = "wire", EndToEnd = "end-to-end", Readback = "readback" });
 
 #[cfg(test)]

@@ -19,8 +19,8 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
 use rustls::{
-    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, OtherError,
-    ProtocolVersion, RootCertStore, ServerConfig, SignatureScheme,
+    AlertDescription, CertificateError, ClientConfig, CommonState, DigitallySignedStruct, DistinguishedName,
+    OtherError, ProtocolVersion, RootCertStore, ServerConfig, SignatureScheme,
 };
 
 use crate::{Credentials, PeerIdentity, SecurityError, peer_identity, text};
@@ -85,10 +85,7 @@ pub fn people_client_tls(ca_pem: &str) -> Result<Arc<ClientConfig>, Fault> {
 }
 
 /// Server side, after the handshake: who the client is. None if it showed no certificate.
-pub fn client_identity(
-    connection: &rustls::ServerConnection,
-    deployment: &str,
-) -> Result<Option<PeerIdentity>, Fault> {
+pub fn client_identity(connection: &CommonState, deployment: &str) -> Result<Option<PeerIdentity>, Fault> {
     let Some(certificate) = connection.peer_certificates().and_then(|chain| chain.first()) else {
         return Ok(None);
     };
@@ -102,10 +99,7 @@ pub fn client_identity(
 }
 
 /// Client side, after the handshake: who the server is.
-pub fn server_identity(
-    connection: &rustls::ClientConnection,
-    deployment: &str,
-) -> Result<PeerIdentity, Fault> {
+pub fn server_identity(connection: &CommonState, deployment: &str) -> Result<PeerIdentity, Fault> {
     match connection.peer_certificates().and_then(|chain| chain.first()) {
         Some(certificate) => peer_identity(certificate)?.of(deployment),
         None => Err(Fault::new(FaultCode::NotAuthenticated, "the server showed no certificate")),

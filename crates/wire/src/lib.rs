@@ -21,6 +21,7 @@ pub mod pace;
 pub mod path;
 pub mod reader;
 pub mod receiver;
+pub mod scavenger;
 pub mod source;
 pub mod splitter;
 pub mod version;

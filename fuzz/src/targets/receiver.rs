@@ -17,6 +17,8 @@ use super::dice::Dice;
 const CHUNK: u64 = CHUNK_BYTES as u64;
 const STREAMS: u32 = 3;
 const BUFFERS: usize = 6;
+/// Of the reorder buffer.
+const PLACES: usize = 3;
 /// Of the files, by turns: empty, small, just a chunk, large, with parts present.
 const SIZES: [u64; 6] = [0, 10, CHUNK, CHUNK + 1, 5 * CHUNK, 9 * CHUNK - 7];
 
@@ -107,7 +109,8 @@ impl World<'_> {
         }
         let start_by = if self.dice.below(8) == 0 { Timestamp(50) } else { Timestamp::MAX };
         let storage = "alpha".parse().expect("it is a name");
-        let batch = NewBatch { permit: "permit".into(), storage, lane: 0, start_by, files };
+        let in_order = self.dice.below(4) == 0;
+        let batch = NewBatch { permit: "permit".into(), storage, lane: 0, start_by, in_order, files };
         assert_eq!(self.receiver.add_batch(batch, self.now), FileNumber(first as u32));
     }
 
@@ -147,14 +150,18 @@ impl World<'_> {
         } else {
             line.up = true;
             line.asked.clear();
-            let incarnation = u64::from(self.dice.below(16) == 0);
-            self.receiver.stream_up(stream, incarnation, self.now);
+            let round_trip = Duration::from_millis(u64::from(self.dice.byte()));
+            self.receiver.stream_up(stream, round_trip, self.now);
+            if self.dice.below(4) > 0 {
+                self.receiver.welcomed(u64::from(self.dice.below(16) == 0), self.now);
+            }
         }
     }
 
     fn deal(&mut self) {
         let bytes = if self.dice.below(4) == 0 { u64::from(self.dice.byte()) << 12 } else { u64::MAX };
-        let budget = Budget { buffers: self.free, bytes, window: BUFFERS };
+        let places = PLACES.saturating_sub(self.receiver.places());
+        let budget = Budget { buffers: self.free, bytes, window: BUFFERS, places };
         let taken = self.receiver.deal(budget, Timestamp(100), self.now);
         assert!(taken <= self.free, "no more slots than there are");
         self.free -= taken;

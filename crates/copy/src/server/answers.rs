@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use longhaul_model::{AgentId, Algorithm, DigestSet, Fault, FaultCode, Pfn, Verification};
+use longhaul_model::{AgentId, Algorithm, DigestSet, Fault, FaultCode, Pfn, TrafficClass, Verification};
 use longhaul_storage::digest_file;
 
 use super::listing::Listing;
@@ -51,7 +51,7 @@ impl Inner {
                 }
                 Ok(Reply::Done)
             }
-            Request::Receive { job, verification } => self.receive(peer, job, verification),
+            Request::Receive { job, verification, class } => self.receive(peer, job, verification, class),
             Request::ReceiveFiles { job, files } => {
                 for file in &files {
                     refuse_work_directory(file.path.as_str())?;
@@ -172,11 +172,17 @@ impl Inner {
         })
     }
 
-    fn receive(&self, peer: AgentId, job: u32, verification: Verification) -> Result<Reply, Fault> {
+    fn receive(
+        &self,
+        peer: AgentId,
+        job: u32,
+        verification: Verification,
+        class: TrafficClass,
+    ) -> Result<Reply, Fault> {
         let landing = self.landing()?;
         let site = self.site.get().and_then(std::sync::Weak::upgrade);
         let site = site.ok_or_else(|| Fault::new(FaultCode::Busy, "the server is starting or stopping"))?;
-        let source = Source { agent: peer, addresses: Vec::new() };
+        let source = Source { agent: peer, addresses: Vec::new(), class };
         self.peer(peer, |known| {
             // Of a client that has died and come back before we noticed: what it had begun may end by itself.
             if let Some(old) = known.receiving.remove(&job) {

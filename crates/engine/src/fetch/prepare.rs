@@ -141,7 +141,13 @@ impl Target {
             start_by: batch.start_by,
             files: listed,
         };
-        shared.add_to_session(batch.source_agent, new, wanted_jobs, &batch.addresses, batch.spread);
+        shared.add_to_session(
+            (batch.source_agent, batch.class),
+            new,
+            wanted_jobs,
+            &batch.addresses,
+            batch.spread,
+        );
     }
 
     fn look(&self, job: &Arc<Job>, start_by: Timestamp, shared: &Shared) -> Result<Finding, Fault> {

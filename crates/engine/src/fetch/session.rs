@@ -1,12 +1,11 @@
 //! A session with one source agent: the state machine of `wire`, its streams and its jobs.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use longhaul_model::{AgentId, Fault};
+use longhaul_model::{AgentId, Fault, TrafficClass};
 use longhaul_wire::receiver::Output;
 use longhaul_wire::{
     Budget, ChunkHead, FileNumber, Frame, JoinKey, NewBatch, PackHead, Receiver, SessionId, StreamNumber,
@@ -16,10 +15,10 @@ use super::arrival::{Arrival, What};
 use super::in_line::Places;
 use super::job::Job;
 use super::write::WriteJob;
-use crate::interface::{Config, SessionSnapshot};
+use crate::interface::{Config, Path, SessionSnapshot};
 use crate::net::{Dialler, Link};
-use crate::paths::Paths;
-use crate::resolve::Resolve;
+use crate::paths::{Paths, Way};
+use crate::resolve::{Resolve, plain};
 use crate::shared::Shared;
 use crate::sync::lock;
 
@@ -31,6 +30,7 @@ const NEAR_WINDOW: usize = 32;
 
 pub(crate) struct Session {
     peer: AgentId,
+    class: TrafficClass,
     id: SessionId,
     key: JoinKey,
     shared: Weak<Shared>,
@@ -42,6 +42,8 @@ struct Inner {
     links: BTreeMap<StreamNumber, Arc<Link>>,
     jobs: BTreeMap<FileNumber, Arc<Job>>,
     addresses: Vec<String>,
+    /// All of them are used.
+    spread: bool,
     paths: Paths,
     /// In the reorder buffer.
     places: Places,
@@ -54,28 +56,30 @@ pub(crate) type PlacedJobs = Vec<(usize, Arc<Job>)>;
 
 /// What has to happen outside of the session's lock.
 enum Effect {
-    Dial(StreamNumber, Vec<String>),
+    Dial(StreamNumber),
     Restarted(Arc<Job>),
     Complete(Arc<Job>),
     Failed(Arc<Job>, Fault),
 }
 
 impl Session {
-    pub(crate) fn new(peer: AgentId, shared: &Arc<Shared>) -> Session {
+    pub(crate) fn new(peer: AgentId, class: TrafficClass, shared: &Arc<Shared>) -> Session {
         let (mut id, mut key) = ([0; 16], [0; 32]);
         shared.random(&mut id);
         shared.random(&mut key);
         let inner = Inner {
-            machine: machine(&shared.config, shared.now()),
+            machine: machine(&shared.config, class, shared.now()),
             links: BTreeMap::new(),
             jobs: BTreeMap::new(),
             addresses: Vec::new(),
+            spread: false,
             paths: Paths::default(),
             places: Places::of(&shared.reorder),
             closed: false,
         };
         Session {
             peer,
+            class,
             id: SessionId(id),
             key: JoinKey(key),
             shared: Arc::downgrade(shared),
@@ -85,6 +89,10 @@ impl Session {
 
     pub(crate) fn peer(&self) -> AgentId {
         self.peer
+    }
+
+    pub(crate) fn class(&self) -> TrafficClass {
+        self.class
     }
 
     pub(crate) fn id(&self) -> SessionId {
@@ -109,7 +117,7 @@ impl Session {
                 return Err((batch, jobs));
             }
             inner.addresses = addresses.to_vec();
-            inner.paths.spread = spread;
+            inner.spread = spread;
             let first = inner.machine.add_batch(batch, now);
             for (place, job) in jobs {
                 let number = FileNumber(first.0 + place as u32);
@@ -129,17 +137,34 @@ impl Session {
     }
 
     /// In which order a stream tries the peer's addresses.
-    pub(crate) fn order(
-        &self,
-        stream: StreamNumber,
-        addresses: Vec<SocketAddr>,
-        now: Duration,
-    ) -> Vec<SocketAddr> {
-        lock(&self.inner).paths.order(stream, addresses, now)
+    pub(crate) fn order(&self, stream: StreamNumber, ways: Vec<Way>, now: Duration) -> Vec<Way> {
+        lock(&self.inner).paths.order(stream, ways, now)
     }
 
-    pub(crate) fn address_failed(&self, address: SocketAddr, now: Duration) {
-        lock(&self.inner).paths.failed(address, now);
+    pub(crate) fn way_failed(&self, way: &Way, now: Duration) {
+        lock(&self.inner).paths.failed(way, now);
+    }
+
+    /// The ways to the source were changed: streams that go others drain.
+    pub(crate) fn follow_paths(self: &Arc<Self>) {
+        self.act(|inner, now| {
+            let ways = self.ways(inner);
+            for stream in inner.paths.elsewhere(&ways) {
+                inner.machine.drain(stream, now);
+            }
+        });
+    }
+
+    fn set_ways(&self) -> Option<Arc<[Arc<Path>]>> {
+        let shared = self.shared.upgrade()?;
+        lock(&shared.paths).get(&self.peer).cloned()
+    }
+
+    /// Where its streams may go: what was set, or else what came with the work. None if the source dials.
+    fn ways(&self, inner: &mut Inner) -> Vec<Arc<Path>> {
+        let set = self.set_ways();
+        inner.paths.spread = inner.spread || set.as_ref().is_some_and(|set| set.len() > 1);
+        set.map_or_else(|| plain(&inner.addresses), |set| set.to_vec())
     }
 
     /// The stream is connected and hello is said; the address is where we dialled to.
@@ -147,9 +172,10 @@ impl Session {
         self: &Arc<Self>,
         stream: StreamNumber,
         link: Arc<Link>,
-        address: Option<SocketAddr>,
+        way: Option<Way>,
         round_trip: Duration,
     ) {
+        let address = way.as_ref().map(|way| way.address);
         tracing::debug!(source = %self.peer, stream = stream.0, ?address, "a stream is up");
         self.act(|inner, now| {
             if inner.closed && !inner.machine.has_work() {
@@ -157,8 +183,12 @@ impl Session {
                 link.close(None);
             }
             inner.links.insert(stream, link);
-            inner.paths.up(stream, address);
+            inner.paths.up(stream, way);
             inner.machine.stream_up(stream, round_trip, now);
+            // The ways may have been changed while it was dialled.
+            if self.set_ways().is_some_and(|set| inner.paths.elsewhere(&set).contains(&stream)) {
+                inner.machine.drain(stream, now);
+            }
         });
     }
 
@@ -348,13 +378,18 @@ impl Session {
 
     fn run(self: &Arc<Self>, effect: Effect, shared: &Arc<Shared>) {
         match effect {
-            Effect::Dial(stream, addresses) if addresses.is_empty() => {
-                shared.offers.want(self, stream, shared.now());
-            }
-            Effect::Dial(stream, _) if shared.offers.use_parked(self, stream) => {}
-            Effect::Dial(stream, addresses) => {
+            Effect::Dial(stream) => {
+                let paths = self.ways(&mut lock(&self.inner));
+                if paths.is_empty() {
+                    return shared.offers.want(self, stream, shared.now());
+                }
+                // What was dialled ahead goes the usual way, and is marked as usual.
+                let is_usual = self.set_ways().is_none() && self.class == TrafficClass::Bulk;
+                if is_usual && shared.offers.use_parked(self, stream) {
+                    return;
+                }
                 let dialler = Dialler::Session(self.clone(), stream);
-                shared.resolver.push(Resolve { dialler, addresses });
+                shared.resolver.push(Resolve { dialler, paths });
             }
             Effect::Restarted(job) => job.restart(),
             Effect::Complete(job) => job.complete(),
@@ -363,11 +398,15 @@ impl Session {
     }
 }
 
-fn machine(config: &Config, now: Duration) -> Receiver {
+fn machine(config: &Config, class: TrafficClass, now: Duration) -> Receiver {
     if config.fixed_streams {
         return Receiver::new(config.streams_per_session.max(1), now);
     }
     let mut machine = Receiver::new(1, now);
+    if class == TrafficClass::Scavenger {
+        // Several would only compete with each other for what is left.
+        return machine;
+    }
     machine.adapt_streams(config.streams_per_session);
     machine
 }
@@ -426,7 +465,7 @@ impl Inner {
                         link.send_frame(&frame);
                     }
                 }
-                Output::Dial { stream } => effects.push(Effect::Dial(stream, self.addresses.clone())),
+                Output::Dial { stream } => effects.push(Effect::Dial(stream)),
                 Output::Close { stream, fault } => {
                     if fault.is_some() {
                         self.paths.given_up(stream, shared.now());

@@ -1,12 +1,11 @@
 //! One stream: its socket and its TLS. What is done with the plaintext is [`Inner`]'s business.
 
-use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use longhaul_model::{Fault, FaultCode};
+use longhaul_model::{Fault, FaultCode, TrafficClass};
 use longhaul_security::io_fault;
 use longhaul_wire::Frame;
 use mio::net::TcpStream;
@@ -16,10 +15,12 @@ use super::Race;
 use super::link::{Link, Outgoing, Payload};
 use super::role::{Inner, Plaintext, Role};
 use super::sample::Sampler;
+use super::scavenge::Scavenging;
+use crate::paths::Way;
 use crate::shared::Shared;
 use crate::socket;
 use crate::tcp::TcpInfo;
-use crate::tls::{Received, Tls};
+use crate::tls::{RECORDS_PER_KEY, Received, Tls};
 
 /// Socket reads of one stream before the others have their turn.
 const READS_PER_TURN: usize = 8;
@@ -38,6 +39,7 @@ pub(super) struct Conn {
     sending: Option<Sending>,
     accepted: bool,
     sampler: Sampler,
+    scavenging: Option<Scavenging>,
     inner: Inner,
 }
 
@@ -50,7 +52,7 @@ struct Sending {
 impl Conn {
     pub(super) fn accepted(socket: TcpStream, link: Arc<Link>, shared: &Shared) -> Result<Conn, Fault> {
         socket::prepare(&socket, &shared.config.path);
-        let tls = Tls::server(&shared.tls().server, &shared.deployment)?;
+        let tls = Tls::server(&shared.tls().server, &shared.deployment, records_per_key(shared))?;
         let inner = Inner::new(Role::Stranger, link, shared);
         Ok(Conn {
             socket,
@@ -59,19 +61,21 @@ impl Conn {
             sending: None,
             accepted: true,
             sampler: Sampler::default(),
+            scavenging: None,
             inner,
         })
     }
 
     pub(super) fn dialled(
         race: Arc<Race>,
-        address: SocketAddr,
+        way: Way,
         link: Arc<Link>,
         shared: &Shared,
     ) -> Result<Conn, Fault> {
-        let socket = socket::connect(address, &shared.config.path)?;
-        let tls = Tls::client(&shared.tls().client, &shared.deployment)?;
-        let role = Role::Dialling { race, address, connected: false };
+        let profile = way.path.profile.as_ref().unwrap_or(&shared.config.path);
+        let socket = socket::connect(way.address, way.path.local, profile, race.dialler.class())?;
+        let tls = Tls::client(&shared.tls().client, &shared.deployment, records_per_key(shared))?;
+        let role = Role::Dialling { race, way, connected: false };
         let inner = Inner::new(role, link, shared);
         Ok(Conn {
             socket,
@@ -80,6 +84,7 @@ impl Conn {
             sending: None,
             accepted: false,
             sampler: Sampler::default(),
+            scavenging: None,
             inner,
         })
     }
@@ -97,6 +102,26 @@ impl Conn {
     /// Looks at what the kernel knows of the stream, about once a second.
     pub(super) fn sample(&mut self, shared: &Shared) {
         self.sampler.look(&self.socket, &mut self.inner, &shared.config.path, shared.now());
+    }
+
+    /// Whether it has to give way to other traffic.
+    pub(super) fn scavenges(&self) -> bool {
+        matches!(
+            &self.inner.role,
+            Role::Fetching { session, .. } if session.class() == TrafficClass::Scavenger
+        )
+    }
+
+    /// Gives way.
+    pub(super) fn scavenge(&mut self, now: Duration) {
+        if !self.scavenges() || self.tls.peer().is_none() {
+            return;
+        }
+        let scavenging = self.scavenging.get_or_insert_with(|| Scavenging::new(now));
+        if scavenging.look(&self.socket, now) {
+            // Its acknowledgement is what measures the round trip.
+            self.inner.link.send_frame(&Frame::Ping { number: 0 });
+        }
     }
 
     /// Time-outs. An error ends the stream.
@@ -243,6 +268,10 @@ impl Conn {
             shared.network.accepted.fetch_sub(1, Ordering::Relaxed);
         }
     }
+}
+
+fn records_per_key(shared: &Shared) -> u64 {
+    shared.config.path.records_per_key.unwrap_or(RECORDS_PER_KEY)
 }
 
 impl Sending {

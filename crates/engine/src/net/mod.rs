@@ -1,12 +1,11 @@
 //! Network threads: each an event loop over many streams, accepted ones and dialled ones.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use longhaul_model::{Fault, FaultCode};
+use longhaul_model::{Fault, FaultCode, TrafficClass};
 use longhaul_wire::StreamNumber;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -14,6 +13,7 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use crate::calls::Calling;
 use crate::fetch::Session;
 use crate::offers::{Ahead, Offering};
+use crate::paths::Way;
 use crate::shared::Shared;
 use crate::sync::{guarded, lock};
 
@@ -23,6 +23,7 @@ mod race;
 mod refuse;
 mod role;
 mod sample;
+mod scavenge;
 
 use conn::{Conn, Progress};
 pub(crate) use link::{Link, Outgoing, Payload};
@@ -41,6 +42,8 @@ const WELCOME_MAX: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(200);
 /// The same while streams are being dialled.
 const RACE_TICK: Duration = Duration::from_millis(50);
+/// The same while streams give way to others.
+const SCAVENGE_TICK: Duration = Duration::from_millis(20);
 /// Handled per turn of the loop, so that time-outs are looked at even under load.
 const EVENTS: usize = 256;
 
@@ -55,7 +58,7 @@ pub(crate) struct NetworkThread {
 }
 
 pub(crate) enum Command {
-    Dial { dialler: Dialler, addresses: Vec<SocketAddr> },
+    Dial { dialler: Dialler, ways: Vec<Way> },
     Take { socket: TcpStream },
 }
 
@@ -69,17 +72,25 @@ pub(crate) enum Dialler {
 }
 
 impl Dialler {
-    /// The addresses in the order in which they are to be tried.
-    pub(crate) fn order(&self, addresses: Vec<SocketAddr>, now: Duration) -> Vec<SocketAddr> {
+    /// The ways in the order in which they are to be tried.
+    pub(crate) fn order(&self, ways: Vec<Way>, now: Duration) -> Vec<Way> {
         match self {
-            Dialler::Session(session, stream) => session.order(*stream, addresses, now),
-            Dialler::Calls(_) | Dialler::Offer(..) | Dialler::Ahead(_) => addresses,
+            Dialler::Session(session, stream) => session.order(*stream, ways, now),
+            Dialler::Calls(_) | Dialler::Offer(..) | Dialler::Ahead(_) => ways,
         }
     }
 
-    fn address_failed(&self, address: SocketAddr, now: Duration) {
+    /// Beside other traffic.
+    fn class(&self) -> TrafficClass {
+        match self {
+            Dialler::Session(session, _) => session.class(),
+            Dialler::Calls(_) | Dialler::Offer(..) | Dialler::Ahead(_) => TrafficClass::Bulk,
+        }
+    }
+
+    fn way_failed(&self, way: &Way, now: Duration) {
         if let Dialler::Session(session, _) = self {
-            session.address_failed(address, now);
+            session.way_failed(way, now);
         }
     }
 
@@ -164,6 +175,7 @@ pub(crate) fn open(
             next_token: 1_000,
             again: Vec::new(),
             refused: Refused::default(),
+            scavenges: false,
         });
     }
     for (place, listener) in listeners.into_iter().enumerate() {
@@ -186,14 +198,18 @@ pub(crate) struct Loop {
     /// Streams with more to read than their share of one turn.
     again: Vec<usize>,
     refused: Refused,
+    /// Some streams give way to others, and are looked after more often.
+    scavenges: bool,
 }
 
 impl Loop {
     pub(crate) fn run(mut self, shared: &Arc<Shared>) {
         let mut events = Events::with_capacity(EVENTS);
         let mut ticked = shared.now();
+        let mut scavenged = ticked;
         while !shared.is_stopping() {
             let wait = match (self.again.is_empty(), self.races.is_empty()) {
+                (true, _) if self.scavenges => SCAVENGE_TICK,
                 (true, true) => TICK,
                 (true, false) => RACE_TICK,
                 (false, _) => Duration::ZERO,
@@ -223,6 +239,10 @@ impl Loop {
                 self.drive(token, false, shared);
             }
             let now = shared.now();
+            if self.scavenges && now.saturating_sub(scavenged) >= SCAVENGE_TICK {
+                scavenged = now;
+                self.conns.values_mut().for_each(|conn| conn.scavenge(now));
+            }
             if now.saturating_sub(ticked) >= TICK {
                 ticked = now;
                 self.tick(now, shared);
@@ -248,8 +268,8 @@ impl Loop {
                         }
                     }
                 }
-                Command::Dial { dialler, addresses } => {
-                    self.races.push(Arc::new(Race::new(dialler, addresses, shared.now())));
+                Command::Dial { dialler, ways } => {
+                    self.races.push(Arc::new(Race::new(dialler, ways, shared.now())));
                 }
             }
         }
@@ -260,9 +280,9 @@ impl Loop {
         races.retain(|race| {
             loop {
                 match race.step(shared.now()) {
-                    Step::Begin(address) => {
+                    Step::Begin(way) => {
                         let (token, link) = self.new_link();
-                        match Conn::dialled(race.clone(), address, link, shared) {
+                        match Conn::dialled(race.clone(), way, link, shared) {
                             Ok(conn) => self.begin(token, conn, shared),
                             Err(fault) => race.lost(false, fault),
                         }
@@ -355,6 +375,7 @@ impl Loop {
         }
         self.refused.tick(now);
         self.conns.values_mut().for_each(|conn| conn.sample(shared));
+        self.scavenges = self.conns.values().any(Conn::scavenges);
         let late: Vec<(usize, Fault)> = self
             .conns
             .iter_mut()

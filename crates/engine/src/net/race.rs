@@ -1,13 +1,13 @@
 //! One stream wanted, several addresses: they are tried a little apart, and the first that proves to be the peer wins.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use longhaul_model::{Fault, FaultCode, Retry};
 
 use super::Dialler;
+use crate::paths::Way;
 use crate::sync::lock;
 
 /// An address that has not connected after this long gets a rival (RFC 8305).
@@ -21,7 +21,7 @@ pub(crate) struct Race {
 }
 
 struct State {
-    others: VecDeque<SocketAddr>,
+    others: VecDeque<Way>,
     running: usize,
     /// Of the running ones.
     connected: usize,
@@ -33,15 +33,15 @@ struct State {
 /// What the loop has to do about a race.
 #[derive(Debug, PartialEq)]
 pub(super) enum Step {
-    Begin(SocketAddr),
+    Begin(Way),
     Wait,
     Won,
     Lost(Fault),
 }
 
 impl Race {
-    pub(super) fn new(dialler: Dialler, addresses: Vec<SocketAddr>, now: Duration) -> Race {
-        let others = addresses.into();
+    pub(super) fn new(dialler: Dialler, ways: Vec<Way>, now: Duration) -> Race {
+        let others = ways.into();
         let state = State { others, running: 0, connected: 0, begun: now, won: false, fault: None };
         Race { dialler, state: Mutex::new(state) }
     }
@@ -53,10 +53,10 @@ impl Race {
         }
         let apart = if state.connected == 0 { APART } else { CONNECTED_APART };
         if state.running == 0 || now.saturating_sub(state.begun) >= apart {
-            if let Some(address) = state.others.pop_front() {
+            if let Some(way) = state.others.pop_front() {
                 state.running += 1;
                 state.begun = now;
-                return Step::Begin(address);
+                return Step::Begin(way);
             }
             if state.running == 0 {
                 let none = || Fault::new(FaultCode::Unreachable, "the peer has no address");
@@ -99,7 +99,11 @@ mod tests {
     #[test]
     fn a_rival_starts_when_the_first_is_late_or_fails() {
         let at = Duration::from_millis;
-        let address = |number: u16| SocketAddr::from(([127, 0, 0, 1], number));
+        let address = |number: u16| {
+            let address = std::net::SocketAddr::from(([127, 0, 0, 1], number));
+            let path = crate::interface::Path::to(address.to_string());
+            Way { address, path: std::sync::Arc::new(path) }
+        };
         let race =
             |count: u16| Race::new(Dialler::Calls(Calling::new()), (1..=count).map(address).collect(), at(0));
         let refused = || Fault::new(FaultCode::Unreachable, "refused");

@@ -5,7 +5,6 @@
 //! accepted:  Stranger ─► Serving | Answering | Parked ─► Fetching
 //! ```
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +19,7 @@ use super::{Dialler, HANDSHAKE_MAX, Link, Race, WELCOME_MAX};
 use crate::calls::{Answering, Calling};
 use crate::fetch::{Arrival, Session};
 use crate::offers::Offering;
+use crate::paths::Way;
 use crate::serve::Serving;
 use crate::shared::Shared;
 use crate::tls::Sink;
@@ -36,7 +36,7 @@ pub(super) struct Inner {
     arrival: Option<Arrival>,
     payload_bytes: u64,
     /// Where we dialled to.
-    address: Option<SocketAddr>,
+    way: Option<Way>,
     /// When the handshake was done; zero if it was not measured.
     round_trip: Duration,
     /// The last that the source told of the stream.
@@ -49,7 +49,7 @@ pub(super) enum Role {
     /// We dialled, and do not know yet who answers.
     Dialling {
         race: Arc<Race>,
-        address: SocketAddr,
+        way: Way,
         connected: bool,
     },
     Fetching {
@@ -91,7 +91,7 @@ impl Inner {
             health: Health::new(now),
             arrival: None,
             payload_bytes: 0,
-            address: None,
+            way: None,
             round_trip: Duration::ZERO,
             report: None,
             offered_by: None,
@@ -127,8 +127,8 @@ impl Inner {
         self.peer = Some(peer);
         self.round_trip = round_trip;
         self.health.heard(shared.now());
-        let Role::Dialling { race, address, .. } = &self.role else { return Ok(()) };
-        let (race, address) = (race.clone(), *address);
+        let Role::Dialling { race, way, .. } = &self.role else { return Ok(()) };
+        let (race, way) = (race.clone(), way.clone());
         if let Dialler::Session(session, _) = &race.dialler
             && peer != session.peer()
         {
@@ -138,7 +138,7 @@ impl Inner {
         if !race.win() {
             return Err(too_late());
         }
-        self.address = Some(address);
+        self.way = Some(way);
         match &race.dialler {
             Dialler::Session(session, stream) => self.fetch_for(session.clone(), *stream, shared),
             Dialler::Calls(calling) => {
@@ -178,7 +178,7 @@ impl Inner {
 
     fn fetch_for(&mut self, session: Arc<Session>, stream: StreamNumber, shared: &Shared) {
         self.say_hello(&session);
-        session.stream_up(stream, self.link.clone(), self.address, self.round_trip);
+        session.stream_up(stream, self.link.clone(), self.way.clone(), self.round_trip);
         self.deadline = Some(shared.now() + WELCOME_MAX);
         self.role = Role::Fetching { session, stream, welcomed: false };
     }
@@ -190,7 +190,7 @@ impl Inner {
         let watched = matches!(self.role, Role::Serving { .. } | Role::Calling(_) | Role::Answering(_))
             || matches!(self.role, Role::Offered)
             // Of those that we dialled the peer does not know yet what they are for.
-            || (matches!(self.role, Role::Parked) && self.address.is_none());
+            || (matches!(self.role, Role::Parked) && self.way.is_none());
         if watched {
             let in_use = self.offered_by.is_some() && matches!(self.role, Role::Serving { .. });
             let busy = round_trip.filter(|_| in_use);
@@ -203,7 +203,7 @@ impl Inner {
         Ok(())
     }
 
-    /// The peer's kernel has taken bytes: it lives, though it may have nothing to say.
+    /// The peer's kernel has taken data: it lives, though it may have nothing to say.
     pub(super) fn took(&mut self, now: Duration) {
         self.health.heard(now);
     }
@@ -355,9 +355,9 @@ impl Inner {
             offering.stream_down(place, why.clone(), shared.now());
         }
         match std::mem::replace(&mut self.role, Role::Offered) {
-            Role::Dialling { race, address, connected } => {
+            Role::Dialling { race, way, connected } => {
                 if !race.is_won() {
-                    race.dialler.address_failed(address, shared.now());
+                    race.dialler.way_failed(&way, shared.now());
                 }
                 race.lost(connected, why);
             }

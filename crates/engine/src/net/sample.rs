@@ -14,6 +14,9 @@ use crate::tcp::TcpInfo;
 const EVERY: Duration = Duration::from_secs(1);
 /// The share of the time in which a full buffer held the stream up, from which on a larger one is tried.
 const BOUND: f64 = 0.3;
+/// Our questions and reports of one interval are less. That a kernel took those says nothing: it does so for a process that
+/// hangs, and for a relay whose other side is dead.
+const OWN_WORDS_BYTES: u64 = 4 << 10;
 
 #[derive(Default)]
 pub(super) struct Sampler {
@@ -54,10 +57,10 @@ impl Sampler {
                 let Some((at, before)) = self.last.replace((now, info)) else { return };
                 let report = between(&before, &info, now.saturating_sub(at));
                 // A stream at rest has nothing to tell.
-                if report.acked_bytes > 0 || report.busy > Duration::ZERO {
+                if took_data(&report) || 2 * report.busy > report.interval {
                     inner.link.send_frame(&Frame::Report(report));
                 }
-                if report.acked_bytes > 0 {
+                if took_data(&report) {
                     inner.took(now);
                 }
                 if held_up(report.buffer_limited, &report) {
@@ -94,6 +97,10 @@ fn held_up(time: Duration, report: &PathReport) -> bool {
     time.as_secs_f64() > BOUND * report.interval.as_secs_f64()
 }
 
+fn took_data(report: &PathReport) -> bool {
+    report.acked_bytes > OWN_WORDS_BYTES
+}
+
 fn between(before: &TcpInfo, after: &TcpInfo, interval: Duration) -> PathReport {
     PathReport {
         interval,
@@ -127,5 +134,7 @@ mod tests {
         let report = between(&before, &after, ms(1_000));
         assert_eq!((report.acked_bytes, report.busy, report.retransmits), (1_000, ms(900), 2));
         assert!(held_up(report.receiver_limited, &report) && !held_up(report.buffer_limited, &report));
+        assert!(!took_data(&report), "that was a question of ours");
+        assert!(took_data(&PathReport { acked_bytes: 20_000, ..report }));
     }
 }

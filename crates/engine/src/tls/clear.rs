@@ -9,7 +9,7 @@
 //!
 //! and its tag is the AEAD's over no plaintext with the bytes as associated data (with AES-GCM that is GMAC, NIST SP 800-38D
 //! section 4). The nonce is made as in TLS 1.3 from the number of the record, with the kind in its first byte: so
-//! nothing can be changed, left out, repeated or put elsewhere. Bytes are neither copied on their way out nor, if they belong
+//! nothing can be changed, left out, repeated or put elsewhere. Keys are renewed as those of TLS are. Bytes are neither copied on their way out nor, if they belong
 //! to one place, on their way in.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -19,6 +19,7 @@ use longhaul_model::{Fault, FaultCode};
 use longhaul_security::io_fault;
 
 use super::records::Keys;
+use super::renewal::Renewal;
 use super::{BATCH_BYTES, Received, Sink};
 
 const HEAD_BYTES: usize = 8;
@@ -30,12 +31,15 @@ const READ_AT_ONCE: usize = 4 << 10;
 
 const DATA: u8 = 1;
 const CLOSE: u8 = 2;
+/// What follows is under the next keys. Its byte says whether the peer should renew its own: 1, else 0.
+const RENEWAL: u8 = 3;
 
 const _: () = assert!(HEAD_BYTES + BYTES_MAX + TAG_BYTES + READ_AT_ONCE <= BATCH_BYTES);
 
 pub(super) struct Clear {
     tx: Keys,
     rx: Keys,
+    renewal: Renewal,
     /// A record whose bytes go straight to where they belong.
     direct: Option<Direct>,
     /// A record that is on its way out.
@@ -86,8 +90,35 @@ pub(super) enum Wrote {
 }
 
 impl Clear {
-    pub(super) fn new(tx: Keys, rx: Keys) -> Clear {
-        Clear { tx, rx, direct: None, pending: None }
+    pub(super) fn new(tx: Keys, rx: Keys, renewal: Renewal) -> Clear {
+        Clear { tx, rx, renewal, direct: None, pending: None }
+    }
+
+    #[cfg(test)]
+    pub(super) fn records(&self) -> (u64, u64) {
+        (self.tx.records(), self.rx.records())
+    }
+
+    #[cfg(test)]
+    pub(super) fn use_up(&mut self) {
+        self.tx.use_up();
+    }
+
+    /// Whether new keys have to be announced before the next record, which is possible between two records only.
+    pub(super) fn must_renew(&self) -> bool {
+        !self.is_writing() && self.renewal.is_due(self.tx.records())
+    }
+
+    /// The same when there is no next record.
+    pub(super) fn should_renew(&self) -> bool {
+        !self.is_writing() && self.renewal.is_waited_for()
+    }
+
+    /// Puts the notice of new keys to the front of `out`, and uses them from then on.
+    pub(super) fn renew(&mut self, out: &mut [u8]) -> Result<usize, Fault> {
+        let len = self.put_as(RENEWAL, &[u8::from(self.renewal.asks())], out)?;
+        self.tx = self.renewal.sent()?;
+        Ok(len)
     }
 
     /// Writes the next record with the front of `plaintext`, behind `before`, of which `sent` bytes are out. After
@@ -225,6 +256,7 @@ impl Clear {
                 let tag = &incoming.have()[..TAG_BYTES];
                 let space = sink.space(len).ok_or_else(gone)?;
                 self.rx.check(DATA, &space[..len], tag)?;
+                self.renewal.opened(self.rx.records());
                 *incoming.start += TAG_BYTES;
                 self.direct = None;
                 sink.filled(len)?;
@@ -248,10 +280,17 @@ impl Clear {
             }
             let (bytes, tag) = have[HEAD_BYTES..whole].split_at(len);
             self.rx.check(kind, bytes, tag)?;
-            if kind == CLOSE {
-                return Ok(true);
+            match (kind, bytes) {
+                (CLOSE, _) => return Ok(true),
+                (RENEWAL, [asks @ (0 | 1)]) => {
+                    self.rx = self.renewal.received(self.rx.records(), *asks == 1)?;
+                }
+                (RENEWAL, _) => {
+                    return Err(Fault::new(FaultCode::ProtocolError, "a garbled notice of new keys"));
+                }
+                _ => sink.take(bytes)?,
             }
-            sink.take(bytes)?;
+            self.renewal.opened(self.rx.records());
             *incoming.start += whole;
         }
     }
@@ -309,7 +348,7 @@ fn wanted(have: &[u8], sink: &impl Sink) -> usize {
 fn head(have: &[u8]) -> Result<Option<(u8, usize)>, Fault> {
     let Some(head) = have.get(..HEAD_BYTES) else { return Ok(None) };
     let len = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
-    if !matches!(head[0], DATA | CLOSE) || head[1..4] != [0; 3] || len > BYTES_MAX {
+    if !matches!(head[0], DATA | CLOSE | RENEWAL) || head[1..4] != [0; 3] || len > BYTES_MAX {
         return Err(Fault::new(FaultCode::ProtocolError, "the head of a record is garbled"));
     }
     Ok(Some((head[0], len)))

@@ -8,15 +8,19 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 
 use longhaul_model::{AgentId, Fault, FaultCode};
-use longhaul_security::{AGENT_NAME, PeerIdentity, client_identity, io_fault, server_identity, tls_fault};
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
+use longhaul_security::{PeerIdentity, io_fault};
+use rustls::{ClientConfig, ServerConfig};
 
 mod clear;
+mod handshake;
 mod records;
+mod renewal;
 
 use clear::{Clear, Incoming, Wrote};
-use records::{Keys, Opened, Opener, RECORD_BYTES_MAX, Sealer};
+use handshake::Handshake;
+use records::{Opened, Opener, RECORD_BYTES_MAX, Sealer};
+pub(crate) use renewal::RECORDS_PER_KEY;
+use renewal::Renewal;
 
 /// Both ends name it in the handshake: then records are in clear text, with a MAC.
 pub(crate) const AUTHENTICATED_PROTOCOL: &[u8] = b"longhaul-authenticated/1";
@@ -59,10 +63,9 @@ pub(crate) trait Sink {
 }
 
 enum Stage {
-    Client(ClientConnection),
-    Server(ServerConnection),
-    Open { sealer: Sealer, opener: Opener, peer: AgentId },
-    Clear { clear: Clear, peer: AgentId },
+    Shaking(Handshake),
+    Open { sealer: Sealer, opener: Opener, renewal: Renewal, peer: AgentId },
+    Clear { clear: Box<Clear>, peer: AgentId },
     Broken,
 }
 
@@ -70,10 +73,14 @@ pub(crate) struct Tls {
     stage: Stage,
     deployment: Arc<str>,
     identity: Option<PeerIdentity>,
+    /// Records sealed under one key.
+    records_per_key: u64,
     /// Bytes from the socket: `incoming[start..end]` is not used yet.
     incoming: Vec<u8>,
     start: usize,
     end: usize,
+    /// While shaking hands: of `incoming` from `start` on, what rustls has seen and needs to see again.
+    seen: usize,
     /// Bytes for the socket: `outgoing[sent..filled]`. What lies behind is room.
     outgoing: Vec<u8>,
     filled: usize,
@@ -81,29 +88,36 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    pub(crate) fn client(config: &Arc<ClientConfig>, deployment: &Arc<str>) -> Result<Tls, Fault> {
-        let name = ServerName::try_from(AGENT_NAME)
-            .map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))?;
-        let connection = ClientConnection::new(config.clone(), name).map_err(|error| tls_fault(&error))?;
-        let mut tls = Tls::new(Stage::Client(connection), deployment);
-        tls.handshake()?;
+    /// Keys are renewed after so many records at most.
+    pub(crate) fn client(
+        config: &Arc<ClientConfig>,
+        deployment: &Arc<str>,
+        records_per_key: u64,
+    ) -> Result<Tls, Fault> {
+        let mut tls = Tls::new(Handshake::client(config)?, deployment, records_per_key);
+        tls.advance(0)?;
         Ok(tls)
     }
 
-    pub(crate) fn server(config: &Arc<ServerConfig>, deployment: &Arc<str>) -> Result<Tls, Fault> {
-        let connection = ServerConnection::new(config.clone()).map_err(|error| tls_fault(&error))?;
-        Ok(Tls::new(Stage::Server(connection), deployment))
+    pub(crate) fn server(
+        config: &Arc<ServerConfig>,
+        deployment: &Arc<str>,
+        records_per_key: u64,
+    ) -> Result<Tls, Fault> {
+        Ok(Tls::new(Handshake::server(config)?, deployment, records_per_key))
     }
 
-    fn new(stage: Stage, deployment: &Arc<str>) -> Tls {
+    fn new(handshake: Handshake, deployment: &Arc<str>, records_per_key: u64) -> Tls {
         let incoming = vec![0; HANDSHAKE_BYTES];
         Tls {
-            stage,
+            stage: Stage::Shaking(handshake),
             deployment: deployment.clone(),
             identity: None,
+            records_per_key,
             incoming,
             start: 0,
             end: 0,
+            seen: 0,
             outgoing: Vec::new(),
             filled: 0,
             sent: 0,
@@ -169,88 +183,48 @@ impl Tls {
         }
     }
 
-    /// Feeds whole records to rustls, one at a time, so that none is left half-eaten in it when it is done.
+    /// Feeds whole records to rustls, one at a time, so that none of those that follow is touched by it.
     fn handshake(&mut self) -> Result<(), Fault> {
-        loop {
-            let result = self.handshake_step();
-            // An alert tells the peer why: it has to go out even if we give up.
-            self.take_handshake_output();
-            if self.done() {
+        while let Some(len) = records::whole_record(&self.incoming[self.start + self.seen..self.end])? {
+            self.seen += len;
+            self.advance(self.seen)?;
+            if matches!(&self.stage, Stage::Shaking(handshake) if handshake.is_done()) {
                 return self.begin_records();
             }
-            if !result? {
-                return Ok(());
-            }
         }
+        if self.end - self.start == self.incoming.len() {
+            return Err(Fault::new(FaultCode::ProtocolError, "the peer's handshake is too long"));
+        }
+        Ok(())
     }
 
-    fn handshake_step(&mut self) -> Result<bool, Fault> {
-        let Some(len) = records::whole_record(&self.incoming[self.start..self.end])? else {
-            return Ok(false);
-        };
-        let mut record = &self.incoming[self.start..self.start + len];
-        self.start += len;
-        while !record.is_empty() {
-            let progress = match &mut self.stage {
-                Stage::Client(connection) => {
-                    connection.read_tls(&mut record).map(|_| connection.process_new_packets())
-                }
-                Stage::Server(connection) => {
-                    connection.read_tls(&mut record).map(|_| connection.process_new_packets())
-                }
-                _ => return Ok(false),
-            };
-            progress.map_err(|error| io_fault(&error))?.map_err(|error| tls_fault(&error))?;
-        }
-        Ok(true)
-    }
-
-    fn take_handshake_output(&mut self) {
-        let out = &mut self.outgoing;
-        out.truncate(self.filled);
-        // Writing to memory does not fail.
-        let _ = match &mut self.stage {
-            Stage::Client(connection) => drain(|| connection.write_tls(out)),
-            Stage::Server(connection) => drain(|| connection.write_tls(out)),
-            _ => Ok(()),
-        };
-        self.filled = out.len();
-    }
-
-    fn done(&self) -> bool {
-        match &self.stage {
-            Stage::Client(connection) => !connection.is_handshaking(),
-            Stage::Server(connection) => !connection.is_handshaking(),
-            _ => false,
-        }
+    fn advance(&mut self, seen: usize) -> Result<(), Fault> {
+        let Stage::Shaking(handshake) = &mut self.stage else { return Ok(()) };
+        self.outgoing.truncate(self.filled);
+        let records = &mut self.incoming[self.start..self.start + seen];
+        let (used, result) = handshake.advance(records, &mut self.outgoing);
+        self.filled = self.outgoing.len();
+        self.start += used;
+        self.seen = seen.saturating_sub(used);
+        result
     }
 
     fn begin_records(&mut self) -> Result<(), Fault> {
-        let (identity, clear, secrets) = match std::mem::replace(&mut self.stage, Stage::Broken) {
-            Stage::Client(connection) => {
-                let clear = connection.alpn_protocol() == Some(AUTHENTICATED_PROTOCOL);
-                let identity = server_identity(&connection, &self.deployment)?;
-                (identity, clear, connection.dangerous_extract_secrets())
-            }
-            Stage::Server(connection) => {
-                let clear = connection.alpn_protocol() == Some(AUTHENTICATED_PROTOCOL);
-                let identity = client_identity(&connection, &self.deployment)?;
-                let none = || Fault::new(FaultCode::NotAuthenticated, "the peer showed no certificate");
-                (identity.ok_or_else(none)?, clear, connection.dangerous_extract_secrets())
-            }
-            other => {
-                self.stage = other;
-                return Ok(());
-            }
+        let Stage::Shaking(handshake) = std::mem::replace(&mut self.stage, Stage::Broken) else {
+            return Ok(());
         };
-        let (peer, _) = identity.agent()?;
-        self.identity = Some(identity);
-        let secrets = secrets.map_err(|error| tls_fault(&error))?;
-        let (tx, rx) = (Keys::new(secrets.tx)?, Keys::new(secrets.rx)?);
-        self.stage = if clear {
-            Stage::Clear { clear: Clear::new(tx, rx), peer }
+        if self.seen > 0 {
+            return Err(Fault::new(FaultCode::ProtocolError, "a broken message at the end of the handshake"));
+        }
+        let agreed = handshake.finish(&self.deployment)?;
+        let (peer, _) = agreed.identity.agent()?;
+        self.identity = Some(agreed.identity);
+        let renewal = Renewal::new(agreed.secrets, self.records_per_key);
+        self.stage = if agreed.clear {
+            Stage::Clear { clear: Box::new(Clear::new(agreed.send, agreed.receive, renewal)), peer }
         } else {
-            Stage::Open { sealer: Sealer::new(tx), opener: Opener::new(rx), peer }
+            let (sealer, opener) = (Sealer::new(agreed.send), Opener::new(agreed.receive));
+            Stage::Open { sealer, opener, renewal, peer }
         };
         self.incoming.resize(BATCH_BYTES, 0);
         // Behind what the handshake left to be sent.
@@ -260,27 +234,36 @@ impl Tls {
 
     /// Returns whether the peer said that it is done.
     fn open_records(&mut self, sink: &mut impl Sink) -> Result<bool, Fault> {
-        let Stage::Open { opener, .. } = &mut self.stage else { return Ok(false) };
+        let Stage::Open { opener, renewal, .. } = &mut self.stage else { return Ok(false) };
         while let Some(len) = records::whole_record(&self.incoming[self.start..self.end])? {
             let record = &mut self.incoming[self.start..self.start + len];
             self.start += len;
             // Where a record holds nothing but payload, its opening puts that where it belongs.
-            if let Some(space) = sink.space(records::opened_bytes(record).saturating_sub(1)) {
-                match opener.open_into(record, space)? {
-                    Opened::Data(plaintext) => {
-                        let len = plaintext.len();
+            let opened = match sink.space(records::opened_bytes(record).saturating_sub(1)) {
+                Some(space) => {
+                    let opened = opener.open_into(record, space)?;
+                    if let Opened::Data(len) = opened {
                         sink.filled(len)?;
                     }
-                    Opened::Ignored => {}
-                    Opened::Closed => return Ok(true),
+                    opened
                 }
-                continue;
-            }
-            match opener.open(record)? {
-                Opened::Data(plaintext) => sink.take(plaintext)?,
-                Opened::Ignored => {}
+                None => {
+                    let opened = opener.open(record)?;
+                    if let Opened::Data(len) = opened {
+                        sink.take(&record[records::HEADER_BYTES..][..len])?;
+                    }
+                    opened
+                }
+            };
+            match opened {
+                Opened::Data(_) | Opened::Ignored => {}
+                Opened::Renewed { asks } => {
+                    let next = renewal.received(opener.records(), asks)?;
+                    opener.renewed(next);
+                }
                 Opened::Closed => return Ok(true),
             }
+            renewal.opened(opener.records());
         }
         Ok(false)
     }
@@ -289,9 +272,13 @@ impl Tls {
     /// means that the socket or the room is full.
     pub(crate) fn send(&mut self, plaintext: &[u8], socket: &mut impl Write) -> Result<usize, Fault> {
         match &mut self.stage {
-            Stage::Open { sealer, .. } => {
+            Stage::Open { sealer, renewal, .. } => {
                 let mut taken = 0;
                 while taken < plaintext.len() && self.filled + RECORD_BYTES_MAX <= self.outgoing.len() {
+                    if renewal.is_due(sealer.records()) {
+                        // Far smaller than what a record of ours leaves of the room for one of anyone's.
+                        self.filled += sealer.renew(renewal, &mut self.outgoing[self.filled..])?;
+                    }
                     let (used, len) = sealer.seal(&plaintext[taken..], &mut self.outgoing[self.filled..])?;
                     taken += used;
                     self.filled += len;
@@ -299,6 +286,12 @@ impl Tls {
                 Ok(taken)
             }
             Stage::Clear { clear, .. } => {
+                if clear.must_renew() {
+                    if self.filled + RECORD_BYTES_MAX > self.outgoing.len() {
+                        return Ok(0);
+                    }
+                    self.filled += clear.renew(&mut self.outgoing[self.filled..])?;
+                }
                 let room = self.outgoing.len() - self.filled;
                 if !clear.is_writing()
                     && plaintext.len() < SMALL_BYTES
@@ -331,8 +324,24 @@ impl Tls {
         };
     }
 
+    /// Tells the peer of new keys, if it waits for that.
+    fn renew(&mut self) -> Result<(), Fault> {
+        if self.filled + RECORD_BYTES_MAX > self.outgoing.len() {
+            // What is sent next brings it.
+            return Ok(());
+        }
+        let room = &mut self.outgoing[self.filled..];
+        self.filled += match &mut self.stage {
+            Stage::Open { sealer, renewal, .. } if renewal.is_waited_for() => sealer.renew(renewal, room)?,
+            Stage::Clear { clear, .. } if clear.should_renew() => clear.renew(room)?,
+            _ => 0,
+        };
+        Ok(())
+    }
+
     /// Writes to the socket. True if all of it is out.
     pub(crate) fn flush(&mut self, socket: &mut impl Write) -> Result<bool, Fault> {
+        self.renew()?;
         while self.sent < self.filled {
             match socket.write(&self.outgoing[self.sent..self.filled]) {
                 Ok(0) => return Err(Fault::new(FaultCode::ConnectionLost, "the socket takes nothing")),
@@ -347,9 +356,16 @@ impl Tls {
     }
 }
 
-fn drain(mut write: impl FnMut() -> io::Result<usize>) -> io::Result<()> {
-    while write()? > 0 {}
-    Ok(())
+#[cfg(test)]
+impl Tls {
+    /// Records under the present keys: sealed, opened.
+    fn records(&self) -> (u64, u64) {
+        match &self.stage {
+            Stage::Open { sealer, opener, .. } => (sealer.records(), opener.records()),
+            Stage::Clear { clear, .. } => clear.records(),
+            _ => (0, 0),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use longhaul_model::{AgentId, DataSecurity, Fault};
 use longhaul_security::AGENT_NAME;
 
 use super::tests::{Collected, authority, credentials};
-use super::{Received, Tls};
+use super::{RECORDS_PER_KEY, Received, Tls};
 use crate::shared::TlsSettings;
 
 /// Ended with the test, whatever happens in it.
@@ -66,6 +66,7 @@ struct Ours {
 impl Ours {
     fn new(tls: Tls, socket: TcpStream) -> Ours {
         socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        socket.set_nodelay(true).unwrap();
         let mut ours = Ours { tls, socket, received: Collected::default() };
         while ours.tls.peer().is_none() {
             ours.tls.flush(&mut ours.socket).unwrap();
@@ -100,32 +101,91 @@ fn lines() -> Vec<String> {
     (0..2_000usize).map(|number| format!("{number}-{}", "abcdefghij".repeat(number % 97))).collect()
 }
 
-#[test]
-fn an_openssl_server_understands_us() {
-    let directory = tempfile::tempdir().unwrap();
-    let settings = prepared(directory.path());
-    let arguments = "s_server -accept 127.0.0.1:0 -tls1_3 -cert cert.pem -key key.pem -CAfile ca.pem -Verify 2 -verify_return_error -rev";
-    let arguments: Vec<&str> = arguments.split(' ').collect();
-    let Some(mut server) = openssl(directory.path(), &arguments) else { return };
+/// Also when keys are renewed often: OpenSSL never does so by itself, but follows, and answers questions.
+const LIMITS: [u64; 2] = [RECORDS_PER_KEY, 50];
+/// With `-rev` it sleeps for a second at each renewal.
+const SLEEPY_LIMITS: [u64; 2] = [RECORDS_PER_KEY, 800];
+
+const SERVER: &str = "s_server -accept 127.0.0.1:0 -tls1_3 -cert cert.pem -key key.pem -CAfile ca.pem -Verify 2 -verify_return_error";
+
+/// A server of OpenSSL's, and where it listens.
+fn server(directory: &Path, more: &[&str]) -> Option<(OpenSsl, String)> {
+    let arguments: Vec<&str> = SERVER.split(' ').chain(more.iter().copied()).collect();
+    let mut server = openssl(directory, &arguments)?;
     let mut line = String::new();
     while !line.starts_with("ACCEPT ") {
         line.clear();
         assert!(server.output.read_line(&mut line).unwrap() > 0, "openssl ended before it listened");
     }
     let address = line.trim_start_matches("ACCEPT ").trim().to_owned();
-    let tls = Tls::client(&settings.client, &"test".into()).unwrap();
-    let mut ours = Ours::new(tls, TcpStream::connect(&address).unwrap());
-    for line in lines() {
-        ours.send(format!("{line}\n").as_bytes());
-        let before = ours.received.bytes().len();
-        ours.receive_all(before + line.len() + 1);
-        let back: String = line.chars().rev().collect();
-        assert_eq!(&ours.received.bytes()[before..], format!("{back}\n").as_bytes());
+    Some((server, address))
+}
+
+fn dial(settings: &TlsSettings, address: &str, records_per_key: u64) -> Ours {
+    let tls = Tls::client(&settings.client, &"test".into(), records_per_key).unwrap();
+    Ours::new(tls, TcpStream::connect(address).unwrap())
+}
+
+#[test]
+fn an_openssl_server_understands_us() {
+    let directory = tempfile::tempdir().unwrap();
+    let settings = prepared(directory.path());
+    for limit in SLEEPY_LIMITS {
+        let Some((_server, address)) = server(directory.path(), &["-rev"]) else { return };
+        let mut ours = dial(&settings, &address, limit);
+        for line in lines() {
+            ours.send(format!("{line}\n").as_bytes());
+            let before = ours.received.bytes().len();
+            ours.receive_all(before + line.len() + 1);
+            let back: String = line.chars().rev().collect();
+            assert_eq!(&ours.received.bytes()[before..], format!("{back}\n").as_bytes());
+            let (sealed, opened) = ours.tls.records();
+            // Its line end is a record of its own, and what it sent before it was asked counts.
+            assert!(sealed <= limit && opened <= limit + limit / 4 + 4, "{sealed} {opened}");
+        }
     }
 }
 
 #[test]
 fn an_openssl_client_understands_us() {
+    for limit in LIMITS {
+        talk_with_a_client(limit);
+    }
+}
+
+/// OpenSSL renews its keys by a command, `k`, and with `K` asks for ours as well.
+#[test]
+fn openssl_renews_its_keys() {
+    let directory = tempfile::tempdir().unwrap();
+    let settings = prepared(directory.path());
+    let Some((mut server, address)) = server(directory.path(), &[]) else { return };
+    let mut ours = dial(&settings, &address, RECORDS_PER_KEY);
+    let mut input = server.child.stdin.take().unwrap();
+    for (command, asks) in ["k\n", "K\n"].into_iter().cycle().take(12).zip([false, true].into_iter().cycle())
+    {
+        ours.send(b"to openssl\n");
+        // Written alone: it looks for a command at the beginning of what it reads.
+        input.write_all(b"from openssl\n").unwrap();
+        ours.receive_all(ours.received.bytes().len() + 13);
+        assert!(ours.received.bytes().ends_with(b"from openssl\n"));
+        let (sealed, opened) = ours.tls.records();
+        assert!(sealed > 0 && opened > 0);
+        input.write_all(command.as_bytes()).unwrap();
+        while ours.tls.records().1 > 0 {
+            assert_ne!(ours.receive().unwrap(), Received::Closed);
+        }
+        assert!(ours.tls.flush(&mut ours.socket).unwrap());
+        assert_eq!(ours.tls.records().0, if asks { 0 } else { sealed });
+    }
+    ours.send(b"the last\n");
+    let mut line = String::new();
+    while line != "the last\n" {
+        line.clear();
+        assert!(server.output.read_line(&mut line).unwrap() > 0, "openssl ended");
+    }
+}
+
+fn talk_with_a_client(limit: u64) {
     let directory = tempfile::tempdir().unwrap();
     let settings = prepared(directory.path());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -149,7 +209,7 @@ fn an_openssl_client_understands_us() {
     ];
     let Some(mut client) = openssl(directory.path(), &arguments) else { return };
     let (socket, _) = listener.accept().unwrap();
-    let tls = Tls::server(&settings.server, &Arc::from("test")).unwrap();
+    let tls = Tls::server(&settings.server, &Arc::from("test"), limit).unwrap();
     let mut ours = Ours::new(tls, socket);
     let sent: String = lines().iter().map(|line| format!("{line}\n")).collect();
     let mut input = client.child.stdin.take().unwrap();

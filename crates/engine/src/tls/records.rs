@@ -1,16 +1,18 @@
 //! Records of TLS 1.3 after the handshake: sealed and opened where they lie, with the keys that rustls agreed on.
 //!
-//! Not done: key updates. A stream whose key nears its limit is closed, and the session opens another.
+//! Not here: when keys are renewed (see [`super::renewal`]).
 
 use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use longhaul_model::{Fault, FaultCode};
 use longhaul_security::tls_fault;
 use rustls::{AlertDescription, ConnectionTrafficSecrets};
 
+use super::renewal::Renewal;
+
 //= https://www.rfc-editor.org/rfc/rfc8446#section-5.1
 //# The length MUST NOT exceed 2^14 bytes.
 const PLAINTEXT_BYTES_MAX: usize = 1 << 14;
-const HEADER_BYTES: usize = 5;
+pub(super) const HEADER_BYTES: usize = 5;
 const TAG_BYTES: usize = 16;
 /// A full record of ours: header, plaintext, its type, tag.
 const SEALED_BYTES_MAX: usize = HEADER_BYTES + PLAINTEXT_BYTES_MAX + 1 + TAG_BYTES;
@@ -24,12 +26,14 @@ const ALERT: u8 = 21;
 const HANDSHAKE: u8 = 22;
 const APPLICATION_DATA: u8 = 23;
 const NEW_SESSION_TICKET: u8 = 4;
+const KEY_UPDATE: u8 = 24;
 const CLOSE_NOTIFY: u8 = 0;
 
 //= https://www.rfc-editor.org/rfc/rfc8446#section-5.5
 //# For AES-GCM, up to 2^24.5 full-size records (about 24 million) may be
 //# encrypted on a given connection while keeping a safety margin
-const RECORDS_PER_KEY_MAX: u64 = 1 << 24;
+/// Neither sealed nor opened beyond this: 2^24.5.
+pub(super) const RECORDS_PER_KEY_MAX: u64 = 23_726_566;
 
 pub(super) struct Keys {
     key: LessSafeKey,
@@ -56,15 +60,22 @@ impl Keys {
         &self.key
     }
 
+    /// Records that were sealed or opened with this key.
+    pub(super) fn records(&self) -> u64 {
+        self.sequence
+    }
+
+    #[cfg(test)]
+    pub(super) fn use_up(&mut self) {
+        self.sequence = RECORDS_PER_KEY_MAX;
+    }
+
     //= https://www.rfc-editor.org/rfc/rfc8446#section-5.3
     //# The padded sequence number is XORed with either the static
     //# client_write_iv or server_write_iv (depending on the role).
     pub(super) fn next_nonce(&mut self) -> Result<Nonce, Fault> {
         if self.sequence >= RECORDS_PER_KEY_MAX {
-            return Err(Fault::new(
-                FaultCode::ConnectionLost,
-                "the key of the stream is used up; another stream follows",
-            ));
+            return Err(Fault::new(FaultCode::ConnectionLost, "the key of the stream is used up"));
         }
         let mut nonce = self.iv;
         for (byte, number) in nonce[4..].iter_mut().zip(self.sequence.to_be_bytes()) {
@@ -99,7 +110,22 @@ impl Sealer {
 
     #[cfg(test)]
     pub(super) fn use_up(&mut self) {
-        self.0.sequence = RECORDS_PER_KEY_MAX;
+        self.0.use_up();
+    }
+
+    pub(super) fn records(&self) -> u64 {
+        self.0.records()
+    }
+
+    //= https://www.rfc-editor.org/rfc/rfc8446#section-4.6.3
+    //# After sending a KeyUpdate message, the sender SHALL send all its
+    //# traffic using the next generation of keys
+    /// Puts the notice of new keys to the front of `out`, and seals with them from then on.
+    pub(super) fn renew(&mut self, renewal: &mut Renewal, out: &mut [u8]) -> Result<usize, Fault> {
+        let notice = [KEY_UPDATE, 0, 0, 1, u8::from(renewal.asks())];
+        let len = self.seal_as(HANDSHAKE, &notice, out)?;
+        self.0 = renewal.sent()?;
+        Ok(len)
     }
 
     /// Puts one record with the front of `plaintext` to the front of `out`, which has room for it. Returns how much of
@@ -131,9 +157,16 @@ impl Sealer {
     }
 }
 
-pub(super) enum Opened<'a> {
-    Data(&'a [u8]),
+/// What a record was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Opened {
+    /// So many bytes of plaintext are at the front of the place that it was opened to.
+    Data(usize),
     Ignored,
+    /// What follows is under the peer's next keys.
+    Renewed {
+        asks: bool,
+    },
     /// The peer will send nothing more.
     Closed,
 }
@@ -145,8 +178,16 @@ impl Opener {
         Opener(keys)
     }
 
-    /// Opens one whole record in place.
-    pub(super) fn open<'a>(&mut self, record: &'a mut [u8]) -> Result<Opened<'a>, Fault> {
+    pub(super) fn records(&self) -> u64 {
+        self.0.records()
+    }
+
+    pub(super) fn renewed(&mut self, keys: Keys) {
+        self.0 = keys;
+    }
+
+    /// Opens one whole record in place; the place of its plaintext is behind the header.
+    pub(super) fn open(&mut self, record: &mut [u8]) -> Result<Opened, Fault> {
         let aad = clear_head(record)?;
         let nonce = self.0.next_nonce()?;
         let inner = self
@@ -158,7 +199,7 @@ impl Opener {
     }
 
     /// Opens one whole record into the front of `space`, which has room for [`opened_bytes`] of it.
-    pub(super) fn open_into<'a>(&mut self, record: &[u8], space: &'a mut [u8]) -> Result<Opened<'a>, Fault> {
+    pub(super) fn open_into(&mut self, record: &[u8], space: &mut [u8]) -> Result<Opened, Fault> {
         let aad = clear_head(record)?;
         let nonce = self.0.next_nonce()?;
         let inner = &mut space[..opened_bytes(record)];
@@ -190,22 +231,41 @@ fn damaged() -> Fault {
 }
 
 /// Looks at what a record held.
-fn content(inner: &[u8]) -> Result<Opened<'_>, Fault> {
+fn content(inner: &[u8]) -> Result<Opened, Fault> {
     // Zeros after the type are padding.
     let Some(at) = inner.iter().rposition(|&byte| byte != 0) else {
         return Err(Fault::new(FaultCode::ProtocolError, "a TLS record without a type"));
     };
     let (content, kind) = (&inner[..at], inner[at]);
     match (kind, content) {
-        (APPLICATION_DATA, _) => Ok(Opened::Data(content)),
+        (APPLICATION_DATA, _) => Ok(Opened::Data(at)),
         (ALERT, [_, CLOSE_NOTIFY]) => Ok(Opened::Closed),
         (ALERT, [_, description]) => {
             Err(tls_fault(&rustls::Error::AlertReceived(AlertDescription::from(*description))))
         }
-        (HANDSHAKE, [NEW_SESSION_TICKET, ..]) => Ok(Opened::Ignored),
-        (HANDSHAKE, _) => {
-            Err(Fault::new(FaultCode::ConnectionLost, "the peer renews its keys; another stream follows"))
-        }
+        (HANDSHAKE, messages) => handshake_messages(messages),
         _ => Err(Fault::new(FaultCode::ProtocolError, "a TLS record of an unknown type")),
+    }
+}
+
+/// Tickets are of no use to us; new keys are, and nothing may follow their notice under the old ones.
+fn handshake_messages(mut messages: &[u8]) -> Result<Opened, Fault> {
+    let broken = |what| Fault::new(FaultCode::ProtocolError, what);
+    loop {
+        let [kind, a, b, c, rest @ ..] = messages else {
+            return Err(broken("a broken message of the handshake"));
+        };
+        let len = u32::from_be_bytes([0, *a, *b, *c]) as usize;
+        let Some((body, rest)) = rest.split_at_checked(len) else {
+            return Err(broken("a broken message of the handshake"));
+        };
+        match (*kind, body) {
+            (NEW_SESSION_TICKET, _) if rest.is_empty() => return Ok(Opened::Ignored),
+            (NEW_SESSION_TICKET, _) => messages = rest,
+            (KEY_UPDATE, [asks @ (0 | 1)]) if rest.is_empty() => {
+                return Ok(Opened::Renewed { asks: *asks == 1 });
+            }
+            _ => return Err(broken("a message that has no place after the handshake")),
+        }
     }
 }

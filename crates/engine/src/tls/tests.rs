@@ -5,7 +5,7 @@ use longhaul_model::{AgentId, DataSecurity, Fault, FaultCode, Timestamp};
 use longhaul_security::{Authority, Credentials, new_signing_request};
 use proptest::prelude::*;
 
-use super::{BATCH_BYTES, Received, Sink, Stage, Tls};
+use super::{BATCH_BYTES, RECORDS_PER_KEY, Received, Sink, Stage, Tls};
 use crate::shared::TlsSettings;
 
 /// A socket in memory that passes so many bytes a call.
@@ -132,13 +132,23 @@ struct Pair {
 
 impl Pair {
     fn with(portion: usize, of_client: DataSecurity, of_server: DataSecurity) -> Pair {
+        Pair::renewing(portion, of_client, of_server, [RECORDS_PER_KEY; 2])
+    }
+
+    /// The client renews its keys after so many records, the server after so many.
+    fn renewing(
+        portion: usize,
+        of_client: DataSecurity,
+        of_server: DataSecurity,
+        [client_records, server_records]: [u64; 2],
+    ) -> Pair {
         let authority = authority();
         let (client, server) = (settings(&authority, of_client), settings(&authority, of_server));
         let deployment: Arc<str> = "test".into();
         let pipe = || Pipe { bytes: Vec::new(), portion, full: false };
         let mut pair = Pair {
-            client: Tls::client(&client.client, &deployment).unwrap(),
-            server: Tls::server(&server.server, &deployment).unwrap(),
+            client: Tls::client(&client.client, &deployment, client_records).unwrap(),
+            server: Tls::server(&server.server, &deployment, server_records).unwrap(),
             to_server: pipe(),
             to_client: pipe(),
             at_server: Collected::default(),
@@ -270,12 +280,113 @@ fn what_is_not_sent_is_bounded() {
     assert!(pair.client.send(&[1; 100], &mut pair.to_server).unwrap() > 0);
 }
 
+/// Where keys could not be renewed, nothing more is sealed.
 #[test]
-fn the_limit_of_a_key_ends_the_stream() {
-    let mut pair = pair(DataSecurity::Tls);
-    let Stage::Open { sealer, .. } = &mut pair.client.stage else { unreachable!() };
-    sealer.use_up();
-    assert_eq!(pair.client.send(b"more", &mut pair.to_server).unwrap_err().code, FaultCode::ConnectionLost);
+fn no_key_is_used_beyond_its_limit() {
+    for security in BOTH {
+        let mut pair = pair(security);
+        match &mut pair.client.stage {
+            Stage::Open { sealer, .. } => sealer.use_up(),
+            Stage::Clear { clear, .. } => clear.use_up(),
+            _ => unreachable!(),
+        }
+        let sent = pair.client.send(b"more", &mut pair.to_server);
+        assert_eq!(sent.unwrap_err().code, FaultCode::ConnectionLost);
+    }
+}
+
+/// Sends so many small pieces, and says which direction's keys were new at least once, by the counts of records.
+fn chat(pair: &mut Pair, pieces: usize, most: [u64; 2]) {
+    let (mut up, mut down) = (Vec::new(), Vec::new());
+    for number in 0..pieces {
+        let piece = vec![number as u8; 7_000];
+        pair.send(true, &piece);
+        pair.send(false, &piece[..100]);
+        up.extend(piece.iter().copied());
+        down.extend(piece[..100].iter().copied());
+        pair.turn().unwrap();
+        let (by_client, by_server) = (pair.client.records().0, pair.server.records().0);
+        assert!(by_client <= most[0] && by_server <= most[1], "{by_client} {by_server}");
+    }
+    assert!(pair.at_server.bytes() == up && pair.at_client.bytes() == down);
+    // A question and its answer may be under way.
+    (0..3).for_each(|_| _ = pair.turn().unwrap());
+    assert_eq!(pair.client.records().0, pair.server.records().1);
+    assert_eq!(pair.server.records().0, pair.client.records().1);
+}
+
+#[test]
+fn keys_are_renewed_in_time_by_both_ends() {
+    for security in BOTH {
+        let mut pair = Pair::renewing(usize::MAX, security, security, [40, 25]);
+        chat(&mut pair, 300, [40, 25]);
+    }
+}
+
+/// A peer that would go on with its keys for longer than we like is asked to renew them, and does.
+#[test]
+fn keys_are_renewed_when_the_peer_asks() {
+    for security in BOTH {
+        let mut pair = Pair::renewing(usize::MAX, security, security, [40, RECORDS_PER_KEY]);
+        // A quarter more, and what was sent before the question arrived.
+        chat(&mut pair, 300, [40, 52]);
+        let mut pair = Pair::renewing(usize::MAX, security, security, [RECORDS_PER_KEY, 40]);
+        chat(&mut pair, 300, [52, 40]);
+    }
+}
+
+/// Who only listens answers as well: a question costs one notice, not one for each record.
+#[test]
+fn a_question_is_answered_once_and_without_data() {
+    for security in BOTH {
+        let mut pair = Pair::renewing(usize::MAX, security, security, [RECORDS_PER_KEY, 40]);
+        let sent = vec![1; 200 * 7_000];
+        for piece in sent.chunks(7_000) {
+            pair.client.send(piece, &mut pair.to_server).unwrap();
+            pair.client.flush(&mut pair.to_server).unwrap();
+        }
+        // All of it was sealed under the first keys, as nobody listened.
+        while pair.at_server.bytes().len() < sent.len() {
+            let _ = pair.server.receive(&mut pair.to_server, &mut pair.at_server).unwrap();
+            pair.server.flush(&mut pair.to_client).unwrap();
+        }
+        assert_eq!(pair.server.records(), (0, 200), "one notice, under the keys before");
+        let _ = pair.client.receive(&mut pair.to_client, &mut pair.at_client).unwrap();
+        pair.client.flush(&mut pair.to_server).unwrap();
+        assert_eq!((pair.client.records(), pair.server.records()), ((0, 0), (0, 200)));
+        pair.send(true, b"under the next");
+        (0..4).for_each(|_| _ = pair.turn().unwrap());
+        assert_eq!((pair.client.records().0, pair.server.records().1), (1, 1));
+        assert!(pair.at_server.bytes().ends_with(b"under the next"));
+    }
+}
+
+/// Each notice costs us the derivation of a key, so they have to be earned by data.
+#[test]
+fn a_flood_of_notices_is_cut_off() {
+    for security in BOTH {
+        let mut pair = pair(security);
+        let notice = |pair: &mut Pair| {
+            let mut room = [0; 100];
+            let len = match &mut pair.client.stage {
+                Stage::Open { sealer, renewal, .. } => sealer.renew(renewal, &mut room).unwrap(),
+                Stage::Clear { clear, .. } => clear.renew(&mut room).unwrap(),
+                _ => unreachable!(),
+            };
+            pair.to_server.bytes.extend_from_slice(&room[..len]);
+            pair.turn()
+        };
+        let taken = (0..1_000).take_while(|_| notice(&mut pair).is_ok()).count();
+        assert_eq!(taken, 32);
+        // With data between them they may go on for ever.
+        let mut pair = super::tests::pair(security);
+        for _ in 0..200 {
+            (0..8).for_each(|_| pair.send(true, b"data"));
+            notice(&mut pair).unwrap();
+        }
+        let fault = (0..1_000).find_map(|_| notice(&mut pair).err()).unwrap();
+        assert_eq!(fault.code, FaultCode::ProtocolError);
+    }
 }
 
 proptest! {
@@ -283,10 +394,11 @@ proptest! {
 
     #[test]
     fn all_bytes_arrive_in_order(
-        parts in proptest::collection::vec((0usize..600_000, any::<bool>()), 1..8), portion in 100usize..400_000, clear: bool
+        parts in proptest::collection::vec((0usize..600_000, any::<bool>()), 1..8), portion in 100usize..400_000, clear: bool,
+        client_records in 16u64..200, server_records in 16u64..200
     ) {
         let security = if clear { DataSecurity::Authenticated } else { DataSecurity::Tls };
-        let mut pair = Pair::with(portion, security, security);
+        let mut pair = Pair::renewing(portion, security, security, [client_records, server_records]);
         let (mut to_server, mut to_client) = (Vec::new(), Vec::new());
         for (number, (len, up)) in parts.iter().enumerate() {
             let bytes: Vec<u8> = (0..*len).map(|at| (at * 31 + number) as u8).collect();
@@ -309,7 +421,7 @@ proptest! {
         prop_assert!(pair.at_server.bytes().is_empty());
         let authority = authority();
         let settings = settings(&authority, DataSecurity::Tls);
-        let mut stranger = Tls::server(&settings.server, &"test".into()).unwrap();
+        let mut stranger = Tls::server(&settings.server, &"test".into(), RECORDS_PER_KEY).unwrap();
         let mut pipe = Pipe { bytes, portion: usize::MAX, full: false };
         let _ = stranger.receive(&mut pipe, &mut Collected::default());
         prop_assert!(stranger.peer().is_none());

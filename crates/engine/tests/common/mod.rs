@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use longhaul_engine::{Config, Engine, Event, Export, FetchBatch, FetchFile, Finished, PathProfile};
 use longhaul_model::{
     AgentId, Algorithm, AttemptId, DataSecurity, DigestSet, Epoch, Hasher, NameRules, StorageName, Timestamp,
-    TransferId, Verification,
+    TrafficClass, TransferId, Verification,
 };
 use longhaul_security::{
     Access, Authority, Credentials, Permit, PermitVerifier, list_digest, new_signing_request,
@@ -98,6 +98,7 @@ impl Deployment {
             streams_per_session: 2,
             fixed_streams: false,
             network_threads: 1,
+            cores: Vec::new(),
             data_security: DataSecurity::Tls,
             path: PathProfile::default(),
             responder: None,
@@ -147,6 +148,7 @@ impl Deployment {
             source_storage: from.parse::<StorageName>().unwrap(),
             addresses: source.addresses(),
             spread: false,
+            class: TrafficClass::default(),
             target_storage: to.parse().unwrap(),
             permit: "".into(),
             start_by: now() + Duration::from_secs(600),

@@ -1,7 +1,8 @@
 //! A path between two agents that can be cut, or fall silent, while others go on.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -15,6 +16,8 @@ pub struct Relay {
 struct Shared {
     sockets: Mutex<Vec<TcpStream>>,
     silent: AtomicBool,
+    swallows: AtomicBool,
+    peers: Mutex<BTreeSet<IpAddr>>,
     bytes: AtomicU64,
 }
 
@@ -25,7 +28,8 @@ impl Relay {
         let shared = Arc::new(Shared::default());
         let (kept, target) = (shared.clone(), target.to_owned());
         std::thread::spawn(move || {
-            while let Ok((near, _)) = listener.accept() {
+            while let Ok((near, peer)) = listener.accept() {
+                kept.peers.lock().unwrap().insert(peer.ip());
                 // Whoever stands behind it may be gone by now.
                 let Ok(far) = TcpStream::connect(&target) else { continue };
                 for (from, to) in [(&near, &far), (&far, &near)] {
@@ -51,6 +55,16 @@ impl Relay {
         self.shared.silent.store(true, Ordering::SeqCst);
     }
 
+    /// The same, but whatever comes is taken: the kernels at both ends see a connection that lives.
+    pub fn swallow(&self) {
+        self.shared.swallows.store(true, Ordering::SeqCst);
+    }
+
+    /// Who has dialled.
+    pub fn peers(&self) -> Vec<IpAddr> {
+        self.shared.peers.lock().unwrap().iter().copied().collect()
+    }
+
     /// What has passed, in both directions.
     pub fn bytes(&self) -> u64 {
         self.shared.bytes.load(Ordering::SeqCst)
@@ -65,6 +79,9 @@ impl Shared {
         {
             while self.silent.load(Ordering::SeqCst) {
                 std::thread::park();
+            }
+            if self.swallows.load(Ordering::SeqCst) {
+                continue;
             }
             self.bytes.fetch_add(read as u64, Ordering::SeqCst);
             if to.write_all(&bytes[..read]).is_err() {

@@ -56,12 +56,12 @@ impl Receiver {
     /// How many slots each stream may hold: in proportion to what it carries, so that all are done at the same time.
     fn shares(&mut self, window: usize, now: Duration) -> Vec<Share> {
         let (begins, coming) = (self.begins(now), self.coming(now));
-        let mut rates: Vec<(usize, f64)> = Vec::with_capacity(self.wanted_streams);
-        for (place, stream) in self.streams[..self.wanted_streams].iter_mut().enumerate() {
-            if let State::Up(up) = &mut stream.state {
-                rates.push((place, up.meter.rate(now)));
-            }
-        }
+        let mut rates: Vec<(usize, f64)> = self.used().map(|place| (place, 0.0)).collect();
+        rates.retain_mut(|(place, rate)| {
+            let State::Up(up) = &mut self.streams[*place].state else { return false };
+            *rate = up.meter.rate(now);
+            true
+        });
         let mean = rates.iter().map(|(_, rate)| rate).sum::<f64>() / rates.len().max(1) as f64;
         // What was slow for a moment, or is new, needs something to show that it can do more.
         let weight = |rate: f64| if mean > 0.0 { rate.max(mean * WEIGHT_MIN) } else { 1.0 };
@@ -182,7 +182,9 @@ impl Receiver {
         let Some(file) = self.files.get_mut(&number) else { return false };
         let place = file.place(number);
         let Body::Large(large) = &mut file.body else { return false };
-        let most = room.min(EXTENT_CHUNKS).min(large.askable(budget.places));
+        // Under a limit what goes beyond it is one chunk, not a run of them.
+        let allowed = usize::try_from(budget.bytes / u64::from(CHUNK_BYTES)).unwrap_or(usize::MAX).max(1);
+        let most = room.min(EXTENT_CHUNKS).min(allowed).min(large.askable(budget.places));
         let before = large.ahead.len();
         let Some((offset, len)) = large.take(most as u64) else { return false };
         budget.places -= large.ahead.len() - before;

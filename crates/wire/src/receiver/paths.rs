@@ -37,8 +37,28 @@ impl Receiver {
     /// More are dialled when there is work; fewer close as they come to rest.
     fn set_streams(&mut self, wanted: usize) {
         self.wanted_streams = wanted.max(1);
-        while self.streams.len() < self.wanted_streams {
-            self.streams.push(Stream::new());
+        while self.used().count() < self.wanted_streams {
+            let rested = |stream: &Stream| stream.retired && matches!(stream.state, State::Down { .. });
+            match self.streams.iter_mut().find(|stream| rested(stream)) {
+                Some(stream) => *stream = Stream::new(),
+                None => self.streams.push(Stream::new()),
+            }
+        }
+    }
+
+    /// The places of the streams that are used. The others close when they have answered.
+    pub(super) fn used(&self) -> impl Iterator<Item = usize> {
+        let places = self.streams.iter().enumerate().filter(|(_, stream)| !stream.retired);
+        places.map(|(place, _)| place).take(self.wanted_streams)
+    }
+
+    /// Asks for nothing more on a stream, and lets it answer what it was asked for; another takes its place at once.
+    pub fn drain(&mut self, stream: StreamNumber, now: Duration) {
+        let Some(place) = self.streams.get_mut(stream.0 as usize) else { return };
+        if matches!(place.state, State::Up(_)) && !place.retired {
+            place.retired = true;
+            self.set_streams(self.wanted_streams);
+            self.handle_timeout(now);
         }
     }
 

@@ -23,6 +23,8 @@ const COMPARE_EVERY: Duration = Duration::from_millis(500);
 pub(super) struct Stream {
     pub(super) state: State,
     failures: usize,
+    /// It is not asked for anything more, and not dialled again.
+    pub(super) retired: bool,
 }
 
 pub(super) enum State {
@@ -111,7 +113,7 @@ impl Up {
 
 impl Stream {
     pub(super) fn new() -> Self {
-        Stream { state: State::Down { since: Duration::ZERO }, failures: 0 }
+        Stream { state: State::Down { since: Duration::ZERO }, failures: 0, retired: false }
     }
 
     pub(super) fn up(&self) -> Option<&Up> {
@@ -265,7 +267,7 @@ impl Receiver {
         if !self.has_work() {
             return;
         }
-        for place in 0..self.wanted_streams {
+        for place in self.used().collect::<Vec<_>>() {
             let stream = &mut self.streams[place];
             if let State::Down { since } = stream.state
                 && now.saturating_sub(since) >= back_off(stream.failures)
@@ -368,7 +370,8 @@ impl Receiver {
     }
 
     fn close_surplus(&mut self, now: Duration) {
-        for place in self.wanted_streams..self.streams.len() {
+        let used: BTreeSet<usize> = self.used().collect();
+        for place in (0..self.streams.len()).filter(|place| !used.contains(place)) {
             if self.streams[place].up().is_some_and(|up| up.slots == 0 && up.arriving.is_none()) {
                 let stream = StreamNumber(place as u32);
                 self.outputs.push_back(Output::Close { stream, fault: None });

@@ -19,11 +19,10 @@ const FASTER: f64 = 3.0;
 impl Receiver {
     /// Whether some stream rests while another owes data, and there is nothing else to ask for.
     pub fn tail(&self) -> bool {
-        let used = &self.streams[..self.wanted_streams];
         self.has_work()
             && !self.wants_slots()
-            && used.iter().any(|stream| stream.up().is_some_and(|up| up.slots == 0))
-            && used.iter().any(|stream| stream.slots() > 0)
+            && self.used().any(|place| self.streams[place].up().is_some_and(|up| up.slots == 0))
+            && self.streams.iter().any(|stream| stream.slots() > 0)
     }
 
     pub(super) fn help_out(&mut self, stream: StreamNumber, budget: &mut Budget, now: Duration) -> bool {

@@ -51,6 +51,29 @@ fn a_silent_stream_is_replaced_by_the_others() {
     }
 }
 
+/// Streams that drain answer what they owe and close, others are opened meanwhile, and nothing is asked for twice.
+#[test]
+fn what_drains_is_replaced_at_once() {
+    for seed in 1..20 {
+        let mut world = two_streams(seed, 40);
+        let old: Vec<StreamNumber> = world.lines.keys().copied().collect();
+        let owed = world.receiver.slots();
+        old.iter().for_each(|&stream| world.receiver.drain(stream, world.now));
+        assert_eq!(world.receiver.slots(), owed, "what was asked for is waited for");
+        let mut seen = 0;
+        while world.complete.is_empty() {
+            world.step();
+            seen = seen.max(world.lines.keys().filter(|stream| !old.contains(stream)).count());
+            let kept = world.lines.keys().filter(|stream| old.contains(stream)).count();
+            assert!(world.receiver.streams_up() <= 2 + kept);
+        }
+        assert_eq!(seen, 2);
+        assert!(old.iter().all(|stream| !world.lines.contains_key(stream)), "they are closed");
+        world.check_complete();
+        assert!(world.failed.is_empty());
+    }
+}
+
 /// All streams at once, but the path is there again for new ones.
 #[test]
 fn when_all_streams_fall_silent_new_ones_go_on() {

@@ -15,7 +15,7 @@ use longhaul_copy::{
     CopyOrder, DataSecurity, FileOutcome, Options, Outcome, Place, Progress, Stop, Totals, copy, copy_pairs,
 };
 use longhaul_model::units::{self, printable};
-use longhaul_model::{Fault, FaultCode, Verification};
+use longhaul_model::{Fault, FaultCode, TrafficClass, Verification};
 
 use events::{Event, FailedFile, Telling};
 use progress::Watched;
@@ -62,6 +62,9 @@ pub struct CopyArgs {
     /// Bytes per second, such as 100MB
     #[arg(long, value_name = "RATE")]
     limit: Option<RateOption>,
+    /// What other traffic on the same network is to it
+    #[arg(long, value_enum, value_name = "CLASS", default_value_t = ClassOption::Bulk)]
+    class: ClassOption,
     /// What is compared: chunks on the wire; the source's digest of each file with what was written; or also read back
     #[arg(long, value_enum, value_name = "HOW", default_value_t = VerifyOption::EndToEnd)]
     verify: VerifyOption,
@@ -167,6 +170,23 @@ impl From<SecurityOption> for DataSecurity {
         match option {
             SecurityOption::Tls => DataSecurity::Tls,
             SecurityOption::Authenticated => DataSecurity::Authenticated,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum ClassOption {
+    /// Takes its share, as every TCP connection does
+    Bulk,
+    /// Gives way to all other traffic, and takes what that leaves
+    Scavenger,
+}
+
+impl From<ClassOption> for TrafficClass {
+    fn from(option: ClassOption) -> TrafficClass {
+        match option {
+            ClassOption::Bulk => TrafficClass::Bulk,
+            ClassOption::Scavenger => TrafficClass::Scavenger,
         }
     }
 }
@@ -371,6 +391,7 @@ pub fn options(args: &CopyArgs) -> Options {
         checksum: args.checksum,
         verification: args.verify.into(),
         limit: args.limit.map(|rate| rate.0),
+        class: args.class.into(),
         filters: args.filters.0.clone(),
         streams: args.streams,
         parallel_files: args.parallel_files,

@@ -1,0 +1,74 @@
+//! A stream that gives way to others: measures round trips, and sets the window that [`Scavenger`] decides on.
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use longhaul_wire::scavenger::Scavenger;
+use mio::net::TcpStream;
+
+use crate::tcp::{self, TcpInfo};
+
+pub(super) struct Scavenging {
+    law: Scavenger,
+    last: Option<TcpInfo>,
+}
+
+impl Scavenging {
+    pub(super) fn new(now: Duration) -> Scavenging {
+        Scavenging { law: Scavenger::new(now), last: None }
+    }
+
+    /// Returns whether something should be sent, so that a round trip is measured: while data come, there is an answer
+    /// with the next of them.
+    pub(super) fn look(&mut self, socket: &TcpStream, now: Duration) -> bool {
+        let Ok(info) = TcpInfo::of(socket.as_fd()) else { return false };
+        let arrived = match self.last.replace(info) {
+            None => {
+                self.law.measured(info.round_trip_min);
+                true
+            }
+            Some(last) => {
+                if let Some(sample) = sample(&last, &info) {
+                    self.law.measured(sample);
+                }
+                let arrived = info.bytes_received.saturating_sub(last.bytes_received);
+                self.law.received(arrived);
+                arrived > 0
+            }
+        };
+        // Each time, since the kernel forgets it when it lets the buffer grow.
+        if let Err(error) = tcp::set_window(socket.as_fd(), self.law.window(now)) {
+            tracing::debug!(%error, "a window cannot be set");
+        }
+        arrived
+    }
+}
+
+/// What the kernel measured between two looks: it tells only an average, in which each new round trip counts an eighth.
+fn sample(last: &TcpInfo, info: &TcpInfo) -> Option<Duration> {
+    if info.round_trip == last.round_trip {
+        return None;
+    }
+    let sample = (8 * info.round_trip).saturating_sub(7 * last.round_trip);
+    // If there were two, that goes too far; it is no shorter than any was.
+    Some(sample.max(info.round_trip_min))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn averages_are_undone() {
+        let info = |round_trip: u64| TcpInfo {
+            round_trip: Duration::from_micros(round_trip),
+            round_trip_min: Duration::from_micros(20_000),
+            ..TcpInfo::default()
+        };
+        let of = |last, now| sample(&info(last), &info(now)).map(|sample| sample.as_micros());
+        assert_eq!(of(20_000, 21_000), Some(28_000));
+        assert_eq!(of(30_000, 29_000), Some(22_000));
+        assert_eq!(of(30_000, 27_000), Some(20_000));
+        assert_eq!(of(30_000, 30_000), None);
+    }
+}

@@ -1,0 +1,240 @@
+//! The law against a simulated bottleneck: a queue that drops at its end, and others that use it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const STEP: Duration = Duration::from_millis(1);
+
+/// A path, in steps of a millisecond. What is sent waits in one queue, passes at the rate, and arrives half a round trip
+/// later; its acknowledgement, which makes room in the window, takes as long.
+struct World {
+    now: u64,
+    bytes_per_ms: f64,
+    round_trip_ms: u64,
+    queue_bytes_max: f64,
+    queue: f64,
+    ours: Flow,
+    law: Scavenger,
+    others: Vec<Flow>,
+    /// Delays of requests of 10 kB, from asking to the last byte, in ms.
+    requests: Vec<f64>,
+    arrived: f64,
+    arrived_of_others: f64,
+}
+
+/// One sender with a window.
+struct Flow {
+    window: f64,
+    under_way: f64,
+    queued: f64,
+    /// Arrivals and acknowledgements to come, by time.
+    path: VecDeque<(u64, f64)>,
+    acks: VecDeque<(u64, f64)>,
+    cut_at: u64,
+}
+
+impl Flow {
+    fn new() -> Flow {
+        Flow {
+            window: 15_000.0,
+            under_way: 0.0,
+            queued: 0.0,
+            path: VecDeque::new(),
+            acks: VecDeque::new(),
+            cut_at: 0,
+        }
+    }
+}
+
+fn due(list: &mut VecDeque<(u64, f64)>, now: u64) -> f64 {
+    let mut sum = 0.0;
+    while list.front().is_some_and(|(at, _)| *at <= now) {
+        sum += list.pop_front().map_or(0.0, |(_, bytes)| bytes);
+    }
+    sum
+}
+
+impl World {
+    fn new(mbit: f64, round_trip_ms: u64) -> World {
+        let bytes_per_ms = mbit * 125.0;
+        World {
+            now: 0,
+            bytes_per_ms,
+            round_trip_ms,
+            queue_bytes_max: (bytes_per_ms * round_trip_ms as f64).max(256_000.0),
+            queue: 0.0,
+            ours: Flow::new(),
+            law: Scavenger::new(Duration::ZERO),
+            others: Vec::new(),
+            requests: Vec::new(),
+            arrived: 0.0,
+            arrived_of_others: 0.0,
+        }
+    }
+
+    fn queueing_ms(&self) -> f64 {
+        self.queue / self.bytes_per_ms
+    }
+
+    fn run(&mut self, ms: u64) {
+        for _ in 0..ms {
+            self.step();
+        }
+    }
+
+    /// Another comes, with as much under way as the path carries.
+    fn join(&mut self) {
+        let window = self.bytes_per_ms * self.round_trip_ms as f64;
+        self.others.push(Flow { window, ..Flow::new() });
+    }
+
+    fn step(&mut self) {
+        self.now += 1;
+        let (now, half) = (self.now, self.round_trip_ms / 2);
+        // What the bottleneck passes, of each in proportion to what it has there.
+        let passed = (self.bytes_per_ms / self.queue.max(self.bytes_per_ms)).min(1.0);
+        for flow in std::iter::once(&mut self.ours).chain(&mut self.others) {
+            let out = flow.queued * passed;
+            flow.queued -= out;
+            self.queue -= out;
+            flow.path.push_back((now + half, out));
+            let acked = due(&mut flow.acks, now);
+            flow.under_way -= acked;
+        }
+        let here = due(&mut self.ours.path, now);
+        self.ours.acks.push_back((now + half, here));
+        self.arrived += here;
+        self.law.received(here as u64);
+        for flow in &mut self.others {
+            let here = due(&mut flow.path, now);
+            flow.acks.push_back((now + half, here));
+            self.arrived_of_others += here;
+        }
+        if now % 20 == 0 {
+            let sample = self.round_trip_ms as f64 + self.queueing_ms();
+            self.law.measured(Duration::from_secs_f64(sample / 1e3));
+            self.ours.window = self.law.window(now as u32 * STEP) as f64;
+        }
+        self.reno();
+        for flow in std::iter::once(&mut self.ours).chain(&mut self.others) {
+            let sent = (flow.window - flow.under_way).max(0.0).min(self.queue_bytes_max - self.queue);
+            flow.under_way += sent;
+            flow.queued += sent;
+            self.queue += sent;
+        }
+        if now % 97 == 0 {
+            let own = 10_000.0 / self.bytes_per_ms;
+            self.requests.push(self.round_trip_ms as f64 + self.queueing_ms() + own);
+        }
+    }
+
+    /// The others add a segment a round trip, and halve at a full queue.
+    fn reno(&mut self) {
+        let full = self.queue >= 0.99 * self.queue_bytes_max;
+        let round_trip = self.round_trip_ms as f64 + self.queueing_ms();
+        for flow in &mut self.others {
+            if full && self.now > flow.cut_at + round_trip as u64 {
+                flow.window /= 2.0;
+                flow.cut_at = self.now;
+            } else if !full {
+                flow.window += 30_000.0 / round_trip;
+            }
+        }
+    }
+
+    /// Share of the bottleneck that we used within so many ms.
+    fn share(&mut self, ms: u64) -> f64 {
+        let before = self.arrived;
+        self.run(ms);
+        (self.arrived - before) / (ms as f64 * self.bytes_per_ms)
+    }
+
+    fn requests_p95(&mut self) -> f64 {
+        self.requests.sort_by(f64::total_cmp);
+        self.requests[self.requests.len() * 95 / 100]
+    }
+}
+
+const PATHS: [(f64, u64); 6] =
+    [(100.0, 20), (200.0, 20), (100.0, 50), (200.0, 50), (1_000.0, 100), (20.0, 10)];
+
+/// The bar of the design: 95 % alone, and a request of 10 kB at most 1.3 times as slow as on an idle path.
+#[test]
+fn alone_it_fills_the_path_and_nobody_feels_it() {
+    for (mbit, round_trip) in PATHS {
+        let mut world = World::new(mbit, round_trip);
+        world.run(5_000);
+        world.requests.clear();
+        let share = world.share(60_000);
+        assert!(share >= 0.95, "{share} of {mbit} Mbit/s at {round_trip} ms");
+        let idle = round_trip as f64 + 10_000.0 / world.bytes_per_ms;
+        let ratio = world.requests_p95() / idle;
+        assert!(ratio <= 1.3, "{ratio} at {mbit} Mbit/s, {round_trip} ms");
+    }
+}
+
+#[test]
+fn it_gives_way_to_others_and_comes_back() {
+    for (mbit, round_trip) in PATHS {
+        let mut world = World::new(mbit, round_trip);
+        world.run(10_000);
+        world.join();
+        world.run(10_000);
+        let share = world.share(30_000);
+        assert!(share <= 0.2, "{share} beside another, {mbit} Mbit/s at {round_trip} ms");
+        world.others.clear();
+        world.queue = world.ours.queued;
+        world.run(5_000);
+        let share = world.share(20_000);
+        assert!(share >= 0.93, "{share} afterwards, {mbit} Mbit/s at {round_trip} ms");
+    }
+}
+
+/// The shortest round trip of a path that is no more is forgotten.
+#[test]
+fn a_path_that_became_longer_is_filled_again() {
+    let mut world = World::new(100.0, 20);
+    world.run(30_000);
+    world.round_trip_ms = 40;
+    world.run(80_000);
+    let share = world.share(20_000);
+    assert!(share >= 0.9, "{share}");
+}
+
+#[test]
+fn what_is_not_used_does_not_grow() {
+    let mut law = Scavenger::new(Duration::ZERO);
+    for ms in (20..60_000).step_by(20) {
+        law.measured(Duration::from_millis(20));
+        law.received(100);
+        assert!(law.window(Duration::from_millis(ms)) <= WINDOW_FIRST as u64);
+    }
+}
+
+proptest! {
+    /// Whatever is measured, the window stays within its bounds, and a queue that does not go away makes it small.
+    #[test]
+    fn bounded_and_humble(samples in proptest::collection::vec((0u64..3_000_000, 0u64..100_000_000, 0u64..200), 1..300)) {
+        let mut law = Scavenger::new(Duration::ZERO);
+        let mut now = Duration::ZERO;
+        for (round_trip, bytes, later) in samples {
+            now += Duration::from_millis(later);
+            law.measured(Duration::from_micros(round_trip));
+            law.received(bytes);
+            let window = law.window(now);
+            prop_assert!((WINDOW_MIN..=WINDOW_MAX).contains(&window));
+        }
+        law.measured(Duration::from_millis(1));
+        for _ in 0..80 {
+            now += Duration::from_millis(200);
+            law.measured(Duration::from_millis(100));
+            law.received(1 << 30);
+            law.window(now);
+        }
+        prop_assert!(law.window(now) <= 64 << 10, "{}", law.window(now));
+    }
+}
