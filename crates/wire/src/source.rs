@@ -322,10 +322,10 @@ impl Source {
             Pending::Extent { request, file, .. } => (vec![*file], *request),
             Pending::Pack { request, files } => (files.clone(), *request),
         };
-        let mut refused = None;
+        let (mut refused, mut readable) = (None, false);
         for &number in &asked {
             match self.batch_of(number).map(|batch| &batch.state) {
-                Some(State::Accepted) => {}
+                Some(State::Accepted) => readable = true,
                 Some(State::Collecting | State::Checking) => return None,
                 Some(State::Refused(fault)) => refused = Some(fault.clone()),
                 None => {
@@ -336,7 +336,8 @@ impl Source {
                 }
             }
         }
-        if let Some(fault) = refused {
+        // Of a pack the others are read: some of it may have come over another stream, and its batch be forgotten.
+        if let Some(fault) = refused.filter(|_| !readable) {
             self.refuse(stream, request, asked, fault);
             return Some(None);
         }
@@ -466,6 +467,23 @@ mod tests {
         assert!(
             faults.iter().all(|output| matches!(output, Output::Send { frame: Frame::FileFault { .. }, .. }))
         );
+    }
+
+    #[test]
+    fn a_pack_is_read_though_some_of_it_is_forgotten() {
+        let mut source = Source::default();
+        let stream = source.stream_up();
+        for batch in 0..2 {
+            source.handle_frame(stream, part(batch, batch * 10, 2, true, true)).unwrap();
+            source.authorised(BatchId(batch), Ok(()));
+        }
+        source.handle_frame(stream, Frame::Forget { batch: BatchId(0) }).unwrap();
+        let files = vec![FileNumber(0), FileNumber(10)];
+        source.handle_frame(stream, Frame::RequestPack { request: RequestId(0), files }).unwrap();
+        outputs(&mut source);
+        source.deal(9, 1 << 30, 9);
+        assert!(matches!(&outputs(&mut source)[..], [Output::ReadPack { files, .. }] if files.len() == 2));
+        assert!(source.file(FileNumber(0)).is_none(), "whoever reads finds no permit for it");
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl Receiver {
     ) -> Result<(), Fault> {
         // Batches can be over before their answer comes.
         let Some(known) = self.batches.get_mut(&batch) else { return Ok(()) };
-        if !known.announced.reaches(stream) {
+        if !known.reaches(stream) {
             return Err(broken("an answer to a manifest that was not sent here"));
         }
         if std::mem::replace(&mut known.announced, Announced::Answered) == Announced::Answered {

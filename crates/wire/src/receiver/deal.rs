@@ -157,7 +157,7 @@ impl Receiver {
                     && self
                         .batches
                         .get(&file.batch)
-                        .is_some_and(|batch| batch.announced.reaches(stream) && wall <= batch.start_by)
+                        .is_some_and(|batch| batch.reaches(stream) && wall <= batch.start_by)
             });
             match fits {
                 Some(file) => {
@@ -256,13 +256,13 @@ impl Receiver {
 
     /// Whether requests for the batch's files can follow on the stream, after its manifest if need be.
     fn can_reach(&self, batch: &Batch, stream: StreamNumber) -> bool {
-        match &batch.announced {
+        match batch.announced {
             Announced::No => {
                 self.announced_files == 0 || self.announced_files + batch.files.len() <= SESSION_FILES_MAX
             }
             // A short list on each stream costs less than the others' wait for the answer.
-            Announced::On(_) if batch.files.len() <= MANIFEST_AGAIN_FILES => true,
-            announced => announced.reaches(stream),
+            Announced::Said if batch.files.len() <= MANIFEST_AGAIN_FILES => true,
+            Announced::Said | Announced::Answered => batch.reaches(stream),
         }
     }
 
@@ -272,16 +272,14 @@ impl Receiver {
             return false;
         }
         let Some(batch) = self.batches.get_mut(&id) else { return false };
-        match &mut batch.announced {
-            reached if reached.reaches(stream) => return true,
-            Announced::On(streams) => {
-                streams.insert(stream);
-            }
-            announced => {
-                *announced = Announced::On(BTreeSet::from([stream]));
-                batch.known = true;
-                self.announced_files += batch.files.len();
-            }
+        if batch.reaches(stream) {
+            return true;
+        }
+        batch.said_on.insert(stream);
+        if batch.announced == Announced::No {
+            batch.announced = Announced::Said;
+            batch.known = true;
+            self.announced_files += batch.files.len();
         }
         let parts = batch.files.chunks(MANIFEST_PART_FILES);
         let count = parts.len();

@@ -130,24 +130,26 @@ struct Batch {
     /// Files that are still with us.
     open: usize,
     announced: Announced,
+    /// Of the streams that are up.
+    said_on: BTreeSet<StreamNumber>,
     /// The source may hold it, even if its answer was lost.
     known: bool,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Announced {
     No,
-    /// Requests may follow on these streams at once, on others after the answer.
-    On(BTreeSet<StreamNumber>),
+    /// Requests may follow at once on the streams where it was said, on others after the answer.
+    Said,
     Answered,
 }
 
-impl Announced {
+impl Batch {
     /// Whether the source knows the batch when a request on this stream reaches it.
     fn reaches(&self, stream: StreamNumber) -> bool {
-        match self {
+        match self.announced {
             Announced::No => false,
-            Announced::On(streams) => streams.contains(&stream),
+            Announced::Said => self.said_on.contains(&stream),
             Announced::Answered => true,
         }
     }
@@ -174,7 +176,7 @@ pub struct Receiver {
     next_file: u32,
     announced_files: usize,
     /// Batches that the source may forget, not yet said.
-    forget: Vec<BatchId>,
+    forget: Vec<(BatchId, BTreeSet<StreamNumber>)>,
     /// Of the source's session.
     incarnation: Option<u64>,
     /// No stream, or one fell silent, and nothing useful heard, since then. A welcome alone is not useful: a peer may
@@ -259,13 +261,18 @@ impl Receiver {
             });
         }
         if open > 0 {
-            let announced = Announced::No;
-            let (permit, storage, start_by) = (batch.permit, batch.storage, batch.start_by);
-            let first = FileNumber(first);
-            self.batches.insert(
-                id,
-                Batch { permit, storage, start_by, first, files: listed, open, announced, known: false },
-            );
+            let known = Batch {
+                permit: batch.permit,
+                storage: batch.storage,
+                start_by: batch.start_by,
+                first: FileNumber(first),
+                files: listed,
+                open,
+                announced: Announced::No,
+                said_on: BTreeSet::new(),
+                known: false,
+            };
+            self.batches.insert(id, known);
             self.handle_timeout(now);
         }
         FileNumber(first)
@@ -397,10 +404,10 @@ impl Receiver {
             if batch.announced != Announced::No {
                 self.announced_files -= batch.files.len();
             }
-            let known = batch.known;
+            let (known, said_on) = (batch.known, std::mem::take(&mut batch.said_on));
             self.batches.remove(&file.batch);
             if known {
-                self.forget.push(file.batch);
+                self.forget.push((file.batch, said_on));
                 self.say_forget();
             }
         }
@@ -416,10 +423,16 @@ impl Receiver {
         };
     }
 
+    /// On each stream where it was said: a manifest that is still under way there is forgotten behind it.
     fn say_forget(&mut self) {
-        let Some(stream) = self.first_up() else { return };
-        for batch in self.forget.drain(..) {
-            self.outputs.push_back(Output::Send { stream, frame: Frame::Forget { batch } });
+        let Some(first) = self.first_up() else { return };
+        for (batch, mut said_on) in std::mem::take(&mut self.forget) {
+            said_on.retain(|stream| self.streams[stream.0 as usize].up().is_some());
+            if said_on.is_empty() {
+                said_on.insert(first);
+            }
+            let say = |stream| Output::Send { stream, frame: Frame::Forget { batch } };
+            self.outputs.extend(said_on.into_iter().map(say));
         }
     }
 

@@ -168,6 +168,7 @@ impl Receiver {
     fn source_forgot(&mut self, now: Duration) {
         for batch in self.batches.values_mut() {
             batch.announced = Announced::No;
+            batch.said_on.clear();
             batch.known = false;
         }
         self.announced_files = 0;
@@ -216,10 +217,8 @@ impl Receiver {
             }
         }
         for batch in self.batches.values_mut() {
-            if let Announced::On(streams) = &mut batch.announced
-                && streams.remove(&stream)
-                && streams.is_empty()
-            {
+            batch.said_on.remove(&stream);
+            if batch.announced == Announced::Said && batch.said_on.is_empty() {
                 batch.announced = Announced::No;
                 self.announced_files -= batch.files.len();
             }

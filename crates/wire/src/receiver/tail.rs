@@ -31,7 +31,7 @@ impl Receiver {
             return false;
         }
         let Some(late) = self.latest(now) else { return false };
-        let Some(what) = self.last_open(late) else { return false };
+        let Some(what) = self.last_open(late, stream) else { return false };
         for (number, offset) in what.parts() {
             match self.files.get_mut(&number).map(|file| &mut file.body) {
                 Some(Body::Small(Small::Asked(copies))) => *copies += 1,
@@ -71,12 +71,16 @@ impl Receiver {
         (latest.0 > WORTH_IT && latest.0 > FASTER * chunk / best).then_some(latest.1)
     }
 
-    /// The last part that the stream will send of what was asked for once.
-    fn last_open(&self, place: usize) -> Option<What> {
-        let once = |number, offset: u64| match self.files.get(&number).map(|file| &file.body) {
-            Some(Body::Small(state)) => *state == Small::Asked(1),
-            Some(Body::Large(large)) => large.asked.get(&offset) == Some(&1),
-            None => false,
+    /// The last part that the stream will send of what was asked for once, and that can be asked for on the other.
+    fn last_open(&self, place: usize, other: StreamNumber) -> Option<What> {
+        let once = |number, offset: u64| {
+            let Some(file) = self.files.get(&number) else { return false };
+            let reached = self.batches.get(&file.batch).is_some_and(|batch| batch.reaches(other));
+            reached
+                && match &file.body {
+                    Body::Small(state) => *state == Small::Asked(1),
+                    Body::Large(large) => large.asked.get(&offset) == Some(&1),
+                }
         };
         let requests = &self.streams[place].up()?.requests;
         requests.values().rev().find_map(|request| match &request.what {
