@@ -276,9 +276,9 @@ impl Device {
         if share < 1.0 {
             gate.rest_until = Some(now + took.mul_f64(1.0 / share - 1.0).min(REST_MAX));
         }
-        let held = !gate.law.is_whole();
+        let others_wait = gate.held_up > 0;
         drop(gate);
-        if held {
+        if others_wait {
             self.opened.notify_one();
         }
     }

@@ -92,7 +92,8 @@ fn a_subject_that_is_not_allowed_is_told_so_after_the_handshake() {
     storage.put("f", &bytes);
     let stranger = deployment.agent(2, Arc::new(store("beta")));
     let address = source.engine.data_addresses()[0].to_string();
-    let fault = stranger.engine.channel(&[address], PATIENCE).unwrap_err();
+    let asked = stranger.engine.channel(&[address], PATIENCE).and_then(|channel| channel.call(b"?"));
+    let fault = asked.unwrap_err();
     assert_eq!(fault.code, FaultCode::NotAllowed, "{fault}");
     assert!(fault.detail.contains(&format!("agent/site/{}", AgentId(2))), "{fault}");
     until(&source, |now| now.refused_subjects >= 1 && now.refused_addresses == 0);

@@ -62,10 +62,11 @@ fn files_arrive_in_order_over_several_streams() {
     }
 }
 
-/// A fetch of one file of 20 chunks that is stopped at its tenth write; what is left of it is at the store.
+/// A fetch of one file of far more chunks than can be under way, stopped at its tenth write; what is left of it is at the
+/// store.
 fn begun(deployment: &Deployment) -> (FaultyStore, FaultyStore, Vec<u8>) {
     let (alpha, beta) = stores();
-    let bytes = content(1, 20 * CHUNK + 5);
+    let bytes = content(1, 90 * CHUNK + 5);
     alpha.put("f", &bytes);
     let (reached, at_write) = std::sync::mpsc::channel();
     let reached = std::sync::Mutex::new(reached);

@@ -35,6 +35,8 @@ pub enum Output {
         offset: u64,
         len: u32,
     },
+    /// The same with small files. One that [`Source::file`] does not know, since it came over another stream and was
+    /// forgotten, is not read: its entry is a fault.
     ReadPack {
         stream: Joined,
         request: RequestId,

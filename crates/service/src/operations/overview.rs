@@ -1,6 +1,7 @@
 //! The whole at a glance: status, problems, rates, invariants, health, metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use longhaul_api::Problem;
 use longhaul_api::native::{
@@ -13,12 +14,15 @@ use longhaul_network::Link;
 
 use super::{Operations, PageQuery, SubscriptionList, page, problem};
 use crate::metrics::Gauges;
+use crate::scribe::Job;
 
 /// Subscriptions shown with the status.
 const SUBSCRIPTIONS_SHOWN: u32 = 100;
 /// Seconds of history shown with the status.
 const HISTORY_S: u32 = 900;
 const SECONDS_DEFAULT: u32 = 3_600;
+/// A check does not wait longer for reports: a look at a catalog that cannot be written is worth having too.
+const REPORTS_WITHIN: Duration = Duration::from_secs(5);
 
 impl Operations {
     pub fn status(&self) -> Result<Status, Problem> {
@@ -186,11 +190,14 @@ impl Operations {
         Ok(CheckReport { checks, sound })
     }
 
-    /// Whatever an agent runs for us has a live lease in the catalog. What ends between the two looks is looked at
-    /// once more.
+    /// Whatever an agent runs for us has a live lease in the catalog. An outcome is durable a moment before it is counted:
+    /// what ends meanwhile is looked at once more, behind the reports that were under way.
     fn check_running(&self) -> Result<CheckResult, Problem> {
         let mut suspects: Option<BTreeSet<_>> = None;
-        for _ in 0..2 {
+        for look in 0..2 {
+            if look > 0 {
+                self.pass_reports();
+            }
             let running = self.shared.live.attempts();
             let live = self.shared.catalog.live_transfers().map_err(problem)?;
             let leased: BTreeSet<_> = live.into_iter().map(|row| row.attempt).collect();
@@ -206,6 +213,14 @@ impl Operations {
             violations: suspects.len() as u64,
             examples: suspects.iter().take(5).map(|attempt| attempt.to_string()).collect(),
         })
+    }
+
+    /// Waits until the reports that are under way are counted.
+    fn pass_reports(&self) {
+        let (reached, passed) = std::sync::mpsc::channel();
+        if self.shared.scribe.send(Job::Fence(reached)).is_ok() {
+            let _ = passed.recv_timeout(REPORTS_WITHIN);
+        }
     }
 
     /// Whether the process works at all.

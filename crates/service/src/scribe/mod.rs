@@ -10,7 +10,7 @@ mod tasks;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use longhaul_api::agent::{Hello, Incarnation};
@@ -34,6 +34,8 @@ pub enum Job {
     Report(Box<ReportJob>),
     /// A new task of a storage, for its agent if that is there.
     Task(TaskId),
+    /// Answered when all that came before is done with.
+    Fence(Sender<()>),
     Stop,
 }
 
@@ -73,6 +75,8 @@ impl Scribe {
                     Job::Orders(orders) => self.orders(orders),
                     Job::Report(report) => self.report(*report),
                     Job::Task(task) => self.deliver_task(task),
+                    // Whoever asked may have given up.
+                    Job::Fence(reached) => drop(reached.send(())),
                     Job::Stop => return,
                 }
             }
