@@ -125,9 +125,9 @@ fn a_killed_target_resumes() {
 fn many_kills_cost_little() {
     let home = tempfile::tempdir().unwrap();
     make_source(home.path());
-    for _ in 0..4 {
-        // Some of these writes are of a pack, which counts as a whole.
-        killed_at(home.path(), 20);
+    // A pack is marked as a whole: first after the writes of one and some of the large file, then among those alone.
+    for write in [30, 30, 30, 12] {
+        killed_at(home.path(), write);
     }
     let deployment = Deployment::at(home.path());
     let source = deployment.agent(1, deployment.posix("alpha"));
@@ -135,7 +135,7 @@ fn many_kills_cost_little() {
     let ends = all_fetched(&deployment, &source, &target, 1_000);
     is_right(home.path());
     let total: u64 = wishes(1).iter().map(|file| file.size).sum();
-    assert!(moved(&ends) < total / 4 * 3, "{} of {total} were still to move after four rounds", moved(&ends));
+    assert!(moved(&ends) < total / 3 * 2, "{} of {total} were still to move after four rounds", moved(&ends));
 }
 
 /// Parts of a source that has changed since are not mixed with the new ones.
