@@ -158,8 +158,8 @@ impl<'a> Fetching<'a> {
                 continue;
             }
             // Whoever had the name may have put the very file there.
-            let is_there = file.waits > 0 && self.landing.landed(&file.spot, file.size).is_some();
-            if is_there {
+            let name = file.name.as_str();
+            if file.waits > 0 && self.landing.has_landed(name, &file.spot, file.size) {
                 file.by_another = true;
                 ended.push(self.end(file, Ok(())));
             } else {
@@ -224,7 +224,10 @@ impl<'a> Fetching<'a> {
     }
 
     fn end(&self, wanted: Wanted, result: Result<(), Fault>) -> Ended {
-        self.landing.forget(wanted.name.as_str());
+        match &result {
+            Ok(()) => self.landing.landed(wanted.name.as_str()),
+            Err(_) => self.landing.forget(wanted.name.as_str()),
+        }
         Ended { wanted, result }
     }
 

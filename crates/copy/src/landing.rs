@@ -7,23 +7,25 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longhaul_model::units::printable;
-use longhaul_model::{Algorithm, DigestSet, Fault, FaultCode, Pfn, StorageName};
+use longhaul_model::{Fault, FaultCode, Pfn, StorageName};
 use longhaul_storage::{
     Capabilities, Commit, FlushPolicy, Identity, NoLinks, Posix, PosixOptions, SourceFile, Space, Storage,
-    TargetFile, TempName, Visit, digest_file,
+    TargetFile, TempName, Visit,
 };
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::looker::READ_BYTES;
 use crate::state::work_directory;
 use crate::walk::beneath::{make_directories, split};
 use crate::walk::{MODE_BITS, WORK_DIRECTORY};
 
 const TEMPS: &str = "temps";
+/// Files that are remembered for those who wait for their names.
+const LANDED_KEPT: usize = 20_000;
 
 /// What becomes of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,12 +41,21 @@ pub(crate) struct Landing {
     inner: Posix,
     name: StorageName,
     root: NoLinks,
-    /// By the name that the engine uses.
-    spots: Mutex<HashMap<String, Arc<Held>>>,
+    spots: Mutex<Spots>,
+}
+
+/// By the names that the engine uses.
+#[derive(Default)]
+struct Spots {
+    held: HashMap<String, Arc<Held>>,
+    /// What has landed while somebody waited for its name.
+    landed: HashMap<String, Arc<Held>>,
 }
 
 struct Held {
     spot: Spot,
+    /// Somebody else wants a file of this name as well.
+    waited_for: AtomicBool,
     /// What lay there when the file was begun, and may go.
     replaces: Option<Identity>,
 }
@@ -62,7 +73,7 @@ impl Landing {
         Ok(Landing { inner: Posix::open(options)?, name, root: beneath, spots: Mutex::default() })
     }
 
-    fn spots(&self) -> MutexGuard<'_, HashMap<String, Arc<Held>>> {
+    fn spots(&self) -> MutexGuard<'_, Spots> {
         self.spots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -72,10 +83,12 @@ impl Landing {
     pub(crate) fn expect(&self, name: &str, spot: Spot) -> bool {
         let replaces = if spot.replace { self.lies_at(&spot.path) } else { None };
         let mut spots = self.spots();
-        if spots.contains_key(name) {
+        if let Some(held) = spots.held.get(name) {
+            held.waited_for.store(true, Ordering::Relaxed);
             return false;
         }
-        spots.insert(name.to_owned(), Arc::new(Held { spot, replaces }));
+        let waited_for = AtomicBool::new(false);
+        spots.held.insert(name.to_owned(), Arc::new(Held { spot, waited_for, replaces }));
         true
     }
 
@@ -85,13 +98,27 @@ impl Landing {
         (FileType::from_raw_mode(stat.st_mode) != FileType::Directory).then(|| Identity::from(&stat))
     }
 
-    /// The file has landed, or will not.
+    /// The file has landed, with every chunk compared.
+    pub(crate) fn landed(&self, name: &str) {
+        let mut spots = self.spots();
+        let Some(held) = spots.held.remove(name).filter(|held| held.waited_for.load(Ordering::Relaxed))
+        else {
+            return;
+        };
+        if spots.landed.len() >= LANDED_KEPT {
+            // Whoever still waits is told that something has the name.
+            spots.landed.clear();
+        }
+        spots.landed.insert(name.to_owned(), held);
+    }
+
+    /// The file will not land.
     pub(crate) fn forget(&self, name: &str) {
-        self.spots().remove(name);
+        self.spots().held.remove(name);
     }
 
     fn held(&self, at: &Pfn) -> Option<Arc<Held>> {
-        self.spots().get(at.path()).cloned()
+        self.spots().held.get(at.path()).cloned()
     }
 
     /// What the engine commits, as the storage shall.
@@ -113,15 +140,16 @@ impl Landing {
             .map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))
     }
 
-    /// The digest of what lies at a spot, if it is a file of this size and time.
-    pub(crate) fn landed(&self, spot: &Spot, size: u64) -> Option<DigestSet> {
-        let at = Pfn::new(self.name.clone(), &spot.path).ok()?;
-        let there = self.inner.stat(&at).ok()??;
-        if there.size != size || there.mtime_ns != spot.mtime_ns {
-            return None;
+    /// Whether whoever had the name before has put this very file there, and it is there still. What lies there alone
+    /// proves nothing: anybody can make a file of this size and time.
+    pub(crate) fn has_landed(&self, name: &str, spot: &Spot, size: u64) -> bool {
+        let of_spot = |held: &Arc<Held>| held.spot.path == spot.path && held.spot.mtime_ns == spot.mtime_ns;
+        if !self.spots().landed.get(name).is_some_and(of_spot) {
+            return false;
         }
-        let mut buffer = vec![0; READ_BYTES];
-        Some(digest_file(&self.inner, &at, [Algorithm::Crc32c], &mut buffer).ok()?.0)
+        let at = Pfn::new(self.name.clone(), &spot.path).ok();
+        let there = at.and_then(|at| self.inner.stat(&at).ok().flatten());
+        there.is_some_and(|there| there.size == size && there.mtime_ns == spot.mtime_ns)
     }
 
     /// Whether nothing is left that could be resumed.
@@ -272,6 +300,25 @@ mod tests {
         assert_eq!(landed.permissions().mode() & 0o7777, 0o640);
         assert_eq!((landed.mtime(), landed.mtime_nsec()), (-2, 500_000_000));
         assert!(!place.path().join("theirs").exists());
+    }
+
+    /// Promise 2: a file counts as brought by somebody else only if that was verified, not for its size and time.
+    #[test]
+    fn what_only_looks_like_the_file_has_not_landed() {
+        let place = tempfile::tempdir().unwrap();
+        let landing = landing(place.path());
+        let has_landed = || landing.has_landed("a", &spot("a", false), 5);
+        landing.expect("a", spot("a", false));
+        assert!(!landing.expect("a", spot("a", false)), "somebody waits");
+        put(&landing, "a", 1, b"bytes").unwrap();
+        landing.forget("a");
+        assert!(!has_landed(), "it is there, with its size and time, and nobody has said that it is right");
+        landing.expect("a", spot("a", false));
+        landing.expect("a", spot("a", false));
+        landing.landed("a");
+        assert!(has_landed() && !landing.has_landed("a", &spot("b", false), 5));
+        std::fs::write(place.path().join("a"), "other").unwrap();
+        assert!(!has_landed(), "it was changed meanwhile");
     }
 
     #[test]
