@@ -137,6 +137,11 @@ impl<'a> Fetching<'a> {
         self.site.engine().snapshot().running.iter().map(|(_, bytes)| bytes).sum()
     }
 
+    /// Payload that has come over the network.
+    pub(crate) fn bytes_in(&self) -> u64 {
+        self.site.engine().snapshot().bytes_in
+    }
+
     /// Begins with these. Some may be at their end at once.
     pub(crate) fn begin(&mut self, files: Vec<Wanted>) -> Vec<Ended> {
         let mut ended = Vec::new();

@@ -13,6 +13,7 @@
 //! Start with [`copy`] and [`Server`].
 
 pub mod accounts;
+mod agenda;
 pub mod batch;
 mod batch_copy;
 mod clock;

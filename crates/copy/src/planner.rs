@@ -5,6 +5,7 @@
 use longhaul_model::units::printable;
 use longhaul_model::{Digest, Fault, FaultCode, Lfn};
 
+use crate::agenda::TakePage;
 use crate::fetching::Wanted;
 use crate::landing::Spot;
 use crate::looker::{Looker, READ_BYTES};
@@ -39,9 +40,6 @@ impl Step {
     }
 }
 
-/// What to do with a page's steps; the page is the last one; entries kept out by filters so far.
-pub(crate) type TakePage<'a> = &'a mut dyn FnMut(Vec<Step>, bool, u64) -> Result<(), Fault>;
-
 pub(crate) struct Planner<'a> {
     pub(crate) remote: &'a Remote,
     pub(crate) sources: &'a [RemotePath],
@@ -63,7 +61,7 @@ struct Open {
 }
 
 impl Planner<'_> {
-    pub(crate) fn each(&self, take: TakePage<'_>) -> Result<(), Fault> {
+    pub(crate) fn each(&self, take: TakePage<'_, Step>) -> Result<(), Fault> {
         let mut collisions = self.landings.may_collide.then(Collisions::default);
         let shown: Vec<String> = self.sources.iter().map(|source| (self.shown)(&source.path)).collect();
         let mut excluded_before = 0;

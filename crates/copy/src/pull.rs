@@ -8,16 +8,16 @@
 //! the first page of the listing comes with the answer to hello, and fetching begins with it. So the first bytes of files
 //! arrive after four round trips, two of which are those of TCP and TLS.
 
-use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use longhaul_engine::Finished;
 use longhaul_model::{Algorithm, DataSecurity, DigestSet, Fault, FaultCode, Lfn};
 use longhaul_storage::FlushPolicy;
 
+use crate::agenda::{Agenda, Planned, plan_ahead};
 use crate::fetching::{Ended, Fetching, Wanted};
 use crate::landing::Landing;
 use crate::looker::Looker;
@@ -35,8 +35,6 @@ use crate::url::{RemotePath, ServerUrl};
 /// Files in the hands of the engine: enough to keep long paths full of small files, and a few
 /// megabytes of memory at the most.
 const UNDER_WAY_MAX: usize = 4_000;
-/// Pages planned ahead.
-const PAGES_AHEAD: usize = 3;
 /// How often the bytes of files under way are counted, for whoever looks.
 const COUNT_EVERY: Duration = Duration::from_millis(200);
 
@@ -53,8 +51,7 @@ pub(crate) struct Pull<'a> {
 
 /// What wakes the copying thread.
 enum Inbox {
-    Planned { steps: Vec<Step>, last: bool, excluded: u64 },
-    PlanFailed(Fault),
+    Planned(Planned<Step>),
     Finished(Vec<Finished>),
     Stopped,
 }
@@ -195,22 +192,20 @@ impl Pull<'_> {
             self.options.verification,
         );
         std::thread::scope(|scope| {
-            let (pages, may_plan) = sync_channel(PAGES_AHEAD);
+            let (agenda, pages) = Agenda::new(Step::wanted_bytes);
             let plan_stop = stop.clone();
-            scope.spawn(move || plan_on(planner, &inbox, &pages, &plan_stop));
+            scope.spawn(move || {
+                plan_ahead(|take| planner.each(take), &inbox, Inbox::Planned, &pages, &plan_stop);
+            });
             let mut work = Work {
                 pull: self,
                 landing: &landing,
                 fetching,
                 progress,
                 tell,
-                steps: VecDeque::new(),
-                listed: false,
-                may_plan: Some(may_plan),
+                agenda,
                 counted: Instant::now(),
-                excluded: 0,
                 moved_before: progress.totals().bytes_moved,
-                site,
             };
             let worked = work.run(&wakes);
             work.count(Instant::now());
@@ -231,15 +226,10 @@ struct Work<'a> {
     fetching: Fetching<'a>,
     progress: &'a Progress,
     tell: Tell<'a>,
-    steps: VecDeque<Step>,
-    listed: bool,
-    /// Taking from it lets the planner plan another page.
-    may_plan: Option<Receiver<()>>,
+    agenda: Agenda<Step>,
     counted: Instant,
-    excluded: u64,
     /// By what has been copied before this.
     moved_before: u64,
-    site: &'a Site,
 }
 
 impl Work<'_> {
@@ -269,14 +259,14 @@ impl Work<'_> {
     }
 
     fn is_done(&self) -> bool {
-        self.listed && self.steps.is_empty() && self.fetching.len() == 0
+        self.agenda.is_done() && self.fetching.len() == 0
     }
 
     fn count(&mut self, now: Instant) {
         self.counted = now;
         let running = self.fetching.running_bytes();
         let waiting = self.fetching.waiting();
-        let moved = self.moved_before + self.site.engine().snapshot().bytes_in;
+        let moved = self.moved_before + self.fetching.bytes_in();
         self.progress.change(|totals| {
             totals.bytes_running = running;
             totals.bytes_moved = moved;
@@ -289,20 +279,7 @@ impl Work<'_> {
 
     fn handle(&mut self, event: Inbox) -> Result<(), Fault> {
         match event {
-            Inbox::Planned { steps, last, excluded } => {
-                let wanted = steps.iter().filter_map(Step::wanted_bytes);
-                let (files, bytes) = wanted.fold((0, 0), |(files, bytes), size| (files + 1, bytes + size));
-                self.progress.change(|totals| {
-                    totals.files += files;
-                    totals.bytes += bytes;
-                    totals.listed = last;
-                    totals.excluded += excluded - self.excluded;
-                });
-                self.excluded = excluded;
-                self.steps.extend(steps);
-                self.listed = last;
-            }
-            Inbox::PlanFailed(fault) => return Err(fault),
+            Inbox::Planned(planned) => self.agenda.take(planned?, self.progress),
             Inbox::Finished(finished) => {
                 for ended in self.fetching.told(finished) {
                     self.ended(ended);
@@ -318,17 +295,13 @@ impl Work<'_> {
         let most = self.pull.options.parallel_files.unwrap_or(UNDER_WAY_MAX);
         let mut wanted = Vec::new();
         while self.fetching.len() + wanted.len() < most {
-            let Some(step) = self.steps.pop_front() else { break };
+            let Some(step) = self.agenda.next() else { break };
             match step {
                 Step::Fetch(file) => wanted.push(*file),
                 step => self.aside(step),
             }
         }
-        if self.steps.is_empty()
-            && let Some(may_plan) = &self.may_plan
-        {
-            while may_plan.try_recv().is_ok() {}
-        }
+        self.agenda.go_on();
         for ended in self.fetching.begin(wanted) {
             self.ended(ended);
         }
@@ -381,19 +354,6 @@ impl Work<'_> {
     fn report(&mut self, source: &str, target: &str, size: u64, outcome: Outcome) {
         let source = self.pull.shown(source);
         (self.tell)(&FileOutcome { source, target: target.to_owned(), size, outcome });
-    }
-}
-
-/// The planner's thread.
-fn plan_on(planner: &Planner<'_>, to: &Sender<Inbox>, pages: &SyncSender<()>, stop: &Stop) {
-    let planned = planner.each(&mut |steps, last, excluded| {
-        stop.check()?;
-        let _ = to.send(Inbox::Planned { steps, last, excluded });
-        // Blocks while too many pages are ahead; an error means that the copy is over.
-        if last || pages.send(()).is_ok() { Ok(()) } else { Err(interrupted()) }
-    });
-    if let Err(fault) = planned {
-        let _ = to.send(Inbox::PlanFailed(fault));
     }
 }
 

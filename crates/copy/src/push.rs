@@ -7,16 +7,16 @@
 //! poller thread:   ask the server what has happened
 //! ```
 
-use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use longhaul_model::units::printable;
 use longhaul_model::{Blame, DataSecurity, Fault, FaultCode, Lfn};
 use longhaul_storage::{FlushPolicy, Posix, PosixOptions, Storage};
 
+use crate::agenda::{Agenda, Planned, plan_ahead};
 use crate::offered::Offered;
 use crate::options::Options;
 use crate::plan::{self, Landings, TargetRoot};
@@ -32,7 +32,6 @@ use crate::url::{RemotePath, ServerUrl};
 
 /// Files that the server knows of and that are not finished.
 const UNDER_WAY_MAX: usize = 4_000;
-const PAGES_AHEAD: usize = 3;
 /// Streams that are kept open; the server uses as many as it needs.
 const STREAMS: usize = 8;
 /// Files named in one message.
@@ -58,8 +57,7 @@ pub(crate) struct Push<'a> {
 }
 
 enum Inbox {
-    Planned { steps: Vec<Step>, last: bool, excluded: u64 },
-    PlanFailed(Fault),
+    Planned(Planned<Step>),
     Polled(protocol::Progress),
     PollFailed(Fault),
     Stopped,
@@ -235,9 +233,11 @@ impl Push<'_> {
         let stopping = inbox.clone();
         let _hook = stop.hook(move || drop(stopping.send(Inbox::Stopped)));
         std::thread::scope(|scope| {
-            let (pages, may_plan) = sync_channel(PAGES_AHEAD);
+            let (agenda, pages) = Agenda::new(Step::wanted_bytes);
             let (planned, plan_stop) = (inbox.clone(), stop.clone());
-            scope.spawn(move || plan_on(planner, &planned, &pages, &plan_stop));
+            scope.spawn(move || {
+                plan_ahead(|take| planner.each(take), &planned, Inbox::Planned, &pages, &plan_stop);
+            });
             let (go_on, may_poll) = channel();
             scope.spawn(move || poll_on(remote, &may_poll, &inbox));
             let mut work = Work {
@@ -246,17 +246,13 @@ impl Push<'_> {
                 offered,
                 progress,
                 tell,
-                steps: VecDeque::new(),
-                listed: false,
-                may_plan,
+                agenda,
                 go_on,
                 polling: false,
                 under_way: 0,
-                excluded: 0,
                 moved_before: progress.totals().bytes_moved,
                 moved_known: 0,
                 size_unknown: 0,
-                site: remote.site(),
             };
             let worked = work.run(&wakes);
             work.count();
@@ -289,27 +285,23 @@ struct Work<'a> {
     offered: &'a Offered,
     progress: &'a Progress,
     tell: Tell<'a>,
-    steps: VecDeque<Step>,
-    listed: bool,
-    may_plan: Receiver<()>,
+    agenda: Agenda<Step>,
     /// Lets the poller ask again.
     go_on: Sender<()>,
     polling: bool,
     under_way: usize,
-    excluded: u64,
     /// By what has been copied before this.
     moved_before: u64,
     /// Payload of files that have ended, and the sizes of those of which the server cannot say how much came now.
     moved_known: u64,
     size_unknown: u64,
-    site: &'a Site,
 }
 
 impl Work<'_> {
     fn run(&mut self, wakes: &Receiver<Inbox>) -> Result<(), Fault> {
         loop {
             self.begin_more()?;
-            if self.listed && self.steps.is_empty() && self.under_way == 0 {
+            if self.agenda.is_done() && self.under_way == 0 {
                 self.progress.change(|totals| totals.bytes_running = 0);
                 return Ok(());
             }
@@ -323,9 +315,14 @@ impl Work<'_> {
         }
     }
 
+    /// Payload that has left us.
+    fn bytes_out(&self) -> u64 {
+        self.remote.site().engine().snapshot().bytes_out
+    }
+
     /// The last look at what was moved: what no file accounts for was of those that the server knows too little of.
     fn count(&self) {
-        let moved = self.site.engine().snapshot().bytes_out;
+        let moved = self.bytes_out();
         let of_unknown = moved.saturating_sub(self.moved_known).min(self.size_unknown);
         self.progress.change(|totals| {
             totals.bytes_moved = self.moved_before + moved;
@@ -335,32 +332,17 @@ impl Work<'_> {
 
     fn handle(&mut self, event: Inbox) -> Result<(), Fault> {
         match event {
-            Inbox::Planned { steps, last, excluded } => {
-                let (mut files, mut bytes) = (0, 0);
-                for size in steps.iter().filter_map(Step::wanted_bytes) {
-                    files += 1;
-                    bytes += size;
-                }
-                self.progress.change(|totals| {
-                    totals.files += files;
-                    totals.bytes += bytes;
-                    totals.listed = last;
-                    totals.excluded += excluded - self.excluded;
-                });
-                self.excluded = excluded;
-                self.steps.extend(steps);
-                self.listed = last;
-            }
+            Inbox::Planned(planned) => self.agenda.take(planned?, self.progress),
             Inbox::Polled(polled) => {
                 self.polling = false;
-                let moved = self.moved_before + self.site.engine().snapshot().bytes_out;
+                let moved = self.moved_before + self.bytes_out();
                 self.progress.change(|totals| {
                     totals.bytes_running = polled.bytes_running;
                     totals.bytes_moved = moved;
                 });
                 polled.finished.into_iter().for_each(|received| self.received(received));
             }
-            Inbox::PlanFailed(fault) | Inbox::PollFailed(fault) => return Err(fault),
+            Inbox::PollFailed(fault) => return Err(fault),
             Inbox::Stopped => return Err(interrupted()),
         }
         Ok(())
@@ -376,7 +358,7 @@ impl Work<'_> {
                 && files.len() < FILES_AT_ONCE
                 && bytes < protocol::PAGE_BYTES_MAX / 2
             {
-                let Some(step) = self.steps.pop_front() else { break };
+                let Some(step) = self.agenda.next() else { break };
                 match step {
                     Step::Put(put) => {
                         bytes += FILE_BYTES + escaped_len(put.file.path.as_str());
@@ -402,9 +384,7 @@ impl Work<'_> {
                 self.remote.done_once(&Request::ReceiveFiles { job: JOB, files })?;
             }
         }
-        if self.steps.is_empty() {
-            while self.may_plan.try_recv().is_ok() {}
-        }
+        self.agenda.go_on();
         Ok(())
     }
 
@@ -442,19 +422,6 @@ impl Work<'_> {
         };
         let source = put.shown;
         (self.tell)(&FileOutcome { source, target: name.to_owned(), size, outcome });
-    }
-}
-
-/// The planner's thread.
-fn plan_on(planner: &PutPlanner<'_>, to: &Sender<Inbox>, pages: &SyncSender<()>, stop: &Stop) {
-    let planned = planner.each(&mut |steps, last, excluded| {
-        stop.check()?;
-        let _ = to.send(Inbox::Planned { steps, last, excluded });
-        // Blocks while too many pages are ahead; an error means that the copy is over.
-        if last || pages.send(()).is_ok() { Ok(()) } else { Err(interrupted()) }
-    });
-    if let Err(fault) = planned {
-        let _ = to.send(Inbox::PlanFailed(fault));
     }
 }
 

@@ -6,6 +6,7 @@ use longhaul_model::units::printable;
 use longhaul_model::{Digest, Fault, FaultCode, Lfn, Pfn};
 use longhaul_storage::{Storage, digest_file};
 
+use crate::agenda::TakePage;
 use crate::looker::READ_BYTES;
 use crate::options::Options;
 use crate::plan::{Collisions, Decision, Existing, Landing, Landings, Meta, decide};
@@ -67,8 +68,6 @@ impl Step {
     }
 }
 
-pub(crate) type TakePage<'a> = &'a mut dyn FnMut(Vec<Step>, bool, u64) -> Result<(), Fault>;
-
 pub(crate) struct PutPlanner<'a> {
     pub(crate) remote: &'a Remote,
     pub(crate) locals: &'a [Local],
@@ -83,7 +82,7 @@ pub(crate) struct PutPlanner<'a> {
 type Watch = Option<(Collisions, Vec<String>)>;
 
 impl PutPlanner<'_> {
-    pub(crate) fn each(&self, take: TakePage<'_>) -> Result<(), Fault> {
+    pub(crate) fn each(&self, take: TakePage<'_, Step>) -> Result<(), Fault> {
         let shown = || self.locals.iter().map(|local| printable(&local.typed.to_string_lossy())).collect();
         let mut watch: Watch = self.landings.may_collide.then(|| (Collisions::default(), shown()));
         let filters =

@@ -19,7 +19,7 @@ use crate::net::{Dialler, Network};
 use crate::offers::{Ahead, Offering, Offers, none_came};
 use crate::pool::Pool;
 use crate::queue::Queue;
-use crate::resolve::{Resolve, plain};
+use crate::resolve::Resolve;
 use crate::serve::Serve;
 use crate::sync::lock;
 use crate::tls::AUTHENTICATED_PROTOCOL;
@@ -242,7 +242,7 @@ impl Shared {
     pub(crate) fn dial_ahead(&self, ahead: &Arc<Ahead>, streams: usize) {
         for _ in 0..streams {
             let dialler = Dialler::Ahead(ahead.clone());
-            self.resolver.push(Resolve { dialler, paths: plain(ahead.addresses()) });
+            self.resolver.push(Resolve::addresses(dialler, ahead.addresses()));
         }
     }
 
