@@ -140,7 +140,8 @@ fn a_server_talks_to_those_only_that_it_allows() {
     let fault = ran.result.unwrap_err();
     assert_eq!(fault.code, FaultCode::NotAllowed, "{fault}");
     assert!(fault.detail.contains("certain addresses") && !ground.path("g").exists(), "{fault}");
-    assert!(server.refused() > 0 && server.clients() == 0);
+    // The stream for questions, and perhaps those that are dialled along with it.
+    assert!((1..=3).contains(&server.refused()) && server.clients() == 0, "{}", server.refused());
     options.allow.push("127.0.0.0/8".parse().unwrap());
     let server = longhaul_copy::Server::start(&options).unwrap();
     run(vec![at(&server, "f")], local(&ground, "g"), Options::default()).good();

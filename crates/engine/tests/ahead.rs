@@ -7,25 +7,12 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use common::fake::Wire;
-use common::{Deployment, content, wish};
-use longhaul_engine::FetchFile;
+use common::{Deployment, put, store};
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::{AgentId, FaultCode};
-use longhaul_storage::memory::FaultyStore;
 use longhaul_wire::{Answer, Frame, VERSIONS, Welcome};
 
 const SOURCE: u64 = 1;
-
-fn store(name: &str) -> FaultyStore {
-    FaultyStore::new(name.parse().unwrap())
-}
-
-fn put(store: &FaultyStore, number: u64, len: usize) -> FetchFile {
-    let bytes = content(number, len);
-    let lfn = format!("f{number}");
-    store.put(&lfn, &bytes);
-    wish(number, &lfn, &bytes)
-}
 
 /// A peer that takes its time with the welcome: until the first request is there.
 #[test]

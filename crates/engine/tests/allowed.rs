@@ -8,17 +8,13 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{Agent, Deployment, content, wish};
+use common::{Agent, Deployment, content, store, wish};
 use longhaul_engine::Snapshot;
 use longhaul_model::{AgentId, FaultCode};
 use longhaul_security::Access;
 use longhaul_storage::memory::FaultyStore;
 
 const PATIENCE: Duration = Duration::from_secs(30);
-
-fn store(name: &str) -> FaultyStore {
-    FaultyStore::new(name.parse().unwrap())
-}
 
 fn source(deployment: &Deployment, access: Access) -> (Agent, FaultyStore) {
     let storage = store("alpha");

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::fake::Wire;
-use common::{Agent, Deployment, content, wish};
+use common::{Agent, Deployment, content, store, wish};
 use longhaul_engine::{Channel, Responder};
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::{AgentId, FaultCode};
@@ -68,10 +68,6 @@ impl Responder for Reverse {
     fn gone(&self, peer: AgentId) {
         self.gone.lock().unwrap().send(peer).unwrap();
     }
-}
-
-fn store(name: &str) -> FaultyStore {
-    FaultyStore::new(name.parse().unwrap())
 }
 
 fn answering(deployment: &Deployment, control: &Control, storage: FaultyStore) -> Agent {

@@ -8,27 +8,15 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use common::hooked::Hooked;
-use common::{Deployment, content, wish};
+use common::{Deployment, content, put, store};
 use longhaul_engine::{FetchFile, Finished};
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::{Blame, FaultCode, Timestamp};
 use longhaul_storage::Storage;
-use longhaul_storage::memory::FaultyStore;
 
 const CHUNK: usize = CHUNK_BYTES as usize;
 /// What takes so long is stuck.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-fn store(name: &str) -> FaultyStore {
-    FaultyStore::new(name.parse().unwrap())
-}
-
-fn put(store: &FaultyStore, number: u64, len: usize) -> FetchFile {
-    let bytes = content(number, len);
-    let lfn = format!("f{number}");
-    store.put(&lfn, &bytes);
-    wish(number, &lfn, &bytes)
-}
 
 fn fault(end: &Finished) -> (FaultCode, Blame) {
     let fault = end.result.as_ref().expect_err("a fault");

@@ -4,13 +4,11 @@
 
 mod common;
 
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use common::hooked::Hooked;
-use common::{Deployment, content, wish};
+use common::{Deployment, content, killed_child, wish};
 use longhaul_engine::{FetchFile, Finished};
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_storage::memory::{FaultyStore, UnflushedNames};
@@ -68,13 +66,7 @@ fn begun(deployment: &Deployment) -> (FaultyStore, FaultyStore, Vec<u8>) {
     let (alpha, beta) = stores();
     let bytes = content(1, 90 * CHUNK + 5);
     alpha.put("f", &bytes);
-    let (reached, at_write) = std::sync::mpsc::channel();
-    let reached = std::sync::Mutex::new(reached);
-    let hooked = Hooked::new(Arc::new(beta.clone()), move |write| {
-        if write == 10 {
-            let _ = reached.lock().unwrap().send(());
-        }
-    });
+    let (hooked, at_write) = Hooked::tells_at(Arc::new(beta.clone()), 10);
     let source = deployment.agent(1, Arc::new(alpha.clone()));
     let target = deployment.agent(2, hooked);
     target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", vec![wish(1, "f", &bytes)]));
@@ -147,12 +139,7 @@ fn appending() -> Manner {
 fn child() {
     let home = std::env::var(HOME).expect("run by the other tests");
     let deployment = Deployment::at(Path::new(&home));
-    let beta = Hooked::new(deployment.posix_in("beta", appending()), move |write| {
-        if write == 8 {
-            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
-            std::thread::park();
-        }
-    });
+    let beta = Hooked::killed_at(deployment.posix_in("beta", appending()), 8);
     let source = deployment.agent(1, deployment.posix("alpha"));
     let target = deployment.agent(2, beta);
     let bytes = content(1, 30 * CHUNK + 7);
@@ -168,14 +155,7 @@ fn killed_processes_go_on() {
     std::fs::create_dir(home.path().join("alpha")).unwrap();
     std::fs::write(home.path().join("alpha/f"), &bytes).unwrap();
     for _ in 0..3 {
-        let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child", "--ignored", "--nocapture"])
-            .env(HOME, home.path())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .output()
-            .unwrap();
-        assert_eq!(child.status.signal(), Some(9), "{}", String::from_utf8_lossy(&child.stderr));
+        killed_child(&[(HOME, home.path().as_os_str())]);
     }
     let deployment = Deployment::at(home.path());
     let source = deployment.agent(1, deployment.posix("alpha"));

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use common::fake::Wire;
 use common::hooked::Hooked;
 use common::relay::Relay;
-use common::{Agent, Deployment, content, wish};
+use common::{Agent, Deployment, put, store};
 use longhaul_engine::{FetchBatch, FetchFile};
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::{AgentId, Blame, FaultCode};
@@ -17,17 +17,6 @@ use longhaul_storage::memory::FaultyStore;
 use longhaul_wire::{Frame, VERSIONS};
 
 const CHUNK: usize = CHUNK_BYTES as usize;
-
-fn store(name: &str) -> FaultyStore {
-    FaultyStore::new(name.parse().unwrap())
-}
-
-fn put(store: &FaultyStore, number: u64, len: usize) -> FetchFile {
-    let bytes = content(number, len);
-    let lfn = format!("f{number}");
-    store.put(&lfn, &bytes);
-    wish(number, &lfn, &bytes)
-}
 
 /// A source that listens nowhere.
 fn hidden(deployment: &Deployment, number: u64, storage: FaultyStore) -> Agent {

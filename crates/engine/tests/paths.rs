@@ -10,23 +10,12 @@ use std::time::Duration;
 
 use common::hooked::Hooked;
 use common::relay::Relay;
-use common::{Agent, Deployment, content, wish};
+use common::{Agent, Deployment, put, store};
 use longhaul_engine::{FetchFile, Finished, Path, PathProfile};
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_storage::memory::FaultyStore;
 
 const CHUNK: usize = CHUNK_BYTES as usize;
-
-fn store(name: &str) -> FaultyStore {
-    FaultyStore::new(name.parse().unwrap())
-}
-
-fn put(store: &FaultyStore, number: u64, len: usize) -> FetchFile {
-    let bytes = content(number, len);
-    let lfn = format!("f{number}");
-    store.put(&lfn, &bytes);
-    wish(number, &lfn, &bytes)
-}
 
 /// A transfer over relays, which stops at each of these writes until the test says so.
 struct Paused {

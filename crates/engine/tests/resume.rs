@@ -3,13 +3,12 @@
 
 mod common;
 
-use std::os::unix::process::ExitStatusExt;
+use std::ffi::OsStr;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use common::hooked::Hooked;
-use common::{Agent, Deployment, content, wish};
+use common::{Agent, Deployment, content, killed_child, wish};
 use longhaul_engine::{FetchFile, Finished};
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::{AttemptId, FaultCode};
@@ -55,12 +54,7 @@ fn child() {
     let home = std::env::var(HOME).expect("run by the other tests");
     let dies_at: u64 = std::env::var(DIES_AT).unwrap().parse().unwrap();
     let deployment = Deployment::at(Path::new(&home));
-    let beta = Hooked::new(deployment.posix("beta"), move |write| {
-        if write == dies_at {
-            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
-            std::thread::park();
-        }
-    });
+    let beta = Hooked::killed_at(deployment.posix("beta"), dies_at);
     let source = deployment.agent(1, deployment.posix("alpha"));
     let target = deployment.agent(2, beta);
     target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", wishes(1)));
@@ -69,15 +63,7 @@ fn child() {
 }
 
 fn killed_at(home: &Path, write: u64) {
-    let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child", "--ignored", "--nocapture"])
-        .env(HOME, home)
-        .env(DIES_AT, write.to_string())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .output()
-        .unwrap();
-    assert_eq!(child.status.signal(), Some(9), "{}", String::from_utf8_lossy(&child.stderr));
+    killed_child(&[(HOME, home.as_os_str()), (DIES_AT, OsStr::new(&write.to_string()))]);
 }
 
 fn moved(ends: &[Finished]) -> u64 {
@@ -125,9 +111,9 @@ fn a_killed_target_resumes() {
 fn many_kills_cost_little() {
     let home = tempfile::tempdir().unwrap();
     make_source(home.path());
-    // A pack is marked as a whole: first after the writes of one and some of the large file, then among those alone.
-    for write in [30, 30, 30, 12] {
-        killed_at(home.path(), write);
+    for _ in 0..12 {
+        // Most of these writes may be of a pack, which is marked as a whole, so that none of them counts.
+        killed_at(home.path(), 12);
     }
     let deployment = Deployment::at(home.path());
     let source = deployment.agent(1, deployment.posix("alpha"));
@@ -135,7 +121,7 @@ fn many_kills_cost_little() {
     let ends = all_fetched(&deployment, &source, &target, 1_000);
     is_right(home.path());
     let total: u64 = wishes(1).iter().map(|file| file.size).sum();
-    assert!(moved(&ends) < total / 3 * 2, "{} of {total} were still to move after four rounds", moved(&ends));
+    assert!(moved(&ends) < total / 2, "{} of {total} were still to move after twelve rounds", moved(&ends));
 }
 
 /// Parts of a source that has changed since are not mixed with the new ones.
@@ -189,13 +175,7 @@ fn a_stopped_engine_resumes_and_leaves_others_alone() {
     alpha.put("f", &bytes);
     let others = longhaul_storage::TempName::of_bytes([0xab; 16]);
     longhaul_storage::Storage::create(&beta, &others, 3).unwrap();
-    let (reached, at_write) = std::sync::mpsc::channel();
-    let reached = std::sync::Mutex::new(reached);
-    let hooked = Hooked::new(Arc::new(beta.clone()), move |write| {
-        if write == 10 {
-            let _ = reached.lock().unwrap().send(());
-        }
-    });
+    let (hooked, at_write) = Hooked::tells_at(Arc::new(beta.clone()), 10);
     let source = deployment.agent(1, Arc::new(alpha.clone()));
     let target = deployment.agent(2, hooked);
     target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", vec![wish(1, "f", &bytes)]));
@@ -246,13 +226,7 @@ fn a_restarted_source_goes_on() {
     let bytes = content(1, 40 * CHUNK);
     alpha.put("f", &bytes);
     alpha.put("g", b"small");
-    let (reached, at_write) = std::sync::mpsc::channel();
-    let reached = std::sync::Mutex::new(reached);
-    let hooked = Hooked::new(Arc::new(beta.clone()), move |write| {
-        if write == 10 {
-            let _ = reached.lock().unwrap().send(());
-        }
-    });
+    let (hooked, at_write) = Hooked::tells_at(Arc::new(beta.clone()), 10);
     let source = deployment.agent(1, Arc::new(alpha.clone()));
     let target = deployment.agent(2, hooked);
     let listen = source.engine.data_addresses()[0];
@@ -276,13 +250,7 @@ fn a_source_that_stays_away_leaves_what_came() {
         (FaultyStore::new("alpha".parse().unwrap()), FaultyStore::new("beta".parse().unwrap()));
     let bytes = content(1, 40 * CHUNK);
     alpha.put("f", &bytes);
-    let (reached, at_write) = std::sync::mpsc::channel();
-    let reached = std::sync::Mutex::new(reached);
-    let hooked = Hooked::new(Arc::new(beta.clone()), move |write| {
-        if write == 10 {
-            let _ = reached.lock().unwrap().send(());
-        }
-    });
+    let (hooked, at_write) = Hooked::tells_at(Arc::new(beta.clone()), 10);
     let source = deployment.agent(1, Arc::new(alpha.clone()));
     let target = deployment.agent(2, hooked);
     target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", vec![wish(1, "f", &bytes)]));

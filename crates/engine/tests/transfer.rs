@@ -5,17 +5,13 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Agent, Deployment, content, digests, wish};
+use common::{Agent, Deployment, content, digests, store, wish};
 use longhaul_engine::{FetchFile, Finished};
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::{Algorithm, DataSecurity, FaultCode, Verification};
 use longhaul_storage::memory::FaultyStore;
 
 const CHUNK: usize = CHUNK_BYTES as usize;
-
-fn store(name: &str) -> FaultyStore {
-    FaultyStore::new(name.parse().unwrap())
-}
 
 /// Puts a file of its own content into a store.
 fn put(store: &FaultyStore, number: u64, len: usize) -> FetchFile {

@@ -73,6 +73,8 @@ struct World {
     buffers_max: usize,
     slots_free: usize,
     trouble: bool,
+    /// A step takes less than this.
+    step_ms: u64,
     identity: u64,
     /// The disk only appends: what comes early waits in its buffer, and there are so many places for that.
     places: Option<usize>,
@@ -97,6 +99,7 @@ impl World {
             buffers_max: buffers,
             slots_free: buffers,
             trouble,
+            step_ms: 30,
             identity: 1,
             places: None,
             dice,
@@ -106,7 +109,8 @@ impl World {
     fn add_files(&mut self) {
         let mut first = 0;
         while first < self.sizes.len() {
-            let most = if self.dice.once_in(2) { MANIFEST_AGAIN_FILES } else { 300 };
+            // Some worlds have short manifests only.
+            let most = if self.sizes.len().is_multiple_of(2) { MANIFEST_AGAIN_FILES } else { 300 };
             let count = (1 + self.dice.below(most as u64) as usize).min(self.sizes.len() - first);
             let files = (first..first + count)
                 .map(|number| NewFile {
@@ -141,7 +145,7 @@ impl World {
     }
 
     fn step(&mut self) {
-        self.now += Duration::from_millis(self.dice.below(30));
+        self.now += Duration::from_millis(self.dice.below(self.step_ms));
         match self.dice.below(5) {
             0 => self.dials(),
             1 => self.deliver_to_source(),

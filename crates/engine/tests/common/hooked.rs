@@ -1,8 +1,9 @@
 //! A storage that calls the test before each write, so that tests wait for events and not for time.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
 
 use longhaul_model::{Fault, Pfn, StorageName};
 use longhaul_storage::{
@@ -21,6 +22,29 @@ pub struct Hooked {
 impl Hooked {
     pub fn new(inner: Arc<dyn Storage>, hook: impl Fn(u64) + Send + Sync + 'static) -> Arc<Hooked> {
         Arc::new(Hooked { inner, hook: Arc::new(hook), writes: Arc::default() })
+    }
+
+    /// The process is killed in the middle of this write.
+    pub fn killed_at(inner: Arc<dyn Storage>, write: u64) -> Arc<Hooked> {
+        Hooked::new(inner, move |number| {
+            if number == write {
+                let me = rustix::process::getpid();
+                rustix::process::kill_process(me, rustix::process::Signal::KILL).unwrap();
+                std::thread::park();
+            }
+        })
+    }
+
+    /// Tells when this write begins, and does not wait.
+    pub fn tells_at(inner: Arc<dyn Storage>, write: u64) -> (Arc<Hooked>, Receiver<()>) {
+        let (reached, at_write) = channel();
+        let reached = Mutex::new(reached);
+        let hooked = Hooked::new(inner, move |number| {
+            if number == write {
+                let _ = reached.lock().unwrap().send(());
+            }
+        });
+        (hooked, at_write)
     }
 
     fn wrap(&self, file: Box<dyn TargetFile>) -> Box<dyn TargetFile> {

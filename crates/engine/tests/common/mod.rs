@@ -5,7 +5,10 @@ pub mod fake;
 pub mod hooked;
 pub mod relay;
 
+use std::ffi::OsStr;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -18,6 +21,7 @@ use longhaul_model::{
 use longhaul_security::{
     Access, Authority, Credentials, Permit, PermitVerifier, list_digest, new_signing_request,
 };
+use longhaul_storage::memory::FaultyStore;
 use longhaul_storage::{FlushPolicy, Manner, Posix, PosixOptions, Storage};
 
 /// No test waits longer for an event: what takes so long is stuck.
@@ -219,6 +223,30 @@ pub fn digests(bytes: &[u8], algorithms: &[Algorithm]) -> DigestSet {
     let mut hasher = Hasher::new(algorithms.iter().copied());
     hasher.update(bytes);
     hasher.finish()
+}
+
+pub fn store(name: &str) -> FaultyStore {
+    FaultyStore::new(name.parse().unwrap())
+}
+
+/// Puts a file of its own content into a store.
+pub fn put(store: &FaultyStore, number: u64, len: usize) -> FetchFile {
+    let bytes = content(number, len);
+    let lfn = format!("f{number}");
+    store.put(&lfn, &bytes);
+    wish(number, &lfn, &bytes)
+}
+
+/// Runs the test `child` of the same file in a process, which has to kill itself.
+pub fn killed_child(environment: &[(&str, &OsStr)]) {
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child", "--ignored", "--nocapture"])
+        .envs(environment.iter().copied())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .output()
+        .unwrap();
+    assert_eq!(child.status.signal(), Some(9), "{}", String::from_utf8_lossy(&child.stderr));
 }
 
 pub fn wish(number: u64, lfn: &str, bytes: &[u8]) -> FetchFile {
