@@ -39,7 +39,9 @@ impl World<'_> {
                 return;
             }
             for pool in [from, to] {
-                if self.pool_busy[pool] >= self.plan.layout.sites[self.plan.layout.pools[pool].site].pool_active {
+                if self.pool_busy[pool]
+                    >= self.plan.layout.sites[self.plan.layout.pools[pool].site].pool_active
+                {
                     self.pool_waiting[pool].insert(flow);
                     return;
                 }
@@ -185,9 +187,15 @@ impl World<'_> {
         let link = self.plan.layout.pair(source as usize, target as usize).failures;
         let share = 1.0 - (1.0 - link) * (1.0 - self.plan.model.failures.0);
         if share > 0.0 && self.luck(place, 0xd00f) < share {
-            let codes = [FaultCode::ConnectionLost, FaultCode::Stalled, FaultCode::SourceUnreadable, FaultCode::TargetWrite];
+            let codes = [
+                FaultCode::ConnectionLost,
+                FaultCode::Stalled,
+                FaultCode::SourceUnreadable,
+                FaultCode::TargetWrite,
+            ];
             let which = (self.luck(place, 0xc0de) * codes.len() as f64) as usize;
-            self.attempts[place as usize].fault = Some(Fault::new(codes[which.min(codes.len() - 1)], "by the dice"));
+            self.attempts[place as usize].fault =
+                Some(Fault::new(codes[which.min(codes.len() - 1)], "by the dice"));
             return self.luck(place, 0x9a47);
         }
         1.0
@@ -316,7 +324,8 @@ impl World<'_> {
         let mut any = false;
         for at in 0..self.flows.into[site as usize].len() {
             let flow = self.flows.into[site as usize][at];
-            any |= self.flows.rows[flow as usize].has_work() || !self.flows.rows[flow as usize].waiting.is_empty();
+            any |= self.flows.rows[flow as usize].has_work()
+                || !self.flows.rows[flow as usize].waiting.is_empty();
         }
         let moving: Vec<u32> = self.moving_into(site);
         for place in moving {

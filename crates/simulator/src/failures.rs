@@ -44,7 +44,11 @@ pub fn build(scenario: &Scenario, layout: &Layout, seed: u64) -> Result<Vec<Trou
         match failure.per_day {
             Some(per_day) => {
                 if !(per_day > 0.0 && per_day <= 10_000.0) {
-                    return Err(Mistake::new(place, format!("{per_day} times a day"), "give per_day above 0, at most 10000"));
+                    return Err(Mistake::new(
+                        place,
+                        format!("{per_day} times a day"),
+                        "give per_day above 0, at most 10000",
+                    ));
                 }
                 by_chance(&mut all, failure, &pattern, per_day, scenario.until.0, &mut random);
             }

@@ -183,7 +183,8 @@ impl Flows {
             Mover::File => true,
             Mover::Session => {
                 let moving = flow.finish_sum - f64::from(flow.moving_count) * flow.service;
-                open < self.files_open || open < FILES_OPEN_MAX && moving + flow.opening_bytes < self.bytes_open
+                open < self.files_open
+                    || open < FILES_OPEN_MAX && moving + flow.opening_bytes < self.bytes_open
             }
         }
     }
@@ -353,7 +354,8 @@ impl Flows {
                 self.plan_next(number, now);
             }
         }
-        let over = self.spare.iter().zip(&self.capacity).map(|(spare, capacity)| 1.0 - spare / capacity.max(1.0));
+        let over =
+            self.spare.iter().zip(&self.capacity).map(|(spare, capacity)| 1.0 - spare / capacity.max(1.0));
         self.fullest = over.fold(self.fullest, f64::max);
     }
 }

@@ -41,7 +41,8 @@ pub enum Arrival {
 
 impl Holdings {
     pub fn new(plan: &Plan) -> Self {
-        let blocks = plan.work.blocks.iter().map(|block| Holding { whole: block.at.clone(), ..Holding::default() });
+        let blocks =
+            plan.work.blocks.iter().map(|block| Holding { whole: block.at.clone(), ..Holding::default() });
         Holdings { blocks: blocks.collect() }
     }
 
@@ -55,7 +56,10 @@ impl Holdings {
             return false;
         }
         holding.whole.contains(&site)
-            || holding.partly.get(&site).is_some_and(|part| part.has(file - plan.work.blocks[block as usize].files.start))
+            || holding
+                .partly
+                .get(&site)
+                .is_some_and(|part| part.has(file - plan.work.blocks[block as usize].files.start))
     }
 
     /// Files and bytes that are missing.
@@ -114,7 +118,11 @@ impl Holdings {
                 return (found, false);
             }
             let sources = self.sources(holding, file, file - files.start);
-            found.push(WantedFile { file: FileId(file.into()), size: plan.work.sizes[file as usize], sources });
+            found.push(WantedFile {
+                file: FileId(file.into()),
+                size: plan.work.sizes[file as usize],
+                sources,
+            });
         }
         (found, true)
     }
@@ -122,7 +130,9 @@ impl Holdings {
     fn sources(&self, holding: &Holding, file: u32, offset: u32) -> Vec<StorageId> {
         let parts = holding.partly.iter().filter(|(_, part)| part.has(offset)).map(|(site, _)| site);
         let all = holding.whole.iter().chain(parts);
-        all.filter(|site| !holding.lost.contains(&(file, **site))).map(|&site| StorageId(site.into())).collect()
+        all.filter(|site| !holding.lost.contains(&(file, **site)))
+            .map(|&site| StorageId(site.into()))
+            .collect()
     }
 }
 

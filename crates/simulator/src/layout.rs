@@ -86,7 +86,8 @@ impl Layout {
         let mut found = BTreeSet::new();
         for name in names {
             let before = found.len();
-            let fits = |site: &SitePlan| named(name, &site.name, &site.group) || region_named(name, &site.region);
+            let fits =
+                |site: &SitePlan| named(name, &site.name, &site.group) || region_named(name, &site.region);
             found.extend((0..self.sites.len()).filter(|&at| fits(&self.sites[at])));
             if found.len() == before && !self.sites.iter().any(fits) {
                 let known: Vec<&str> = self.sites.iter().take(8).map(|site| site.name.as_str()).collect();
@@ -150,17 +151,27 @@ pub fn build(scenario: &Scenario) -> Result<Layout, Mistake> {
 
 fn add_site(layout: &mut Layout, site: &Site, place: &str) -> Result<(), Mistake> {
     let name_fits = |name: &str| {
-        !name.is_empty() && name.len() <= 40 && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+        !name.is_empty()
+            && name.len() <= 40
+            && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
     };
     if !name_fits(&site.name) || site.name.starts_with('-') || site.name.ends_with('-') {
-        return Err(Mistake::new(place, "the name is no site name", "use a-z, 0-9 and -, at most 40 of them"));
+        return Err(Mistake::new(
+            place,
+            "the name is no site name",
+            "use a-z, 0-9 and -, at most 40 of them",
+        ));
     }
     let (Some(inward), Some(outward)) = (site.inward.or(site.port), site.outward.or(site.port)) else {
         return Err(Mistake::new(place, "it has no capacity", "give `port`, or `in` and `out`"));
     };
     let pools_fit = (1..=1_000).contains(&site.pools);
     if !pools_fit || site.count == Some(0) || site.pool_active == Some(0) {
-        return Err(Mistake::new(place, "a number of things is 0 or absurd", "count, pools and pool_active are 1 or more"));
+        return Err(Mistake::new(
+            place,
+            "a number of things is 0 or absurd",
+            "count, pools and pool_active are 1 or more",
+        ));
     }
     if site.tape.as_ref().is_some_and(|tape| tape.drives == 0) {
         return Err(Mistake::new(place, "tapes without a drive", "give tape.drives, 1 or more"));
@@ -184,7 +195,8 @@ fn add_site(layout: &mut Layout, site: &Site, place: &str) -> Result<(), Mistake
         for pool in 1..=site.pools {
             let which = if site.pools > 1 { format!("{name} pool {pool}") } else { name.clone() };
             let read = site.read.map(|rate| layout.add(format!("{which} read"), rate.0, 0.0));
-            let tape = site.tape.as_ref().map(|tape| tape.rate.0 * f64::from(tape.drives) / f64::from(site.pools));
+            let tape =
+                site.tape.as_ref().map(|tape| tape.rate.0 * f64::from(tape.drives) / f64::from(site.pools));
             let write = site.write.map(|rate| rate.0).into_iter().chain(tape).reduce(f64::min);
             let write = write.map(|rate| layout.add(format!("{which} write"), rate, 0.0));
             layout.pools.push(Pool { site: at, read, write });
@@ -212,9 +224,12 @@ fn add_site(layout: &mut Layout, site: &Site, place: &str) -> Result<(), Mistake
 /// Which site is whose parent, as written; a parent stands for all its children of a counted site.
 fn parents(layout: &Layout, scenario: &Scenario) -> Result<Vec<Option<usize>>, Mistake> {
     let mut parents = vec![None; layout.sites.len()];
-    let written: BTreeMap<&str, &Site> = scenario.site.iter().map(|site| (site.name.as_str(), site)).collect();
+    let written: BTreeMap<&str, &Site> =
+        scenario.site.iter().map(|site| (site.name.as_str(), site)).collect();
     for (at, site) in layout.sites.iter().enumerate() {
-        let Some(parent) = written.get(site.group.as_str()).and_then(|site| site.parent.as_ref()) else { continue };
+        let Some(parent) = written.get(site.group.as_str()).and_then(|site| site.parent.as_ref()) else {
+            continue;
+        };
         let place = format!("[[site]] {}: parent", site.name);
         let found = layout.sites_named(std::slice::from_ref(parent), &place)?;
         // Several parents alike have their children by turns.
@@ -348,7 +363,11 @@ fn add_circuits(layout: &mut Layout, scenario: &Scenario) -> Result<(), Mistake>
         let from = layout.sites_named(std::slice::from_ref(&circuit.from), &place)?[0];
         let to = layout.sites_named(std::slice::from_ref(&circuit.to), &place)?[0];
         if from == to || circuit.end.0 <= circuit.begin.0 {
-            return Err(Mistake::new(place, "it leads nowhere, or ends before it begins", "correct its ends"));
+            return Err(Mistake::new(
+                place,
+                "it leads nowhere, or ends before it begins",
+                "correct its ends",
+            ));
         }
         let name = format!("circuit {} → {}", layout.sites[from].name, layout.sites[to].name);
         let way = layout.add(name, circuit.capacity.0, 0.0);
@@ -363,7 +382,8 @@ fn check_routes(layout: &Layout) -> Result<(), Mistake> {
     for from in 0..count {
         let linked = (0..count).any(|to| layout.pair(from, to).open || layout.pair(to, from).open);
         if !linked {
-            let what = format!("site \"{}\" is an island: no link leads to or from it", layout.sites[from].name);
+            let what =
+                format!("site \"{}\" is an island: no link leads to or from it", layout.sites[from].name);
             return Err(Mistake::new("[[link]]", what, "add a link, or use another topology"));
         }
         for to in 0..count {
@@ -372,7 +392,11 @@ fn check_routes(layout: &Layout) -> Result<(), Mistake> {
             if ways + ends > crate::fluid::ROUTE_MAX {
                 let (from, to) = (&layout.sites[from].name, &layout.sites[to].name);
                 let what = format!("the way from {from} to {to} crosses {ways} links and segments");
-                return Err(Mistake::new("[[segment]]", what, "at most 4 are possible, 2 where sites have limits"));
+                return Err(Mistake::new(
+                    "[[segment]]",
+                    what,
+                    "at most 4 are possible, 2 where sites have limits",
+                ));
             }
         }
     }

@@ -55,5 +55,13 @@ pub fn simulate(plan: &Plan, strategy: &Strategy, rates: Option<Rates>) -> Repor
     world.run();
     let unfinished = world.files_left;
     let bound = 0.0;
-    report::report(plan, &strategy.name, world.measure, &world.flows.through, unfinished, bound, world.flows.calculations)
+    report::report(
+        plan,
+        &strategy.name,
+        world.measure,
+        &world.flows.through,
+        unfinished,
+        bound,
+        world.flows.calculations,
+    )
 }

@@ -32,7 +32,11 @@ impl Plan {
     pub fn new(scenario: &Scenario, seed: Option<u64>) -> Result<Self, Mistake> {
         let seed = seed.unwrap_or(scenario.seed);
         if !(scenario.until.0 > 0.0) {
-            return Err(Mistake::new("until", "the world ends before it begins", "give it some time: until = \"2 h\""));
+            return Err(Mistake::new(
+                "until",
+                "the world ends before it begins",
+                "give it some time: until = \"2 h\"",
+            ));
         }
         check_model(&scenario.model)?;
         let layout = layout::build(scenario)?;

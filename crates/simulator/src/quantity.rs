@@ -26,7 +26,8 @@ const DECIMAL: &[(&str, f64)] = &[("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9),
 /// The number in front and the unit behind.
 fn split(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
-    let exponent = |at: usize| text[at + 1..].starts_with(|c: char| c.is_ascii_digit() || c == '-' || c == '+');
+    let exponent =
+        |at: usize| text[at + 1..].starts_with(|c: char| c.is_ascii_digit() || c == '-' || c == '+');
     let end = text
         .char_indices()
         .find(|&(at, c)| {
@@ -81,7 +82,11 @@ impl Size {
 
 impl Span {
     pub fn parse(text: &str) -> Result<Self, String> {
-        let form = || format!("\"{text}\" is no time: write it like \"150 ms\", \"30 s\", \"5 min\", \"2 h\" or \"3 d\"");
+        let form = || {
+            format!(
+                "\"{text}\" is no time: write it like \"150 ms\", \"30 s\", \"5 min\", \"2 h\" or \"3 d\""
+            )
+        };
         let (number, unit) = split(text).ok_or_else(form)?;
         let factor = match unit {
             "us" | "µs" => 1e-6,

@@ -139,6 +139,7 @@ fn shares(plan: &Plan, measure: &Measure) -> Vec<(String, f64, f64)> {
 fn jain(shares: &[(String, f64, f64)]) -> f64 {
     let ratios: Vec<f64> =
         shares.iter().filter(|(_, wanted, _)| *wanted > 0.0).map(|(_, wanted, got)| got / wanted).collect();
-    let (sum, squares) = ratios.iter().fold((0.0, 0.0), |(sum, squares), ratio| (sum + ratio, squares + ratio * ratio));
+    let (sum, squares) =
+        ratios.iter().fold((0.0, 0.0), |(sum, squares), ratio| (sum + ratio, squares + ratio * ratio));
     if ratios.len() < 2 || squares <= 0.0 { 1.0 } else { sum * sum / (ratios.len() as f64 * squares) }
 }

@@ -3,7 +3,8 @@
 
 use longhaul_model::{AgentId, BlockId, FileId, SiteId, StorageId, SubscriptionId};
 use longhaul_scheduler::{
-    CancelWhy, Decision, Demand, DemandId, Event, Lease, Outcome, SiteInfo, SiteLimits, SiteState, StorageInfo,
+    CancelWhy, Decision, Demand, DemandId, Event, Lease, Outcome, SiteInfo, SiteLimits, SiteState,
+    StorageInfo,
 };
 
 use crate::holdings::Arrival;
@@ -70,7 +71,10 @@ impl World<'_> {
         want.requests.push(request);
         self.request_left[request as usize] += 1;
         self.handle(Event::Demand(Demand {
-            id: DemandId { subscription: SubscriptionId(u64::from(request) + 1), block: BlockId(block.into()) },
+            id: DemandId {
+                subscription: SubscriptionId(u64::from(request) + 1),
+                block: BlockId(block.into()),
+            },
             target: StorageId(target.into()),
             priority: row.priority,
             created: longhaul_model::Timestamp(START.0 + micros(row.at)),
@@ -161,8 +165,7 @@ impl World<'_> {
 
     pub(crate) fn answer(&mut self, demand: DemandId, target: u32, after: Option<u32>, limit: u32) {
         let after = after.map(|after| FileId(after.into()));
-        let (files, exhausted) =
-            self.holdings.wanted(self.plan, demand.block.0 as u32, target, after, limit);
+        let (files, exhausted) = self.holdings.wanted(self.plan, demand.block.0 as u32, target, after, limit);
         self.handle(Event::Files { demand, files, exhausted });
     }
 

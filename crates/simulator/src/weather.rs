@@ -44,7 +44,8 @@ impl World<'_> {
             if capacity.background > 0.0 {
                 let noise = SPREAD * (1.0 - INERTIA * INERTIA).sqrt() * self.random.normal();
                 let before = self.background[place];
-                self.background[place] = if self.now == 0 { SPREAD * noise } else { INERTIA * before + noise };
+                self.background[place] =
+                    if self.now == 0 { SPREAD * noise } else { INERTIA * before + noise };
                 let taken = capacity.background * rhythm * (1.0 + self.background[place]);
                 let left = 1.0 - taken.clamp(0.0, BACKGROUND_MAX);
                 self.flows.capacity[place] = capacity.rate * left * self.slow[place];
@@ -68,7 +69,9 @@ impl World<'_> {
                 for &site in &trouble.at {
                     self.sites[site].troubles.insert(number);
                     match kind {
-                        FailureKind::SiteDown | FailureKind::AgentRestart => self.goes_down(site as u32, number),
+                        FailureKind::SiteDown | FailureKind::AgentRestart => {
+                            self.goes_down(site as u32, number)
+                        }
                         FailureKind::SiteError => self.errs(site as u32, number),
                         _ => {}
                     }
@@ -124,9 +127,8 @@ impl World<'_> {
         if !self.sites[site as usize].connected {
             self.sites[site as usize].connected = true;
             self.tell_agent(site);
-            let held = self.attempts.iter().filter(|attempt| {
-                attempt.target == site && attempt.phase != Phase::Free
-            });
+            let held =
+                self.attempts.iter().filter(|attempt| attempt.target == site && attempt.phase != Phase::Free);
             let attempts: Vec<AttemptId> = held.map(|attempt| attempt.id).collect();
             self.handle(Event::Held { agent: AgentId(u64::from(site) + 1), attempts });
         }
@@ -164,9 +166,11 @@ impl World<'_> {
         for &site in &trouble.at {
             let layout = &self.plan.layout;
             let pools = &layout.pools[layout.sites[site].pools.clone()];
-            let mut places: Vec<u32> = pools.iter().flat_map(|pool| pool.read.into_iter().chain(pool.write)).collect();
+            let mut places: Vec<u32> =
+                pools.iter().flat_map(|pool| pool.read.into_iter().chain(pool.write)).collect();
             if places.is_empty() {
-                places = layout.sites[site].out_ways.iter().chain(&layout.sites[site].in_ways).copied().collect();
+                places =
+                    layout.sites[site].out_ways.iter().chain(&layout.sites[site].in_ways).copied().collect();
             }
             for place in places {
                 self.slow[place as usize] *= factor;
@@ -210,9 +214,11 @@ impl World<'_> {
         let (source, target) = (row.source, row.target);
         let pair = self.plan.layout.pair(source, target);
         let circuits = &self.plan.layout.circuits;
-        let circuit = self.circuits_up.iter().map(|&number| number as usize).find(|&number| {
-            (circuits[number].from, circuits[number].to) == (source, target)
-        });
+        let circuit = self
+            .circuits_up
+            .iter()
+            .map(|&number| number as usize)
+            .find(|&number| (circuits[number].from, circuits[number].to) == (source, target));
         let (mut factor, mut rtt) = (1.0, pair.rtt);
         for &number in &self.link_troubles {
             let trouble = &self.plan.troubles[number as usize];

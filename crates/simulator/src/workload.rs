@@ -79,7 +79,11 @@ pub fn build(scenario: &Scenario, layout: &Layout, seed: u64) -> Result<Workload
         add_recorded(&mut work, &recorded.requests, layout, &format!("[[recorded]] {}", at + 1))?;
     }
     if work.requests.is_empty() {
-        return Err(Mistake::new("[[campaign]]", "nobody wants anything", "add a [[campaign]] or a [[stream]]"));
+        return Err(Mistake::new(
+            "[[campaign]]",
+            "nobody wants anything",
+            "add a [[campaign]] or a [[stream]]",
+        ));
     }
     if work.requests.len() > REQUESTS_MAX {
         let what = format!("{} requests, the limit is {REQUESTS_MAX}", work.requests.len());
@@ -99,7 +103,11 @@ fn add_communities(work: &mut Workload, scenario: &Scenario) -> Result<(), Mista
     }
     let sum: f64 = work.communities.iter().map(|community| community.share).sum();
     if !work.communities.is_empty() && sum <= 0.0 {
-        return Err(Mistake::new("[[community]]", "the shares sum to zero: nobody would get anything", "give one of them more"));
+        return Err(Mistake::new(
+            "[[community]]",
+            "the shares sum to zero: nobody would get anything",
+            "give one of them more",
+        ));
     }
     Ok(())
 }
@@ -191,7 +199,9 @@ fn grid_size(random: &mut Random) -> f64 {
 fn check_sizes(sizes: &Sizes, place: &str) -> Result<(), Mistake> {
     let Sizes::Spread(spread) = sizes else { return Ok(()) };
     let numbers = [spread.median.map(|Size(size)| size), spread.sigma, spread.grid];
-    let sound = |number: &Option<f64>| number.is_none_or(|number| number.is_finite() && (0.0..=1e12).contains(&number));
+    let sound = |number: &Option<f64>| {
+        number.is_none_or(|number| number.is_finite() && (0.0..=1e12).contains(&number))
+    };
     if !numbers.iter().all(sound) || spread.sigma.is_some_and(|sigma| sigma > 4.0) {
         return Err(Mistake::new(place, "sizes that cannot be", "give median and sigma (0 to 4), or grid"));
     }
@@ -233,7 +243,12 @@ fn some_of(sites: &[usize], copies: Option<u32>, layout: &Layout, random: &mut R
     chosen
 }
 
-fn add_campaigns(work: &mut Workload, scenario: &Scenario, layout: &Layout, seed: u64) -> Result<(), Mistake> {
+fn add_campaigns(
+    work: &mut Workload,
+    scenario: &Scenario,
+    layout: &Layout,
+    seed: u64,
+) -> Result<(), Mistake> {
     for (at, campaign) in scenario.campaign.iter().enumerate() {
         let place = format!("[[campaign]] {}", at + 1);
         let mut random = Random::stream(seed ^ at as u64, "campaign");
@@ -269,7 +284,11 @@ fn add_stream(
     let end = stream.end.map_or(until, |end| end.0).min(until);
     let rate_fits = stream.files_per_day.is_finite() && stream.files_per_day > 0.0;
     if !rate_fits || stream.files == 0 || stream.burst == 0 || stream.begin.0 >= end {
-        return Err(Mistake::new(place, "nothing would ever come", "give files_per_day, files, and begin before end"));
+        return Err(Mistake::new(
+            place,
+            "nothing would ever come",
+            "give files_per_day, files, and begin before end",
+        ));
     }
     let from = layout.sites_named(&stream.from, &place)?;
     let to = layout.sites_named(&stream.to, &place)?;
@@ -325,7 +344,11 @@ pub(crate) fn add_recorded(
         let place = format!("{place} line {}", number + 1);
         let fields: Vec<&str> = line.split('\t').map(str::trim).collect();
         let wrong = |what: String| {
-            Mistake::new(place.clone(), what, "seconds, dataset, files, bytes, sources, target, priority, community")
+            Mistake::new(
+                place.clone(),
+                what,
+                "seconds, dataset, files, bytes, sources, target, priority, community",
+            )
         };
         let &[at, name, files, bytes, sources, target, priority, community] = fields.as_slice() else {
             return Err(wrong(format!("{} fields in place of 8", fields.len())));
@@ -334,7 +357,11 @@ pub(crate) fn add_recorded(
         let files: u32 = files.parse().map_err(|_| wrong(format!("\"{files}\" is no number of files")))?;
         let bytes: u64 = bytes.parse().map_err(|_| wrong(format!("\"{bytes}\" is no number of bytes")))?;
         let priority: u8 = priority.parse().map_err(|_| wrong(format!("\"{priority}\" is no priority")))?;
-        if !(at >= 0.0 && at.is_finite()) || files == 0 || files as usize > FILES_MAX || !(1..=9).contains(&priority) {
+        if !(at >= 0.0 && at.is_finite())
+            || files == 0
+            || files as usize > FILES_MAX
+            || !(1..=9).contains(&priority)
+        {
             return Err(wrong("time, files or priority are out of range".to_owned()));
         }
         let names: Vec<String> = sources.split('+').map(ToOwned::to_owned).collect();

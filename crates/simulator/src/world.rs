@@ -68,24 +68,59 @@ pub(crate) enum Phase {
 #[derive(Clone, Debug)]
 pub(crate) enum Happening {
     /// A lease comes to its agent.
-    Lease { attempt: u32, generation: u32 },
+    Lease {
+        attempt: u32,
+        generation: u32,
+    },
     /// The first byte could come now.
-    Ready { attempt: u32, generation: u32 },
+    Ready {
+        attempt: u32,
+        generation: u32,
+    },
     /// A tape drive is done with a file.
-    Recalled { site: u32, attempt: u32, generation: u32 },
+    Recalled {
+        site: u32,
+        attempt: u32,
+        generation: u32,
+    },
     /// The service hears that an attempt has begun, or of its end.
-    Began { attempt: u32, generation: u32 },
-    Ended { attempt: u32, generation: u32 },
+    Began {
+        attempt: u32,
+        generation: u32,
+    },
+    Ended {
+        attempt: u32,
+        generation: u32,
+    },
     /// An agent reports how far it is.
-    Report { site: u32 },
-    Progress { rows: Vec<(u32, u32, u64)> },
+    Report {
+        site: u32,
+    },
+    Progress {
+        rows: Vec<(u32, u32, u64)>,
+    },
     /// The answer to a question for files.
-    Files { demand: DemandId, target: u32, after: Option<u32>, limit: u32 },
-    TroubleBegins { trouble: u32 },
-    TroubleEnds { trouble: u32 },
+    Files {
+        demand: DemandId,
+        target: u32,
+        after: Option<u32>,
+        limit: u32,
+    },
+    TroubleBegins {
+        trouble: u32,
+    },
+    TroubleEnds {
+        trouble: u32,
+    },
     /// The service misses an agent.
-    Missed { site: u32, trouble: u32 },
-    Circuit { circuit: u32, up: bool },
+    Missed {
+        site: u32,
+        trouble: u32,
+    },
+    Circuit {
+        circuit: u32,
+        up: bool,
+    },
     Weather,
 }
 
