@@ -23,6 +23,8 @@ pub use id::{
     SubscriptionId, TaskId, TransferId,
 };
 pub use lifecycle::{DataSecurity, SubscriptionState, TrafficClass, TransferState, Verification};
-pub use name::{BlockName, CommunityName, DatasetName, Lfn, NameError, Pfn, SiteName, StorageName};
+pub use name::{
+    ActivityName, BlockName, CommunityName, DatasetName, Lfn, NameError, Pfn, SiteName, StorageName,
+};
 pub use rules::NameRules;
 pub use time::Timestamp;

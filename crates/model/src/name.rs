@@ -184,6 +184,8 @@ word_type! {
     StorageName, "storage name";
     /// A tenant.
     CommunityName, "community name";
+    /// A named class of work within a community.
+    ActivityName, "activity name";
 }
 
 /// One or more words joined by `/`, such as `higgs/run7-aod`.

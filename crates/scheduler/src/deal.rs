@@ -1,7 +1,6 @@
 //! Leases: which file of which priority a target gets next, and from which source.
 //!
-//! Order. The highest priority that waits goes first; of every [`crate::Settings::relief`] bytes of a target one goes
-//! to the lower priorities by turns, so that none starves. Within a priority: age, then block by block. A file that
+//! Order. Community, activity and priority by `lanes`. Within a priority: due time, age, block by block. A file that
 //! cannot be had now (its source has enough to do, is away, or is full) does not hold up those behind it.
 //!
 //! Source. For each source with something in the queue: when would the file be there, behind what this source was
@@ -14,13 +13,14 @@
 use std::time::Duration;
 
 use longhaul_model::{AttemptId, Epoch, Timestamp};
-use longhaul_network::Link;
+use longhaul_network::{Basis, Link};
 
 use crate::decision::{Candidate, Choice, Decision, Lease, Unusable};
 use crate::event::SiteState;
 use crate::scheduler::Scheduler;
 use crate::settings::CANDIDATES_MAX;
-use crate::state::{CLASSES, Leased, Phase, Rank, Remembered};
+use crate::state::{Leased, Phase, Rank, Remembered};
+use crate::strategy::{Strategy, rank};
 
 /// Why nothing can be leased to a target at all.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -57,10 +57,16 @@ impl Window {
 
 /// A rate asked of `network` is good for this long.
 const REMEMBERED: Duration = Duration::from_millis(100);
+/// What counts as held may have arrived so long ago and not be reported yet.
+const REPORTED_S: f64 = 1.0;
 /// What a failed attempt costs beside its time: the pause before the next.
 const FAILURE_COST_S: f64 = 5.0;
-/// Counted for each file when priorities take turns, so that empty files are not free.
+/// Counted for each file when turns are taken, so that empty files are not free.
 const FILE_COST_BYTES: f64 = 1e6;
+
+fn cost(size: u64) -> f64 {
+    size as f64 + FILE_COST_BYTES
+}
 
 impl Scheduler {
     pub(crate) fn deal(&mut self, target: u32, now: Timestamp) -> Option<Decision> {
@@ -68,20 +74,19 @@ impl Scheduler {
         if self.barred(target, now).is_some() {
             return None;
         }
-        let window = self.window(target, self.settings.lease_window);
         let always = self.settings.lease_files_always;
-        if window.is_full(always) {
+        if self.window(target, self.settings.lease_window, now).is_full(always) {
             return None;
         }
-        let low = !self.window(target, self.settings.lease_window_low).is_full(always);
-        let Some((place, class)) = self.pick(target, low, now) else {
+        let low = !self.window(target, self.settings.lease_window_low, now).is_full(always);
+        let Some((place, lane)) = self.pick(target, low, now) else {
             if low && !self.storages[target].target.starved {
                 self.storages[target].target.starved = true;
                 self.refill.insert(target);
             }
             return None;
         };
-        self.pay(target, class, self.transfers[place].size);
+        self.pay(target, lane, self.transfers[place].size);
         self.lease(place, now)
     }
 
@@ -112,62 +117,81 @@ impl Scheduler {
         row.target.room.allows(now).err().map(|until| Barred::NoRoom { until })
     }
 
-    pub(crate) fn window(&self, target: u32, length: Duration) -> Window {
+    pub(crate) fn window(&self, target: u32, length: Duration, now: Timestamp) -> Window {
         let row = &self.storages[target];
         let pace = self.knowledge.pace(row.id);
         let part = length.as_secs_f64() / self.settings.lease_window.as_secs_f64().max(1e-3);
         let seconds = length.as_secs_f64();
         let files = (pace.files_per_s * seconds).max(f64::from(self.settings.lease_files_min) * part);
         let bytes = (pace.bytes_per_s * seconds).max(self.settings.lease_bytes_min as f64 * part);
+        if row.target.leased.len() as u32 >= self.settings.lease_files_max {
+            return Window { files: 0, bytes: 0, files_held: self.settings.lease_files_max, bytes_held: 0 };
+        }
+        let (files_held, bytes_held) = self.coming(target, seconds, now);
         Window {
             files: (files as u32).min(self.settings.lease_files_max),
             bytes: bytes as u128,
-            files_held: row.target.leased.len() as u32,
-            bytes_held: row.target.leased_bytes,
+            files_held: files_held as u32,
+            bytes_held: bytes_held as u128,
         }
+    }
+
+    /// Of what a target holds, what can be there within `seconds`: a slow source that was given much must not keep
+    /// the target from using the others.
+    fn coming(&self, target: u32, seconds: f64, now: Timestamp) -> (f64, f64) {
+        let (mut files, mut bytes) = (0.0, 0.0);
+        for link in self.storages[target].target.links.values() {
+            if link.files == 0 {
+                continue;
+            }
+            let given = link.bytes as f64;
+            let soon = (link.rate_heard(now) * (seconds + REPORTED_S)).min(given);
+            files += f64::from(link.files) * if given > 0.0 { soon / given } else { 1.0 };
+            bytes += soon;
+        }
+        (files, bytes)
     }
 
     // ---- order ---------------------------------------------------------------------------------------
 
     fn pick(&mut self, target: u32, low: bool, now: Timestamp) -> Option<(u32, usize)> {
-        let row = &self.storages[target].target;
-        let highest = (0..CLASSES).rev().find(|&class| row.classes[class].queued > 0)?;
-        if row.relief_debt <= 0.0 && highest > 0 {
-            let turn = row.relief_turn;
-            let lower = (0..highest).map(|step| (turn + step) % highest);
-            let lower: Vec<usize> = lower.filter(|&class| row.classes[class].queued > 0).collect();
-            for class in lower {
-                if let Some(place) = self.pick_in(target, class, low, now) {
-                    self.storages[target].target.relief_turn = class + 1;
-                    return Some((place, class));
-                }
-            }
-        }
-        (0..=highest)
-            .rev()
-            .find_map(|class| self.pick_in(target, class, low, now).map(|place| (place, class)))
+        let mut turns = std::mem::take(&mut self.turns);
+        let claim = self.claim(target);
+        self.storages[target].target.lanes.turns(&self.parties, claim, &mut turns);
+        let found =
+            turns.iter().find_map(|&lane| self.pick_in(target, lane, low, now).map(|place| (place, lane)));
+        self.turns = turns;
+        found
     }
 
-    /// Keeps account of what higher and lower priorities got.
-    fn pay(&mut self, target: u32, class: usize, size: u64) {
+    /// Keeps account of what everybody got.
+    fn pay(&mut self, target: u32, lane: usize, size: u64) {
         let relief = f64::from(self.settings.relief.max(2));
-        let cost = size as f64 + FILE_COST_BYTES;
-        let row = &mut self.storages[target].target;
-        let higher_waits = row.classes[class + 1..].iter().any(|higher| higher.queued > 0);
-        let lower_waits = row.classes[..class].iter().any(|lower| lower.queued > 0);
-        if higher_waits {
-            row.relief_debt = cost * (relief - 1.0);
-        } else if lower_waits {
-            row.relief_debt = (row.relief_debt - cost).max(0.0);
-        }
+        let claim = self.claim(target);
+        self.storages[target].target.lanes.pay(lane, cost(size), relief, &self.parties, claim);
+    }
+
+    /// What failed is given back, as far as it did not come.
+    pub(crate) fn refund(&mut self, place: u32, bytes_moved: u64) {
+        let transfer = &self.transfers[place];
+        let back = cost(transfer.size.saturating_sub(bytes_moved));
+        let lane = self.wants[transfer.want].lane;
+        self.storages[transfer.target].target.lanes.refund(lane, back, &self.parties);
+    }
+
+    /// The bytes that somebody whose sources were busy can catch up on.
+    fn claim(&self, target: u32) -> f64 {
+        let pace = self.knowledge.pace(self.storages[target].id).bytes_per_s;
+        (pace * self.settings.share_claim.as_secs_f64()).max(self.settings.lease_bytes_min as f64)
     }
 
     /// The best file of one priority: over the heads of its sources' queues, by age, and then by when it would
     /// be there.
-    fn pick_in(&mut self, target: u32, class: usize, low: bool, now: Timestamp) -> Option<u32> {
+    fn pick_in(&mut self, target: u32, lane: usize, low: bool, now: Timestamp) -> Option<u32> {
         let mut best: Option<((Rank, bool), f64, u32)> = None;
-        for at in 0..self.storages[target].target.classes[class].sources.len() {
-            let (source, wants) = &self.storages[target].target.classes[class].sources[at];
+        let level = self.storages[target].target.lanes.level(lane) as u8 + 1;
+        for at in 0..self.storages[target].target.lanes.class(lane).sources.len() {
+            let (source, wants) = &self.storages[target].target.lanes.class(lane).sources[at];
             let source = *source;
             let Some(&(rank, want)) = wants.first() else { continue };
             let Some(head) = self.wants[want].head(source) else { continue };
@@ -178,7 +202,7 @@ impl Scheduler {
                 None => {}
                 Some(Unusable::ActiveOut { .. }) => {
                     let site = self.storages[source].site;
-                    self.sites[site].wait_out.add(target, class as u8 + 1);
+                    self.sites[site].wait_out.add(target, level);
                     if self.sites[site].has_slot(false) {
                         self.relieved.insert(site);
                     }
@@ -231,7 +255,8 @@ impl Scheduler {
             }
             let bytes = link.rate.rate * self.settings.lease_window.as_secs_f64();
             let bytes = bytes.max(self.settings.lease_bytes_min as f64) as u128;
-            if link.files >= self.settings.lease_files_always && link.bytes >= bytes {
+            let many = link.files >= self.settings.lease_files_max / 4 * 3;
+            if many || link.files >= self.settings.lease_files_always && link.bytes >= bytes {
                 let bytes = u64::try_from(link.bytes).unwrap_or(u64::MAX);
                 return Some(Unusable::WindowFull { files: link.files, bytes });
             }
@@ -261,10 +286,13 @@ impl Scheduler {
             return (known.rate, known.failure_share);
         }
         let link = Link { source: self.storages[source].id, target: self.storages[target].id };
-        let rate = self.knowledge.rate(link, now).bytes_per_s.max(1.0);
+        let estimate = self.knowledge.rate(link, now);
+        let rate = estimate.bytes_per_s.max(1.0);
         let failure_share = self.knowledge.failure_share(link, now);
+        let measured = estimate.basis == Basis::Measured;
+        let shown = if measured { rate.max(self.knowledge.rate_now(link, now)) } else { f64::INFINITY };
         let row = self.storages[target].target.links.entry(source).or_default();
-        row.rate = Remembered { rate, failure_share, at: Some(now) };
+        row.rate = Remembered { rate, shown, failure_share, at: Some(now) };
         (rate, failure_share)
     }
 
@@ -279,7 +307,7 @@ impl Scheduler {
         if let Some(limit) = limit {
             rate = rate.min(limit as f64);
         }
-        self.storages[source].total = Remembered { rate, failure_share: 0.0, at: Some(now) };
+        self.storages[source].total = Remembered { rate, shown: rate, failure_share: 0.0, at: Some(now) };
         rate
     }
 
@@ -304,12 +332,21 @@ impl Scheduler {
                 rate_bytes_per_s: rate,
                 bytes_ahead: u64::try_from(row.bytes_ahead).unwrap_or(u64::MAX),
                 failure_share,
+                rank: self.rank_by_strategy(place, at, now),
                 unusable,
             };
             list.push((candidate, source.storage));
         }
         list.sort_by_key(|(one, _)| (one.unusable.is_some(), one.finish, one.bytes_ahead, one.storage));
         list
+    }
+
+    fn rank_by_strategy(&self, place: u32, at: usize, now: Timestamp) -> f64 {
+        let transfer = &self.transfers[place];
+        match self.strategy_of(transfer) {
+            Strategy::Best => 0.0,
+            strategy => rank(strategy, &self.standing_of_source(transfer, at, now), transfer.size),
+        }
     }
 
     /// Times as the caller counts them.
@@ -323,7 +360,14 @@ impl Scheduler {
     // ---- the lease itself ----------------------------------------------------------------------------
 
     fn lease(&mut self, place: u32, now: Timestamp) -> Option<Decision> {
-        let candidates = self.candidates(place, now);
+        let mut candidates = self.candidates(place, now);
+        let strategy = self.strategy_of(&self.transfers[place]);
+        if strategy != Strategy::Best {
+            let transfer = &self.transfers[place];
+            let assigned = transfer.sources.get(transfer.queues.trailing_zeros() as usize)?.storage;
+            let at = candidates.iter().position(|(_, source)| *source == assigned)?;
+            candidates[..=at].rotate_right(1);
+        }
         let &(best, source) = candidates.first()?;
         let target = self.transfers[place].target;
         let agent = self.storages[target].agent?;
@@ -338,7 +382,11 @@ impl Scheduler {
         let waited = now.since(transfer.since);
         let leased_before = self.storages[target].target.dealt - transfer.dealt_before;
         self.storages[target].target.dealt += 1;
-        self.enter_lease(place, Leased { attempt, agent, source, started: false, bytes_done: 0 }, now);
+        self.enter_lease(
+            place,
+            Leased { attempt, agent, source, started: false, began: now, bytes_done: 0 },
+            now,
+        );
         self.storages[source].reach.started(attempt);
         let row = &mut self.storages[target].target;
         row.room.started(attempt);
@@ -359,11 +407,12 @@ impl Scheduler {
             source_agent,
             target: self.storages[target].id,
             agent,
-            priority: want.class as u8 + 1,
+            priority: self.storages[target].target.lanes.level(want.lane) as u8 + 1,
             try_number: transfer.tries.saturating_add(1),
             chosen,
             start_by: chosen + self.settings.lease_length,
             choice: Choice {
+                strategy,
                 candidates: candidates.into_iter().map(|(candidate, _)| candidate).collect(),
                 waited,
                 leased_before,
@@ -383,6 +432,9 @@ impl Scheduler {
         row.target.leased.insert(place);
         row.target.leased_bytes += size;
         let link = row.target.links.entry(lease.source).or_default();
+        if link.files == 0 {
+            link.heard = now;
+        }
         link.files += 1;
         link.bytes += size;
         self.sites[row.site].active_in += 1;

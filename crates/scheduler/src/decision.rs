@@ -7,6 +7,7 @@ use longhaul_model::{
 };
 
 use crate::event::DemandId;
+use crate::strategy::Strategy;
 
 /// Made durable by the service before it leaves the process, in the order in which they come.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,6 +62,8 @@ pub struct Lease {
 /// words.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
+    /// The rule by which the source was chosen.
+    pub strategy: Strategy,
     /// The chosen one first, then by expected finish, unusable ones last; at most [`crate::settings::CANDIDATES_MAX`].
     pub candidates: Vec<Candidate>,
     /// How long it waited since it could have been leased first, or since the last attempt ended.
@@ -79,6 +82,8 @@ pub struct Candidate {
     pub bytes_ahead: u64,
     /// Share of recent attempts over this link that failed, 0 to 1.
     pub failure_share: f64,
+    /// What the strategy goes by, the lower the better (see [`Strategy`]); 0 under [`Strategy::Best`].
+    pub rank: f64,
     pub unusable: Option<Unusable>,
 }
 

@@ -14,17 +14,20 @@ use longhaul_model::{BlockId, SubscriptionId, Timestamp, TransferId, limits};
 
 use crate::decision::{CancelWhy, Decision};
 use crate::event::{Adopted, Demand, DemandId, WantedFile};
+use crate::lanes::LEVELS;
 use crate::scheduler::{Scheduler, Timer};
 use crate::settings::SOURCES_MAX;
-use crate::state::{CLASSES, FileRow, Leased, Phase, Rank, SourceOf, Subscription, Transfer, Want, Wish};
+use crate::state::{FileRow, Leased, Phase, Rank, SourceOf, Subscription, Transfer, Want, Wish};
 use crate::table::Few;
 
 impl Scheduler {
-    pub(crate) fn demand_changed(&mut self, demand: &Demand) {
+    pub(crate) fn demand_changed(&mut self, demand: &Demand, now: Timestamp) {
         let target = self.storage_place(demand.target);
         let id = demand.id;
-        let class = usize::from(demand.priority.clamp(1, CLASSES as u8)) - 1;
-        let wish = Wish { class, created: demand.created };
+        let level = usize::from(demand.priority.clamp(1, LEVELS as u8)) - 1;
+        let party = self.parties.number(&demand.party);
+        let Demand { created, deadline, strategy, .. } = *demand;
+        let wish = Wish { party, level, created, deadline, strategy };
         if self.subscriptions.get(&id.subscription).is_some_and(|known| known.target != target) {
             return; // A subscription has one target; another one under the same id is somebody's mistake.
         }
@@ -37,6 +40,7 @@ impl Scheduler {
             wants: BTreeSet::new(),
             files_left: 0,
             bytes_left: 0,
+            bytes_ranked: 0,
         });
         let want = &mut self.wants[place];
         if subscription.wants.insert(place) {
@@ -52,18 +56,23 @@ impl Scheduler {
             want.exhausted = false;
             want.cursor = None;
         }
-        self.rank_again(place);
         self.open(place);
+        self.rank_subscription(id.subscription, now);
+        self.rank_again(place, now);
     }
 
     fn add_want(&mut self, id: DemandId, target: u32, wish: Wish) -> u32 {
         let shift = self.want_of.range((id.block, 0)..=(id.block, u32::MAX)).count() as u32;
+        let lane = self.storages[target].target.lanes.lane(wish.party, wish.level, &self.parties);
+        let created = wish.created;
         let want = Want {
             block: id.block,
             target,
             demands: BTreeMap::from([(id.subscription, wish)]),
-            class: wish.class,
-            rank: Rank { created: wish.created, subscription: id.subscription, block: id.block },
+            lane,
+            party: wish.party,
+            strategy: wish.strategy.unwrap_or(self.settings.strategy),
+            rank: Rank { due: created, created, subscription: id.subscription, block: id.block },
             files_left: 0,
             bytes_left: 0,
             bytes_arrived: 0,
@@ -102,41 +111,8 @@ impl Scheduler {
                 row.bytes_left = row.bytes_left.saturating_sub(bytes_before).saturating_add(bytes);
             }
         }
-        let class = &mut self.storages[want.target].target.classes[want.class];
+        let class = self.storages[want.target].target.lanes.class_mut(want.lane);
         class.bytes_left = class.bytes_left.saturating_sub(bytes_before).saturating_add(bytes);
-    }
-
-    /// The best of its demands gives a want its place; what waits moves along with it.
-    fn rank_again(&mut self, place: u32) {
-        let want = &self.wants[place];
-        let best = want.demands.iter().min_by_key(|(id, wish)| (CLASSES - wish.class, wish.created, **id));
-        let Some((&subscription, &wish)) = best else { return };
-        let rank = Rank { created: wish.created, subscription, block: want.block };
-        if wish.class == want.class && rank == want.rank {
-            return;
-        }
-        let asked = want.asked.map_or(0, |(_, limit)| limit);
-        let sources: Vec<u32> = want.queues.iter().map(|(source, _)| *source).collect();
-        let classes = &mut self.storages[want.target].target.classes;
-        let class = &mut classes[want.class];
-        sources.iter().for_each(|&source| class.leave(source, want.rank, place));
-        class.asked -= asked;
-        class.live -= want.live;
-        class.queued -= want.queued;
-        class.queued_bytes -= want.queued_bytes;
-        class.bytes_left = class.bytes_left.saturating_sub(want.bytes_left);
-        let want = &mut self.wants[place];
-        want.class = wish.class;
-        want.rank = rank;
-        let class = &mut classes[want.class];
-        sources.iter().for_each(|&source| class.enter(source, want.rank, place));
-        class.asked += asked;
-        class.live += want.live;
-        class.queued += want.queued;
-        class.queued_bytes += want.queued_bytes;
-        class.bytes_left = class.bytes_left.saturating_add(want.bytes_left);
-        let target = want.target;
-        self.wake(target);
     }
 
     pub(crate) fn subscription_gone(&mut self, subscription: SubscriptionId, now: Timestamp) {
@@ -166,7 +142,7 @@ impl Scheduler {
         if self.wants[place].demands.is_empty() {
             self.remove_want(place, now);
         } else {
-            self.rank_again(place);
+            self.rank_again(place, now);
             self.open(place);
         }
     }
@@ -206,7 +182,7 @@ impl Scheduler {
     fn open(&mut self, place: u32) {
         let want = &self.wants[place];
         if !want.exhausted && want.asked.is_none() && want.files_left > 0 {
-            let class = &mut self.storages[want.target].target.classes[want.class];
+            let class = self.storages[want.target].target.lanes.class_mut(want.lane);
             class.open.insert((want.rank, place));
             self.refill.insert(want.target);
         }
@@ -214,34 +190,12 @@ impl Scheduler {
 
     fn close(&mut self, place: u32) {
         let want = &self.wants[place];
-        self.storages[want.target].target.classes[want.class].open.remove(&(want.rank, place));
+        self.storages[want.target].target.lanes.class_mut(want.lane).open.remove(&(want.rank, place));
     }
 
     /// The question for the next files of a target, if it needs any.
     pub(crate) fn ask(&mut self, target: u32) -> Option<Decision> {
-        let row = &self.storages[target].target;
-        // The horizon is about what waits; what is leased comes on top.
-        let waiting = self.horizon_files(target);
-        let leased = row.leased.len() as u32;
-        let horizon = waiting.saturating_add(leased);
-        let mut held = 0;
-        let mut found = None;
-        for class in (0..CLASSES).rev() {
-            let own = row.classes[class].live + row.classes[class].asked;
-            held += own;
-            let Some(&(_, want)) = row.classes[class].open.first() else { continue };
-            let room = match () {
-                // Half empty: fill it up.
-                () if held < leased.saturating_add(waiting.div_ceil(2)) => horizon - held,
-                () if own < self.settings.reserve_files => self.settings.reserve_files - own,
-                // All that is in memory waits for something: look further, within the bound.
-                () if row.starved && held < horizon.saturating_mul(STARVED_HORIZONS) => horizon.div_ceil(2),
-                () => continue,
-            };
-            found = Some((want, room));
-            break;
-        }
-        let (place, room) = found?;
+        let (place, room) = self.wanting(target)?;
         self.close(place);
         let want = &mut self.wants[place];
         let left = u32::try_from(want.files_left).unwrap_or(u32::MAX);
@@ -249,10 +203,44 @@ impl Scheduler {
         let limit = room.min(left).saturating_mul(wider).min(self.settings.expand_files).max(1);
         let subscription = want.rank.subscription;
         want.asked = Some((subscription, limit));
-        self.storages[target].target.classes[want.class].asked += limit;
+        self.news.asked(place);
+        let want = &mut self.wants[place];
+        self.storages[target].target.lanes.class_mut(want.lane).asked += limit;
         let demand = DemandId { subscription, block: want.block };
         let after = want.cursor;
         Some(Decision::Expand { demand, block: want.block, target: self.storages[target].id, after, limit })
+    }
+
+    /// The want that should be asked for more files, and for how many. Each activity has its part of the horizon.
+    fn wanting(&self, target: u32) -> Option<(u32, u32)> {
+        let row = &self.storages[target].target;
+        // The horizon is about what waits; what is leased comes on top.
+        let waiting = self.horizon_files(target);
+        let all_leased = row.leased.len() as u32;
+        for (part, lanes) in row.lanes.parts(&self.parties) {
+            let of = |files: u32| (f64::from(files) * part).ceil() as u32;
+            let (waiting, leased) = (of(waiting), of(all_leased));
+            let horizon = waiting.saturating_add(leased);
+            let mut held = 0;
+            for lane in lanes {
+                let class = row.lanes.class(lane);
+                let own = class.live + class.asked;
+                held += own;
+                let Some(&(_, want)) = class.open.first() else { continue };
+                let room = match () {
+                    // Half empty: fill it up.
+                    () if held < leased.saturating_add(waiting.div_ceil(2)) => horizon - held,
+                    () if own < self.settings.reserve_files => self.settings.reserve_files - own,
+                    // All that is in memory waits for something: look further, within the bound.
+                    () if row.starved && held < horizon.saturating_mul(STARVED_HORIZONS) => {
+                        horizon.div_ceil(2)
+                    }
+                    () => continue,
+                };
+                return Some((want, room));
+            }
+        }
+        None
     }
 
     fn horizon_files(&self, target: u32) -> u32 {
@@ -266,7 +254,8 @@ impl Scheduler {
     fn answered(&mut self, place: u32) -> u32 {
         let want = &mut self.wants[place];
         let Some((_, limit)) = want.asked.take() else { return 0 };
-        self.storages[want.target].target.classes[want.class].asked -= limit;
+        self.news.answered(place);
+        self.storages[want.target].target.lanes.class_mut(want.lane).asked -= limit;
         limit
     }
 
@@ -300,14 +289,18 @@ impl Scheduler {
         }
         let target = want.target;
         let row = &self.storages[target].target;
-        let live: u32 = row.classes.iter().map(|class| class.live).sum();
+        let live: u32 = row.lanes.iter().map(|class| class.live).sum();
         let crowded = row.starved && live >= self.settings.horizon_files_min;
+        let news = self.news.since(place);
         let limit = self.answered(place);
         let count = files.len() as u64;
         let shift = shifted(self.wants[place].shift, count);
         let first = self.wants[place].positions;
         for (at, file) in (0u64..).zip(files) {
-            let sources: Vec<u32> = file.sources.iter().map(|&source| self.storage_place(source)).collect();
+            let mut sources: Vec<u32> =
+                file.sources.iter().map(|&source| self.storage_place(source)).collect();
+            let newer = news.range((file.file, 0)..=(file.file, u32::MAX));
+            sources.extend(newer.map(|(_, storage)| *storage).filter(|&storage| storage != target));
             let unusable = !sources.iter().any(|&source| self.may_serve(source));
             let parked = self.storages[target].target.parked;
             if unusable && (crowded && !sources.is_empty() || parked >= PARKED_MAX) {
@@ -488,6 +481,7 @@ impl Scheduler {
                     agent: lease.agent,
                     source,
                     started: false,
+                    began: now,
                     bytes_done: 0,
                 };
                 self.enter_lease(place, leased, now);

@@ -3,6 +3,8 @@
 //! After a start the order is: sites, storages, demands, live transfers ([`Event::Adopt`]), and then agents as
 //! they say hello. Nothing is leased to an agent before [`Event::Agent`] says that it is connected.
 
+use crate::shares::{Party, Shares};
+use crate::strategy::Strategy;
 use longhaul_model::{
     AgentId, AttemptId, BlockId, Epoch, Fault, FileId, SiteId, SiteName, StorageId, StorageName,
     SubscriptionId, Timestamp, TransferId,
@@ -18,6 +20,8 @@ pub enum Event {
     Agent { storage: StorageId, agent: Option<AgentId>, connected: bool },
     /// An agent said hello and holds these leases: all others of it are released.
     Held { agent: AgentId, attempts: Vec<AttemptId> },
+    /// What communities and activities are entitled to, in place of what was said before.
+    Shares(Shares),
     /// A demand is new, or its priority or what it lacks has changed (growing datasets).
     Demand(Demand),
     /// Cancelled, suspended, or complete.
@@ -66,8 +70,14 @@ pub struct Demand {
     pub target: StorageId,
     /// 1 (least) to 9; others are taken as the nearest of these.
     pub priority: u8,
+    /// Whose share it is charged to.
+    pub party: Party,
     /// When the subscription was made: the age of its demands.
     pub created: Timestamp,
+    /// When all of the subscription should be there.
+    pub deadline: Option<Timestamp>,
+    /// None: as [`crate::Settings::strategy`] says.
+    pub strategy: Option<Strategy>,
     /// What is missing at the target now, transfers under way included.
     pub files_left: u64,
     pub bytes_left: u64,

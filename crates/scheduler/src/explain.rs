@@ -7,7 +7,9 @@ use longhaul_model::{StorageId, Timestamp, TransferId, units};
 use crate::deal::Barred;
 use crate::decision::{Candidate, CandidateInWords, Choice, ChoiceInWords, Unusable};
 use crate::scheduler::Scheduler;
+use crate::shares::Party;
 use crate::state::{Phase, Transfer};
+use crate::strategy::Strategy;
 
 impl Scheduler {
     /// A choice in words.
@@ -16,7 +18,7 @@ impl Scheduler {
         let candidates = choice.candidates.iter().enumerate();
         ChoiceInWords {
             reason: match usable {
-                Some(best) => self.reason(best, &choice.candidates[1..]),
+                Some(best) => self.reason(choice.strategy, best, &choice.candidates[1..]),
                 None => "no storage could be used".to_owned(),
             },
             candidates: candidates
@@ -41,7 +43,7 @@ impl Scheduler {
         }
     }
 
-    fn reason(&self, best: &Candidate, others: &[Candidate]) -> String {
+    fn reason(&self, strategy: Strategy, best: &Candidate, others: &[Candidate]) -> String {
         let name = self.name(best.storage);
         let Some(other) = others.first() else {
             return format!("{name}, the only storage that holds it");
@@ -54,6 +56,10 @@ impl Scheduler {
                 len => format!(", and {} more", len - 1),
             };
             return format!("{name}, the only one that can be used now: {other_name} {why}{more}");
+        }
+        if strategy != Strategy::Best {
+            let (own, others) = (rank_in_words(strategy, best.rank), rank_in_words(strategy, other.rank));
+            return format!("{name}, by the strategy {strategy}: {own} against {others} at {other_name}");
         }
         let because = if other.failure_share > best.failure_share + 0.2 {
             format!("of whose recent attempts {:.0} % failed", 100.0 * other.failure_share)
@@ -124,13 +130,23 @@ impl Scheduler {
     fn turn_in_words(&self, transfer: &Transfer) -> String {
         let target = transfer.target;
         let row = &self.storages[target];
-        let class = self.wants[transfer.want].class;
-        let queued = row.target.classes[class..].iter();
-        let (files, bytes) = queued.fold((0u64, 0u128), |(files, bytes), class| {
+        let queued = row.target.lanes.not_after(self.wants[transfer.want].lane);
+        let (files, bytes) = queued.fold((0u64, 0u128), |(files, bytes), (_, class)| {
             (files + u64::from(class.queued), bytes + class.queued_bytes)
         });
+        let want = &self.wants[transfer.want];
+        let part = row.target.lanes.part_of(want.lane, &self.parties);
+        let whose = match self.parties.party(want.party) {
+            Party { community, activity: Some(activity) } => format!("{community}, {activity}"),
+            Party { community, activity: None } => community.to_string(),
+        };
+        let share = if part < 0.995 {
+            format!("; the share of {whose} is {:.0} % of what goes there now", 100.0 * part)
+        } else {
+            String::new()
+        };
         format!(
-            "its turn: {} has {} files ({}) under way, and {} more ({}) of this priority or a higher one wait there",
+            "its turn: {} has {} files ({}) under way, and {} more ({}) of this priority or a higher one wait there{share}",
             self.name(row.id),
             units::count(row.target.leased.len() as u64),
             amount(row.target.leased_bytes),
@@ -174,6 +190,28 @@ impl Scheduler {
 
     pub(crate) fn name(&self, storage: StorageId) -> String {
         self.known_name(storage).map_or_else(|| format!("storage {storage}"), ToString::to_string)
+    }
+}
+
+/// What a strategy went by.
+fn rank_in_words(strategy: Strategy, rank: f64) -> String {
+    if rank == f64::NEG_INFINITY {
+        return "never measured, so tried first,".to_owned();
+    }
+    let whole = rank.abs() as u64; // Saturates.
+    match strategy {
+        Strategy::Best | Strategy::Orderly => format!("place {} in the order given", whole + 1),
+        Strategy::Queue => format!("{} files waiting", units::count(whole)),
+        Strategy::Success => format!("{:.0} % failures", 100.0 * rank),
+        Strategy::Throughput => format!("{} over the link", units::rate(rank.abs())),
+        Strategy::FileThroughput => format!("{} for one file", units::rate(rank.abs())),
+        Strategy::PendingData => format!("{} waiting", units::bytes(whole)),
+        Strategy::WaitingTime | Strategy::WaitingTimeWithError => {
+            format!("{} of work waiting", seconds(Duration::from_secs_f64(rank.clamp(0.0, 1e9))))
+        }
+        Strategy::Duration => {
+            format!("{} until it is there", seconds(Duration::from_secs_f64(rank.clamp(0.0, 1e9))))
+        }
     }
 }
 

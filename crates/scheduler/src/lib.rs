@@ -6,9 +6,11 @@
 //! (`engine`).
 //!
 //! Start with [`Scheduler`]: `handle(event, now)`, then `poll_decision(now)` until it returns none, then sleep until
-//! `next_wakeup()` or the next event. The path of a file through it: `demand` (wants become transfers), `queue`
-//! (where they wait), `deal` (order, source, lease), `outcome` (what follows).
+//! `next_wakeup()` or the next event. The path of a file through it: `demand` (wants become transfers), `rank` (which
+//! want comes first), `queue` (where they wait), `lanes` (whose turn it is, by [`Shares`]), `deal` (source, lease),
+//! `outcome` (what follows). By which rule a source is chosen is a [`Strategy`].
 
+mod assign;
 mod breaker;
 mod deal;
 pub mod decision;
@@ -17,14 +19,19 @@ pub mod event;
 mod explain;
 mod key;
 mod keyed;
+mod lanes;
+mod news;
 mod outcome;
 mod outlook;
 pub mod query;
 mod queue;
+mod rank;
 mod scheduler;
 pub mod settings;
+mod shares;
 mod state;
 mod steady;
+mod strategy;
 mod table;
 mod topology;
 mod waiters;
@@ -39,3 +46,5 @@ pub use event::{
 pub use query::{Counts, LeasedNow, LinkNow, Outlook, TransferNow};
 pub use scheduler::Scheduler;
 pub use settings::Settings;
+pub use shares::{CommunityShare, Party, Shares};
+pub use strategy::{Strategy, UnknownStrategy};

@@ -29,7 +29,10 @@ impl Scheduler {
         let transfer = &mut self.transfers[place];
         let Some(mut lease) = transfer.lease() else { return };
         let new = !lease.started;
-        lease.started = true;
+        if new {
+            lease.started = true;
+            lease.began = now;
+        }
         let done = bytes_done.min(transfer.size).max(lease.bytes_done);
         let more = done - lease.bytes_done;
         lease.bytes_done = done;
@@ -41,6 +44,9 @@ impl Scheduler {
         row.leased_bytes -= u128::from(more);
         if let Some(link) = row.links.get_mut(&lease.source) {
             link.bytes -= u128::from(more);
+            if more > 0 {
+                link.heard = now;
+            }
         }
         self.storages[lease.source].bytes_ahead -= u128::from(more);
         if more > 0 {
@@ -68,6 +74,9 @@ impl Scheduler {
         if let Some(link) = row.target.links.get_mut(&lease.source) {
             link.files -= 1;
             link.bytes -= rest;
+            if end == End::Arrived {
+                link.heard = now;
+            }
             link.reach.forget(lease.attempt);
         }
         let site_in = row.site;
@@ -136,6 +145,7 @@ impl Scheduler {
         let bytes = bytes_moved.saturating_sub(done);
         let Some(lease) = self.unlease(place, End::Arrived, bytes, now) else { return };
         let (file, target) = (self.transfers[place].file, self.transfers[place].target);
+        self.file_rate(target, lease.source, bytes_moved, lease.began, now);
         self.reached(target, lease.source);
         self.storages[target].target.room.succeeded();
         self.complete(place);
@@ -164,6 +174,7 @@ impl Scheduler {
             Blame::Target | Blame::Credential | Blame::Request | Blame::Ourselves => End::Void,
         };
         self.unlease(place, end, bytes_moved.saturating_sub(lease.bytes_done), now);
+        self.refund(place, bytes_moved);
         let transfer = &mut self.transfers[place];
         transfer.tries = transfer.tries.saturating_add(1);
         transfer.fault = Some(Box::new(fault.clone()));
@@ -264,6 +275,7 @@ impl Scheduler {
     // ---- replicas ------------------------------------------------------------------------------------
 
     pub(crate) fn replica_added(&mut self, file: FileId, storage: u32, now: Timestamp) {
+        self.news.replica(file, storage);
         let places = self.transfers_of_file(file);
         for place in places {
             if self.transfers[place].target != storage {

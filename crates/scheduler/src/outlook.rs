@@ -155,30 +155,32 @@ impl Scheduler {
     fn bytes_before(&self, row: &Subscription, id: SubscriptionId) -> u128 {
         let wishes = row.wants.iter().filter_map(|&want| {
             let want = &self.wants[want];
-            Some((want.class, *want.demands.get(&id)?))
+            Some((want.lane, *want.demands.get(&id)?))
         });
-        let Some((class, wish)) = wishes.min_by_key(|(class, _)| *class) else { return 0 };
-        let target = &self.storages[row.target].target;
-        let higher: u128 = target.classes[class + 1..].iter().map(|class| class.bytes_left).sum();
+        let lanes = &self.storages[row.target].target.lanes;
+        let Some((lane, wish)) = wishes.min_by_key(|(lane, _)| lanes.level(*lane)) else { return 0 };
+        let higher = lanes.not_after(lane).filter(|(other, _)| *other != lane);
+        let higher: u128 = higher.map(|(_, class)| class.bytes_left).sum();
         let others = self.subscriptions.iter().filter(|(other, other_row)| {
             **other != id
                 && other_row.target == row.target
-                && self.goes_before(other_row, **other, class, (wish.created, id))
+                && self.goes_before(other_row, **other, lane, (self.due(&wish, row), id))
         });
         higher + others.map(|(_, row)| row.bytes_left).sum::<u128>()
     }
 
-    /// Whether another subscription of the same priority is older. Its first want stands for all.
+    /// Whether another subscription of the same lane is due earlier. Its first want stands for all.
     fn goes_before(
         &self,
         row: &Subscription,
         id: SubscriptionId,
-        class: usize,
+        lane: usize,
         than: (Timestamp, SubscriptionId),
     ) -> bool {
         row.wants.first().is_some_and(|&want| {
             let want = &self.wants[want];
-            want.demands.get(&id).is_some_and(|wish| wish.class == class && (wish.created, id) < than)
+            let due = |wish| (self.due(wish, row), id);
+            want.lane == lane && want.demands.get(&id).is_some_and(|wish| due(wish) < than)
         })
     }
 
@@ -195,12 +197,24 @@ impl Scheduler {
             site.and_then(|info| info.limits.in_bytes_per_s).map_or(f64::MAX, |limit| limit.max(1) as f64);
         let rate = estimate.bytes_per_s.clamp(1.0, limit.max(1.0));
         let bytes = row.bytes_left.saturating_sub(standing.bytes_arrived) + self.bytes_before(row, id);
+        let rate = self.entitled(row, rate, bytes);
         let pace = self.knowledge.pace(self.storages[row.target].id).files_per_s.max(FILES_PER_S);
         let seconds = (bytes as f64 / rate).max(row.files_left as f64 / pace);
         // The longer it takes, the more the ups and downs even out; what remains is that the rate itself changes.
         let spread = estimate.spread / (1.0 + seconds / 60.0).sqrt() + SPREAD_MIN;
         let at = |seconds: f64| now + Duration::from_secs_f64(seconds.clamp(0.0, 3e9));
         (at(seconds), at(seconds * (TENTH * spread).exp()))
+    }
+
+    /// The rate at which `bytes` of an activity's turn will come, beside those of others: its share while they want
+    /// something too; but when all that the target lacks is there, this is as well.
+    fn entitled(&self, row: &Subscription, rate: f64, bytes: u128) -> f64 {
+        let Some(&want) = row.wants.first() else { return rate };
+        let lanes = &self.storages[row.target].target.lanes;
+        let part = lanes.part_of(self.wants[want].lane, &self.parties);
+        let all: u128 = lanes.iter().map(|class| class.bytes_left).sum();
+        let of_all = bytes as f64 / (all.max(1) as f64);
+        rate * part.max(of_all).clamp(1e-6, 1.0)
     }
 
     /// What a target will take in: as measured, else as its best usable source is expected to give.
@@ -261,9 +275,9 @@ impl Scheduler {
 
     fn counts_at(&self, place: u32) -> Counts {
         let row = &self.storages[place].target;
-        let bytes: u128 = row.classes.iter().map(|class| class.queued_bytes).sum();
+        let bytes: u128 = row.lanes.iter().map(|class| class.queued_bytes).sum();
         Counts {
-            queued: row.classes.iter().map(|class| u64::from(class.queued)).sum(),
+            queued: row.lanes.iter().map(|class| u64::from(class.queued)).sum(),
             resting: u64::from(row.resting),
             parked: u64::from(row.parked),
             leased: row.leased.len() as u64,

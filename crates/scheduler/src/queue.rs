@@ -12,6 +12,7 @@ use crate::key::Key;
 use crate::scheduler::{Scheduler, Timer};
 use crate::settings::SOURCES_MAX;
 use crate::state::{Class, Phase, Rank, SourceOf};
+use crate::strategy::Strategy;
 
 /// One ordered set per source, in the order of the sources.
 type BySource<T> = Vec<(u32, BTreeSet<T>)>;
@@ -76,6 +77,10 @@ impl Scheduler {
             }
         }
         let resting = transfer.rest_until > now;
+        if queues != 0 && self.strategy_of(&self.transfers[place]) != Strategy::Best {
+            queues = self.assigned(place, now).map_or(queues, |at| 1 << at);
+        }
+        let transfer = &self.transfers[place];
         let phase = match () {
             () if transfer.sources.is_empty() => Phase::Parked,
             () if resting || queues == 0 => Phase::Resting,
@@ -86,7 +91,7 @@ impl Scheduler {
             let key = self.key(place);
             let transfer = &self.transfers[place];
             let want = &mut self.wants[transfer.want];
-            let class = &mut self.storages[transfer.target].target.classes[want.class];
+            let class = self.storages[transfer.target].target.lanes.class_mut(want.lane);
             for (bit, source) in transfer.sources.iter().enumerate() {
                 if queues & (1 << bit) != 0 && insert(&mut want.queues, source.storage, key) {
                     class.enter(source.storage, want.rank, transfer.want);
@@ -97,6 +102,9 @@ impl Scheduler {
         transfer.queues = if phase == Phase::Queued { queues } else { 0 };
         transfer.phase = phase;
         let (id, target, timer_at) = (transfer.id, transfer.target, transfer.timer_at);
+        if phase == Phase::Queued && self.strategy_of(&self.transfers[place]) != Strategy::Best {
+            self.count_waiting(place, true);
+        }
         self.count(place, true);
         match wake {
             Some(at) if phase != Phase::Parked && timer_at.is_none_or(|set| at < set) => {
@@ -117,10 +125,13 @@ impl Scheduler {
     pub(crate) fn take_out(&mut self, place: u32) {
         self.count(place, false);
         if self.transfers[place].phase == Phase::Queued {
+            if self.strategy_of(&self.transfers[place]) != Strategy::Best {
+                self.count_waiting(place, false);
+            }
             let key = self.key(place);
             let transfer = &self.transfers[place];
             let want = &mut self.wants[transfer.want];
-            let class = &mut self.storages[transfer.target].target.classes[want.class];
+            let class = self.storages[transfer.target].target.lanes.class_mut(want.lane);
             for (bit, source) in transfer.sources.iter().enumerate() {
                 if transfer.queues & (1 << bit) != 0 && remove(&mut want.queues, source.storage, &key) {
                     class.leave(source.storage, want.rank, transfer.want);
@@ -137,15 +148,15 @@ impl Scheduler {
         let transfer = &self.transfers[place];
         let want = &mut self.wants[transfer.want];
         let target = &mut self.storages[transfer.target].target;
-        let class = &mut target.classes[want.class];
         let step = |number: &mut u32| if more { *number += 1 } else { *number -= 1 };
         match transfer.phase {
             Phase::New => return,
             Phase::Parked => return step(&mut target.parked),
             Phase::Resting => step(&mut target.resting),
             Phase::Queued => {
-                step(&mut class.queued);
+                target.lanes.count_queued(want.lane, more);
                 step(&mut want.queued);
+                let class = target.lanes.class_mut(want.lane);
                 for bytes in [&mut class.queued_bytes, &mut want.queued_bytes] {
                     if more {
                         *bytes += u128::from(transfer.size);
@@ -156,7 +167,7 @@ impl Scheduler {
             }
             Phase::Leased(_) => {}
         }
-        step(&mut class.live);
+        step(&mut target.lanes.class_mut(want.lane).live);
         step(&mut want.live);
     }
 

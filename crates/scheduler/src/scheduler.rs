@@ -8,7 +8,9 @@ use longhaul_network::Knowledge;
 use crate::decision::Decision;
 use crate::event::Event;
 use crate::keyed::Keyed;
+use crate::news::News;
 use crate::settings::Settings;
+use crate::shares::Parties;
 use crate::state::{FileRow, Site, Storage, Subscription, Transfer, Want};
 use crate::steady::Steady;
 use crate::table::Table;
@@ -18,6 +20,8 @@ pub struct Scheduler {
     pub(crate) settings: Settings,
     pub(crate) knowledge: Knowledge,
     pub(crate) clock: Steady,
+    pub(crate) parties: Parties,
+    pub(crate) news: News,
     pub(crate) last_id: u64,
 
     pub(crate) sites: Table<Site>,
@@ -41,6 +45,8 @@ pub struct Scheduler {
     timers_set: u64,
     /// Decisions that follow from an event.
     pub(crate) out: VecDeque<Decision>,
+    /// Lanes in the order of their turns: kept for its room.
+    pub(crate) turns: Vec<usize>,
     /// Targets that may want to ask for files.
     pub(crate) refill: BTreeSet<u32>,
     /// Targets that may have something to lease, by turns.
@@ -68,6 +74,8 @@ impl Scheduler {
             settings,
             knowledge,
             clock: Steady::default(),
+            parties: Parties::default(),
+            news: News::default(),
             last_id,
             sites: Table::default(),
             site_of: BTreeMap::new(),
@@ -85,6 +93,7 @@ impl Scheduler {
             timers: BTreeMap::new(),
             timers_set: 0,
             out: VecDeque::new(),
+            turns: Vec::new(),
             refill: BTreeSet::new(),
             ring: VecDeque::new(),
             relieved: BTreeSet::new(),
@@ -99,7 +108,8 @@ impl Scheduler {
             Event::Storage(storage) => self.storage_changed(storage),
             Event::Agent { storage, agent, connected } => self.agent_changed(storage, agent, connected, now),
             Event::Held { agent, attempts } => self.held(agent, &attempts, now),
-            Event::Demand(demand) => self.demand_changed(&demand),
+            Event::Shares(shares) => self.parties.set(shares),
+            Event::Demand(demand) => self.demand_changed(&demand, now),
             Event::DemandGone { id } => self.demand_gone(id, now),
             Event::SubscriptionGone { subscription } => self.subscription_gone(subscription, now),
             Event::Files { demand, files, exhausted } => self.files_came(demand, &files, exhausted, now),
@@ -239,8 +249,8 @@ impl Scheduler {
             .values()
             .copied()
             .filter(|&target| {
-                let classes = &self.storages[target].target.classes;
-                target == storage || classes.iter().any(|class| class.has_for(storage))
+                let lanes = &self.storages[target].target.lanes;
+                target == storage || lanes.iter().any(|class| class.has_for(storage))
             })
             .collect();
         targets.into_iter().for_each(|target| self.wake(target));

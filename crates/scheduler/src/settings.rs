@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::strategy::Strategy;
+
 /// Sources remembered per transfer: more replicas than this add no speed and cost memory.
 pub const SOURCES_MAX: usize = 8;
 /// Candidates kept with each choice.
@@ -9,8 +11,13 @@ pub const CANDIDATES_MAX: usize = SOURCES_MAX;
 /// Reasons listed by an outlook: more than a person reads.
 pub const REASONS_MAX: usize = 6;
 
+/// How many times its own time a subscription may wait behind smaller ones.
+pub const PATIENCE: f64 = 4.0;
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
+    /// How sources are chosen where a demand does not say.
+    pub strategy: Strategy,
     /// Transfers of one target exist for this much work at its present rate, …
     pub horizon: Duration,
     /// … but for no more files than this, …
@@ -37,7 +44,13 @@ pub struct Settings {
     /// An attempt not begun after this long must not begin.
     pub lease_length: Duration,
 
-    /// One part in so many of a target's bytes goes to lower priorities than the highest that waits.
+    /// Whoever has work waiting that cannot be had just now can catch up later on so much of the target's time.
+    pub share_claim: Duration,
+    /// A subscription is due after the time in which its bytes would come at this rate, times [`PATIENCE`], but …
+    pub nominal_bytes_per_s: f64,
+    /// … not later than so long after it was made: so small ones go before large ones, and age counts in the end.
+    pub patience_max: Duration,
+    /// One part in so many of an activity's bytes goes to lower priorities than the highest that waits.
     pub relief: u32,
     /// Tries after which even a fault that retries at once is retried at the slowest pace only.
     pub tries_until_slow: u32,
@@ -52,6 +65,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Settings {
+            strategy: Strategy::Best,
             horizon: Duration::from_secs(600),
             horizon_files: 4_000,
             horizon_files_min: 1_000,
@@ -64,6 +78,9 @@ impl Default for Settings {
             lease_files_max: 4_000,
             lease_files_always: 8,
             lease_length: Duration::from_secs(600),
+            share_claim: Duration::from_secs(60),
+            nominal_bytes_per_s: 250e6,
+            patience_max: Duration::from_secs(24 * 3600),
             relief: 16,
             tries_until_slow: 20,
             unreachable_link: 3,

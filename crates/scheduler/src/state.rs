@@ -10,11 +10,10 @@ use longhaul_model::{
 use crate::breaker::Breaker;
 use crate::event::{SiteInfo, SiteState};
 use crate::key::Key;
+use crate::lanes::Lanes;
+use crate::strategy::Strategy;
 use crate::table::Few;
 use crate::waiters::Waiters;
-
-/// Priorities 1 to 9.
-pub(crate) const CLASSES: usize = 9;
 
 pub(crate) struct Site {
     /// None until the service has told of it: nothing moves at a site without limits.
@@ -97,6 +96,8 @@ impl Storage {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Remembered {
     pub rate: f64,
+    /// Of a link: no less than it has shown; infinite while it was not measured.
+    pub shown: f64,
     pub failure_share: f64,
     pub at: Option<Timestamp>,
 }
@@ -104,7 +105,7 @@ pub(crate) struct Remembered {
 /// A storage as a target.
 #[derive(Default)]
 pub(crate) struct Target {
-    pub classes: [Class; CLASSES],
+    pub lanes: Lanes,
     /// Places of leased transfers.
     pub leased: BTreeSet<u32>,
     pub leased_bytes: u128,
@@ -115,9 +116,6 @@ pub(crate) struct Target {
     pub room: Breaker,
     pub resting: u32,
     pub parked: u32,
-    /// Bytes that higher priorities still get before a lower one has its turn.
-    pub relief_debt: f64,
-    pub relief_turn: usize,
     /// Leases dealt since the start.
     pub dealt: u64,
     /// There was room and nothing that could be leased.
@@ -125,7 +123,7 @@ pub(crate) struct Target {
     pub in_ring: bool,
 }
 
-/// What one priority has at a target.
+/// What one priority of an activity has at a target.
 #[derive(Default)]
 pub(crate) struct Class {
     /// By place of the source, ordered by it: the wants that have something in their queue for it.
@@ -142,15 +140,16 @@ pub(crate) struct Class {
     pub bytes_left: u128,
 }
 
-/// Age, then block by block.
+/// Due time, age, then block by block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
+    pub due: Timestamp,
     pub created: Timestamp,
     pub subscription: SubscriptionId,
     pub block: BlockId,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct LinkState {
     /// Leased and not ended.
     pub files: u32,
@@ -158,6 +157,31 @@ pub(crate) struct LinkState {
     /// Opens when this target does not reach this source.
     pub reach: Breaker,
     pub rate: Remembered,
+    /// When something came last, or when it got work again.
+    pub heard: Timestamp,
+    /// What waits for this source only, by party.
+    pub waiting: BTreeMap<u32, Waiting>,
+    /// What a single file gets, bytes per second; 0 before the first.
+    pub file_rate: f64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Waiting {
+    pub files: u32,
+    pub bytes: u64,
+}
+
+/// Silence shorter than this is the rhythm of reports.
+const SILENCE_S: f64 = 1.5;
+
+impl LinkState {
+    /// The rate that it has shown, as far as it can be believed: had it been higher than all that was given by the
+    /// time of the silence since, something would have come.
+    pub(crate) fn rate_heard(&self, now: Timestamp) -> f64 {
+        let silence = now.since(self.heard).as_secs_f64();
+        let expected = self.rate.shown;
+        if silence < SILENCE_S { expected } else { expected.min(self.bytes as f64 / silence) }
+    }
 }
 
 /// A block wanted at a target, by one demand or several.
@@ -165,7 +189,9 @@ pub(crate) struct Want {
     pub block: BlockId,
     pub target: u32,
     pub demands: BTreeMap<SubscriptionId, Wish>,
-    pub class: usize,
+    pub lane: usize,
+    pub party: u32,
+    pub strategy: Strategy,
     pub rank: Rank,
     pub files_left: u64,
     pub bytes_left: u128,
@@ -211,8 +237,11 @@ impl Want {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Wish {
-    pub class: usize,
+    pub party: u32,
+    pub level: usize,
     pub created: Timestamp,
+    pub deadline: Option<Timestamp>,
+    pub strategy: Option<Strategy>,
 }
 
 /// What one subscription still lacks.
@@ -221,6 +250,8 @@ pub(crate) struct Subscription {
     pub wants: BTreeSet<u32>,
     pub files_left: u64,
     pub bytes_left: u128,
+    /// Its size when its wants were ranked last.
+    pub bytes_ranked: u128,
 }
 
 /// The transfers of one file, at most one per target.
@@ -278,6 +309,8 @@ pub(crate) struct Leased {
     pub agent: AgentId,
     pub source: u32,
     pub started: bool,
+    /// The lease, and then the start.
+    pub began: Timestamp,
     pub bytes_done: u64,
 }
 

@@ -17,6 +17,11 @@ impl Scheduler {
         self.sites[site].info = Some(info);
         if paused {
             self.take_back(site, now);
+        }
+        let closed = self.sites[site].state() != SiteState::Open;
+        if closed {
+            let storages: Vec<u32> = self.sites[site].storages.iter().copied().collect();
+            storages.into_iter().for_each(|storage| self.assign_again(storage, now));
         } else {
             self.usable_again();
         }
@@ -90,6 +95,9 @@ impl Scheduler {
             self.usable_again();
             self.wake_around(place);
             self.refill.insert(place);
+        }
+        if !connected && connected_before {
+            self.assign_again(place, now);
         }
     }
 

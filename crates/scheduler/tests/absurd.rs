@@ -11,7 +11,7 @@ use longhaul_model::{
 };
 use longhaul_network::Knowledge;
 use longhaul_scheduler::*;
-use proptest::prelude::*;
+use proptest::prelude::{ProptestConfig, any, prop_assert, proptest};
 
 /// Raw numbers; `event` makes something of them, often nonsense.
 type Raw = (u8, u64, u64, u64, u64, bool);
@@ -70,6 +70,12 @@ fn event((kind, a, b, c, d, flag): Raw, leases: &[Lease], asked: &[DemandId]) ->
             id,
             target: StorageId(if flag { few(a) } else { few(c) }),
             priority: d as u8,
+            party: Party {
+                community: ["cms", "atlas"][(a % 2) as usize].parse().unwrap(),
+                activity: (b % 3 != 0).then(|| ["bulk", "express"][(b % 2) as usize].parse().unwrap()),
+            },
+            deadline: flag.then_some(Timestamp(d as i64)),
+            strategy: Strategy::ALL.get((c % 14) as usize).copied(),
             created: Timestamp(c as i64),
             files_left: amount(c),
             bytes_left: amount(d),

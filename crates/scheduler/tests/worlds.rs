@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use longhaul_model::{Fault, FaultCode, StorageId, SubscriptionId, TransferId};
-use longhaul_scheduler::{Event, SiteLimits, SiteState};
-use proptest::prelude::*;
-use world::{Dice, Place, World};
+use longhaul_scheduler::{Event, SiteLimits, SiteState, Strategy};
+use proptest::prelude::{ProptestConfig, any, prop_assert, prop_assert_eq, proptest};
+use world::{Dice, Place, World, party};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -52,6 +52,15 @@ fn random_world(seed: u64) -> World {
     let all: Vec<u64> = (1..=blocks).collect();
     for id in 1..=1 + dice.below(5) {
         let target = dice.below(count);
+        let community = ["atlas", "cms", "lhcb"][dice.below(3) as usize];
+        world.parties.insert(id, party(community, dice.chance(0.5).then_some("production")));
+        if dice.chance(0.5) {
+            let strategy = Strategy::ALL[dice.below(Strategy::ALL.len() as u64) as usize];
+            world.strategies.insert(id, strategy);
+        }
+        if dice.chance(0.3) {
+            world.deadlines.insert(id, world.now + Duration::from_secs(dice.below(100)));
+        }
         world.subscribe(id, &all, target, 1 + dice.below(9) as u8);
     }
     world

@@ -14,7 +14,7 @@ use longhaul_model::{
     TransferId, TransferState, Verification,
 };
 use longhaul_scheduler::{
-    Adopted, AdoptedLease, CancelWhy, Decision, Demand, DemandId, Event, Lease, Scheduler, WantedFile,
+    Adopted, AdoptedLease, CancelWhy, Decision, Demand, DemandId, Event, Lease, Party, Scheduler, WantedFile,
 };
 
 use crate::reader::Question;
@@ -227,6 +227,9 @@ impl Brain {
             id,
             target: row.target,
             priority: row.priority,
+            party: Party { community: row.community.clone(), activity: None },
+            deadline: None,
+            strategy: None,
             created: row.created,
             files_left: row.files_missing,
             bytes_left: row.bytes_missing,

@@ -90,6 +90,10 @@ pub struct World {
     pub corrupt: BTreeSet<(u64, u64)>,
     /// subscription → (target, blocks, priority, created)
     pub subscriptions: BTreeMap<u64, (u64, Vec<u64>, u8, Timestamp)>,
+    /// By subscription, where it is not the default.
+    pub parties: BTreeMap<u64, Party>,
+    pub deadlines: BTreeMap<u64, Timestamp>,
+    pub strategies: BTreeMap<u64, Strategy>,
     pub failed: BTreeSet<(u64, u64)>,
     pub running: BTreeMap<AttemptId, Running>,
     /// Transfers that have had an attempt: what the catalog would have a row of.
@@ -117,6 +121,10 @@ struct Row {
     lease: Option<AdoptedLease>,
 }
 
+pub fn party(community: &str, activity: Option<&str>) -> Party {
+    Party { community: community.parse().unwrap(), activity: activity.map(|name| name.parse().unwrap()) }
+}
+
 pub fn start() -> Timestamp {
     Timestamp::from_seconds(1_800_000_000)
 }
@@ -131,6 +139,9 @@ impl World {
             replicas: BTreeSet::new(),
             corrupt: BTreeSet::new(),
             subscriptions: BTreeMap::new(),
+            parties: BTreeMap::new(),
+            deadlines: BTreeMap::new(),
+            strategies: BTreeMap::new(),
             failed: BTreeSet::new(),
             running: BTreeMap::new(),
             rows: BTreeMap::new(),
@@ -214,6 +225,9 @@ impl World {
                 id: DemandId { subscription: SubscriptionId(id), block: BlockId(block) },
                 target: StorageId(target),
                 priority,
+                party: self.parties.get(&id).cloned().unwrap_or_else(|| party("default", None)),
+                deadline: self.deadlines.get(&id).copied(),
+                strategy: self.strategies.get(&id).copied(),
                 created,
                 files_left,
                 bytes_left,

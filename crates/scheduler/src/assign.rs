@@ -1,0 +1,115 @@
+//! A transfer under one of FTS3's strategies waits for one source only, chosen here.
+
+use longhaul_model::Timestamp;
+use longhaul_network::{Basis, Link};
+
+use crate::scheduler::Scheduler;
+use crate::state::{Phase, Transfer};
+use crate::strategy::{self, Standing, Strategy};
+
+/// Weight of the newest file in what a single file gets, as FTS3 smooths it.
+const NEWEST: f64 = 0.1;
+
+impl Scheduler {
+    pub(crate) fn strategy_of(&self, transfer: &Transfer) -> Strategy {
+        self.wants[transfer.want].strategy
+    }
+
+    /// Of the sources that do not rest, the one it shall wait for: by its place in the list.
+    pub(crate) fn assigned(&self, place: u32, now: Timestamp) -> Option<usize> {
+        let transfer = &self.transfers[place];
+        let strategy = self.strategy_of(transfer);
+        let ready = || (0..).zip(&transfer.sources).filter(|(_, source)| source.rest_until <= now);
+        let serving = ready().any(|(_, source)| self.may_serve(source.storage));
+        let ranked =
+            ready().filter(|(_, source)| !serving || self.may_serve(source.storage)).map(|(at, _)| {
+                (at, strategy::rank(strategy, &self.standing_of_source(transfer, at, now), transfer.size))
+            });
+        ranked.min_by(|one, other| one.1.total_cmp(&other.1)).map(|(at, _)| at)
+    }
+
+    pub(crate) fn standing_of_source(&self, transfer: &Transfer, at: usize, now: Timestamp) -> Standing {
+        let source = transfer.sources[at].storage;
+        let link = Link { source: self.storages[source].id, target: self.storages[transfer.target].id };
+        let estimate = self.knowledge.rate(link, now);
+        let mut standing = Standing {
+            place: at,
+            failure_share: self.knowledge.failure_share(link, now),
+            throughput: if estimate.basis == Basis::Measured { estimate.bytes_per_s } else { 0.0 },
+            ..Standing::default()
+        };
+        let Some(state) = self.storages[transfer.target].target.links.get(&source) else { return standing };
+        standing.file_throughput = state.file_rate;
+        let own = self.wants[transfer.want].party;
+        let community = self.parties.community(own);
+        let weight = self.parties.weight_of_activity(own);
+        for (&party, waiting) in &state.waiting {
+            if self.parties.community(party) == community {
+                standing.files_waiting += waiting.files;
+                if self.parties.weight_of_activity(party) >= weight {
+                    standing.bytes_waiting = standing.bytes_waiting.saturating_add(waiting.bytes);
+                }
+            }
+        }
+        standing
+    }
+
+    /// An assigned transfer enters or leaves the queue of its link.
+    pub(crate) fn count_waiting(&mut self, place: u32, more: bool) {
+        let transfer = &self.transfers[place];
+        let bit = transfer.queues.trailing_zeros() as usize;
+        let Some(source) = transfer.sources.get(bit).map(|source| source.storage) else { return };
+        let party = self.wants[transfer.want].party;
+        let links = &mut self.storages[transfer.target].target.links;
+        let waiting = links.entry(source).or_default().waiting.entry(party).or_default();
+        if more {
+            waiting.files += 1;
+            waiting.bytes = waiting.bytes.saturating_add(transfer.size);
+        } else {
+            waiting.files -= 1;
+            waiting.bytes = waiting.bytes.saturating_sub(transfer.size);
+        }
+    }
+
+    /// A file came whole: what a single file gets over the link.
+    pub(crate) fn file_rate(
+        &mut self,
+        target: u32,
+        source: u32,
+        bytes: u64,
+        began: Timestamp,
+        now: Timestamp,
+    ) {
+        let seconds = now.since(began).as_secs_f64();
+        let Some(link) = self.storages[target].target.links.get_mut(&source) else { return };
+        if seconds > 0.0 && bytes > 0 {
+            let rate = bytes as f64 / seconds;
+            link.file_rate =
+                if link.file_rate > 0.0 { link.file_rate + NEWEST * (rate - link.file_rate) } else { rate };
+        }
+    }
+
+    /// A source may be gone for a while: what waits for it alone, and could be had elsewhere, chooses again.
+    pub(crate) fn assign_again(&mut self, source: u32, now: Timestamp) {
+        let by_strategy = |place: &u32| {
+            let transfer = &self.transfers[*place];
+            transfer.phase == Phase::Queued
+                && transfer.sources.len() > 1
+                && transfer
+                    .sources
+                    .get(transfer.queues.trailing_zeros() as usize)
+                    .is_some_and(|one| one.storage == source)
+        };
+        let wants = self.want_of.values().filter(|&&want| self.wants[want].strategy != Strategy::Best);
+        let places: Vec<u32> =
+            wants.flat_map(|&want| self.wants[want].transfers.iter().copied()).filter(by_strategy).collect();
+        self.place_again(places, now);
+    }
+
+    pub(crate) fn place_again(&mut self, places: Vec<u32>, now: Timestamp) {
+        for place in places {
+            self.take_out(place);
+            self.place(place, now);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The place of a want among the others of its target: whose share it is charged to, which priority, and when it is
+//! due. What waits moves along with it.
+
+use std::time::Duration;
+
+use longhaul_model::{SubscriptionId, Timestamp};
+
+use crate::lanes::LEVELS;
+use crate::scheduler::Scheduler;
+use crate::settings::PATIENCE;
+use crate::state::{Phase, Rank, Subscription, Wish};
+use crate::strategy::Strategy;
+
+impl Scheduler {
+    /// When a wish should be fulfilled: see [`crate::settings::PATIENCE`]. A deadline only makes it earlier.
+    pub(crate) fn due(&self, wish: &Wish, subscription: &Subscription) -> Timestamp {
+        let bytes = subscription.bytes_ranked as f64;
+        let own = bytes / self.settings.nominal_bytes_per_s.max(1.0);
+        let most = self.settings.patience_max.as_secs_f64();
+        let due = wish.created + Duration::from_secs_f64((PATIENCE * own).clamp(0.0, most));
+        wish.deadline
+            .map_or(due, |deadline| due.min(deadline - Duration::from_secs_f64(own.clamp(0.0, most))))
+    }
+
+    /// What it is due by follows from its size: when that has doubled since, all its wants move.
+    pub(crate) fn rank_subscription(&mut self, id: SubscriptionId, now: Timestamp) {
+        let Some(row) = self.subscriptions.get_mut(&id) else { return };
+        if row.bytes_left / 2 < row.bytes_ranked && row.bytes_ranked > 0 {
+            return;
+        }
+        row.bytes_ranked = row.bytes_left;
+        let wants: Vec<u32> = row.wants.iter().copied().collect();
+        wants.into_iter().for_each(|place| self.rank_again(place, now));
+    }
+
+    /// The best of its demands gives a want its place; what waits moves along with it.
+    pub(crate) fn rank_again(&mut self, place: u32, now: Timestamp) {
+        let want = &self.wants[place];
+        let mut best: Option<(Rank, Wish)> = None;
+        for (&subscription, wish) in &want.demands {
+            let Some(row) = self.subscriptions.get(&subscription) else { continue };
+            let due = self.due(wish, row);
+            let rank = Rank { due, created: wish.created, subscription, block: want.block };
+            let better =
+                best.is_none_or(|(known, than)| (LEVELS - wish.level, rank) < (LEVELS - than.level, known));
+            if better {
+                best = Some((rank, *wish));
+            }
+        }
+        let Some((rank, wish)) = best else { return };
+        let target = want.target;
+        let lane = self.storages[target].target.lanes.lane(wish.party, wish.level, &self.parties);
+        let strategy = wish.strategy.unwrap_or(self.settings.strategy);
+        if strategy != want.strategy || wish.party != want.party {
+            self.move_waiting(place, wish.party, strategy, now);
+        }
+        let want = &self.wants[place];
+        if lane != want.lane || rank != want.rank {
+            self.move_want(place, lane, rank);
+            self.wake(target);
+        }
+    }
+
+    /// Another party, or another way to choose sources: what waits is queued anew.
+    fn move_waiting(&mut self, place: u32, party: u32, strategy: Strategy, now: Timestamp) {
+        let waits = |transfer: &u32| self.transfers[*transfer].phase == Phase::Queued;
+        let queued: Vec<u32> = self.wants[place].transfers.iter().copied().filter(waits).collect();
+        queued.iter().for_each(|&transfer| self.take_out(transfer));
+        let want = &mut self.wants[place];
+        want.party = party;
+        want.strategy = strategy;
+        queued.into_iter().for_each(|transfer| self.place(transfer, now));
+    }
+
+    fn move_want(&mut self, place: u32, to: usize, rank: Rank) {
+        let want = &mut self.wants[place];
+        let from = std::mem::replace(&mut want.lane, to);
+        let rank_before = std::mem::replace(&mut want.rank, rank);
+        let asked = want.asked.map_or(0, |(_, limit)| limit);
+        let sources: Vec<u32> = want.queues.iter().map(|(source, _)| *source).collect();
+        let lanes = &mut self.storages[want.target].target.lanes;
+        lanes.move_queued(from, to, want.queued);
+        let class = lanes.class_mut(from);
+        let was_open = class.open.remove(&(rank_before, place));
+        sources.iter().for_each(|&source| class.leave(source, rank_before, place));
+        class.asked -= asked;
+        class.live -= want.live;
+        class.queued_bytes -= want.queued_bytes;
+        class.bytes_left = class.bytes_left.saturating_sub(want.bytes_left);
+        let class = lanes.class_mut(to);
+        if was_open {
+            class.open.insert((rank, place));
+        }
+        sources.iter().for_each(|&source| class.enter(source, rank, place));
+        class.asked += asked;
+        class.live += want.live;
+        class.queued_bytes += want.queued_bytes;
+        class.bytes_left = class.bytes_left.saturating_add(want.bytes_left);
+    }
+}
