@@ -10,6 +10,7 @@
 //! `fluid` move the bytes); `report` says what came of it, `bound` what nobody could beat.
 
 mod agents;
+pub mod bound;
 mod due;
 mod failures;
 mod flows;
@@ -27,41 +28,40 @@ mod weather;
 mod workload;
 mod world;
 
-use longhaul_scheduler::Settings;
+use longhaul_scheduler::{Settings, Strategy};
 
 pub use plan::Plan;
 pub use report::{Report, Summary};
 pub use scenario::{Mistake, Rates, Scenario};
 
-/// A way to schedule, by name.
+/// A way to schedule: its name in reports, and what the scheduler is told.
 #[derive(Clone, Debug)]
-pub struct Strategy {
+pub struct Way {
     pub name: String,
     pub settings: Settings,
 }
 
-impl Strategy {
-    pub fn named(name: &str) -> Result<Self, String> {
-        match name {
-            "best" => Ok(Strategy { name: name.to_owned(), settings: Settings::default() }),
-            _ => Err(format!("there is no strategy \"{name}\": best is one")),
-        }
+impl Way {
+    pub fn of(strategy: Strategy) -> Self {
+        Way { name: strategy.name().to_owned(), settings: Settings { strategy, ..Settings::default() } }
     }
 }
 
 /// Runs a world to its end. `rates`: in place of the scenario's.
-pub fn simulate(plan: &Plan, strategy: &Strategy, rates: Option<Rates>) -> Report {
-    let mut world = world::World::new(plan, strategy.settings.clone(), rates);
+pub fn simulate(plan: &Plan, way: &Way, rates: Option<Rates>) -> Report {
+    let mut world = world::World::new(plan, way.settings.clone(), rates);
     world.run();
     let unfinished = world.files_left;
-    let bound = 0.0;
+    let waits = if unfinished > 0 { world.waits() } else { Vec::new() };
+    let certificate = bound::certify(plan, &world.measure.history);
     report::report(
         plan,
-        &strategy.name,
+        &way.name,
         world.measure,
         &world.flows.through,
         unfinished,
-        bound,
+        waits,
+        certificate,
         world.flows.calculations,
     )
 }

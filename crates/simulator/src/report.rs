@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::bound::Certificate;
 use crate::measure::{Curve, Measure};
 use crate::plan::Plan;
 
@@ -32,6 +33,8 @@ pub struct Report {
     pub transfer_p95_s: Option<f64>,
     /// Files that were wanted and neither came nor failed for good.
     pub unfinished: u64,
+    /// What the scheduler says they wait for.
+    pub waits: Vec<String>,
     pub attempts_failed: u64,
     pub leases: u64,
     pub decisions: u64,
@@ -46,6 +49,7 @@ pub struct Report {
     /// By community: name, share wanted, part obtained while all wanted something.
     pub shares: Vec<(String, f64, f64)>,
     pub calculations: u64,
+    pub certificate: Certificate,
 }
 
 /// Capacities told of.
@@ -57,7 +61,8 @@ pub(crate) fn report(
     measure: Measure,
     through: &[f64],
     unfinished: u64,
-    bound: f64,
+    waits: Vec<String>,
+    certificate: Certificate,
     calculations: u64,
 ) -> Report {
     let end = measure.last_done.max(1) as f64 / 1e6;
@@ -77,7 +82,7 @@ pub(crate) fn report(
         scenario: plan.name.clone(),
         strategy: strategy.to_owned(),
         makespan_s: finished.then_some(measure.last_done as f64 / 1e6),
-        makespan_bound_s: bound,
+        makespan_bound_s: certificate.bound,
         dataset_mean_s: mean(&measure.datasets),
         dataset_p95_s: quantile(&measure.datasets, 0.95),
         transfer_mean_s: mean(&measure.transfers),
@@ -91,6 +96,7 @@ pub(crate) fn report(
     Report {
         transfer_p95_s: quantile(&measure.transfers, 0.95),
         unfinished,
+        waits,
         attempts_failed: measure.faults,
         leases: measure.leases,
         decisions: measure.decisions,
@@ -102,6 +108,7 @@ pub(crate) fn report(
         dataset_ends: measure.dataset_ends,
         shares,
         calculations,
+        certificate,
         summary,
     }
 }
@@ -130,7 +137,7 @@ fn shares(plan: &Plan, measure: &Measure) -> Vec<(String, f64, f64)> {
     let got: u128 = measure.contended.iter().sum();
     let rows = plan.work.communities.iter().zip(&measure.contended);
     rows.map(|(community, &bytes)| {
-        (community.name.clone(), community.share / wanted.max(1e-12), bytes as f64 / (got.max(1)) as f64)
+        (community.name.to_string(), community.share / wanted.max(1e-12), bytes as f64 / (got.max(1)) as f64)
     })
     .collect()
 }

@@ -1,6 +1,8 @@
 //! A scenario as it is written: TOML, every key documented in `docs/reference/scenarios.md`. Here it is only read;
 //! `check` says whether it makes sense, `plan` makes a world of it.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 
 use crate::quantity::{Rate, Share, Size, Span};
@@ -256,6 +258,9 @@ pub struct Circuit {
 pub struct Community {
     pub name: String,
     pub share: f64,
+    /// Weights of its activities.
+    #[serde(default)]
+    pub activities: BTreeMap<String, f64>,
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -1,14 +1,17 @@
 //! The service's side: tells the scheduler what its catalog and its agents say, and does what the scheduler decides.
 //! It decides nothing.
 
-use longhaul_model::{AgentId, BlockId, FileId, SiteId, StorageId, SubscriptionId};
+use longhaul_model::{AgentId, BlockId, FileId, SiteId, StorageId, SubscriptionId, Timestamp};
 use longhaul_scheduler::{
-    CancelWhy, Decision, Demand, DemandId, Event, Lease, Outcome, SiteInfo, SiteLimits, SiteState,
-    StorageInfo,
+    CancelWhy, CommunityShare, Decision, Demand, DemandId, Event, Lease, Outcome, Party, Shares, SiteInfo,
+    SiteLimits, SiteState, StorageInfo,
 };
 
 use crate::holdings::Arrival;
 use crate::world::{Attempt, Happening, Phase, START, World, micros};
+
+/// Transfers that a report of what waits names.
+const WAITS_MAX: usize = 3;
 
 impl World<'_> {
     pub(crate) fn tell_sites(&mut self) {
@@ -33,6 +36,15 @@ impl World<'_> {
             }));
             self.tell_agent(at as u32);
         }
+    }
+
+    pub(crate) fn tell_shares(&mut self) {
+        let rows = self.plan.work.communities.iter().map(|community| {
+            let share = CommunityShare { activities: community.activities.clone(), ..CommunityShare::of(community.share) };
+            (community.name.clone(), share)
+        });
+        let shares = Shares { communities: rows.collect(), default: 1.0 };
+        self.handle(Event::Shares(shares));
     }
 
     pub(crate) fn tell_agent(&mut self, site: u32) {
@@ -77,10 +89,36 @@ impl World<'_> {
             },
             target: StorageId(target.into()),
             priority: row.priority,
-            created: longhaul_model::Timestamp(START.0 + micros(row.at)),
+            party: Party {
+                community: self.plan.work.communities[row.community as usize].name.clone(),
+                activity: row.activity.clone(),
+            },
+            created: Timestamp(START.0 + micros(row.at)),
+            deadline: row.deadline.map(|deadline| Timestamp(START.0 + micros(deadline))),
+            strategy: None,
             files_left,
             bytes_left,
         }));
+    }
+
+    /// What the scheduler has in memory at the end, and what some of it waits for.
+    pub(crate) fn waits(&self) -> Vec<String> {
+        let counts = self.scheduler.counts();
+        let mut lines = vec![format!(
+            "{} queued, {} resting, {} without a source, {} leased, {} of them begun",
+            counts.queued, counts.resting, counts.parked, counts.leased, counts.started
+        )];
+        for row in self.scheduler.transfers(None, None, WAITS_MAX) {
+            let waits = self.scheduler.waits(row.transfer, self.service_time());
+            let target = &self.plan.layout.sites[row.target.0 as usize].name;
+            lines.push(format!(
+                "file {} to {target}, {} tries: {}",
+                row.file,
+                row.attempts,
+                waits.unwrap_or_else(|| format!("{:?}", row.leased))
+            ));
+        }
+        lines
     }
 
     pub(crate) fn poll(&mut self) {

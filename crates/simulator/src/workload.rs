@@ -3,6 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::str::FromStr;
+
+use longhaul_model::{ActivityName, CommunityName, NameError};
 
 use crate::layout::{Layout, named};
 use crate::plan::{FILES_MAX, REQUESTS_MAX};
@@ -14,6 +17,8 @@ const BLOCK_FILES: u32 = 1_000;
 /// No file of the grid is larger.
 const GRID_FILE_MAX: f64 = 20e9;
 const PRIORITY: u8 = 5;
+/// The community of requests that name none.
+const NOBODY: &str = "default";
 
 #[derive(Clone, Debug, Default)]
 pub struct Workload {
@@ -51,7 +56,7 @@ pub struct Request {
     pub dataset: u32,
     pub target: u32,
     pub community: u32,
-    pub activity: String,
+    pub activity: Option<ActivityName>,
     pub priority: u8,
     /// Seconds, from the beginning of the world.
     pub deadline: Option<f64>,
@@ -59,8 +64,9 @@ pub struct Request {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct CommunityPlan {
-    pub name: String,
+    pub name: CommunityName,
     pub share: f64,
+    pub activities: BTreeMap<ActivityName, f64>,
 }
 
 pub fn build(scenario: &Scenario, layout: &Layout, seed: u64) -> Result<Workload, Mistake> {
@@ -99,7 +105,16 @@ fn add_communities(work: &mut Workload, scenario: &Scenario) -> Result<(), Mista
             let what = format!("a share of {} for \"{}\"", community.share, community.name);
             return Err(Mistake::new("[[community]]", what, "give a number of 0 or more"));
         }
-        work.communities.push(CommunityPlan { name: community.name.clone(), share: community.share });
+        let place = format!("[[community]] {}", community.name);
+        let mut activities = BTreeMap::new();
+        for (name, &weight) in &community.activities {
+            if !(weight >= 0.0 && weight.is_finite()) {
+                return Err(Mistake::new(place, format!("a weight of {weight} for {name}"), "give a number of 0 or more"));
+            }
+            activities.insert(name_of(name, &place)?, weight);
+        }
+        let name = name_of(&community.name, &place)?;
+        work.communities.push(CommunityPlan { name, share: community.share, activities });
     }
     let sum: f64 = work.communities.iter().map(|community| community.share).sum();
     if !work.communities.is_empty() && sum <= 0.0 {
@@ -112,13 +127,24 @@ fn add_communities(work: &mut Workload, scenario: &Scenario) -> Result<(), Mista
     Ok(())
 }
 
+fn activity_of(terms: &Terms, place: &str) -> Result<Option<ActivityName>, Mistake> {
+    if terms.activity.is_empty() { Ok(None) } else { name_of(&terms.activity, place).map(Some) }
+}
+
+/// A name by the rules of all names.
+fn name_of<T: FromStr<Err = NameError>>(text: &str, place: &str) -> Result<T, Mistake> {
+    text.parse().map_err(|why: NameError| Mistake::new(place, why.to_string(), "choose another name"))
+}
+
 impl Workload {
     fn community(&mut self, name: &str, place: &str) -> Result<u32, Mistake> {
-        if let Some(at) = self.communities.iter().position(|community| community.name == name) {
+        let written = if name.is_empty() { NOBODY } else { name };
+        if let Some(at) = self.communities.iter().position(|community| community.name.as_str() == written) {
             return Ok(at as u32);
         }
         if name.is_empty() {
-            self.communities.push(CommunityPlan { name: String::new(), share: 1.0 });
+            let name = name_of(NOBODY, place)?;
+            self.communities.push(CommunityPlan { name, share: 1.0, activities: BTreeMap::new() });
             return Ok((self.communities.len() - 1) as u32);
         }
         let what = format!("there is no community \"{name}\"");
@@ -155,7 +181,7 @@ impl Workload {
         Ok(dataset)
     }
 
-    fn add_request(&mut self, at: f64, dataset: u32, target: u32, community: u32, terms: &Terms) {
+    fn add_request(&mut self, at: f64, dataset: u32, target: u32, community: u32, terms: &Terms, activity: &Option<ActivityName>) {
         let blocks = self.datasets[dataset as usize].blocks.clone();
         let there = blocks.into_iter().all(|block| self.blocks[block as usize].at.contains(&target));
         if there {
@@ -166,7 +192,7 @@ impl Workload {
             dataset,
             target,
             community,
-            activity: terms.activity.clone(),
+            activity: activity.clone(),
             priority: terms.priority.unwrap_or(PRIORITY).clamp(1, 9),
             deadline: terms.deadline.map(|deadline| at + deadline.0),
         });
@@ -254,6 +280,7 @@ fn add_campaigns(
         let mut random = Random::stream(seed ^ at as u64, "campaign");
         let targets = layout.sites_named(&campaign.to, &place)?;
         let community = work.community(&campaign.terms.community, &place)?;
+        let activity = activity_of(&campaign.terms, &place)?;
         for written in &campaign.datasets {
             let fits = |dataset: &DatasetPlan| named(written, &dataset.name, &dataset.group);
             let found: Vec<u32> =
@@ -264,7 +291,7 @@ fn add_campaigns(
             }
             for dataset in found {
                 for target in some_of(&targets, campaign.copies, layout, &mut random) {
-                    work.add_request(campaign.at.0, dataset, target, community, &campaign.terms);
+                    work.add_request(campaign.at.0, dataset, target, community, &campaign.terms, &activity);
                 }
             }
         }
@@ -293,6 +320,7 @@ fn add_stream(
     let from = layout.sites_named(&stream.from, &place)?;
     let to = layout.sites_named(&stream.to, &place)?;
     let community = work.community(&stream.terms.community, &place)?;
+    let activity = activity_of(&stream.terms, &place)?;
     let datasets_per_s = stream.files_per_day / 86_400.0 / f64::from(stream.files);
     let bursts = datasets_per_s / f64::from(stream.burst);
     if datasets_per_s * (end - stream.begin.0) > REQUESTS_MAX as f64 {
@@ -320,7 +348,7 @@ fn add_stream(
             let Share(bad) = stream.bad;
             let dataset = work.add_dataset(name, &stream.name, sizes, BLOCK_FILES, &sources, bad)?;
             for target in some_of(&elsewhere, Some(stream.targets), layout, random) {
-                work.add_request(at, dataset, target, community, &stream.terms);
+                work.add_request(at, dataset, target, community, &stream.terms, &activity);
             }
         }
     }
@@ -381,7 +409,7 @@ pub(crate) fn add_recorded(
                 dataset
             }
         };
-        work.add_request(at, dataset, target, community, &terms);
+        work.add_request(at, dataset, target, community, &terms, &None);
     }
     Ok(())
 }

@@ -236,6 +236,7 @@ impl<'a> World<'a> {
             measure: Measure::new(plan),
         };
         world.tell_sites();
+        world.tell_shares();
         world.plan_weather();
         world
     }
@@ -318,7 +319,7 @@ impl<'a> World<'a> {
         {
             self.session_done(flow);
         }
-        if self.heard || self.wakeup().is_some_and(|at| at <= self.now) {
+        if self.heard || self.wants_to_act().is_some_and(|at| at <= self.now) {
             self.poll();
         }
         if self.flows.stale && self.calculation_time() <= self.now {
@@ -352,10 +353,15 @@ impl<'a> World<'a> {
         }
     }
 
-    /// When the scheduler wants to be asked, in the world's time and in steps of the service.
-    fn wakeup(&self) -> Option<i64> {
+    /// When the scheduler wants to be asked, in the world's time.
+    fn wants_to_act(&self) -> Option<i64> {
         let at = self.scheduler.next_wakeup()?;
-        let at = at.0.saturating_sub(START.0).saturating_sub(self.clock_jump);
+        Some(at.0.saturating_sub(START.0).saturating_sub(self.clock_jump))
+    }
+
+    /// When it is asked: at a step of the service that is still to come.
+    fn wakeup(&self) -> Option<i64> {
+        let at = self.wants_to_act()?;
         Some(if at <= self.now { self.now + self.service_step() } else { self.on_step(at) })
     }
 

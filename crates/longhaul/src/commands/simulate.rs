@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use clap::Args;
 use longhaul_model::units::{bytes, count, duration};
-use longhaul_simulator::{Mistake, Plan, Report, Scenario, Strategy, simulate};
+use longhaul_scheduler::Strategy;
+use longhaul_simulator::{Mistake, Plan, Report, Scenario, Way, simulate};
 
 use super::Context;
 use crate::failure::{Exit, Failure};
