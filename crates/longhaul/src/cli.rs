@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
     agent, as_account, bench, completion, config, copy, dataset, doctor, login, man, replica, serve, service,
-    site, status, subscription, task, token, transfer, tune, verify,
+    simulate, site, status, subscription, task, token, transfer, tune, verify,
 };
 use crate::demo;
 
@@ -165,6 +165,8 @@ pub enum Command {
     Doctor(doctor::DoctorArgs),
     /// Kernel settings for a path; applies none
     Tune(tune::TuneArgs),
+    /// What the scheduler achieves in a world of a scenario, and what nobody could beat
+    Simulate(simulate::SimulateArgs),
     /// Measure disk, network and encryption alone, and which of them limits
     #[command(subcommand)]
     Bench(bench::BenchCommand),

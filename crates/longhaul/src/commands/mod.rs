@@ -13,6 +13,7 @@ pub mod man;
 pub mod replica;
 pub mod serve;
 pub mod service;
+pub mod simulate;
 pub mod site;
 pub mod status;
 pub mod subscription;
@@ -97,6 +98,7 @@ pub fn run(cli: Cli, output: Output) -> Result<Exit, Failure> {
         Command::Doctor(args) => doctor::run(&context, args),
         Command::Man(args) => man::run(&context, args),
         Command::Tune(args) => tune::run(&context, args),
+        Command::Simulate(args) => simulate::run(&context, args),
         Command::Bench(command) => bench::run(&context, command),
         Command::Login(args) => block_on(Threads::One, login::run(&context, args)),
         command => block_on(Threads::One, remote(&context, command)),
@@ -130,6 +132,7 @@ async fn remote(context: &Context, command: Command) -> Result<Exit, Failure> {
         | Command::Serve(_)
         | Command::Doctor(_)
         | Command::Tune(_)
+        | Command::Simulate(_)
         | Command::Bench(_)
         | Command::Login(_) => unreachable!("run() took it"),
     }

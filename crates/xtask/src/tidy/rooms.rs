@@ -33,6 +33,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("wire", Kind::Pure, &["model"]),
     room("network", Kind::Pure, &["model"]),
     room("scheduler", Kind::Pure, &["model", "network"]),
+    room("simulator", Kind::Pure, &["model", "network", "scheduler"]),
     room("security", Kind::Edge, &[]),
     room("catalog", Kind::Edge, &[]),
     room("storage", Kind::Edge, &[]),
@@ -68,6 +69,7 @@ const PURE_DEPENDENCIES: &[&str] = &[
     "sha2",
     "simd-adler32",
     "thiserror",
+    "toml",
     "utoipa",
 ];
 const CLIENT_DEPENDENCIES: &[&str] = &[

@@ -1,0 +1,358 @@
+//! The agents' side: leases come, files begin in the order in which they came, bytes move, attempts end, reports go.
+//! An agent begins whatever it holds as soon as its session has room; how much it holds is the scheduler's choice.
+
+use longhaul_model::{Fault, FaultCode};
+
+use crate::flows::Flow;
+use crate::random::{fixed, mix};
+use crate::scenario::{FailureKind, Mover};
+use crate::world::{Happening, Phase, World, micros};
+
+/// A session that was idle for longer finds its rate anew.
+const WARM_US: i64 = 10_000_000;
+/// Facts that come within this go together, as agents send them.
+const GATHER_S: f64 = 0.005;
+
+impl World<'_> {
+    pub(crate) fn lease_came(&mut self, place: u32, generation: u32) {
+        if !self.is_current(place, generation) {
+            return;
+        }
+        let attempt = &mut self.attempts[place as usize];
+        attempt.phase = Phase::Waiting;
+        let (flow, target) = (attempt.flow, attempt.target);
+        self.flows.rows[flow as usize].waiting.push_back(place);
+        self.begin_next(flow);
+        if !self.sites[target as usize].reporting {
+            self.sites[target as usize].reporting = true;
+            self.after(self.plan.model.report_every.0, Happening::Report { site: target });
+        }
+    }
+
+    /// Begins what waits, in its order, as long as the session and both pools have room.
+    pub(crate) fn begin_next(&mut self, flow: u32) {
+        loop {
+            let row = &self.flows.rows[flow as usize];
+            let (from, to) = (row.from_pool, row.to_pool);
+            let Some(&place) = row.waiting.front() else { return };
+            if self.is_away(row.target as u32) || !self.flows.may_open(flow) {
+                return;
+            }
+            for pool in [from, to] {
+                if self.pool_busy[pool]
+                    >= self.plan.layout.sites[self.plan.layout.pools[pool].site].pool_active
+                {
+                    self.pool_waiting[pool].insert(flow);
+                    return;
+                }
+            }
+            self.flows.rows[flow as usize].waiting.pop_front();
+            self.pool_busy[from] += 1;
+            self.pool_busy[to] += 1;
+            self.begin(flow, place);
+        }
+    }
+
+    fn begin(&mut self, flow: u32, place: u32) {
+        let (size, source, file, block) = {
+            let attempt = &self.attempts[place as usize];
+            (attempt.size as f64, attempt.source, attempt.file, attempt.block)
+        };
+        let cold = self.now.saturating_sub(self.flows.rows[flow as usize].idle_since) > WARM_US
+            && !self.flows.rows[flow as usize].has_work();
+        self.flows.open(flow, size);
+        let generation = self.attempts[place as usize].generation;
+        let told = self.told_at(place);
+        self.at(told, Happening::Began { attempt: place, generation });
+        let tape = self.plan.layout.sites[source as usize].tape.as_ref().filter(|tape| tape.recall);
+        let whole_at_start = self.plan.work.blocks[block as usize].at.contains(&source);
+        if tape.is_some() && whole_at_start && !self.on_disk.contains(&(file, source)) {
+            self.attempts[place as usize].phase = Phase::Recalled;
+            self.sites[source as usize].to_recall.push_back((place, generation));
+            return self.recall_next(source);
+        }
+        self.open(place, flow, cold);
+    }
+
+    fn open(&mut self, place: u32, flow: u32, cold: bool) {
+        self.attempts[place as usize].phase = Phase::Opening;
+        let generation = self.attempts[place as usize].generation;
+        let mut wait = self.plan.model.overhead.0 + self.flows.rows[flow as usize].rtt;
+        if cold || self.plan.model.mover == Mover::File {
+            wait += self.plan.ramp_up(self.flows.rows[flow as usize].rtt, self.flows.alone(flow));
+        }
+        self.after(wait, Happening::Ready { attempt: place, generation });
+    }
+
+    /// A drive takes the next file; mounting and winding come first.
+    fn recall_next(&mut self, site: u32) {
+        let Some(tape) = &self.plan.layout.sites[site as usize].tape else { return };
+        while self.sites[site as usize].drives_busy < tape.drives
+            && let Some((attempt, generation)) = self.sites[site as usize].to_recall.pop_front()
+        {
+            if !self.is_current(attempt, generation) {
+                continue;
+            }
+            self.sites[site as usize].drives_busy += 1;
+            let seconds = tape.mount.0 + self.attempts[attempt as usize].size as f64 / tape.rate.0;
+            self.after(seconds, Happening::Recalled { site, attempt, generation });
+        }
+    }
+
+    pub(crate) fn recalled(&mut self, site: u32, place: u32, generation: u32) {
+        self.sites[site as usize].drives_busy -= 1;
+        if self.is_current(place, generation) {
+            let (file, flow) = (self.attempts[place as usize].file, self.attempts[place as usize].flow);
+            self.on_disk.insert((file, site));
+            self.open(place, flow, false);
+        }
+        self.recall_next(site);
+    }
+
+    /// The first byte could come now: or something is wrong.
+    pub(crate) fn ready(&mut self, place: u32, generation: u32) {
+        if !self.is_current(place, generation) {
+            return;
+        }
+        let attempt = &self.attempts[place as usize];
+        let (flow, size, source) = (attempt.flow, attempt.size as f64, attempt.source);
+        if let Some((fault, later)) = self.refusal(place) {
+            let attempt = &mut self.attempts[place as usize];
+            attempt.fault = Some(fault);
+            if later > 0.0 && self.sites[source as usize].down > 0 {
+                // It keeps its place until it gives up; the answer may come meanwhile and does not help.
+                attempt.phase = Phase::Opening;
+            }
+            self.flows.opened(flow, size);
+            return self.end_attempt(place, later);
+        }
+        self.flows.opened(flow, size);
+        let part = self.doom(place);
+        let (begin, end) = self.flows.join(flow, place, generation, size * part, self.now);
+        let attempt = &mut self.attempts[place as usize];
+        attempt.phase = Phase::Moving;
+        (attempt.begin, attempt.end) = (begin, end);
+    }
+
+    /// Why an attempt cannot begin, and after how long that shows.
+    fn refusal(&self, place: u32) -> Option<(Fault, f64)> {
+        let attempt = &self.attempts[place as usize];
+        let (source, target) = (attempt.source as usize, attempt.target as usize);
+        if self.sites[source].down > 0 || !self.plan.layout.pair(source, target).open {
+            let fault = Fault::new(FaultCode::Unreachable, "no answer");
+            return Some((fault, self.plan.model.unreachable_after.0));
+        }
+        for (site, inward) in [(source, false), (target, true)] {
+            for &number in &self.sites[site].troubles {
+                let trouble = &self.plan.troubles[number as usize];
+                let hit = match trouble.kind {
+                    FailureKind::SiteError => true,
+                    FailureKind::CredentialOutage => !inward,
+                    FailureKind::TargetFull => inward,
+                    _ => false,
+                };
+                if hit && self.luck(place, u64::from(number)) < trouble.share {
+                    return Some((Fault::new(trouble.code, "by the scenario"), 0.0));
+                }
+            }
+        }
+        match self.badness(place) {
+            Some(code @ FaultCode::SourceMissing) => Some((Fault::new(code, "gone"), 0.0)),
+            _ => None,
+        }
+    }
+
+    /// Whether the replica is no good: some are gone, some have other bytes. The first of each block is sound.
+    fn badness(&self, place: u32) -> Option<FaultCode> {
+        let attempt = &self.attempts[place as usize];
+        let block = &self.plan.work.blocks[attempt.block as usize];
+        let rank = block.at.iter().position(|&site| site == attempt.source)?;
+        let dice = fixed(self.plan.seed ^ 0xbad, attempt.file.into(), attempt.source.into());
+        if rank == 0 || dice >= block.bad {
+            return None;
+        }
+        Some(if dice < block.bad / 3.0 { FaultCode::SourceMissing } else { FaultCode::WrongDigest })
+    }
+
+    /// A number that belongs to this try of this file, whatever else happens: two runs meet the same luck.
+    fn luck(&self, place: u32, purpose: u64) -> f64 {
+        let attempt = &self.attempts[place as usize];
+        let which = mix(u64::from(attempt.file) << 32 | u64::from(attempt.target));
+        fixed(self.plan.seed ^ purpose, which, u64::from(attempt.tries) << 32 | u64::from(attempt.source))
+    }
+
+    /// How much of the file is moved before it is over: all, unless it fails on the way.
+    fn doom(&mut self, place: u32) -> f64 {
+        let (source, target) = (self.attempts[place as usize].source, self.attempts[place as usize].target);
+        let link = self.plan.layout.pair(source as usize, target as usize).failures;
+        let share = 1.0 - (1.0 - link) * (1.0 - self.plan.model.failures.0);
+        if share > 0.0 && self.luck(place, 0xd00f) < share {
+            let codes = [
+                FaultCode::ConnectionLost,
+                FaultCode::Stalled,
+                FaultCode::SourceUnreadable,
+                FaultCode::TargetWrite,
+            ];
+            let which = (self.luck(place, 0xc0de) * codes.len() as f64) as usize;
+            self.attempts[place as usize].fault =
+                Some(Fault::new(codes[which.min(codes.len() - 1)], "by the dice"));
+            return self.luck(place, 0x9a47);
+        }
+        1.0
+    }
+
+    /// The first of a session's files has all its bytes.
+    pub(crate) fn session_done(&mut self, flow: u32) {
+        let attempts = &self.attempts;
+        let gone = |place: u32, generation: u32| {
+            let attempt = &attempts[place as usize];
+            attempt.generation != generation || attempt.phase != Phase::Moving
+        };
+        let Some(place) = self.flows.done(flow, self.now, gone) else { return };
+        let attempt = &mut self.attempts[place as usize];
+        let end = attempt.end;
+        attempt.moved = (attempt.end - attempt.begin).min(attempt.size as f64) as u64;
+        self.flows.leave(flow, end, self.now);
+        if self.attempts[place as usize].fault.is_none() {
+            self.attempts[place as usize].fault = self.judge(place);
+        }
+        self.end_attempt(place, 0.0);
+    }
+
+    /// What verification finds.
+    fn judge(&self, place: u32) -> Option<Fault> {
+        let target = self.attempts[place as usize].target as usize;
+        let full = |number: &u32| self.plan.troubles[*number as usize].kind == FailureKind::TargetFull;
+        if self.sites[target].troubles.iter().any(full) {
+            return Some(Fault::new(FaultCode::TargetFull, "no room"));
+        }
+        self.badness(place).map(|code| Fault::new(code, "the bytes differ"))
+    }
+
+    /// The attempt no longer holds anything; the service hears of it.
+    pub(crate) fn end_attempt(&mut self, place: u32, later: f64) {
+        let attempt = &mut self.attempts[place as usize];
+        attempt.phase = Phase::Told;
+        let (generation, flow, moved) = (attempt.generation, attempt.flow, attempt.moved);
+        self.measure.moved(self.now, moved);
+        let told = self.told_at(place).saturating_add(micros(later));
+        self.at(told, Happening::Ended { attempt: place, generation });
+        self.leave_pools(flow);
+    }
+
+    /// Room in the pools of a session: whoever waited for it begins.
+    fn leave_pools(&mut self, flow: u32) {
+        let row: &Flow = &self.flows.rows[flow as usize];
+        let pools = [row.from_pool, row.to_pool];
+        let mut waiting = Vec::new();
+        for pool in pools {
+            self.pool_busy[pool] -= 1;
+            waiting.extend(std::mem::take(&mut self.pool_waiting[pool]));
+        }
+        self.begin_next(flow);
+        waiting.into_iter().for_each(|flow| self.begin_next(flow));
+    }
+
+    /// When the service hears what happens at an agent now: its agent may be away.
+    fn told_at(&self, place: u32) -> i64 {
+        let target = self.attempts[place as usize].target as usize;
+        let sent = self.now.max(self.sites[target].back) + micros(GATHER_S);
+        self.on_step(sent + micros(self.plan.model.service_round_trip.0 / 2.0))
+    }
+
+    pub(crate) fn is_away(&self, site: u32) -> bool {
+        self.sites[site as usize].down > 0
+    }
+
+    /// The service took a lease back.
+    pub(crate) fn cancel(&mut self, place: u32) {
+        self.abandon(place);
+        self.forget(place);
+    }
+
+    /// Takes an attempt out of wherever it is at its agent.
+    fn abandon(&mut self, place: u32) {
+        let attempt = &self.attempts[place as usize];
+        let (flow, end, size) = (attempt.flow, attempt.end, attempt.size as f64);
+        match attempt.phase {
+            Phase::Free | Phase::OnItsWay | Phase::Told => {}
+            Phase::Waiting => self.flows.rows[flow as usize].waiting.retain(|&other| other != place),
+            Phase::Opening | Phase::Recalled => {
+                self.flows.opened(flow, size);
+                self.attempts[place as usize].phase = Phase::Told;
+                self.leave_pools(flow);
+            }
+            Phase::Moving => {
+                let moved = self.service_of(place);
+                self.attempts[place as usize].moved = moved;
+                self.attempts[place as usize].phase = Phase::Told;
+                self.measure.moved(self.now, moved);
+                self.flows.leave(flow, end, self.now);
+                self.leave_pools(flow);
+            }
+        }
+    }
+
+    /// Bytes of a moving attempt so far.
+    fn service_of(&mut self, place: u32) -> u64 {
+        let attempt = &self.attempts[place as usize];
+        self.flows.advance(attempt.flow, self.now);
+        let service = self.flows.rows[attempt.flow as usize].service();
+        (service - attempt.begin).clamp(0.0, attempt.size as f64) as u64
+    }
+
+    /// An attempt that has begun ends with a fault of the world.
+    pub(crate) fn strike(&mut self, place: u32, fault: Fault, later: f64) {
+        let attempt = &mut self.attempts[place as usize];
+        let (flow, end, size, phase) = (attempt.flow, attempt.end, attempt.size as f64, attempt.phase);
+        match phase {
+            Phase::Moving => {
+                let moved = self.service_of(place);
+                self.attempts[place as usize].moved = moved;
+                self.attempts[place as usize].phase = Phase::Told;
+                self.flows.leave(flow, end, self.now);
+            }
+            Phase::Opening | Phase::Recalled => self.flows.opened(flow, size),
+            _ => return,
+        }
+        self.attempts[place as usize].fault = Some(fault);
+        self.end_attempt(place, later);
+    }
+
+    pub(crate) fn report(&mut self, site: u32) {
+        let mut rows = Vec::new();
+        let mut any = false;
+        for at in 0..self.flows.into[site as usize].len() {
+            let flow = self.flows.into[site as usize][at];
+            any |= self.flows.rows[flow as usize].has_work()
+                || !self.flows.rows[flow as usize].waiting.is_empty();
+        }
+        let moving: Vec<u32> = self.moving_into(site);
+        for place in moving {
+            let bytes = self.service_of(place);
+            rows.push((place, self.attempts[place as usize].generation, bytes));
+        }
+        if !rows.is_empty() && !self.is_away(site) {
+            let way = self.plan.model.service_round_trip.0 / 2.0;
+            let at = self.on_step(self.now + micros(way));
+            self.at(at, Happening::Progress { rows });
+        }
+        self.sites[site as usize].reporting = any;
+        if any {
+            self.after(self.plan.model.report_every.0, Happening::Report { site });
+        }
+    }
+
+    fn moving_into(&self, site: u32) -> Vec<u32> {
+        let mut moving = Vec::new();
+        for &flow in &self.flows.into[site as usize] {
+            let attempts = &self.attempts;
+            moving.extend(self.flows.rows[flow as usize].moving().filter_map(|(place, generation)| {
+                let attempt = &attempts[place as usize];
+                (attempt.generation == generation && attempt.phase == Phase::Moving).then_some(place)
+            }));
+        }
+        moving.sort_unstable();
+        moving
+    }
+}

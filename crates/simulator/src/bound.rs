@@ -1,0 +1,380 @@
+//! What nobody could beat: a makespan that every schedule needs, with the numbers that prove it.
+//!
+//! Give each capacity a price y ≥ 0. Whatever moves a file of b bytes over a route pays b times the prices on it, so
+//! all that must be moved costs at least C(y) = Σ b × (price of the cheapest way for it). Up to the time T a
+//! capacity that has c(t) can be paid for at most ∫ c dt. Hence Σ y ∫₀ᵀ c dt ≥ C(y) for the makespan T of every schedule,
+//! for any y; the smallest such T is the bound. Where capacities were less for a while (failures, traffic of others),
+//! what remained is what counts.
+//!
+//! A file that several sites want goes along a tree from its first replicas, since each of them may pass it on: the
+//! cheapest way for it is the cheapest such tree, and each site that wants it pays at least the cheapest edge into
+//! it, and one of them an edge from a first replica. Where sites pass on files for others, an edge is the cheapest
+//! path.
+//!
+//! Good prices are found by multiplicative weights: route everything by the prices, raise the price of what is then
+//! used most, again and again; the best prices seen are kept. How they were found does not matter to the proof.
+
+use std::collections::BTreeMap;
+
+use crate::plan::Plan;
+use crate::scenario::Mover;
+
+/// Rounds of the search. More gains little: the bound rises by less than 1 % from half of them.
+const ROUNDS: usize = 400;
+/// Work (groups × sites) beyond which fewer rounds are made.
+const EFFORT: usize = 40_000_000;
+const PRICES_KEPT: usize = 10_000;
+
+/// The proof: anybody can add it up again.
+#[derive(Clone, Debug, Default)]
+pub struct Certificate {
+    /// Seconds.
+    pub bound: f64,
+    pub capacities: Vec<Priced>,
+    /// What must be moved, with its cheapest price per byte.
+    pub groups: Vec<Group>,
+    /// The last file came into the world then, and can be moved no faster than so: a bound of its own.
+    pub last: f64,
+}
+
+#[derive(Clone, Debug)]
+pub struct Priced {
+    pub name: String,
+    pub price: f64,
+    /// (from when on, bytes a second), the first from 0.
+    pub rate: Vec<(f64, f64)>,
+}
+
+/// Files with the same first replicas, wanted at the same sites.
+#[derive(Clone, Debug)]
+pub struct Group {
+    pub bytes: f64,
+    pub sources: Vec<u32>,
+    pub targets: Vec<u32>,
+    /// Of all its targets together, for one byte.
+    pub price: f64,
+}
+
+/// An edge of the graph of sites: the capacities on it.
+struct Edges {
+    count: usize,
+    ways: Vec<Option<Vec<u32>>>,
+    relays: Vec<usize>,
+}
+
+impl Edges {
+    fn price(&self, prices: &[f64], from: usize, to: usize) -> f64 {
+        match &self.ways[from * self.count + to] {
+            None => f64::INFINITY,
+            Some(ways) => ways.iter().map(|&way| prices[way as usize]).sum(),
+        }
+    }
+
+    /// Prices of all edges; through relays where that is cheaper.
+    fn table(&self, prices: &[f64]) -> Vec<f64> {
+        let count = self.count;
+        let mut table: Vec<f64> =
+            (0..count * count).map(|at| self.price(prices, at / count, at % count)).collect();
+        for &middle in &self.relays {
+            for from in 0..count {
+                for to in 0..count {
+                    let around = table[from * count + middle] + table[middle * count + to];
+                    if from != to && around < table[from * count + to] {
+                        table[from * count + to] = around;
+                    }
+                }
+            }
+        }
+        table
+    }
+}
+
+/// The certificate for a world; `history` is what capacities were from when on (microseconds).
+pub fn certify(plan: &Plan, history: &[(i64, Vec<f64>)]) -> Certificate {
+    let groups = groups(plan);
+    let (edges, sessions) = edges(plan, &groups);
+    let capacities = priced(plan, history, &sessions);
+    let rates: Vec<f64> = capacities.iter().map(|row| row.rate.iter().map(|(_, rate)| *rate).fold(0.0, f64::max)).collect();
+    let prices = search(&groups, &edges, &rates);
+    let table = edges.table(&prices);
+    let mut certificate = Certificate { groups, capacities, last: last(plan), ..Certificate::default() };
+    for (row, price) in certificate.capacities.iter_mut().zip(&prices) {
+        row.price = *price;
+    }
+    for group in &mut certificate.groups {
+        group.price = tree(group, &table, edges.count, &mut Vec::new());
+    }
+    let cost: f64 = certificate.groups.iter().map(|group| group.bytes * group.price).sum();
+    certificate.bound = paid_at(&certificate.capacities, cost).max(certificate.last);
+    certificate.capacities.retain(|row| row.price > 0.0);
+    certificate.capacities.truncate(PRICES_KEPT);
+    certificate
+}
+
+/// When the prices times the capacities since the beginning have come to `cost`.
+pub fn paid_at(capacities: &[Priced], cost: f64) -> f64 {
+    let mut changes: Vec<f64> = capacities.iter().flat_map(|row| row.rate.iter().map(|(at, _)| *at)).collect();
+    changes.sort_unstable_by(f64::total_cmp);
+    changes.dedup();
+    let mut places = vec![0usize; capacities.len()];
+    let (mut paid, mut since, mut speed) = (0.0, 0.0, 0.0);
+    for &at in &changes {
+        if paid + speed * (at - since) >= cost {
+            break;
+        }
+        paid += speed * (at - since);
+        since = at;
+        speed = 0.0;
+        for (row, place) in capacities.iter().zip(&mut places) {
+            while row.rate.get(*place + 1).is_some_and(|(next, _)| *next <= at) {
+                *place += 1;
+            }
+            speed += row.price * row.rate.get(*place).map_or(0.0, |(_, rate)| *rate);
+        }
+    }
+    if speed > 0.0 { since + (cost - paid).max(0.0) / speed } else { since }
+}
+
+/// What must be moved, alike together.
+fn groups(plan: &Plan) -> Vec<Group> {
+    let mut wanted: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for request in &plan.work.requests {
+        for block in plan.work.datasets[request.dataset as usize].blocks.clone() {
+            if !plan.work.blocks[block as usize].at.contains(&request.target) {
+                wanted.entry(block).or_default().push(request.target);
+            }
+        }
+    }
+    let mut alike: BTreeMap<(Vec<u32>, Vec<u32>), f64> = BTreeMap::new();
+    for (block, mut targets) in wanted {
+        targets.sort_unstable();
+        targets.dedup();
+        let row = &plan.work.blocks[block as usize];
+        let bytes: u64 = row.files.clone().map(|file| plan.work.sizes[file as usize]).sum();
+        let mut sources = row.at.clone();
+        sources.sort_unstable();
+        *alike.entry((sources, targets)).or_default() += bytes as f64;
+    }
+    let rows = alike.into_iter();
+    rows.map(|((sources, targets), bytes)| Group { bytes, sources, targets, price: 0.0 }).collect()
+}
+
+/// The capacities on each edge that could matter. Where a session carries no more than its streams, that is a capacity
+/// too, whose numbers follow those of the plan; they are returned with their names and rates.
+fn edges(plan: &Plan, groups: &[Group]) -> (Edges, Vec<(String, f64)>) {
+    let layout = &plan.layout;
+    let count = layout.sites.len();
+    let relays: Vec<usize> = (0..count).filter(|&site| layout.sites[site].relay).collect();
+    let mut used = vec![false; count * count];
+    let mut mark = |from: usize, to: usize| used[from * count + to] = from != to;
+    for group in groups {
+        for &to in &group.targets {
+            for &from in group.sources.iter().chain(&group.targets) {
+                mark(from as usize, to as usize);
+            }
+            for &middle in &relays {
+                mark(middle, to as usize);
+            }
+        }
+        for &from in group.sources.iter().chain(&group.targets) {
+            for &middle in &relays {
+                mark(from as usize, middle);
+            }
+        }
+    }
+    for &from in &relays {
+        for &to in &relays {
+            mark(from, to);
+        }
+    }
+    let mut sessions = Vec::new();
+    let mut ways = Vec::with_capacity(count * count);
+    for from in 0..count {
+        for to in 0..count {
+            let pair = layout.pair(from, to);
+            if !used[from * count + to] || !pair.open {
+                ways.push(None);
+                continue;
+            }
+            let (source, target) = (&layout.sites[from], &layout.sites[to]);
+            let mut way: Vec<u32> = source.out_ways.iter().chain(&target.in_ways).copied().collect();
+            let circuit = layout.circuits.iter().any(|circuit| (circuit.from, circuit.to) == (from, to));
+            // A circuit replaces links and segments for a time: none of these binds then.
+            if !circuit {
+                way.extend(&pair.ways);
+            }
+            // Several pools are several capacities that share the work as they like: counted only where there is one.
+            if source.pools.len() == 1 {
+                way.extend(layout.pools[source.pools.start].read);
+            }
+            if target.pools.len() == 1 {
+                way.extend(layout.pools[target.pools.start].write);
+            }
+            let alone = source.pools.len() * target.pools.len();
+            let narrow = way.iter().map(|&way| layout.capacities[way as usize].rate).fold(f64::INFINITY, f64::min);
+            let cap = f64::from(plan.model.streams) * plan.stream_cap(pair.rtt, pair.loss) * alone as f64;
+            if plan.model.mover == Mover::Session && cap < narrow && !circuit {
+                way.push((layout.capacities.len() + sessions.len()) as u32);
+                sessions.push((format!("session {} → {}", source.name, target.name), cap));
+            }
+            ways.push(Some(way));
+        }
+    }
+    (Edges { count, ways, relays }, sessions)
+}
+
+fn priced(plan: &Plan, history: &[(i64, Vec<f64>)], sessions: &[(String, f64)]) -> Vec<Priced> {
+    let mut rows: Vec<Priced> = plan
+        .layout
+        .capacities
+        .iter()
+        .enumerate()
+        .map(|(place, capacity)| {
+            let mut rate: Vec<(f64, f64)> = Vec::new();
+            for (at, rates) in history {
+                let now = rates[place];
+                let at = *at as f64 / 1e6;
+                match rate.last_mut() {
+                    Some((_, before)) if *before == now => {}
+                    Some((since, before)) if *since == at => *before = now,
+                    _ => rate.push((at, now)),
+                }
+            }
+            Priced { name: capacity.name.clone(), price: 0.0, rate }
+        })
+        .collect();
+    rows.extend(sessions.iter().map(|(name, cap)| Priced { name: name.clone(), price: 0.0, rate: vec![(0.0, *cap)] }));
+    rows
+}
+
+/// Prices that make the bound high.
+fn search(groups: &[Group], edges: &Edges, rates: &[f64]) -> Vec<f64> {
+    let size: usize = groups.iter().map(|group| group.targets.len() * (group.sources.len() + group.targets.len())).sum();
+    let size = size + edges.count * edges.count * (1 + edges.relays.len());
+    let rounds = ROUNDS.min(EFFORT / size.max(1)).max(20);
+    let mut best = (0.0, vec![0.0; rates.len()]);
+    // What was routed over each so far, as seconds of its capacity.
+    let mut load = vec![0.0f64; rates.len()];
+    let mut prices: Vec<f64> = rates.iter().map(|rate| 1.0 / rate.max(1.0)).collect();
+    let mut chosen = Vec::new();
+    for round in 1..=rounds {
+        let table = edges.table(&prices);
+        let mut cost = 0.0;
+        let mut now = vec![0.0f64; rates.len()];
+        for group in groups {
+            chosen.clear();
+            cost += group.bytes * tree(group, &table, edges.count, &mut chosen);
+            for &(from, to) in &chosen {
+                route(edges, &prices, &table, from, to, &mut |way| now[way as usize] += group.bytes);
+            }
+        }
+        let speed: f64 = prices.iter().zip(rates).map(|(price, rate)| price * rate).sum();
+        let value = cost / speed.max(f64::MIN_POSITIVE);
+        if value.is_finite() && value > best.0 {
+            best = (value, prices.clone());
+        }
+        for ((load, now), rate) in load.iter_mut().zip(&now).zip(rates) {
+            *load += now / rate.max(1.0);
+        }
+        // The busiest in the mean of all rounds are the dearest; the longer the search, the more so.
+        let most = load.iter().copied().fold(0.0, f64::max).max(f64::MIN_POSITIVE);
+        let sharpness = 4.0 + 60.0 * round as f64 / rounds as f64;
+        for ((price, load), rate) in prices.iter_mut().zip(&load).zip(rates) {
+            let weight = (sharpness * (load / most - 1.0)).exp();
+            *price = if weight < 1e-9 { 0.0 } else { weight / rate.max(1.0) };
+        }
+    }
+    best.1
+}
+
+/// The least price of a byte for all targets of a group, and the edges by which.
+///
+/// At least the cheapest edge into each of them, and of those one at least from a first replica: the second where
+/// the cheapest ones are all among themselves.
+fn tree(group: &Group, table: &[f64], count: usize, chosen: &mut Vec<(usize, usize)>) -> f64 {
+    let mut sum = 0.0;
+    let mut rooted = false;
+    // What it costs more to root the tree at the target where that is cheapest.
+    let mut root: Option<(f64, usize, usize, usize)> = None;
+    for &to in &group.targets {
+        let to = to as usize;
+        let price = |from: u32| (table[from as usize * count + to], from as usize);
+        let cheapest = |all: &[u32]| {
+            let rows = all.iter().filter(|&&from| from as usize != to).map(|&from| price(from));
+            rows.min_by(|one, other| one.0.total_cmp(&other.0))
+        };
+        let first = cheapest(&group.sources);
+        let other = cheapest(&group.targets);
+        let best = match (first, other) {
+            (Some(first), Some(other)) if other.0 < first.0 => other,
+            (Some(first), _) => {
+                rooted = true;
+                first
+            }
+            (None, Some(other)) => other,
+            (None, None) => continue,
+        };
+        if !best.0.is_finite() {
+            continue; // Nobody can bring it there: it costs nothing to leave it out.
+        }
+        if let Some((price, from)) = first
+            && root.is_none_or(|(more, ..)| price - best.0 < more)
+        {
+            root = Some((price - best.0, from, to, chosen.len()));
+        }
+        sum += best.0;
+        chosen.push((best.1, to));
+    }
+    if !rooted
+        && let Some((more, from, to, place)) = root
+        && more.is_finite()
+    {
+        sum += more;
+        chosen[place] = (from, to);
+    }
+    sum
+}
+
+/// The capacities of an edge, or of the cheapest path that stands for it.
+fn route(edges: &Edges, prices: &[f64], table: &[f64], from: usize, to: usize, take: &mut dyn FnMut(u32)) {
+    let count = edges.count;
+    let direct = edges.price(prices, from, to);
+    let whole = table[from * count + to];
+    let around = edges.relays.iter().copied().filter(|&middle| middle != from && middle != to);
+    let price = |middle: usize| table[from * count + middle] + table[middle * count + to];
+    let middle = around.min_by(|&one, &other| price(one).total_cmp(&price(other)));
+    match middle {
+        Some(middle) if price(middle) < direct && price(middle) <= whole * (1.0 + 1e-9) => {
+            for (from, to) in [(from, middle), (middle, to)] {
+                if let Some(ways) = &edges.ways[from * count + to] {
+                    ways.iter().for_each(|&way| take(way));
+                }
+            }
+        }
+        _ => {
+            if let Some(ways) = &edges.ways[from * count + to] {
+                ways.iter().for_each(|&way| take(way));
+            }
+        }
+    }
+}
+
+/// No file comes before it was asked for, and as fast as its fastest way carries it.
+fn last(plan: &Plan) -> f64 {
+    let layout = &plan.layout;
+    let mut last: f64 = 0.0;
+    for request in &plan.work.requests {
+        let to = &layout.sites[request.target as usize];
+        let port = to.in_ways.iter().map(|&way| layout.capacities[way as usize].rate).fold(f64::INFINITY, f64::min);
+        let bytes = plan.work.datasets[request.dataset as usize].bytes as f64;
+        let there: u64 = plan.work.datasets[request.dataset as usize]
+            .blocks
+            .clone()
+            .filter(|&block| plan.work.blocks[block as usize].at.contains(&request.target))
+            .flat_map(|block| plan.work.blocks[block as usize].files.clone())
+            .map(|file| plan.work.sizes[file as usize])
+            .sum();
+        last = last.max(request.at + (bytes - there as f64) / port);
+    }
+    last
+}

@@ -1,0 +1,361 @@
+//! Sessions between pools and the files that they move: fluid, exact, and without a thought for single files.
+//!
+//! The files that a session moves at a time share its rate equally. So it is enough to count what each of them has
+//! got since the session began to be busy (`service`): a file is done when that reaches what stood there when it
+//! came, plus its size. A new rate changes one number, however many files there are.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+
+use crate::due::Due;
+use crate::fluid::{Route, Sharing, Wish};
+use crate::plan::Plan;
+use crate::scenario::{Mover, Rates};
+
+/// More open files than this say nothing about a session.
+const FILES_OPEN_MAX: u32 = 2_000;
+/// Rounding of service: bytes.
+const NEARLY: f64 = 1e-2;
+
+#[derive(Debug)]
+pub struct Flow {
+    pub from_pool: usize,
+    pub to_pool: usize,
+    pub source: usize,
+    pub target: usize,
+    pub route: Route,
+    pub rtt: f64,
+    stream_cap: f64,
+    /// What all its streams carry together at most; 0 while an end is away.
+    limit: f64,
+    /// Come to the agent, in their order.
+    pub waiting: VecDeque<u32>,
+    /// Begun, and no byte has come yet.
+    pub opening: u32,
+    opening_bytes: f64,
+    /// (service at which it is done, attempt, its generation); those gone meanwhile are still in it.
+    moving: BinaryHeap<Reverse<(u64, u32, u32)>>,
+    moving_count: u32,
+    finish_sum: f64,
+    service: f64,
+    since: i64,
+    rate: f64,
+    listed: bool,
+    /// Since when it has had nothing to do.
+    pub idle_since: i64,
+}
+
+impl Flow {
+    fn busy(&self) -> bool {
+        self.moving_count > 0
+    }
+
+    /// Bytes each moving file has got since the session was idle last.
+    pub fn service(&self) -> f64 {
+        self.service
+    }
+
+    /// Attempts that move, with their generation; some may have left.
+    pub fn moving(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.moving.iter().map(|Reverse((_, attempt, generation))| (*attempt, *generation))
+    }
+
+    pub fn has_work(&self) -> bool {
+        self.moving_count > 0 || self.opening > 0
+    }
+}
+
+#[derive(Debug)]
+pub struct Flows {
+    pub rows: Vec<Flow>,
+    by_pools: BTreeMap<(usize, usize), u32>,
+    /// By site.
+    pub out_of: Vec<Vec<u32>>,
+    pub into: Vec<Vec<u32>>,
+    /// What the capacities are now.
+    pub capacity: Vec<f64>,
+    /// Bytes that went through each capacity, and the most at once as a part of it.
+    pub through: Vec<f64>,
+    pub fullest: f64,
+    due: Due,
+    listed: Vec<u32>,
+    spare: Vec<f64>,
+    sharing: Sharing,
+    wishes: Vec<Wish>,
+    rates: Vec<f64>,
+    mover: Mover,
+    exact: bool,
+    streams: f64,
+    files_open: u32,
+    bytes_open: f64,
+    pub stale: bool,
+    pub calculations: u64,
+}
+
+impl Flows {
+    pub fn new(plan: &Plan, rates: Rates) -> Self {
+        let count = plan.layout.sites.len();
+        let capacity: Vec<f64> = plan.layout.capacities.iter().map(|capacity| capacity.rate).collect();
+        Flows {
+            rows: Vec::new(),
+            by_pools: BTreeMap::new(),
+            out_of: vec![Vec::new(); count],
+            into: vec![Vec::new(); count],
+            through: vec![0.0; capacity.len()],
+            spare: capacity.clone(),
+            capacity,
+            fullest: 0.0,
+            due: Due::default(),
+            listed: Vec::new(),
+            sharing: Sharing::default(),
+            wishes: Vec::new(),
+            rates: Vec::new(),
+            mover: plan.model.mover,
+            exact: rates == Rates::Exact,
+            streams: f64::from(plan.model.streams),
+            files_open: plan.model.files_open,
+            bytes_open: plan.model.bytes_open.0,
+            stale: false,
+            calculations: 0,
+        }
+    }
+
+    pub fn between(&mut self, plan: &Plan, from_pool: usize, to_pool: usize) -> u32 {
+        if let Some(&flow) = self.by_pools.get(&(from_pool, to_pool)) {
+            return flow;
+        }
+        let (source, target) = (plan.layout.pools[from_pool].site, plan.layout.pools[to_pool].site);
+        let pair = plan.layout.pair(source, target);
+        let number = self.rows.len() as u32;
+        self.rows.push(Flow {
+            from_pool,
+            to_pool,
+            source,
+            target,
+            route: plan.route(from_pool, to_pool, None),
+            rtt: pair.rtt,
+            stream_cap: plan.stream_cap(pair.rtt, pair.loss),
+            limit: f64::INFINITY,
+            waiting: VecDeque::new(),
+            opening: 0,
+            opening_bytes: 0.0,
+            moving: BinaryHeap::new(),
+            moving_count: 0,
+            finish_sum: 0.0,
+            service: 0.0,
+            since: 0,
+            rate: 0.0,
+            listed: false,
+            idle_since: i64::MIN,
+        });
+        self.by_pools.insert((from_pool, to_pool), number);
+        self.out_of[source].push(number);
+        self.into[target].push(number);
+        number
+    }
+
+    /// Another way and round trip; `factor` is the part of its rate that is left to it.
+    pub fn change(&mut self, number: u32, route: Route, rtt: f64, stream_cap: f64, factor: f64, now: i64) {
+        self.advance(number, now);
+        let flow = &mut self.rows[number as usize];
+        (flow.route, flow.rtt, flow.stream_cap) = (route, rtt, stream_cap);
+        let limit = if factor < 1.0 { factor * self.alone(number) } else { f64::INFINITY };
+        let flow = &mut self.rows[number as usize];
+        if flow.limit != limit {
+            flow.limit = limit;
+            self.stale = true;
+        }
+        self.stale |= self.rows[number as usize].listed;
+    }
+
+    /// What one file could get with nobody else around.
+    pub fn alone(&self, number: u32) -> f64 {
+        let flow = &self.rows[number as usize];
+        let narrow = flow.route.places().iter().map(|&place| self.capacity[place as usize]);
+        narrow.fold(self.streams * flow.stream_cap, f64::min)
+    }
+
+    /// Whether an agent opens one more file: it keeps enough bytes open to never run dry, and some files anyway.
+    pub fn may_open(&self, number: u32) -> bool {
+        let flow = &self.rows[number as usize];
+        let open = flow.moving_count + flow.opening;
+        match self.mover {
+            Mover::File => true,
+            Mover::Session => {
+                let moving = flow.finish_sum - f64::from(flow.moving_count) * flow.service;
+                open < self.files_open
+                    || open < FILES_OPEN_MAX && moving + flow.opening_bytes < self.bytes_open
+            }
+        }
+    }
+
+    pub fn open(&mut self, number: u32, size: f64) {
+        let flow = &mut self.rows[number as usize];
+        flow.opening += 1;
+        flow.opening_bytes += size;
+    }
+
+    /// No longer opening: it moves now, or has failed.
+    pub fn opened(&mut self, number: u32, size: f64) {
+        let flow = &mut self.rows[number as usize];
+        flow.opening -= 1;
+        flow.opening_bytes = if flow.opening == 0 { 0.0 } else { flow.opening_bytes - size };
+    }
+
+    /// A file begins to move; returns the service it begins and ends at.
+    pub fn join(&mut self, number: u32, attempt: u32, generation: u32, bytes: f64, now: i64) -> (f64, f64) {
+        self.advance(number, now);
+        let flow = &mut self.rows[number as usize];
+        if !flow.busy() {
+            (flow.service, flow.finish_sum) = (0.0, 0.0);
+            flow.moving.clear();
+        }
+        let (begin, end) = (flow.service, flow.service + bytes.max(1.0));
+        flow.moving.push(Reverse((end.to_bits(), attempt, generation)));
+        flow.moving_count += 1;
+        flow.finish_sum += end;
+        if !flow.listed {
+            flow.listed = true;
+            self.listed.push(number);
+            if !self.exact {
+                self.take_spare(number);
+            }
+        }
+        if self.mover == Mover::File || self.rows[number as usize].moving_count == 1 && self.exact {
+            self.stale = true;
+        }
+        self.plan_next(number, now);
+        (begin, end)
+    }
+
+    /// Until the next calculation, a new session gets what nobody has.
+    fn take_spare(&mut self, number: u32) {
+        let wish = self.wish(number);
+        let spare = wish.route.places().iter().map(|&place| self.spare[place as usize]);
+        let rate = spare.fold(wish.cap, f64::min).max(0.0);
+        for &place in wish.route.places() {
+            self.spare[place as usize] -= rate;
+        }
+        self.rows[number as usize].rate = rate;
+        self.stale = true;
+    }
+
+    /// A moving file leaves, done or not.
+    pub fn leave(&mut self, number: u32, end: f64, now: i64) {
+        self.advance(number, now);
+        let flow = &mut self.rows[number as usize];
+        flow.moving_count -= 1;
+        flow.finish_sum -= end;
+        if !flow.busy() {
+            flow.idle_since = now;
+            self.stale = true;
+        }
+        self.stale |= self.mover == Mover::File;
+        self.plan_next(number, now);
+    }
+
+    /// Counts what has moved since the last time.
+    pub fn advance(&mut self, number: u32, now: i64) {
+        let flow = &mut self.rows[number as usize];
+        let seconds = (now - flow.since) as f64 / 1e6;
+        flow.since = now;
+        if flow.moving_count == 0 || seconds <= 0.0 || flow.rate <= 0.0 {
+            return;
+        }
+        let bytes = flow.rate * seconds;
+        flow.service += bytes / f64::from(flow.moving_count);
+        for &place in flow.route.places() {
+            self.through[place as usize] += bytes;
+        }
+    }
+
+    /// When the next file is done somewhere.
+    pub fn next_due(&self) -> Option<(i64, u32)> {
+        self.due.next()
+    }
+
+    /// A file of the session that is done, if one is; `gone` tells of those that left before.
+    pub fn done(&mut self, number: u32, now: i64, gone: impl Fn(u32, u32) -> bool) -> Option<u32> {
+        self.advance(number, now);
+        let flow = &mut self.rows[number as usize];
+        while let Some(&Reverse((end, attempt, generation))) = flow.moving.peek() {
+            if gone(attempt, generation) {
+                flow.moving.pop();
+                continue;
+            }
+            let end = f64::from_bits(end);
+            // What a rate does within a microsecond is rounding as well.
+            let near = NEARLY + flow.rate * 1e-6 / f64::from(flow.moving_count.max(1));
+            if flow.service + near >= end {
+                flow.moving.pop();
+                return Some(attempt);
+            }
+            break;
+        }
+        self.plan_next(number, now);
+        None
+    }
+
+    fn plan_next(&mut self, number: u32, now: i64) {
+        let flow = &self.rows[number as usize];
+        let first = flow.moving.peek().filter(|_| flow.busy() && flow.rate > 0.0);
+        match first {
+            None => self.due.remove(number),
+            Some(&Reverse((end, ..))) => {
+                let left = (f64::from_bits(end) - flow.service).max(0.0) * f64::from(flow.moving_count);
+                let micros = (left / flow.rate * 1e6).ceil().min(1e17);
+                self.due.set(number, now + micros as i64);
+            }
+        }
+    }
+
+    fn wish(&self, number: u32) -> Wish {
+        let flow = &self.rows[number as usize];
+        let files = match self.mover {
+            Mover::Session => 1.0,
+            Mover::File => f64::from(flow.moving_count.max(1)),
+        };
+        let weight = self.streams * files;
+        Wish { weight, cap: (weight * flow.stream_cap).min(flow.limit), route: flow.route }
+    }
+
+    /// New rates for all.
+    pub fn calculate(&mut self, now: i64) {
+        self.calculations += 1;
+        self.stale = false;
+        let rows = &mut self.rows;
+        let mut idle = Vec::new();
+        self.listed.retain(|&number| {
+            let flow = &mut rows[number as usize];
+            flow.listed = flow.busy();
+            if !flow.listed {
+                flow.rate = 0.0;
+                idle.push(number);
+            }
+            flow.listed
+        });
+        idle.into_iter().for_each(|number| self.due.remove(number));
+        self.wishes.clear();
+        for at in 0..self.listed.len() {
+            let wish = self.wish(self.listed[at]);
+            self.wishes.push(wish);
+        }
+        self.sharing.share(&self.capacity, &self.wishes, &mut self.rates);
+        self.spare.copy_from_slice(&self.capacity);
+        for at in 0..self.listed.len() {
+            let (number, rate) = (self.listed[at], self.rates[at]);
+            for &place in self.wishes[at].route.places() {
+                self.spare[place as usize] -= rate;
+            }
+            let before = self.rows[number as usize].rate;
+            if (rate - before).abs() > 1e-9 * before {
+                self.advance(number, now);
+                self.rows[number as usize].rate = rate;
+                self.plan_next(number, now);
+            }
+        }
+        let over =
+            self.spare.iter().zip(&self.capacity).map(|(spare, capacity)| 1.0 - spare / capacity.max(1.0));
+        self.fullest = over.fold(self.fullest, f64::max);
+    }
+}

@@ -1,0 +1,124 @@
+//! What is counted while a world runs.
+
+use crate::plan::Plan;
+use crate::random::mix;
+
+/// Points of a curve: when there are more, two become one.
+const BINS_MAX: usize = 480;
+/// Forecasts kept to judge them; beyond it a sample.
+const FORECASTS_MAX: usize = 200_000;
+
+#[derive(Clone, Debug, Default)]
+pub struct Measure {
+    /// Seconds from the request to the file, and to the last file of a dataset.
+    pub transfers: Vec<f32>,
+    pub datasets: Vec<f32>,
+    pub bytes_moved: u128,
+    pub bytes_done: u128,
+    pub failed: u64,
+    /// Attempts that ended with a fault.
+    pub faults: u64,
+    pub cancelled: u64,
+    pub decisions: u64,
+    pub leases: u64,
+    /// Expected and taken, in seconds.
+    pub forecasts: Vec<(f32, f32)>,
+    forecasts_seen: u64,
+    pub last_done: i64,
+    /// By community: what is still wanted, and what was got while all wanted something.
+    pending: Vec<u128>,
+    pub contended: Vec<u128>,
+    pub curve: Curve,
+    /// When dataset completions happened, for their curve: seconds.
+    pub dataset_ends: Vec<f32>,
+    /// What capacities were from when on, in microseconds; only where they change.
+    pub history: Vec<(i64, Vec<f64>)>,
+    pub end: i64,
+}
+
+/// Bytes that arrived, by time.
+#[derive(Clone, Debug)]
+pub struct Curve {
+    pub width: i64,
+    pub bytes: Vec<f64>,
+}
+
+impl Default for Curve {
+    fn default() -> Self {
+        Curve { width: 1_000_000, bytes: Vec::new() }
+    }
+}
+
+impl Curve {
+    fn add(&mut self, now: i64, bytes: f64) {
+        let mut bin = (now / self.width) as usize;
+        while bin >= BINS_MAX {
+            self.bytes = self.bytes.chunks(2).map(|pair| pair.iter().sum()).collect();
+            self.width *= 2;
+            bin = (now / self.width) as usize;
+        }
+        if bin >= self.bytes.len() {
+            self.bytes.resize(bin + 1, 0.0);
+        }
+        self.bytes[bin] += bytes;
+    }
+}
+
+impl Measure {
+    pub fn new(plan: &Plan) -> Self {
+        let communities = plan.work.communities.len();
+        Measure {
+            pending: vec![0; communities],
+            contended: vec![0; communities],
+            history: vec![(0, plan.layout.capacities.iter().map(|capacity| capacity.rate).collect())],
+            ..Measure::default()
+        }
+    }
+
+    pub fn wanted(&mut self, community: u32, bytes: u64) {
+        self.pending[community as usize] += u128::from(bytes);
+    }
+
+    pub fn moved(&mut self, now: i64, bytes: u64) {
+        self.bytes_moved += u128::from(bytes);
+        self.curve.add(now, bytes as f64);
+    }
+
+    pub fn file_done(&mut self, now: i64, asked: i64, community: u32, bytes: u64) {
+        self.transfers.push(((now - asked) as f64 / 1e6) as f32);
+        self.bytes_done += u128::from(bytes);
+        self.last_done = now;
+        if self.pending.iter().all(|&pending| pending > 0) {
+            self.contended[community as usize] += u128::from(bytes);
+        }
+        let pending = &mut self.pending[community as usize];
+        *pending = pending.saturating_sub(bytes.into());
+    }
+
+    pub fn dataset_done(&mut self, seconds: f64) {
+        self.datasets.push(seconds as f32);
+        self.dataset_ends.push((self.last_done as f64 / 1e6) as f32);
+    }
+
+    pub fn forecast(&mut self, expected: f64, taken: f64) {
+        self.forecasts_seen += 1;
+        let row = (expected as f32, taken as f32);
+        if self.forecasts.len() < FORECASTS_MAX {
+            self.forecasts.push(row);
+        } else {
+            // Each has the same chance to be in the sample.
+            let place = mix(self.forecasts_seen) % self.forecasts_seen;
+            if let Some(old) = self.forecasts.get_mut(place as usize) {
+                *old = row;
+            }
+        }
+    }
+
+    pub fn capacities(&mut self, now: i64, capacity: &[f64]) {
+        self.history.push((now, capacity.to_vec()));
+    }
+
+    pub fn finish(&mut self, now: i64) {
+        self.end = now;
+    }
+}

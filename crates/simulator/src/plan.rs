@@ -1,0 +1,150 @@
+//! The world that a scenario describes: everything numbered, every choice of the seed made. Nothing happens here;
+//! `run` lets it.
+
+use crate::failures::{self, Trouble};
+use crate::fluid::Route;
+use crate::layout::{self, Layout};
+use crate::random::fixed;
+use crate::scenario::{Circuit, History, Mistake, Model, Scenario};
+use crate::workload::{self, Workload};
+
+/// Larger worlds are refused: they would not fit into memory, and are slips mostly.
+pub const SITES_MAX: usize = 1_000;
+pub const FILES_MAX: usize = 20_000_000;
+pub const REQUESTS_MAX: usize = 2_000_000;
+
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub name: String,
+    pub about: String,
+    pub seed: u64,
+    /// Seconds.
+    pub until: f64,
+    pub model: Model,
+    pub layout: Layout,
+    pub work: Workload,
+    pub troubles: Vec<Trouble>,
+    pub history: Vec<(usize, usize, History)>,
+}
+
+impl Plan {
+    /// Makes all choices; `seed` in place of the scenario's.
+    pub fn new(scenario: &Scenario, seed: Option<u64>) -> Result<Self, Mistake> {
+        let seed = seed.unwrap_or(scenario.seed);
+        if !(scenario.until.0 > 0.0) {
+            return Err(Mistake::new(
+                "until",
+                "the world ends before it begins",
+                "give it some time: until = \"2 h\"",
+            ));
+        }
+        check_model(&scenario.model)?;
+        let layout = layout::build(scenario)?;
+        let work = workload::build(scenario, &layout, seed)?;
+        let troubles = failures::build(scenario, &layout, seed)?;
+        let mut history = Vec::new();
+        for (at, row) in scenario.history.iter().enumerate() {
+            let place = format!("[[history]] {}", at + 1);
+            for from in layout.sites_named(&row.from, &place)? {
+                for to in layout.sites_named(&row.to, &place)? {
+                    if from != to {
+                        history.push((from, to, row.clone()));
+                    }
+                }
+            }
+        }
+        Ok(Plan {
+            name: scenario.name.clone(),
+            about: scenario.about.trim().to_owned(),
+            seed,
+            until: scenario.until.0,
+            model: scenario.model.clone(),
+            layout,
+            work,
+            troubles,
+            history,
+        })
+    }
+
+    /// In which pool of a storage a file lies.
+    pub fn pool(&self, site: usize, file: u32) -> usize {
+        let pools = &self.layout.sites[site].pools;
+        let part = fixed(self.seed ^ 0x9001, u64::from(file), site as u64);
+        pools.start + ((part * pools.len() as f64) as usize).min(pools.len() - 1)
+    }
+
+    /// The capacities between two pools, while `circuit` carries the pair or not.
+    pub fn route(&self, from: usize, to: usize, circuit: Option<usize>) -> Route {
+        let layout = &self.layout;
+        let (source, target) = (&layout.pools[from], &layout.pools[to]);
+        let mut route = Route::default();
+        source.read.iter().for_each(|&place| route.push(place));
+        layout.sites[source.site].out_ways.iter().for_each(|&place| route.push(place));
+        match circuit {
+            Some(circuit) => route.push(layout.circuits[circuit].place),
+            None => layout.pair(source.site, target.site).ways.iter().for_each(|&place| route.push(place)),
+        }
+        layout.sites[target.site].in_ways.iter().for_each(|&place| route.push(place));
+        target.write.iter().for_each(|&place| route.push(place));
+        route
+    }
+
+    /// What one stream carries from one site to another at most: its window, or what loss allows (Mathis, and the
+    /// law of CUBIC where that is kinder).
+    pub fn stream_cap(&self, rtt: f64, loss: f64) -> f64 {
+        let rtt = rtt.max(1e-4);
+        let packet = f64::from(self.model.packet);
+        let window = self.model.window.0 / rtt;
+        if loss <= 0.0 {
+            return window;
+        }
+        let reno = 1.22 / loss.sqrt();
+        let cubic = 1.054 * (rtt / loss).powf(0.75);
+        window.min(reno.max(cubic) * packet / rtt)
+    }
+
+    /// What a new connection loses while it finds its rate, in seconds: the round trips of doubling, less what they
+    /// carry.
+    pub fn ramp_up(&self, rtt: f64, rate: f64) -> f64 {
+        let packets = rate * rtt / f64::from(self.model.packet) / 10.0;
+        rtt * (packets.max(1.0).log2() - std::f64::consts::LOG2_E).max(0.0)
+    }
+}
+
+fn check_model(model: &Model) -> Result<(), Mistake> {
+    let wrong = |key: &str, what: &str| {
+        Err(Mistake::new(format!("[model] {key}"), what, "leave it out for the usual value"))
+    };
+    if model.streams == 0 || model.streams > 1_024 {
+        return wrong("streams", "between 1 and 1024 streams are possible");
+    }
+    if model.window.0 < 1_500.0 {
+        return wrong("window", "smaller than one packet");
+    }
+    if !(64..=65_535).contains(&model.packet) {
+        return wrong("packet", "packets carry 64 to 65535 bytes");
+    }
+    if model.report_every.0 < 0.05 || model.service_step.0 < 0.001 {
+        return wrong("report_every", "reports come at most every 50 ms, and service_step is 1 ms at least");
+    }
+    if model.files_open == 0 {
+        return wrong("files_open", "no file could ever begin");
+    }
+    Ok(())
+}
+
+/// A circuit with its capacity's place.
+#[derive(Clone, Debug)]
+pub struct CircuitPlan {
+    pub from: usize,
+    pub to: usize,
+    pub place: u32,
+    pub begin: f64,
+    pub end: f64,
+}
+
+impl CircuitPlan {
+    pub(crate) fn new(circuit: &Circuit, from: usize, to: usize, place: u32) -> Self {
+        CircuitPlan { from, to, place, begin: circuit.begin.0, end: circuit.end.0 }
+    }
+}

@@ -1,0 +1,283 @@
+//! The service's side: tells the scheduler what its catalog and its agents say, and does what the scheduler decides.
+//! It decides nothing.
+
+use longhaul_model::{AgentId, BlockId, FileId, SiteId, StorageId, SubscriptionId, Timestamp};
+use longhaul_scheduler::{
+    CancelWhy, CommunityShare, Decision, Demand, DemandId, Event, Lease, Outcome, Party, Shares, SiteInfo,
+    SiteLimits, SiteState, StorageInfo,
+};
+
+use crate::holdings::Arrival;
+use crate::world::{Attempt, Happening, Phase, START, World, micros};
+
+/// Transfers that a report of what waits names.
+const WAITS_MAX: usize = 3;
+
+impl World<'_> {
+    pub(crate) fn tell_sites(&mut self) {
+        for at in 0..self.plan.layout.sites.len() {
+            let site = &self.plan.layout.sites[at];
+            // Names were checked when the plan was made.
+            let (Ok(name), Ok(storage)) = (site.name.parse(), site.name.parse()) else { continue };
+            let limits = SiteLimits {
+                active_in: site.active_in,
+                active_out: site.active_out,
+                in_bytes_per_s: site.limit_in.map(|rate| rate as u64),
+                out_bytes_per_s: site.limit_out.map(|rate| rate as u64),
+            };
+            let (id, place) = (SiteId(at as u64), StorageId(at as u64));
+            self.handle(Event::Site(SiteInfo { id, name, state: SiteState::Open, reason: None, limits }));
+            self.handle(Event::Storage(StorageInfo {
+                id: place,
+                name: storage,
+                site: id,
+                writable: true,
+                trouble: None,
+            }));
+            self.tell_agent(at as u32);
+        }
+    }
+
+    pub(crate) fn tell_shares(&mut self) {
+        let rows = self.plan.work.communities.iter().map(|community| {
+            let share = CommunityShare { activities: community.activities.clone(), ..CommunityShare::of(community.share) };
+            (community.name.clone(), share)
+        });
+        let shares = Shares { communities: rows.collect(), default: 1.0 };
+        self.handle(Event::Shares(shares));
+    }
+
+    pub(crate) fn tell_agent(&mut self, site: u32) {
+        let connected = self.sites[site as usize].connected;
+        let storage = StorageId(site.into());
+        self.handle(Event::Agent { storage, agent: Some(AgentId(u64::from(site) + 1)), connected });
+    }
+
+    /// Requests whose time has come become demands.
+    pub(crate) fn take_requests(&mut self) {
+        while let Some(request) = self.plan.work.requests.get(self.next_request)
+            && micros(request.at) <= self.now
+        {
+            let number = self.next_request as u32;
+            self.next_request += 1;
+            for block in self.plan.work.datasets[request.dataset as usize].blocks.clone() {
+                if !self.holdings.has_block(block, request.target) {
+                    self.want(number, block, request.target);
+                }
+            }
+            if self.request_left[number as usize] == 0 {
+                self.measure.dataset_done(0.0);
+            }
+        }
+    }
+
+    fn want(&mut self, request: u32, block: u32, target: u32) {
+        let row = &self.plan.work.requests[request as usize];
+        let (files_left, bytes_left) = self.holdings.lacking(self.plan, block, target);
+        let want = self.wants.entry((block, target)).or_default();
+        if want.requests.is_empty() {
+            want.files = files_left;
+            self.files_left += files_left;
+            self.measure.wanted(row.community, bytes_left);
+        }
+        want.requests.push(request);
+        self.request_left[request as usize] += 1;
+        self.handle(Event::Demand(Demand {
+            id: DemandId {
+                subscription: SubscriptionId(u64::from(request) + 1),
+                block: BlockId(block.into()),
+            },
+            target: StorageId(target.into()),
+            priority: row.priority,
+            party: Party {
+                community: self.plan.work.communities[row.community as usize].name.clone(),
+                activity: row.activity.clone(),
+            },
+            created: Timestamp(START.0 + micros(row.at)),
+            deadline: row.deadline.map(|deadline| Timestamp(START.0 + micros(deadline))),
+            strategy: None,
+            files_left,
+            bytes_left,
+        }));
+    }
+
+    /// What the scheduler has in memory at the end, and what some of it waits for.
+    pub(crate) fn waits(&self) -> Vec<String> {
+        let counts = self.scheduler.counts();
+        let mut lines = vec![format!(
+            "{} queued, {} resting, {} without a source, {} leased, {} of them begun",
+            counts.queued, counts.resting, counts.parked, counts.leased, counts.started
+        )];
+        for row in self.scheduler.transfers(None, None, WAITS_MAX) {
+            let waits = self.scheduler.waits(row.transfer, self.service_time());
+            let target = &self.plan.layout.sites[row.target.0 as usize].name;
+            lines.push(format!(
+                "file {} to {target}, {} tries: {}",
+                row.file,
+                row.attempts,
+                waits.unwrap_or_else(|| format!("{:?}", row.leased))
+            ));
+        }
+        lines
+    }
+
+    pub(crate) fn poll(&mut self) {
+        self.heard = false;
+        while let Some(decision) = self.scheduler.poll_decision(self.service_time()) {
+            self.measure.decisions += 1;
+            self.obey(decision);
+        }
+    }
+
+    fn obey(&mut self, decision: Decision) {
+        match decision {
+            Decision::Expand { demand, target, after, limit, .. } => {
+                let after = after.map(|after| after.0 as u32);
+                let at = self.now + self.service_step();
+                self.at(at, Happening::Files { demand, target: target.0 as u32, after, limit });
+            }
+            Decision::Lease(lease) => self.lease(&lease),
+            Decision::Cancel { attempt, why, .. } => {
+                if let Some(&place) = self.by_id.get(&attempt) {
+                    self.cancel(place);
+                }
+                self.measure.cancelled += u64::from(why == CancelWhy::SitePaused);
+            }
+            Decision::Drop { .. } => {}
+            Decision::Suspect { file, source, .. } => {
+                let block = self.block_of(file.0 as u32);
+                self.holdings.lose(block, file.0 as u32, source.0 as u32);
+            }
+            Decision::Fail { file, target, .. } => {
+                let (file, target) = (file.0 as u32, target.0 as u32);
+                let block = self.block_of(file);
+                self.holdings.give_up(self.plan, block, file, target);
+                self.measure.failed += 1;
+                self.files_left = self.files_left.saturating_sub(1);
+                if let Some(want) = self.wants.get_mut(&(block, target)) {
+                    want.files = want.files.saturating_sub(1);
+                }
+            }
+        }
+    }
+
+    fn block_of(&self, file: u32) -> u32 {
+        (self.plan.work.blocks.partition_point(|block| block.files.end <= file)) as u32
+    }
+
+    fn lease(&mut self, lease: &Lease) {
+        let (file, block) = (lease.file.0 as u32, lease.block.0 as u32);
+        let (source, target) = (lease.source.0 as u32, lease.target.0 as u32);
+        self.measure.leases += 1;
+        if self.holdings.has(self.plan, block, file, target) {
+            let outcome = Outcome { attempt: lease.attempt, epoch: lease.epoch, fault: None, bytes_moved: 0 };
+            return self.handle(Event::Outcome(outcome));
+        }
+        let pools = (self.plan.pool(source as usize, file), self.plan.pool(target as usize, file));
+        let flow = self.flows.between(self.plan, pools.0, pools.1);
+        self.settle(flow);
+        let place = self.new_attempt(Attempt {
+            generation: 0,
+            phase: Phase::OnItsWay,
+            id: lease.attempt,
+            epoch: lease.epoch,
+            file,
+            block,
+            size: lease.size,
+            source,
+            target,
+            flow,
+            leased: self.now,
+            expected: lease.choice.candidates.first().map_or(0.0, |chosen| chosen.finish.as_secs_f64()),
+            tries: lease.try_number,
+            begin: 0.0,
+            end: 0.0,
+            fault: None,
+            moved: 0,
+        });
+        self.by_id.insert(lease.attempt, place);
+        let generation = self.attempts[place as usize].generation;
+        let way = self.plan.model.service_round_trip.0 / 2.0 + self.plan.model.service_step.0;
+        self.after(way, Happening::Lease { attempt: place, generation });
+    }
+
+    pub(crate) fn answer(&mut self, demand: DemandId, target: u32, after: Option<u32>, limit: u32) {
+        let after = after.map(|after| FileId(after.into()));
+        let (files, exhausted) = self.holdings.wanted(self.plan, demand.block.0 as u32, target, after, limit);
+        self.handle(Event::Files { demand, files, exhausted });
+    }
+
+    pub(crate) fn hear_began(&mut self, attempt: u32, generation: u32) {
+        if self.is_current(attempt, generation) {
+            let attempt = self.attempts[attempt as usize].id;
+            self.handle(Event::Started { attempt });
+        }
+    }
+
+    pub(crate) fn hear_progress(&mut self, rows: &[(u32, u32, u64)]) {
+        for &(attempt, generation, bytes_done) in rows {
+            if self.is_current(attempt, generation) {
+                let attempt = self.attempts[attempt as usize].id;
+                self.handle(Event::Progress { attempt, bytes_done });
+            }
+        }
+    }
+
+    /// The catalog first, then the scheduler.
+    pub(crate) fn hear_ended(&mut self, place: u32, generation: u32) {
+        if !self.is_current(place, generation) {
+            return;
+        }
+        let attempt = &mut self.attempts[place as usize];
+        let outcome = Outcome {
+            attempt: attempt.id,
+            epoch: attempt.epoch,
+            fault: attempt.fault.take(),
+            bytes_moved: attempt.moved,
+        };
+        let (block, file, target) = (attempt.block, attempt.file, attempt.target);
+        let (leased, expected) = (attempt.leased, attempt.expected);
+        self.forget(place);
+        if outcome.fault.is_some() {
+            self.measure.faults += 1;
+            return self.handle(Event::Outcome(outcome));
+        }
+        let taken = (self.now - leased) as f64 / 1e6;
+        self.measure.forecast(expected, taken);
+        let arrival = self.holdings.arrived(self.plan, block, file, target);
+        self.handle(Event::Outcome(outcome));
+        if arrival == Arrival::Again {
+            return;
+        }
+        let size = self.plan.work.sizes[file as usize];
+        self.files_left = self.files_left.saturating_sub(1);
+        if let Some(want) = self.wants.get_mut(&(block, target)) {
+            want.files = want.files.saturating_sub(1);
+            if let Some(&first) = want.requests.first() {
+                let row = &self.plan.work.requests[first as usize];
+                self.measure.file_done(self.now, micros(row.at), row.community, size);
+            }
+        }
+        if arrival == Arrival::Completes {
+            self.block_complete(block, target);
+        }
+    }
+
+    fn block_complete(&mut self, block: u32, target: u32) {
+        self.handle(Event::BlockComplete { block: BlockId(block.into()), storage: StorageId(target.into()) });
+        let Some(want) = self.wants.remove(&(block, target)) else { return };
+        for request in want.requests {
+            let id = DemandId {
+                subscription: SubscriptionId(u64::from(request) + 1),
+                block: BlockId(block.into()),
+            };
+            self.handle(Event::DemandGone { id });
+            let left = &mut self.request_left[request as usize];
+            *left -= 1;
+            if *left == 0 {
+                let row = &self.plan.work.requests[request as usize];
+                self.measure.dataset_done((self.now - micros(row.at)) as f64 / 1e6);
+            }
+        }
+    }
+}

@@ -1,0 +1,423 @@
+//! The running world: its state, and the loop that takes the next thing that happens. What happens at agents is in
+//! `agents`, at the service in `service`, to the world in `weather`.
+//!
+//! The loop calls `handle` and `poll_decision` as the service does, and nothing here chooses a source, an order, or
+//! how much is done at once: agents begin what they are given in the order in which it comes.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::time::Duration;
+
+use longhaul_model::{AttemptId, Fault, Timestamp};
+use longhaul_network::{End, Knowledge, Link};
+use longhaul_scheduler::{DemandId, Scheduler, Settings};
+
+use crate::flows::Flows;
+use crate::holdings::Holdings;
+use crate::measure::Measure;
+use crate::plan::Plan;
+use crate::random::Random;
+use crate::scenario::Rates;
+
+/// The world begins here: 15 January 2027, 8 in the morning.
+pub const START: Timestamp = Timestamp(1_800_000_000_000_000);
+
+pub(crate) fn micros(seconds: f64) -> i64 {
+    (seconds * 1e6).round() as i64
+}
+
+/// One lease on its way, at its agent, moving, or told of.
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    pub generation: u32,
+    pub phase: Phase,
+    pub id: AttemptId,
+    pub epoch: longhaul_model::Epoch,
+    pub file: u32,
+    pub block: u32,
+    pub size: u64,
+    pub source: u32,
+    pub target: u32,
+    pub flow: u32,
+    pub leased: i64,
+    /// What the scheduler expected it to take: seconds.
+    pub expected: f64,
+    pub tries: u32,
+    /// Service of its session where it began and ends.
+    pub begin: f64,
+    pub end: f64,
+    /// It ends so, once it has moved as much as is to move.
+    pub fault: Option<Fault>,
+    pub moved: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// The slot is free.
+    Free,
+    OnItsWay,
+    Waiting,
+    /// On tape, being recalled.
+    Recalled,
+    Opening,
+    Moving,
+    /// Over; the service does not know yet.
+    Told,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Happening {
+    /// A lease comes to its agent.
+    Lease {
+        attempt: u32,
+        generation: u32,
+    },
+    /// The first byte could come now.
+    Ready {
+        attempt: u32,
+        generation: u32,
+    },
+    /// A tape drive is done with a file.
+    Recalled {
+        site: u32,
+        attempt: u32,
+        generation: u32,
+    },
+    /// The service hears that an attempt has begun, or of its end.
+    Began {
+        attempt: u32,
+        generation: u32,
+    },
+    Ended {
+        attempt: u32,
+        generation: u32,
+    },
+    /// An agent reports how far it is.
+    Report {
+        site: u32,
+    },
+    Progress {
+        rows: Vec<(u32, u32, u64)>,
+    },
+    /// The answer to a question for files.
+    Files {
+        demand: DemandId,
+        target: u32,
+        after: Option<u32>,
+        limit: u32,
+    },
+    TroubleBegins {
+        trouble: u32,
+    },
+    TroubleEnds {
+        trouble: u32,
+    },
+    /// The service misses an agent.
+    Missed {
+        site: u32,
+        trouble: u32,
+    },
+    Circuit {
+        circuit: u32,
+        up: bool,
+    },
+    Weather,
+}
+
+/// What is wanted of a block at a target, by whom.
+#[derive(Debug, Default)]
+pub(crate) struct Want {
+    pub requests: Vec<u32>,
+    pub files: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct SiteNow {
+    /// Troubles that hit it now.
+    pub troubles: BTreeSet<u32>,
+    pub down: u32,
+    /// When its agent is back, if it is away.
+    pub back: i64,
+    pub connected: bool,
+    pub reporting: bool,
+    pub drives_busy: u32,
+    pub to_recall: VecDeque<(u32, u32)>,
+}
+
+pub struct World<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) scheduler: Scheduler,
+    /// Microseconds since the beginning.
+    pub(crate) now: i64,
+    pub(crate) clock_jump: i64,
+    pub(crate) flows: Flows,
+    pub(crate) holdings: Holdings,
+    pub(crate) sites: Vec<SiteNow>,
+    /// Troubles of links that hold now.
+    pub(crate) link_troubles: BTreeSet<u32>,
+    pub(crate) circuits_up: BTreeSet<u32>,
+    pub(crate) attempts: Vec<Attempt>,
+    free: Vec<u32>,
+    pub(crate) by_id: BTreeMap<AttemptId, u32>,
+    /// Of each pool, attempts that have begun, and sessions that wait for it.
+    pub(crate) pool_busy: Vec<u32>,
+    pub(crate) pool_waiting: Vec<BTreeSet<u32>>,
+    pub(crate) wants: BTreeMap<(u32, u32), Want>,
+    /// Blocks that each request still waits for.
+    pub(crate) request_left: Vec<u32>,
+    pub(crate) next_request: usize,
+    pub(crate) files_left: u64,
+    /// Recalled from tape already.
+    pub(crate) on_disk: BTreeSet<(u32, u32)>,
+    pub(crate) random: Random,
+    pub(crate) background: Vec<f64>,
+    pub(crate) slow: Vec<f64>,
+    queue: BinaryHeap<Reverse<(i64, u64, Boxed)>>,
+    sequence: u64,
+    last_calculation: i64,
+    rates: Rates,
+    pub(crate) heard: bool,
+    pub(crate) measure: Measure,
+}
+
+/// Compared by nothing: its place in the queue is its time and number.
+struct Boxed(Happening);
+
+impl PartialEq for Boxed {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+impl Eq for Boxed {}
+impl PartialOrd for Boxed {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Boxed {
+    fn cmp(&self, _: &Self) -> std::cmp::Ordering {
+        std::cmp::Ordering::Equal
+    }
+}
+
+impl<'a> World<'a> {
+    /// `rates`: in place of those of the scenario.
+    pub fn new(plan: &'a Plan, settings: Settings, rates: Option<Rates>) -> Self {
+        let sites = plan.layout.sites.len();
+        let rates = rates.unwrap_or(plan.model.rates);
+        let mut world = World {
+            plan,
+            scheduler: Scheduler::new(settings, knowledge(plan), 0),
+            now: 0,
+            clock_jump: 0,
+            flows: Flows::new(plan, rates),
+            holdings: Holdings::new(plan),
+            sites: (0..sites).map(|_| SiteNow { connected: true, ..SiteNow::default() }).collect(),
+            link_troubles: BTreeSet::new(),
+            circuits_up: BTreeSet::new(),
+            attempts: Vec::new(),
+            free: Vec::new(),
+            by_id: BTreeMap::new(),
+            pool_busy: vec![0; plan.layout.pools.len()],
+            pool_waiting: vec![BTreeSet::new(); plan.layout.pools.len()],
+            wants: BTreeMap::new(),
+            request_left: vec![0; plan.work.requests.len()],
+            next_request: 0,
+            files_left: 0,
+            on_disk: BTreeSet::new(),
+            random: Random::stream(plan.seed, "weather"),
+            background: vec![0.0; plan.layout.capacities.len()],
+            slow: vec![1.0; plan.layout.capacities.len()],
+            queue: BinaryHeap::new(),
+            sequence: 0,
+            last_calculation: i64::MIN,
+            rates,
+            heard: true,
+            measure: Measure::new(plan),
+        };
+        world.tell_sites();
+        world.tell_shares();
+        world.plan_weather();
+        world
+    }
+
+    pub(crate) fn at(&mut self, time: i64, happening: Happening) {
+        self.sequence += 1;
+        self.queue.push(Reverse((time, self.sequence, Boxed(happening))));
+    }
+
+    pub(crate) fn after(&mut self, seconds: f64, happening: Happening) {
+        self.at(self.now + micros(seconds).max(0), happening);
+    }
+
+    /// The service's time.
+    pub(crate) fn service_time(&self) -> Timestamp {
+        Timestamp(START.0 + self.now + self.clock_jump)
+    }
+
+    pub(crate) fn handle(&mut self, event: longhaul_scheduler::Event) {
+        self.heard = true;
+        self.scheduler.handle(event, self.service_time());
+    }
+
+    pub(crate) fn new_attempt(&mut self, attempt: Attempt) -> u32 {
+        match self.free.pop() {
+            Some(place) => {
+                let generation = self.attempts[place as usize].generation;
+                self.attempts[place as usize] = Attempt { generation, ..attempt };
+                place
+            }
+            None => {
+                self.attempts.push(attempt);
+                (self.attempts.len() - 1) as u32
+            }
+        }
+    }
+
+    /// The attempt is over, and nobody has more to say of it.
+    pub(crate) fn forget(&mut self, place: u32) {
+        let attempt = &mut self.attempts[place as usize];
+        self.by_id.remove(&attempt.id);
+        attempt.phase = Phase::Free;
+        attempt.generation = attempt.generation.wrapping_add(1);
+        attempt.fault = None;
+        self.free.push(place);
+    }
+
+    pub(crate) fn is_current(&self, place: u32, generation: u32) -> bool {
+        self.attempts[place as usize].generation == generation
+    }
+
+    /// Until all that is wanted is there, or the world ends.
+    pub fn run(&mut self) {
+        let end = micros(self.plan.until);
+        while self.step(end) {}
+        for flow in 0..self.flows.rows.len() as u32 {
+            self.flows.advance(flow, self.now);
+        }
+        self.measure.finish(self.now);
+    }
+
+    fn step(&mut self, end: i64) -> bool {
+        if self.files_left == 0 && self.next_request == self.plan.work.requests.len() {
+            return false;
+        }
+        let next = self.next_time();
+        if next > end {
+            self.now = end;
+            return false;
+        }
+        self.now = self.now.max(next);
+        self.take_requests();
+        while self.queue.peek().is_some_and(|Reverse((at, ..))| *at <= self.now) {
+            if let Some(Reverse((_, _, Boxed(happening)))) = self.queue.pop() {
+                self.happen(happening);
+            }
+        }
+        while let Some((at, flow)) = self.flows.next_due()
+            && at <= self.now
+        {
+            self.session_done(flow);
+        }
+        if self.heard || self.wants_to_act().is_some_and(|at| at <= self.now) {
+            self.poll();
+        }
+        if self.flows.stale && self.calculation_time() <= self.now {
+            self.flows.calculate(self.now);
+            self.last_calculation = self.now;
+        }
+        true
+    }
+
+    fn next_time(&self) -> i64 {
+        let mut next = self.queue.peek().map_or(i64::MAX, |Reverse((at, ..))| *at);
+        if let Some((at, _)) = self.flows.next_due() {
+            next = next.min(at);
+        }
+        if let Some(request) = self.plan.work.requests.get(self.next_request) {
+            next = next.min(micros(request.at));
+        }
+        if self.flows.stale {
+            next = next.min(self.calculation_time());
+        }
+        if let Some(at) = self.wakeup() {
+            next = next.min(at);
+        }
+        next
+    }
+
+    fn calculation_time(&self) -> i64 {
+        match self.rates {
+            Rates::Exact => self.now,
+            Rates::Second => self.last_calculation.saturating_add(1_000_000).max(self.now),
+        }
+    }
+
+    /// When the scheduler wants to be asked, in the world's time.
+    fn wants_to_act(&self) -> Option<i64> {
+        let at = self.scheduler.next_wakeup()?;
+        Some(at.0.saturating_sub(START.0).saturating_sub(self.clock_jump))
+    }
+
+    /// When it is asked: at a step of the service that is still to come.
+    fn wakeup(&self) -> Option<i64> {
+        let at = self.wants_to_act()?;
+        Some(if at <= self.now { self.now + self.service_step() } else { self.on_step(at) })
+    }
+
+    pub(crate) fn service_step(&self) -> i64 {
+        micros(self.plan.model.service_step.0).max(1)
+    }
+
+    /// The service takes in what came since its last step.
+    pub(crate) fn on_step(&self, at: i64) -> i64 {
+        let step = self.service_step();
+        at.saturating_add(step - 1) / step * step
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        match happening {
+            Happening::Lease { attempt, generation } => self.lease_came(attempt, generation),
+            Happening::Ready { attempt, generation } => self.ready(attempt, generation),
+            Happening::Recalled { site, attempt, generation } => self.recalled(site, attempt, generation),
+            Happening::Began { attempt, generation } => self.hear_began(attempt, generation),
+            Happening::Ended { attempt, generation } => self.hear_ended(attempt, generation),
+            Happening::Report { site } => self.report(site),
+            Happening::Progress { rows } => self.hear_progress(&rows),
+            Happening::Files { demand, target, after, limit } => self.answer(demand, target, after, limit),
+            Happening::TroubleBegins { trouble } => self.trouble_begins(trouble),
+            Happening::TroubleEnds { trouble } => self.trouble_ends(trouble),
+            Happening::Missed { site, trouble } => self.missed(site, trouble),
+            Happening::Circuit { circuit, up } => self.circuit(circuit, up),
+            Happening::Weather => self.weather(),
+        }
+    }
+}
+
+/// What the scheduler knows at the beginning.
+fn knowledge(plan: &Plan) -> Knowledge {
+    let mut knowledge = Knowledge::default();
+    for (from, to, history) in &plan.history {
+        let link = Link {
+            source: longhaul_model::StorageId(*from as u64),
+            target: longhaul_model::StorageId(*to as u64),
+        };
+        // Files of two seconds, one after the other, up to the beginning; failures spread evenly among them.
+        let each = Duration::from_secs(2);
+        let begin = START - each * history.transfers;
+        let mut failed = 0.0;
+        for number in 0..history.transfers {
+            let at = begin + each * number;
+            knowledge.began(link, at);
+            failed += history.failures.0;
+            let (bytes, end) = if failed >= 1.0 {
+                failed -= 1.0;
+                (0, End::Failed)
+            } else {
+                ((history.rate.0 * 2.0) as u64, End::Arrived)
+            };
+            knowledge.ended(link, bytes, end, at + each);
+        }
+    }
+    knowledge
+}
