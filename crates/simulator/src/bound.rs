@@ -94,7 +94,8 @@ pub fn certify(plan: &Plan, history: &[(i64, Vec<f64>)]) -> Certificate {
     let groups = groups(plan);
     let (edges, sessions) = edges(plan, &groups);
     let capacities = priced(plan, history, &sessions);
-    let rates: Vec<f64> = capacities.iter().map(|row| row.rate.iter().map(|(_, rate)| *rate).fold(0.0, f64::max)).collect();
+    let rates: Vec<f64> =
+        capacities.iter().map(|row| row.rate.iter().map(|(_, rate)| *rate).fold(0.0, f64::max)).collect();
     let prices = search(&groups, &edges, &rates);
     let table = edges.table(&prices);
     let mut certificate = Certificate { groups, capacities, last: last(plan), ..Certificate::default() };
@@ -113,7 +114,8 @@ pub fn certify(plan: &Plan, history: &[(i64, Vec<f64>)]) -> Certificate {
 
 /// When the prices times the capacities since the beginning have come to `cost`.
 pub fn paid_at(capacities: &[Priced], cost: f64) -> f64 {
-    let mut changes: Vec<f64> = capacities.iter().flat_map(|row| row.rate.iter().map(|(at, _)| *at)).collect();
+    let mut changes: Vec<f64> =
+        capacities.iter().flat_map(|row| row.rate.iter().map(|(at, _)| *at)).collect();
     changes.sort_unstable_by(f64::total_cmp);
     changes.dedup();
     let mut places = vec![0usize; capacities.len()];
@@ -211,7 +213,8 @@ fn edges(plan: &Plan, groups: &[Group]) -> (Edges, Vec<(String, f64)>) {
                 way.extend(layout.pools[target.pools.start].write);
             }
             let alone = source.pools.len() * target.pools.len();
-            let narrow = way.iter().map(|&way| layout.capacities[way as usize].rate).fold(f64::INFINITY, f64::min);
+            let narrow =
+                way.iter().map(|&way| layout.capacities[way as usize].rate).fold(f64::INFINITY, f64::min);
             let cap = f64::from(plan.model.streams) * plan.stream_cap(pair.rtt, pair.loss) * alone as f64;
             if plan.model.mover == Mover::Session && cap < narrow && !circuit {
                 way.push((layout.capacities.len() + sessions.len()) as u32);
@@ -243,13 +246,18 @@ fn priced(plan: &Plan, history: &[(i64, Vec<f64>)], sessions: &[(String, f64)]) 
             Priced { name: capacity.name.clone(), price: 0.0, rate }
         })
         .collect();
-    rows.extend(sessions.iter().map(|(name, cap)| Priced { name: name.clone(), price: 0.0, rate: vec![(0.0, *cap)] }));
+    rows.extend(sessions.iter().map(|(name, cap)| Priced {
+        name: name.clone(),
+        price: 0.0,
+        rate: vec![(0.0, *cap)],
+    }));
     rows
 }
 
 /// Prices that make the bound high.
 fn search(groups: &[Group], edges: &Edges, rates: &[f64]) -> Vec<f64> {
-    let size: usize = groups.iter().map(|group| group.targets.len() * (group.sources.len() + group.targets.len())).sum();
+    let size: usize =
+        groups.iter().map(|group| group.targets.len() * (group.sources.len() + group.targets.len())).sum();
     let size = size + edges.count * edges.count * (1 + edges.relays.len());
     let rounds = ROUNDS.min(EFFORT / size.max(1)).max(20);
     let mut best = (0.0, vec![0.0; rates.len()]);
@@ -365,7 +373,8 @@ fn last(plan: &Plan) -> f64 {
     let mut last: f64 = 0.0;
     for request in &plan.work.requests {
         let to = &layout.sites[request.target as usize];
-        let port = to.in_ways.iter().map(|&way| layout.capacities[way as usize].rate).fold(f64::INFINITY, f64::min);
+        let port =
+            to.in_ways.iter().map(|&way| layout.capacities[way as usize].rate).fold(f64::INFINITY, f64::min);
         let bytes = plan.work.datasets[request.dataset as usize].bytes as f64;
         let there: u64 = plan.work.datasets[request.dataset as usize]
             .blocks
