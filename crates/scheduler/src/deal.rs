@@ -15,10 +15,10 @@ use std::time::Duration;
 use longhaul_model::{AttemptId, Epoch, Timestamp};
 use longhaul_network::{Basis, Link};
 
-use crate::climb::{Climb, Come};
 use crate::decision::{Candidate, Choice, Decision, Lease, Unusable};
 use crate::event::SiteState;
 use crate::fts3::{self, Optimizer};
+use crate::key::Key;
 use crate::scheduler::Scheduler;
 use crate::settings::{CANDIDATES_MAX, Rules};
 use crate::state::{Leased, LinkState, Phase, Rank, Remembered};
@@ -47,6 +47,7 @@ pub(crate) enum Barred {
 pub(crate) struct Window {
     pub files: u32,
     pub bytes: u128,
+    /// Of what is held, only what comes in time counts.
     pub files_held: u32,
     pub bytes_held: u128,
 }
@@ -59,6 +60,12 @@ impl Window {
 
 /// A rate asked of `network` is good for this long.
 const REMEMBERED: Duration = Duration::from_millis(100);
+/// Blocks that are looked through for one that a slow source may send files of.
+const BLOCKS_AHEAD: usize = 4;
+/// A source that needs so much longer than the rest of a block is no hindrance.
+const SLACK_S: f64 = 1.0;
+/// By so much another source must be sooner to be waited for.
+const SOONER: f64 = 0.8;
 /// What counts as held may have arrived so long ago and not be reported yet.
 const REPORTED_S: f64 = 1.0;
 /// What a failed attempt costs beside its time: the pause before the next.
@@ -134,7 +141,7 @@ impl Scheduler {
         let files = (pace.files_per_s * seconds).max(f64::from(self.settings.lease_files_min) * part);
         let bytes = (pace.bytes_per_s * seconds).max(self.settings.lease_bytes_min as f64 * part);
         if row.target.leased.len() as u32 >= self.settings.lease_files_max {
-            return Window { files: 0, bytes: 0, files_held: self.settings.lease_files_max, bytes_held: 0 };
+            return Window { files: 0, bytes: 0, files_held: u32::MAX, bytes_held: 0 };
         }
         let (files_held, bytes_held) = self.coming(target, seconds, now);
         Window {
@@ -201,10 +208,8 @@ impl Scheduler {
         let mut best: Option<((Rank, bool), f64, u32)> = None;
         let level = self.storages[target].target.lanes.level(lane) as u8 + 1;
         for at in 0..self.storages[target].target.lanes.class(lane).sources.len() {
-            let (source, wants) = &self.storages[target].target.lanes.class(lane).sources[at];
-            let source = *source;
-            let Some(&(rank, want)) = wants.first() else { continue };
-            let Some(head) = self.wants[want].head(source) else { continue };
+            let source = self.storages[target].target.lanes.class(lane).sources[at].0;
+            let Some((rank, head)) = self.head(target, lane, at, now) else { continue };
             if head.awaited() && !low {
                 continue;
             }
@@ -231,6 +236,50 @@ impl Scheduler {
             }
         }
         best.map(|(.., transfer)| transfer)
+    }
+
+    /// What a lane's source, by its place there, would send first. A slow source does not get the last files of a
+    /// block, which would then wait for it alone: they are left for the faster ones, though these are busy now, and
+    /// the slow one gets files of the next block.
+    fn head(&mut self, target: u32, lane: usize, at: usize, now: Timestamp) -> Option<(Rank, Key)> {
+        let pace = self.knowledge.pace(self.storages[target].id).bytes_per_s;
+        let mut before = 0u128;
+        for step in 0..BLOCKS_AHEAD {
+            let (source, wants) = &self.storages[target].target.lanes.class(lane).sources[at];
+            let source = *source;
+            let &(rank, want) = wants.iter().nth(step)?;
+            let row = &self.wants[want];
+            before += row.bytes_left.saturating_sub(row.bytes_arrived);
+            let Some(head) = row.head(source) else { continue };
+            let by_rule = row.strategy != Strategy::Best || pace <= 0.0;
+            if by_rule || !self.too_slow(source, head, before as f64 / pace, now) {
+                return Some((rank, head));
+            }
+        }
+        None
+    }
+
+    /// Whether a file would come from `source` after everything else has come, in `rest` seconds, and sooner from
+    /// another that is only busy.
+    fn too_slow(&mut self, source: u32, head: Key, rest: f64, now: Timestamp) -> bool {
+        let place = head.transfer();
+        let (target, size) = (self.transfers[place].target, self.transfers[place].size);
+        let (finish, ..) = self.finish(source, target, size, now);
+        if finish <= rest + SLACK_S {
+            return false;
+        }
+        for at in 0..self.transfers[place].sources.len() {
+            let other = self.transfers[place].sources[at];
+            let busy =
+                matches!(self.unusable(other.storage, target, now), None | Some(Unusable::WindowFull { .. }));
+            if other.storage != source && other.rest_until <= now && busy {
+                let (sooner, ..) = self.finish(other.storage, target, size, now);
+                if sooner < SOONER * finish {
+                    return true;
+                }
+            }
+        }
+        false
     }
 
     // ---- source --------------------------------------------------------------------------------------
@@ -282,34 +331,15 @@ impl Scheduler {
             return link.files >= slots || self.storages[source].files_ahead >= fts3::STORAGE_ACTIVE;
         }
         let most = self.settings.lease_files_max / 4 * 3;
-        let always = link.climb.map_or(self.settings.lease_files_always, |climb| climb.files());
-        link.files >= most || link.files >= always && link.bytes >= self.link_bytes(link)
+        let enough = link.files >= self.settings.lease_files_always && link.bytes >= self.link_bytes(link);
+        link.files >= most || enough
     }
 
-    /// The work that a link is given, if that is enough files.
+    /// The work that a link is given, if that is enough files. What was never measured gets little.
     fn link_bytes(&self, link: &LinkState) -> u128 {
-        let bytes = link.rate.rate * self.settings.lease_window.as_secs_f64();
+        let rate = if link.rate.shown.is_finite() { link.rate.rate } else { 0.0 };
+        let bytes = rate * self.settings.lease_window.as_secs_f64();
         bytes.max(self.settings.lease_bytes_min as f64) as u128
-    }
-
-    /// More came over a link: what this tells of the number of files it can use.
-    pub(crate) fn come(&mut self, target: u32, source: u32, bytes: u64, now: Timestamp) {
-        self.storages[source].come_from += bytes as f64;
-        self.storages[target].come_to += bytes as f64;
-        let (all_from, all_to) = (self.storages[source].come_from, self.storages[target].come_to);
-        let (always, most) = (self.settings.lease_files_always, self.settings.lease_files_max / 4);
-        let enough = self.storages[target].target.links.get(&source).map_or(0, |link| self.link_bytes(link));
-        let Some(link) = self.storages[target].target.links.get_mut(&source) else { return };
-        link.come += bytes as f64;
-        let climb = link.climb.get_or_insert_with(|| Climb::new(always));
-        // What has just ended is replaced in a moment.
-        if link.files < climb.files() / 4 * 3 {
-            climb.ran_short();
-        } else if link.bytes >= enough {
-            climb.held_back();
-        }
-        let come = Come { link: link.come, source: all_from, target: all_to };
-        climb.look(come, most, now);
     }
 
     /// Seconds until a file of `size` would be at the target, and the rate and failure share that this rests on.

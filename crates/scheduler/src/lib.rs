@@ -12,7 +12,6 @@
 
 mod assign;
 mod breaker;
-mod climb;
 mod deal;
 pub mod decision;
 mod demand;

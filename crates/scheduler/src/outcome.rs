@@ -55,7 +55,6 @@ impl Scheduler {
         }
         self.storages[lease.source].bytes_ahead -= u128::from(more);
         if more > 0 {
-            self.come(target, lease.source, more, now);
             let link = Link { source: self.storages[lease.source].id, target: self.storages[target].id };
             self.knowledge.arrived(link, more, now);
             if let Some(optimizer) = self.optimizer(target, lease.source, now) {
@@ -158,7 +157,6 @@ impl Scheduler {
         let Some(lease) = self.unlease(place, End::Arrived, bytes, now) else { return };
         let (file, target) = (self.transfers[place].file, self.transfers[place].target);
         self.file_rate(target, lease.source, bytes_moved, lease.began, now);
-        self.come(target, lease.source, bytes, now);
         if let Some(optimizer) = self.optimizer(target, lease.source, now) {
             optimizer.arrived(bytes);
             optimizer.finished(bytes_moved, now.since(lease.began));
