@@ -91,7 +91,7 @@ impl Knowledge {
         }
     }
 
-    fn pair_of(&self, change: &Change) -> (Home, Home) {
+    pub(super) fn pair_of(&self, change: &Change) -> (Home, Home) {
         match change.affected {
             Affected::Link(link) => self.homes_of(link),
             Affected::Path { source, target, .. } => (source, target),

@@ -10,8 +10,9 @@ use super::{Basis, Estimate, Knowledge, Link};
 use crate::calibrate::Quality;
 use crate::observation::Way;
 
-/// No forecast claims to know the time better than by this part.
-const SPREAD_MIN: f64 = 0.08;
+/// What no belief about a link tells: how one file differs from the next. Large enough that corrections learned when
+/// little was known still fit when more is.
+const SPREAD_FILES: f64 = 0.3;
 /// More spread where the number of files is one that was never measured.
 const SPREAD_UNTRIED: f64 = 0.4;
 /// Longer is as good as never.
@@ -65,7 +66,9 @@ impl Knowledge {
         let usual = state
             .filter(|state| state.slow.known())
             .map_or(self.typical.usual(), |state| state.files_usual());
-        let (growth, tried) = own.or(self.typical.growth(usual, files)).unwrap_or((0.0, false));
+        let as_others = || self.typical.growth(usual, files).map(|(growth, _)| (growth, false));
+        let (growth, tried) =
+            own.filter(|&(_, tried)| tried).or_else(as_others).or(own).unwrap_or((0.0, false));
         let untried = if tried { 0.0 } else { SPREAD_UNTRIED * SPREAD_UNTRIED };
         let loaded =
             Prior { mean: believed.mean + growth, variance: believed.variance + untried, ..believed };
@@ -115,9 +118,9 @@ impl Knowledge {
         let (start, slope) = state.map_or((0.2, 1.0), |state| state.overhead.fit());
         let starts = start * f64::from(work.files.max(1)) / f64::from(at_once);
         let plain_s = (starts + slope * data_s).clamp(1e-3, LONGEST_S);
-        // The start varies less than the rate.
-        let part = (slope * data_s / plain_s).clamp(0.3, 1.0);
-        let spread = (loaded.variance.max(0.0).sqrt() * part).max(SPREAD_MIN);
+        // What is not known of the rate matters less where the start takes most of the time.
+        let part = slope * data_s / plain_s;
+        let spread = (loaded.variance.max(0.0) * part * part + SPREAD_FILES * SPREAD_FILES).sqrt();
         let [low, middle, high] = self.calibration.points(state.map(|state| &state.record));
         let at = |point: f64| (plain_s.ln() + point * spread).exp().clamp(1e-3, 10.0 * LONGEST_S) as f32;
         Forecast {
@@ -135,7 +138,7 @@ impl Knowledge {
         let seconds = took.as_secs_f64().max(1e-3);
         let Some(state) = self.links.get_mut(&link) else { return };
         let value = seconds.ln();
-        let off = (value - f64::from(forecast.plain_s).ln()) / f64::from(forecast.spread).max(SPREAD_MIN);
+        let off = (value - f64::from(forecast.plain_s).ln()) / f64::from(forecast.spread).max(0.01);
         let interval = (f64::from(forecast.low_s).ln(), f64::from(forecast.high_s).ln());
         self.calibration.score(&mut state.record, interval, value, off, (bytes.max(1) as f64).ln());
         state.overhead.observe(f64::from(forecast.data_s), seconds, now);

@@ -8,6 +8,8 @@ mod forecast;
 mod link;
 mod observe;
 mod prior;
+mod report;
+mod sites;
 mod stored;
 #[cfg(test)]
 mod tests;
@@ -23,6 +25,7 @@ pub use forecast::{Forecast, Work};
 pub use link::Pace;
 pub(crate) use link::{EndState, LinkState};
 pub(crate) use observe::{PathKey, Uplink};
+pub use report::{Bottleneck, LinkReport, PathReport};
 pub use types::{Basis, End, Estimate, Link};
 
 use crate::calibrate::Calibration;

@@ -110,6 +110,12 @@ impl Knowledge {
         )
     }
 
+    /// What links like it give: without anything of its own.
+    pub(crate) fn expected(&self, link: Link, now: Timestamp) -> Estimate {
+        let own = self.links.get(&link).map_or(0.0, |state| state.slow.weight_at(now));
+        self.prior(link, own, now).estimate()
+    }
+
     /// For a link of which `own` seconds were seen, without these.
     fn prior(&self, link: Link, own: f64, now: Timestamp) -> Prior {
         let (source, target) = self.homes_of(link);

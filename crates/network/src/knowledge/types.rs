@@ -11,7 +11,7 @@ pub struct Link {
 }
 
 /// A belief about a rate.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Estimate {
     /// As likely less as more.
     pub bytes_per_s: f64,
@@ -25,7 +25,8 @@ pub struct Estimate {
 }
 
 /// What an estimate rests on most, best first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Basis {
     /// The link itself.
     Measured,
@@ -38,6 +39,20 @@ pub enum Basis {
     AllLinks,
     /// Nothing was ever measured.
     Assumed,
+}
+
+impl Basis {
+    /// After "by".
+    pub fn words(self) -> &'static str {
+        match self {
+            Basis::Measured => "its own transfers",
+            Basis::SitePair => "tests and transfers between its two sites",
+            Basis::Endpoints => "other links of its source and target",
+            Basis::Regions => "links between the two regions",
+            Basis::AllLinks => "all other links",
+            Basis::Assumed => "no measurement at all: an assumption",
+        }
+    }
 }
 
 /// How an attempt ended, as far as the link is concerned.
