@@ -82,8 +82,13 @@ pub struct Knowledge {
 impl Knowledge {
     /// Where a storage is. May be told again at any time.
     pub fn place_storage(&mut self, storage: StorageId, site: SiteId) {
-        self.places.sites.entry(site).or_default();
+        self.know_site(site);
         self.places.storages.insert(storage, site);
+    }
+
+    /// That there is a site.
+    pub fn know_site(&mut self, site: SiteId) {
+        self.places.sites.entry(site).or_default();
     }
 
     /// That there is a site, and in which region.
