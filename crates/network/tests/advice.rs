@@ -1,5 +1,8 @@
 //! Where a link is held up, and what would help, in words that follow from what was measured.
 
+// clippy.toml allows these in tests, which does not reach the helpers of an integration test.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
+
 mod world;
 
 use longhaul_model::{SiteId, StorageId};

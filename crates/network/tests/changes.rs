@@ -1,5 +1,8 @@
 //! Changes of the network are noticed soon, located, and not invented.
 
+// clippy.toml allows these in tests, which does not reach the helpers of an integration test.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
+
 mod world;
 
 use longhaul_model::SiteId;

@@ -1,5 +1,8 @@
 //! What instances tell each other: nothing is lost by name, own recent data wins, absurd documents are refused.
 
+// clippy.toml allows these in tests, which does not reach the helpers of an integration test.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
+
 mod world;
 
 use std::collections::BTreeMap;
