@@ -248,7 +248,10 @@ impl Knowledge {
                 rate(all)
             ));
         }
-        lines.push(format!("held up by {}", report.bottleneck.words()));
+        lines.push(match report.bottleneck {
+            Bottleneck::Unknown => "what holds it up is not known".to_owned(),
+            known => format!("held up by {}", known.words()),
+        });
         for path in &report.paths {
             lines.extend(path.limits_in_words());
         }
