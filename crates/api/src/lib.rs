@@ -21,6 +21,7 @@ pub mod agent;
 #[cfg(feature = "client")]
 pub mod client;
 pub mod native;
+pub mod network;
 pub mod openapi;
 pub mod problem;
 pub mod routes;

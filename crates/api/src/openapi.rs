@@ -11,7 +11,7 @@ use crate::native::Page;
 use crate::routes::{
     self, Access, Body, CSRF_HEADER, IDEMPOTENCY_HEADER, Method, Query, QueryKind, Route, SESSION_COOKIE,
 };
-use crate::{Problem, agent, native};
+use crate::{Problem, agent, native, network};
 
 /// The whole description.
 pub fn document() -> Value {
@@ -196,6 +196,10 @@ fn schemas() -> Map<String, Value> {
         native::LoginReply,
         native::LoginToken,
         native::Health,
+        network::NetworkView,
+        network::NetworkLinkDetail,
+        network::NetworkImport,
+        network::NetworkImported,
     );
     pages!(
         native::DatasetView,
@@ -209,6 +213,7 @@ fn schemas() -> Map<String, Value> {
         native::StorageView,
         native::ProblemView,
         native::TokenView,
+        network::NetworkLink,
     );
     let as_json = |schema| serde_json::to_value(schema).unwrap_or_default();
     collected.into_iter().map(|(name, schema)| (name, as_json(schema))).collect()

@@ -366,6 +366,27 @@ routes! {
             integer("seconds", "How far back; 3,600 if absent.")
         ]),
         gives(200, Json("RateHistory"));
+    NETWORK_SHOW = Get "/api/v1/network" "network_show" Viewer,
+        "Shows how much is known of the network, how good forecasts are, and what changed",
+        gives(200, Json("NetworkView"));
+    NETWORK_LINKS = Get "/api/v1/network/links" "network_links" Viewer,
+        "Lists links with what they give, what bounds them and what holds them up",
+        asks(&[
+            text("source", "Only from this storage."),
+            text("target", "Only to this storage."),
+            LIMIT,
+            AFTER
+        ]),
+        gives(200, Json("Page_NetworkLink"));
+    NETWORK_LINK = Get "/api/v1/network/links/{source}/{target}" "network_link" Viewer,
+        "Explains one link: why it gives what it gives, what would help, what changed",
+        gives(200, Json("NetworkLinkDetail"));
+    NETWORK_EXPORT = Get "/api/v1/network/export" "network_export" Viewer,
+        "Tells another instance what is known of the links between sites",
+        gives(200, Document);
+    NETWORK_IMPORT = Post "/api/v1/network/import" "network_import" Admin,
+        "Takes what another instance knows, where less is known here",
+        takes(Json("NetworkImport")), gives(200, Json("NetworkImported"));
     CHECK = Get "/api/v1/check" "check" Viewer,
         "Verifies the invariants of the state",
         gives(200, Json("CheckReport"));

@@ -198,6 +198,11 @@ impl Scheduler {
         &self.knowledge
     }
 
+    /// For what others saw of the network, and where things are.
+    pub fn knowledge_mut(&mut self) -> &mut Knowledge {
+        &mut self.knowledge
+    }
+
     /// The target whose turn it is for a free slot of a site.
     fn next_in_turn(&mut self) -> Option<(u32, u32)> {
         while let Some(&site) = self.relieved.first() {

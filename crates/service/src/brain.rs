@@ -13,6 +13,7 @@ use longhaul_model::{
     AgentId, AttemptId, BlockId, DigestSet, Fault, FileId, Lfn, StorageId, SubscriptionId, Timestamp,
     TransferId, TransferState, Verification,
 };
+use longhaul_network::Knowledge;
 use longhaul_scheduler::{
     Adopted, AdoptedLease, CancelWhy, Decision, Demand, DemandId, Event, Lease, Party, Scheduler, WantedFile,
 };
@@ -66,8 +67,13 @@ pub enum Input {
         file: FileId,
     },
     Ask(Inquiry),
+    /// Something about the network, from elsewhere than transfers.
+    Learn(Lesson),
     Stop,
 }
+
+/// Something to be told to what is known of the network.
+pub type Lesson = Box<dyn FnOnce(&mut Knowledge, Timestamp) + Send>;
 
 /// Something to be looked up in the scheduler.
 pub type Inquiry = Box<dyn FnOnce(&Scheduler, Timestamp) + Send>;
@@ -204,6 +210,7 @@ impl Brain {
                 rows.into_iter().for_each(|row| self.demand(row, now));
             }
             Input::Ask(question) => question(&self.scheduler, now),
+            Input::Learn(lesson) => lesson(self.scheduler.knowledge_mut(), now),
             Input::Stop => return true,
         }
         false
@@ -391,6 +398,19 @@ pub fn ask<T: Send + 'static>(
         let _ = answer.send(question(scheduler, now));
     };
     inputs.try_send(Input::Ask(Box::new(question))).ok()?;
+    wait.recv_timeout(ANSWER_WAIT).ok()
+}
+
+/// Tells what is known of the network something and waits for what it says.
+pub fn teach<T: Send + 'static>(
+    inputs: &std::sync::mpsc::SyncSender<Input>,
+    lesson: impl FnOnce(&mut Knowledge, Timestamp) -> T + Send + 'static,
+) -> Option<T> {
+    let (answer, wait) = std::sync::mpsc::sync_channel(1);
+    let lesson = move |knowledge: &mut Knowledge, now: Timestamp| {
+        let _ = answer.send(lesson(knowledge, now));
+    };
+    inputs.try_send(Input::Learn(Box::new(lesson))).ok()?;
     wait.recv_timeout(ANSWER_WAIT).ok()
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use longhaul_api::native::*;
 use longhaul_api::routes::{self, Access, Body, Method, Route};
-use longhaul_api::{AGENT_PROTOCOL, Problem, agent};
+use longhaul_api::{AGENT_PROTOCOL, Problem, agent, network};
 use longhaul_security::{Credentials, JoinToken, agent_client_tls, new_signing_request};
 use longhaul_testbed::http::{Api, Reply};
 use longhaul_testbed::{Deployment, Random, ServiceOptions, SiteOptions, tree};
@@ -61,6 +61,10 @@ fn understood(name: &str, body: &[u8]) -> Result<(), String> {
         "ReportReply" => agent::ReportReply,
         "Work" => agent::Work,
         "RenewReply" => agent::RenewReply,
+        "NetworkView" => network::NetworkView,
+        "Page_NetworkLink" => Page<network::NetworkLink>,
+        "NetworkLinkDetail" => network::NetworkLinkDetail,
+        "NetworkImported" => network::NetworkImported,
     }
 }
 
@@ -349,12 +353,26 @@ fn agents(walk: &mut Walk, deployment: &Deployment) {
     assert_eq!(agent.call(&routes::SITE_LIST, &[], &[], &Value::Null).unwrap().status, 401);
 }
 
+/// The link that the files took is known, and can be told to the same service again, which knows better.
+fn network(walk: &mut Walk) {
+    assert!(walk.get(&routes::NETWORK_SHOW, &[], &[])["links"].as_u64().unwrap() >= 1);
+    let links = walk.get(&routes::NETWORK_LINKS, &[], &[("source", "alpha"), ("target", "beta")]);
+    assert_eq!(links["items"][0]["target"], json!("beta"), "{links}");
+    let detail = walk.get(&routes::NETWORK_LINK, &["alpha", "beta"], &[]);
+    assert!(!detail["explanation"].as_array().unwrap().is_empty());
+    let document = walk.get(&routes::NETWORK_EXPORT, &[], &[]);
+    assert_eq!(document["format"], json!("longhaul-network"));
+    let imported = walk.json(&routes::NETWORK_IMPORT, &[], json!({ "document": document }));
+    assert_eq!(imported["taken"], json!(0), "{imported}");
+}
+
 fn overview(walk: &mut Walk) {
     let status = walk.get(&routes::STATUS, &[], &[]);
     assert!(status["files_done"].as_u64().unwrap() >= 30);
     let problems = walk.get(&routes::PROBLEM_LIST, &[], &[]);
     assert!(!problems["items"].as_array().unwrap().is_empty());
     walk.get(&routes::RATE_HISTORY, &[], &[("source", "alpha"), ("target", "beta"), ("seconds", "600")]);
+    network(walk);
     assert_eq!(walk.get(&routes::CHECK, &[], &[])["sound"], json!(true));
     let description = walk.get(&routes::OPENAPI, &[], &[]);
     assert_eq!(description["openapi"].as_str().map(|version| &version[..3]), Some("3.1"));

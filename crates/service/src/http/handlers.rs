@@ -96,6 +96,16 @@ pub fn handler(operation: &str) -> Option<Handler> {
             let (source, target) = (call.query("source")?, call.query("target")?);
             json!(ops.rate_history(source.as_ref(), target.as_ref(), call.query("seconds")?)?)
         },
+        "network_show" => |ops, _| json!(ops.network_show()?),
+        "network_links" => |ops, call| {
+            let (source, target) = (call.query("source")?, call.query("target")?);
+            json!(ops.network_links(source.as_ref(), target.as_ref(), &call.page()?)?)
+        },
+        "network_link" => {
+            |ops, call| json!(ops.network_link(&call.parameter("source")?, &call.parameter("target")?)?)
+        }
+        "network_export" => |ops, _| json!(ops.network_export()?),
+        "network_import" => |ops, call| json!(ops.network_import(call.json()?)?),
         "check" => |ops, _| json!(ops.check()?),
         "whoami" => |ops, call| json!(ops.whoami(call.caller()?)),
         "token_list" => |ops, call| json!(ops.token_list(&call.page()?)?),

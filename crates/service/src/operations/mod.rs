@@ -8,6 +8,7 @@ mod access;
 mod agents;
 mod datasets;
 mod manifest;
+mod network;
 mod overview;
 mod replicas;
 mod sites;
@@ -121,6 +122,14 @@ impl Operations {
         question: impl FnOnce(&Scheduler, Timestamp) -> T + Send + 'static,
     ) -> Option<T> {
         brain::ask(&self.shared.brain, question)
+    }
+
+    /// Tells what is known of the network something; none if it does not answer in time.
+    pub(crate) fn teach<T: Send + 'static>(
+        &self,
+        lesson: impl FnOnce(&mut longhaul_network::Knowledge, Timestamp) -> T + Send + 'static,
+    ) -> Option<T> {
+        brain::teach(&self.shared.brain, lesson)
     }
 
     pub(crate) fn dataset_row(&self, name: &DatasetName) -> Result<DatasetRow, Problem> {

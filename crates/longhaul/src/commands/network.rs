@@ -1,0 +1,385 @@
+//! `longhaul network`: what is known of the links, why they give what they give, and its exchange between instances.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use longhaul_api::native::Page;
+use longhaul_api::network::{
+    ForecastQuality, NetworkChange, NetworkImport, NetworkImported, NetworkLink, NetworkLinkDetail,
+    NetworkView,
+};
+use longhaul_api::routes;
+use longhaul_model::units::{count, printable, rate};
+use longhaul_model::{FaultCode, StorageName, Timestamp};
+use longhaul_network::exchange::{Aliases, Exchange, Imported, merge};
+
+use super::Context;
+use crate::clock;
+use crate::failure::{Exit, Failure};
+use crate::remote::Remote;
+use crate::table::{Cell, Table, facts, left, prose, right};
+use crate::terminal::{Style, Tone, wrapped};
+use crate::when;
+
+/// A document of a million links is about so large.
+const DOCUMENT_BYTES_MAX: u64 = 256 << 20;
+/// Changes shown by `show`.
+const CHANGES_SHOWN: usize = 10;
+
+#[derive(Debug, Subcommand)]
+pub enum NetworkCommand {
+    /// How much is known, how good forecasts are, what changed last
+    Show,
+    /// List links: what they give, what bounds them, what holds them up
+    Links(LinksArgs),
+    /// Why a link gives what it gives, and what changed
+    Explain(LinkArgs),
+    /// What would make a link faster or safer; changes nothing
+    Advise(LinkArgs),
+    /// Write what is known of the links between sites, for another instance
+    Export(ExportArgs),
+    /// Put several exported documents together; needs no service
+    Merge(MergeArgs),
+    /// Take what another instance knows, where less is known here
+    Import(ImportArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct LinksArgs {
+    /// Only from this storage
+    #[arg(long)]
+    source: Option<StorageName>,
+    /// Only to this storage
+    #[arg(long)]
+    target: Option<StorageName>,
+    /// At most so many
+    #[arg(long, default_value_t = 200)]
+    limit: usize,
+}
+
+#[derive(Debug, Args)]
+pub struct LinkArgs {
+    /// Storage that data comes from
+    source: StorageName,
+    /// Storage that data goes to
+    target: StorageName,
+}
+
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// File to write [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct MergeArgs {
+    /// Exported documents
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Write the site THEIRS as OURS; may be given several times
+    #[arg(long = "alias", value_name = "THEIRS=OURS", value_parser = alias)]
+    aliases: Vec<(String, String)>,
+    /// File to write [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// An exported or merged document; - is standard input
+    file: PathBuf,
+    /// Their name of a site, and ours; may be given several times
+    #[arg(long = "alias", value_name = "THEIRS=OURS", value_parser = alias)]
+    aliases: Vec<(String, String)>,
+}
+
+fn alias(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((theirs, ours)) if !theirs.is_empty() && !ours.is_empty() => {
+            Ok((theirs.to_owned(), ours.to_owned()))
+        }
+        _ => Err(format!("{text:?} is not of the form THEIRS=OURS")),
+    }
+}
+
+fn checked(pairs: &[(String, String)]) -> Result<Aliases, Failure> {
+    let pairs = pairs.iter().map(|(theirs, ours)| (theirs.as_str(), ours.as_str()));
+    Aliases::new(pairs).map_err(|fault| Failure::from(longhaul_api::Problem::from(fault)))
+}
+
+pub async fn run(context: &Context, remote: &Remote, command: NetworkCommand) -> Result<Exit, Failure> {
+    let output = &context.output;
+    match command {
+        NetworkCommand::Show => {
+            let view: NetworkView = remote.get(&routes::NETWORK_SHOW, &[], &[]).await?;
+            output.view(&view, human, |view| changes(&view.changes, view.now))?;
+        }
+        NetworkCommand::Links(args) => {
+            let query = [
+                ("source", args.source.as_ref().map(|name| name.as_str().to_owned())),
+                ("target", args.target.as_ref().map(|name| name.as_str().to_owned())),
+            ];
+            let items: Vec<NetworkLink> =
+                remote.some(&routes::NETWORK_LINKS, &[], &query, args.limit).await?;
+            output.table(&Page { items, next: None }, |page| links(&page.items))?;
+        }
+        NetworkCommand::Explain(args) => {
+            let detail = detail(remote, &args).await?;
+            output.view(&detail, explained, |detail| links(std::slice::from_ref(&detail.link)))?;
+        }
+        NetworkCommand::Advise(args) => {
+            let detail = detail(remote, &args).await?;
+            output.view(&detail, advised, |detail| sentences("advice", &detail.advice))?;
+        }
+        NetworkCommand::Export(args) => {
+            let document: Exchange = remote.get(&routes::NETWORK_EXPORT, &[], &[]).await?;
+            write(context, &document, args.out.as_deref())?;
+        }
+        NetworkCommand::Import(args) => import(context, remote, args).await?,
+        NetworkCommand::Merge(args) => return merged(context, &args),
+    }
+    Ok(Exit::Ok)
+}
+
+async fn detail(remote: &Remote, link: &LinkArgs) -> Result<NetworkLinkDetail, Failure> {
+    remote.get(&routes::NETWORK_LINK, &[link.source.as_str(), link.target.as_str()], &[]).await
+}
+
+/// `longhaul network merge`: files in, one document out.
+pub fn merged(context: &Context, args: &MergeArgs) -> Result<Exit, Failure> {
+    let documents = args.files.iter().map(|file| read(file)).collect::<Result<Vec<Exchange>, Failure>>()?;
+    let document = merge(&documents, &checked(&args.aliases)?)
+        .map_err(|fault| Failure::from(longhaul_api::Problem::from(fault)))?;
+    write(context, &document, args.out.as_deref())?;
+    Ok(Exit::Ok)
+}
+
+async fn import(context: &Context, remote: &Remote, args: ImportArgs) -> Result<(), Failure> {
+    checked(&args.aliases)?;
+    let document = serde_json::to_value(read(&args.file)?)
+        .map_err(|error| Failure::new(FaultCode::Internal, error.to_string()))?;
+    let request = NetworkImport { document, aliases: args.aliases.into_iter().collect() };
+    let imported: NetworkImported = remote.post(&routes::NETWORK_IMPORT, &[], &request).await?;
+    context.output.sentence(&imported, |imported| {
+        let number = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+        let imported = Imported {
+            taken: number(imported.taken),
+            own_is_better: number(imported.own_is_better),
+            nothing_new: number(imported.nothing_new),
+            unmapped: imported.unmapped.clone(),
+            refused: imported.refused.clone(),
+        };
+        imported.words().join("\n")
+    })
+}
+
+/// One document, checked; `-` is standard input.
+fn read(file: &Path) -> Result<Exchange, Failure> {
+    let failed = |error: &std::io::Error| Failure::file("reading", file, error);
+    let mut text = Vec::new();
+    let input: Box<dyn std::io::Read> = if file.as_os_str() == "-" {
+        Box::new(std::io::stdin())
+    } else {
+        Box::new(std::fs::File::open(file).map_err(|error| failed(&error))?)
+    };
+    input.take(DOCUMENT_BYTES_MAX + 1).read_to_end(&mut text).map_err(|error| failed(&error))?;
+    let shown = printable(&file.to_string_lossy());
+    let usage = |why: String| {
+        Failure::usage(
+            format!("{shown} is no network knowledge"),
+            why,
+            "write one with: longhaul network export; the form is in docs/reference/network-exchange.md",
+        )
+    };
+    if text.len() as u64 > DOCUMENT_BYTES_MAX {
+        return Err(usage(format!("it is larger than {} MB", DOCUMENT_BYTES_MAX / 1_000_000)));
+    }
+    let document: Exchange = serde_json::from_slice(&text).map_err(|error| usage(error.to_string()))?;
+    document.check().map_err(|fault| usage(fault.detail))?;
+    Ok(document)
+}
+
+fn write(context: &Context, document: &Exchange, out: Option<&Path>) -> Result<(), Failure> {
+    let Some(out) = out else { return context.output.json(document) };
+    let text = serde_json::to_string_pretty(document)
+        .map_err(|error| Failure::new(FaultCode::Internal, error.to_string()))?;
+    std::fs::write(out, text + "\n").map_err(|error| Failure::file("writing", out, &error))?;
+    let shown = printable(&out.to_string_lossy());
+    context.output.say(&format!("{} links written to {shown}", count(document.links.len() as u64)));
+    Ok(())
+}
+
+fn human(view: &NetworkView, style: Style, width: Option<usize>) -> String {
+    let mut text = facts(style, width, &[("links", format!("{} known", count(view.links)))]);
+    let scored: Vec<&ForecastQuality> =
+        view.forecasts.iter().filter(|quality| quality.outcomes > 0).collect();
+    if scored.is_empty() {
+        text.push_str("no forecast was put to the test yet\n");
+    } else {
+        text.push('\n');
+        text.push_str(&forecasts(&scored).human(style, width));
+    }
+    text.push('\n');
+    if view.changes.is_empty() {
+        text.push_str("no change was noticed\n");
+    } else {
+        let shown = &view.changes[..view.changes.len().min(CHANGES_SHOWN)];
+        text.push_str(&changes(shown, view.now).human(style, width));
+        if view.changes.len() > CHANGES_SHOWN {
+            text.push_str(&format!(
+                "and {} before these; all of them: --json\n",
+                view.changes.len() - CHANGES_SHOWN
+            ));
+        }
+    }
+    text
+}
+
+fn forecasts(all: &[&ForecastQuality]) -> Table {
+    let mut table = Table::new([
+        left("forecasts for links with"),
+        right("outcomes"),
+        right("within their 90 %"),
+        right("interval score"),
+        right("of former rates'"),
+    ]);
+    let mut from = 0;
+    for quality in all {
+        let history = match quality.history_below {
+            Some(below) => format!("{from} to {} outcomes", below.saturating_sub(1)),
+            None => format!("{from} outcomes and more"),
+        };
+        from = quality.history_below.unwrap_or(from);
+        table.row([
+            Cell::text(history),
+            Cell::count(quality.outcomes),
+            Cell::text(format!("{:.0} %", quality.within * 100.0)),
+            Cell::text(format!("{:.2}", quality.score)),
+            Cell::maybe(quality.score_ratio, |ratio| Cell::text(format!("{:.0} %", ratio * 100.0))),
+        ]);
+    }
+    table
+}
+
+fn changes(all: &[NetworkChange], now: Timestamp) -> Table {
+    let mut table = Table::new([left("since"), left("noticed"), prose("what changed")]);
+    for change in all {
+        let tone = if change.worse { Tone::Warn } else { Tone::Good };
+        table.row([
+            Cell::time(change.from, now),
+            Cell::time(change.noticed, now),
+            Cell::text(&change.what).toned(tone),
+        ]);
+    }
+    table
+}
+
+fn links(all: &[NetworkLink]) -> Table {
+    let mut table = Table::new([
+        left("source"),
+        left("target"),
+        right("now"),
+        right("believed"),
+        right("80 % range"),
+        right("rtt"),
+        right("loss"),
+        right("window limit"),
+        right("loss limit"),
+        right("failed"),
+        prose("held up by"),
+    ]);
+    for link in all {
+        let range = format!("{} – {}", rate(link.rate_low), rate(link.rate_high));
+        let plain = format!("{:.0}-{:.0}", link.rate_low, link.rate_high);
+        let failed = (link.failure_share * 100.0).round();
+        table.row([
+            Cell::text(link.source.as_str()),
+            Cell::text(link.target.as_str()),
+            Cell::rate(link.rate_now),
+            Cell::rate(link.rate).toned_if(link.worse_since.is_some(), Tone::Warn),
+            Cell::both(range, plain),
+            Cell::maybe(link.rtt_us, |us| Cell::both(format!("{:.1} ms", us / 1e3), format!("{us:.0}"))),
+            Cell::maybe(link.loss, |loss| {
+                Cell::text(if loss > 0.0 { format!("{loss:.0e}") } else { "0".into() })
+            }),
+            Cell::maybe(link.window_limit, Cell::rate),
+            Cell::maybe(link.loss_limit, Cell::rate),
+            Cell::text(format!("{failed:.0} %")).toned_if(failed >= 5.0, Tone::Bad),
+            Cell::text(&link.held_up_by),
+        ]);
+    }
+    table
+}
+
+fn sentences(title: &'static str, all: &[String]) -> Table {
+    let mut table = Table::new([prose(title)]);
+    all.iter().for_each(|line| table.row([Cell::text(line)]));
+    table
+}
+
+fn listed(all: &[String], width: Option<usize>) -> String {
+    all.iter().map(|line| wrapped(&format!("  {}", printable(line)), width, 4) + "\n").collect()
+}
+
+fn title(link: &NetworkLink, style: Style) -> String {
+    let arrow = format!("{} → {}", link.source, link.target);
+    let since = link.worse_since.map(|since| format!("   worse since {}", when::local(since, clock::now())));
+    format!("{}{}\n", style.paint(Tone::Strong, &arrow), since.unwrap_or_default())
+}
+
+fn explained(detail: &NetworkLinkDetail, style: Style, width: Option<usize>) -> String {
+    let mut text = title(&detail.link, style);
+    text.push_str(&listed(&detail.explanation, width));
+    if !detail.changes.is_empty() {
+        text.push('\n');
+        text.push_str(&changes(&detail.changes, clock::now()).human(style, width));
+    }
+    if !detail.advice.is_empty() {
+        text.push_str(&format!(
+            "\nadvice: longhaul network advise {} {}\n",
+            detail.link.source, detail.link.target
+        ));
+    }
+    text
+}
+
+fn advised(detail: &NetworkLinkDetail, style: Style, width: Option<usize>) -> String {
+    let text = title(&detail.link, style);
+    if detail.advice.is_empty() {
+        return text + "  nothing is known that would help\n";
+    }
+    text + &listed(&detail.advice, width)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alias_has_two_names() {
+        assert_eq!(alias("T2_X=alpha"), Ok(("T2_X".to_owned(), "alpha".to_owned())));
+        for wrong in ["", "alpha", "=alpha", "alpha="] {
+            assert!(alias(wrong).unwrap_err().contains("THEIRS=OURS"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_no_document_is_told_apart() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("x.json");
+        let say = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            let failure = read(&file).unwrap_err();
+            assert_eq!(failure.exit, Exit::Usage);
+            failure.problem.detail
+        };
+        assert!(say("{").contains("EOF"), "truncated");
+        assert!(say("[]").contains("invalid"), "of another type");
+        let other =
+            r#"{"format":"other","version":1,"instances":[],"written":"2026-01-01T00:00:00Z","links":[]}"#;
+        assert!(say(other).contains("its format is"), "{}", say(other));
+        assert_eq!(read(Path::new("/nowhere/at/all")).unwrap_err().exit, Exit::NotFound);
+    }
+}

@@ -1,0 +1,406 @@
+//! What instances tell each other of the network: a document with names instead of numbers. Made by
+//! [`Knowledge::export`], put together by [`merge`], taken by [`Knowledge::import`]; described in
+//! `docs/reference/network-exchange.md`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use longhaul_model::units::{self, printable};
+use longhaul_model::{Fault, FaultCode, SiteId, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::advice::Family;
+use crate::knowledge::Knowledge;
+use crate::observation::{
+    Mapping, OLDEST, Observation, ObservationId, Origin, Place, Refused, Seen, Subject, Way,
+};
+
+/// The word by which the document is known, and the version of its form.
+pub const FORMAT: &str = "longhaul-network";
+pub const VERSION: u32 = 1;
+/// Links of one document: all pairs of a thousand sites.
+pub const LINKS_MAX: usize = 1_000_000;
+const NAME_BYTES_MAX: usize = 200;
+/// What was seen a day earlier weighs half.
+const AGE_HALVES_S: f64 = 86_400.0;
+/// More seconds of observation than this no instance can claim for a link.
+const SECONDS_MAX: f64 = 1e6;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Exchange {
+    pub format: String,
+    pub version: u32,
+    /// Whose beliefs these are; several after a merge.
+    pub instances: Vec<String>,
+    pub written: Timestamp,
+    pub links: Vec<ExchangeLink>,
+}
+
+/// What is believed of the links between two sites.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExchangeLink {
+    pub source: String,
+    pub target: String,
+    /// None for whichever was used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub family: Option<Family>,
+    pub bytes_per_s: f64,
+    /// Standard deviation of the logarithm.
+    pub spread: f64,
+    /// Seconds of observation that it rests on, as they count at `seen`.
+    pub seconds: f64,
+    pub seen: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rtt_us: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<f64>,
+}
+
+fn bad(text: impl Into<String>) -> Fault {
+    Fault::new(FaultCode::BadRequest, text)
+}
+
+impl Exchange {
+    /// Whether it is such a document, of a version that is understood, with possible numbers.
+    pub fn check(&self) -> Result<(), Fault> {
+        if self.format != FORMAT {
+            return Err(bad(format!(
+                "this is no network knowledge: its format is \"{}\", not \"{FORMAT}\"",
+                printable(&self.format)
+            )));
+        }
+        if self.version != VERSION {
+            return Err(bad(format!("its version is {}; this program understands {VERSION}", self.version)));
+        }
+        if self.links.len() > LINKS_MAX || self.instances.len() > 1_000 {
+            return Err(bad(format!("it has {} links; at most {LINKS_MAX} are taken", self.links.len())));
+        }
+        for instance in &self.instances {
+            name(instance)?;
+        }
+        for (place, link) in self.links.iter().enumerate() {
+            link.check().map_err(|why| bad(format!("link {} of the document: {}", place + 1, why.detail)))?;
+        }
+        Ok(())
+    }
+}
+
+fn name(text: &str) -> Result<(), Fault> {
+    if text.is_empty() || text.len() > NAME_BYTES_MAX || text.chars().any(char::is_control) {
+        let shown: String = text.chars().take(40).collect();
+        return Err(bad(format!("\"{}\" is no name", printable(&shown))));
+    }
+    Ok(())
+}
+
+impl ExchangeLink {
+    fn check(&self) -> Result<(), Fault> {
+        name(&self.source)?;
+        name(&self.target)?;
+        let between = |what: &str, value: f64, low: f64, high: f64| {
+            if (low..=high).contains(&value) { Ok(()) } else { Err(bad(format!("{what} is {value}"))) }
+        };
+        between("bytes_per_s", self.bytes_per_s, 1e-3, 1e13)?;
+        between("spread", self.spread, 0.0, 10.0)?;
+        between("seconds", self.seconds, 0.0, SECONDS_MAX)?;
+        between("rtt_us", self.rtt_us.unwrap_or(1.0), 1e-3, 60e6)?;
+        between("loss", self.loss.unwrap_or(0.0), 0.0, 1.0)?;
+        if self.source == self.target { Err(bad("source and target are the same")) } else { Ok(()) }
+    }
+
+    fn weight(&self, newest: Timestamp) -> f64 {
+        self.seconds * (-newest.since(self.seen).as_secs_f64() / AGE_HALVES_S).exp2()
+    }
+}
+
+/// Names of others for sites of ours.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Aliases(BTreeMap<String, String>);
+
+impl Aliases {
+    /// From pairs (their name, our name). Two meanings of one name are refused.
+    pub fn new<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, Fault> {
+        let mut aliases = BTreeMap::new();
+        for (theirs, ours) in pairs {
+            name(theirs)?;
+            name(ours)?;
+            match aliases.insert(theirs.to_owned(), ours.to_owned()) {
+                Some(before) if before != ours => {
+                    return Err(bad(format!(
+                        "the alias {} cannot stand for both {} and {}; name it once",
+                        printable(theirs),
+                        printable(&before),
+                        printable(ours)
+                    )));
+                }
+                _ => {}
+            }
+        }
+        if let Some((theirs, ours)) = aliases.iter().find(|(theirs, ours)| {
+            theirs != ours && aliases.contains_key(*ours) && aliases.get(*ours) != Some(*ours)
+        }) {
+            return Err(bad(format!(
+                "the alias {} stands for {}, which is an alias itself; name the site that is meant",
+                printable(theirs),
+                printable(ours)
+            )));
+        }
+        Ok(Aliases(aliases))
+    }
+
+    fn resolve<'a>(&'a self, theirs: &'a str) -> &'a str {
+        self.0.get(theirs).map_or(theirs, String::as_str)
+    }
+
+    /// An alias must not take the name of one of our sites for another.
+    fn agree(&self, sites: &BTreeMap<String, SiteId>) -> Result<(), Fault> {
+        for (theirs, ours) in &self.0 {
+            let (theirs, ours) = (printable(theirs), printable(ours));
+            if !sites.contains_key(&ours) {
+                return Err(bad(format!("the alias {theirs} stands for {ours}, but no site has this name")));
+            }
+            if theirs != ours && sites.contains_key(&theirs) {
+                return Err(bad(format!(
+                    "{theirs} is a site of its own here and cannot be an alias for {ours}; rename one of them at its origin"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Several documents as one: each link is weighed by how much it was observed and how long ago. Names are replaced by
+/// what they stand for.
+pub fn merge(documents: &[Exchange], aliases: &Aliases) -> Result<Exchange, Fault> {
+    let mut groups: BTreeMap<(String, String, Option<Family>), Vec<ExchangeLink>> = BTreeMap::new();
+    let mut instances = BTreeSet::new();
+    let mut written = Timestamp::ZERO;
+    for document in documents {
+        document.check()?;
+        instances.extend(document.instances.iter().cloned());
+        written = written.max(document.written);
+        for link in &document.links {
+            let source = aliases.resolve(&link.source).to_owned();
+            let target = aliases.resolve(&link.target).to_owned();
+            if source != target {
+                groups.entry((source, target, link.family)).or_default().push(link.clone());
+            }
+        }
+    }
+    if groups.len() > LINKS_MAX {
+        return Err(bad(format!("together they have {} links; at most {LINKS_MAX} are taken", groups.len())));
+    }
+    let links = groups
+        .into_iter()
+        .filter_map(|((source, target, family), all)| together(source, target, family, &all));
+    Ok(Exchange {
+        format: FORMAT.to_owned(),
+        version: VERSION,
+        instances: instances.into_iter().collect(),
+        written,
+        links: links.collect(),
+    })
+}
+
+fn together(
+    source: String,
+    target: String,
+    family: Option<Family>,
+    all: &[ExchangeLink],
+) -> Option<ExchangeLink> {
+    let newest = all.iter().map(|link| link.seen).max()?;
+    let latest = |value: fn(&ExchangeLink) -> Option<f64>| {
+        all.iter()
+            .filter_map(|link| Some((link.seen, value(link)?)))
+            .max_by_key(|(seen, _)| *seen)
+            .map(|(_, value)| value)
+    };
+    let weights: Vec<f64> = all.iter().map(|link| link.weight(newest)).collect();
+    let total: f64 = weights.iter().sum();
+    let share = |weight: f64| if total > 0.0 { weight / total } else { 1.0 / all.len() as f64 };
+    let mean: f64 =
+        all.iter().zip(&weights).map(|(link, &weight)| share(weight) * link.bytes_per_s.ln()).sum();
+    let square = |link: &ExchangeLink| link.spread.powi(2) + (link.bytes_per_s.ln() - mean).powi(2);
+    let variance: f64 = all.iter().zip(&weights).map(|(link, &weight)| share(weight) * square(link)).sum();
+    Some(ExchangeLink {
+        source,
+        target,
+        family,
+        bytes_per_s: mean.exp(),
+        spread: variance.max(0.0).sqrt().min(10.0),
+        seconds: total.min(SECONDS_MAX),
+        seen: newest,
+        rtt_us: latest(|link| link.rtt_us),
+        loss: latest(|link| link.loss),
+    })
+}
+
+/// What became of a document.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Imported {
+    /// Links whose rate, round trip or loss was taken.
+    pub taken: u32,
+    /// Links of which we know more ourselves.
+    pub own_is_better: u32,
+    /// Links that were taken before, or are too old.
+    pub nothing_new: u32,
+    /// Names that no site of ours has.
+    pub unmapped: Vec<String>,
+    /// What was refused, and why; the first few.
+    pub refused: Vec<String>,
+}
+
+const REFUSED_SHOWN: usize = 20;
+
+impl Knowledge {
+    /// All that is believed of links between sites, by name. Sites without a name are left out.
+    pub fn export(&self, instance: &str, names: &BTreeMap<SiteId, String>, now: Timestamp) -> Exchange {
+        let links = self.between_sites(now).filter_map(|known| {
+            let (source, target) = (names.get(&known.source)?, names.get(&known.target)?);
+            Some(ExchangeLink {
+                source: source.clone(),
+                target: target.clone(),
+                family: known.family,
+                bytes_per_s: known.bytes_per_s,
+                spread: known.spread.clamp(0.0, 10.0),
+                seconds: known.seconds.clamp(0.0, SECONDS_MAX),
+                seen: known.seen,
+                rtt_us: known.rtt_us.filter(|us| *us > 0.0 && *us <= 60e6),
+                loss: known.loss,
+            })
+        });
+        let links = links.filter(|link| link.check().is_ok()).take(LINKS_MAX).collect();
+        Exchange {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            instances: vec![instance.to_owned()],
+            written: now,
+            links,
+        }
+    }
+
+    /// Takes what others believe, where we do not know better.
+    pub fn import(
+        &mut self,
+        document: &Exchange,
+        sites: &BTreeMap<String, SiteId>,
+        aliases: &Aliases,
+        now: Timestamp,
+    ) -> Result<Imported, Fault> {
+        document.check()?;
+        aliases.agree(sites)?;
+        let instance = document.instances.join("+");
+        let mut imported = Imported::default();
+        let mut unmapped = BTreeSet::new();
+        for link in &document.links {
+            let mut find = |theirs: &str| {
+                let site = sites.get(aliases.resolve(theirs)).copied();
+                if site.is_none() {
+                    unmapped.insert(theirs.to_owned());
+                }
+                site
+            };
+            let (source, target) = (find(&link.source), find(&link.target));
+            let (Some(source), Some(target)) = (source, target) else { continue };
+            match self.import_link(&instance, link, source, target, now) {
+                Ok(true) => imported.taken += 1,
+                Ok(false) => imported.own_is_better += 1,
+                Err(Refused::Twice | Refused::OutOfOrder { .. }) => imported.nothing_new += 1,
+                Err(Refused::TooOld { .. }) => imported.nothing_new += 1,
+                Err(refused) if imported.refused.len() < REFUSED_SHOWN => {
+                    let (source, target) = (printable(&link.source), printable(&link.target));
+                    imported.refused.push(format!("{source} to {target}: {refused}"));
+                }
+                Err(_) => {}
+            }
+        }
+        imported.unmapped = unmapped.into_iter().collect();
+        Ok(imported)
+    }
+
+    /// False if we know better.
+    fn import_link(
+        &mut self,
+        instance: &str,
+        link: &ExchangeLink,
+        source: SiteId,
+        target: SiteId,
+        now: Timestamp,
+    ) -> Result<bool, Refused> {
+        let observation = |kind: &str, seen: Seen| Observation {
+            id: ObservationId::of(&[
+                instance,
+                kind,
+                &link.source,
+                &link.target,
+                &format!("{:?} {}", link.family, link.seen.as_micros()),
+            ]),
+            at: link.seen,
+            of: Subject::Path {
+                source: Place::Site(source),
+                target: Place::Site(target),
+                way: Way { family: link.family, circuit: None },
+            },
+            seen,
+            by: Origin::Instance(instance.to_owned()),
+            mapping: Mapping::Explicit,
+        };
+        let own = self.known_seconds(source, target, now);
+        let theirs = link.weight(now);
+        let own_is_better = own.is_some_and(|(seconds, seen)| {
+            seconds >= theirs.min(OWN_ENOUGH_S) && seen + OWN_RECENT > link.seen
+        });
+        // Round trip and loss do no harm beside our own: they fade soon.
+        if !own_is_better {
+            if let Some(us) = link.rtt_us {
+                self.observe(&observation("rtt", Seen::Rtt { us }), now).or_else(tolerate)?;
+            }
+            if let Some(loss) = link.loss {
+                let (sent, lost) = (100_000, (loss * 1e5) as u64);
+                self.observe(&observation("loss", Seen::Loss { sent, lost }), now).or_else(tolerate)?;
+            }
+            let (bytes_per_s, spread, seconds) = (link.bytes_per_s, link.spread, link.seconds.max(1e-3));
+            let bytes = (bytes_per_s * seconds) as u64;
+            self.observe(&observation("rate", Seen::Summary { bytes_per_s, spread, seconds, bytes }), now)?;
+        } else if now.since(link.seen) > OLDEST {
+            return Err(Refused::TooOld { age: now.since(link.seen) });
+        }
+        Ok(!own_is_better)
+    }
+}
+
+/// Own observation of so many seconds is enough to trust it rather than others, …
+const OWN_ENOUGH_S: f64 = 10.0;
+/// … unless theirs is newer by this much.
+const OWN_RECENT: std::time::Duration = std::time::Duration::from_secs(3_600);
+
+/// What came before in the same document must not keep the rest from being taken.
+fn tolerate(refused: Refused) -> Result<(), Refused> {
+    match refused {
+        Refused::Twice | Refused::OutOfOrder { .. } => Ok(()),
+        other => Err(other),
+    }
+}
+
+impl Imported {
+    /// For people, a sentence a line.
+    pub fn words(&self) -> Vec<String> {
+        let count = |number: u32| units::count(u64::from(number));
+        let mut lines = vec![format!(
+            "{} links taken; of {} we know more ourselves; {} brought nothing new",
+            count(self.taken),
+            count(self.own_is_better),
+            count(self.nothing_new)
+        )];
+        if !self.unmapped.is_empty() {
+            let names: Vec<String> = self.unmapped.iter().map(|name| printable(name)).collect();
+            lines.push(format!(
+                "no site here has these names (give --alias THEIRS=OURS): {}",
+                names.join(", ")
+            ));
+        }
+        lines.extend(self.refused.iter().map(|refused| format!("refused: {refused}")));
+        lines
+    }
+}

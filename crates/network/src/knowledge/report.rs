@@ -1,0 +1,386 @@
+//! What is known of one link, put together: what it gives beside what it could, where it is held up, what would help.
+
+use longhaul_model::{Timestamp, units};
+use serde::Serialize;
+
+use super::{Estimate, Knowledge, Link};
+use crate::advice::{Family, PathShape, STREAMS_DEFAULT, STREAMS_MAX};
+use crate::bins::Bin;
+use crate::change::Change;
+use crate::observation::{Limit, Way};
+use crate::path::PathState;
+
+/// A site's uplink this full is the bottleneck.
+const UPLINK_FULL: f64 = 0.9;
+/// What achieves this part of a bound is held up by it.
+const NEAR: f64 = 0.7;
+/// Tests that give this many times what transfers do show that the network could do more.
+const MORE: f64 = 2.5;
+/// A limit that held connections back this often is the one to tell of.
+const MOSTLY: f64 = 0.4;
+/// One address family is better if it gives this many times what the other does.
+const FAMILY_BETTER: f64 = 1.2;
+/// Loss that calls for streams.
+const LOSS_TELLING: f64 = 1e-6;
+
+/// What holds a link up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bottleneck {
+    SourceRead,
+    SourceUplink,
+    SendBuffer,
+    Network,
+    RemoteWindow,
+    TargetUplink,
+    TargetWrite,
+    /// Its ends are busy with other links of ours.
+    OtherWork,
+    /// One of its ends, nobody knows which.
+    Storage,
+    Unknown,
+}
+
+impl Bottleneck {
+    pub fn words(self) -> &'static str {
+        match self {
+            Bottleneck::SourceRead => "reading at the source",
+            Bottleneck::SourceUplink => "the uplink of the source's site, which is full",
+            Bottleneck::SendBuffer => "the sender's socket buffers",
+            Bottleneck::Network => "the network: loss or congestion",
+            Bottleneck::RemoteWindow => "the receiver's window",
+            Bottleneck::TargetUplink => "the uplink of the target's site, which is full",
+            Bottleneck::TargetWrite => "writing at the target",
+            Bottleneck::OtherWork => "other work of the same source or target",
+            Bottleneck::Storage => "source or target, not the network between them",
+            Bottleneck::Unknown => "not known",
+        }
+    }
+}
+
+/// One way between the ends, as measured.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PathReport {
+    pub way: Way,
+    pub rtt_us: Option<f64>,
+    pub loss: Option<f64>,
+    pub mtu: Option<u32>,
+    pub black_hole: bool,
+    /// What tests gave.
+    pub tested_bytes_per_s: Option<f64>,
+    /// One stream by its window, and by loss and round trip (Mathis for Reno, more for CUBIC).
+    pub window_limit_bytes_per_s: Option<f64>,
+    pub loss_limit_bytes_per_s: Option<f64>,
+    pub up: Option<bool>,
+    pub route: Option<u64>,
+    pub route_since: Option<Timestamp>,
+    /// How trouble goes with the load we make, from -1 to 1.
+    pub trouble_with_load: Option<f64>,
+}
+
+/// One link, all things considered.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LinkReport {
+    pub link: Link,
+    pub rate: Estimate,
+    /// What links of its kind give.
+    pub expected: Estimate,
+    /// What it gives now, nothing if it has no work.
+    pub achieved_bytes_per_s: f64,
+    pub active: u32,
+    /// One file alone, and all files together once more bring no more.
+    pub file_max_bytes_per_s: Option<f64>,
+    pub capacity_bytes_per_s: Option<f64>,
+    /// What starting one file costs.
+    pub start_s: f64,
+    pub failure_share: f64,
+    pub bottleneck: Bottleneck,
+    pub paths: Vec<PathReport>,
+}
+
+impl Knowledge {
+    pub fn report(&self, link: Link, now: Timestamp) -> LinkReport {
+        let state = self.links.get(&link);
+        LinkReport {
+            link,
+            rate: self.rate(link, now),
+            expected: self.expected(link, now),
+            achieved_bytes_per_s: self.rate_now(link, now),
+            active: state.map_or(0, |state| state.meter.active()),
+            file_max_bytes_per_s: state.and_then(|state| state.curve.file_max()),
+            capacity_bytes_per_s: state.and_then(|state| state.curve.capacity()),
+            start_s: state.map_or(0.0, |state| state.overhead.fit().0),
+            failure_share: self.failure_share(link, now),
+            bottleneck: self.bottleneck(link, now),
+            paths: self.path_reports(link),
+        }
+    }
+
+    /// What the link gave in the last days, oldest first.
+    pub fn history(&self, link: Link) -> Vec<Bin> {
+        self.links.get(&link).map(|state| state.bins.list()).unwrap_or_default()
+    }
+
+    /// The last changes that bear on the link, newest first.
+    pub fn changes_of(&self, link: Link) -> Vec<Change> {
+        let homes = self.homes_of(link);
+        self.changes().rev().filter(|change| self.pair_of(change) == homes).copied().collect()
+    }
+
+    fn ways(&self, link: Link) -> impl Iterator<Item = (Way, &PathState)> {
+        let (source, target) = self.homes_of(link);
+        let least = super::PathKey { source, target, way: Way::default() };
+        let all = self.paths.range(least..);
+        all.take_while(move |(key, _)| key.source == source && key.target == target)
+            .map(|(key, path)| (key.way, path))
+    }
+
+    fn path_reports(&self, link: Link) -> Vec<PathReport> {
+        let of = |(way, path): (Way, &PathState)| PathReport {
+            way,
+            rtt_us: path.rtt_us(),
+            loss: path.loss_share(),
+            mtu: path.mtu,
+            black_hole: path.black_hole,
+            tested_bytes_per_s: path.rate.known().then(|| path.rate.mean().exp()),
+            window_limit_bytes_per_s: path.window_limit(),
+            loss_limit_bytes_per_s: path.loss_limit(),
+            up: path.up,
+            route: path.signature.as_ref().map(|signature| signature.sum),
+            route_since: path.signature.as_ref().map(|signature| signature.since),
+            trouble_with_load: path.load.correlation(),
+        };
+        self.ways(link).map(of).collect()
+    }
+
+    /// What holds the link up, by what is known: counters first, then what kernels say, then comparisons.
+    pub fn bottleneck(&self, link: Link, now: Timestamp) -> Bottleneck {
+        let full = |home: crate::places::Home, into: bool| {
+            let crate::places::Home::Site(site) = home else { return false };
+            self.uplinks
+                .get(&site)
+                .and_then(|uplink| uplink.used(into, now))
+                .is_some_and(|used| used >= UPLINK_FULL)
+        };
+        let (source, target) = self.homes_of(link);
+        if full(source, false) {
+            return Bottleneck::SourceUplink;
+        }
+        if full(target, true) {
+            return Bottleneck::TargetUplink;
+        }
+        let rate = match self.rate_now(link, now) {
+            now if now > 0.0 => now,
+            _ => self.rate(link, now).bytes_per_s,
+        };
+        let told = self.ways(link).filter_map(|(_, path)| Some((path, path.limits.most()?)));
+        let told =
+            told.filter(|(_, (_, share))| *share >= MOSTLY).max_by(|(_, a), (_, b)| a.1.total_cmp(&b.1));
+        if let Some((path, (limit, _))) = told {
+            return match limit {
+                Limit::Application => Bottleneck::SourceRead,
+                Limit::SendBuffer => Bottleneck::SendBuffer,
+                Limit::Congestion => Bottleneck::Network,
+                // A window that would carry more than the link gives is held shut by who should empty it.
+                Limit::ReceiveWindow => match path.window_limit() {
+                    Some(window) if window > MORE * rate => Bottleneck::TargetWrite,
+                    _ => Bottleneck::RemoteWindow,
+                },
+            };
+        }
+        let streams = f64::from(STREAMS_DEFAULT);
+        if self
+            .ways(link)
+            .filter_map(|(_, path)| path.loss_limit())
+            .any(|limit| rate >= NEAR * limit && rate <= 4.0 * streams * limit)
+        {
+            return Bottleneck::Network;
+        }
+        self.compared(link, rate, now)
+    }
+
+    fn compared(&self, link: Link, rate: f64, now: Timestamp) -> Bottleneck {
+        let others = [(self.sources.get(&link.source), false), (self.targets.get(&link.target), true)];
+        let own = self.links.get(&link).map_or(0, |state| state.meter.active());
+        if own > 0 && others.iter().any(|(end, _)| end.is_some_and(|end| end.meter.active() > 4 * own)) {
+            return Bottleneck::OtherWork;
+        }
+        let tested =
+            self.ways(link).filter(|(_, path)| path.rate.known()).map(|(_, path)| path.rate.mean().exp());
+        let Some(tested) = tested.reduce(f64::max) else { return Bottleneck::Unknown };
+        if tested < rate / NEAR {
+            return Bottleneck::Network;
+        }
+        if tested < MORE * rate {
+            return Bottleneck::Unknown;
+        }
+        // The network could do more: which end is slow shows on its other links.
+        let total = |storage, into| self.total(storage, into, now).map_or(0.0, |total| total.bytes_per_s);
+        match (total(link.source, false) > MORE * rate, total(link.target, true) > MORE * rate) {
+            (true, false) => Bottleneck::TargetWrite,
+            (false, true) => Bottleneck::SourceRead,
+            _ => Bottleneck::Storage,
+        }
+    }
+
+    /// Why the link gives what it gives, a sentence a line.
+    pub fn explain(&self, link: Link, now: Timestamp) -> Vec<String> {
+        let report = self.report(link, now);
+        let rate = units::rate;
+        let mut lines = vec![format!(
+            "it is believed to give {} (one in ten less than {}, one in ten more than {}), by {}",
+            rate(report.rate.bytes_per_s),
+            rate(report.rate.low),
+            rate(report.rate.high),
+            report.rate.basis.words()
+        )];
+        let share = report.rate.bytes_per_s / report.expected.bytes_per_s;
+        lines.push(format!(
+            "links of its kind give {}; it gives {:.1} times that",
+            rate(report.expected.bytes_per_s),
+            share
+        ));
+        if let (Some(one), Some(all)) = (report.file_max_bytes_per_s, report.capacity_bytes_per_s) {
+            lines.push(format!(
+                "one file alone gets {}; from {:.0} files on, all together get {} and no more",
+                rate(one),
+                (all / one).max(1.0).ceil(),
+                rate(all)
+            ));
+        }
+        lines.push(match report.bottleneck {
+            Bottleneck::Unknown => "what holds it up is not known".to_owned(),
+            known => format!("held up by {}", known.words()),
+        });
+        for path in &report.paths {
+            lines.extend(path.limits_in_words());
+        }
+        if report.failure_share >= 0.01 {
+            lines.push(format!("{:.0} % of recent attempts failed", report.failure_share * 100.0));
+        }
+        lines
+    }
+
+    /// What would make the link faster or safer, a sentence a line; nothing if nothing is known to help.
+    pub fn advise(&self, link: Link, now: Timestamp) -> Vec<String> {
+        let mut lines = Vec::new();
+        let wanted = self.expected(link, now).bytes_per_s.max(self.rate(link, now).bytes_per_s);
+        for path in self.path_reports(link) {
+            path.advise(wanted, &mut lines);
+        }
+        lines.extend(self.family_advice(link));
+        match self.bottleneck(link, now) {
+            Bottleneck::SourceRead => {
+                lines.push("look at the source's disks: connections wait for data to send".into())
+            }
+            Bottleneck::TargetWrite => {
+                lines.push("look at the target's disks: what arrives waits to be written".into())
+            }
+            Bottleneck::SourceUplink | Bottleneck::TargetUplink => {
+                lines
+                    .push("an uplink is full: more streams or files bring nothing, other sources may".into());
+            }
+            Bottleneck::SendBuffer | Bottleneck::RemoteWindow => {
+                lines.push(
+                    "raise the buffers of the hosts at its ends; `longhaul tune` prints the settings".into(),
+                );
+            }
+            Bottleneck::Storage => {
+                lines.push("tests of the network give much more than transfers: measure the disks at both ends with `longhaul bench disk`".into());
+            }
+            Bottleneck::Network | Bottleneck::OtherWork | Bottleneck::Unknown => {}
+        }
+        lines
+    }
+
+    fn family_advice(&self, link: Link) -> Option<String> {
+        let tested = |family| {
+            let path = self.path(link, Way::of(family))?;
+            path.rate.known().then(|| path.rate.mean().exp())
+        };
+        let (four, six) = (tested(Family::Ipv4)?, tested(Family::Ipv6)?);
+        let (better, fast, worse, slow) =
+            if four > six { ("IPv4", four, "IPv6", six) } else { ("IPv6", six, "IPv4", four) };
+        (fast > FAMILY_BETTER * slow).then(|| {
+            let (fast, slow) = (units::rate(fast), units::rate(slow));
+            format!(
+                "prefer {better}: tests of it give {fast}, of {worse} {slow}; the two take different routes"
+            )
+        })
+    }
+}
+
+impl PathReport {
+    fn named(&self) -> String {
+        let family = match self.way.family {
+            Some(Family::Ipv4) => "over IPv4",
+            Some(Family::Ipv6) => "over IPv6",
+            None => "on the path",
+        };
+        match self.way.circuit {
+            Some(circuit) => format!("{family}, circuit {circuit}"),
+            None => family.to_owned(),
+        }
+    }
+
+    fn limits_in_words(&self) -> Vec<String> {
+        let named = self.named();
+        let mut lines = Vec::new();
+        let mut facts = Vec::new();
+        facts.extend(self.rtt_us.map(|us| format!("round trip {:.1} ms", us / 1e3)));
+        facts.extend(
+            self.loss.map(|loss| if loss > 0.0 { format!("loss {loss:.1e}") } else { "no loss seen".into() }),
+        );
+        facts.extend(self.mtu.map(|mtu| format!("packets of {mtu} bytes")));
+        facts.extend(self.tested_bytes_per_s.map(|tested| format!("tests give {}", units::rate(tested))));
+        if !facts.is_empty() {
+            lines.push(format!("{named}: {}", facts.join(", ")));
+        }
+        if let Some(limit) = self.window_limit_bytes_per_s {
+            lines.push(format!("{named} its window lets one stream have {}", units::rate(limit)));
+        }
+        if let Some(limit) = self.loss_limit_bytes_per_s {
+            lines.push(format!("{named} loss and round trip let one stream have {}", units::rate(limit)));
+        }
+        if self.trouble_with_load.is_some_and(|with_load| with_load > 0.5) {
+            lines.push(format!("{named} loss or outages come while we load it"));
+        }
+        lines
+    }
+
+    fn advise(&self, wanted: f64, lines: &mut Vec<String>) {
+        let named = self.named();
+        if let Some(rtt_us) = self.rtt_us {
+            let shape = PathShape { rate_bytes_per_s: wanted as u64, rtt_us: rtt_us as u64 };
+            if let Some(window) = self.window_limit_bytes_per_s.filter(|&window| window < wanted) {
+                let streams = (wanted / window).ceil();
+                lines.push(format!(
+                    "{named}: {} under way fill it; give hosts buffers of {} ({} streams), or use {streams:.0} streams; see longhaul tune",
+                    units::bytes(shape.bdp_bytes()),
+                    units::bytes(shape.buffer_bytes(STREAMS_DEFAULT)),
+                    STREAMS_DEFAULT,
+                ));
+            }
+        }
+        if let (Some(limit), Some(loss)) = (self.loss_limit_bytes_per_s, self.loss)
+            && loss >= LOSS_TELLING
+            && limit < wanted
+        {
+            let streams = (wanted / limit).ceil().min(f64::from(STREAMS_MAX));
+            lines.push(format!(
+                "{named}: with a loss of {loss:.1e} use {streams:.0} streams, and have the loss looked at"
+            ));
+        }
+        if self.black_hole {
+            let mtu = self.mtu.unwrap_or(1_500);
+            lines.push(format!("{named}: packets of more than {mtu} bytes vanish; set the hosts' MTU to {mtu} or have it mended"));
+        } else if self.mtu == Some(1_500)
+            && self.rtt_us.is_some_and(|us| us > 40e3)
+            && self.loss.is_some_and(|loss| loss >= LOSS_TELLING)
+        {
+            lines.push(format!(
+                "{named}: packets of 9000 bytes end to end would carry six times as much at this loss"
+            ));
+        }
+    }
+}

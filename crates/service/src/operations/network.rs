@@ -1,0 +1,253 @@
+//! What is known of the network: shown, explained, and exchanged with other instances.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_api::Problem;
+use longhaul_api::native::Page;
+use longhaul_api::network::{
+    ForecastQuality, NetworkBin, NetworkChange, NetworkImport, NetworkImported, NetworkLink,
+    NetworkLinkDetail, NetworkView,
+};
+use longhaul_model::{SiteId, StorageId, StorageName, Timestamp};
+use longhaul_network::exchange::{Aliases, Exchange};
+use longhaul_network::{Affected, Change, Home, Knowledge, Link, LinkReport};
+
+use super::{Operations, PageQuery, bad_request, busy, page};
+use crate::shared::Directory;
+
+/// A change for the worse is shown with its link for so long.
+const WORSE_SHOWN: Duration = Duration::from_secs(86_400);
+
+impl Operations {
+    pub fn network_show(&self) -> Result<NetworkView, Problem> {
+        let directory = self.shared.directory();
+        let ask = move |knowledge: &Knowledge, now: Timestamp| NetworkView {
+            now,
+            links: knowledge.links().count() as u64,
+            changes: knowledge.changes().rev().map(|change| change_view(change, &directory)).collect(),
+            forecasts: qualities(knowledge),
+        };
+        self.known(ask)
+    }
+
+    pub fn network_links(
+        &self,
+        source: Option<&StorageName>,
+        target: Option<&StorageName>,
+        query: &PageQuery,
+    ) -> Result<Page<NetworkLink>, Problem> {
+        let source = source.map(|name| self.storage_row(name)).transpose()?.map(|row| row.id);
+        let target = target.map(|name| self.storage_row(name)).transpose()?.map(|row| row.id);
+        let after: Option<Cursor> = query.after()?;
+        let (limit, directory) = (query.limit(), self.shared.directory());
+        let ask = move |knowledge: &Knowledge, now: Timestamp| -> Vec<(Link, NetworkLink)> {
+            let wanted = |link: &Link| {
+                source.is_none_or(|source| source == link.source)
+                    && target.is_none_or(|target| target == link.target)
+                    && after.as_ref().is_none_or(|after| *link > after.0)
+            };
+            let mut worse = worse_since(knowledge, now);
+            let views = knowledge.links().filter(wanted).filter_map(|link| {
+                let view = link_view(&knowledge.report(link, now), &directory)?;
+                Some((link, NetworkLink { worse_since: worse.remove(&link), ..view }))
+            });
+            views.take(limit + 1).collect()
+        };
+        page(self.known(ask)?, limit, |(link, _)| Cursor(*link).to_string(), |(_, view)| Ok(view))
+    }
+
+    pub fn network_link(
+        &self,
+        source: &StorageName,
+        target: &StorageName,
+    ) -> Result<NetworkLinkDetail, Problem> {
+        let link = Link { source: self.storage_row(source)?.id, target: self.storage_row(target)?.id };
+        if link.source == link.target {
+            return Err(bad_request("source and target are the same storage".to_owned()));
+        }
+        let directory = self.shared.directory();
+        let ask = move |knowledge: &Knowledge, now: Timestamp| {
+            let worse_since = worse_since(knowledge, now).remove(&link);
+            let view = link_view(&knowledge.report(link, now), &directory)?;
+            let bin = |bin: longhaul_network::Bin| NetworkBin {
+                from: bin.from,
+                seconds: bin.seconds,
+                rate: bin.bytes_per_s,
+                busy: bin.busy,
+            };
+            Some(NetworkLinkDetail {
+                link: NetworkLink { worse_since, ..view },
+                explanation: knowledge.explain(link, now),
+                advice: knowledge.advise(link, now),
+                changes: knowledge
+                    .changes_of(link)
+                    .iter()
+                    .map(|change| change_view(change, &directory))
+                    .collect(),
+                history: knowledge.history(link).into_iter().map(bin).collect(),
+            })
+        };
+        self.known(ask)?.ok_or_else(|| super::not_found("storage", source, "longhaul site list"))
+    }
+
+    pub fn network_export(&self) -> Result<Exchange, Problem> {
+        let directory = self.shared.directory();
+        let instance = self.shared.authority.deployment().to_owned();
+        self.known(move |knowledge, now| {
+            let names: BTreeMap<SiteId, String> =
+                directory.sites.values().map(|site| (site.id, site.name.as_str().to_owned())).collect();
+            knowledge.export(&instance, &names, now)
+        })
+    }
+
+    pub fn network_import(&self, request: NetworkImport) -> Result<NetworkImported, Problem> {
+        let document: Exchange = serde_json::from_value(request.document)
+            .map_err(|error| bad_request(format!("the document is no network knowledge: {error}")))?;
+        let pairs = request.aliases.iter().map(|(theirs, ours)| (theirs.as_str(), ours.as_str()));
+        let aliases = Aliases::new(pairs)?;
+        document.check()?;
+        let sites: BTreeMap<String, SiteId> = self
+            .shared
+            .directory()
+            .sites
+            .values()
+            .map(|site| (site.name.as_str().to_owned(), site.id))
+            .collect();
+        let lesson = move |knowledge: &mut Knowledge, now: Timestamp| {
+            // A site without a storage so far can be known of as well.
+            sites.values().for_each(|&site| knowledge.know_site(site));
+            knowledge.import(&document, &sites, &aliases, now)
+        };
+        let imported = self.teach(lesson).ok_or_else(|| busy("the service is starting or stopping"))??;
+        Ok(NetworkImported {
+            taken: imported.taken.into(),
+            own_is_better: imported.own_is_better.into(),
+            nothing_new: imported.nothing_new.into(),
+            unmapped: imported.unmapped,
+            refused: imported.refused,
+        })
+    }
+
+    fn known<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Knowledge, Timestamp) -> T + Send + 'static,
+    ) -> Result<T, Problem> {
+        self.ask(move |scheduler, now| question(scheduler.knowledge(), now))
+            .ok_or_else(|| busy("the service is starting or stopping"))
+    }
+}
+
+/// A link as `3.17`.
+#[derive(Clone, Copy)]
+struct Cursor(Link);
+
+impl std::fmt::Display for Cursor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.0.source, self.0.target)
+    }
+}
+
+impl std::str::FromStr for Cursor {
+    type Err = ();
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (source, target) = text.split_once('.').ok_or(())?;
+        let number = |text: &str| text.parse().map(StorageId).map_err(|_| ());
+        Ok(Cursor(Link { source: number(source)?, target: number(target)? }))
+    }
+}
+
+/// Links that changed for the worse within a day, and not back.
+fn worse_since(knowledge: &Knowledge, now: Timestamp) -> BTreeMap<Link, Timestamp> {
+    let mut worse = BTreeMap::new();
+    for change in knowledge.changes().filter(|change| now.since(change.noticed) < WORSE_SHOWN) {
+        let Affected::Link(link) = change.affected else { continue };
+        if change.worse() {
+            worse.insert(link, change.from);
+        } else {
+            worse.remove(&link);
+        }
+    }
+    worse
+}
+
+fn qualities(knowledge: &Knowledge) -> Vec<ForecastQuality> {
+    let view = |quality: longhaul_network::Quality| ForecastQuality {
+        history_below: quality.history_max.map(u64::from),
+        outcomes: quality.outcomes,
+        within: quality.within,
+        score: quality.score,
+        score_ratio: quality.score_ratio,
+    };
+    knowledge.quality().into_iter().map(view).collect()
+}
+
+fn place(home: Home, directory: &Arc<Directory>) -> String {
+    match home {
+        Home::Site(id) => directory
+            .sites
+            .get(&id)
+            .map_or_else(|| format!("site {id}"), |site| site.name.as_str().to_owned()),
+        Home::Alone(id) => storage(id, directory),
+    }
+}
+
+fn storage(id: StorageId, directory: &Arc<Directory>) -> String {
+    directory.name(id).map_or_else(|| format!("storage {id}"), |name| name.as_str().to_owned())
+}
+
+fn change_view(change: &Change, directory: &Arc<Directory>) -> NetworkChange {
+    let (source, target) = match change.affected {
+        Affected::Link(link) => (storage(link.source, directory), storage(link.target, directory)),
+        Affected::Path { source, target, .. } => (place(source, directory), place(target, directory)),
+    };
+    NetworkChange {
+        from: change.from,
+        noticed: change.noticed,
+        worse: change.worse(),
+        what: change.words(&source, &target),
+    }
+}
+
+/// None if one of its storages is gone.
+fn link_view(report: &LinkReport, directory: &Arc<Directory>) -> Option<NetworkLink> {
+    let path = report.paths.iter().find(|path| path.rtt_us.is_some()).or(report.paths.first());
+    let lowest = |value: fn(&longhaul_network::PathReport) -> Option<f64>| {
+        report.paths.iter().filter_map(value).reduce(f64::min)
+    };
+    Some(NetworkLink {
+        source: directory.name(report.link.source)?,
+        target: directory.name(report.link.target)?,
+        rate: report.rate.bytes_per_s,
+        rate_low: report.rate.low,
+        rate_high: report.rate.high,
+        basis: report.rate.basis.words().to_owned(),
+        rate_expected: report.expected.bytes_per_s,
+        rate_now: report.achieved_bytes_per_s,
+        active: report.active.into(),
+        rtt_us: path.and_then(|path| path.rtt_us),
+        loss: path.and_then(|path| path.loss),
+        mtu: path.and_then(|path| path.mtu),
+        window_limit: lowest(|path| path.window_limit_bytes_per_s),
+        loss_limit: lowest(|path| path.loss_limit_bytes_per_s),
+        failure_share: report.failure_share,
+        held_up_by: report.bottleneck.words().to_owned(),
+        worse_since: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_reads_as_it_is_written() {
+        let link = Link { source: StorageId(3), target: StorageId(17) };
+        let again: Cursor = Cursor(link).to_string().parse().unwrap();
+        assert_eq!(again.0, link);
+        for wrong in ["", "3", "3.", "a.b", "3.4.5"] {
+            assert!(wrong.parse::<Cursor>().is_err(), "{wrong}");
+        }
+    }
+}
