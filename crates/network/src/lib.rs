@@ -12,6 +12,7 @@
 pub mod advice;
 mod belief;
 mod knowledge;
+pub mod mapping;
 mod meter;
 
 pub use belief::{ASSUMED_BYTES_PER_S, Belief};
