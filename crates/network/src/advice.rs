@@ -11,7 +11,7 @@
 //!
 //! Start with [`PathShape`]; then [`choose`] for a socket and [`advise`] for a host.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What a session opens unless told otherwise.
 pub const STREAMS_DEFAULT: u32 = 4;
@@ -145,7 +145,7 @@ pub fn choose(path: PathShape, streams: u32, ceilings: Ceilings) -> Choice {
 }
 
 /// Which address family carries the packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Family {
     Ipv4,

@@ -1,4 +1,4 @@
-//! One belief about a rate: a fading weighted mean and variance of its logarithm.
+//! One belief about a quantity above zero: a fading weighted mean and variance of its logarithm.
 
 use std::time::Duration;
 
@@ -10,14 +10,20 @@ pub const ASSUMED_BYTES_PER_S: f64 = 100e6;
 /// Nothing slower or faster than these is believed, so that no arithmetic can overflow.
 const SLOWEST: f64 = 1.0;
 const FASTEST: f64 = 1e15;
-/// What was seen half an hour ago counts half.
-const HALF_LIFE_S: f64 = 1_800.0;
-/// More than so many seconds of observation are not remembered: a change of rate shows after a few windows.
-const WEIGHT_MAX: f64 = 20.0;
+/// A clock that is ahead of what is remembered by more than this was set back meanwhile.
+const JUMP: Duration = Duration::from_secs(3_600);
+/// Logarithms beyond are absurd, also as differences.
+const LOG_MAX: f64 = 40.0;
 
-/// Weights are seconds of observation.
+/// What was seen half an hour ago counts half, and no more than 20 s are remembered: a change of rate shows after a
+/// few windows.
+pub type Belief = Fading<1_800, 20>;
+/// What holds from day to day.
+pub(crate) type Slow = Fading<86_400, 600>;
+
+/// Weights are seconds of observation; they halve every `HALF_LIFE_S`, and at most `WEIGHT_MAX` are remembered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Belief {
+pub struct Fading<const HALF_LIFE_S: u32, const WEIGHT_MAX: u32> {
     weight: f64,
     /// Of the natural logarithm of bytes per second.
     mean: f64,
@@ -25,15 +31,29 @@ pub struct Belief {
     last: Timestamp,
 }
 
-impl Belief {
-    pub fn observe(&mut self, bytes_per_s: f64, weight: f64, now: Timestamp) {
-        if !bytes_per_s.is_finite() || !weight.is_finite() || weight <= 0.0 {
+impl<const HALF_LIFE_S: u32, const WEIGHT_MAX: u32> Fading<HALF_LIFE_S, WEIGHT_MAX> {
+    const WEIGHT_MAX: f64 = WEIGHT_MAX as f64;
+
+    pub fn observe(&mut self, value: f64, weight: f64, now: Timestamp) {
+        if value.is_finite() {
+            self.observe_log(value.clamp(SLOWEST, FASTEST).ln(), weight, now);
+        }
+    }
+
+    /// The same for a logarithm, or a difference of logarithms.
+    pub(crate) fn observe_log(&mut self, value: f64, weight: f64, now: Timestamp) {
+        if !value.is_finite() || !weight.is_finite() || weight <= 0.0 {
             return;
         }
-        let weight = weight.min(WEIGHT_MAX);
-        let kept = self.weight_at(now).min(WEIGHT_MAX);
+        if self.last.since(now) > JUMP {
+            self.last = now;
+        }
+        // What comes late counts as much as it would now had it come in time.
+        let late = (-self.last.since(now).as_secs_f64() / f64::from(HALF_LIFE_S)).exp2();
+        let weight = weight.min(Self::WEIGHT_MAX) * late;
+        let kept = self.weight_at(now).min(Self::WEIGHT_MAX);
         let total = kept + weight;
-        let value = bytes_per_s.clamp(SLOWEST, FASTEST).ln();
+        let value = value.clamp(-LOG_MAX, LOG_MAX);
         let off = value - self.mean;
         if kept > 0.0 {
             self.variance = (kept * self.variance + kept * weight / total * off * off) / total;
@@ -42,13 +62,13 @@ impl Belief {
             self.mean = value;
             self.variance = 0.0;
         }
-        self.weight = total.min(WEIGHT_MAX);
+        self.weight = total.min(Self::WEIGHT_MAX);
         self.last = self.last.max(now);
     }
 
     /// Seconds of observation that still count.
     pub fn weight_at(&self, now: Timestamp) -> f64 {
-        self.weight * (-now.since(self.last).as_secs_f64() / HALF_LIFE_S).exp2()
+        self.weight * (-now.since(self.last).as_secs_f64() / f64::from(HALF_LIFE_S)).exp2()
     }
 
     pub fn mean(&self) -> f64 {
@@ -71,10 +91,10 @@ impl Belief {
     pub(crate) fn sound(mut self) -> Self {
         let finite = self.weight.is_finite() && self.mean.is_finite() && self.variance.is_finite();
         if !finite || self.weight < 0.0 {
-            return Belief::default();
+            return Self::default();
         }
-        self.weight = self.weight.min(WEIGHT_MAX);
-        self.mean = self.mean.clamp(SLOWEST.ln(), FASTEST.ln());
+        self.weight = self.weight.min(Self::WEIGHT_MAX);
+        self.mean = self.mean.clamp(-LOG_MAX, LOG_MAX);
         self.variance = self.variance.clamp(0.0, 100.0);
         self
     }

@@ -14,6 +14,14 @@ mod belief;
 mod knowledge;
 pub mod mapping;
 mod meter;
+mod observation;
+mod path;
+mod places;
 
 pub use belief::{ASSUMED_BYTES_PER_S, Belief};
 pub use knowledge::{Basis, End, Estimate, Knowledge, LINKS_MAX, Link, Pace};
+pub use observation::{
+    DISORDER, FUTURE, HOPS_MAX, Limit, Mapping, OLDEST, Observation, ObservationId, Origin, Place, Refused,
+    Seen, Subject, Way,
+};
+pub use places::{Home, RegionId};

@@ -1,0 +1,207 @@
+//! Everything believed about links, and the questions asked of it.
+//!
+//! Here: what the beliefs are and how own transfers feed them. Elsewhere: what others saw (`observe`), what a link
+//! is expected to give before it was measured (`prior`), what is kept over a restart (`stored`).
+
+mod link;
+mod observe;
+mod prior;
+mod stored;
+#[cfg(test)]
+mod tests;
+mod types;
+
+use std::collections::BTreeMap;
+
+use longhaul_model::{Blame, SiteId, StorageId, Timestamp};
+use serde::{Deserialize, Serialize};
+
+pub use link::Pace;
+pub(crate) use link::{EndState, LinkState};
+pub(crate) use observe::{PathKey, Uplink};
+pub use types::{Basis, End, Estimate, Link};
+
+use crate::path::PathState;
+use crate::places::{Home, Places, RegionId};
+use observe::Recent;
+use prior::{Effect, HomeState};
+use stored::Stored;
+
+/// Links remembered: all pairs of 300 storages. Beyond it the longest unused go.
+pub const LINKS_MAX: usize = 90_000;
+/// Seconds of a link's own observation that weigh as much as what its ends suggest.
+const PRIOR_WEIGHT: f64 = 1.0;
+/// Spread of the logarithm without own observation: a factor of 2 either way within a deployment, 4 without.
+const PRIOR_VARIANCE: f64 = 0.3;
+const ASSUMED_VARIANCE: f64 = 1.2;
+/// The 10 % point of a normal distribution.
+const TENTH: f64 = 1.2816;
+/// An end that gives this part of its usual total is busy; …
+const BUSY_SHARE: f64 = 0.7;
+/// … with others, if it gives this many times what the link gives: …
+const OTHERS_FACTOR: f64 = 1.3;
+/// … what one of its links gets less meanwhile counts so much: it is believed only when it lasts.
+const TURNS_WEIGHT: f64 = 0.1;
+/// A rate measured longer ago is not "now".
+const RECENT_S: f64 = 15.0;
+
+/// All of it. Serialises without what is under way: after a restart attempts begin anew.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(from = "Stored", into = "Stored")]
+pub struct Knowledge {
+    places: Places,
+    links: BTreeMap<Link, LinkState>,
+    sources: BTreeMap<StorageId, EndState>,
+    targets: BTreeMap<StorageId, EndState>,
+    pairs: BTreeMap<(Home, Home), Effect>,
+    homes: BTreeMap<Home, HomeState>,
+    regions: BTreeMap<(RegionId, RegionId), Effect>,
+    all: Effect,
+    paths: BTreeMap<PathKey, PathState>,
+    uplinks: BTreeMap<SiteId, Uplink>,
+    recent: Recent,
+}
+
+impl Knowledge {
+    /// Where a storage is. May be told again at any time.
+    pub fn place_storage(&mut self, storage: StorageId, site: SiteId) {
+        self.places.sites.entry(site).or_default();
+        self.places.storages.insert(storage, site);
+    }
+
+    /// That there is a site, and in which region.
+    pub fn place_site(&mut self, site: SiteId, region: RegionId) {
+        self.places.sites.insert(site, region);
+    }
+
+    /// An attempt over the link got its lease.
+    pub fn began(&mut self, link: Link, now: Timestamp) {
+        if self.links.len() >= LINKS_MAX && !self.links.contains_key(&link) {
+            self.forget_oldest();
+        }
+        self.links.entry(link).or_default().meter.began(now);
+        self.sources.entry(link.source).or_default().meter.began(now);
+        self.targets.entry(link.target).or_default().meter.began(now);
+    }
+
+    /// Bytes of a running attempt arrived.
+    pub fn arrived(&mut self, link: Link, bytes: u64, now: Timestamp) {
+        self.credit(link, bytes, 0, now);
+    }
+
+    /// An attempt ended, with `bytes` that [`Knowledge::arrived`] was not told of.
+    pub fn ended(&mut self, link: Link, bytes: u64, end: End, now: Timestamp) {
+        self.ended_by(link, bytes, end, Blame::Network, now);
+    }
+
+    /// The same, with whose fault it was if it failed.
+    pub fn ended_by(&mut self, link: Link, bytes: u64, end: End, blame: Blame, now: Timestamp) {
+        self.credit(link, bytes, u32::from(end == End::Arrived), now);
+        if let Some(state) = self.links.get_mut(&link) {
+            state.meter.ended(now);
+            match end {
+                End::Arrived => state.trouble.count(None, now),
+                End::Failed => state.trouble.count(Some(blame), now),
+                End::Void => {}
+            }
+        }
+        if let Some(state) = self.sources.get_mut(&link.source) {
+            state.meter.ended(now);
+        }
+        if let Some(state) = self.targets.get_mut(&link.target) {
+            state.meter.ended(now);
+        }
+    }
+
+    fn credit(&mut self, link: Link, bytes: u64, files: u32, now: Timestamp) {
+        let Some(state) = self.links.get_mut(&link) else { return };
+        let mut sample = state.meter.arrived(bytes, files, now);
+        if let Some(sample) = &mut sample {
+            state.rate_last = sample.bytes_per_s;
+            sample.weight *= self.telling(link, sample.bytes_per_s, now);
+            if let Some(state) = self.links.get_mut(&link) {
+                state.believe(sample.bytes_per_s, sample.weight, now);
+            }
+            self.learn(link, sample.bytes_per_s.max(1.0).ln(), sample.weight, now);
+        }
+        for end in
+            [self.sources.get_mut(&link.source), self.targets.get_mut(&link.target)].into_iter().flatten()
+        {
+            if let Some(sample) = end.meter.arrived(bytes, files, now) {
+                end.total.observe(sample.bytes_per_s, sample.weight, now);
+                end.total_last = sample.bytes_per_s;
+                end.pace.follow(sample);
+            }
+        }
+    }
+
+    /// How much a measurement tells about the link itself. Less than expected, while one of its ends was kept busy
+    /// by other links as well as ever, only tells that the end took its turns.
+    fn telling(&self, link: Link, rate: f64, now: Timestamp) -> f64 {
+        let busy_elsewhere = |end: Option<&EndState>| {
+            end.is_some_and(|end| {
+                let others = end.total_last > OTHERS_FACTOR * rate;
+                others && end.total_last >= BUSY_SHARE * end.total.mean().exp()
+            })
+        };
+        let elsewhere =
+            busy_elsewhere(self.sources.get(&link.source)) || busy_elsewhere(self.targets.get(&link.target));
+        if elsewhere && rate < self.rate(link, now).bytes_per_s { TURNS_WEIGHT } else { 1.0 }
+    }
+
+    /// What the link will give.
+    pub fn rate(&self, link: Link, now: Timestamp) -> Estimate {
+        self.believed(link, now).estimate()
+    }
+
+    /// What all links out of (`into` false) or into a storage give together; none if never measured.
+    pub fn total(&self, storage: StorageId, into: bool, now: Timestamp) -> Option<Estimate> {
+        let ends = if into { &self.targets } else { &self.sources };
+        let total = ends.get(&storage)?.total;
+        let prior = prior::Prior { mean: total.mean(), variance: PRIOR_VARIANCE, basis: Basis::Measured };
+        (total.weight_at(now) > 1e-3).then(|| prior.with(&total, now).estimate())
+    }
+
+    /// What a target took lately.
+    pub fn pace(&self, target: StorageId) -> Pace {
+        self.targets.get(&target).map(|state| state.pace).unwrap_or_default()
+    }
+
+    /// Share of recent attempts over the link that failed, on the careful side while there were few.
+    pub fn failure_share(&self, link: Link, now: Timestamp) -> f64 {
+        self.links.get(&link).map_or(0.0, |state| state.trouble.share(now))
+    }
+
+    /// The same by whose fault they were, in the order of [`Blame::ALL`].
+    pub fn failure_shares(&self, link: Link, now: Timestamp) -> [f64; Blame::ALL.len()] {
+        self.links.get(&link).map_or([0.0; Blame::ALL.len()], |state| state.trouble.shares(now))
+    }
+
+    /// Goodput of a link that has work, as last measured.
+    pub fn rate_now(&self, link: Link, now: Timestamp) -> f64 {
+        match self.links.get(&link) {
+            Some(state) if state.meter.active() > 0 && state.belief.age(now).as_secs_f64() < RECENT_S => {
+                state.rate_last
+            }
+            _ => 0.0,
+        }
+    }
+
+    pub fn links(&self) -> impl Iterator<Item = Link> + '_ {
+        self.links.keys().copied()
+    }
+
+    /// An eighth at once, so that the sweep is rare.
+    fn forget_oldest(&mut self) {
+        let mut idle: Vec<(Timestamp, Link)> = self
+            .links
+            .iter()
+            .filter(|(_, state)| state.meter.active() == 0)
+            .map(|(&link, state)| (state.belief.last(), link))
+            .collect();
+        idle.sort_unstable();
+        for (_, link) in idle.into_iter().take(LINKS_MAX / 8) {
+            self.links.remove(&link);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! What others saw: refused with a reason, or taken to where it belongs.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use longhaul_model::{SiteId, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::{Knowledge, Link};
+use crate::observation::{Observation, ObservationId, Place, Refused, Seen, Subject, Way};
+use crate::path::PathState;
+use crate::places::Home;
+
+/// Identities of observations remembered: an archive that is asked again repeats its last quarter of an hour.
+const RECENT_MAX: usize = 8_192;
+/// Paths remembered; beyond it the longest unused go.
+pub(super) const PATHS_MAX: usize = 180_000;
+/// Counters older than this say nothing about now.
+const UPLINK_RECENT_S: f64 = 900.0;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub(crate) struct PathKey {
+    pub source: Home,
+    pub target: Home,
+    pub way: Way,
+}
+
+/// A site's connection to the world, by its counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Uplink {
+    pub into_bytes_per_s: f64,
+    pub out_bytes_per_s: f64,
+    pub capacity_bytes_per_s: Option<f64>,
+    pub at: Timestamp,
+}
+
+impl Uplink {
+    /// Share of the capacity in use, if both are known and recent.
+    pub(crate) fn used(&self, into: bool, now: Timestamp) -> Option<f64> {
+        let capacity = self.capacity_bytes_per_s?;
+        if now.since(self.at).as_secs_f64() > UPLINK_RECENT_S {
+            return None;
+        }
+        Some((if into { self.into_bytes_per_s } else { self.out_bytes_per_s } / capacity).clamp(0.0, 1.0))
+    }
+
+    pub(super) fn sound(self) -> Option<Self> {
+        let rates = [self.into_bytes_per_s, self.out_bytes_per_s];
+        let capacity = self.capacity_bytes_per_s.filter(|capacity| capacity.is_finite() && *capacity > 0.0);
+        rates
+            .iter()
+            .all(|rate| rate.is_finite() && *rate >= 0.0)
+            .then_some(Uplink { capacity_bytes_per_s: capacity, ..self })
+    }
+}
+
+/// The identities of the last observations.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Recent {
+    known: BTreeSet<ObservationId>,
+    order: VecDeque<ObservationId>,
+}
+
+impl Recent {
+    /// False if it was there already.
+    pub(super) fn insert(&mut self, id: ObservationId) -> bool {
+        if !self.known.insert(id) {
+            return false;
+        }
+        self.order.push_back(id);
+        if self.order.len() > RECENT_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.known.remove(&oldest);
+        }
+        true
+    }
+
+    pub(super) fn list(&self) -> Vec<ObservationId> {
+        self.order.iter().copied().collect()
+    }
+}
+
+impl Knowledge {
+    /// Takes what was seen, or says why not. Whatever comes, what is believed stays sound.
+    pub fn observe(&mut self, observation: &Observation, now: Timestamp) -> Result<(), Refused> {
+        observation.check(now)?;
+        let place = |place: Place| {
+            let used = |storage| self.sources.contains_key(&storage) || self.targets.contains_key(&storage);
+            self.places.find(place, used)
+        };
+        match observation.of {
+            Subject::Uplink { site } => {
+                place(Place::Site(site))?;
+                self.observe_uplink(site, observation)
+            }
+            Subject::Path { source, target, way } => {
+                let key = PathKey { source: place(source)?, target: place(target)?, way };
+                if key.source == key.target && !matches!(observation.seen, Seen::Transfer { .. }) {
+                    return Err(Refused::Absurd("source and target are at the same site".to_owned()));
+                }
+                let link = match (source, target) {
+                    (Place::Storage(source), Place::Storage(target)) => Some(Link { source, target }),
+                    _ => None,
+                };
+                self.observe_path(key, link, observation, now)
+            }
+        }
+    }
+
+    fn observe_uplink(&mut self, site: SiteId, observation: &Observation) -> Result<(), Refused> {
+        let known = self.uplinks.get(&site).copied().unwrap_or_default();
+        if known.at > observation.at {
+            return Err(Refused::OutOfOrder { behind: known.at.since(observation.at) });
+        }
+        if !self.recent.insert(observation.id) {
+            return Err(Refused::Twice);
+        }
+        if let Seen::Uplink { into_bytes_per_s, out_bytes_per_s, capacity_bytes_per_s } = observation.seen {
+            let capacity_bytes_per_s = capacity_bytes_per_s.or(known.capacity_bytes_per_s);
+            let at = observation.at;
+            self.uplinks.insert(site, Uplink { into_bytes_per_s, out_bytes_per_s, capacity_bytes_per_s, at });
+        }
+        Ok(())
+    }
+
+    fn observe_path(
+        &mut self,
+        key: PathKey,
+        link: Option<Link>,
+        observation: &Observation,
+        now: Timestamp,
+    ) -> Result<(), Refused> {
+        if self.paths.len() >= PATHS_MAX && !self.paths.contains_key(&key) {
+            self.forget_paths();
+        }
+        if self.recent.known.contains(&observation.id) {
+            return Err(Refused::Twice);
+        }
+        let path = self.paths.entry(key).or_default();
+        path.order(observation.seen.kind(), observation.at, now)?;
+        self.recent.insert(observation.id);
+        let (at, weight) = (observation.at.min(now), observation.weight());
+        path.take(&observation.seen, weight, at);
+        let rate = match observation.seen {
+            Seen::Throughput { bytes_per_s, seconds, .. } => Some((bytes_per_s, seconds.clamp(1.0, 10.0))),
+            Seen::Summary { bytes_per_s, seconds, .. } => Some((bytes_per_s, seconds.clamp(0.0, 10.0))),
+            _ => None,
+        };
+        if let Some((bytes_per_s, seconds)) = rate {
+            self.learn_between(key.source, key.target, bytes_per_s.ln(), weight * seconds, at);
+            if let Some(state) = link.and_then(|link| self.links.get_mut(&link)) {
+                state.slow.observe(bytes_per_s, weight * seconds, at);
+            }
+        }
+        Ok(())
+    }
+
+    fn forget_paths(&mut self) {
+        let mut all: Vec<(u32, PathKey)> = self.paths.iter().map(|(&key, path)| (path.last(), key)).collect();
+        all.sort_unstable();
+        for (_, key) in all.into_iter().take(PATHS_MAX / 8) {
+            self.paths.remove(&key);
+        }
+    }
+
+    /// What is known of one path between the homes of two storages.
+    pub(crate) fn path(&self, link: Link, way: Way) -> Option<&PathState> {
+        let (source, target) = self.homes_of(link);
+        self.paths.get(&PathKey { source, target, way })
+    }
+}

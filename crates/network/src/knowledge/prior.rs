@@ -1,0 +1,198 @@
+//! What a link is expected to give before it was measured, from what is like it: other links between the two sites,
+//! other links of each site, links between the two regions, all links.
+//!
+//! In logarithms a link's rate is the sum of a general level and of what its regions, its source and its target add
+//! or take away; each addend is drawn to zero as long as little was seen of it (n / (n + k)).
+
+use longhaul_model::Timestamp;
+
+use super::{ASSUMED_VARIANCE, Basis, Estimate, Knowledge, Link, PRIOR_VARIANCE, PRIOR_WEIGHT, TENTH};
+use crate::belief::{ASSUMED_BYTES_PER_S, Fading};
+use crate::observation::Way;
+use crate::places::Home;
+
+use super::PathKey;
+
+/// Several minutes of work are remembered, and halve in a day.
+pub(crate) type Effect = Fading<86_400, 200>;
+
+/// Seconds of observation that make an addend count half.
+const EFFECT_WEIGHT: f64 = 2.0;
+/// Less than so many seconds is as good as nothing.
+const NOTHING: f64 = 1e-3;
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HomeState {
+    /// What its links as a source have above others.
+    pub out: Effect,
+    pub into: Effect,
+}
+
+/// A normal distribution of the logarithm.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Prior {
+    pub mean: f64,
+    pub variance: f64,
+    pub basis: Basis,
+}
+
+impl Prior {
+    /// After own observation.
+    pub(crate) fn with<const H: u32, const W: u32>(self, own: &Fading<H, W>, now: Timestamp) -> Prior {
+        self.and(own, own.weight_at(now), Basis::Measured)
+    }
+
+    /// With something that is believed with `weight`, without what is counted elsewhere.
+    pub(crate) fn and<const H: u32, const W: u32>(
+        self,
+        own: &Fading<H, W>,
+        weight: f64,
+        basis: Basis,
+    ) -> Prior {
+        let half = PRIOR_WEIGHT;
+        if weight <= 0.0 {
+            return self;
+        }
+        let total = weight + half;
+        // Disagreement between the two is uncertainty as well.
+        let between = weight * half / total / total * (own.mean() - self.mean).powi(2);
+        Prior {
+            mean: (weight * own.mean() + half * self.mean) / total,
+            variance: ((weight * own.variance() + half * self.variance) / total + between).max(0.0),
+            basis: if weight >= half / 2.0 { basis } else { self.basis },
+        }
+    }
+
+    pub(crate) fn estimate(self) -> Estimate {
+        let spread = self.variance.max(0.0).sqrt();
+        Estimate {
+            bytes_per_s: self.mean.exp(),
+            low: (self.mean - TENTH * spread).exp(),
+            high: (self.mean + TENTH * spread).exp(),
+            spread,
+            basis: self.basis,
+        }
+    }
+}
+
+/// The addends of one link, each drawn to zero.
+struct Addends {
+    all: f64,
+    regions: f64,
+    out: f64,
+    into: f64,
+    /// Seconds seen of all links, of the regions, of the ends.
+    weights: [f64; 3],
+}
+
+/// An addend, drawn to zero while little was seen of it.
+fn drawn(effect: &Effect, now: Timestamp) -> f64 {
+    let weight = effect.weight_at(now);
+    effect.mean() * weight / (weight + EFFECT_WEIGHT)
+}
+
+impl Knowledge {
+    pub(super) fn homes_of(&self, link: Link) -> (Home, Home) {
+        (self.places.home(link.source), self.places.home(link.target))
+    }
+
+    /// What is believed of the link's own logarithm, all things considered.
+    pub(crate) fn believed(&self, link: Link, now: Timestamp) -> Prior {
+        let Some(state) = self.links.get(&link) else { return self.prior(link, 0.0, now) };
+        let (fast, slow) = (state.belief.weight_at(now), state.slow.weight_at(now));
+        // What the slow one saw lately the fast one saw too: it counts once.
+        self.prior(link, slow, now).and(&state.slow, (slow - fast).max(0.0), Basis::Measured).and(
+            &state.belief,
+            fast,
+            Basis::Measured,
+        )
+    }
+
+    /// For a link of which `own` seconds were seen, without these.
+    fn prior(&self, link: Link, own: f64, now: Timestamp) -> Prior {
+        let (source, target) = self.homes_of(link);
+        let prior = self.prior_between(source, target, own, now);
+        let cap = self.paths_between(source, target).filter_map(|path| path.cap()).reduce(f64::max);
+        match cap {
+            Some(cap) if cap.ln() < prior.mean => Prior { mean: cap.max(1.0).ln(), ..prior },
+            _ => prior,
+        }
+    }
+
+    fn prior_between(&self, source: Home, target: Home, own: f64, now: Timestamp) -> Prior {
+        let addends = self.addends(source, target, now);
+        let [all, regions, ends] = addends.weights;
+        let prior = if all <= NOTHING {
+            Prior { mean: ASSUMED_BYTES_PER_S.ln(), variance: ASSUMED_VARIANCE, basis: Basis::Assumed }
+        } else {
+            let basis = if ends >= PRIOR_WEIGHT {
+                Basis::Endpoints
+            } else if regions >= PRIOR_WEIGHT && self.regions.len() > 1 {
+                Basis::Regions
+            } else {
+                Basis::AllLinks
+            };
+            let mean = addends.all + addends.regions + addends.out + addends.into;
+            Prior { mean, variance: PRIOR_VARIANCE, basis }
+        };
+        match self.pairs.get(&(source, target)) {
+            Some(pair) => prior.and(pair, (pair.weight_at(now) - own).max(0.0), Basis::SitePair),
+            None => prior,
+        }
+    }
+
+    fn addends(&self, source: Home, target: Home, now: Timestamp) -> Addends {
+        let regions = (self.places.region(source), self.places.region(target));
+        let part = |effect: Option<&Effect>| {
+            effect.map_or((0.0, 0.0), |effect| (drawn(effect, now), effect.weight_at(now)))
+        };
+        let (out, out_weight) = part(self.homes.get(&source).map(|home| &home.out));
+        let (into, into_weight) = part(self.homes.get(&target).map(|home| &home.into));
+        let (regions, regions_weight) = part(self.regions.get(&regions));
+        let weights = [self.all.weight_at(now), regions_weight, out_weight + into_weight];
+        Addends { all: self.all.mean(), regions, out, into, weights }
+    }
+
+    /// One measurement of one link, to everything it belongs to. Each addend learns what the others leave.
+    pub(super) fn learn(&mut self, link: Link, value: f64, weight: f64, now: Timestamp) {
+        let (source, target) = self.homes_of(link);
+        self.learn_between(source, target, value, weight, now);
+    }
+
+    pub(super) fn learn_between(
+        &mut self,
+        source: Home,
+        target: Home,
+        value: f64,
+        weight: f64,
+        now: Timestamp,
+    ) {
+        let parts = self.addends(source, target, now);
+        let known = parts.weights[0] > NOTHING;
+        let rest = if known { parts.regions + parts.out + parts.into } else { 0.0 };
+        self.all.observe_log(value - rest, weight, now);
+        let left = value - self.all.mean();
+        // One after the other, each with what the one before has taken up, so that together they never overshoot.
+        let regions =
+            self.regions.entry((self.places.region(source), self.places.region(target))).or_default();
+        regions.observe_log(left - parts.out - parts.into, weight, now);
+        let left = left - drawn(regions, now);
+        let out = &mut self.homes.entry(source).or_default().out;
+        out.observe_log(left - parts.into, weight, now);
+        let left = left - drawn(out, now);
+        self.homes.entry(target).or_default().into.observe_log(left, weight, now);
+        self.pairs.entry((source, target)).or_default().observe_log(value, weight, now);
+    }
+
+    pub(super) fn paths_between(
+        &self,
+        source: Home,
+        target: Home,
+    ) -> impl Iterator<Item = &crate::path::PathState> {
+        let least = PathKey { source, target, way: Way::default() };
+        self.paths
+            .range(least..)
+            .take_while(move |(key, _)| key.source == source && key.target == target)
+            .map(|(_, path)| path)
+    }
+}

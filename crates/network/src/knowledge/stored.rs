@@ -1,0 +1,129 @@
+//! The serialised form: lists, since JSON knows only text as keys. Absurd numbers in it are made sound.
+
+use longhaul_model::{SiteId, StorageId};
+use serde::{Deserialize, Serialize};
+
+use super::link::Trouble;
+use super::observe::PATHS_MAX;
+use super::prior::{Effect, HomeState};
+use super::{EndState, Knowledge, LINKS_MAX, Link, LinkState, Pace, PathKey, Uplink};
+use crate::belief::{Belief, Slow};
+use crate::observation::ObservationId;
+use crate::path::PathState;
+use crate::places::{Home, Places, RegionId};
+
+/// Grows when what was kept before cannot be read any more.
+const VERSION: u32 = 2;
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct Stored {
+    version: u32,
+    storages: Vec<(StorageId, SiteId)>,
+    sites: Vec<(SiteId, RegionId)>,
+    links: Vec<StoredLink>,
+    sources: Vec<(StorageId, Belief, Pace)>,
+    targets: Vec<(StorageId, Belief, Pace)>,
+    pairs: Vec<(Home, Home, Effect)>,
+    homes: Vec<(Home, Effect, Effect)>,
+    regions: Vec<(RegionId, RegionId, Effect)>,
+    all: Effect,
+    paths: Vec<(PathKey, PathState)>,
+    uplinks: Vec<(SiteId, Uplink)>,
+    recent: Vec<ObservationId>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredLink {
+    link: Link,
+    belief: Belief,
+    slow: Slow,
+    trouble: Trouble,
+}
+
+impl From<Knowledge> for Stored {
+    fn from(knowledge: Knowledge) -> Self {
+        let ends = |ends: std::collections::BTreeMap<StorageId, EndState>| {
+            ends.into_iter().map(|(id, end)| (id, end.total, end.pace)).collect()
+        };
+        Stored {
+            version: VERSION,
+            storages: knowledge.places.storages.into_iter().collect(),
+            sites: knowledge.places.sites.into_iter().collect(),
+            links: knowledge.links.into_iter().map(|(link, state)| StoredLink::of(link, state)).collect(),
+            sources: ends(knowledge.sources),
+            targets: ends(knowledge.targets),
+            pairs: knowledge.pairs.into_iter().map(|((from, to), pair)| (from, to, pair)).collect(),
+            homes: knowledge.homes.into_iter().map(|(home, state)| (home, state.out, state.into)).collect(),
+            regions: knowledge.regions.into_iter().map(|((from, to), state)| (from, to, state)).collect(),
+            all: knowledge.all,
+            paths: knowledge.paths.into_iter().collect(),
+            uplinks: knowledge.uplinks.into_iter().collect(),
+            recent: knowledge.recent.list(),
+        }
+    }
+}
+
+impl StoredLink {
+    fn of(link: Link, state: LinkState) -> Self {
+        StoredLink { link, belief: state.belief, slow: state.slow, trouble: state.trouble }
+    }
+
+    fn sound(self) -> LinkState {
+        LinkState {
+            belief: self.belief.sound(),
+            slow: self.slow.sound(),
+            trouble: self.trouble.sound(),
+            ..LinkState::default()
+        }
+    }
+}
+
+impl From<Stored> for Knowledge {
+    fn from(stored: Stored) -> Self {
+        if stored.version != VERSION {
+            return Knowledge::default();
+        }
+        let mut knowledge = Knowledge {
+            places: Places {
+                storages: stored.storages.into_iter().collect(),
+                sites: stored.sites.into_iter().collect(),
+            },
+            links: stored.links.into_iter().take(LINKS_MAX).map(|row| (row.link, row.sound())).collect(),
+            sources: ends(stored.sources),
+            targets: ends(stored.targets),
+            pairs: stored.pairs.into_iter().map(|(from, to, pair)| ((from, to), pair.sound())).collect(),
+            homes: stored
+                .homes
+                .into_iter()
+                .map(|(home, out, into)| (home, HomeState { out: out.sound(), into: into.sound() }))
+                .collect(),
+            regions: stored
+                .regions
+                .into_iter()
+                .map(|(from, to, state)| ((from, to), state.sound()))
+                .collect(),
+            all: stored.all.sound(),
+            paths: stored.paths.into_iter().take(PATHS_MAX).map(|(key, path)| (key, path.sound())).collect(),
+            uplinks: stored
+                .uplinks
+                .into_iter()
+                .filter_map(|(site, uplink)| Some((site, uplink.sound()?)))
+                .collect(),
+            ..Knowledge::default()
+        };
+        for id in stored.recent {
+            knowledge.recent.insert(id);
+        }
+        knowledge
+    }
+}
+
+fn ends(list: Vec<(StorageId, Belief, Pace)>) -> std::collections::BTreeMap<StorageId, EndState> {
+    let sound = |value: f64| if value.is_finite() { value.clamp(0.0, 1e15) } else { 0.0 };
+    list.into_iter()
+        .map(|(id, total, pace)| {
+            let pace = Pace { bytes_per_s: sound(pace.bytes_per_s), files_per_s: sound(pace.files_per_s) };
+            (id, EndState { total: total.sound(), pace, ..EndState::default() })
+        })
+        .collect()
+}

@@ -1,0 +1,124 @@
+//! What the beliefs promise.
+
+use super::*;
+use crate::belief::ASSUMED_BYTES_PER_S;
+use proptest::prelude::*;
+
+fn at(ms: i64) -> Timestamp {
+    Timestamp(1_800_000_000_000_000 + ms * 1_000)
+}
+
+fn link(source: u64, target: u64) -> Link {
+    Link { source: StorageId(source), target: StorageId(target) }
+}
+
+/// Moves `files` of 10 MB over `link` at `rate`, one after the other.
+fn run(knowledge: &mut Knowledge, link: Link, files: i64, rate: f64, from: i64) -> i64 {
+    let each = (10e6 / rate * 1e3) as i64;
+    for file in 0..files {
+        knowledge.began(link, at(from + file * each));
+        knowledge.ended(link, 10_000_000, End::Arrived, at(from + (file + 1) * each));
+    }
+    from + files * each
+}
+
+#[test]
+fn the_unknown_has_a_stated_rank() {
+    let mut knowledge = Knowledge::default();
+    let unknown = knowledge.rate(link(1, 2), at(0));
+    assert_eq!(unknown.basis, Basis::Assumed);
+    assert!((unknown.bytes_per_s / ASSUMED_BYTES_PER_S - 1.0).abs() < 1e-9);
+    run(&mut knowledge, link(1, 2), 100, 10e6, 0);
+    assert_eq!(knowledge.rate(link(1, 2), at(100_000)).basis, Basis::Measured);
+    let neighbour = knowledge.rate(link(1, 3), at(100_000));
+    assert_eq!(neighbour.basis, Basis::Endpoints);
+    assert!(neighbour.bytes_per_s < 15e6, "what leaves the same source is alike: {neighbour:?}");
+    assert_eq!(knowledge.rate(link(7, 8), at(100_000)).basis, Basis::AllLinks);
+    assert!(neighbour.low < neighbour.bytes_per_s && neighbour.bytes_per_s < neighbour.high);
+}
+
+#[test]
+fn totals_add_up_over_links() {
+    let mut knowledge = Knowledge::default();
+    for step in 0..50 {
+        for target in [2, 3] {
+            knowledge.began(link(1, target), at(step * 100));
+        }
+        for target in [2, 3] {
+            knowledge.ended(link(1, target), 5_000_000, End::Arrived, at(step * 100 + 100));
+        }
+    }
+    let total = knowledge.total(StorageId(1), false, at(5_000)).unwrap().bytes_per_s;
+    assert!((total / 100e6 - 1.0).abs() < 0.1, "{total}");
+    let one = knowledge.rate(link(1, 2), at(5_000)).bytes_per_s;
+    assert!((one / 50e6 - 1.0).abs() < 0.2, "{one}");
+}
+
+#[test]
+fn a_link_that_only_awaits_its_turn_is_not_slow() {
+    let mut knowledge = Knowledge::default();
+    let end = run(&mut knowledge, link(1, 9), 30, 100e6, 0);
+    // Source 2 has work for the same target for 3 s, and is served a little.
+    let mut at_ms = end;
+    knowledge.began(link(2, 9), at(at_ms));
+    for _ in 0..10 {
+        at_ms = run(&mut knowledge, link(1, 9), 3, 100e6, at_ms);
+        knowledge.arrived(link(2, 9), 1_000_000, at(at_ms));
+    }
+    let rate = knowledge.rate(link(2, 9), at(at_ms)).bytes_per_s;
+    assert!(rate > 25e6, "{rate}: taken at its word it would be 3 MB/s");
+}
+
+#[test]
+fn failures_are_remembered_for_a_while() {
+    let mut knowledge = Knowledge::default();
+    for step in 0..20 {
+        knowledge.began(link(1, 2), at(step));
+        knowledge.ended(link(1, 2), 0, End::Failed, at(step));
+    }
+    assert!(knowledge.failure_share(link(1, 2), at(20)) > 0.8);
+    assert!(knowledge.failure_share(link(1, 2), at(6_000_000)) < 0.1);
+    assert_eq!(knowledge.failure_share(link(2, 1), at(0)), 0.0);
+}
+
+#[test]
+fn survives_a_restart_and_stays_small() {
+    let mut knowledge = Knowledge::default();
+    run(&mut knowledge, link(1, 2), 100, 10e6, 0);
+    let text = serde_json::to_string(&knowledge).unwrap();
+    let again: Knowledge = serde_json::from_str(&text).unwrap();
+    assert_eq!(again.rate(link(1, 2), at(100_000)), knowledge.rate(link(1, 2), at(100_000)));
+    assert!(std::mem::size_of::<LinkState>() + std::mem::size_of::<Link>() < 2_048);
+    assert!(text.len() < 2_048);
+}
+
+#[test]
+fn the_number_of_links_is_bounded() {
+    let mut knowledge = Knowledge::default();
+    for source in 0..LINKS_MAX as u64 + 10 {
+        knowledge.began(link(source, 0), at(source as i64));
+        knowledge.ended(link(source, 0), 1, End::Arrived, at(source as i64));
+    }
+    assert!(knowledge.links().count() <= LINKS_MAX);
+}
+
+proptest! {
+    #[test]
+    fn any_history_gives_sound_estimates(steps in proptest::collection::vec((0u64..4, 0u64..4, any::<u64>(), any::<i64>(), 0u8..4), 0..200)) {
+        let mut knowledge = Knowledge::default();
+        for (source, target, bytes, time, what) in steps {
+            let (link, now) = (link(source, target), Timestamp(time));
+            match what {
+                0 => knowledge.began(link, now),
+                1 => knowledge.arrived(link, bytes, now),
+                2 => knowledge.ended(link, bytes, End::Arrived, now),
+                _ => knowledge.ended(link, bytes, End::Failed, now),
+            }
+            let estimate = knowledge.rate(link, now);
+            prop_assert!(estimate.bytes_per_s.is_finite() && estimate.bytes_per_s > 0.0);
+            prop_assert!(estimate.low <= estimate.bytes_per_s && estimate.bytes_per_s <= estimate.high);
+            let share = knowledge.failure_share(link, now);
+            prop_assert!((0.0..=1.0).contains(&share));
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! The words in which questions about links are asked and answered.
+
+use longhaul_model::StorageId;
+use serde::{Deserialize, Serialize};
+
+/// From one storage to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Link {
+    pub source: StorageId,
+    pub target: StorageId,
+}
+
+/// A belief about a rate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// As likely less as more.
+    pub bytes_per_s: f64,
+    /// One in ten is less.
+    pub low: f64,
+    /// One in ten is more.
+    pub high: f64,
+    /// Standard deviation of the logarithm.
+    pub spread: f64,
+    pub basis: Basis,
+}
+
+/// What an estimate rests on most, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Basis {
+    /// The link itself.
+    Measured,
+    /// Tests between its two sites, or other links between them.
+    SitePair,
+    /// Other links of its source and target.
+    Endpoints,
+    /// Links between the two regions.
+    Regions,
+    AllLinks,
+    /// Nothing was ever measured.
+    Assumed,
+}
+
+/// How an attempt ended, as far as the link is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Arrived,
+    /// Source or network are to blame.
+    Failed,
+    /// Cancelled, or somebody else is to blame.
+    Void,
+}

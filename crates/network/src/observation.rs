@@ -1,0 +1,548 @@
+//! What was seen of the network: one [`Observation`] says what, between which ends, when, by whom, and how sure it
+//! is that the ends are the ones meant. Every source of knowledge speaks this form; [`crate::Knowledge::observe`]
+//! takes it or says why not ([`Refused`]).
+//!
+//! Not here: how archives, probes or counters are read (`gateways`, `agent`), and what is made of it (`knowledge`).
+
+use std::fmt;
+use std::time::Duration;
+
+use longhaul_model::{Fault, FaultCode, SiteId, StorageId, Timestamp, units};
+use serde::{Deserialize, Serialize};
+
+use crate::advice::Family;
+
+/// Clocks of different machines differ by so much before something counts as seen in the future.
+pub const FUTURE: Duration = Duration::from_secs(60);
+/// What is older tells nothing about now, and archives repeat their last days when asked again.
+pub const OLDEST: Duration = Duration::from_secs(14 * 86_400);
+/// So much later than the newest of its kind an observation may come: archivers retry.
+pub const DISORDER: Duration = Duration::from_secs(3_600);
+/// Routers on a path; more is a loop.
+pub const HOPS_MAX: usize = 64;
+
+/// Faster than any network: a unit was mistaken.
+const BYTES_PER_S_MAX: f64 = 1e13;
+/// A minute: to the moon and back takes 2.6 s.
+const RTT_US_MAX: f64 = 60e6;
+/// The least that IPv4 allows, and the largest IP packet.
+const MTU: std::ops::RangeInclusive<u32> = 68..=65_535;
+/// A month: no file takes longer.
+const SECONDS_MAX: f64 = 31.0 * 86_400.0;
+
+/// Tells one observation from another, so that what comes twice counts once. The same text gives the same id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ObservationId(pub u64);
+
+impl ObservationId {
+    /// From whatever names it at its origin: a run id with the kind of result, an attempt, a probe's number.
+    pub fn of(parts: &[&str]) -> Self {
+        // FNV-1a: stable over versions and machines, and good enough against chance.
+        let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+        for part in parts {
+            for byte in part.bytes().chain([0xff]) {
+                hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+            }
+        }
+        ObservationId(hash)
+    }
+}
+
+/// One end: a storage where that is known, its site otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Place {
+    Storage(StorageId),
+    Site(SiteId),
+}
+
+/// Which of the ways between two ends: none is "whichever was taken".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Way {
+    pub family: Option<Family>,
+    /// A circuit, by the number its planner gave it.
+    pub circuit: Option<u64>,
+}
+
+impl Way {
+    pub fn of(family: Family) -> Self {
+        Way { family: Some(family), circuit: None }
+    }
+}
+
+/// What an observation is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Subject {
+    Path {
+        source: Place,
+        target: Place,
+        way: Way,
+    },
+    /// A site's connection to the world.
+    Uplink {
+        site: SiteId,
+    },
+}
+
+/// Who saw it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Origin {
+    OwnTransfer,
+    /// An agent of ours.
+    Probe,
+    PerfSonar,
+    /// A network provider, or a router of the site.
+    Provider,
+    /// Another deployment or instance, by its name.
+    Instance(String),
+}
+
+/// How the ends were found from the names the origin uses. The order is that of trust.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mapping {
+    /// By nearness of names or addresses: may be wrong.
+    Inferred,
+    /// From a catalogue of sites.
+    Imported,
+    /// Our own agents, or a person said so.
+    Explicit,
+}
+
+/// What kept a sender back, by its kernel's account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Limit {
+    /// Nothing to send: the source was read too slowly.
+    Application,
+    /// The receiver's window: its buffers, or it writes too slowly.
+    ReceiveWindow,
+    SendBuffer,
+    /// Loss and congestion.
+    Congestion,
+}
+
+/// What was seen. Rates are bytes per second of payload, times are in the unit of the field's name.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Seen {
+    /// A test of throughput, over so many seconds.
+    Throughput {
+        bytes_per_s: f64,
+        seconds: f64,
+        streams: u32,
+    },
+    Rtt {
+        us: f64,
+    },
+    /// Packets, not shares, so that samples can be added up.
+    Loss {
+        sent: u64,
+        lost: u64,
+    },
+    /// The largest packet that passes; `black_hole` if larger ones vanish without a word.
+    Mtu {
+        bytes: u32,
+        black_hole: bool,
+    },
+    /// Routers on the way, in order, none where one did not answer.
+    Hops(Vec<Option<std::net::IpAddr>>),
+    /// Only a digest of the routers is known.
+    PathChecksum(u64),
+    Reach {
+        up: bool,
+    },
+    /// Counters of a site's uplink, as rates; capacity if known.
+    Uplink {
+        into_bytes_per_s: f64,
+        out_bytes_per_s: f64,
+        capacity_bytes_per_s: Option<f64>,
+    },
+    /// One file brought, with `alongside` others under way on the same link in the mean.
+    Transfer {
+        bytes: u64,
+        seconds: f64,
+        alongside: f64,
+    },
+    /// One connection over a while.
+    Tcp {
+        bytes_sent: u64,
+        bytes_resent: u64,
+        rtt_us: f64,
+        mss_bytes: u32,
+        window_bytes: u64,
+        limit: Option<Limit>,
+    },
+    /// What another instance believes: median rate, spread of its logarithm, and what that rests on.
+    Summary {
+        bytes_per_s: f64,
+        spread: f64,
+        seconds: f64,
+        bytes: u64,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Observation {
+    pub id: ObservationId,
+    pub at: Timestamp,
+    pub of: Subject,
+    pub seen: Seen,
+    pub by: Origin,
+    pub mapping: Mapping,
+}
+
+/// Why an observation was not taken.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Refused {
+    Future {
+        ahead: Duration,
+    },
+    TooOld {
+        age: Duration,
+    },
+    /// Newer ones of its kind were taken already.
+    OutOfOrder {
+        behind: Duration,
+    },
+    Twice,
+    UnknownSite(SiteId),
+    UnknownStorage(StorageId),
+    /// A number no network gives.
+    Absurd(String),
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let long = |time: &Duration| units::duration(*time);
+        match self {
+            Refused::Future { ahead } => {
+                write!(f, "seen {} in the future: one of the clocks is wrong", long(ahead))
+            }
+            Refused::TooOld { age } => write!(f, "seen {} ago: too old to tell anything", long(age)),
+            Refused::OutOfOrder { behind } => {
+                write!(f, "seen {} before what is known already of the same kind", long(behind))
+            }
+            Refused::Twice => write!(f, "it was taken already"),
+            Refused::UnknownSite(id) => write!(f, "no site has the number {}", id.0),
+            Refused::UnknownStorage(id) => write!(f, "no storage has the number {}", id.0),
+            Refused::Absurd(what) => f.write_str(what),
+        }
+    }
+}
+
+impl From<Refused> for Fault {
+    fn from(refused: Refused) -> Self {
+        let code = match refused {
+            Refused::Future { .. } => FaultCode::ClockSkew,
+            Refused::UnknownSite(_) | Refused::UnknownStorage(_) => FaultCode::NotFound,
+            Refused::Twice => FaultCode::AlreadyExists,
+            Refused::TooOld { .. } | Refused::OutOfOrder { .. } | Refused::Absurd(_) => FaultCode::BadRequest,
+        };
+        Fault::new(code, format!("an observation was not taken: {refused}"))
+    }
+}
+
+impl Observation {
+    /// What can be said without knowing anything else: time and numbers.
+    pub fn check(&self, now: Timestamp) -> Result<(), Refused> {
+        let ahead = self.at.since(now);
+        if ahead > FUTURE {
+            return Err(Refused::Future { ahead });
+        }
+        let age = now.since(self.at);
+        if age > OLDEST {
+            return Err(Refused::TooOld { age });
+        }
+        match (&self.of, &self.seen) {
+            (Subject::Uplink { .. }, Seen::Uplink { .. }) => {}
+            (Subject::Path { .. }, Seen::Uplink { .. }) => {
+                return absurd("counters of an uplink belong to a site, not to a path");
+            }
+            (Subject::Uplink { .. }, _) => return absurd("only counters can be seen of an uplink"),
+            (Subject::Path { source, target, .. }, _) if source == target => {
+                return absurd("source and target are the same");
+            }
+            (Subject::Path { .. }, _) => {}
+        }
+        self.seen.check()
+    }
+
+    /// How much it tells compared with a second of own transfers. A probe measures hosts near the storages, not the
+    /// storages.
+    pub fn weight(&self) -> f64 {
+        let origin = match self.by {
+            Origin::OwnTransfer => 1.0,
+            Origin::Probe => 0.5,
+            Origin::PerfSonar | Origin::Provider => 0.4,
+            Origin::Instance(_) => 0.3,
+        };
+        let mapping = match self.mapping {
+            Mapping::Explicit => 1.0,
+            Mapping::Imported => 0.8,
+            Mapping::Inferred => 0.3,
+        };
+        origin * mapping
+    }
+}
+
+impl Seen {
+    fn check(&self) -> Result<(), Refused> {
+        match *self {
+            Seen::Throughput { bytes_per_s, seconds, streams } => {
+                rate(bytes_per_s)?;
+                time(seconds)?;
+                if streams == 0 { absurd("a test without a stream") } else { Ok(()) }
+            }
+            Seen::Rtt { us } => round_trip(us),
+            Seen::Loss { sent: 0, .. } => absurd("a loss of no packets"),
+            Seen::Loss { sent, lost } if lost > sent => absurd(format!("{lost} packets lost of {sent} sent")),
+            Seen::Mtu { bytes, .. } if !MTU.contains(&bytes) => {
+                absurd(format!("a path MTU of {bytes} bytes"))
+            }
+            Seen::Hops(ref hops) if hops.is_empty() => absurd("a path without hops"),
+            Seen::Hops(ref hops) if hops.len() > HOPS_MAX => absurd(format!("a path of {} hops", hops.len())),
+            Seen::Uplink { into_bytes_per_s, out_bytes_per_s, capacity_bytes_per_s } => {
+                for value in [into_bytes_per_s, out_bytes_per_s] {
+                    // An idle uplink is none of the absurdities.
+                    if value != 0.0 {
+                        rate(value)?;
+                    }
+                }
+                capacity_bytes_per_s.map_or(Ok(()), rate)
+            }
+            Seen::Transfer { bytes, seconds, alongside } => {
+                time(seconds)?;
+                if !alongside.is_finite() || !(0.0..=1e6).contains(&alongside) {
+                    return absurd(format!("{alongside} transfers alongside"));
+                }
+                if bytes > 0 { rate(bytes as f64 / seconds) } else { Ok(()) }
+            }
+            Seen::Tcp { bytes_sent, bytes_resent, rtt_us, mss_bytes, .. } => {
+                round_trip(rtt_us)?;
+                if bytes_resent > bytes_sent {
+                    return absurd(format!("{bytes_resent} bytes repeated of {bytes_sent} sent"));
+                }
+                if MTU.contains(&mss_bytes) {
+                    Ok(())
+                } else {
+                    absurd(format!("segments of {mss_bytes} bytes"))
+                }
+            }
+            Seen::Summary { bytes_per_s, spread, seconds, .. } => {
+                rate(bytes_per_s)?;
+                time(seconds)?;
+                if (0.0..=10.0).contains(&spread) { Ok(()) } else { absurd(format!("a spread of {spread}")) }
+            }
+            Seen::Loss { .. }
+            | Seen::Mtu { .. }
+            | Seen::Hops(_)
+            | Seen::PathChecksum(_)
+            | Seen::Reach { .. } => Ok(()),
+        }
+    }
+
+    /// The kinds among which order matters.
+    pub(crate) fn kind(&self) -> usize {
+        match self {
+            Seen::Throughput { .. } | Seen::Summary { .. } => 0,
+            Seen::Rtt { .. } => 1,
+            Seen::Loss { .. } => 2,
+            Seen::Mtu { .. } => 3,
+            Seen::Hops(_) | Seen::PathChecksum(_) => 4,
+            Seen::Reach { .. } => 5,
+            Seen::Uplink { .. } => 6,
+            Seen::Transfer { .. } | Seen::Tcp { .. } => 7,
+        }
+    }
+}
+
+fn absurd<T>(what: impl Into<String>) -> Result<T, Refused> {
+    Err(Refused::Absurd(what.into()))
+}
+
+fn rate(bytes_per_s: f64) -> Result<(), Refused> {
+    if bytes_per_s.is_finite() && bytes_per_s > 0.0 && bytes_per_s <= BYTES_PER_S_MAX {
+        return Ok(());
+    }
+    absurd(format!("a rate of {bytes_per_s} bytes per second"))
+}
+
+fn time(seconds: f64) -> Result<(), Refused> {
+    if seconds.is_finite() && seconds > 0.0 && seconds <= SECONDS_MAX {
+        return Ok(());
+    }
+    absurd(format!("a time of {seconds} s"))
+}
+
+fn round_trip(us: f64) -> Result<(), Refused> {
+    if us.is_finite() && us > 0.0 && us <= RTT_US_MAX {
+        Ok(())
+    } else {
+        absurd(format!("a round trip of {us} µs"))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::Knowledge;
+    use crate::knowledge::Link;
+    use crate::places::RegionId;
+    use proptest::prelude::*;
+
+    pub(crate) fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_seconds(1_800_000_000 + seconds)
+    }
+
+    pub(crate) fn world() -> Knowledge {
+        let mut knowledge = Knowledge::default();
+        for site in 1..=4 {
+            knowledge.place_site(SiteId(site), RegionId(site as u32 / 3));
+            knowledge.place_storage(StorageId(site), SiteId(site));
+        }
+        knowledge
+    }
+
+    pub(crate) fn between(source: u64, target: u64, number: u64, seconds: i64, seen: Seen) -> Observation {
+        Observation {
+            id: ObservationId(number),
+            at: at(seconds),
+            of: Subject::Path {
+                source: Place::Site(SiteId(source)),
+                target: Place::Site(SiteId(target)),
+                way: Way::of(Family::Ipv4),
+            },
+            seen,
+            by: Origin::PerfSonar,
+            mapping: Mapping::Explicit,
+        }
+    }
+
+    fn test_of(bytes_per_s: f64) -> Seen {
+        Seen::Throughput { bytes_per_s, seconds: 25.0, streams: 1 }
+    }
+
+    fn link(source: u64, target: u64) -> Link {
+        Link { source: StorageId(source), target: StorageId(target) }
+    }
+
+    #[test]
+    fn a_test_between_two_sites_opens_the_estimate_of_their_links() {
+        let mut knowledge = world();
+        let before = knowledge.rate(link(1, 2), at(0));
+        for number in 0..3 {
+            let seen = between(1, 2, number, number as i64 * 60, test_of(1.0e9));
+            knowledge.observe(&seen, at(200)).unwrap();
+        }
+        let after = knowledge.rate(link(1, 2), at(200));
+        assert!(before.bytes_per_s < 2e8 && after.bytes_per_s > 5e8, "{before:?} {after:?}");
+        assert_eq!(after.basis, crate::Basis::SitePair);
+    }
+
+    #[test]
+    fn an_uncertain_mapping_counts_less() {
+        let rate = |mapping| {
+            let mut knowledge = world();
+            knowledge.observe(&between(3, 4, 1, 0, test_of(1e8)), at(0)).unwrap();
+            let sure = Observation { mapping, ..between(1, 2, 2, 0, test_of(1.0e9)) };
+            knowledge.observe(&sure, at(0)).unwrap();
+            knowledge.rate(link(1, 2), at(0)).bytes_per_s
+        };
+        assert!(rate(Mapping::Explicit) > rate(Mapping::Imported));
+        assert!(rate(Mapping::Imported) > rate(Mapping::Inferred));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_its_reason() {
+        let mut knowledge = world();
+        let mut say = |observation: Observation| match knowledge.observe(&observation, at(100_000)) {
+            Ok(()) => "taken".to_owned(),
+            Err(refused) => refused.to_string(),
+        };
+        assert_eq!(say(between(1, 2, 1, 100_000, test_of(1e9))), "taken");
+        assert_eq!(say(between(1, 2, 1, 100_000, test_of(1e9))), "it was taken already");
+        assert_eq!(say(between(1, 2, 2, 99_000, test_of(1e9))), "taken", "a little late is fine");
+        assert!(say(between(1, 2, 3, 50_000, test_of(1e9))).contains("before what is known already"));
+        assert!(say(between(1, 2, 4, 100_200, test_of(1e9))).contains("in the future"));
+        assert!(say(between(1, 2, 5, -2_000_000, test_of(1e9))).contains("too old"));
+        assert_eq!(say(between(1, 9, 6, 100_000, test_of(1e9))), "no site has the number 9");
+        for absurd in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e30] {
+            assert!(say(between(1, 2, 7, 100_000, test_of(absurd))).starts_with("a rate of"), "{absurd}");
+        }
+        assert_eq!(
+            say(between(1, 2, 8, 100_000, Seen::Mtu { bytes: 9, black_hole: false })),
+            "a path MTU of 9 bytes"
+        );
+        assert!(
+            say(between(1, 2, 9, 100_000, Seen::Loss { sent: 5, lost: 6 })).starts_with("6 packets lost")
+        );
+        assert!(say(between(1, 1, 10, 100_000, test_of(1e9))).contains("the same"));
+    }
+
+    #[test]
+    fn a_clock_that_was_ahead_shuts_no_door() {
+        let mut knowledge = world();
+        let ahead = between(1, 2, 1, 1_000_000, test_of(1e9));
+        knowledge.observe(&ahead, at(1_000_000)).unwrap();
+        knowledge.observe(&between(1, 2, 2, 10, test_of(1e8)), at(10)).unwrap();
+        knowledge.observe(&between(1, 2, 3, 20, test_of(1e8)), at(20)).unwrap();
+    }
+
+    fn any_seen() -> impl Strategy<Value = Seen> {
+        let number = prop_oneof![any::<f64>(), 1e3..1e10_f64, Just(0.0), Just(f64::NAN)];
+        let value = prop_oneof![any::<f64>(), 1e3..1e10_f64];
+        let limit = prop_oneof![Just(None), Just(Some(Limit::ReceiveWindow)), Just(Some(Limit::Congestion))];
+        prop_oneof![
+            (number.clone(), value.clone(), any::<u32>()).prop_map(|(bytes_per_s, seconds, streams)| {
+                Seen::Throughput { bytes_per_s, seconds, streams }
+            }),
+            number.clone().prop_map(|us| Seen::Rtt { us }),
+            (any::<u64>(), any::<u64>()).prop_map(|(sent, lost)| Seen::Loss { sent, lost }),
+            (any::<u32>(), any::<bool>()).prop_map(|(bytes, black_hole)| Seen::Mtu { bytes, black_hole }),
+            proptest::collection::vec(any::<Option<std::net::IpAddr>>(), 0..70).prop_map(Seen::Hops),
+            any::<u64>().prop_map(Seen::PathChecksum),
+            any::<bool>().prop_map(|up| Seen::Reach { up }),
+            (any::<u64>(), number.clone(), value.clone())
+                .prop_map(|(bytes, seconds, alongside)| Seen::Transfer { bytes, seconds, alongside }),
+            (any::<u64>(), any::<u64>(), value, 60_u32..9_000, any::<u64>(), limit).prop_map(
+                |(bytes_sent, bytes_resent, rtt_us, mss_bytes, window_bytes, limit)| Seen::Tcp {
+                    bytes_sent,
+                    bytes_resent,
+                    rtt_us,
+                    mss_bytes,
+                    window_bytes,
+                    limit,
+                }
+            ),
+            (number.clone(), number.clone(), number, any::<u64>()).prop_map(
+                |(bytes_per_s, spread, seconds, bytes)| Seen::Summary { bytes_per_s, spread, seconds, bytes }
+            ),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_seen_beliefs_stay_sound(
+            all in proptest::collection::vec((any_seen(), 1_u64..6, 1_u64..6, any::<u64>(), -3_000_000_i64..200, any::<i64>()), 0..60)
+        ) {
+            let mut knowledge = world();
+            for (seen, source, target, number, seconds, now) in all {
+                let observation = between(source, target, number % 50, seconds, seen);
+                let _ = knowledge.observe(&observation, at(0));
+                let _ = knowledge.observe(&observation, Timestamp(now));
+                let estimate = knowledge.rate(link(source, target), at(0));
+                prop_assert!(estimate.bytes_per_s.is_finite() && estimate.bytes_per_s > 0.0, "{estimate:?}");
+                prop_assert!(estimate.low <= estimate.bytes_per_s && estimate.bytes_per_s <= estimate.high);
+            }
+            let text = serde_json::to_string(&knowledge).unwrap();
+            let again: Knowledge = serde_json::from_str(&text).unwrap();
+            for link in [link(1, 2), link(2, 1), link(5, 1)] {
+                let (was, is) = (knowledge.rate(link, at(0)), again.rate(link, at(0)));
+                prop_assert!((is.bytes_per_s / was.bytes_per_s - 1.0).abs() < 1e-3, "{was:?} {is:?}");
+            }
+        }
+    }
+}

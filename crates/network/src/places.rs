@@ -1,0 +1,53 @@
+//! Where things are: which site a storage belongs to, which region a site. What is close together is believed to be
+//! alike. Told by whoever keeps the catalog; nothing is guessed here.
+
+use std::collections::BTreeMap;
+
+use longhaul_model::{SiteId, StorageId};
+use serde::{Deserialize, Serialize};
+
+use crate::observation::{Place, Refused};
+
+/// The site of a storage; a storage whose site nobody told stands for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Home {
+    Site(SiteId),
+    Alone(StorageId),
+}
+
+/// A region by number; sites whose region nobody told share one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RegionId(pub u32);
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Places {
+    pub(crate) storages: BTreeMap<StorageId, SiteId>,
+    pub(crate) sites: BTreeMap<SiteId, RegionId>,
+}
+
+impl Places {
+    pub(crate) fn home(&self, storage: StorageId) -> Home {
+        self.storages.get(&storage).map_or(Home::Alone(storage), |&site| Home::Site(site))
+    }
+
+    pub(crate) fn region(&self, home: Home) -> RegionId {
+        match home {
+            Home::Site(site) => self.sites.get(&site).copied().unwrap_or_default(),
+            Home::Alone(_) => RegionId::default(),
+        }
+    }
+
+    /// `used` says whether a storage took part in a transfer.
+    pub(crate) fn find(&self, place: Place, used: impl Fn(StorageId) -> bool) -> Result<Home, Refused> {
+        match place {
+            Place::Site(site) if self.sites.contains_key(&site) => Ok(Home::Site(site)),
+            Place::Site(site) => Err(Refused::UnknownSite(site)),
+            Place::Storage(storage) => match self.home(storage) {
+                Home::Alone(_) if !used(storage) => Err(Refused::UnknownStorage(storage)),
+                home => Ok(home),
+            },
+        }
+    }
+}
