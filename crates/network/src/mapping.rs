@@ -1,7 +1,7 @@
 //! Which site a measurement host belongs to: an explicit table first, then what a directory of sites says, and last
 //! inference from names and networks, marked as such and believed less.
 //!
-//! Start with [`Mapping::find`]. The table itself is kept by the catalog.
+//! Start with [`HostMap::find`]. The table itself is kept by the catalog.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,9 +11,9 @@ use std::str::FromStr;
 use longhaul_model::SiteName;
 use serde::{Deserialize, Serialize};
 
-/// Weight of a measurement by how its hosts were mapped: a host that stands near the storage only by inference may
-/// stand elsewhere.
-const WEIGHT_INFERRED: f64 = 0.5;
+pub use crate::advice::Family;
+pub use crate::observation::Mapping;
+
 /// Labels that a domain must have below its public suffix to say anything about who owns it, suffix included.
 const LABELS_MIN: usize = 2;
 /// Second labels under a country's domain that belong to nobody in particular (`ac.uk`, `edu.au`, `co.jp`, `gov.br`).
@@ -37,28 +37,9 @@ pub enum Role {
     Storage,
 }
 
-/// Where an entry of the table comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Origin {
-    /// Somebody here said so. Never overwritten by an import.
-    Explicit,
-    /// A directory of sites said so.
-    Imported,
-    /// Nobody said so.
-    Inferred,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Family {
-    V4,
-    V6,
-}
-
 /// What an entry of the table is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Place {
+pub enum HostOrNetwork {
     /// A host by name or address, as the measurements spell it; in lower case.
     Host(String),
     Network(Prefix),
@@ -67,13 +48,13 @@ pub enum Place {
 /// One line of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    pub place: Place,
+    pub what: HostOrNetwork,
     pub site: SiteName,
     /// Of a network: none.
     pub role: Option<Role>,
     /// Only measurements over this one; none: both.
     pub family: Option<Family>,
-    pub origin: Origin,
+    pub mapping: Mapping,
 }
 
 /// A network such as `192.0.2.0/24`.
@@ -87,46 +68,39 @@ pub struct Prefix {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     pub site: SiteName,
-    pub origin: Origin,
+    pub mapping: Mapping,
     /// In words, for whoever wonders.
     pub because: String,
 }
 
-impl Found {
-    /// How much a measurement of this host counts, 0 to 1.
-    pub fn weight(&self) -> f64 {
-        if self.origin == Origin::Inferred { WEIGHT_INFERRED } else { 1.0 }
-    }
-}
-
 /// The table, ready to be asked.
 #[derive(Clone, Debug, Default)]
-pub struct Mapping {
+pub struct HostMap {
     hosts: BTreeMap<String, Entry>,
     networks: Vec<(Prefix, SiteName)>,
     /// Domains of storages' end points, with their sites; several sites in one domain make it useless.
     domains: BTreeMap<String, Option<SiteName>>,
 }
 
-impl Mapping {
+impl HostMap {
     pub fn new(entries: impl IntoIterator<Item = Entry>) -> Self {
-        let mut mapping = Mapping::default();
+        let mut mapping = HostMap::default();
         entries.into_iter().for_each(|entry| mapping.add(entry));
         mapping
     }
 
     fn add(&mut self, entry: Entry) {
-        match &entry.place {
-            Place::Network(prefix) => {
+        match &entry.what {
+            HostOrNetwork::Network(prefix) => {
                 self.networks.push((*prefix, entry.site));
                 // The longest first: it is the one that counts.
                 self.networks.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.bits));
             }
-            Place::Host(host) if entry.role == Some(Role::Storage) => {
+            HostOrNetwork::Host(host) if entry.role == Some(Role::Storage) => {
                 self.add_storage(&host.clone(), entry.site)
             }
-            Place::Host(host) => {
-                let stands = self.hosts.get(host).is_some_and(|known| known.origin < entry.origin);
+            HostOrNetwork::Host(host) => {
+                let stands = self.hosts.get(host).is_some_and(|known| known.mapping > entry.mapping);
                 if !stands {
                     self.hosts.insert(host.clone(), entry);
                 }
@@ -162,15 +136,15 @@ impl Mapping {
             .into_iter()
             .flatten()
             .filter_map(|key| self.hosts.get(key).filter(fits))
-            .min_by_key(|entry| entry.origin);
+            .max_by_key(|entry| entry.mapping);
         if let Some(entry) = listed {
-            let because = match entry.origin {
-                Origin::Explicit => "it is in the table",
-                Origin::Imported | Origin::Inferred => "the imported directory lists it",
+            let because = match entry.mapping {
+                Mapping::Explicit => "it is in the table",
+                Mapping::Imported | Mapping::Inferred => "the imported directory lists it",
             };
             return Some(Found {
                 site: entry.site.clone(),
-                origin: entry.origin,
+                mapping: entry.mapping,
                 because: because.to_owned(),
             });
         }
@@ -184,7 +158,7 @@ impl Mapping {
             if let Some(site) = self.domains.get(parent) {
                 let site = site.clone()?;
                 let because = format!("storages of {site} are in {parent} too");
-                return Some(Found { site, origin: Origin::Inferred, because });
+                return Some(Found { site, mapping: Mapping::Inferred, because });
             }
             domain = parent;
         }
@@ -208,7 +182,7 @@ impl Mapping {
             return None;
         }
         let because = format!("it is in or beside {site}'s network {prefix}");
-        Some(Found { site: site.clone(), origin: Origin::Inferred, because })
+        Some(Found { site: site.clone(), mapping: Mapping::Inferred, because })
     }
 }
 
@@ -306,14 +280,14 @@ macro_rules! words {
 }
 
 words!(Role, "a role": Bandwidth = "bandwidth", Latency = "latency", Both = "both", Storage = "storage");
-words!(Origin, "an origin": Explicit = "explicit", Imported = "imported", Inferred = "inferred");
-words!(Family, "a family": V4 = "v4", V6 = "v6");
+words!(Mapping, "a mapping": Explicit = "explicit", Imported = "imported", Inferred = "inferred");
+words!(Family, "a family": Ipv4 = "v4", Ipv6 = "v6");
 
-impl Place {
+impl HostOrNetwork {
     /// A host, or a network if there is a slash.
-    pub fn parse(text: &str) -> Result<Place, String> {
+    pub fn parse(text: &str) -> Result<HostOrNetwork, String> {
         if text.contains('/') {
-            return text.parse().map(Place::Network);
+            return text.parse().map(HostOrNetwork::Network);
         }
         let host = text.trim().trim_end_matches('.').to_ascii_lowercase();
         let plain = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte));
@@ -324,15 +298,15 @@ impl Place {
             ));
         }
         // One spelling for one address.
-        Ok(Place::Host(host.parse::<IpAddr>().map_or(host, |address| address.to_string())))
+        Ok(HostOrNetwork::Host(host.parse::<IpAddr>().map_or(host, |address| address.to_string())))
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for HostOrNetwork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Host(host) => f.write_str(host),
-            Place::Network(prefix) => prefix.fmt(f),
+            HostOrNetwork::Host(host) => f.write_str(host),
+            HostOrNetwork::Network(prefix) => prefix.fmt(f),
         }
     }
 }
@@ -346,30 +320,30 @@ mod tests {
         name.parse().unwrap()
     }
 
-    fn entry(place: &str, at: &str, role: Option<Role>, origin: Origin) -> Entry {
-        Entry { place: Place::parse(place).unwrap(), site: site(at), role, family: None, origin }
+    fn entry(what: &str, at: &str, role: Option<Role>, mapping: Mapping) -> Entry {
+        Entry { what: HostOrNetwork::parse(what).unwrap(), site: site(at), role, family: None, mapping }
     }
 
-    fn found(mapping: &Mapping, host: &str) -> Option<(String, Origin)> {
+    fn found(mapping: &HostMap, host: &str) -> Option<(String, Mapping)> {
         let address = host.parse().ok();
         let name = if address.is_none() { Some(host) } else { None };
-        mapping.find(name, address, None).map(|found| (found.site.to_string(), found.origin))
+        mapping.find(name, address, None).map(|found| (found.site.to_string(), found.mapping))
     }
 
     #[test]
     fn the_table_wins_over_the_directory_and_that_over_inference() {
         let ps = Some(Role::Bandwidth);
         let mut entries = vec![
-            entry("ps.alpha.example", "beta", ps, Origin::Explicit),
-            entry("ps.alpha.example", "alpha", ps, Origin::Imported),
-            entry("lat.alpha.example", "gamma", ps, Origin::Imported),
-            entry("se.alpha.example", "alpha", Some(Role::Storage), Origin::Imported),
+            entry("ps.alpha.example", "beta", ps, Mapping::Explicit),
+            entry("ps.alpha.example", "alpha", ps, Mapping::Imported),
+            entry("lat.alpha.example", "gamma", ps, Mapping::Imported),
+            entry("se.alpha.example", "alpha", Some(Role::Storage), Mapping::Imported),
         ];
         for _ in 0..2 {
-            let mapping = Mapping::new(entries.clone());
-            assert_eq!(found(&mapping, "PS.alpha.example"), Some(("beta".into(), Origin::Explicit)));
-            assert_eq!(found(&mapping, "lat.alpha.example"), Some(("gamma".into(), Origin::Imported)));
-            assert_eq!(found(&mapping, "new.alpha.example"), Some(("alpha".into(), Origin::Inferred)));
+            let mapping = HostMap::new(entries.clone());
+            assert_eq!(found(&mapping, "PS.alpha.example"), Some(("beta".into(), Mapping::Explicit)));
+            assert_eq!(found(&mapping, "lat.alpha.example"), Some(("gamma".into(), Mapping::Imported)));
+            assert_eq!(found(&mapping, "new.alpha.example"), Some(("alpha".into(), Mapping::Inferred)));
             assert_eq!(found(&mapping, "new.other.example"), None);
             entries.reverse();
         }
@@ -377,7 +351,7 @@ mod tests {
 
     #[test]
     fn the_longest_shared_domain_counts_and_public_suffixes_do_not() {
-        let mut mapping = Mapping::default();
+        let mut mapping = HostMap::default();
         mapping.add_storage("se.physics.qm.ac.uk", site("qmul"));
         mapping.add_storage("se.imperial.ac.uk", site("imperial"));
         mapping.add_storage("se1.big.example", site("one"));
@@ -397,17 +371,20 @@ mod tests {
             assert_eq!(found(&mapping, host).map(|(site, _)| site).as_deref(), at, "{host}");
         }
         let inferred = mapping.find(Some("ps.qm.ac.uk"), None, None).unwrap();
-        assert!(inferred.weight() < 1.0 && inferred.because.contains("qm.ac.uk"), "{inferred:?}");
+        assert!(
+            inferred.mapping == Mapping::Inferred && inferred.because.contains("qm.ac.uk"),
+            "{inferred:?}"
+        );
     }
 
     #[test]
     fn networks_map_the_addresses_in_and_beside_them() {
-        let mapping = Mapping::new([
-            entry("192.0.2.0/25", "alpha", None, Origin::Imported),
-            entry("198.51.100.0/26", "beta", None, Origin::Imported),
-            entry("198.51.100.64/26", "gamma", None, Origin::Imported),
-            entry("2001:db8:a::/48", "alpha", None, Origin::Imported),
-            entry("2001:db8::/32", "beta", None, Origin::Imported),
+        let mapping = HostMap::new([
+            entry("192.0.2.0/25", "alpha", None, Mapping::Imported),
+            entry("198.51.100.0/26", "beta", None, Mapping::Imported),
+            entry("198.51.100.64/26", "gamma", None, Mapping::Imported),
+            entry("2001:db8:a::/48", "alpha", None, Mapping::Imported),
+            entry("2001:db8::/32", "beta", None, Mapping::Imported),
         ]);
         for (address, at) in [
             ("192.0.2.10", Some("alpha")),
@@ -425,11 +402,11 @@ mod tests {
 
     #[test]
     fn an_entry_for_one_family_leaves_the_other_alone() {
-        let mut only = entry("ps.alpha.example", "alpha", Some(Role::Both), Origin::Explicit);
-        only.family = Some(Family::V6);
-        let mapping = Mapping::new([only]);
-        assert!(mapping.find(Some("ps.alpha.example"), None, Some(Family::V4)).is_none());
-        assert!(mapping.find(Some("ps.alpha.example"), None, Some(Family::V6)).is_some());
+        let mut only = entry("ps.alpha.example", "alpha", Some(Role::Both), Mapping::Explicit);
+        only.family = Some(Family::Ipv6);
+        let mapping = HostMap::new([only]);
+        assert!(mapping.find(Some("ps.alpha.example"), None, Some(Family::Ipv4)).is_none());
+        assert!(mapping.find(Some("ps.alpha.example"), None, Some(Family::Ipv6)).is_some());
     }
 
     #[test]
@@ -439,18 +416,18 @@ mod tests {
             ("2001:DB8::1", "2001:db8::1"),
             ("10.0.0.0/8", "10.0.0.0/8"),
         ] {
-            assert_eq!(Place::parse(text).unwrap().to_string(), shown);
+            assert_eq!(HostOrNetwork::parse(text).unwrap().to_string(), shown);
         }
         for bad in ["", "a b", "10.0.0.1/8", "10.0.0.0/33", "10.0.0.0/0", "x/8", "a\nb", "::/129"] {
-            assert!(Place::parse(bad).is_err(), "{bad}");
+            assert!(HostOrNetwork::parse(bad).is_err(), "{bad}");
         }
     }
 
     proptest! {
         #[test]
         fn any_place_prints_as_it_parses(text in "\\PC{0,30}") {
-            if let Ok(place) = Place::parse(&text) {
-                prop_assert_eq!(Place::parse(&place.to_string()), Ok(place));
+            if let Ok(place) = HostOrNetwork::parse(&text) {
+                prop_assert_eq!(HostOrNetwork::parse(&place.to_string()), Ok(place));
             }
         }
 

@@ -4,8 +4,8 @@
 //! For tests; it panics where a backend is wrong.
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
 
+mod hosts;
 mod placement;
-mod places;
 mod registration;
 mod transfers;
 
@@ -26,7 +26,7 @@ pub type Make<'a> = dyn Fn() -> Box<dyn Fn() -> Catalog> + 'a;
 
 /// Asserts all that is asked of a backend.
 pub fn check(make: &Make<'_>) {
-    let all = [registration::SCENARIOS, placement::SCENARIOS, transfers::SCENARIOS, places::SCENARIOS];
+    let all = [registration::SCENARIOS, placement::SCENARIOS, transfers::SCENARIOS, hosts::SCENARIOS];
     for scenario in all.into_iter().flatten() {
         let open = make();
         let mut world = World::new(open());

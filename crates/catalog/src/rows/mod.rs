@@ -1,14 +1,14 @@
 //! What the operations take and return. Plain data; names and ids are `model`'s.
 
 mod datasets;
-mod places;
+mod hosts;
 mod sites;
 mod subscriptions;
 mod tasks;
 mod transfers;
 
 pub use datasets::*;
-pub use places::*;
+pub use hosts::*;
 pub use sites::*;
 pub use subscriptions::*;
 pub use tasks::*;

@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::spread::DOCUMENT;
 use super::{
-    Family, Harvest, Measurement, PAGE_BYTES_MAX, Path, Reading, Spread, bits_per_s, delay_ms, host,
-    host_pair, mtu,
+    Harvest, Measurement, PAGE_BYTES_MAX, Path, Reading, Spread, bits_per_s, delay_ms, family_of,
+    family_of_number, host, host_pair, mtu,
 };
 use crate::lenient::{
     address, at, count, document, duration, kind, list, number, seconds_as_ms, text, time, wrong,
@@ -90,11 +90,11 @@ fn readings(document: &Value, test: &str) -> Result<Vec<Measurement>, String> {
     let began = began.ok_or("it has neither pscheduler.start_time nor @timestamp")?;
     let run = at(document, "pscheduler.run_id").and_then(text);
     let checksum = || at(document, "pscheduler.test_checksum").and_then(text);
-    let family = at(document, "meta.ip_version").and_then(Family::of_number);
+    let family = at(document, "meta.ip_version").and_then(family_of_number);
     let measurement = |value| Measurement {
         source: source.clone(),
         target: target.clone(),
-        family: family.or(Family::of(&source, &target)),
+        family: family.or(family_of(&source, &target)),
         at: began,
         lasted: at(document, "pscheduler.duration").and_then(duration),
         id: format!(

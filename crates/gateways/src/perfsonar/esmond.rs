@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use super::spread::ESMOND;
 use super::{
-    Family, Harvest, Host, Measurement, PAGE_BYTES_MAX, Path, Reading, Spread, Station, bits_per_s, delay_ms,
-    host, mtu, path,
+    Harvest, Host, Measurement, PAGE_BYTES_MAX, Path, Reading, Spread, Station, bits_per_s, delay_ms,
+    family_of, host, mtu, path,
 };
 use crate::lenient::{address, at, count, document, duration, kind, list, number, text, time, wrong};
 
@@ -234,7 +234,7 @@ fn measurement(test: &Metadata, event_type: &str, at: Timestamp, value: Reading)
     Measurement {
         source: test.source.clone(),
         target: test.target.clone(),
-        family: Family::of(&test.source, &test.target),
+        family: family_of(&test.source, &test.target),
         at,
         lasted: test.lasts,
         id: format!("{}/{event_type}/{}", test.key, at.as_micros()),
@@ -274,6 +274,7 @@ fn trace(value: &Value) -> Option<Path> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use longhaul_network::advice::Family;
     use proptest::prelude::*;
 
     /// As an archive of version 4 gave it.
@@ -319,7 +320,7 @@ mod tests {
         assert_eq!(first.target.address, "198.51.100.20".parse().ok());
         assert_eq!(
             (first.family, first.lasted),
-            (Some(Family::V4), Some(std::time::Duration::from_secs(25)))
+            (Some(Family::Ipv4), Some(std::time::Duration::from_secs(25)))
         );
     }
 

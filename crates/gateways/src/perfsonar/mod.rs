@@ -7,8 +7,11 @@
 //! | the result of one run, as an archiver sends it | [`push`] | measurement hosts themselves |
 //! | pSConfig template: who measures to whom, and how often | [`mesh`] | whoever runs the mesh |
 //!
+//! [`archive`] reads the first two over HTTP.
+//!
 //! Units: bits/s stay bits/s as perfSONAR says them, delays are milliseconds, times are UTC.
 
+pub mod archive;
 pub mod documents;
 pub mod esmond;
 pub mod mesh;
@@ -19,6 +22,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use longhaul_model::{Fault, Timestamp};
+use longhaul_network::advice::Family;
 use serde_json::Value;
 
 use crate::lenient::{address, at, number, text};
@@ -45,6 +49,7 @@ const MTU_MAX: u64 = 65_535;
 pub struct Measurement {
     pub source: Host,
     pub target: Host,
+    /// v4 and v6 of one pair of hosts may take different paths.
     pub family: Option<Family>,
     /// When it began.
     pub at: Timestamp,
@@ -61,13 +66,6 @@ pub struct Host {
     /// As the test was configured: what a mapping is made for. In lower case, without a final dot.
     pub name: Option<String>,
     pub address: Option<IpAddr>,
-}
-
-/// v4 and v6 of one pair of hosts may take different paths.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Family {
-    V4,
-    V6,
 }
 
 /// What was read off.
@@ -198,18 +196,16 @@ impl std::fmt::Display for Host {
     }
 }
 
-impl Family {
-    fn of(source: &Host, target: &Host) -> Option<Family> {
-        let address = source.address.or(target.address)?;
-        Some(if address.is_ipv4() { Family::V4 } else { Family::V6 })
-    }
+fn family_of(source: &Host, target: &Host) -> Option<Family> {
+    let address = source.address.or(target.address)?;
+    Some(if address.is_ipv4() { Family::Ipv4 } else { Family::Ipv6 })
+}
 
-    fn of_number(value: &Value) -> Option<Family> {
-        match number(value)? as i64 {
-            4 => Some(Family::V4),
-            6 => Some(Family::V6),
-            _ => None,
-        }
+fn family_of_number(value: &Value) -> Option<Family> {
+    match number(value)? as i64 {
+        4 => Some(Family::Ipv4),
+        6 => Some(Family::Ipv6),
+        _ => None,
     }
 }
 

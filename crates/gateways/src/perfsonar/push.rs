@@ -5,8 +5,8 @@ use longhaul_model::Fault;
 use serde_json::Value;
 
 use super::{
-    Family, Harvest, Host, Measurement, PUSH_BYTES_MAX, Path, Reading, Spread, Station, bits_per_s, delay_ms,
-    documents, host, mtu, path, word,
+    Harvest, Host, Measurement, PUSH_BYTES_MAX, Path, Reading, Spread, Station, bits_per_s, delay_ms,
+    documents, family_of, family_of_number, host, mtu, path, word,
 };
 use crate::lenient::{
     address, at, count, document, duration, kind, list, number, seconds_as_ms, text, time, wrong,
@@ -70,9 +70,9 @@ fn run(item: &Value, test: &str) -> Result<Vec<Measurement>, String> {
     let began = at(item, "schedule.start").and_then(time).ok_or("it has no schedule.start")?;
     let run = at(item, "run.href").and_then(text).and_then(|href| last_segment(&href));
     let tool = at(item, "tool.name").or(at(item, "tool")).and_then(text).unwrap_or_default();
-    let family = at(item, "test.spec.ip-version").and_then(Family::of_number);
+    let family = at(item, "test.spec.ip-version").and_then(family_of_number);
     let measurement = |value| Measurement {
-        family: family.or(Family::of(&source, &target)),
+        family: family.or(family_of(&source, &target)),
         at: began,
         lasted: at(item, "schedule.duration").and_then(duration),
         id: format!(
@@ -172,6 +172,7 @@ impl Host {
 mod tests {
     use super::*;
     use longhaul_model::{FaultCode, Timestamp};
+    use longhaul_network::advice::Family;
     use proptest::prelude::*;
     use serde_json::json;
 
@@ -195,7 +196,7 @@ mod tests {
         let harvest = pushed(&made("throughput", throughput)).unwrap();
         let one = &harvest.measurements[0];
         assert_eq!(one.source.name.as_deref(), Some("ps-bw.alpha.example"));
-        assert_eq!((one.family, one.at), (Some(Family::V6), Timestamp::from_seconds(1_767_225_600)));
+        assert_eq!((one.family, one.at), (Some(Family::Ipv6), Timestamp::from_seconds(1_767_225_600)));
         assert_eq!(one.lasted, Some(std::time::Duration::from_secs(34)));
         assert!(one.id.starts_with("4f1c/"), "{}", one.id);
         assert!(matches!(

@@ -6,13 +6,13 @@ use longhaul_model::{SiteName, Timestamp};
 use longhaul_network::mapping::Entry;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlaceRow {
+pub struct HostRow {
     pub entry: Entry,
     pub created: Timestamp,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PlacesSet {
+pub struct HostsSet {
     pub set: u64,
     pub unchanged: u64,
     /// Left as somebody here had said.
