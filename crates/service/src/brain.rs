@@ -4,7 +4,7 @@
 //! one batch at a time. So decisions gather while the scribe writes, and one transaction makes many durable.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender};
 use std::time::Duration;
 
 use longhaul_catalog::{DemandRow, ExpandedFile, LiveTransferRow};
@@ -13,6 +13,7 @@ use longhaul_model::{
     AgentId, AttemptId, BlockId, DigestSet, Fault, FileId, Lfn, StorageId, SubscriptionId, Timestamp,
     TransferId, TransferState, Verification,
 };
+use longhaul_network::{Observation, Refused};
 use longhaul_scheduler::{
     Adopted, AdoptedLease, CancelWhy, Decision, Demand, DemandId, Event, Lease, Scheduler, WantedFile,
 };
@@ -64,6 +65,11 @@ pub enum Input {
         target: StorageId,
         block: BlockId,
         file: FileId,
+    },
+    /// What others saw of the network; the answers go back in the same order.
+    Observed {
+        observations: Vec<Observation>,
+        answer: SyncSender<Vec<Result<(), Refused>>>,
     },
     Ask(Inquiry),
     Stop,
@@ -202,6 +208,11 @@ impl Brain {
                     .unwrap_or_default();
                 // Said again, a demand is looked through again.
                 rows.into_iter().for_each(|row| self.demand(row, now));
+            }
+            Input::Observed { observations, answer } => {
+                let said = observations.into_iter().map(|seen| self.scheduler.observe(seen, now));
+                // Who asked may have given up.
+                let _ = answer.send(said.collect());
             }
             Input::Ask(question) => question(&self.scheduler, now),
             Input::Stop => return true,
@@ -388,6 +399,16 @@ pub fn ask<T: Send + 'static>(
         let _ = answer.send(question(scheduler, now));
     };
     inputs.try_send(Input::Ask(Box::new(question))).ok()?;
+    wait.recv_timeout(ANSWER_WAIT).ok()
+}
+
+/// Tells the brain what others saw, and waits for what it says to each; none if it does not answer.
+pub fn observe(
+    inputs: &SyncSender<Input>,
+    observations: Vec<Observation>,
+) -> Option<Vec<Result<(), Refused>>> {
+    let (answer, wait) = std::sync::mpsc::sync_channel(1);
+    inputs.try_send(Input::Observed { observations, answer }).ok()?;
     wait.recv_timeout(ANSWER_WAIT).ok()
 }
 

@@ -13,6 +13,7 @@ use crate::agents::Agents;
 use crate::brain::Input;
 use crate::changes::Changes;
 use crate::live::Live;
+use crate::measured::Measured;
 use crate::metrics::Metrics;
 use crate::scribe::Job;
 use crate::{Clock, Config};
@@ -28,6 +29,7 @@ pub struct Shared {
     pub sessions: Sessions,
     pub agents: Agents,
     pub live: Live,
+    pub measured: Measured,
     pub metrics: Metrics,
     pub changes: Changes,
     pub brain: SyncSender<Input>,

@@ -8,6 +8,7 @@ mod access;
 mod agents;
 mod datasets;
 mod manifest;
+mod measured;
 mod overview;
 mod replicas;
 mod sites;
