@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    agent, as_account, bench, completion, config, copy, dataset, doctor, login, man, replica, serve, service,
-    site, status, subscription, task, token, transfer, tune, verify,
+    agent, as_account, bench, completion, config, copy, dataset, doctor, login, man, network, replica, serve,
+    service, site, status, subscription, task, token, transfer, tune, verify,
 };
 use crate::demo;
 
@@ -158,6 +158,9 @@ pub enum Command {
     Copy(copy::CopyArgs),
     /// Export one directory to whoever gets the URL that this prints
     Serve(serve::ServeArgs),
+    /// The network: what others measured of it, and whose their hosts are
+    #[command(subcommand)]
+    Network(network::NetworkCommand),
     /// API tokens: create, list, revoke
     #[command(subcommand)]
     Token(token::TokenCommand),

@@ -50,7 +50,7 @@ pub struct ArchiveConfig {
     pub verify: bool,
     /// A PEM file with the authorities that are believed; none: those of the system.
     #[serde(default)]
-    pub ca: Option<PathBuf>,
+    pub authorities: Option<PathBuf>,
     /// Seconds between two readings.
     #[serde(default = "every_s")]
     pub every_s: u32,
@@ -70,7 +70,12 @@ const EVERY_S_MIN: u32 = 10;
 impl ArchiveConfig {
     pub fn settings(&self) -> Result<Settings, Fault> {
         let kind = self.kind.parse().map_err(|error: String| Fault::new(FaultCode::BadRequest, error))?;
-        Ok(Settings { url: self.url.clone(), kind, verify: self.verify, authorities: self.ca.clone() })
+        Ok(Settings {
+            url: self.url.clone(),
+            kind,
+            verify: self.verify,
+            authorities: self.authorities.clone(),
+        })
     }
 
     fn check(&self) -> Result<(), Fault> {

@@ -339,24 +339,24 @@ impl Archive {
 
     fn broken(&self, error: &hyper_util::client::legacy::Error) -> Fault {
         let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+        let mut found = None;
         while let Some(inner) = cause {
-            let fault = match (inner.downcast_ref::<rustls::Error>(), inner.downcast_ref::<std::io::Error>())
-            {
-                (Some(tls), _) => Some(outside_words(tls)),
-                (None, Some(io)) => {
-                    Some(match io.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-                        Some(tls) => outside_words(tls),
-                        None => io_fault(io),
-                    })
-                }
-                _ => None,
-            };
-            if let Some(fault) = fault {
-                return Fault::new(fault.code, format!("{}: {}", self.authority, fault.detail));
+            let io = inner.downcast_ref::<std::io::Error>();
+            if let Some(tls) = inner.downcast_ref::<rustls::Error>() {
+                found = Some(outside_words(tls));
+                break;
             }
-            cause = inner.source();
+            found = io.map(io_fault).or(found);
+            // An error inside an `io::Error` is not its source.
+            cause = match io.and_then(|io| io.get_ref()) {
+                Some(inside) => Some(inside),
+                None => inner.source(),
+            };
         }
-        Fault::new(FaultCode::Unreachable, format!("{}: {error}", self.authority))
+        match found {
+            Some(fault) => Fault::new(fault.code, format!("{}: {}", self.authority, fault.detail)),
+            None => Fault::new(FaultCode::Unreachable, format!("{}: {error}", self.authority)),
+        }
     }
 }
 
@@ -366,7 +366,7 @@ fn outside_words(error: &rustls::Error) -> Fault {
         rustls::Error::InvalidCertificate(why) => Fault::new(
             FaultCode::NotAuthenticated,
             format!(
-                "its certificate is not believed ({why}); name its authority with `ca`, or set `verify = false`"
+                "its certificate is not believed ({why}); name its authority with `authorities`, or set `verify = false`"
             ),
         ),
         other => tls_fault(other),
@@ -406,7 +406,7 @@ fn authorities(named: Option<&Path>) -> Result<Arc<str>, Fault> {
             read => return read.map(Arc::from).map_err(|error| unreadable(Path::new(path), error)),
         }
     }
-    let detail = "this system has no file of certificate authorities: name one with `ca`";
+    let detail = "this system has no file of certificate authorities: name one with `authorities`";
     Err(Fault::new(FaultCode::BadRequest, detail))
 }
 

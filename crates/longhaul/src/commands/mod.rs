@@ -10,6 +10,7 @@ pub mod dataset;
 pub mod doctor;
 pub mod login;
 pub mod man;
+pub mod network;
 pub mod replica;
 pub mod serve;
 pub mod service;
@@ -98,6 +99,9 @@ pub fn run(cli: Cli, output: Output) -> Result<Exit, Failure> {
         Command::Man(args) => man::run(&context, args),
         Command::Tune(args) => tune::run(&context, args),
         Command::Bench(command) => bench::run(&context, command),
+        Command::Network(network::NetworkCommand::Archive(network::archive::ArchiveCommand::Check(args))) => {
+            block_on(Threads::One, network::archive::check(&context, args))
+        }
         Command::Login(args) => block_on(Threads::One, login::run(&context, args)),
         command => block_on(Threads::One, remote(&context, command)),
     }
@@ -117,6 +121,7 @@ async fn remote(context: &Context, command: Command) -> Result<Exit, Failure> {
         Command::Verify(args) => verify::run(context, &remote, args).await,
         Command::Task(command) => task::run(context, &remote, command).await,
         Command::Site(command) => site::run(context, &remote, command).await,
+        Command::Network(command) => network::run(context, &remote, command).await,
         Command::Token(command) => token::run(context, &remote, command).await,
         Command::Whoami => login::whoami(context, &remote).await,
         Command::Demo(_)
