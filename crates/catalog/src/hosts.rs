@@ -81,6 +81,17 @@ impl Catalog {
         })
     }
 
+    /// At most `limit` of the table's lines, those behind `after`.
+    pub fn hosts_page(&self, after: Option<&str>, limit: usize) -> Result<Vec<HostRow>, CatalogError> {
+        self.read(|tx| {
+            let mut select =
+                tx.prepare_cached(&format!("{HOST} WHERE h.host > ?1 ORDER BY h.host LIMIT ?2"))?;
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            let rows = select.query_map((after.unwrap_or_default(), limit), host_row)?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
     /// Says whether it was there.
     pub fn remove_host(&self, place: &HostOrNetwork) -> Result<bool, CatalogError> {
         self.write(|tx| Ok(tx.execute("DELETE FROM site_hosts WHERE host = ?1", [place.to_string()])? > 0))

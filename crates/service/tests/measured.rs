@@ -163,6 +163,15 @@ async fn an_observer_may_send_and_nothing_else() {
     let observer = grid.observer().await;
     let status: Result<Status, Problem> = observer.request(&routes::STATUS).send().await;
     assert_eq!(status.unwrap_err().code, FaultCode::NotAllowed);
+    // Pages are for those who may see.
+    let made: TokenCreated = {
+        let create = TokenCreate { name: "mesh2".into(), role: "observer".into(), seconds: None };
+        grid.world.admin().request(&routes::TOKEN_CREATE).json(&create).send().await.unwrap()
+    };
+    let login = LoginRequest { token: made.token };
+    let session: Result<LoginReply, Problem> =
+        grid.world.person(None).request(&routes::SESSION_LOGIN).json(&login).send().await;
+    assert_eq!(session.unwrap_err().code, FaultCode::NotAllowed);
     let change = HostsChange { mapping: None, hosts: Vec::new() };
     let change: Result<HostsChanged, Problem> =
         observer.request(&routes::HOST_SET).json(&change).send().await;

@@ -33,6 +33,12 @@ fn hosts_are_kept(world: &mut World) {
     let mut kept: Vec<Entry> = rows.iter().map(|row| row.entry.clone()).collect();
     kept.sort_by_key(|entry| entry.site.clone());
     assert_eq!(kept, [entries[0].clone(), entries[2].clone(), entries[1].clone()]);
+    let page = |after: Option<&str>| -> Vec<String> {
+        let rows = catalog.hosts_page(after, 2).unwrap();
+        rows.iter().map(|row| row.entry.what.to_string()).collect()
+    };
+    assert_eq!(page(None), ["192.0.2.0/24", "2001:db8::1"]);
+    assert_eq!(page(Some("2001:db8::1")), ["ps.alpha.example"]);
     // Said again, nothing changes, not even the time.
     let again = catalog.set_hosts(&entries[..3], Timestamp(NOW.0 + 1)).unwrap();
     assert_eq!((again.set, again.unchanged), (0, 3));

@@ -36,9 +36,7 @@ impl Operations {
     pub fn host_list(&self, query: &PageQuery) -> Result<Page<HostView>, Problem> {
         let after: Option<String> = query.after()?;
         let limit = query.limit();
-        let mut rows = self.shared.catalog.hosts().map_err(problem)?;
-        rows.retain(|row| after.as_ref().is_none_or(|after| row.entry.what.to_string() > *after));
-        rows.truncate(limit + 1);
+        let rows = self.shared.catalog.hosts_page(after.as_deref(), limit + 1).map_err(problem)?;
         page(rows, limit, |row| row.entry.what.to_string(), |row| Ok(host_view(row)))
     }
 
