@@ -66,6 +66,24 @@ impl<const HALF_LIFE_S: u32, const WEIGHT_MAX: u32> Fading<HALF_LIFE_S, WEIGHT_M
         self.last = self.last.max(now);
     }
 
+    /// The level moved by so much: it is kept, believed less.
+    pub(crate) fn shift(&mut self, by: f64) {
+        if by.is_finite() {
+            self.mean = (self.mean + by).clamp(-LOG_MAX, LOG_MAX);
+            self.weight /= 4.0;
+        }
+    }
+
+    /// Nothing before counts any more.
+    pub(crate) fn restart(&mut self) {
+        self.weight = 0.0;
+    }
+
+    /// Whether anything was ever observed.
+    pub(crate) fn known(&self) -> bool {
+        self.weight > 0.0
+    }
+
     /// Seconds of observation that still count.
     pub fn weight_at(&self, now: Timestamp) -> f64 {
         self.weight * (-now.since(self.last).as_secs_f64() / f64::from(HALF_LIFE_S)).exp2()

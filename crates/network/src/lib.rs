@@ -11,15 +11,24 @@
 
 pub mod advice;
 mod belief;
+mod bins;
+mod calibrate;
+mod change;
+mod curve;
+mod detect;
 mod knowledge;
 pub mod mapping;
 mod meter;
 mod observation;
+mod overhead;
 mod path;
 mod places;
 
 pub use belief::{ASSUMED_BYTES_PER_S, Belief};
-pub use knowledge::{Basis, End, Estimate, Knowledge, LINKS_MAX, Link, Pace};
+pub use bins::Bin;
+pub use calibrate::Quality;
+pub use change::{Affected, Change, Location, Rerouted, Shift};
+pub use knowledge::{Basis, End, Estimate, Forecast, Knowledge, LINKS_MAX, Link, Pace, Work};
 pub use observation::{
     DISORDER, FUTURE, HOPS_MAX, Limit, Mapping, OLDEST, Observation, ObservationId, Origin, Place, Refused,
     Seen, Subject, Way,

@@ -26,6 +26,8 @@ pub(crate) struct Meter {
     arrived: Timestamp,
     bytes: u64,
     files: u32,
+    /// Attempts times seconds, of `busy`.
+    load: f64,
 }
 
 /// What one window showed.
@@ -33,6 +35,11 @@ pub(crate) struct Meter {
 pub(crate) struct Sample {
     pub bytes_per_s: f64,
     pub files_per_s: f64,
+    /// Attempts under way, in the mean.
+    pub files: f64,
+    pub seconds: f64,
+    /// Whether it says anything of the rate: much came, or it was long.
+    pub telling: bool,
     /// Seconds of observation it is worth.
     pub weight: f64,
 }
@@ -71,9 +78,14 @@ impl Meter {
         let sample = Sample {
             bytes_per_s: self.bytes as f64 / seconds,
             files_per_s: f64::from(self.files) / seconds,
+            files: self.load / self.busy.as_secs_f64().max(seconds),
+            seconds,
+            telling,
             weight: if telling { seconds } else { seconds.min(1.0) * UNTELLING_WEIGHT },
         };
-        self.busy = self.busy.saturating_sub(self.busy_arrived);
+        let left = self.busy.saturating_sub(self.busy_arrived);
+        self.load *= left.as_secs_f64() / self.busy.as_secs_f64().max(seconds);
+        self.busy = left;
         self.bytes = 0;
         self.files = 0;
         sample
@@ -81,9 +93,49 @@ impl Meter {
 
     fn count(&mut self, now: Timestamp) {
         if self.active > 0 {
-            self.busy = self.busy.saturating_add(now.since(self.counted));
+            let passed = now.since(self.counted);
+            self.busy = self.busy.saturating_add(passed);
+            self.load += f64::from(self.active) * passed.as_secs_f64();
         }
         self.counted = now;
+    }
+}
+
+/// What went through both ends of a link while it had work, in units of 64 KiB that may wrap around: tells a link
+/// that is slow from one whose ends were busy with others.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Ends {
+    mark: [u32; 2],
+    moved: [u32; 2],
+    /// The part of `moved` up to the last arrival.
+    arrived: [u32; 2],
+}
+
+impl Ends {
+    const UNIT: u64 = 65_536;
+
+    /// To be told at whatever happens to the link: what its ends moved in all since ever, and whether it had work.
+    pub(crate) fn count(&mut self, moved: [u64; 2], active: bool) {
+        let now = moved.map(|moved| (moved / Self::UNIT) as u32);
+        if active {
+            for (sum, (now, mark)) in self.moved.iter_mut().zip(now.into_iter().zip(self.mark)) {
+                *sum = sum.wrapping_add(now.wrapping_sub(mark));
+            }
+        }
+        self.mark = now;
+    }
+
+    /// Bytes of each end in the window that ends with the last arrival; the next begins there.
+    pub(crate) fn close(&mut self) -> [f64; 2] {
+        let bytes = self.arrived.map(|units| f64::from(units) * Self::UNIT as f64);
+        for (moved, arrived) in self.moved.iter_mut().zip(self.arrived) {
+            *moved = moved.wrapping_sub(arrived);
+        }
+        bytes
+    }
+
+    pub(crate) fn arrived(&mut self) {
+        self.arrived = self.moved;
     }
 }
 

@@ -1,11 +1,14 @@
 //! What is known of one path between two sites: its round trip, loss, largest packet, routers, and what tests of it
 //! gave. Measured by probes and archives, or read from connections of ours; a rate alone needs none of it.
 
+use std::time::Duration;
+
 use longhaul_model::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::advice::{self, STREAMS_MAX};
 use crate::belief::{Fading, Slow};
+use crate::change::Shift;
 use crate::observation::{DISORDER, Limit, Refused, Seen};
 
 /// Loss counts half after an hour.
@@ -15,6 +18,27 @@ const PACKETS_MAX: f64 = 1e6;
 /// Assumed for a path whose MTU nobody measured.
 const MSS_USUAL: u32 = 1_448;
 const KINDS: usize = 8;
+/// A test is odd if it is off by this factor, and by so many of its usual spreads, which are at least so wide.
+const ODD_FACTOR: f64 = 2.0;
+const ODD_SPREADS: f64 = 3.0;
+const ODD_SPREAD_MIN: f64 = 0.15;
+/// A round trip is odd if it is off by this part and by so much.
+const ODD_RTT_SHARE: f64 = 0.2;
+const ODD_RTT_US: f64 = 5_000.0;
+/// So many odd ones in a row are no chance, even if the route is not known to have changed.
+const ODD_RTTS: u8 = 5;
+/// An odd test or round trip and a change of route this close belong together.
+const ROUTE_WITHIN: Duration = Duration::from_secs(12 * 3_600);
+/// What is odd is believed only when it lasts.
+const ODD_WEIGHT: f64 = 0.1;
+/// Loss is told when at least so many packets of so many are lost, and ten times as many as before.
+const LOSS_PACKETS: u64 = 1_000;
+const LOSS_LOST: u64 = 5;
+const LOSS_SHARE: f64 = 1e-3;
+const LOSS_FACTOR: f64 = 10.0;
+/// It flaps when it came or went so often, counting half after three hours.
+const FLAPS: f32 = 4.0;
+const FLAPS_HALF_LIFE_S: f32 = 10_800.0;
 
 /// What tells one way through the network from another.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -32,8 +56,8 @@ pub(crate) struct PathState {
     /// Of tests, and of transfers known to have used this way.
     pub rate: Slow,
     pub rtt: Fading<1_800, 20>,
-    sent: f64,
-    lost: f64,
+    sent: f32,
+    lost: f32,
     loss_at: Timestamp,
     pub mtu: Option<u32>,
     pub black_hole: bool,
@@ -43,6 +67,48 @@ pub(crate) struct PathState {
     pub up: Option<bool>,
     /// When the newest of each kind was seen, in seconds.
     latest: [u32; KINDS],
+    /// What the last test and the last round trip were off, as long as that may be chance.
+    odd_rate: f32,
+    odd_rtt_us: f32,
+    odd_rtts: u8,
+    lossy: bool,
+    /// How often it came or went lately.
+    flaps: Flaps,
+    pub load: Together,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Flaps {
+    times: f32,
+    at: Timestamp,
+}
+
+/// Whether trouble comes with the load we make: sums for the correlation, fading with every look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Together {
+    sums: [f32; 6],
+}
+
+impl Together {
+    fn add(&mut self, load: f64, trouble: bool) {
+        let (x, y) = (load.max(0.0).ln_1p() as f32, f32::from(u8::from(trouble)));
+        for (sum, more) in self.sums.iter_mut().zip([1.0, x, y, x * x, y * y, x * y]) {
+            *sum = *sum * 0.98 + more;
+        }
+    }
+
+    /// None where either hardly varied.
+    pub(crate) fn correlation(&self) -> Option<f64> {
+        let [n, x, y, xx, yy, xy] = self.sums.map(f64::from);
+        if n < 8.0 {
+            return None;
+        }
+        let (spread_x, spread_y) = (xx / n - (x / n).powi(2), yy / n - (y / n).powi(2));
+        if spread_x < 1e-3 || spread_y < 1e-3 {
+            return None;
+        }
+        Some(((xy / n - x * y / n / n) / (spread_x * spread_y).sqrt()).clamp(-1.0, 1.0))
+    }
 }
 
 /// How often each limit held a connection back; fades by halves when it fills.
@@ -83,10 +149,122 @@ impl PathState {
         Ok(())
     }
 
+    /// What is not as it was. To be asked before [`PathState::take`]; `load` is the number of our transfers on it.
+    pub(crate) fn notice(&mut self, seen: &Seen, load: f64, at: Timestamp) -> Option<Shift> {
+        match *seen {
+            Seen::Throughput { bytes_per_s, .. } => self.notice_rate(bytes_per_s, at),
+            Seen::Rtt { us } => self.notice_rtt(us, at),
+            Seen::Loss { sent, lost } => self.notice_loss(sent, lost, load),
+            Seen::Mtu { bytes, black_hole } => {
+                let before = self.mtu?;
+                let changed = before != bytes || black_hole && !self.black_hole;
+                changed.then_some(Shift::Mtu { before, after: bytes, black_hole })
+            }
+            Seen::Reach { up } => self.notice_reach(up, load, at),
+            _ => None,
+        }
+    }
+
+    fn rerouted_about(&self, at: Timestamp) -> bool {
+        let signature = self.signature.as_ref().filter(|signature| signature.before != 0);
+        signature.is_some_and(|signature| at.since(signature.since) < ROUTE_WITHIN)
+    }
+
+    fn notice_rate(&mut self, bytes_per_s: f64, at: Timestamp) -> Option<Shift> {
+        if self.rate.weight_at(at) < 0.3 {
+            return None;
+        }
+        let off = bytes_per_s.ln() - self.rate.mean();
+        let spread = self.rate.variance().sqrt().max(ODD_SPREAD_MIN);
+        let before = std::mem::take(&mut self.odd_rate);
+        if off.abs() < ODD_FACTOR.ln().max(ODD_SPREADS * spread) {
+            return None;
+        }
+        let again = f64::from(before) * off > 0.0;
+        if !again && !self.rerouted_about(at) {
+            self.odd_rate = off as f32;
+            return None;
+        }
+        let shift = Shift::Rate { before: self.rate.mean().exp(), after: bytes_per_s };
+        self.rate.restart();
+        Some(shift)
+    }
+
+    fn notice_rtt(&mut self, us: f64, at: Timestamp) -> Option<Shift> {
+        let before_us = self.rtt_us()?;
+        let off = (us - before_us).abs();
+        if off < ODD_RTT_US || off < ODD_RTT_SHARE * before_us {
+            self.odd_rtts = 0;
+            return None;
+        }
+        self.odd_rtts = self.odd_rtts.saturating_add(1);
+        self.odd_rtt_us = us as f32;
+        if self.odd_rtts < ODD_RTTS && !self.rerouted_about(at) {
+            return None;
+        }
+        (self.odd_rtts, self.odd_rtt_us) = (0, 0.0);
+        self.rtt.restart();
+        Some(Shift::RoundTrip { before_us, after_us: us })
+    }
+
+    /// What was odd for itself is a change once the route is known to be another. To be asked after
+    /// [`PathState::take`] gave the signature that was replaced.
+    pub(crate) fn explained(&mut self) -> Option<Shift> {
+        let off = std::mem::take(&mut self.odd_rate);
+        if off != 0.0 {
+            let before = self.rate.mean().exp();
+            let after = (self.rate.mean() + f64::from(off)).exp();
+            self.rate.restart();
+            self.rate.observe(after, 1.0, self.rate.last());
+            return Some(Shift::Rate { before, after });
+        }
+        if std::mem::take(&mut self.odd_rtts) > 0 {
+            let (before_us, after_us) = (self.rtt_us()?, f64::from(self.odd_rtt_us));
+            self.rtt.restart();
+            self.rtt.observe(after_us, 1.0, self.rtt.last());
+            return Some(Shift::RoundTrip { before_us, after_us });
+        }
+        None
+    }
+
+    fn notice_loss(&mut self, sent: u64, lost: u64, load: f64) -> Option<Shift> {
+        let after = lost as f64 / sent.max(1) as f64;
+        self.load.add(load, after >= LOSS_SHARE);
+        if sent < LOSS_PACKETS {
+            return None;
+        }
+        let before = self.loss_share()?;
+        if self.lossy {
+            let clean = after < LOSS_SHARE / LOSS_FACTOR;
+            self.lossy = !clean;
+            return clean.then_some(Shift::Loss { before, after });
+        }
+        self.lossy = lost >= LOSS_LOST && after >= LOSS_SHARE && after >= LOSS_FACTOR * before;
+        self.lossy.then_some(Shift::Loss { before, after })
+    }
+
+    fn notice_reach(&mut self, up: bool, load: f64, at: Timestamp) -> Option<Shift> {
+        self.load.add(load, !up);
+        let before = self.up?;
+        if before == up {
+            return None;
+        }
+        let age = at.since(self.flaps.at).as_secs_f32();
+        self.flaps = Flaps { times: self.flaps.times * (-age / FLAPS_HALF_LIFE_S).exp2() + 1.0, at };
+        if self.flaps.times < FLAPS {
+            return None;
+        }
+        let times = self.flaps.times.round() as u32;
+        self.flaps.times = 0.0;
+        Some(Shift::Flapping { times, with_load: self.load.correlation() })
+    }
+
     /// Takes what a path can show. Returns the signature that was replaced, if one was.
     pub(crate) fn take(&mut self, seen: &Seen, weight: f64, at: Timestamp) -> Option<Signature> {
         match *seen {
-            Seen::Rtt { us } => self.rtt.observe(us, weight, at),
+            Seen::Rtt { us } => {
+                self.rtt.observe(us, weight * if self.odd_rtts > 0 { ODD_WEIGHT } else { 1.0 }, at);
+            }
             Seen::Loss { sent, lost } => self.loss(sent as f64, lost as f64, weight, at),
             Seen::Mtu { bytes, black_hole } => {
                 self.mtu = Some(bytes);
@@ -100,6 +278,7 @@ impl PathState {
             Seen::PathChecksum(sum) => return self.sign(sum, Box::default(), at),
             Seen::Reach { up } => self.up = Some(up),
             Seen::Throughput { bytes_per_s, seconds, .. } => {
+                let weight = weight * if self.odd_rate != 0.0 { ODD_WEIGHT } else { 1.0 };
                 self.rate.observe(bytes_per_s, weight * seconds.clamp(1.0, 30.0), at);
             }
             Seen::Summary { bytes_per_s, seconds, .. } => {
@@ -125,11 +304,10 @@ impl PathState {
         let fade = (-at.since(self.loss_at).as_secs_f64() / LOSS_HALF_LIFE_S).exp2();
         let sent = sent.min(PACKETS_MAX) * weight;
         let lost = (lost * weight).min(sent);
-        let total = self.sent * fade + sent;
-        let scale = fade
-            * if total > PACKETS_MAX { (PACKETS_MAX - sent).max(0.0) / (total - sent).max(1.0) } else { 1.0 };
-        self.sent = self.sent * scale + sent;
-        self.lost = (self.lost * scale + lost).min(self.sent);
+        let known = f64::from(self.sent) * fade;
+        let room = ((PACKETS_MAX - sent).max(0.0) / known.max(1.0)).min(1.0) * fade;
+        self.sent = (f64::from(self.sent) * room + sent) as f32;
+        self.lost = ((f64::from(self.lost) * room + lost) as f32).min(self.sent);
         self.loss_at = self.loss_at.max(at);
     }
 
@@ -155,12 +333,12 @@ impl PathState {
     }
 
     pub(crate) fn rtt_us(&self) -> Option<f64> {
-        (self.rtt.weight_at(self.rtt.last()) > 0.0).then(|| self.rtt.mean().exp())
+        self.rtt.known().then(|| self.rtt.mean().exp())
     }
 
     /// Packets lost of those sent; none before a hundred were seen.
     pub(crate) fn loss_share(&self) -> Option<f64> {
-        (self.sent >= 100.0).then(|| (self.lost / self.sent).clamp(0.0, 1.0))
+        (self.sent >= 100.0).then(|| f64::from(self.lost / self.sent).clamp(0.0, 1.0))
     }
 
     pub(crate) fn mss_bytes(&self) -> u32 {
@@ -188,6 +366,13 @@ impl PathState {
         Some(one * f64::from(STREAMS_MAX))
     }
 
+    /// Bytes that this takes, all told.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Self>()
+            + self.signature.as_ref().map_or(0, |signature| signature.hops.len() * size_of::<u32>())
+    }
+
     /// When anything was last seen.
     pub(crate) fn last(&self) -> u32 {
         self.latest.into_iter().max().unwrap_or(0)
@@ -201,9 +386,16 @@ impl PathState {
         if !sound {
             (self.sent, self.lost) = (0.0, 0.0);
         }
-        self.sent = self.sent.min(PACKETS_MAX);
+        self.sent = self.sent.min(PACKETS_MAX as f32);
         self.lost = self.lost.min(self.sent);
         self.mtu = self.mtu.filter(|mtu| (68..=65_535).contains(mtu));
+        let odd = [self.odd_rate, self.odd_rtt_us, self.flaps.times];
+        if !odd.iter().chain(&self.load.sums).all(|value| value.is_finite()) {
+            (self.odd_rate, self.odd_rtts, self.odd_rtt_us) = (0.0, 0, 0.0);
+            (self.flaps, self.load) = (Flaps::default(), Together::default());
+        }
+        self.odd_rate = self.odd_rate.clamp(-40.0, 40.0);
+        self.flaps.times = self.flaps.times.clamp(0.0, FLAPS);
         self.limits.counts = self.limits.counts.map(|count| count.min(256));
         if self
             .signature
@@ -221,7 +413,7 @@ fn mix(sum: u64, more: u64) -> u64 {
 }
 
 /// Of one router: 32 bits are enough to tell the few thousand of a network apart.
-fn digest(hop: std::net::IpAddr) -> u32 {
+pub(crate) fn digest(hop: std::net::IpAddr) -> u32 {
     let bits = match hop {
         std::net::IpAddr::V4(v4) => u128::from(v4.to_bits()),
         std::net::IpAddr::V6(v6) => v6.to_bits(),

@@ -4,7 +4,12 @@ use longhaul_model::{Blame, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::belief::{Belief, Slow};
-use crate::meter::{Meter, Sample};
+use crate::bins::Bins;
+use crate::calibrate::LinkRecord;
+use crate::curve::Curve;
+use crate::detect::{Alarm, Detector};
+use crate::meter::{Ends, Meter, Sample};
+use crate::overhead::Overhead;
 
 /// Failures count half after this; attempts beyond the most recent so many do not count.
 const FAILURE_HALF_LIFE_S: f64 = 600.0;
@@ -12,19 +17,99 @@ pub(super) const FAILURE_TRIES_MAX: f64 = 100.0;
 /// Trust in a link before its first attempts, in attempts that succeeded.
 const FAILURE_PRIOR_TRIES: f64 = 3.0;
 
+/// How fast the usual number of files follows, in seconds of observation.
+const FILES_MEMORY_S: f64 = 20.0;
+/// Starting files may take this part of a window before it says nothing of the rate.
+const STARTS_MAX: f64 = 0.5;
+/// What of the noise of single measurements a whole transfer still shows.
+const NOISE_SHARE: f64 = 0.1;
+
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LinkState {
     pub belief: Belief,
     pub slow: Slow,
     pub meter: Meter,
+    pub ends: Ends,
     pub trouble: Trouble,
     pub rate_last: f64,
+    pub curve: Curve,
+    pub overhead: Overhead,
+    pub detector: Detector,
+    pub record: LinkRecord,
+    pub bins: Bins,
+    /// Logarithm of the number of files with which `belief` was measured.
+    pub files_log: f32,
+    /// Sum and weight of the five minutes that the detector is told of next.
+    pub block: [f32; 2],
 }
 
 impl LinkState {
-    pub(super) fn believe(&mut self, bytes_per_s: f64, weight: f64, now: Timestamp) {
-        self.belief.observe(bytes_per_s, weight, now);
-        self.slow.observe(bytes_per_s, weight, now);
+    /// Number of files with which the rate believed was measured.
+    pub(super) fn files_usual(&self) -> f64 {
+        f64::from(self.files_log).exp()
+    }
+
+    /// Takes a measurement in which the link itself showed; says if the link is not what it was.
+    pub(super) fn believe(&mut self, sample: &Sample, telling: bool, now: Timestamp) -> Option<Alarm> {
+        let log = sample.bytes_per_s.max(1.0).ln();
+        self.belief.observe(sample.bytes_per_s, sample.weight, now);
+        self.slow.observe(sample.bytes_per_s, sample.weight, now);
+        let follow = (sample.weight / (FILES_MEMORY_S / 2.0)).min(1.0) as f32;
+        self.files_log += (sample.files.max(1.0).ln() as f32 - self.files_log) * follow;
+        let closed = self.bins.add(log, sample.seconds, now).is_some();
+        let alarm = if closed { self.close_block(now) } else { None };
+        if !telling || !sample.telling {
+            return alarm;
+        }
+        let corrected = self.without_starts(sample)?;
+        let expected = self.curve.tried(sample.files);
+        self.curve.observe(sample.files, corrected.exp(), sample.seconds, now);
+        let off = corrected - expected?;
+        let [sum, weight] = &mut self.block;
+        *sum += off as f32;
+        *weight += 1.0;
+        alarm.or(self.detector.sample(off, now)).inspect(|_| self.block = [0.0; 2])
+    }
+
+    /// What the link will give with so many files, by its own curve and by what it lately was off that: mean and
+    /// variance of the logarithm; none for a number of files that was never measured.
+    pub(super) fn expected(&self, files: f64) -> Option<(f64, f64)> {
+        let usual = self.curve.tried(files)?;
+        let [sum, count] = self.block.map(f64::from);
+        let (noise, wander) = (self.detector.noise(), self.detector.wander());
+        // The mean of these five minutes, as far as it is more than the noise of single measurements.
+        let trust = count * wander * wander / (count * wander * wander + noise * noise);
+        let off = if count > 0.0 { (sum / count - self.detector.level()) * trust } else { 0.0 };
+        Some((usual + off, wander * wander * (1.0 - trust) + noise * noise * NOISE_SHARE))
+    }
+
+    fn close_block(&mut self, now: Timestamp) -> Option<Alarm> {
+        let [sum, weight] = std::mem::take(&mut self.block);
+        if weight > 0.0 { self.detector.block(f64::from(sum / weight), now) } else { None }
+    }
+
+    /// Logarithm of the rate had all files been there from the start; none where starting them was most of it.
+    fn without_starts(&self, sample: &Sample) -> Option<f64> {
+        let (start, _) = self.overhead.fit();
+        let known = self.record.outcomes() > 0;
+        let starts = if known { start * sample.files_per_s / sample.files.max(1.0) } else { 0.0 };
+        (starts < STARTS_MAX).then(|| sample.bytes_per_s.max(1.0).ln() - (1.0 - starts).ln())
+    }
+
+    /// From now on it is another link: by so much, in logarithms.
+    pub(super) fn shift(&mut self, by: f64) {
+        self.curve.shift(by);
+        self.slow.shift(by);
+        self.belief.restart();
+        self.block = [0.0; 2];
+        // The curve moved, so that measurements are off by nothing again.
+        self.detector.restart(0.0);
+    }
+
+    /// Bytes that this takes, all told.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.bins.heap_bytes()
     }
 }
 
@@ -34,7 +119,8 @@ pub(crate) struct EndState {
     /// What all its links give together.
     pub total: Belief,
     pub meter: Meter,
-    pub total_last: f64,
+    /// Bytes since ever.
+    pub moved: u64,
     pub pace: Pace,
 }
 

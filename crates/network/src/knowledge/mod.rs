@@ -3,6 +3,8 @@
 //! Here: what the beliefs are and how own transfers feed them. Elsewhere: what others saw (`observe`), what a link
 //! is expected to give before it was measured (`prior`), what is kept over a restart (`stored`).
 
+mod changes;
+mod forecast;
 mod link;
 mod observe;
 mod prior;
@@ -12,15 +14,21 @@ mod tests;
 mod types;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use longhaul_model::{Blame, SiteId, StorageId, Timestamp};
 use serde::{Deserialize, Serialize};
 
+pub use forecast::{Forecast, Work};
 pub use link::Pace;
 pub(crate) use link::{EndState, LinkState};
 pub(crate) use observe::{PathKey, Uplink};
 pub use types::{Basis, End, Estimate, Link};
 
+use crate::calibrate::Calibration;
+use crate::change::Changes;
+use crate::curve::Curve;
+use crate::meter::Sample;
 use crate::path::PathState;
 use crate::places::{Home, Places, RegionId};
 use observe::Recent;
@@ -57,9 +65,15 @@ pub struct Knowledge {
     homes: BTreeMap<Home, HomeState>,
     regions: BTreeMap<(RegionId, RegionId), Effect>,
     all: Effect,
+    /// How the rate grows with the number of files where nothing is known of the link itself.
+    typical: Curve,
     paths: BTreeMap<PathKey, PathState>,
     uplinks: BTreeMap<SiteId, Uplink>,
     recent: Recent,
+    changes: Changes,
+    calibration: Calibration,
+    /// Addresses of routers by their digest.
+    hops: BTreeMap<u32, IpAddr>,
 }
 
 impl Knowledge {
@@ -79,9 +93,18 @@ impl Knowledge {
         if self.links.len() >= LINKS_MAX && !self.links.contains_key(&link) {
             self.forget_oldest();
         }
-        self.links.entry(link).or_default().meter.began(now);
+        let moved = self.moved(link);
+        let state = self.links.entry(link).or_default();
+        state.ends.count(moved, state.meter.active() > 0);
+        state.meter.began(now);
         self.sources.entry(link.source).or_default().meter.began(now);
         self.targets.entry(link.target).or_default().meter.began(now);
+    }
+
+    /// Bytes that its ends moved since ever.
+    fn moved(&self, link: Link) -> [u64; 2] {
+        [self.sources.get(&link.source), self.targets.get(&link.target)]
+            .map(|end| end.map_or(0, |end| end.moved))
     }
 
     /// Bytes of a running attempt arrived.
@@ -114,38 +137,53 @@ impl Knowledge {
     }
 
     fn credit(&mut self, link: Link, bytes: u64, files: u32, now: Timestamp) {
-        let Some(state) = self.links.get_mut(&link) else { return };
-        let mut sample = state.meter.arrived(bytes, files, now);
-        if let Some(sample) = &mut sample {
-            state.rate_last = sample.bytes_per_s;
-            sample.weight *= self.telling(link, sample.bytes_per_s, now);
-            if let Some(state) = self.links.get_mut(&link) {
-                state.believe(sample.bytes_per_s, sample.weight, now);
-            }
-            self.learn(link, sample.bytes_per_s.max(1.0).ln(), sample.weight, now);
+        if !self.links.contains_key(&link) {
+            return;
         }
         for end in
             [self.sources.get_mut(&link.source), self.targets.get_mut(&link.target)].into_iter().flatten()
         {
+            end.moved = end.moved.wrapping_add(bytes);
             if let Some(sample) = end.meter.arrived(bytes, files, now) {
                 end.total.observe(sample.bytes_per_s, sample.weight, now);
-                end.total_last = sample.bytes_per_s;
                 end.pace.follow(sample);
             }
+        }
+        let moved = self.moved(link);
+        let Some(state) = self.links.get_mut(&link) else { return };
+        state.ends.count(moved, state.meter.active() > 0);
+        let sample = state.meter.arrived(bytes, files, now);
+        let ends = if sample.is_some() { state.ends.close() } else { [0.0; 2] };
+        state.ends.arrived();
+        if let Some(sample) = sample {
+            self.measured(link, sample, ends, now);
+        }
+    }
+
+    /// A window of the link ended, in which its ends moved so many bytes.
+    fn measured(&mut self, link: Link, mut sample: Sample, ends: [f64; 2], now: Timestamp) {
+        let rate = sample.bytes_per_s;
+        let telling = self.telling(link, rate, ends.map(|bytes| bytes / sample.seconds), now);
+        sample.weight *= telling;
+        let expected = self.learn(link, rate.max(1.0).ln(), sample.weight, now);
+        if sample.telling && telling == 1.0 {
+            self.typical.observe(sample.files, rate.max(1.0) / expected.exp(), sample.seconds, now);
+        }
+        let Some(state) = self.links.get_mut(&link) else { return };
+        state.rate_last = rate;
+        if let Some(alarm) = state.believe(&sample, telling == 1.0, now) {
+            self.link_changed(link, rate, alarm, now);
         }
     }
 
     /// How much a measurement tells about the link itself. Less than expected, while one of its ends was kept busy
     /// by other links as well as ever, only tells that the end took its turns.
-    fn telling(&self, link: Link, rate: f64, now: Timestamp) -> f64 {
-        let busy_elsewhere = |end: Option<&EndState>| {
-            end.is_some_and(|end| {
-                let others = end.total_last > OTHERS_FACTOR * rate;
-                others && end.total_last >= BUSY_SHARE * end.total.mean().exp()
-            })
-        };
-        let elsewhere =
-            busy_elsewhere(self.sources.get(&link.source)) || busy_elsewhere(self.targets.get(&link.target));
+    fn telling(&self, link: Link, rate: f64, ends: [f64; 2], now: Timestamp) -> f64 {
+        let states = [self.sources.get(&link.source), self.targets.get(&link.target)];
+        let elsewhere = states.into_iter().zip(ends).any(|(end, total)| {
+            let usual = end.map_or(0.0, |end| end.total.mean().exp());
+            total > OTHERS_FACTOR * rate && total >= BUSY_SHARE * usual
+        });
         if elsewhere && rate < self.rate(link, now).bytes_per_s { TURNS_WEIGHT } else { 1.0 }
     }
 

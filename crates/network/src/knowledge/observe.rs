@@ -136,11 +136,21 @@ impl Knowledge {
         if self.recent.known.contains(&observation.id) {
             return Err(Refused::Twice);
         }
+        let load = self.load_between(&key);
         let path = self.paths.entry(key).or_default();
         path.order(observation.seen.kind(), observation.at, now)?;
         self.recent.insert(observation.id);
         let (at, weight) = (observation.at.min(now), observation.weight());
-        path.take(&observation.seen, weight, at);
+        let mut shift = path.notice(&observation.seen, load, at);
+        if path.take(&observation.seen, weight, at).is_some() {
+            shift = shift.or(path.explained());
+        }
+        if let Seen::Hops(hops) = &observation.seen {
+            self.know_hops(hops);
+        }
+        if let Some(shift) = shift {
+            self.path_changed(key, shift, at, now);
+        }
         let rate = match observation.seen {
             Seen::Throughput { bytes_per_s, seconds, .. } => Some((bytes_per_s, seconds.clamp(1.0, 10.0))),
             Seen::Summary { bytes_per_s, seconds, .. } => Some((bytes_per_s, seconds.clamp(0.0, 10.0))),
@@ -153,6 +163,16 @@ impl Knowledge {
             }
         }
         Ok(())
+    }
+
+    /// Transfers of ours under way between the ends of a path.
+    fn load_between(&self, key: &PathKey) -> f64 {
+        let links = self.links_between(key.source, key.target);
+        links
+            .iter()
+            .filter_map(|link| self.links.get(link))
+            .map(|state| f64::from(state.meter.active()))
+            .sum()
     }
 
     fn forget_paths(&mut self) {

@@ -18,6 +18,8 @@ pub(crate) type Effect = Fading<86_400, 200>;
 
 /// Seconds of observation that make an addend count half.
 const EFFECT_WEIGHT: f64 = 2.0;
+/// A source's addend and its target's can stand for each other; a bit less than all of each keeps both small.
+const EFFECT_SHARE: f64 = 0.9;
 /// Less than so many seconds is as good as nothing.
 const NOTHING: f64 = 1e-3;
 
@@ -88,7 +90,7 @@ struct Addends {
 /// An addend, drawn to zero while little was seen of it.
 fn drawn(effect: &Effect, now: Timestamp) -> f64 {
     let weight = effect.weight_at(now);
-    effect.mean() * weight / (weight + EFFECT_WEIGHT)
+    effect.mean() * weight / (weight + EFFECT_WEIGHT) * EFFECT_SHARE
 }
 
 impl Knowledge {
@@ -153,10 +155,11 @@ impl Knowledge {
         Addends { all: self.all.mean(), regions, out, into, weights }
     }
 
-    /// One measurement of one link, to everything it belongs to. Each addend learns what the others leave.
-    pub(super) fn learn(&mut self, link: Link, value: f64, weight: f64, now: Timestamp) {
+    /// One measurement of one link, to everything it belongs to. Each addend learns what the others leave. Gives what
+    /// the addends would have said.
+    pub(super) fn learn(&mut self, link: Link, value: f64, weight: f64, now: Timestamp) -> f64 {
         let (source, target) = self.homes_of(link);
-        self.learn_between(source, target, value, weight, now);
+        self.learn_between(source, target, value, weight, now)
     }
 
     pub(super) fn learn_between(
@@ -166,22 +169,23 @@ impl Knowledge {
         value: f64,
         weight: f64,
         now: Timestamp,
-    ) {
+    ) -> f64 {
         let parts = self.addends(source, target, now);
         let known = parts.weights[0] > NOTHING;
-        let rest = if known { parts.regions + parts.out + parts.into } else { 0.0 };
-        self.all.observe_log(value - rest, weight, now);
+        let expected = if known { parts.all + parts.regions + parts.out + parts.into } else { value };
+        self.all.observe_log(value, weight, now);
         let left = value - self.all.mean();
-        // One after the other, each with what the one before has taken up, so that together they never overshoot.
         let regions =
             self.regions.entry((self.places.region(source), self.places.region(target))).or_default();
-        regions.observe_log(left - parts.out - parts.into, weight, now);
+        regions.observe_log(left, weight, now);
         let left = left - drawn(regions, now);
+        // The second with what the first has taken up, so that together they do not overshoot.
         let out = &mut self.homes.entry(source).or_default().out;
         out.observe_log(left - parts.into, weight, now);
         let left = left - drawn(out, now);
         self.homes.entry(target).or_default().into.observe_log(left, weight, now);
         self.pairs.entry((source, target)).or_default().observe_log(value, weight, now);
+        expected
     }
 
     pub(super) fn paths_between(

@@ -1,5 +1,7 @@
 //! The serialised form: lists, since JSON knows only text as keys. Absurd numbers in it are made sound.
 
+use std::net::IpAddr;
+
 use longhaul_model::{SiteId, StorageId};
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +10,13 @@ use super::observe::PATHS_MAX;
 use super::prior::{Effect, HomeState};
 use super::{EndState, Knowledge, LINKS_MAX, Link, LinkState, Pace, PathKey, Uplink};
 use crate::belief::{Belief, Slow};
+use crate::bins::Bins;
+use crate::calibrate::{Calibration, LinkRecord, Points};
+use crate::change::Changes;
+use crate::curve::Curve;
+use crate::detect::Detector;
 use crate::observation::ObservationId;
+use crate::overhead::Overhead;
 use crate::path::PathState;
 use crate::places::{Home, Places, RegionId};
 
@@ -27,9 +35,13 @@ pub(super) struct Stored {
     homes: Vec<(Home, Effect, Effect)>,
     regions: Vec<(RegionId, RegionId, Effect)>,
     all: Effect,
+    typical: Curve,
     paths: Vec<(PathKey, PathState)>,
     uplinks: Vec<(SiteId, Uplink)>,
     recent: Vec<ObservationId>,
+    changes: Changes,
+    calibration: Calibration,
+    hops: Vec<IpAddr>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -38,6 +50,12 @@ struct StoredLink {
     belief: Belief,
     slow: Slow,
     trouble: Trouble,
+    curve: Curve,
+    overhead: Overhead,
+    detector: Detector,
+    points: (Points, u16),
+    bins: Bins,
+    files_log: f32,
 }
 
 impl From<Knowledge> for Stored {
@@ -56,16 +74,31 @@ impl From<Knowledge> for Stored {
             homes: knowledge.homes.into_iter().map(|(home, state)| (home, state.out, state.into)).collect(),
             regions: knowledge.regions.into_iter().map(|((from, to), state)| (from, to, state)).collect(),
             all: knowledge.all,
+            typical: knowledge.typical,
             paths: knowledge.paths.into_iter().collect(),
             uplinks: knowledge.uplinks.into_iter().collect(),
             recent: knowledge.recent.list(),
+            changes: knowledge.changes,
+            calibration: knowledge.calibration,
+            hops: knowledge.hops.into_values().collect(),
         }
     }
 }
 
 impl StoredLink {
     fn of(link: Link, state: LinkState) -> Self {
-        StoredLink { link, belief: state.belief, slow: state.slow, trouble: state.trouble }
+        StoredLink {
+            link,
+            belief: state.belief,
+            slow: state.slow,
+            trouble: state.trouble,
+            curve: state.curve,
+            overhead: state.overhead,
+            detector: state.detector,
+            points: state.record.points_only(),
+            bins: state.bins,
+            files_log: state.files_log,
+        }
     }
 
     fn sound(self) -> LinkState {
@@ -73,6 +106,12 @@ impl StoredLink {
             belief: self.belief.sound(),
             slow: self.slow.sound(),
             trouble: self.trouble.sound(),
+            curve: self.curve.sound(),
+            overhead: self.overhead.sound(),
+            detector: self.detector.sound(),
+            record: LinkRecord::from_points(self.points),
+            bins: self.bins.sound(),
+            files_log: if self.files_log.is_finite() { self.files_log.clamp(0.0, 20.0) } else { 0.0 },
             ..LinkState::default()
         }
     }
@@ -103,14 +142,19 @@ impl From<Stored> for Knowledge {
                 .map(|(from, to, state)| ((from, to), state.sound()))
                 .collect(),
             all: stored.all.sound(),
+            typical: stored.typical.sound(),
             paths: stored.paths.into_iter().take(PATHS_MAX).map(|(key, path)| (key, path.sound())).collect(),
             uplinks: stored
                 .uplinks
                 .into_iter()
                 .filter_map(|(site, uplink)| Some((site, uplink.sound()?)))
                 .collect(),
+            changes: stored.changes.sound(),
+            calibration: stored.calibration.sound(),
             ..Knowledge::default()
         };
+        let hops: Vec<Option<IpAddr>> = stored.hops.into_iter().map(Some).collect();
+        knowledge.know_hops(&hops);
         for id in stored.recent {
             knowledge.recent.insert(id);
         }

@@ -1,0 +1,229 @@
+//! How good forecasts were, and how wide they have to be: an interval that promises 90 % is widened or narrowed until
+//! 90 % of the outcomes lie in it, for each link and for links with as much history.
+
+use serde::{Deserialize, Serialize};
+
+/// Where the tracked points begin, in spreads: 5 %, half, 95 % of a normal distribution, and some more for caution.
+const START: [f32; 3] = [-2.3, 0.0, 2.3];
+const SHARES: [f32; 3] = [0.05, 0.5, 0.95];
+/// Steps by which a point moves when an outcome was beyond it: large at first, never so small that it cannot follow.
+const STEP_FIRST: f32 = 0.8;
+const STEP_LEAST: f32 = 0.12;
+const STEP_CLASS_FIRST: f32 = 1.0;
+const STEP_CLASS: f32 = 0.03;
+/// Spreads; outcomes further off count as this.
+const FAR: f32 = 30.0;
+/// Outcomes before which a link's own points are not better than those of its class.
+const OWN_MIN: u16 = 8;
+
+/// Classes of history: links with fewer outcomes than this.
+pub(crate) const CLASSES: [u16; 4] = [8, 32, 128, u16::MAX];
+
+/// Empirical quantiles of a link's rates in a histogram: what a forecast that knows nothing else would say.
+const BINS: usize = 48;
+const BIN_WIDTH: f32 = 0.2;
+const BASELINE_MIN: u32 = 8;
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Points([f32; 3]);
+
+impl Default for Points {
+    fn default() -> Self {
+        Points(START)
+    }
+}
+
+impl Points {
+    fn follow(&mut self, off: f32, step: f32) {
+        for (point, share) in self.0.iter_mut().zip(SHARES) {
+            // A step each way in the ratio that leaves the point where `share` of the outcomes are below it.
+            *point += if off > *point { step * share } else { -step * (1.0 - share) } * 2.0;
+        }
+        let [low, middle, high] = &mut self.0;
+        *middle = middle.clamp(-FAR, FAR);
+        *low = low.clamp(-FAR, *middle - 0.05);
+        *high = high.clamp(*middle + 0.05, FAR);
+    }
+
+    fn sound(self) -> Self {
+        let [low, middle, high] = self.0;
+        let fine = self.0.iter().all(|point| point.is_finite() && point.abs() <= FAR)
+            && low < middle
+            && middle < high;
+        if fine { self } else { Points::default() }
+    }
+}
+
+/// Of one link.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct LinkRecord {
+    points: Points,
+    outcomes: u16,
+    /// Logarithm of the rate in the middle of the histogram.
+    middle: f32,
+    histogram: [u8; BINS],
+}
+
+impl Default for LinkRecord {
+    fn default() -> Self {
+        LinkRecord { points: Points::default(), outcomes: 0, middle: 0.0, histogram: [0; BINS] }
+    }
+}
+
+impl LinkRecord {
+    fn add(&mut self, log_rate: f32) {
+        if self.histogram.iter().all(|&count| count == 0) {
+            self.middle = log_rate;
+        }
+        let at =
+            ((log_rate - self.middle) / BIN_WIDTH + BINS as f32 / 2.0).floor().clamp(0.0, BINS as f32 - 1.0);
+        if let Some(count) = self.histogram.get_mut(at as usize) {
+            *count = count.saturating_add(1);
+            if *count == u8::MAX {
+                self.histogram = self.histogram.map(|count| count / 2);
+            }
+        }
+    }
+
+    /// The logarithm of the rate below which `share` of the outcomes were; none before there were a few.
+    fn quantile(&self, share: f32) -> Option<f32> {
+        let total: u32 = self.histogram.iter().map(|&count| u32::from(count)).sum();
+        if total < BASELINE_MIN {
+            return None;
+        }
+        let mut left = share * total as f32;
+        for (index, &count) in self.histogram.iter().enumerate() {
+            let count = f32::from(count);
+            if left <= count && count > 0.0 {
+                let within = left / count;
+                return Some(self.middle + (index as f32 + within - BINS as f32 / 2.0) * BIN_WIDTH);
+            }
+            left -= count;
+        }
+        None
+    }
+
+    pub(crate) fn outcomes(&self) -> u16 {
+        self.outcomes
+    }
+
+    pub(crate) fn points_only(&self) -> (Points, u16) {
+        (self.points, self.outcomes)
+    }
+
+    pub(crate) fn from_points((points, outcomes): (Points, u16)) -> Self {
+        LinkRecord { points: points.sound(), outcomes, ..LinkRecord::default() }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Class {
+    points: Points,
+    scored: f64,
+    within: f64,
+    score: f64,
+    /// Of those outcomes for which the link's own quantiles were known, ours and theirs.
+    compared: f64,
+    ours: f64,
+    theirs: f64,
+}
+
+/// How forecasts for links with about as much history turned out.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Quality {
+    /// Outcomes that the links had before, at most.
+    pub history_max: Option<u16>,
+    pub outcomes: u64,
+    /// Share of the outcomes within their 90 % interval.
+    pub within: f64,
+    /// Mean interval score (Winkler) of the logarithm of the time: its width, and twenty times by what an outcome
+    /// was outside of it. Less is better.
+    pub score: f64,
+    /// The same in relation to the quantiles of the link's former rates, which know nothing of sizes and loads.
+    pub score_ratio: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Calibration {
+    classes: [Class; CLASSES.len()],
+}
+
+fn class_of(outcomes: u16) -> usize {
+    CLASSES.iter().position(|&most| outcomes < most).unwrap_or(CLASSES.len() - 1)
+}
+
+fn winkler(low: f64, high: f64, value: f64) -> f64 {
+    let beyond = (low - value).max(0.0) + (value - high).max(0.0);
+    high - low + beyond * 2.0 / 0.1
+}
+
+impl Calibration {
+    /// Where low, middle and high lie for a link, in spreads.
+    pub(crate) fn points(&self, record: Option<&LinkRecord>) -> [f64; 3] {
+        let outcomes = record.map_or(0, LinkRecord::outcomes);
+        let class = self.classes.get(class_of(outcomes)).copied().unwrap_or_default().points;
+        let own = record.map_or(class, |record| record.points);
+        let weight = f32::from(outcomes) / f32::from(outcomes.saturating_add(OWN_MIN));
+        let mut points = class.0;
+        for (point, own) in points.iter_mut().zip(own.0) {
+            *point += (own - *point) * weight;
+        }
+        points.map(f64::from)
+    }
+
+    /// An outcome: all in logarithms of seconds. `off` is by how many spreads it was off what was expected before any
+    /// correction, `bytes_log` the logarithm of the bytes.
+    pub(crate) fn score(
+        &mut self,
+        record: &mut LinkRecord,
+        (low, high): (f64, f64),
+        value: f64,
+        off: f64,
+        bytes_log: f64,
+    ) {
+        if ![low, high, value, off, bytes_log].iter().all(|number| number.is_finite()) || high < low {
+            return;
+        }
+        let Some(class) = self.classes.get_mut(class_of(record.outcomes)) else { return };
+        let off = (off as f32).clamp(-FAR, FAR);
+        let score = winkler(low, high, value);
+        class.scored += 1.0;
+        class.score += score;
+        class.within += f64::from(u8::from((low..=high).contains(&value)));
+        let rate = |share| record.quantile(share).map(|log_rate| bytes_log - f64::from(log_rate));
+        if let (Some(low), Some(high)) = (rate(0.95), rate(0.05)) {
+            class.compared += 1.0;
+            class.ours += score;
+            class.theirs += winkler(low, high, value);
+        }
+        class.points.follow(off, (STEP_CLASS_FIRST / (1.0 + class.scored as f32 / 10.0)).max(STEP_CLASS));
+        if record.outcomes == 0 {
+            record.points = class.points;
+        }
+        record.points.follow(off, (STEP_FIRST / (1.0 + f32::from(record.outcomes) / 4.0)).max(STEP_LEAST));
+        record.outcomes = record.outcomes.saturating_add(1);
+        record.add((bytes_log - value) as f32);
+    }
+
+    pub(crate) fn quality(&self) -> Vec<Quality> {
+        let of = |(class, most): (&Class, u16)| Quality {
+            history_max: (most != u16::MAX).then_some(most),
+            outcomes: class.scored as u64,
+            within: if class.scored > 0.0 { class.within / class.scored } else { 0.0 },
+            score: if class.scored > 0.0 { class.score / class.scored } else { 0.0 },
+            score_ratio: (class.compared > 0.0 && class.theirs > 0.0).then(|| class.ours / class.theirs),
+        };
+        self.classes.iter().zip(CLASSES).map(of).collect()
+    }
+
+    pub(crate) fn sound(mut self) -> Self {
+        for class in &mut self.classes {
+            let sums = [class.scored, class.within, class.score, class.compared, class.ours, class.theirs];
+            if !sums.iter().all(|sum| sum.is_finite() && *sum >= 0.0) || class.within > class.scored {
+                *class = Class::default();
+            }
+            class.points = class.points.sound();
+        }
+        self
+    }
+}

@@ -1,0 +1,354 @@
+//! Notices that a link is not what it was. Two cumulated sums of how far measurements, corrected for the load we make
+//! ourselves, are off the usual level:
+//!
+//! - one over single measurements, for what is far off: it answers within a few transfers. It lets pass whatever the
+//!   link's five-minute means are known to wander, since their noise lasts for hundreds of measurements;
+//! - one over five-minute means, for smaller shifts that stay.
+//!
+//! Both bounds follow the link's own noise and its number of measurements in a month, for less than one false alarm
+//! in a month.
+
+use longhaul_model::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// Measurements, then five-minute means, before there is a usual level to be off.
+const SAMPLES_MIN: f32 = 12.0;
+const BLOCKS_MIN: f32 = 6.0;
+/// What five-minute means are assumed to wander until so many were seen.
+const BLOCK_NOISE: f32 = 0.12;
+const BLOCK_NOISE_WEIGHT: f32 = 4.0;
+/// Noise of single measurements until some were seen.
+const SAMPLE_NOISE: f32 = 0.4;
+/// Memory for the level and for the noise, in measurements and in five-minute means.
+const SAMPLES: f32 = 300.0;
+const BLOCKS: f32 = 36.0;
+const NOISE_BLOCKS: f32 = 200.0;
+/// Less than this factor (1.65) is none of the single measurements' business, …
+const SLACK_MIN: f32 = 0.5;
+/// … nor is what the means reach once in a hundred months.
+const SLACK_NOISE: f32 = 4.5;
+/// One wild measurement counts no more than a factor of 4.5.
+const CLIP: f32 = 1.5;
+/// Several measurements have to agree.
+const BOUND_MIN: f32 = 2.2;
+/// Logarithms of how many measurements (a hundred months of a million) and how many means (a hundred of 8,640) one of them
+/// may reach it by chance.
+const SAMPLES_RARE: f32 = 18.4;
+const BLOCKS_RARE: f32 = 13.7;
+/// For means: slack, in their noise and at least; the least bound.
+const BLOCK_SLACK: f32 = 1.0;
+const BLOCK_SLACK_MIN: f32 = 0.2;
+const BLOCK_BOUND_MIN: f32 = 1.0;
+
+/// Logarithms, corrected for load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Detector {
+    samples: f32,
+    blocks: f32,
+    level: f32,
+    /// Mean squares of what measurements and means are off.
+    sample_noise: f32,
+    block_noise: f32,
+    noise_blocks: f32,
+    /// Down and up, of single measurements and of means.
+    sums: [f32; 2],
+    block_sums: [f32; 2],
+    /// Measurements since each sum left zero, and their sum, for the level after.
+    since: [Run; 2],
+    /// Of the last block, for the level after an alarm of the means.
+    block_since: [Run; 2],
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Run {
+    from_s: u32,
+    count: f32,
+    total: f32,
+}
+
+/// The level moved.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Alarm {
+    pub from: Timestamp,
+    pub before: f64,
+    pub after: f64,
+}
+
+impl Run {
+    fn add(&mut self, value: f32, now: Timestamp) {
+        if self.count == 0.0 {
+            self.from_s = u32::try_from(now.as_micros() / 1_000_000).unwrap_or(0);
+        }
+        self.count += 1.0;
+        self.total += value;
+    }
+}
+
+impl Detector {
+    /// One measurement that tells about the link itself.
+    pub(crate) fn sample(&mut self, value: f64, now: Timestamp) -> Option<Alarm> {
+        let value = (value as f32).clamp(-100.0, 100.0);
+        if !value.is_finite() {
+            return None;
+        }
+        if self.samples < SAMPLES_MIN {
+            self.samples += 1.0;
+            let off = value - self.level;
+            self.level += off / self.samples;
+            if self.samples > 1.0 {
+                let square = off * off * (self.samples - 1.0) / self.samples;
+                self.sample_noise += (square - self.sample_noise) / (self.samples - 1.0);
+            }
+            return None;
+        }
+        let off = value - self.level;
+        // Robust: what is wild raises the noise no more than what is just unusual.
+        let noise = self.sample_deviation();
+        let bounded = off.clamp(-3.0 * noise, 3.0 * noise);
+        self.sample_noise += (bounded * bounded - self.sample_noise) / self.samples.min(SAMPLES);
+        self.samples = (self.samples + 1.0).min(SAMPLES);
+        if self.blocks < BLOCKS_MIN {
+            self.level += off.clamp(-noise, noise) / (self.samples + 1.0);
+        }
+        let slack = SLACK_MIN.max(SLACK_NOISE * self.block_deviation());
+        let bound = BOUND_MIN.max(noise * noise * SAMPLES_RARE / (2.0 * slack));
+        let clip = CLIP.max(slack * 1.4).max(noise * 2.5);
+        let (mut sums, mut since) = (self.sums, self.since);
+        let alarm = self.cumulate(off.clamp(-clip, clip), value, slack, bound, (&mut sums, &mut since), now);
+        if alarm.is_none() {
+            (self.sums, self.since) = (sums, since);
+        }
+        alarm
+    }
+
+    /// The mean of five minutes.
+    pub(crate) fn block(&mut self, value: f64, now: Timestamp) -> Option<Alarm> {
+        let value = (value as f32).clamp(-100.0, 100.0);
+        if !value.is_finite() || self.samples < SAMPLES_MIN {
+            return None;
+        }
+        self.blocks += 1.0;
+        let off = value - self.level;
+        let wander = self.block_deviation();
+        let bounded = off.clamp(-3.0 * wander, 3.0 * wander);
+        self.noise_blocks = (self.noise_blocks + 1.0).min(NOISE_BLOCKS);
+        self.block_noise += (bounded * bounded - self.block_noise) / self.noise_blocks;
+        if self.blocks < BLOCKS_MIN {
+            self.level += off / (self.blocks + 1.0);
+            return None;
+        }
+        let slack = BLOCK_SLACK_MIN.max(BLOCK_SLACK * wander);
+        let bound = BLOCK_BOUND_MIN.max(wander * wander * BLOCKS_RARE / (2.0 * slack));
+        let (mut sums, mut since) = (self.block_sums, self.block_since);
+        let alarm = self.cumulate(bounded, value, slack, bound, (&mut sums, &mut since), now);
+        if alarm.is_none() {
+            (self.block_sums, self.block_since) = (sums, since);
+            self.level += bounded / (self.blocks + 1.0).min(BLOCKS);
+        }
+        alarm
+    }
+
+    fn cumulate(
+        &mut self,
+        off: f32,
+        value: f32,
+        slack: f32,
+        bound: f32,
+        (sums, runs): (&mut [f32; 2], &mut [Run; 2]),
+        now: Timestamp,
+    ) -> Option<Alarm> {
+        for ((sum, run), sign) in sums.iter_mut().zip(runs.iter_mut()).zip([-1.0, 1.0]) {
+            *sum = (*sum + sign * off - slack).max(0.0);
+            if *sum == 0.0 {
+                *run = Run::default();
+                continue;
+            }
+            run.add(value, now);
+            if *sum > bound {
+                let after = run.total / run.count;
+                let alarm = Alarm {
+                    from: Timestamp::from_seconds(i64::from(run.from_s)).min(now),
+                    before: f64::from(self.level),
+                    after: f64::from(after),
+                };
+                self.restart(after);
+                return Some(alarm);
+            }
+        }
+        None
+    }
+
+    /// Begins anew at another level; what is known of the noise stays.
+    pub(crate) fn restart(&mut self, level: f32) {
+        *self = Detector {
+            level,
+            samples: SAMPLES_MIN,
+            sample_noise: self.sample_noise,
+            block_noise: self.block_noise,
+            noise_blocks: self.noise_blocks,
+            ..Detector::default()
+        };
+    }
+
+    /// Where measurements usually lie.
+    pub(crate) fn level(&self) -> f64 {
+        f64::from(self.level)
+    }
+
+    /// Standard deviation of single measurements, …
+    pub(crate) fn noise(&self) -> f64 {
+        f64::from(self.sample_deviation())
+    }
+
+    /// … and of five-minute means.
+    pub(crate) fn wander(&self) -> f64 {
+        f64::from(self.block_deviation())
+    }
+
+    fn sample_deviation(&self) -> f32 {
+        // Few measurements say little about their noise.
+        let assumed = SAMPLE_NOISE * SAMPLE_NOISE;
+        ((self.sample_noise * self.samples + assumed * 4.0) / (self.samples + 4.0)).max(0.0025).sqrt()
+    }
+
+    fn block_deviation(&self) -> f32 {
+        let assumed = BLOCK_NOISE * BLOCK_NOISE;
+        let seen = self.noise_blocks;
+        ((self.block_noise * seen + assumed * BLOCK_NOISE_WEIGHT) / (seen + BLOCK_NOISE_WEIGHT))
+            .max(0.0025)
+            .sqrt()
+    }
+
+    pub(crate) fn sound(self) -> Self {
+        let runs = self.since.iter().chain(&self.block_since).all(|run| {
+            run.count.is_finite()
+                && run.total.is_finite()
+                && run.count >= 0.0
+                && (run.count > 0.0 || run.total == 0.0)
+        });
+        let sums = self.sums.iter().chain(&self.block_sums).all(|sum| sum.is_finite() && *sum >= 0.0);
+        let rest = [self.samples, self.blocks, self.sample_noise, self.block_noise, self.noise_blocks];
+        let rest = rest.iter().all(|value| value.is_finite() && *value >= 0.0) && self.level.is_finite();
+        if runs && sums && rest { self } else { Detector::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Uniform in (0, 1), the same on every run.
+    struct Noise(u64);
+
+    impl Noise {
+        fn next(&mut self) -> f64 {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut x = self.0;
+            x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            ((x ^ (x >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+        }
+
+        fn normal(&mut self) -> f64 {
+            (-2.0 * self.next().max(1e-300).ln()).sqrt() * (std::f64::consts::TAU * self.next()).cos()
+        }
+    }
+
+    /// A link of a kind: noise of single measurements and of five-minute means, the latter also from hour to hour.
+    struct Stream {
+        noise: Noise,
+        single: f64,
+        block: f64,
+        block_now: f64,
+        sum: f64,
+        count: u32,
+    }
+
+    impl Stream {
+        fn new(seed: u64, single: f64, block: f64) -> Self {
+            Stream { noise: Noise(seed), single, block, block_now: 0.0, sum: 0.0, count: 0 }
+        }
+
+        /// `second` of a link that gives one measurement a second.
+        fn step(&mut self, detector: &mut Detector, second: i64, level: f64) -> Option<Alarm> {
+            let now = Timestamp::from_seconds(1_800_000_000 + second);
+            let mut alarm = None;
+            if second % 300 == 0 {
+                if self.count > 0 {
+                    alarm = detector.block(self.sum / f64::from(self.count), now);
+                }
+                (self.sum, self.count) = (0.0, 0);
+                let day = 0.15 * (second as f64 / 86_400.0 * std::f64::consts::TAU).sin();
+                self.block_now = day + self.block * self.noise.normal();
+            }
+            let value = level + self.block_now + self.single * self.noise.normal();
+            self.sum += value;
+            self.count += 1;
+            alarm.or(detector.sample(value, now))
+        }
+    }
+
+    const KINDS: [(f64, f64); 5] = [(0.05, 0.02), (0.2, 0.1), (0.4, 0.15), (0.7, 0.1), (0.3, 0.18)];
+
+    #[test]
+    fn a_steady_month_gives_at_most_one_false_alarm() {
+        for (kind, (single, block)) in KINDS.into_iter().enumerate() {
+            let mut worst = 0;
+            for seed in 0..4 {
+                let mut stream = Stream::new(1_000 * kind as u64 + seed, single, block);
+                let mut detector = Detector::default();
+                let alarms =
+                    (0..30 * 86_400).filter(|&second| stream.step(&mut detector, second, 18.0).is_some());
+                worst += alarms.count();
+            }
+            assert!(worst <= 4, "{worst} false alarms in four months with noise {single} and {block}");
+        }
+    }
+
+    #[test]
+    fn a_factor_of_five_is_noticed_within_twenty_transfers() {
+        for (single, block) in KINDS {
+            for (seed, change) in (0..40).flat_map(|seed| [(seed, -5_f64.ln()), (seed, 5_f64.ln())]) {
+                let mut stream = Stream::new(50_000 + seed, single, block);
+                let mut detector = Detector::default();
+                let before = 7_200 + 17 * seed as i64;
+                for second in 0..before {
+                    stream.step(&mut detector, second, 18.0);
+                }
+                let noticed = (0..40).find_map(|step| {
+                    stream.step(&mut detector, before + step, 18.0 + change).map(|alarm| (step + 1, alarm))
+                });
+                let (steps, alarm) =
+                    noticed.unwrap_or_else(|| panic!("{single} {block} {seed}: not noticed"));
+                assert!(steps <= 20, "{steps} transfers with noise {single} and {block}, seed {seed}");
+                assert!((alarm.after - alarm.before - change).abs() < 0.9, "{alarm:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn wild_single_measurements_are_let_pass() {
+        let mut stream = Stream::new(7, 0.1, 0.05);
+        let mut detector = Detector::default();
+        for second in 0..86_400 {
+            let level = if second % 50 == 0 { 12.0 } else { 18.0 };
+            assert_eq!(stream.step(&mut detector, second, level), None, "at {second}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn absurd_numbers_leave_it_sound(values in proptest::collection::vec((any::<f64>(), any::<bool>(), any::<i64>()), 0..100)) {
+            let mut detector = Detector::default();
+            for (value, block, time) in values {
+                let now = Timestamp(time);
+                let alarm = if block { detector.block(value, now) } else { detector.sample(value, now) };
+                if let Some(alarm) = alarm {
+                    prop_assert!(alarm.before.is_finite() && alarm.after.is_finite());
+                }
+                prop_assert_eq!(detector.sound(), detector);
+            }
+        }
+    }
+}

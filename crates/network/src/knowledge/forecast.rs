@@ -1,0 +1,148 @@
+//! What a link will do for given work, and how such forecasts turned out.
+
+use std::time::Duration;
+
+use longhaul_model::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::prior::Prior;
+use super::{Basis, Estimate, Knowledge, Link};
+use crate::calibrate::Quality;
+use crate::observation::Way;
+
+/// No forecast claims to know the time better than by this part.
+const SPREAD_MIN: f64 = 0.08;
+/// More spread where the number of files is one that was never measured.
+const SPREAD_UNTRIED: f64 = 0.4;
+/// Longer is as good as never.
+const LONGEST_S: f64 = 1e9;
+
+/// Files to bring, of which `at_once` are under way together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Work {
+    pub bytes: u64,
+    pub files: u32,
+    pub at_once: u32,
+}
+
+impl Work {
+    pub fn file(bytes: u64) -> Self {
+        Work { bytes, files: 1, at_once: 1 }
+    }
+}
+
+/// How long it will take. Small, so that it can be kept until the outcome is known and then be scored.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Forecast {
+    /// As likely less as more.
+    pub seconds: f32,
+    /// Nine in ten lie between these.
+    pub low_s: f32,
+    pub high_s: f32,
+    /// What the bytes alone take at the rate believed, and all of it before correction by former outcomes.
+    data_s: f32,
+    plain_s: f32,
+    /// Standard deviation of the logarithm that is believed.
+    spread: f32,
+}
+
+impl Knowledge {
+    /// What the link will give with `more` files beyond those under way, its ends shared with what else runs there.
+    pub fn rate_with(&self, link: Link, more: u32, now: Timestamp) -> Estimate {
+        self.loaded(link, more, now).estimate()
+    }
+
+    fn loaded(&self, link: Link, more: u32, now: Timestamp) -> Prior {
+        let believed = self.believed(link, now);
+        let state = self.links.get(&link);
+        let active = state.map_or(0, |state| state.meter.active()).saturating_add(more).max(1);
+        let files = f64::from(active);
+        if let Some((mean, variance)) = state.and_then(|state| state.expected(files)) {
+            return self.shared(link, Prior { mean, variance, basis: Basis::Measured }, files, more, now);
+        }
+        let own = state.and_then(|state| state.curve.growth(state.files_usual(), files));
+        // A link that is new grows as others do.
+        let usual = state
+            .filter(|state| state.slow.known())
+            .map_or(self.typical.usual(), |state| state.files_usual());
+        let (growth, tried) = own.or(self.typical.growth(usual, files)).unwrap_or((0.0, false));
+        let untried = if tried { 0.0 } else { SPREAD_UNTRIED * SPREAD_UNTRIED };
+        let loaded =
+            Prior { mean: believed.mean + growth, variance: believed.variance + untried, ..believed };
+        self.shared(link, loaded, files, more, now)
+    }
+
+    /// An end that others use too gives this link its part of what all of them get.
+    fn shared(&self, link: Link, loaded: Prior, files: f64, more: u32, now: Timestamp) -> Prior {
+        let mut mean = loaded.mean;
+        for (into, storage) in [(false, link.source), (true, link.target)] {
+            let ends = if into { &self.targets } else { &self.sources };
+            let Some(end) = ends.get(&storage) else { continue };
+            let all = f64::from(end.meter.active().saturating_add(more)).max(files);
+            if all > files
+                && let Some(total) = self.total(storage, into, now)
+            {
+                mean = mean.min((total.high * files / all).max(1.0).ln());
+            }
+        }
+        Prior { mean, ..loaded }
+    }
+
+    /// The rate over one of the ways between the ends, if that was measured; else that of the link.
+    pub fn rate_over(&self, link: Link, way: Way, now: Timestamp) -> Estimate {
+        let believed = self.believed(link, now);
+        match self.path(link, way) {
+            Some(path) => {
+                let with = believed.and(&path.rate, path.rate.weight_at(now), Basis::Measured);
+                match path.cap() {
+                    Some(cap) if cap.ln() < with.mean => Prior { mean: cap.max(1.0).ln(), ..with }.estimate(),
+                    _ => with.estimate(),
+                }
+            }
+            None => believed.estimate(),
+        }
+    }
+
+    /// How long the work will take, next to what is under way already.
+    pub fn forecast(&self, link: Link, work: Work, now: Timestamp) -> Forecast {
+        let at_once = work.at_once.clamp(1, work.files.max(1));
+        let loaded = self.loaded(link, at_once, now);
+        let state = self.links.get(&link);
+        let active = f64::from(state.map_or(0, |state| state.meter.active()).saturating_add(at_once));
+        // Its part of the link is that of its files among all of them.
+        let rate = loaded.mean.exp() * f64::from(at_once) / active.max(1.0);
+        let data_s = (work.bytes as f64 / rate.max(1.0)).min(LONGEST_S);
+        let (start, slope) = state.map_or((0.2, 1.0), |state| state.overhead.fit());
+        let starts = start * f64::from(work.files.max(1)) / f64::from(at_once);
+        let plain_s = (starts + slope * data_s).clamp(1e-3, LONGEST_S);
+        // The start varies less than the rate.
+        let part = (slope * data_s / plain_s).clamp(0.3, 1.0);
+        let spread = (loaded.variance.max(0.0).sqrt() * part).max(SPREAD_MIN);
+        let [low, middle, high] = self.calibration.points(state.map(|state| &state.record));
+        let at = |point: f64| (plain_s.ln() + point * spread).exp().clamp(1e-3, 10.0 * LONGEST_S) as f32;
+        Forecast {
+            seconds: at(middle),
+            low_s: at(low),
+            high_s: at(high),
+            data_s: data_s as f32,
+            plain_s: plain_s as f32,
+            spread: spread as f32,
+        }
+    }
+
+    /// How a forecast for work of `bytes` over the link turned out: it came complete after `took`.
+    pub fn score(&mut self, link: Link, forecast: &Forecast, bytes: u64, took: Duration, now: Timestamp) {
+        let seconds = took.as_secs_f64().max(1e-3);
+        let Some(state) = self.links.get_mut(&link) else { return };
+        let value = seconds.ln();
+        let off = (value - f64::from(forecast.plain_s).ln()) / f64::from(forecast.spread).max(SPREAD_MIN);
+        let interval = (f64::from(forecast.low_s).ln(), f64::from(forecast.high_s).ln());
+        self.calibration.score(&mut state.record, interval, value, off, (bytes.max(1) as f64).ln());
+        state.overhead.observe(f64::from(forecast.data_s), seconds, now);
+    }
+
+    /// How forecasts turned out, by the history that their links had.
+    pub fn quality(&self) -> Vec<Quality> {
+        self.calibration.quality()
+    }
+}
