@@ -149,6 +149,14 @@ async fn pushed_results_of_both_forms_change_the_source() {
     // Archiving is retried: the same counts once.
     assert_eq!(push(&observer, &routes::MEASUREMENT_SEND, &both).await.unwrap().repeated, 2);
 
+    // A delay test that goes on for a day gives a sample each minute.
+    let mut sample = run("alpha", "gamma", 0.0);
+    sample["test"]["type"] = json!("latencybg");
+    sample["schedule"]["duration"] = json!("P1D");
+    sample["result"] = json!({"histogram-latency": {"34.4": 600}, "packets-sent": 600, "packets-lost": 0});
+    let taken = push(&observer, &routes::MEASUREMENT_PUT, &sample).await.unwrap();
+    assert_eq!((taken.taken, taken.unused, taken.refused), (1, 1, 0), "{taken:?}");
+
     let (source, reason) = grid.chosen("gamma").await;
     assert_eq!(source, "alpha", "{reason}");
     assert!(reason.starts_with("alpha, because it finishes first") && reason.contains("beta"), "{reason}");

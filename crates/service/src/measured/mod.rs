@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use longhaul_api::measured::{ArchiveView, MeasurementsTaken, UnmappedHost};
 use longhaul_catalog::CatalogError;
-use longhaul_gateways::perfsonar::{Harvest, Host, Measurement, mesh};
+use longhaul_gateways::perfsonar::{Harvest, Host, Measurement, Reading, mesh};
 use longhaul_model::{Fault, FaultCode, SiteId, Timestamp};
 use longhaul_network::mapping::{HostMap, Mapping};
 use longhaul_network::{Observation, ObservationId, Origin, Place, Refused, Subject, Way};
@@ -259,12 +259,16 @@ fn observations(
     }
     let way = measurement.family.map(Way::of).unwrap_or_default();
     let of = Subject::Path { source: Place::Site(source.0), target: Place::Site(target.0), way };
+    // A rate is known when the test ends. Tests of delays go on for days and give a sample each minute.
+    let at = match measurement.value {
+        Reading::Throughput { .. } => measurement.at + measurement.lasted.unwrap_or_default(),
+        _ => measurement.at,
+    };
     let found = delays.translate(measurement);
     let numbered = found.into_iter().enumerate();
     let observation = |(number, seen): (usize, _)| Observation {
         id: ObservationId::of(&["perfsonar", &measurement.id, &number.to_string()]),
-        // What it tells is known when it ends.
-        at: measurement.at + measurement.lasted.unwrap_or_default(),
+        at,
         of,
         seen,
         by: Origin::PerfSonar,
