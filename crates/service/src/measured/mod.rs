@@ -7,7 +7,7 @@ pub mod puller;
 mod seen;
 mod translate;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -174,8 +174,9 @@ pub fn take(
     via: &'static str,
 ) -> Result<MeasurementsTaken, Fault> {
     let map = shared.measured.host_map(shared)?;
-    let sites: BTreeMap<_, _> =
-        shared.directory().sites.values().map(|site| (site.name.clone(), site.id)).collect();
+    let directory = shared.directory();
+    let sites: BTreeMap<_, _> = directory.sites.values().map(|site| (site.name.clone(), site.id)).collect();
+    let with_storage: BTreeSet<SiteId> = directory.storages.values().map(|storage| storage.site).collect();
     let now = shared.now();
     let mut taken = MeasurementsTaken {
         unused: harvest.unused,
@@ -208,7 +209,13 @@ pub fn take(
                 taken.unmapped += 1;
                 continue;
             };
-            let observations = observations(measurement, source, target, &mut state.delays);
+            // Without storages there is no link that it could tell of.
+            let linked = with_storage.contains(&source.0) && with_storage.contains(&target.0);
+            let observations = if linked {
+                observations(measurement, source, target, &mut state.delays)
+            } else {
+                Vec::new()
+            };
             if observations.is_empty() {
                 taken.unused += 1;
             } else {

@@ -8,6 +8,7 @@ use longhaul_api::native::Page;
 use longhaul_api::routes;
 use longhaul_gateways::perfsonar::archive::{Archive, Kind, Settings};
 use longhaul_model::units::count;
+use longhaul_model::{Fault, FaultCode};
 use serde::Serialize;
 
 use crate::clock;
@@ -56,10 +57,22 @@ struct Checked {
 pub async fn check(context: &Context, args: CheckArgs) -> Result<Exit, Failure> {
     let verify = !args.no_verify;
     let settings = Settings { url: args.address, kind: args.kind, verify, authorities: args.authorities };
-    let found = Archive::open(&settings)?.check(clock::now()).await?;
+    let found = Archive::open(&settings)?.check(clock::now()).await.map_err(failure)?;
     let checked = Checked { url: settings.url, kind: settings.kind.word(), verified: verify, found };
     context.output.sentence(&checked, |checked| format!("it answers: {}", checked.found))?;
     Ok(Exit::Ok)
+}
+
+/// What to do about somebody else's server is not what to do about ours.
+fn failure(fault: Fault) -> Failure {
+    let next = match fault.code {
+        FaultCode::NotAuthenticated => "give --authorities FILE, or --no-verify to believe whoever answers",
+        FaultCode::Unreachable | FaultCode::Stalled | FaultCode::ConnectionLost => {
+            "check the address, and the firewalls on the way there"
+        }
+        _ => "check the address and --kind: docs/howto/perfsonar.md says how far the address goes",
+    };
+    Failure::from(fault).next(next)
 }
 
 pub async fn list(context: &Context, remote: &Remote) -> Result<Exit, Failure> {
