@@ -82,7 +82,7 @@ pub(crate) fn address(value: &Value) -> Option<IpAddr> {
 /// Seconds since 1970 as a number or text, or RFC 3339.
 pub(crate) fn time(value: &Value) -> Option<Timestamp> {
     if let Some(seconds) = number(value) {
-        return (0.0..SECONDS_MAX).contains(&seconds).then(|| Timestamp((seconds * 1e6) as i64));
+        return (0.0..SECONDS_MAX).contains(&seconds).then_some(Timestamp((seconds * 1e6) as i64));
     }
     let at: Timestamp = value.as_str()?.trim().parse().ok()?;
     (0..(SECONDS_MAX * 1e6) as i64).contains(&at.0).then_some(at)
