@@ -650,7 +650,7 @@ pub struct CheckResult {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct WhoAmI {
     pub name: String,
-    /// `admin` or `viewer`.
+    /// `admin`, `viewer` or `observer`.
     pub role: String,
     #[schema(value_type = Option<String>)]
     pub expires: Option<Timestamp>,
@@ -660,7 +660,7 @@ pub struct WhoAmI {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct TokenCreate {
     pub name: String,
-    /// `admin` or `viewer`.
+    /// `admin`, `viewer` or `observer`.
     pub role: String,
     #[serde(default)]
     pub seconds: Option<u64>,
@@ -670,7 +670,7 @@ pub struct TokenCreate {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct TokenView {
     pub name: String,
-    /// `admin` or `viewer`.
+    /// `admin`, `viewer` or `observer`.
     pub role: String,
     #[schema(value_type = String)]
     pub created: Timestamp,
@@ -687,7 +687,7 @@ pub struct LoginRequest {
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub struct LoginReply {
     pub name: String,
-    /// `admin` or `viewer`.
+    /// `admin`, `viewer` or `observer`.
     pub role: String,
     /// To be sent as `X-CSRF-Token` with every request of this session that changes something.
     pub csrf_token: String,

@@ -11,7 +11,7 @@ use crate::native::Page;
 use crate::routes::{
     self, Access, Body, CSRF_HEADER, IDEMPOTENCY_HEADER, Method, Query, QueryKind, Route, SESSION_COOKIE,
 };
-use crate::{Problem, agent, native, network};
+use crate::{Problem, agent, measured, native, network};
 
 /// The whole description.
 pub fn document() -> Value {
@@ -74,6 +74,7 @@ fn role_text(access: Access) -> &'static str {
         Access::Public => "Needs no credential.",
         Access::Viewer => "Needs the role viewer.",
         Access::Admin => "Needs the role admin.",
+        Access::Observer => "Needs the role observer, or admin.",
         Access::AgentCertificate => "Needs the certificate of an agent of this deployment, over TLS 1.3.",
     }
 }
@@ -85,7 +86,9 @@ fn security(route: &Route) -> Value {
         Access::Viewer | Access::Admin if route.method == Method::Get => {
             json!([{ "token": [] }, { "session": [] }])
         }
-        Access::Viewer | Access::Admin => json!([{ "token": [] }, { "session": [], "csrf": [] }]),
+        Access::Viewer | Access::Admin | Access::Observer => {
+            json!([{ "token": [] }, { "session": [], "csrf": [] }])
+        }
     }
 }
 
@@ -200,6 +203,9 @@ fn schemas() -> Map<String, Value> {
         network::NetworkLinkDetail,
         network::NetworkImport,
         network::NetworkImported,
+        measured::MeasurementsTaken,
+        measured::HostsChange,
+        measured::HostsChanged,
     );
     pages!(
         native::DatasetView,
@@ -214,6 +220,9 @@ fn schemas() -> Map<String, Value> {
         native::ProblemView,
         native::TokenView,
         network::NetworkLink,
+        measured::HostView,
+        measured::UnmappedHost,
+        measured::ArchiveView,
     );
     let as_json = |schema| serde_json::to_value(schema).unwrap_or_default();
     collected.into_iter().map(|(name, schema)| (name, as_json(schema))).collect()

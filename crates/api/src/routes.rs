@@ -24,6 +24,7 @@ pub const SESSION_COOKIE: &str = "longhaul_session";
 pub enum Method {
     Get,
     Post,
+    Put,
     Patch,
     Delete,
 }
@@ -33,6 +34,7 @@ impl Method {
         match self {
             Method::Get => "GET",
             Method::Post => "POST",
+            Method::Put => "PUT",
             Method::Patch => "PATCH",
             Method::Delete => "DELETE",
         }
@@ -47,6 +49,8 @@ pub enum Access {
     /// An API token or a session with at least this role.
     Viewer,
     Admin,
+    /// An API token that may send measurements, or an administrator's.
+    Observer,
     /// The certificate of an agent of this deployment, over TLS 1.3.
     AgentCertificate,
 }
@@ -351,6 +355,27 @@ routes! {
     STORAGE_LIST = Get "/api/v1/storages" "storage_list" Viewer,
         "Lists storages with their space and contents",
         asks(PAGE), gives(200, Json("Page_StorageView"));
+
+    MEASUREMENT_SEND = Post "/api/v1/network/measurements" "measurement_send" Observer,
+        "Takes what a perfSONAR host measured: pScheduler's result, or documents of version 5",
+        takes(Document), gives(200, Json("MeasurementsTaken"));
+    MEASUREMENT_PUT = Put "/api/v1/network/measurements" "measurement_put" Observer,
+        "The same, as pScheduler's HTTP archiver sends it by default",
+        takes(Document), gives(200, Json("MeasurementsTaken"));
+    HOST_LIST = Get "/api/v1/network/hosts" "host_list" Viewer,
+        "Lists which site measurement hosts, foreign end points and networks belong to",
+        asks(PAGE), gives(200, Json("Page_HostView"));
+    HOST_SET = Post "/api/v1/network/hosts" "host_set" Admin,
+        "Says which site hosts and networks belong to; all or nothing",
+        takes(Json("HostsChange")), gives(200, Json("HostsChanged"));
+    HOST_REMOVE = Delete "/api/v1/network/hosts/{host}" "host_remove" Admin,
+        "Forgets which site a host or network belongs to";
+    UNMAPPED_LIST = Get "/api/v1/network/unmapped" "unmapped_list" Viewer,
+        "Lists hosts that were measured and have no site, or only an inferred one; most measurements first",
+        asks(PAGE), gives(200, Json("Page_UnmappedHost"));
+    ARCHIVE_LIST = Get "/api/v1/network/archives" "archive_list" Viewer,
+        "Lists the archives that are read, and how that goes",
+        gives(200, Json("Page_ArchiveView"));
 
     STATUS = Get "/api/v1/status" "status" Viewer,
         "Shows what moves, what waits and what is wrong",

@@ -13,7 +13,8 @@
 //! leaves this crate. The calls block: a service makes them from threads that may.
 //!
 //! Start with [`Catalog`]; its operations are grouped by file as the data meets them: `sites`, `datasets`,
-//! `registration`, `subscriptions`, `expansion`, `attempts`, `report`, `tasks`, `deletion`, `history`, `check`.
+//! `registration`, `subscriptions`, `expansion`, `attempts`, `report`, `tasks`, `deletion`, `history`, `check`; `hosts`
+//! stands by itself.
 
 mod codec;
 pub mod conformance;
@@ -27,6 +28,7 @@ mod deletion;
 mod expansion;
 mod history;
 mod holding;
+mod hosts;
 mod ledger;
 mod pair;
 mod registration;
@@ -41,5 +43,6 @@ pub mod rows;
 
 pub use database::{Catalog, PAGE_ROWS_MAX};
 pub use error::{AddError, CatalogError, ManifestError};
+pub use hosts::HOSTS_MAX;
 pub use rows::*;
 pub use tasks::{TASK_PROBLEMS_MAX, TaskAdded};

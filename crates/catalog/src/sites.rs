@@ -253,7 +253,7 @@ fn require_site(tx: &Transaction<'_>, name: &SiteName) -> Result<SiteRow, Catalo
     find_site(tx, name)?.ok_or_else(|| CatalogError::not_found("site", name))
 }
 
-fn find_site(tx: &Transaction<'_>, name: &SiteName) -> Result<Option<SiteRow>, CatalogError> {
+pub(crate) fn find_site(tx: &Transaction<'_>, name: &SiteName) -> Result<Option<SiteRow>, CatalogError> {
     let mut select = tx.prepare_cached(&format!("{SITE} WHERE name = ?1"))?;
     Ok(select.query_row([name.as_str()], site_row).optional()?)
 }

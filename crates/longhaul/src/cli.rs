@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    agent, as_account, bench, completion, config, copy, dataset, doctor, login, man, network, replica, serve, service, simulate, site, status, subscription, task, token, transfer, tune, verify,
+    agent, as_account, bench, completion, config, copy, dataset, doctor, login, man, network, replica, serve,
+    service, simulate, site, status, subscription, task, token, transfer, tune, verify,
 };
 use crate::demo;
 
@@ -144,7 +145,7 @@ pub enum Command {
     /// Sites: add, list, show, pause, resume, drain, limit
     #[command(subcommand)]
     Site(site::SiteCommand),
-    /// The network: what links give, why, what changed; exchange with other instances
+    /// The network: what links give, why, what changed; whose measurement hosts are; exchange with other instances
     #[command(subcommand)]
     Network(network::NetworkCommand),
     /// The service: set up, run, check

@@ -18,6 +18,7 @@ mod curve;
 mod detect;
 pub mod exchange;
 mod knowledge;
+pub mod mapping;
 mod meter;
 mod observation;
 mod overhead;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use longhaul_model::{BlockId, SiteId, StorageId, SubscriptionId, Timestamp, TransferId};
-use longhaul_network::Knowledge;
+use longhaul_network::{Knowledge, Observation, Refused};
 
 use crate::decision::Decision;
 use crate::event::Event;
@@ -191,6 +191,13 @@ impl Scheduler {
 
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// Takes what others saw of the network, or says why not.
+    pub fn observe(&mut self, observation: Observation, now: Timestamp) -> Result<(), Refused> {
+        let now = self.clock.at(now);
+        let at = self.clock.inner(observation.at);
+        self.knowledge.observe(&Observation { at, ..observation }, now)
     }
 
     /// To be kept across restarts.

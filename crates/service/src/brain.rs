@@ -13,7 +13,7 @@ use longhaul_model::{
     AgentId, AttemptId, BlockId, DigestSet, Fault, FileId, Lfn, StorageId, SubscriptionId, Timestamp,
     TransferId, TransferState, Verification,
 };
-use longhaul_network::Knowledge;
+use longhaul_network::{Knowledge, Observation, Refused};
 use longhaul_scheduler::{
     Adopted, AdoptedLease, CancelWhy, Decision, Demand, DemandId, Event, Lease, Party, Scheduler, WantedFile,
 };
@@ -73,7 +73,7 @@ pub enum Input {
 }
 
 /// Something to be told to what is known of the network.
-pub type Lesson = Box<dyn FnOnce(&mut Knowledge, Timestamp) + Send>;
+pub type Lesson = Box<dyn FnOnce(&mut Scheduler, Timestamp) + Send>;
 
 /// Something to be looked up in the scheduler.
 pub type Inquiry = Box<dyn FnOnce(&Scheduler, Timestamp) + Send>;
@@ -210,7 +210,7 @@ impl Brain {
                 rows.into_iter().for_each(|row| self.demand(row, now));
             }
             Input::Ask(question) => question(&self.scheduler, now),
-            Input::Learn(lesson) => lesson(self.scheduler.knowledge_mut(), now),
+            Input::Learn(lesson) => lesson(&mut self.scheduler, now),
             Input::Stop => return true,
         }
         false
@@ -406,9 +406,27 @@ pub fn teach<T: Send + 'static>(
     inputs: &std::sync::mpsc::SyncSender<Input>,
     lesson: impl FnOnce(&mut Knowledge, Timestamp) -> T + Send + 'static,
 ) -> Option<T> {
+    learn(inputs, move |scheduler, now| lesson(scheduler.knowledge_mut(), now))
+}
+
+/// Tells the brain what others saw, and waits for what it says to each; none if it does not answer.
+pub fn observe(
+    inputs: &std::sync::mpsc::SyncSender<Input>,
+    observations: Vec<Observation>,
+) -> Option<Vec<Result<(), Refused>>> {
+    learn(inputs, move |scheduler, now| {
+        observations.into_iter().map(|seen| scheduler.observe(seen, now)).collect()
+    })
+}
+
+fn learn<T: Send + 'static>(
+    inputs: &std::sync::mpsc::SyncSender<Input>,
+    lesson: impl FnOnce(&mut Scheduler, Timestamp) -> T + Send + 'static,
+) -> Option<T> {
     let (answer, wait) = std::sync::mpsc::sync_channel(1);
-    let lesson = move |knowledge: &mut Knowledge, now: Timestamp| {
-        let _ = answer.send(lesson(knowledge, now));
+    let lesson = move |scheduler: &mut Scheduler, now: Timestamp| {
+        // Who asked may have given up.
+        let _ = answer.send(lesson(scheduler, now));
     };
     inputs.try_send(Input::Learn(Box::new(lesson))).ok()?;
     wait.recv_timeout(ANSWER_WAIT).ok()

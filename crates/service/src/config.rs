@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use longhaul_gateways::perfsonar::archive::{Archive, Settings};
 use longhaul_model::Fault;
 use longhaul_model::FaultCode;
 use serde::{Deserialize, Serialize};
@@ -32,7 +33,59 @@ pub struct Config {
     pub history_days: u32,
     /// Finished transfers beyond this number are forgotten, oldest first.
     pub history_rows: u64,
+    /// Archives of measurements to read, and meshes to watch.
+    pub perfsonar: Vec<ArchiveConfig>,
     pub limits: HttpLimits,
+}
+
+/// A measurement archive of perfSONAR, or a template that says who should have results.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ArchiveConfig {
+    pub url: String,
+    /// `esmond`, `opensearch` or `mesh`.
+    pub kind: String,
+    /// Whether the server's certificate is checked.
+    #[serde(default = "yes")]
+    pub verify: bool,
+    /// A PEM file with the authorities that are believed; none: those of the system.
+    #[serde(default)]
+    pub authorities: Option<PathBuf>,
+    /// Seconds between two readings.
+    #[serde(default = "every_s")]
+    pub every_s: u32,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn every_s() -> u32 {
+    300
+}
+
+/// Shorter would only burden the archive: results come every minute at best.
+const EVERY_S_MIN: u32 = 10;
+
+impl ArchiveConfig {
+    pub fn settings(&self) -> Result<Settings, Fault> {
+        let kind = self.kind.parse().map_err(|error: String| Fault::new(FaultCode::BadRequest, error))?;
+        Ok(Settings {
+            url: self.url.clone(),
+            kind,
+            verify: self.verify,
+            authorities: self.authorities.clone(),
+        })
+    }
+
+    fn check(&self) -> Result<(), Fault> {
+        let about = |fault: Fault| Fault::new(fault.code, format!("service.perfsonar: {}", fault.detail));
+        if self.every_s < EVERY_S_MIN {
+            let detail = format!("every_s of {} is {}: at least {EVERY_S_MIN}", self.url, self.every_s);
+            return Err(about(Fault::new(FaultCode::BadRequest, detail)));
+        }
+        self.settings().and_then(|settings| Archive::open(&settings)).map(drop).map_err(about)
+    }
 }
 
 /// Bounds of the two listeners.
@@ -71,6 +124,7 @@ impl Default for Config {
             report_every_ms: 1_000,
             history_days: 30,
             history_rows: 2_000_000,
+            perfsonar: Vec::new(),
             limits: HttpLimits::default(),
         }
     }
@@ -138,7 +192,7 @@ impl Config {
                 return bad(format!("service.{name} is 0: it must be positive"));
             }
         }
-        Ok(())
+        self.perfsonar.iter().try_for_each(ArchiveConfig::check)
     }
 
     pub fn lease(&self) -> Duration {

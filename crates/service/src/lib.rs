@@ -15,6 +15,7 @@ mod choice;
 mod config;
 mod http;
 mod live;
+mod measured;
 mod metrics;
 mod operations;
 mod outbox;
@@ -34,7 +35,7 @@ use longhaul_model::Timestamp;
 /// The one place where the service's time comes from; the binary gives it.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-pub use config::{Config, HttpLimits};
+pub use config::{ArchiveConfig, Config, HttpLimits};
 pub use operations::{Caller, FileList, Login, Operations, PageQuery, SubscriptionList, TaskList};
 pub use service::Service;
 pub use state::{InitReply, init};

@@ -22,6 +22,7 @@ use crate::brain::{Brain, INPUTS_MAX, Input, spawn};
 use crate::changes::Changes;
 use crate::http::{self, Http, Listening};
 use crate::live::{Live, Running};
+use crate::measured::{Measured, puller};
 use crate::metrics::Metrics;
 use crate::scribe::{Job, Scribe};
 use crate::shared::Shared;
@@ -114,6 +115,9 @@ impl Service {
                 stop: stopped.clone(),
             };
             self.tasks.spawn(listening.run());
+        }
+        for (place, archive) in shared.config.perfsonar.iter().enumerate() {
+            self.tasks.spawn(puller::run(shared.clone(), place, archive.clone(), stopped.clone()));
         }
         self.tasks.spawn(tick(shared.clone(), tls, stopped));
         Ok(())
@@ -235,6 +239,7 @@ fn share(
         sessions: Sessions::new(),
         agents,
         live: Live::default(),
+        measured: Measured::new(&config.perfsonar),
         metrics: Metrics::default(),
         changes: Changes::default(),
         brain: brain.clone(),

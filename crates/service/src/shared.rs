@@ -13,6 +13,7 @@ use crate::agents::Agents;
 use crate::brain::Input;
 use crate::changes::Changes;
 use crate::live::Live;
+use crate::measured::Measured;
 use crate::metrics::Metrics;
 use crate::scribe::Job;
 use crate::{Clock, Config};
@@ -28,6 +29,7 @@ pub struct Shared {
     pub sessions: Sessions,
     pub agents: Agents,
     pub live: Live,
+    pub measured: Measured,
     pub metrics: Metrics,
     pub changes: Changes,
     pub brain: SyncSender<Input>,
@@ -66,7 +68,7 @@ impl Shared {
         self.directory.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reads sites and storages again and tells the scheduler and what knows the network of all of them: saying it twice does no harm.
+    /// Reads sites and storages again and tells the scheduler of all of them: saying it twice does no harm.
     pub fn refresh_directory(&self) -> Result<(), CatalogError> {
         let storages = self.catalog.storages()?.into_iter().map(|row| (row.id, row)).collect();
         let sites = self.catalog.sites()?.into_iter().map(|row| (row.id, row)).collect();
@@ -75,10 +77,6 @@ impl Shared {
         let mut events: Vec<Event> = directory.sites.values().map(site_event).collect();
         events.extend(directory.storages.values().map(storage_event));
         self.tell(Input::Events(events));
-        let places: Vec<_> = directory.storages.values().map(|row| (row.id, row.site)).collect();
-        self.tell(Input::Learn(Box::new(move |knowledge, _| {
-            places.into_iter().for_each(|(storage, site)| knowledge.place_storage(storage, site));
-        })));
         Ok(())
     }
 

@@ -54,13 +54,18 @@ async fn every_route_demands_what_the_table_says() {
                 let admin = status(&world, route, Some(&world.admin_token)).await;
                 assert!(admin != 401 && admin != 403, "{name}: {admin}");
             }
+            Access::Observer => {
+                assert_eq!((nobody, unknown, shift), (401, 401, 403), "{name}");
+                let admin = status(&world, route, Some(&world.admin_token)).await;
+                assert!(admin != 401 && admin != 403, "{name}: {admin}");
+            }
             Access::AgentCertificate => {
                 let admin = status(&world, route, Some(&world.admin_token)).await;
                 assert_eq!((nobody, unknown, shift, admin), (401, 401, 401, 401), "{name}");
             }
         }
         // An agent's certificate opens nothing else.
-        if matches!(route.access, Access::Viewer | Access::Admin) {
+        if matches!(route.access, Access::Viewer | Access::Admin | Access::Observer) {
             let problem = send(&agent.client, route).await.unwrap_err();
             assert_eq!(problem.code, FaultCode::NotAuthenticated, "{name}");
         }
@@ -83,7 +88,7 @@ async fn send(client: &Client, route: &'static Route) -> Result<(), Problem> {
     for name in route.parameters() {
         request = request.parameter(format!("no-such-{name}"));
     }
-    if matches!(route.method, Method::Post | Method::Patch) {
+    if matches!(route.method, Method::Post | Method::Put | Method::Patch) {
         request = request.json(&serde_json::json!({}));
     }
     request.send_bytes().await.map(|_| ())

@@ -377,6 +377,7 @@ fn every_route_is_documented() {
             Access::Public => "–",
             Access::Viewer => "viewer",
             Access::Admin => "admin",
+            Access::Observer => "observer",
             Access::AgentCertificate => "agent",
         };
         let key = if route.idempotency_key { " *key*" } else { "" };

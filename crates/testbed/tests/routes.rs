@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use longhaul_api::measured::*;
 use longhaul_api::native::*;
 use longhaul_api::routes::{self, Access, Body, Method, Route};
 use longhaul_api::{AGENT_PROTOCOL, Problem, agent, network};
@@ -60,6 +61,11 @@ fn understood(name: &str, body: &[u8]) -> Result<(), String> {
         "JoinReply" => agent::JoinReply,
         "ReportReply" => agent::ReportReply,
         "Work" => agent::Work,
+        "MeasurementsTaken" => MeasurementsTaken,
+        "Page_HostView" => Page<HostView>,
+        "HostsChanged" => HostsChanged,
+        "Page_UnmappedHost" => Page<UnmappedHost>,
+        "Page_ArchiveView" => Page<ArchiveView>,
         "RenewReply" => agent::RenewReply,
         "NetworkView" => network::NetworkView,
         "Page_NetworkLink" => Page<network::NetworkLink>,
@@ -90,7 +96,7 @@ impl Walk {
             Access::Viewer | Access::AgentCertificate => {
                 self.refused(&self.nobody, route, parameters, body, &[401, 403])
             }
-            Access::Admin => {
+            Access::Admin | Access::Observer => {
                 self.refused(&self.nobody, route, parameters, body, &[401]);
                 self.refused(&self.viewer, route, parameters, body, &[403]);
             }
@@ -179,6 +185,7 @@ fn all_routes_are_walked() {
     replicas(&mut walk, &deployment);
     walk.get(&routes::TRANSFER_SHOW, &[&transfer], &[]);
     sites(&mut walk);
+    measured(&mut walk);
     agents(&mut walk, &deployment);
     overview(&mut walk);
     access(&mut walk, &deployment);
@@ -314,6 +321,22 @@ fn sites(walk: &mut Walk) {
     let changed =
         walk.json(&routes::SITE_CHANGE, &["gamma"], json!({ "state": "paused", "reason": "not yet" }));
     assert_eq!(changed["state"], json!("paused"));
+}
+
+fn measured(walk: &mut Walk) {
+    let host = json!({ "host": "ps.alpha.example", "site": "alpha", "role": "bandwidth" });
+    assert_eq!(walk.json(&routes::HOST_SET, &[], json!({ "hosts": [host] }))["set"], json!(1));
+    assert_eq!(walk.get(&routes::HOST_LIST, &[], &[])["items"][0]["mapping"], json!("explicit"));
+    let run = json!({
+        "test": { "type": "throughput", "spec": { "source": "ps.alpha.example", "dest": "ps.lost.example" } },
+        "schedule": { "start": "2026-01-01T00:00:00Z" },
+        "result": { "summary": { "summary": { "throughput-bits": 1e9 } } },
+    });
+    assert_eq!(walk.json(&routes::MEASUREMENT_PUT, &[], run.clone())["unmapped"], json!(1));
+    assert_eq!(walk.json(&routes::MEASUREMENT_SEND, &[], run)["unmapped"], json!(1));
+    assert_eq!(walk.get(&routes::UNMAPPED_LIST, &[], &[])["items"][0]["host"], json!("ps.lost.example"));
+    walk.get(&routes::ARCHIVE_LIST, &[], &[]);
+    walk.ask(&routes::HOST_REMOVE, &["ps.alpha.example"], &[], &Value::Null);
 }
 
 fn agents(walk: &mut Walk, deployment: &Deployment) {

@@ -3,6 +3,7 @@
 mod api;
 mod copy;
 mod dice;
+mod gateways;
 mod journal;
 mod model;
 mod receiver;
@@ -13,6 +14,7 @@ mod wire;
 
 pub use api::{agent_documents, documents, manifests};
 pub use copy::{batches, filters, urls};
+pub use gateways::{archives, directories, meshes, results};
 pub use journal::{journal_bytes, journal_records};
 pub use model::{digests, name_rules, names, values};
 pub use receiver::receiver;
@@ -49,6 +51,10 @@ pub const ALL: &[(&str, Target)] = &[
     ("agent_documents", agent_documents),
     ("documents", documents),
     ("manifests", manifests),
+    ("results", results),
+    ("archives", archives),
+    ("meshes", meshes),
+    ("directories", directories),
     ("settings", settings),
     ("urls", urls),
     ("batches", batches),

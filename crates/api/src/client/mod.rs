@@ -259,6 +259,7 @@ fn method(method: Method) -> http::Method {
     match method {
         Method::Get => http::Method::GET,
         Method::Post => http::Method::POST,
+        Method::Put => http::Method::PUT,
         Method::Patch => http::Method::PATCH,
         Method::Delete => http::Method::DELETE,
     }

@@ -4,6 +4,7 @@
 //! For tests; it panics where a backend is wrong.
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
 
+mod hosts;
 mod placement;
 mod registration;
 mod transfers;
@@ -25,7 +26,8 @@ pub type Make<'a> = dyn Fn() -> Box<dyn Fn() -> Catalog> + 'a;
 
 /// Asserts all that is asked of a backend.
 pub fn check(make: &Make<'_>) {
-    for scenario in registration::SCENARIOS.iter().chain(placement::SCENARIOS).chain(transfers::SCENARIOS) {
+    let all = [registration::SCENARIOS, placement::SCENARIOS, transfers::SCENARIOS, hosts::SCENARIOS];
+    for scenario in all.into_iter().flatten() {
         let open = make();
         let mut world = World::new(open());
         scenario(&mut world);

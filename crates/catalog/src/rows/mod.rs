@@ -1,12 +1,14 @@
 //! What the operations take and return. Plain data; names and ids are `model`'s.
 
 mod datasets;
+mod hosts;
 mod sites;
 mod subscriptions;
 mod tasks;
 mod transfers;
 
 pub use datasets::*;
+pub use hosts::*;
 pub use sites::*;
 pub use subscriptions::*;
 pub use tasks::*;

@@ -29,6 +29,8 @@ use std::future::Future;
 
 use longhaul_model::FaultCode;
 
+use self::network::NetworkCommand;
+use self::network::links::LinksCommand;
 use crate::cli::{Cli, Command, Global};
 use crate::config::{Files, Layers, LogConfig};
 use crate::demo;
@@ -100,8 +102,13 @@ pub fn run(cli: Cli, output: Output) -> Result<Exit, Failure> {
         Command::Man(args) => man::run(&context, args),
         Command::Tune(args) => tune::run(&context, args),
         Command::Simulate(args) => simulate::run(&context, args),
-        Command::Network(network::NetworkCommand::Merge(args)) => network::merged(&context, &args),
+        Command::Network(NetworkCommand::Links(LinksCommand::Merge(args))) => {
+            network::links::merged(&context, &args)
+        }
         Command::Bench(command) => bench::run(&context, command),
+        Command::Network(NetworkCommand::Archive(network::archive::ArchiveCommand::Check(args))) => {
+            block_on(Threads::One, network::archive::check(&context, args))
+        }
         Command::Login(args) => block_on(Threads::One, login::run(&context, args)),
         command => block_on(Threads::One, remote(&context, command)),
     }

@@ -38,6 +38,8 @@ pub struct CreateArgs {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Role {
+    /// Send measurements, and nothing else: for measurement hosts
+    Observer,
     /// See everything, change nothing
     Viewer,
     /// Everything
@@ -48,6 +50,7 @@ pub async fn run(context: &Context, remote: &Remote, command: TokenCommand) -> R
     match command {
         TokenCommand::Create(args) => {
             let role = match args.role {
+                Role::Observer => "observer",
                 Role::Viewer => "viewer",
                 Role::Admin => "admin",
             };

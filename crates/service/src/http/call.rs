@@ -24,6 +24,8 @@ pub struct Call {
     pub secure: bool,
     pub parameters: BTreeMap<String, String>,
     pub query: BTreeMap<String, String>,
+    /// The measurement host that sends, by its own account.
+    pub observer: Option<String>,
     pub body: Bytes,
 }
 

@@ -90,6 +90,17 @@ pub fn handler(operation: &str) -> Option<Handler> {
         "site_change" => |ops, call| json!(ops.site_change(&call.parameter("site")?, &call.json()?)?),
         "site_join_token" => |ops, call| json!(ops.site_join_token(&call.parameter("site")?, &call.json()?)?),
         "storage_list" => |ops, call| json!(ops.storage_list(&call.page()?)?),
+        "measurement_send" | "measurement_put" => {
+            |ops, call| json!(ops.measurement_send(call.caller()?, call.observer.as_deref(), &call.body)?)
+        }
+        "host_list" => |ops, call| json!(ops.host_list(&call.page()?)?),
+        "host_set" => |ops, call| json!(ops.host_set(&call.json()?)?),
+        "host_remove" => |ops, call| {
+            ops.host_remove(&call.parameter::<String>("host")?)?;
+            Ok(Answer::nothing())
+        },
+        "unmapped_list" => |ops, call| json!(ops.unmapped_list(&call.page()?)?),
+        "archive_list" => |ops, _| json!(Page { items: ops.archive_list(), next: None }),
         "status" => |ops, _| json!(ops.status()?),
         "problem_list" => |ops, call| json!(ops.problem_list(&call.page()?)?),
         "rate_history" => |ops, call| {

@@ -23,11 +23,13 @@ use http::StatusCode;
 use longhaul_api::Problem;
 use longhaul_api::agent::{Report, WorkRequest};
 use longhaul_api::routes::{self, Access, Method, Route};
+use longhaul_gateways::perfsonar::PUSH_BYTES_MAX;
 use longhaul_model::{Fault, FaultCode, IncidentId, StorageName};
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use self::answer::{Answer, Content, problem_response};
 use self::call::{Call, parse_query};
+use crate::HttpLimits;
 use crate::operations::{Operations, bad_request, busy, spool_problem};
 
 pub use listen::{Acceptor, Listening, Peer};
@@ -94,6 +96,7 @@ fn filter(method: Method) -> MethodFilter {
     match method {
         Method::Get => MethodFilter::GET,
         Method::Post => MethodFilter::POST,
+        Method::Put => MethodFilter::PUT,
         Method::Patch => MethodFilter::PATCH,
         Method::Delete => MethodFilter::DELETE,
     }
@@ -159,12 +162,16 @@ async fn answer(http: &Arc<Http>, route: &'static Route, request: Request) -> Re
         secure: admitted.secure,
         parameters: parameters.0,
         query: parse_query(route, parts.uri.query())?,
+        observer: observer(&parts.headers),
         body: axum::body::Bytes::new(),
     };
     if route.operation == "dataset_add_files" {
         return upload(http, &call, &parts.headers, body).await;
     }
     let limits = &http.operations.config().limits;
+    // A result is small, and whoever may send one may do nothing else.
+    let most = if route.access == Access::Observer { PUSH_BYTES_MAX as u64 } else { limits.body_bytes };
+    let limits = &HttpLimits { body_bytes: limits.body_bytes.min(most), ..limits.clone() };
     body::check_length(&parts.headers, limits.body_bytes)?;
     call.body = body::collect(body, limits).await?;
     let key = idempotency::key(route, &parts.headers, &call)?;
@@ -242,6 +249,13 @@ async fn upload(
         .run(move |operations| operations.dataset_add_files(&dataset, storage.as_ref(), file))
         .await?;
     Answer::json(&registered)
+}
+
+/// Who says to have measured, as far as that can be shown.
+fn observer(headers: &http::HeaderMap) -> Option<String> {
+    let value = headers.get(longhaul_api::measured::OBSERVER_HEADER)?.to_str().ok()?;
+    Some(longhaul_model::units::printable(&value.chars().take(100).collect::<String>()))
+        .filter(|name| !name.is_empty())
 }
 
 /// Whether a route wants an agent's certificate.

@@ -133,6 +133,10 @@ impl Operations {
     pub fn session_login(&self, token: &str) -> Result<Login, Problem> {
         let now = self.now();
         let cookie = match self.caller_of_token(token) {
+            Ok(caller) if caller.principal.role == Role::Observer => {
+                let detail = "a token of the role observer sends measurements and opens no session";
+                return Err(Fault::new(FaultCode::NotAllowed, detail).into());
+            }
             Ok(caller) => self.shared.sessions.create(caller.principal, now),
             Err(_) => self.shared.sessions.redeem(token, now)?,
         };

@@ -8,6 +8,7 @@ mod access;
 mod agents;
 mod datasets;
 mod manifest;
+mod measured;
 mod network;
 mod overview;
 mod replicas;

@@ -289,6 +289,7 @@ impl Operations {
             vec![],
             f64::from(u8::from(self.shared.trouble().is_none())),
         );
+        self.measured_gauges(&mut gauges);
         if let Some(counts) = self.ask(|scheduler, _| scheduler.counts()) {
             for (state, files) in [
                 ("queued", counts.queued),

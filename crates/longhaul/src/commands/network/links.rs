@@ -1,4 +1,4 @@
-//! `longhaul network`: what is known of the links, why they give what they give, and its exchange between instances.
+//! What is known of the links, why they give what they give, and its exchange between instances.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ use longhaul_model::units::{count, printable, rate};
 use longhaul_model::{FaultCode, StorageName, Timestamp};
 use longhaul_network::exchange::{Aliases, Exchange, Imported, merge};
 
-use super::Context;
 use crate::clock;
+use crate::commands::Context;
 use crate::failure::{Exit, Failure};
 use crate::remote::Remote;
 use crate::table::{Cell, Table, facts, left, prose, right};
@@ -28,7 +28,7 @@ const DOCUMENT_BYTES_MAX: u64 = 256 << 20;
 const CHANGES_SHOWN: usize = 10;
 
 #[derive(Debug, Subcommand)]
-pub enum NetworkCommand {
+pub enum LinksCommand {
     /// How much is known, how good forecasts are, what changed last
     Show,
     /// List links: what they give, what bounds them, what holds them up
@@ -109,14 +109,14 @@ fn checked(pairs: &[(String, String)]) -> Result<Aliases, Failure> {
     Aliases::new(pairs).map_err(|fault| Failure::from(longhaul_api::Problem::from(fault)))
 }
 
-pub async fn run(context: &Context, remote: &Remote, command: NetworkCommand) -> Result<Exit, Failure> {
+pub async fn run(context: &Context, remote: &Remote, command: LinksCommand) -> Result<Exit, Failure> {
     let output = &context.output;
     match command {
-        NetworkCommand::Show => {
+        LinksCommand::Show => {
             let view: NetworkView = remote.get(&routes::NETWORK_SHOW, &[], &[]).await?;
             output.view(&view, human, |view| changes(&view.changes, view.now))?;
         }
-        NetworkCommand::Links(args) => {
+        LinksCommand::Links(args) => {
             let query = [
                 ("source", args.source.as_ref().map(|name| name.as_str().to_owned())),
                 ("target", args.target.as_ref().map(|name| name.as_str().to_owned())),
@@ -125,20 +125,20 @@ pub async fn run(context: &Context, remote: &Remote, command: NetworkCommand) ->
                 remote.some(&routes::NETWORK_LINKS, &[], &query, args.limit).await?;
             output.table(&Page { items, next: None }, |page| links(&page.items))?;
         }
-        NetworkCommand::Explain(args) => {
+        LinksCommand::Explain(args) => {
             let detail = detail(remote, &args).await?;
             output.view(&detail, explained, |detail| links(std::slice::from_ref(&detail.link)))?;
         }
-        NetworkCommand::Advise(args) => {
+        LinksCommand::Advise(args) => {
             let detail = detail(remote, &args).await?;
             output.view(&detail, advised, |detail| sentences("advice", &detail.advice))?;
         }
-        NetworkCommand::Export(args) => {
+        LinksCommand::Export(args) => {
             let document: Exchange = remote.get(&routes::NETWORK_EXPORT, &[], &[]).await?;
             write(context, &document, args.out.as_deref())?;
         }
-        NetworkCommand::Import(args) => import(context, remote, args).await?,
-        NetworkCommand::Merge(args) => return merged(context, &args),
+        LinksCommand::Import(args) => import(context, remote, args).await?,
+        LinksCommand::Merge(args) => return merged(context, &args),
     }
     Ok(Exit::Ok)
 }

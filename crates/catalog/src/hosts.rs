@@ -1,0 +1,124 @@
+//! Which site measurement hosts, foreign end points and networks belong to: the table behind `network::mapping`.
+
+use longhaul_model::{SiteId, SiteName, Timestamp};
+use longhaul_network::mapping::{Entry, HostOrNetwork, Mapping};
+use rusqlite::{OptionalExtension, Row};
+
+use crate::codec::{Columns, key};
+use crate::sites::find_site;
+use crate::{Catalog, CatalogError, HostRow, HostsSet};
+
+/// Lines of the table: every host of the largest grid, tenfold.
+pub const HOSTS_MAX: usize = 100_000;
+
+const HOST: &str = "SELECT h.host, s.name, h.role, h.family, h.mapping, h.created
+    FROM site_hosts h JOIN sites s ON s.id = h.site";
+
+impl Catalog {
+    /// Writes all of these, or none. What somebody here said is changed only by somebody here: an import leaves it.
+    /// Sites that do not exist are told, and their entries left out.
+    pub fn set_hosts(&self, entries: &[Entry], now: Timestamp) -> Result<HostsSet, CatalogError> {
+        self.write(|tx| {
+            let mut done = HostsSet::default();
+            let mut sites = std::collections::BTreeMap::<&SiteName, Option<SiteId>>::new();
+            // An entry that is as it was keeps its time, so that an import repeated changes nothing.
+            let mut upsert = tx.prepare_cached(
+                "INSERT INTO site_hosts (host, site, role, family, mapping, created) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+                 ON CONFLICT (host) DO UPDATE SET site = excluded.site, role = excluded.role, family = excluded.family,
+                 mapping = excluded.mapping, created = excluded.created
+                 WHERE (site_hosts.mapping <> 'explicit' OR excluded.mapping = 'explicit')
+                 AND (site_hosts.site, ifnull(site_hosts.role, ''), ifnull(site_hosts.family, ''), site_hosts.mapping)
+                 <> (excluded.site, ifnull(excluded.role, ''), ifnull(excluded.family, ''), excluded.mapping)",
+            )?;
+            let mut stored = tx.prepare_cached("SELECT mapping FROM site_hosts WHERE host = ?1")?;
+            for entry in entries {
+                let site = match sites.get(&entry.site) {
+                    Some(site) => *site,
+                    None => {
+                        let site = find_site(tx, &entry.site)?.map(|row| row.id);
+                        sites.insert(&entry.site, site);
+                        site
+                    }
+                };
+                let Some(site) = site else {
+                    done.unknown_sites.insert(entry.site.clone());
+                    continue;
+                };
+                let place = entry.what.to_string();
+                let changed = upsert.execute((
+                    &place,
+                    key!(site),
+                    entry.role.map(|role| role.word()),
+                    entry.family.map(|family| family.word()),
+                    entry.mapping.word(),
+                    now.0,
+                ))?;
+                if changed == 1 {
+                    done.set += 1;
+                    continue;
+                }
+                let stored: Option<Mapping> = stored.query_row([&place], |row| row.parsed(0)).optional()?;
+                if stored == Some(Mapping::Explicit) && entry.mapping != Mapping::Explicit {
+                    done.kept_explicit += 1;
+                } else {
+                    done.unchanged += 1;
+                }
+            }
+            let count: i64 = tx.query_row("SELECT count(*) FROM site_hosts", [], |row| row.get(0))?;
+            if count > HOSTS_MAX as i64 {
+                return Err(CatalogError::conflict(format!("the table would have {count} lines, at most {HOSTS_MAX} fit")));
+            }
+            Ok(done)
+        })
+    }
+
+    /// The whole table, by place.
+    pub fn hosts(&self) -> Result<Vec<HostRow>, CatalogError> {
+        self.read(|tx| {
+            let mut select = tx.prepare_cached(&format!("{HOST} ORDER BY h.host"))?;
+            let rows = select.query_map([], host_row)?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// At most `limit` of the table's lines, those behind `after`.
+    pub fn hosts_page(&self, after: Option<&str>, limit: usize) -> Result<Vec<HostRow>, CatalogError> {
+        self.read(|tx| {
+            let mut select =
+                tx.prepare_cached(&format!("{HOST} WHERE h.host > ?1 ORDER BY h.host LIMIT ?2"))?;
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            let rows = select.query_map((after.unwrap_or_default(), limit), host_row)?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// Says whether it was there.
+    pub fn remove_host(&self, place: &HostOrNetwork) -> Result<bool, CatalogError> {
+        self.write(|tx| Ok(tx.execute("DELETE FROM site_hosts WHERE host = ?1", [place.to_string()])? > 0))
+    }
+}
+
+fn host_row(row: &Row<'_>) -> rusqlite::Result<HostRow> {
+    let word =
+        |at: usize| -> rusqlite::Result<bool> { Ok(row.get_ref(at)? != rusqlite::types::ValueRef::Null) };
+    let place: HostText = row.parsed(0)?;
+    Ok(HostRow {
+        entry: Entry {
+            what: place.0,
+            site: row.parsed(1)?,
+            role: if word(2)? { Some(row.parsed(2)?) } else { None },
+            family: if word(3)? { Some(row.parsed(3)?) } else { None },
+            mapping: row.parsed(4)?,
+        },
+        created: row.time(5)?,
+    })
+}
+
+struct HostText(HostOrNetwork);
+
+impl std::str::FromStr for HostText {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        HostOrNetwork::parse(text).map(HostText)
+    }
+}

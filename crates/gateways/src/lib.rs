@@ -1,0 +1,12 @@
+//! Clients and formats of outside systems that know something of use to us: perfSONAR's measurement archives and
+//! meshes, and the site directories of grids (CRIC).
+//!
+//! What comes from outside is read leniently and within bounds: an item that makes no sense is counted and left out,
+//! a document that makes none is a `Fault`, and nothing panics. This room translates and never decides: what a
+//! measurement means for a link is `network`'s, which host belongs to which site is [`longhaul_network::mapping`]'s.
+//!
+//! Start with [`perfsonar::Harvest`], which is what every form of perfSONAR's results becomes.
+
+pub mod cric;
+mod lenient;
+pub mod perfsonar;

@@ -1,0 +1,114 @@
+//! `longhaul network archive`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use longhaul_api::measured::ArchiveView;
+use longhaul_api::native::Page;
+use longhaul_api::routes;
+use longhaul_gateways::perfsonar::archive::{Archive, Kind, Settings};
+use longhaul_model::units::count;
+use longhaul_model::{Fault, FaultCode};
+use serde::Serialize;
+
+use crate::clock;
+use crate::commands::Context;
+use crate::failure::{Exit, Failure};
+use crate::remote::Remote;
+use crate::table::{Cell, Table, left, prose, right};
+use crate::terminal::Tone;
+
+#[derive(Debug, Subcommand)]
+pub enum ArchiveCommand {
+    /// Archives and meshes that the service reads, and how that goes
+    List,
+    /// Ask an archive one question, from here: does it answer, in which form, with how much
+    Check(CheckArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// Its address: of esmond up to /archive/, of OpenSearch up to what stands before /pscheduler_…, of a mesh the template
+    address: String,
+    /// Form of its answers: esmond, opensearch or mesh
+    #[arg(long, value_parser = kind)]
+    kind: Kind,
+    /// Do not check the server's certificate
+    #[arg(long)]
+    no_verify: bool,
+    /// PEM file of the authorities that are believed [default: those of the system]
+    #[arg(long, value_name = "FILE")]
+    authorities: Option<PathBuf>,
+}
+
+fn kind(text: &str) -> Result<Kind, String> {
+    text.parse()
+}
+
+#[derive(Serialize)]
+struct Checked {
+    url: String,
+    kind: &'static str,
+    verified: bool,
+    found: String,
+}
+
+/// Needs no service.
+pub async fn check(context: &Context, args: CheckArgs) -> Result<Exit, Failure> {
+    let verify = !args.no_verify;
+    let settings = Settings { url: args.address, kind: args.kind, verify, authorities: args.authorities };
+    let found = Archive::open(&settings)?.check(clock::now()).await.map_err(failure)?;
+    let checked = Checked { url: settings.url, kind: settings.kind.word(), verified: verify, found };
+    context.output.sentence(&checked, |checked| format!("it answers: {}", checked.found))?;
+    Ok(Exit::Ok)
+}
+
+/// What to do about somebody else's server is not what to do about ours.
+fn failure(fault: Fault) -> Failure {
+    let next = match fault.code {
+        FaultCode::NotAuthenticated => "give --authorities FILE, or --no-verify to believe whoever answers",
+        FaultCode::Unreachable | FaultCode::Stalled | FaultCode::ConnectionLost => {
+            "check the address, and the firewalls on the way there"
+        }
+        _ => "check the address and --kind: docs/howto/perfsonar.md says how far the address goes",
+    };
+    Failure::from(fault).next(next)
+}
+
+pub async fn list(context: &Context, remote: &Remote) -> Result<Exit, Failure> {
+    let items: Vec<ArchiveView> = remote.all(&routes::ARCHIVE_LIST, &[], &[]).await?;
+    context.output.table(&Page { items, next: None }, |page| table(&page.items))?;
+    Ok(Exit::Ok)
+}
+
+fn table(archives: &[ArchiveView]) -> Table {
+    let now = clock::now();
+    let mut table = Table::new([
+        left("archive"),
+        left("kind"),
+        left("last read"),
+        right("taken"),
+        right("unmapped"),
+        right("refused"),
+        right("silent pairs"),
+        prose("trouble"),
+    ]);
+    for archive in archives {
+        let mut trouble: Vec<String> = archive.fault.iter().map(ToString::to_string).collect();
+        trouble.extend(archive.found.why.clone());
+        trouble.extend((!archive.verify).then(|| "its certificate is not checked".to_owned()));
+        let pairs = format!("{} of {}", count(archive.silent), count(archive.pairs));
+        table.row([
+            Cell::text(&archive.url),
+            Cell::text(&archive.kind),
+            Cell::maybe(archive.last_read, |at| Cell::time(at, now)),
+            Cell::count(archive.found.taken),
+            Cell::count(archive.found.unmapped),
+            Cell::count(archive.found.refused),
+            Cell::both(if archive.pairs > 0 { pairs } else { String::new() }, archive.silent.to_string())
+                .toned_if(archive.silent > 0, Tone::Warn),
+            Cell::text(trouble.join("; ")).toned_if(archive.fault.is_some(), Tone::Bad),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,99 @@
+//! TLS towards servers that are not ours: measurement archives and the like, known by host names and public
+//! authorities. Our own processes use `tls`.
+
+use std::sync::Arc;
+
+use longhaul_model::{Fault, FaultCode};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+/// Whom a client of an outside server believes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutsideTrust<'a> {
+    /// Servers with a certificate for their host name from one of these authorities, in PEM.
+    Authorities(&'a str),
+    /// Anyone who answers: what is read may be forged on the way, and nothing secret may be sent.
+    Anyone,
+}
+
+/// Of a client that shows no certificate.
+pub fn outside_client_tls(trust: OutsideTrust<'_>) -> Result<Arc<ClientConfig>, Fault> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&[&TLS13, &TLS12])
+        .map_err(|error| Fault::new(FaultCode::Internal, format!("TLS settings: {error}")))?;
+    let config = match trust {
+        OutsideTrust::Authorities(pem) => builder.with_root_certificates(roots(pem)?).with_no_client_auth(),
+        OutsideTrust::Anyone => builder
+            .dangerous() // asked for by name
+            .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
+            .with_no_client_auth(),
+    };
+    Ok(Arc::new(config))
+}
+
+/// Bundles of systems hold some certificates that are not understood: those are left out, as everywhere.
+fn roots(pem: &str) -> Result<RootCertStore, Fault> {
+    let mut roots = RootCertStore::empty();
+    let certificates = CertificateDer::pem_slice_iter(pem.as_bytes()).filter_map(Result::ok);
+    let (known, _) = roots.add_parsable_certificates(certificates);
+    if known == 0 {
+        return Err(Fault::new(FaultCode::BadRequest, "the file of authorities holds no certificate"));
+    }
+    Ok(roots)
+}
+
+/// Checks that the server holds the key of the certificate it shows, and nothing else.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _certificate: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_without_authorities_is_refused() {
+        assert!(outside_client_tls(OutsideTrust::Anyone).is_ok());
+        let refused = outside_client_tls(OutsideTrust::Authorities("no certificates")).unwrap_err();
+        assert!(refused.detail.contains("no certificate"), "{refused}");
+    }
+}
