@@ -127,11 +127,11 @@ impl World<'_> {
             return self.end_attempt(place, later);
         }
         self.flows.opened(flow, size);
-        let part = self.doom(place);
-        let (begin, end) = self.flows.join(flow, place, generation, size * part, self.now);
+        let bytes = self.doom(place);
+        let (begin, end) = self.flows.join(flow, place, generation, bytes as f64, self.now);
         let attempt = &mut self.attempts[place as usize];
         attempt.phase = Phase::Moving;
-        (attempt.begin, attempt.end) = (begin, end);
+        (attempt.begin, attempt.end, attempt.to_move) = (begin, end, bytes);
     }
 
     /// Why an attempt cannot begin, and after how long that shows.
@@ -182,7 +182,7 @@ impl World<'_> {
     }
 
     /// How much of the file is moved before it is over: all, unless it fails on the way.
-    fn doom(&mut self, place: u32) -> f64 {
+    fn doom(&mut self, place: u32) -> u64 {
         let (source, target) = (self.attempts[place as usize].source, self.attempts[place as usize].target);
         let link = self.plan.layout.pair(source as usize, target as usize).failures;
         let share = 1.0 - (1.0 - link) * (1.0 - self.plan.model.failures.0);
@@ -196,9 +196,9 @@ impl World<'_> {
             let which = (self.luck(place, 0xc0de) * codes.len() as f64) as usize;
             self.attempts[place as usize].fault =
                 Some(Fault::new(codes[which.min(codes.len() - 1)], "by the dice"));
-            return self.luck(place, 0x9a47);
+            return (self.attempts[place as usize].size as f64 * self.luck(place, 0x9a47)) as u64;
         }
-        1.0
+        self.attempts[place as usize].size
     }
 
     /// The first of a session's files has all its bytes.
@@ -211,7 +211,7 @@ impl World<'_> {
         let Some(place) = self.flows.done(flow, self.now, gone) else { return };
         let attempt = &mut self.attempts[place as usize];
         let end = attempt.end;
-        attempt.moved = (attempt.end - attempt.begin).min(attempt.size as f64) as u64;
+        attempt.moved = attempt.to_move;
         self.flows.leave(flow, end, self.now);
         if self.attempts[place as usize].fault.is_none() {
             self.attempts[place as usize].fault = self.judge(place);
@@ -298,7 +298,7 @@ impl World<'_> {
         let attempt = &self.attempts[place as usize];
         self.flows.advance(attempt.flow, self.now);
         let service = self.flows.rows[attempt.flow as usize].service();
-        (service - attempt.begin).clamp(0.0, attempt.size as f64) as u64
+        ((service - attempt.begin).max(0.0) as u64).min(attempt.to_move)
     }
 
     /// An attempt that has begun ends with a fault of the world.

@@ -188,6 +188,7 @@ fn edges(plan: &Plan, groups: &[Group]) -> (Edges, Vec<(String, f64)>) {
         }
     }
     let mut sessions = Vec::new();
+    let pooled = pools(plan, &mut sessions);
     let mut ways = Vec::with_capacity(count * count);
     for from in 0..count {
         for to in 0..count {
@@ -203,15 +204,14 @@ fn edges(plan: &Plan, groups: &[Group]) -> (Edges, Vec<(String, f64)>) {
             if !circuit {
                 way.extend(&pair.ways);
             }
-            // Several pools are several capacities that share the work as they like: counted only where there is one.
-            if source.pools.len() == 1 {
-                way.extend(layout.pools[source.pools.start].read);
-            }
-            if target.pools.len() == 1 {
-                way.extend(layout.pools[target.pools.start].write);
-            }
+            // Several pools together are one capacity: the sum of theirs.
+            way.extend(pooled[from].0.iter().chain(&pooled[to].1));
             let alone = source.pools.len() * target.pools.len();
-            let narrow = way.iter().map(|&way| layout.capacities[way as usize].rate).fold(f64::INFINITY, f64::min);
+            let rate = |way: &u32| match layout.capacities.get(*way as usize) {
+                Some(capacity) => capacity.rate,
+                None => sessions[*way as usize - layout.capacities.len()].1,
+            };
+            let narrow = way.iter().map(rate).fold(f64::INFINITY, f64::min);
             let cap = f64::from(plan.model.streams) * plan.stream_cap(pair.rtt, pair.loss) * alone as f64;
             if plan.model.mover == Mover::Session && cap < narrow && !circuit {
                 way.push((layout.capacities.len() + sessions.len()) as u32);
@@ -221,6 +221,26 @@ fn edges(plan: &Plan, groups: &[Group]) -> (Edges, Vec<(String, f64)>) {
         }
     }
     (Edges { count, ways, relays }, sessions)
+}
+
+/// What the pools of each site read and write, as places of capacities.
+fn pools(plan: &Plan, more: &mut Vec<(String, f64)>) -> Vec<(Option<u32>, Option<u32>)> {
+    let layout = &plan.layout;
+    let mut of_site = |site: &crate::layout::SitePlan, write: bool| {
+        let pools = &layout.pools[site.pools.clone()];
+        let places: Option<Vec<u32>> = pools.iter().map(|pool| if write { pool.write } else { pool.read }).collect();
+        match places.as_deref() {
+            None | Some([]) => None,
+            Some([place]) => Some(*place),
+            Some(places) => {
+                let sum = places.iter().map(|&place| layout.capacities[place as usize].rate).sum();
+                let what = if write { "writes" } else { "reads" };
+                more.push((format!("{} {what}, all pools", site.name), sum));
+                Some((layout.capacities.len() + more.len() - 1) as u32)
+            }
+        }
+    };
+    layout.sites.iter().map(|site| (of_site(site, false), of_site(site, true))).collect()
 }
 
 fn priced(plan: &Plan, history: &[(i64, Vec<f64>)], sessions: &[(String, f64)]) -> Vec<Priced> {

@@ -68,8 +68,8 @@ fn pattern(failure: &Failure, layout: &Layout, place: &str) -> Result<Trouble, M
         return Err(Mistake::new(place, format!("a factor of {factor}"), "what is left of a rate is 0 to 1"));
     }
     let rtt_factor = failure.rtt_factor.unwrap_or(1.0);
-    if !(0.1..=100.0).contains(&rtt_factor) {
-        return Err(Mistake::new(place, format!("an rtt_factor of {rtt_factor}"), "0.1 to 100 are possible"));
+    if !(1.0..=100.0).contains(&rtt_factor) {
+        return Err(Mistake::new(place, format!("an rtt_factor of {rtt_factor}"), "1 to 100 are possible"));
     }
     let usual = match failure.kind {
         FailureKind::SiteDown => FaultCode::Unreachable,

@@ -193,6 +193,7 @@ impl World<'_> {
             begin: 0.0,
             end: 0.0,
             fault: None,
+            to_move: lease.size,
             moved: 0,
         });
         self.by_id.insert(lease.attempt, place);

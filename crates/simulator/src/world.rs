@@ -48,6 +48,8 @@ pub(crate) struct Attempt {
     pub end: f64,
     /// It ends so, once it has moved as much as is to move.
     pub fault: Option<Fault>,
+    /// Bytes it moves if nothing more happens to it, and those that it has moved at its end.
+    pub to_move: u64,
     pub moved: u64,
 }
 
