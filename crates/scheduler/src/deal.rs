@@ -17,9 +17,10 @@ use longhaul_network::{Basis, Link};
 
 use crate::decision::{Candidate, Choice, Decision, Lease, Unusable};
 use crate::event::SiteState;
+use crate::fts3::{self, Optimizer};
 use crate::scheduler::Scheduler;
-use crate::settings::CANDIDATES_MAX;
-use crate::state::{Leased, Phase, Rank, Remembered};
+use crate::settings::{CANDIDATES_MAX, Rules};
+use crate::state::{Leased, LinkState, Phase, Rank, Remembered};
 use crate::strategy::{Strategy, rank};
 
 /// Why nothing can be leased to a target at all.
@@ -74,11 +75,7 @@ impl Scheduler {
         if self.barred(target, now).is_some() {
             return None;
         }
-        let always = self.settings.lease_files_always;
-        if self.window(target, self.settings.lease_window, now).is_full(always) {
-            return None;
-        }
-        let low = !self.window(target, self.settings.lease_window_low, now).is_full(always);
+        let low = self.appetite(target, now)?;
         let Some((place, lane)) = self.pick(target, low, now) else {
             if low && !self.storages[target].target.starved {
                 self.storages[target].target.starved = true;
@@ -88,6 +85,17 @@ impl Scheduler {
         };
         self.pay(target, lane, self.transfers[place].size);
         self.lease(place, now)
+    }
+
+    /// Whether a target gets more work now: none, what nobody else is fetching (false), or anything (true).
+    fn appetite(&self, target: u32, now: Timestamp) -> Option<bool> {
+        if self.settings.rules == Rules::Fts3 {
+            let active = self.storages[target].target.leased.len() as u32;
+            return (active < fts3::STORAGE_ACTIVE).then_some(true);
+        }
+        let always = self.settings.lease_files_always;
+        let full = |length| self.window(target, length, now).is_full(always);
+        (!full(self.settings.lease_window)).then(|| !full(self.settings.lease_window_low))
     }
 
     /// Whether anything may be leased to a target at all.
@@ -157,7 +165,8 @@ impl Scheduler {
     fn pick(&mut self, target: u32, low: bool, now: Timestamp) -> Option<(u32, usize)> {
         let mut turns = std::mem::take(&mut self.turns);
         let claim = self.claim(target);
-        self.storages[target].target.lanes.turns(&self.parties, claim, &mut turns);
+        let strict = self.settings.rules == Rules::Fts3;
+        self.storages[target].target.lanes.turns(&self.parties, claim, strict, &mut turns);
         let found =
             turns.iter().find_map(|&lane| self.pick_in(target, lane, low, now).map(|place| (place, lane)));
         self.turns = turns;
@@ -253,10 +262,7 @@ impl Scheduler {
             if let Err(until) = link.reach.allows(now) {
                 return Some(Unusable::Unreachable { until });
             }
-            let bytes = link.rate.rate * self.settings.lease_window.as_secs_f64();
-            let bytes = bytes.max(self.settings.lease_bytes_min as f64) as u128;
-            let many = link.files >= self.settings.lease_files_max / 4 * 3;
-            if many || link.files >= self.settings.lease_files_always && link.bytes >= bytes {
+            if self.link_full(source, target, link) {
                 let bytes = u64::try_from(link.bytes).unwrap_or(u64::MAX);
                 return Some(Unusable::WindowFull { files: link.files, bytes });
             }
@@ -266,6 +272,18 @@ impl Scheduler {
         let limited = site.limit(false) != u32::MAX;
         (!site.has_slot(false) || limited && others_wait)
             .then(|| Unusable::ActiveOut { limit: site.limit(false) })
+    }
+
+    fn link_full(&self, source: u32, target: u32, link: &LinkState) -> bool {
+        if self.settings.rules == Rules::Fts3 {
+            let optimizer = self.optimizers.get(&(target, source));
+            let slots = optimizer.map_or(fts3::UNDECIDED, Optimizer::slots);
+            return link.files >= slots || self.storages[source].files_ahead >= fts3::STORAGE_ACTIVE;
+        }
+        let bytes = link.rate.rate * self.settings.lease_window.as_secs_f64();
+        let bytes = bytes.max(self.settings.lease_bytes_min as f64) as u128;
+        link.files >= self.settings.lease_files_max / 4 * 3
+            || link.files >= self.settings.lease_files_always && link.bytes >= bytes
     }
 
     /// Seconds until a file of `size` would be at the target, and the rate and failure share that this rests on.
@@ -376,6 +394,7 @@ impl Scheduler {
             return None;
         }
         self.take_out(place);
+        let _ = self.optimizer(target, source, now);
         let attempt = AttemptId(self.next_id(now));
         let transfer = &mut self.transfers[place];
         transfer.epoch += 1;

@@ -152,8 +152,8 @@ impl Lanes {
     // ---- order ---------------------------------------------------------------------------------------
 
     /// Lanes with something waiting, in the order in which they should be tried: the first that has something that
-    /// can be leased has its turn.
-    pub(crate) fn turns(&self, parties: &Parties, claim: f64, order: &mut Vec<usize>) {
+    /// can be leased has its turn. `strict`: of each activity the highest priority only.
+    pub(crate) fn turns(&self, parties: &Parties, claim: f64, strict: bool, order: &mut Vec<usize>) {
         order.clear();
         let mut communities: Vec<(f64, usize)> = Vec::with_capacity(self.communities.len());
         for (at, row) in self.communities.iter().enumerate() {
@@ -172,14 +172,17 @@ impl Lanes {
             }
             activities.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
             for (_, at) in activities {
-                self.levels(&row.activities[at], order);
+                self.levels(&row.activities[at], strict, order);
             }
         }
     }
 
-    fn levels(&self, activity: &ActivityAt, order: &mut Vec<usize>) {
+    fn levels(&self, activity: &ActivityAt, strict: bool, order: &mut Vec<usize>) {
         let waiting = |level: usize| activity.lanes[level].filter(|&lane| self.lanes[lane].class.queued > 0);
         let Some(highest) = (0..LEVELS).rev().find(|&level| waiting(level).is_some()) else { return };
+        if strict {
+            return order.extend(waiting(highest));
+        }
         if activity.relief_debt <= 0.0 && highest > 0 {
             let turn = activity.relief_turn;
             order.extend((0..highest).filter_map(|step| waiting((turn + step) % highest)));

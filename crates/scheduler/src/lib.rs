@@ -15,8 +15,10 @@ mod breaker;
 mod deal;
 pub mod decision;
 mod demand;
+mod ease;
 pub mod event;
 mod explain;
+mod fts3;
 mod key;
 mod keyed;
 mod lanes;
@@ -45,6 +47,6 @@ pub use event::{
 };
 pub use query::{Counts, LeasedNow, LinkNow, Outlook, TransferNow};
 pub use scheduler::Scheduler;
-pub use settings::Settings;
+pub use settings::{Backoff, Rules, Settings};
 pub use shares::{CommunityShare, Party, Shares};
 pub use strategy::{Strategy, UnknownStrategy};

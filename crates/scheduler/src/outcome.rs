@@ -10,6 +10,8 @@
 //!
 //! A source that cannot be reached several times in a row is only probed, over that link or altogether.
 
+use std::time::Duration;
+
 use longhaul_model::fault::retry_delay;
 use longhaul_model::{AttemptId, Blame, BlockId, Fault, FaultCode, FileId, Retry, StorageId, Timestamp};
 use longhaul_network::{End, Link};
@@ -18,10 +20,13 @@ use crate::decision::Decision;
 use crate::event::Outcome;
 use crate::keyed::jitter;
 use crate::scheduler::{Scheduler, Timer};
+use crate::settings::Backoff;
 use crate::state::Leased;
 
 /// From this try on `retry_delay` for [`Retry::Later`] is at its longest.
 const SLOWEST_TRY: u32 = 8;
+/// The least that a failed file rests under [`Backoff::Legacy`]; the most is twice that.
+const LEGACY_REST: Duration = Duration::from_secs(45 * 60);
 
 impl Scheduler {
     pub(crate) fn progress(&mut self, attempt: AttemptId, bytes_done: u64, now: Timestamp) {
@@ -52,6 +57,9 @@ impl Scheduler {
         if more > 0 {
             let link = Link { source: self.storages[lease.source].id, target: self.storages[target].id };
             self.knowledge.arrived(link, more, now);
+            if let Some(optimizer) = self.optimizer(target, lease.source, now) {
+                optimizer.arrived(more);
+            }
             self.wake(target);
         }
     }
@@ -146,9 +154,14 @@ impl Scheduler {
         let Some(lease) = self.unlease(place, End::Arrived, bytes, now) else { return };
         let (file, target) = (self.transfers[place].file, self.transfers[place].target);
         self.file_rate(target, lease.source, bytes_moved, lease.began, now);
+        if let Some(optimizer) = self.optimizer(target, lease.source, now) {
+            optimizer.arrived(bytes);
+            optimizer.finished(bytes_moved, now.since(lease.began));
+        }
         self.reached(target, lease.source);
         self.storages[target].target.room.succeeded();
         self.complete(place);
+        self.ease(target, lease.source, now);
         self.replica_added(file, target, now);
     }
 
@@ -175,11 +188,17 @@ impl Scheduler {
         };
         self.unlease(place, end, bytes_moved.saturating_sub(lease.bytes_done), now);
         self.refund(place, bytes_moved);
+        if let Some(optimizer) = self.optimizer(target, lease.source, now) {
+            optimizer.failed();
+        }
         let transfer = &mut self.transfers[place];
         transfer.tries = transfer.tries.saturating_add(1);
         transfer.fault = Some(Box::new(fault.clone()));
         self.wants[transfer.want].last_failure = Some(fault.clone());
         let for_good = fault.retry == Retry::Never;
+        if !for_good {
+            self.troubled(target, lease.source);
+        }
         match (fault.blame, fault.code) {
             (Blame::Target, FaultCode::TargetFull | FaultCode::TargetReadOnly) => {}
             (Blame::Request, FaultCode::Cancelled) => self.rest(place, Retry::Now, now),
@@ -246,6 +265,9 @@ impl Scheduler {
     fn pause(&self, place: u32, retry: Retry, tries: u32, now: Timestamp) -> Timestamp {
         let transfer = &self.transfers[place];
         let spread = jitter(transfer.id.0, u64::from(transfer.tries));
+        if self.settings.backoff == Backoff::Legacy {
+            return now + LEGACY_REST.mul_f64(1.0 + spread);
+        }
         let slow = tries >= self.settings.tries_until_slow;
         let delay = match retry {
             Retry::Now if !slow => retry_delay(Retry::Now, tries, spread),

@@ -7,13 +7,16 @@ use longhaul_model::{SubscriptionId, Timestamp};
 
 use crate::lanes::LEVELS;
 use crate::scheduler::Scheduler;
-use crate::settings::PATIENCE;
+use crate::settings::{PATIENCE, Rules};
 use crate::state::{Phase, Rank, Subscription, Wish};
 use crate::strategy::Strategy;
 
 impl Scheduler {
     /// When a wish should be fulfilled: see [`crate::settings::PATIENCE`]. A deadline only makes it earlier.
     pub(crate) fn due(&self, wish: &Wish, subscription: &Subscription) -> Timestamp {
+        if self.settings.rules == Rules::Fts3 {
+            return wish.created;
+        }
         let bytes = subscription.bytes_ranked as f64;
         let own = bytes / self.settings.nominal_bytes_per_s.max(1.0);
         let most = self.settings.patience_max.as_secs_f64();

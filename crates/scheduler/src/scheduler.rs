@@ -7,9 +7,10 @@ use longhaul_network::Knowledge;
 
 use crate::decision::Decision;
 use crate::event::Event;
+use crate::fts3::{self, Optimizer};
 use crate::keyed::Keyed;
 use crate::news::News;
-use crate::settings::Settings;
+use crate::settings::{Rules, Settings};
 use crate::shares::Parties;
 use crate::state::{FileRow, Site, Storage, Subscription, Transfer, Want};
 use crate::steady::Steady;
@@ -22,6 +23,8 @@ pub struct Scheduler {
     pub(crate) clock: Steady,
     pub(crate) parties: Parties,
     pub(crate) news: News,
+    /// By target and source; only under [`crate::Rules::Fts3`].
+    pub(crate) optimizers: BTreeMap<(u32, u32), Optimizer>,
     pub(crate) last_id: u64,
 
     pub(crate) sites: Table<Site>,
@@ -65,6 +68,8 @@ pub(crate) enum Timer {
     Sweep(BlockId, u32),
     /// A question that failed is repeated.
     Reopen(BlockId, u32),
+    /// FTS3's optimizer decides.
+    Optimize,
 }
 
 impl Scheduler {
@@ -76,6 +81,7 @@ impl Scheduler {
             clock: Steady::default(),
             parties: Parties::default(),
             news: News::default(),
+            optimizers: BTreeMap::new(),
             last_id,
             sites: Table::default(),
             site_of: BTreeMap::new(),
@@ -215,9 +221,37 @@ impl Scheduler {
                 Timer::Transfer(id) => self.rested(id, now),
                 Timer::Storage(storage) => self.wake_around(storage),
                 Timer::Sweep(block, target) => self.sweep(block, target),
+                Timer::Optimize => self.optimize(now),
                 Timer::Reopen(block, target) => self.reopen(block, target),
             }
         }
+    }
+
+    fn optimize(&mut self, now: Timestamp) {
+        let links: Vec<(u32, u32)> = self.optimizers.keys().copied().collect();
+        for (target, source) in links {
+            let link = self.storages[target].target.links.get(&source);
+            let active = link.map_or(0, |link| link.files);
+            let waiting = link.map_or(0, |link| link.waiting.values().map(|waiting| waiting.files).sum());
+            if let Some(optimizer) = self.optimizers.get_mut(&(target, source))
+                && active + waiting > 0
+            {
+                optimizer.decide(active, waiting, now);
+                self.wake(target);
+            }
+        }
+        self.set_timer(now + fts3::PERIOD, Timer::Optimize);
+    }
+
+    /// The optimizer of a link, under FTS3's rules only.
+    pub(crate) fn optimizer(&mut self, target: u32, source: u32, now: Timestamp) -> Option<&mut Optimizer> {
+        if self.settings.rules != Rules::Fts3 {
+            return None;
+        }
+        if self.optimizers.is_empty() {
+            self.set_timer(now + fts3::PERIOD, Timer::Optimize);
+        }
+        Some(self.optimizers.entry((target, source)).or_default())
     }
 
     pub(crate) fn set_timer(&mut self, at: Timestamp, timer: Timer) {

@@ -14,10 +14,32 @@ pub const REASONS_MAX: usize = 6;
 /// How many times its own time a subscription may wait behind smaller ones.
 pub const PATIENCE: f64 = 4.0;
 
+/// By whose rules work is ordered, and how much of it is given out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rules {
+    /// Shares, priorities without starvation, due times; windows of time.
+    #[default]
+    Ours,
+    /// For comparison: strict priorities, then age; slots per link by FTS3's optimizer, 200 per storage.
+    Fts3,
+}
+
+/// How long what failed rests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Backoff {
+    /// By the fault's blame and permanence.
+    #[default]
+    ByBlame,
+    /// For comparison: 45 to 90 minutes whatever the cause, as PhEDEx has it.
+    Legacy,
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// How sources are chosen where a demand does not say.
     pub strategy: Strategy,
+    pub rules: Rules,
+    pub backoff: Backoff,
     /// Transfers of one target exist for this much work at its present rate, …
     pub horizon: Duration,
     /// … but for no more files than this, …
@@ -66,6 +88,8 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             strategy: Strategy::Best,
+            rules: Rules::Ours,
+            backoff: Backoff::ByBlame,
             horizon: Duration::from_secs(600),
             horizon_files: 4_000,
             horizon_files_min: 1_000,

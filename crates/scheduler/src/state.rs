@@ -159,6 +159,10 @@ pub(crate) struct LinkState {
     pub rate: Remembered,
     /// When something came last, or when it got work again.
     pub heard: Timestamp,
+    /// Something failed since the last file that came.
+    pub troubled: bool,
+    /// When that ended the pauses of others.
+    pub eased: Option<Timestamp>,
     /// What waits for this source only, by party.
     pub waiting: BTreeMap<u32, Waiting>,
     /// What a single file gets, bytes per second; 0 before the first.

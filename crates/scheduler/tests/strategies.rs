@@ -7,7 +7,7 @@ mod world;
 use std::time::Duration;
 
 use longhaul_model::StorageId;
-use longhaul_scheduler::{SiteState, Strategy};
+use longhaul_scheduler::{Backoff, Rules, Settings, SiteState, Strategy};
 use world::{Place, World};
 
 const MB: u64 = 1_000_000;
@@ -71,4 +71,47 @@ fn the_order_of_a_strategy_gives_way_when_its_source_is_gone() {
     assert!(took < Duration::from_secs(30), "{took:?}: the rest came from the other");
     assert!(world.bytes_between(1, 2) > 1_500 * MB);
     assert!(world.scheduler.counts_of(StorageId(2)).leased == 0);
+}
+
+/// FTS3's rules, for comparison: slots per link from its optimizer, strict priorities.
+#[test]
+fn by_the_rules_of_fts3_links_have_slots() {
+    let settings = Settings { rules: Rules::Fts3, strategy: Strategy::Orderly, ..Settings::default() };
+    let mut world = World::with(vec![Place::new(50e6), Place::new(50e6)], 7, settings);
+    world.add_files(1, 0, vec![10 * MB; 1_500]);
+    world.add_files(2, 0, vec![MB; 200]);
+    world.subscribe(1, &[1], 1, 5);
+    world.subscribe(2, &[2], 1, 2);
+    let most = |world: &mut World| {
+        let mut most = 0;
+        for _ in 0..200 {
+            world.step();
+            most = most.max(world.scheduler.counts().leased);
+        }
+        most
+    };
+    assert_eq!(most(&mut world), 2, "before the first decision");
+    world.run_for(Duration::from_secs(60));
+    assert_eq!(most(&mut world), 66, "halfway of its range");
+    let lower = world.arrivals.keys().filter(|(file, _)| world.files[*file as usize].block == 2).count();
+    assert_eq!(lower, 0, "strict priorities");
+}
+
+/// A short error costs seconds; with the legacy back-off it costs the better part of an hour.
+#[test]
+fn a_transient_error_costs_seconds_and_not_an_hour() {
+    let took = |backoff: Backoff| {
+        let settings = Settings { backoff, ..Settings::default() };
+        let mut world = World::with(vec![Place::new(50e6), Place::new(50e6)], 7, settings);
+        world.add_files(1, 0, vec![20 * MB; 100]);
+        world.subscribe(1, &[1], 1, 5);
+        world.run_for(Duration::from_secs(10));
+        world.failure_share = 1.0;
+        world.run_for(Duration::from_secs(30));
+        world.failure_share = 0.0;
+        world.run(Duration::from_secs(4 * 3_600)).as_secs_f64()
+    };
+    // 40 s of bytes, 10 s of them had come before.
+    assert!(took(Backoff::ByBlame) < 40.0 + 60.0, "{}", took(Backoff::ByBlame));
+    assert!((2_700.0..2.0 * 5_400.0).contains(&took(Backoff::Legacy)), "{}", took(Backoff::Legacy));
 }

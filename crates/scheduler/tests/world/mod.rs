@@ -131,8 +131,12 @@ pub fn start() -> Timestamp {
 
 impl World {
     pub fn new(places: Vec<Place>, seed: u64) -> Self {
+        Self::with(places, seed, Settings::default())
+    }
+
+    pub fn with(places: Vec<Place>, seed: u64, settings: Settings) -> Self {
         let mut world = World {
-            scheduler: Scheduler::new(Settings::default(), Knowledge::default(), 0),
+            scheduler: Scheduler::new(settings, Knowledge::default(), 0),
             now: start(),
             places,
             files: Vec::new(),
@@ -579,7 +583,8 @@ impl World {
         let knowledge = self.scheduler.knowledge().clone();
         let last =
             self.rows.keys().map(|id| id.0).chain(self.running.keys().map(|id| id.0)).max().unwrap_or(0);
-        self.scheduler = Scheduler::new(Settings::default(), knowledge, last);
+        let settings = self.scheduler.settings().clone();
+        self.scheduler = Scheduler::new(settings, knowledge, last);
         self.post.retain(|(_, event)| !matches!(event, Event::Files { .. }));
         for place in 0..self.places.len() as u64 {
             self.tell_site(place);
