@@ -33,8 +33,9 @@ pub struct Certificate {
     pub capacities: Vec<Priced>,
     /// What must be moved, with its cheapest price per byte.
     pub groups: Vec<Group>,
-    /// The last file came into the world then, and can be moved no faster than so: a bound of its own.
+    /// Bounds of their own: the last request, and how fast its target could take it; what tape drives must recall.
     pub last: f64,
+    pub recall: f64,
 }
 
 #[derive(Clone, Debug)]
@@ -94,10 +95,17 @@ pub fn certify(plan: &Plan, history: &[(i64, Vec<f64>)]) -> Certificate {
     let groups = groups(plan);
     let (edges, sessions) = edges(plan, &groups);
     let capacities = priced(plan, history, &sessions);
-    let rates: Vec<f64> = capacities.iter().map(|row| row.rate.iter().map(|(_, rate)| *rate).fold(0.0, f64::max)).collect();
+    let rates: Vec<f64> =
+        capacities.iter().map(|row| row.rate.iter().map(|(_, rate)| *rate).fold(0.0, f64::max)).collect();
     let prices = search(&groups, &edges, &rates);
     let table = edges.table(&prices);
-    let mut certificate = Certificate { groups, capacities, last: last(plan), ..Certificate::default() };
+    let mut certificate = Certificate {
+        groups,
+        capacities,
+        last: last(plan),
+        recall: recalled(plan),
+        ..Certificate::default()
+    };
     for (row, price) in certificate.capacities.iter_mut().zip(&prices) {
         row.price = *price;
     }
@@ -105,7 +113,7 @@ pub fn certify(plan: &Plan, history: &[(i64, Vec<f64>)]) -> Certificate {
         group.price = tree(group, &table, edges.count, &mut Vec::new());
     }
     let cost: f64 = certificate.groups.iter().map(|group| group.bytes * group.price).sum();
-    certificate.bound = paid_at(&certificate.capacities, cost).max(certificate.last);
+    certificate.bound = paid_at(&certificate.capacities, cost).max(certificate.last).max(certificate.recall);
     certificate.capacities.retain(|row| row.price > 0.0);
     certificate.capacities.truncate(PRICES_KEPT);
     certificate
@@ -113,7 +121,8 @@ pub fn certify(plan: &Plan, history: &[(i64, Vec<f64>)]) -> Certificate {
 
 /// When the prices times the capacities since the beginning have come to `cost`.
 pub fn paid_at(capacities: &[Priced], cost: f64) -> f64 {
-    let mut changes: Vec<f64> = capacities.iter().flat_map(|row| row.rate.iter().map(|(at, _)| *at)).collect();
+    let mut changes: Vec<f64> =
+        capacities.iter().flat_map(|row| row.rate.iter().map(|(at, _)| *at)).collect();
     changes.sort_unstable_by(f64::total_cmp);
     changes.dedup();
     let mut places = vec![0usize; capacities.len()];
@@ -228,7 +237,8 @@ fn pools(plan: &Plan, more: &mut Vec<(String, f64)>) -> Vec<(Option<u32>, Option
     let layout = &plan.layout;
     let mut of_site = |site: &crate::layout::SitePlan, write: bool| {
         let pools = &layout.pools[site.pools.clone()];
-        let places: Option<Vec<u32>> = pools.iter().map(|pool| if write { pool.write } else { pool.read }).collect();
+        let places: Option<Vec<u32>> =
+            pools.iter().map(|pool| if write { pool.write } else { pool.read }).collect();
         match places.as_deref() {
             None | Some([]) => None,
             Some([place]) => Some(*place),
@@ -263,13 +273,18 @@ fn priced(plan: &Plan, history: &[(i64, Vec<f64>)], sessions: &[(String, f64)]) 
             Priced { name: capacity.name.clone(), price: 0.0, rate }
         })
         .collect();
-    rows.extend(sessions.iter().map(|(name, cap)| Priced { name: name.clone(), price: 0.0, rate: vec![(0.0, *cap)] }));
+    rows.extend(sessions.iter().map(|(name, cap)| Priced {
+        name: name.clone(),
+        price: 0.0,
+        rate: vec![(0.0, *cap)],
+    }));
     rows
 }
 
 /// Prices that make the bound high.
 fn search(groups: &[Group], edges: &Edges, rates: &[f64]) -> Vec<f64> {
-    let size: usize = groups.iter().map(|group| group.targets.len() * (group.sources.len() + group.targets.len())).sum();
+    let size: usize =
+        groups.iter().map(|group| group.targets.len() * (group.sources.len() + group.targets.len())).sum();
     let size = size + edges.count * edges.count * (1 + edges.relays.len());
     let rounds = ROUNDS.min(EFFORT / size.max(1)).max(20);
     let mut best = (0.0, vec![0.0; rates.len()]);
@@ -379,13 +394,34 @@ fn route(edges: &Edges, prices: &[f64], table: &[f64], from: usize, to: usize, t
     }
 }
 
+/// What lies on the tapes of one site only must be recalled there once: mounting, winding and reading, by its drives.
+fn recalled(plan: &Plan) -> f64 {
+    let mut wanted = vec![false; plan.work.blocks.len()];
+    for request in &plan.work.requests {
+        for block in plan.work.datasets[request.dataset as usize].blocks.clone() {
+            wanted[block as usize] = true;
+        }
+    }
+    let mut seconds = vec![0.0; plan.layout.sites.len()];
+    for (block, _) in plan.work.blocks.iter().zip(&wanted).filter(|(_, wanted)| **wanted) {
+        let &[site] = block.at.as_slice() else { continue };
+        if let Some(tape) = plan.layout.sites[site as usize].tape.as_ref().filter(|tape| tape.recall) {
+            let bytes: u64 = block.files.clone().map(|file| plan.work.sizes[file as usize]).sum();
+            let work = tape.mount.0 * block.files.len() as f64 + bytes as f64 / tape.rate.0;
+            seconds[site as usize] += work / f64::from(tape.drives);
+        }
+    }
+    seconds.into_iter().fold(0.0, f64::max)
+}
+
 /// No file comes before it was asked for, and as fast as its fastest way carries it.
 fn last(plan: &Plan) -> f64 {
     let layout = &plan.layout;
     let mut last: f64 = 0.0;
     for request in &plan.work.requests {
         let to = &layout.sites[request.target as usize];
-        let port = to.in_ways.iter().map(|&way| layout.capacities[way as usize].rate).fold(f64::INFINITY, f64::min);
+        let port =
+            to.in_ways.iter().map(|&way| layout.capacities[way as usize].rate).fold(f64::INFINITY, f64::min);
         let bytes = plan.work.datasets[request.dataset as usize].bytes as f64;
         let there: u64 = plan.work.datasets[request.dataset as usize]
             .blocks

@@ -47,7 +47,10 @@ fn sites(text: &mut String, kind: &str, random: &mut Random) -> Vec<String> {
         let name = if is_centre { format!("centre-{number}") } else { format!("site-{}", number - centres) };
         let region = ["north", "south"][random.below(2)];
         let gigabits = if is_centre { port(random).max(10) } else { port(random) };
-        let _ = write!(text, "\n[[site]]\nname = \"{name}\"\nregion = \"{region}\"\nport = \"{gigabits} Gbit/s\"\n");
+        let _ = write!(
+            text,
+            "\n[[site]]\nname = \"{name}\"\nregion = \"{region}\"\nport = \"{gigabits} Gbit/s\"\n"
+        );
         if random.chance(0.3) {
             let _ = writeln!(text, "background = {:.2}", random.between(0.1, 0.6));
         }
@@ -63,7 +66,8 @@ fn sites(text: &mut String, kind: &str, random: &mut Random) -> Vec<String> {
         if kind == "tape" && number == 1 {
             let drives = 2 + random.below(8);
             let rate = 100 + 50 * random.below(6);
-            let _ = writeln!(text, "tape = {{ drives = {drives}, rate = \"{rate} MB/s\", mount = \"90 s\" }}");
+            let _ =
+                writeln!(text, "tape = {{ drives = {drives}, rate = \"{rate} MB/s\", mount = \"90 s\" }}");
         }
         names.push(name);
     }

@@ -114,8 +114,8 @@ impl Measure {
         }
     }
 
-    pub fn capacities(&mut self, now: i64, capacity: &[f64]) {
-        self.history.push((now, capacity.to_vec()));
+    pub fn capacities(&mut self, now: i64, capacity: Vec<f64>) {
+        self.history.push((now, capacity));
     }
 
     pub fn finish(&mut self, now: i64) {

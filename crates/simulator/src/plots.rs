@@ -12,7 +12,8 @@ const BOTTOM: f64 = 40.0;
 const TOP: f64 = 34.0;
 const RIGHT: f64 = 190.0;
 const COLOURS: [&str; 10] = [
-    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b08000", "#56b4e9", "#7f3fbf", "#8c564b", "#5f7f1f", "#7f7f7f",
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b08000", "#56b4e9", "#7f3fbf", "#8c564b", "#5f7f1f",
+    "#7f7f7f",
 ];
 
 /// One line: its name and points.

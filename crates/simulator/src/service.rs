@@ -40,7 +40,10 @@ impl World<'_> {
 
     pub(crate) fn tell_shares(&mut self) {
         let rows = self.plan.work.communities.iter().map(|community| {
-            let share = CommunityShare { activities: community.activities.clone(), ..CommunityShare::of(community.share) };
+            let share = CommunityShare {
+                activities: community.activities.clone(),
+                ..CommunityShare::of(community.share)
+            };
             (community.name.clone(), share)
         });
         let shares = Shares { communities: rows.collect(), default: 1.0 };

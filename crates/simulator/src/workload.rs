@@ -109,7 +109,11 @@ fn add_communities(work: &mut Workload, scenario: &Scenario) -> Result<(), Mista
         let mut activities = BTreeMap::new();
         for (name, &weight) in &community.activities {
             if !(weight >= 0.0 && weight.is_finite()) {
-                return Err(Mistake::new(place, format!("a weight of {weight} for {name}"), "give a number of 0 or more"));
+                return Err(Mistake::new(
+                    place,
+                    format!("a weight of {weight} for {name}"),
+                    "give a number of 0 or more",
+                ));
             }
             activities.insert(name_of(name, &place)?, weight);
         }
@@ -181,7 +185,15 @@ impl Workload {
         Ok(dataset)
     }
 
-    fn add_request(&mut self, at: f64, dataset: u32, target: u32, community: u32, terms: &Terms, activity: &Option<ActivityName>) {
+    fn add_request(
+        &mut self,
+        at: f64,
+        dataset: u32,
+        target: u32,
+        community: u32,
+        terms: &Terms,
+        activity: &Option<ActivityName>,
+    ) {
         let blocks = self.datasets[dataset as usize].blocks.clone();
         let there = blocks.into_iter().all(|block| self.blocks[block as usize].at.contains(&target));
         if there {

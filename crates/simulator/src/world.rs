@@ -300,6 +300,11 @@ impl<'a> World<'a> {
         self.measure.finish(self.now);
     }
 
+    /// The bound of this world as it was.
+    pub fn certificate(&self) -> crate::bound::Certificate {
+        crate::bound::certify(self.plan, &self.measure.history)
+    }
+
     fn step(&mut self, end: i64) -> bool {
         if self.files_left == 0 && self.next_request == self.plan.work.requests.len() {
             return false;
