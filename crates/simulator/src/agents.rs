@@ -101,7 +101,7 @@ impl World<'_> {
 
     pub(crate) fn recalled(&mut self, site: u32, place: u32, generation: u32) {
         self.sites[site as usize].drives_busy -= 1;
-        if self.is_current(place, generation) {
+        if self.is_current(place, generation) && self.attempts[place as usize].phase == Phase::Recalled {
             let (file, flow) = (self.attempts[place as usize].file, self.attempts[place as usize].flow);
             self.on_disk.insert((file, site));
             self.open(place, flow, false);
@@ -111,18 +111,13 @@ impl World<'_> {
 
     /// The first byte could come now: or something is wrong.
     pub(crate) fn ready(&mut self, place: u32, generation: u32) {
-        if !self.is_current(place, generation) {
-            return;
+        if !self.is_current(place, generation) || self.attempts[place as usize].phase != Phase::Opening {
+            return; // It was struck meanwhile.
         }
         let attempt = &self.attempts[place as usize];
-        let (flow, size, source) = (attempt.flow, attempt.size as f64, attempt.source);
+        let (flow, size) = (attempt.flow, attempt.size as f64);
         if let Some((fault, later)) = self.refusal(place) {
-            let attempt = &mut self.attempts[place as usize];
-            attempt.fault = Some(fault);
-            if later > 0.0 && self.sites[source as usize].down > 0 {
-                // It keeps its place until it gives up; the answer may come meanwhile and does not help.
-                attempt.phase = Phase::Opening;
-            }
+            self.attempts[place as usize].fault = Some(fault);
             self.flows.opened(flow, size);
             return self.end_attempt(place, later);
         }
@@ -234,7 +229,7 @@ impl World<'_> {
         let attempt = &mut self.attempts[place as usize];
         attempt.phase = Phase::Told;
         let (generation, flow, moved) = (attempt.generation, attempt.flow, attempt.moved);
-        self.measure.moved(self.now, moved);
+        self.measure.moved(moved);
         let told = self.told_at(place).saturating_add(micros(later));
         self.at(told, Happening::Ended { attempt: place, generation });
         self.leave_pools(flow);
@@ -286,7 +281,7 @@ impl World<'_> {
                 let moved = self.service_of(place);
                 self.attempts[place as usize].moved = moved;
                 self.attempts[place as usize].phase = Phase::Told;
-                self.measure.moved(self.now, moved);
+                self.measure.moved(moved);
                 self.flows.leave(flow, end, self.now);
                 self.leave_pools(flow);
             }

@@ -91,5 +91,6 @@ pub fn simulate(plan: &Plan, way: &Way, rates: Option<Rates>) -> Report {
         certificate,
         world.flows.calculations,
         world.flows.fullest,
+        world.flows.curve,
     )
 }

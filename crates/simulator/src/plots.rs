@@ -6,7 +6,9 @@ use std::fmt::Write as _;
 use crate::report::Report;
 
 const WIDTH: f64 = 900.0;
-const HEIGHT: f64 = 320.0;
+/// Of the frame, if the names of the lines need no more.
+const HEIGHT_MIN: f64 = 320.0;
+const NAME_HEIGHT: f64 = 20.0;
 const LEFT: f64 = 76.0;
 const BOTTOM: f64 = 40.0;
 const TOP: f64 = 34.0;
@@ -52,15 +54,16 @@ pub fn datasets(reports: &[Report]) -> String {
 /// Lines over time in seconds.
 pub fn chart(title: &str, lines: &[Line]) -> String {
     let points = || lines.iter().flat_map(|line| &line.points);
+    let height = HEIGHT_MIN.max(TOP + BOTTOM + NAME_HEIGHT * lines.len() as f64);
     let right = points().map(|point| point.0).fold(1.0, f64::max);
     let top = nice(points().map(|point| point.1).fold(1e-9, f64::max));
     let (unit, seconds) = time_unit(right);
     let across = |x: f64| LEFT + x / right * (WIDTH - LEFT - RIGHT);
-    let up = |y: f64| HEIGHT - BOTTOM - y / top * (HEIGHT - BOTTOM - TOP);
+    let up = |y: f64| height - BOTTOM - y / top * (height - BOTTOM - TOP);
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
          font-family=\"sans-serif\" font-size=\"13\">\n\
-         <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#ffffff\"/>\n\
+         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#ffffff\"/>\n\
          <text x=\"{LEFT}\" y=\"20\" font-weight=\"bold\" fill=\"#222222\">{title}</text>\n"
     );
     for part in 0..=4 {
@@ -83,7 +86,7 @@ pub fn chart(title: &str, lines: &[Line]) -> String {
         let _ = writeln!(
             svg,
             "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#555555\">{}</text>",
-            HEIGHT - BOTTOM + 18.0,
+            height - BOTTOM + 18.0,
             short(at / seconds)
         );
         at += step;
@@ -92,22 +95,23 @@ pub fn chart(title: &str, lines: &[Line]) -> String {
         svg,
         "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\" fill=\"#555555\">{unit}</text>",
         WIDTH - RIGHT,
-        HEIGHT - 6.0
+        height - 6.0
     );
     for (place, line) in lines.iter().enumerate() {
         let colour = COLOURS[place % COLOURS.len()];
+        let dashes = if place < COLOURS.len() { "" } else { " stroke-dasharray=\"5 3\"" };
         let points: Vec<String> =
             line.points.iter().map(|(x, y)| format!("{:.1},{:.1}", across(*x), up(*y))).collect();
         let _ = writeln!(
             svg,
-            "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.6\" stroke-linejoin=\"round\" points=\"{}\"/>",
+            "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.6\" stroke-linejoin=\"round\"{dashes} points=\"{}\"/>",
             points.join(" ")
         );
-        let y = TOP + 6.0 + 20.0 * place as f64;
+        let y = TOP + 6.0 + NAME_HEIGHT * place as f64;
         let x = WIDTH - RIGHT + 14.0;
         let _ = writeln!(
             svg,
-            "<line x1=\"{x:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"{colour}\" stroke-width=\"3\"/>\
+            "<line x1=\"{x:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"{colour}\" stroke-width=\"3\"{dashes}/>\
              <text x=\"{:.1}\" y=\"{:.1}\" fill=\"#222222\">{}</text>",
             x + 18.0,
             x + 24.0,

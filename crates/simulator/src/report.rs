@@ -69,6 +69,7 @@ pub(crate) fn report(
     certificate: Certificate,
     calculations: u64,
     fullest: f64,
+    curve: Curve,
 ) -> Report {
     let end = if unfinished > 0 { measure.end } else { measure.last_done };
     let end = end.max(1) as f64 / 1e6;
@@ -110,7 +111,7 @@ pub(crate) fn report(
         use_most: used,
         files,
         datasets,
-        curve: measure.curve,
+        curve,
         dataset_ends: measure.dataset_ends,
         shares,
         calculations,

@@ -44,7 +44,7 @@ fn each_mistake_is_named() {
     let more = |text: &str| format!("{SOUND}{text}");
     let cases = [
         (String::new(), "missing field `name`"),
-        (SOUND.replace("port", "prot"), "line 4"),
+        (SOUND.replace("port", "prot"), "line 6: unknown field `prot`"),
         (SOUND.replace("1 Gbit/s", "0 Gbit/s"), "moves nothing"),
         (SOUND.replace("1 Gbit/s", "-5 Gbit/s"), "moves nothing"),
         (SOUND.replace("1 Gbit/s", "1e30 Gbit/s"), "beyond"),

@@ -16,6 +16,11 @@ use crate::output::Format;
 use crate::table::{Cell, Table, left, right};
 use crate::terminal::{Style, Tone};
 
+/// A run that takes longer says so when it is done, so that nobody waits in the dark.
+const SLOW_S: f64 = 2.0;
+/// With more strategies, the table says enough of those that came to their end.
+const REMARKS_MAX: usize = 4;
+
 #[derive(Debug, Args)]
 pub struct SimulateArgs {
     /// The world: docs/reference/scenarios.md
@@ -61,7 +66,7 @@ pub fn run(context: &Context, args: SimulateArgs) -> Result<Exit, Failure> {
         report.summary.decisions_per_s = report.leases as f64 / wall.max(1e-9);
         if context.output.format == Format::Json {
             context.output.json_line(&report.summary)?;
-        } else {
+        } else if wall > SLOW_S {
             context.output.say(&format!("{}: {:.1} s", way.name, wall));
         }
         reports.push(report);
@@ -208,7 +213,7 @@ fn human(plan: &Plan, reports: &[Report], context: &Context) -> String {
     }
     text.push_str(&table(reports).human(style, context.output.out.width()));
     text.push('\n');
-    for report in reports {
+    for report in reports.iter().filter(|report| reports.len() <= REMARKS_MAX || report.unfinished > 0) {
         remarks(&mut text, report, style);
     }
     text
