@@ -37,15 +37,20 @@ impl Breaker {
         }
     }
 
-    /// Something ended without telling anything.
-    pub(crate) fn forget(&mut self, attempt: AttemptId) {
-        if self.probe == Some(attempt) {
+    /// Something ended without telling anything. True if it was the probe: another may be sent now.
+    pub(crate) fn forget(&mut self, attempt: AttemptId) -> bool {
+        let probe = self.probe == Some(attempt);
+        if probe {
             self.probe = None;
         }
+        probe
     }
 
-    pub(crate) fn succeeded(&mut self) {
+    /// True if it was open: those that it kept off may go on.
+    pub(crate) fn succeeded(&mut self) -> bool {
+        let open = self.until.is_some();
         *self = Breaker::default();
+        open
     }
 
     /// Counts a failure; returns until when it stays open if this opened it. What had started before it opened

@@ -15,6 +15,7 @@ use std::time::Duration;
 use longhaul_model::{AttemptId, Epoch, Timestamp};
 use longhaul_network::{Basis, Link};
 
+use crate::climb::{Climb, Come};
 use crate::decision::{Candidate, Choice, Decision, Lease, Unusable};
 use crate::event::SiteState;
 use crate::fts3::{self, Optimizer};
@@ -280,10 +281,35 @@ impl Scheduler {
             let slots = optimizer.map_or(fts3::UNDECIDED, Optimizer::slots);
             return link.files >= slots || self.storages[source].files_ahead >= fts3::STORAGE_ACTIVE;
         }
+        let most = self.settings.lease_files_max / 4 * 3;
+        let always = link.climb.map_or(self.settings.lease_files_always, |climb| climb.files());
+        link.files >= most || link.files >= always && link.bytes >= self.link_bytes(link)
+    }
+
+    /// The work that a link is given, if that is enough files.
+    fn link_bytes(&self, link: &LinkState) -> u128 {
         let bytes = link.rate.rate * self.settings.lease_window.as_secs_f64();
-        let bytes = bytes.max(self.settings.lease_bytes_min as f64) as u128;
-        link.files >= self.settings.lease_files_max / 4 * 3
-            || link.files >= self.settings.lease_files_always && link.bytes >= bytes
+        bytes.max(self.settings.lease_bytes_min as f64) as u128
+    }
+
+    /// More came over a link: what this tells of the number of files it can use.
+    pub(crate) fn come(&mut self, target: u32, source: u32, bytes: u64, now: Timestamp) {
+        self.storages[source].come_from += bytes as f64;
+        self.storages[target].come_to += bytes as f64;
+        let (all_from, all_to) = (self.storages[source].come_from, self.storages[target].come_to);
+        let (always, most) = (self.settings.lease_files_always, self.settings.lease_files_max / 4);
+        let enough = self.storages[target].target.links.get(&source).map_or(0, |link| self.link_bytes(link));
+        let Some(link) = self.storages[target].target.links.get_mut(&source) else { return };
+        link.come += bytes as f64;
+        let climb = link.climb.get_or_insert_with(|| Climb::new(always));
+        // What has just ended is replaced in a moment.
+        if link.files < climb.files() / 4 * 3 {
+            climb.ran_short();
+        } else if link.bytes >= enough {
+            climb.held_back();
+        }
+        let come = Come { link: link.come, source: all_from, target: all_to };
+        climb.look(come, most, now);
     }
 
     /// Seconds until a file of `size` would be at the target, and the rate and failure share that this rests on.

@@ -12,6 +12,7 @@
 
 mod assign;
 mod breaker;
+mod climb;
 mod deal;
 pub mod decision;
 mod demand;

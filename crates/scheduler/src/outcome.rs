@@ -55,6 +55,7 @@ impl Scheduler {
         }
         self.storages[lease.source].bytes_ahead -= u128::from(more);
         if more > 0 {
+            self.come(target, lease.source, more, now);
             let link = Link { source: self.storages[lease.source].id, target: self.storages[target].id };
             self.knowledge.arrived(link, more, now);
             if let Some(optimizer) = self.optimizer(target, lease.source, now) {
@@ -92,7 +93,7 @@ impl Scheduler {
         let source = &mut self.storages[lease.source];
         source.bytes_ahead -= rest;
         source.files_ahead -= 1;
-        source.reach.forget(lease.attempt);
+        let untold = source.reach.forget(lease.attempt);
         let site_out = source.site;
         self.sites[site_out].active_out -= 1;
         let link = Link { source: self.storages[lease.source].id, target: self.storages[target].id };
@@ -100,6 +101,9 @@ impl Scheduler {
         self.await_others(place, false, now);
         if !self.sites[site_out].wait_out.is_empty() {
             self.relieved.insert(site_out);
+        }
+        if untold {
+            self.wake_around(lease.source);
         }
         self.wake_site(site_in);
         Some(lease)
@@ -154,6 +158,7 @@ impl Scheduler {
         let Some(lease) = self.unlease(place, End::Arrived, bytes, now) else { return };
         let (file, target) = (self.transfers[place].file, self.transfers[place].target);
         self.file_rate(target, lease.source, bytes_moved, lease.began, now);
+        self.come(target, lease.source, bytes, now);
         if let Some(optimizer) = self.optimizer(target, lease.source, now) {
             optimizer.arrived(bytes);
             optimizer.finished(bytes_moved, now.since(lease.began));
@@ -237,9 +242,13 @@ impl Scheduler {
     }
 
     fn reached(&mut self, target: u32, source: u32) {
-        self.storages[source].reach.succeeded();
-        if let Some(link) = self.storages[target].target.links.get_mut(&source) {
-            link.reach.succeeded();
+        if self.storages[source].reach.succeeded() {
+            self.wake_around(source);
+        }
+        if let Some(link) = self.storages[target].target.links.get_mut(&source)
+            && link.reach.succeeded()
+        {
+            self.wake(target);
         }
     }
 

@@ -8,6 +8,7 @@ use longhaul_model::{
 };
 
 use crate::breaker::Breaker;
+use crate::climb::Climb;
 use crate::event::{SiteInfo, SiteState};
 use crate::key::Key;
 use crate::lanes::Lanes;
@@ -69,6 +70,9 @@ pub(crate) struct Storage {
     /// Opens when nobody reaches it.
     pub reach: Breaker,
     pub total: Remembered,
+    /// Bytes that have come from it, and to it, since the start.
+    pub come_from: f64,
+    pub come_to: f64,
 
     pub target: Target,
 }
@@ -87,6 +91,8 @@ impl Storage {
             files_ahead: 0,
             reach: Breaker::default(),
             total: Remembered::default(),
+            come_from: 0.0,
+            come_to: 0.0,
             target: Target::default(),
         }
     }
@@ -159,6 +165,10 @@ pub(crate) struct LinkState {
     pub rate: Remembered,
     /// When something came last, or when it got work again.
     pub heard: Timestamp,
+    /// How many files at once.
+    pub climb: Option<Climb>,
+    /// Bytes that have come over it since the start.
+    pub come: f64,
     /// Something failed since the last file that came.
     pub troubled: bool,
     /// When that ended the pauses of others.
