@@ -1,6 +1,11 @@
+//! A line for each way to schedule in one scenario, without building the whole program:
+//! `cargo run --release -p longhaul-simulator --example quick scenarios/flapping.toml best queue/fts3`
+
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 fn main() {
-    let path = std::env::args().nth(1).unwrap();
+    let Some(path) = std::env::args().nth(1) else {
+        return println!("give a scenario, and strategies if not all");
+    };
     let text = std::fs::read_to_string(path).unwrap();
     let scenario = match longhaul_simulator::Scenario::parse(&text) {
         Ok(s) => s,

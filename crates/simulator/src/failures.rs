@@ -85,7 +85,7 @@ fn pattern(failure: &Failure, layout: &Layout, place: &str) -> Result<Trouble, M
             .map_err(|why: String| Mistake::new(place, why, "docs/reference/errors.md lists the codes"))?,
     };
     let jump = failure.jump.unwrap_or(0.0);
-    if !(jump.abs() <= 366.0 * 86_400.0) {
+    if jump.is_nan() || jump.abs() > 366.0 * 86_400.0 {
         return Err(Mistake::new(place, format!("a jump of {jump} s"), "a year at most, either way"));
     }
     if failure.every.is_some_and(|every| every.0 < 1.0) {

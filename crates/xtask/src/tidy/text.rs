@@ -35,7 +35,8 @@ const EXEMPT: &[&str] = &["crates/api/src/client", "crates/scheduler/src/keyed.r
 /// The parts of the simulator that run a world. They obey the scheduler: what is compared or sorted there would be a
 /// choice of a source, an order or a concurrency of the simulator's own.
 const OBEYING: &[&str] = &["agents.rs", "service.rs", "weather.rs", "world.rs"];
-const CHOOSING: &[&str] = &["min_by", "max_by", "sort_by", "sort_unstable_by", "sort_by_key", ".choose(", ".rate("];
+const CHOOSING: &[&str] =
+    &["min_by", "max_by", "sort_by", "sort_unstable_by", "sort_by_key", ".choose(", ".rate("];
 
 /// Marks that must not land. Split so that this file does not find itself.
 const UNFINISHED: &[&str] =
@@ -111,7 +112,10 @@ fn check_obeying(name: &str, text: &str, findings: &mut Findings) {
     for (number, line) in text.lines().enumerate() {
         let code = line.split("//").next().unwrap_or_default();
         for call in CHOOSING.iter().filter(|call| code.contains(**call)) {
-            findings.push(format!("{name}:{}: {call} looks like a choice: those are the scheduler's", number + 1));
+            findings.push(format!(
+                "{name}:{}: {call} looks like a choice: those are the scheduler's",
+                number + 1
+            ));
         }
     }
 }
