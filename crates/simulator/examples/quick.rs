@@ -1,6 +1,11 @@
+//! A line for each way to schedule in one scenario, without building the whole program:
+//! `cargo run --release -p longhaul-simulator --example quick scenarios/flapping.toml best queue/fts3`
+
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 fn main() {
-    let path = std::env::args().nth(1).unwrap();
+    let Some(path) = std::env::args().nth(1) else {
+        return println!("give a scenario, and strategies if not all");
+    };
     let text = std::fs::read_to_string(path).unwrap();
     let scenario = match longhaul_simulator::Scenario::parse(&text) {
         Ok(s) => s,
@@ -25,10 +30,10 @@ fn main() {
     );
     let mut names: Vec<String> = std::env::args().skip(2).collect();
     if names.is_empty() {
-        names = longhaul_scheduler::Strategy::ALL.iter().map(|s| s.name().to_owned()).collect();
+        names = longhaul_simulator::Way::all().into_iter().map(|w| w.name).collect();
     }
     for name in names {
-        let strategy = longhaul_simulator::Way::of(name.parse().unwrap());
+        let strategy = longhaul_simulator::Way::named(&name).unwrap();
         let t = std::time::Instant::now();
         let r = longhaul_simulator::simulate(&plan, &strategy, None);
         let s = &r.summary;

@@ -101,7 +101,7 @@ impl World<'_> {
 
     pub(crate) fn recalled(&mut self, site: u32, place: u32, generation: u32) {
         self.sites[site as usize].drives_busy -= 1;
-        if self.is_current(place, generation) {
+        if self.is_current(place, generation) && self.attempts[place as usize].phase == Phase::Recalled {
             let (file, flow) = (self.attempts[place as usize].file, self.attempts[place as usize].flow);
             self.on_disk.insert((file, site));
             self.open(place, flow, false);
@@ -111,27 +111,22 @@ impl World<'_> {
 
     /// The first byte could come now: or something is wrong.
     pub(crate) fn ready(&mut self, place: u32, generation: u32) {
-        if !self.is_current(place, generation) {
-            return;
+        if !self.is_current(place, generation) || self.attempts[place as usize].phase != Phase::Opening {
+            return; // It was struck meanwhile.
         }
         let attempt = &self.attempts[place as usize];
-        let (flow, size, source) = (attempt.flow, attempt.size as f64, attempt.source);
+        let (flow, size) = (attempt.flow, attempt.size as f64);
         if let Some((fault, later)) = self.refusal(place) {
-            let attempt = &mut self.attempts[place as usize];
-            attempt.fault = Some(fault);
-            if later > 0.0 && self.sites[source as usize].down > 0 {
-                // It keeps its place until it gives up; the answer may come meanwhile and does not help.
-                attempt.phase = Phase::Opening;
-            }
+            self.attempts[place as usize].fault = Some(fault);
             self.flows.opened(flow, size);
             return self.end_attempt(place, later);
         }
         self.flows.opened(flow, size);
-        let part = self.doom(place);
-        let (begin, end) = self.flows.join(flow, place, generation, size * part, self.now);
+        let bytes = self.doom(place);
+        let (begin, end) = self.flows.join(flow, place, generation, bytes as f64, self.now);
         let attempt = &mut self.attempts[place as usize];
         attempt.phase = Phase::Moving;
-        (attempt.begin, attempt.end) = (begin, end);
+        (attempt.begin, attempt.end, attempt.to_move) = (begin, end, bytes);
     }
 
     /// Why an attempt cannot begin, and after how long that shows.
@@ -182,7 +177,7 @@ impl World<'_> {
     }
 
     /// How much of the file is moved before it is over: all, unless it fails on the way.
-    fn doom(&mut self, place: u32) -> f64 {
+    fn doom(&mut self, place: u32) -> u64 {
         let (source, target) = (self.attempts[place as usize].source, self.attempts[place as usize].target);
         let link = self.plan.layout.pair(source as usize, target as usize).failures;
         let share = 1.0 - (1.0 - link) * (1.0 - self.plan.model.failures.0);
@@ -196,9 +191,9 @@ impl World<'_> {
             let which = (self.luck(place, 0xc0de) * codes.len() as f64) as usize;
             self.attempts[place as usize].fault =
                 Some(Fault::new(codes[which.min(codes.len() - 1)], "by the dice"));
-            return self.luck(place, 0x9a47);
+            return (self.attempts[place as usize].size as f64 * self.luck(place, 0x9a47)) as u64;
         }
-        1.0
+        self.attempts[place as usize].size
     }
 
     /// The first of a session's files has all its bytes.
@@ -211,7 +206,7 @@ impl World<'_> {
         let Some(place) = self.flows.done(flow, self.now, gone) else { return };
         let attempt = &mut self.attempts[place as usize];
         let end = attempt.end;
-        attempt.moved = (attempt.end - attempt.begin).min(attempt.size as f64) as u64;
+        attempt.moved = attempt.to_move;
         self.flows.leave(flow, end, self.now);
         if self.attempts[place as usize].fault.is_none() {
             self.attempts[place as usize].fault = self.judge(place);
@@ -234,7 +229,7 @@ impl World<'_> {
         let attempt = &mut self.attempts[place as usize];
         attempt.phase = Phase::Told;
         let (generation, flow, moved) = (attempt.generation, attempt.flow, attempt.moved);
-        self.measure.moved(self.now, moved);
+        self.measure.moved(moved);
         let told = self.told_at(place).saturating_add(micros(later));
         self.at(told, Happening::Ended { attempt: place, generation });
         self.leave_pools(flow);
@@ -286,7 +281,7 @@ impl World<'_> {
                 let moved = self.service_of(place);
                 self.attempts[place as usize].moved = moved;
                 self.attempts[place as usize].phase = Phase::Told;
-                self.measure.moved(self.now, moved);
+                self.measure.moved(moved);
                 self.flows.leave(flow, end, self.now);
                 self.leave_pools(flow);
             }
@@ -298,7 +293,7 @@ impl World<'_> {
         let attempt = &self.attempts[place as usize];
         self.flows.advance(attempt.flow, self.now);
         let service = self.flows.rows[attempt.flow as usize].service();
-        (service - attempt.begin).clamp(0.0, attempt.size as f64) as u64
+        ((service - attempt.begin).max(0.0) as u64).min(attempt.to_move)
     }
 
     /// An attempt that has begun ends with a fault of the world.

@@ -33,8 +33,9 @@ pub struct Certificate {
     pub capacities: Vec<Priced>,
     /// What must be moved, with its cheapest price per byte.
     pub groups: Vec<Group>,
-    /// The last file came into the world then, and can be moved no faster than so: a bound of its own.
+    /// Bounds of their own: the last request, and how fast its target could take it; what tape drives must recall.
     pub last: f64,
+    pub recall: f64,
 }
 
 #[derive(Clone, Debug)]
@@ -98,7 +99,13 @@ pub fn certify(plan: &Plan, history: &[(i64, Vec<f64>)]) -> Certificate {
         capacities.iter().map(|row| row.rate.iter().map(|(_, rate)| *rate).fold(0.0, f64::max)).collect();
     let prices = search(&groups, &edges, &rates);
     let table = edges.table(&prices);
-    let mut certificate = Certificate { groups, capacities, last: last(plan), ..Certificate::default() };
+    let mut certificate = Certificate {
+        groups,
+        capacities,
+        last: last(plan),
+        recall: recalled(plan),
+        ..Certificate::default()
+    };
     for (row, price) in certificate.capacities.iter_mut().zip(&prices) {
         row.price = *price;
     }
@@ -106,7 +113,7 @@ pub fn certify(plan: &Plan, history: &[(i64, Vec<f64>)]) -> Certificate {
         group.price = tree(group, &table, edges.count, &mut Vec::new());
     }
     let cost: f64 = certificate.groups.iter().map(|group| group.bytes * group.price).sum();
-    certificate.bound = paid_at(&certificate.capacities, cost).max(certificate.last);
+    certificate.bound = paid_at(&certificate.capacities, cost).max(certificate.last).max(certificate.recall);
     certificate.capacities.retain(|row| row.price > 0.0);
     certificate.capacities.truncate(PRICES_KEPT);
     certificate
@@ -190,6 +197,7 @@ fn edges(plan: &Plan, groups: &[Group]) -> (Edges, Vec<(String, f64)>) {
         }
     }
     let mut sessions = Vec::new();
+    let pooled = pools(plan, &mut sessions);
     let mut ways = Vec::with_capacity(count * count);
     for from in 0..count {
         for to in 0..count {
@@ -205,16 +213,14 @@ fn edges(plan: &Plan, groups: &[Group]) -> (Edges, Vec<(String, f64)>) {
             if !circuit {
                 way.extend(&pair.ways);
             }
-            // Several pools are several capacities that share the work as they like: counted only where there is one.
-            if source.pools.len() == 1 {
-                way.extend(layout.pools[source.pools.start].read);
-            }
-            if target.pools.len() == 1 {
-                way.extend(layout.pools[target.pools.start].write);
-            }
+            // Several pools together are one capacity: the sum of theirs.
+            way.extend(pooled[from].0.iter().chain(&pooled[to].1));
             let alone = source.pools.len() * target.pools.len();
-            let narrow =
-                way.iter().map(|&way| layout.capacities[way as usize].rate).fold(f64::INFINITY, f64::min);
+            let rate = |way: &u32| match layout.capacities.get(*way as usize) {
+                Some(capacity) => capacity.rate,
+                None => sessions[*way as usize - layout.capacities.len()].1,
+            };
+            let narrow = way.iter().map(rate).fold(f64::INFINITY, f64::min);
             let cap = f64::from(plan.model.streams) * plan.stream_cap(pair.rtt, pair.loss) * alone as f64;
             if plan.model.mover == Mover::Session && cap < narrow && !circuit {
                 way.push((layout.capacities.len() + sessions.len()) as u32);
@@ -224,6 +230,27 @@ fn edges(plan: &Plan, groups: &[Group]) -> (Edges, Vec<(String, f64)>) {
         }
     }
     (Edges { count, ways, relays }, sessions)
+}
+
+/// What the pools of each site read and write, as places of capacities.
+fn pools(plan: &Plan, more: &mut Vec<(String, f64)>) -> Vec<(Option<u32>, Option<u32>)> {
+    let layout = &plan.layout;
+    let mut of_site = |site: &crate::layout::SitePlan, write: bool| {
+        let pools = &layout.pools[site.pools.clone()];
+        let places: Option<Vec<u32>> =
+            pools.iter().map(|pool| if write { pool.write } else { pool.read }).collect();
+        match places.as_deref() {
+            None | Some([]) => None,
+            Some([place]) => Some(*place),
+            Some(places) => {
+                let sum = places.iter().map(|&place| layout.capacities[place as usize].rate).sum();
+                let what = if write { "writes" } else { "reads" };
+                more.push((format!("{} {what}, all pools", site.name), sum));
+                Some((layout.capacities.len() + more.len() - 1) as u32)
+            }
+        }
+    };
+    layout.sites.iter().map(|site| (of_site(site, false), of_site(site, true))).collect()
 }
 
 fn priced(plan: &Plan, history: &[(i64, Vec<f64>)], sessions: &[(String, f64)]) -> Vec<Priced> {
@@ -365,6 +392,26 @@ fn route(edges: &Edges, prices: &[f64], table: &[f64], from: usize, to: usize, t
             }
         }
     }
+}
+
+/// What lies on the tapes of one site only must be recalled there once: mounting, winding and reading, by its drives.
+fn recalled(plan: &Plan) -> f64 {
+    let mut wanted = vec![false; plan.work.blocks.len()];
+    for request in &plan.work.requests {
+        for block in plan.work.datasets[request.dataset as usize].blocks.clone() {
+            wanted[block as usize] = true;
+        }
+    }
+    let mut seconds = vec![0.0; plan.layout.sites.len()];
+    for (block, _) in plan.work.blocks.iter().zip(&wanted).filter(|(_, wanted)| **wanted) {
+        let &[site] = block.at.as_slice() else { continue };
+        if let Some(tape) = plan.layout.sites[site as usize].tape.as_ref().filter(|tape| tape.recall) {
+            let bytes: u64 = block.files.clone().map(|file| plan.work.sizes[file as usize]).sum();
+            let work = tape.mount.0 * block.files.len() as f64 + bytes as f64 / tape.rate.0;
+            seconds[site as usize] += work / f64::from(tape.drives);
+        }
+    }
+    seconds.into_iter().fold(0.0, f64::max)
 }
 
 /// No file comes before it was asked for, and as fast as its fastest way carries it.

@@ -68,8 +68,8 @@ fn pattern(failure: &Failure, layout: &Layout, place: &str) -> Result<Trouble, M
         return Err(Mistake::new(place, format!("a factor of {factor}"), "what is left of a rate is 0 to 1"));
     }
     let rtt_factor = failure.rtt_factor.unwrap_or(1.0);
-    if !(0.1..=100.0).contains(&rtt_factor) {
-        return Err(Mistake::new(place, format!("an rtt_factor of {rtt_factor}"), "0.1 to 100 are possible"));
+    if !(1.0..=100.0).contains(&rtt_factor) {
+        return Err(Mistake::new(place, format!("an rtt_factor of {rtt_factor}"), "1 to 100 are possible"));
     }
     let usual = match failure.kind {
         FailureKind::SiteDown => FaultCode::Unreachable,
@@ -85,7 +85,7 @@ fn pattern(failure: &Failure, layout: &Layout, place: &str) -> Result<Trouble, M
             .map_err(|why: String| Mistake::new(place, why, "docs/reference/errors.md lists the codes"))?,
     };
     let jump = failure.jump.unwrap_or(0.0);
-    if !(jump.abs() <= 366.0 * 86_400.0) {
+    if jump.is_nan() || jump.abs() > 366.0 * 86_400.0 {
         return Err(Mistake::new(place, format!("a jump of {jump} s"), "a year at most, either way"));
     }
     if failure.every.is_some_and(|every| every.0 < 1.0) {

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use crate::due::Due;
 use crate::fluid::{Route, Sharing, Wish};
+use crate::measure::Curve;
 use crate::plan::Plan;
 use crate::scenario::{Mover, Rates};
 
@@ -77,6 +78,7 @@ pub struct Flows {
     /// Bytes that went through each capacity, and the most at once as a part of it.
     pub through: Vec<f64>,
     pub fullest: f64,
+    pub curve: Curve,
     due: Due,
     listed: Vec<u32>,
     spare: Vec<f64>,
@@ -105,6 +107,7 @@ impl Flows {
             spare: capacity.clone(),
             capacity,
             fullest: 0.0,
+            curve: Curve::default(),
             due: Due::default(),
             listed: Vec::new(),
             sharing: Sharing::default(),
@@ -257,8 +260,8 @@ impl Flows {
     /// Counts what has moved since the last time.
     pub fn advance(&mut self, number: u32, now: i64) {
         let flow = &mut self.rows[number as usize];
-        let seconds = (now - flow.since) as f64 / 1e6;
-        flow.since = now;
+        let since = std::mem::replace(&mut flow.since, now);
+        let seconds = (now - since) as f64 / 1e6;
         if flow.moving_count == 0 || seconds <= 0.0 || flow.rate <= 0.0 {
             return;
         }
@@ -267,6 +270,7 @@ impl Flows {
         for &place in flow.route.places() {
             self.through[place as usize] += bytes;
         }
+        self.curve.add(since, now, bytes);
     }
 
     /// When the next file is done somewhere.

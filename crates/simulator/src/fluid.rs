@@ -45,17 +45,22 @@ pub struct Sharing {
     weight: Vec<f64>,
     first: Vec<u32>,
     flows_at: Vec<u32>,
-    used: Vec<u32>,
     by_cap: Vec<(f64, u32)>,
     narrow: BinaryHeap<Reverse<(Level, u32)>>,
     done: Vec<bool>,
 }
 
 /// A number that can be ordered; none is NaN.
-#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Level(f64);
 
 impl Eq for Level {}
+
+impl PartialOrd for Level {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 impl Ord for Level {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
@@ -97,11 +102,6 @@ impl Sharing {
         }
     }
 
-    /// What the last calculation left of a capacity; capacities without flows are not kept.
-    pub fn left(&self, place: u32) -> Option<f64> {
-        self.used.binary_search(&place).ok().map(|_| self.left[place as usize].max(0.0))
-    }
-
     fn prepare(&mut self, capacity: &[f64], wishes: &[Wish]) {
         let count = capacity.len();
         self.left.resize(count, 0.0);
@@ -120,12 +120,10 @@ impl Sharing {
             self.by_cap.push((wish.cap.max(0.0) / wish.weight, at as u32));
         }
         self.by_cap.sort_unstable_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
-        self.used.clear();
         self.narrow.clear();
-        for place in 0..count {
+        for (place, &rate) in capacity.iter().enumerate() {
             if self.first[place + 1] > 0 {
-                self.used.push(place as u32);
-                self.left[place] = capacity[place].max(0.0);
+                self.left[place] = rate.max(0.0);
                 self.narrow.push(Reverse((Level(self.left[place] / self.weight[place]), place as u32)));
             }
             self.first[place + 1] += self.first[place];

@@ -15,10 +15,12 @@ mod due;
 mod failures;
 mod flows;
 pub mod fluid;
+pub mod generate;
 mod holdings;
 mod layout;
 mod measure;
 pub mod plan;
+pub mod plots;
 pub mod quantity;
 pub mod random;
 pub mod report;
@@ -28,7 +30,7 @@ mod weather;
 mod workload;
 mod world;
 
-use longhaul_scheduler::{Settings, Strategy};
+use longhaul_scheduler::{Backoff, Rules, Settings, Strategy, UnknownStrategy};
 
 pub use plan::Plan;
 pub use report::{Report, Summary};
@@ -42,8 +44,33 @@ pub struct Way {
 }
 
 impl Way {
-    pub fn of(strategy: Strategy) -> Self {
-        Way { name: strategy.name().to_owned(), settings: Settings { strategy, ..Settings::default() } }
+    /// A strategy by our rules of order and concurrency; `NAME/fts3`: by FTS3's; `NAME/legacy`: with the pauses of
+    /// PhEDEx after failures.
+    pub fn named(text: &str) -> Result<Self, String> {
+        let mut parts = text.split('/');
+        let strategy: Strategy =
+            parts.next().unwrap_or_default().parse().map_err(|why: UnknownStrategy| why.to_string())?;
+        let mut settings = Settings { strategy, ..Settings::default() };
+        for part in parts {
+            match part {
+                "fts3" => settings.rules = Rules::Fts3,
+                "legacy" => settings.backoff = Backoff::Legacy,
+                _ => {
+                    return Err(format!(
+                        "`{text}`: after a strategy come /fts3 (its rules of order and concurrency) and /legacy (the pauses of PhEDEx)"
+                    ));
+                }
+            }
+        }
+        Ok(Way { name: text.to_owned(), settings })
+    }
+
+    /// Ours, the nine of FTS3, and these with its own rules.
+    pub fn all() -> Vec<Self> {
+        let names = Strategy::ALL.iter().map(|strategy| strategy.name().to_owned());
+        let nine = Strategy::ALL.iter().filter(|strategy| **strategy != Strategy::Best);
+        let theirs = nine.map(|strategy| format!("{}/fts3", strategy.name()));
+        names.chain(theirs).filter_map(|name| Way::named(&name).ok()).collect()
     }
 }
 
@@ -53,7 +80,7 @@ pub fn simulate(plan: &Plan, way: &Way, rates: Option<Rates>) -> Report {
     world.run();
     let unfinished = world.files_left;
     let waits = if unfinished > 0 { world.waits() } else { Vec::new() };
-    let certificate = bound::certify(plan, &world.measure.history);
+    let certificate = world.certificate();
     report::report(
         plan,
         &way.name,
@@ -63,5 +90,7 @@ pub fn simulate(plan: &Plan, way: &Way, rates: Option<Rates>) -> Report {
         waits,
         certificate,
         world.flows.calculations,
+        world.flows.fullest,
+        world.flows.curve,
     )
 }

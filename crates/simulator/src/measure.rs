@@ -4,7 +4,7 @@ use crate::plan::Plan;
 use crate::random::mix;
 
 /// Points of a curve: when there are more, two become one.
-const BINS_MAX: usize = 480;
+const BINS_MAX: usize = 240;
 /// Forecasts kept to judge them; beyond it a sample.
 const FORECASTS_MAX: usize = 200_000;
 
@@ -28,7 +28,6 @@ pub struct Measure {
     /// By community: what is still wanted, and what was got while all wanted something.
     pending: Vec<u128>,
     pub contended: Vec<u128>,
-    pub curve: Curve,
     /// When dataset completions happened, for their curve: seconds.
     pub dataset_ends: Vec<f32>,
     /// What capacities were from when on, in microseconds; only where they change.
@@ -50,17 +49,24 @@ impl Default for Curve {
 }
 
 impl Curve {
-    fn add(&mut self, now: i64, bytes: f64) {
-        let mut bin = (now / self.width) as usize;
-        while bin >= BINS_MAX {
+    /// Bytes that came evenly from one time to another.
+    pub fn add(&mut self, from: i64, to: i64, bytes: f64) {
+        while (to / self.width) as usize >= BINS_MAX {
             self.bytes = self.bytes.chunks(2).map(|pair| pair.iter().sum()).collect();
             self.width *= 2;
-            bin = (now / self.width) as usize;
         }
-        if bin >= self.bytes.len() {
-            self.bytes.resize(bin + 1, 0.0);
+        let last = (to / self.width) as usize;
+        if last >= self.bytes.len() {
+            self.bytes.resize(last + 1, 0.0);
         }
-        self.bytes[bin] += bytes;
+        let each = bytes / (to - from).max(1) as f64;
+        let mut at = from;
+        while at < to {
+            let bin = at / self.width;
+            let end = ((bin + 1) * self.width).min(to);
+            self.bytes[bin as usize] += each * (end - at) as f64;
+            at = end;
+        }
     }
 }
 
@@ -79,9 +85,8 @@ impl Measure {
         self.pending[community as usize] += u128::from(bytes);
     }
 
-    pub fn moved(&mut self, now: i64, bytes: u64) {
+    pub fn moved(&mut self, bytes: u64) {
         self.bytes_moved += u128::from(bytes);
-        self.curve.add(now, bytes as f64);
     }
 
     pub fn file_done(&mut self, now: i64, asked: i64, community: u32, bytes: u64) {
@@ -114,8 +119,8 @@ impl Measure {
         }
     }
 
-    pub fn capacities(&mut self, now: i64, capacity: &[f64]) {
-        self.history.push((now, capacity.to_vec()));
+    pub fn capacities(&mut self, now: i64, capacity: Vec<f64>) {
+        self.history.push((now, capacity));
     }
 
     pub fn finish(&mut self, now: i64) {

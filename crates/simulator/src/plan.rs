@@ -4,7 +4,6 @@
 use crate::failures::{self, Trouble};
 use crate::fluid::Route;
 use crate::layout::{self, Layout};
-use crate::random::fixed;
 use crate::scenario::{Circuit, History, Mistake, Model, Scenario};
 use crate::workload::{self, Workload};
 
@@ -31,7 +30,7 @@ impl Plan {
     /// Makes all choices; `seed` in place of the scenario's.
     pub fn new(scenario: &Scenario, seed: Option<u64>) -> Result<Self, Mistake> {
         let seed = seed.unwrap_or(scenario.seed);
-        if !(scenario.until.0 > 0.0) {
+        if scenario.until.0 <= 0.0 {
             return Err(Mistake::new(
                 "until",
                 "the world ends before it begins",
@@ -66,11 +65,10 @@ impl Plan {
         })
     }
 
-    /// In which pool of a storage a file lies.
+    /// In which pool of a storage a file lies: they are filled by turns.
     pub fn pool(&self, site: usize, file: u32) -> usize {
         let pools = &self.layout.sites[site].pools;
-        let part = fixed(self.seed ^ 0x9001, u64::from(file), site as u64);
-        pools.start + ((part * pools.len() as f64) as usize).min(pools.len() - 1)
+        pools.start + (file as usize + site) % pools.len()
     }
 
     /// The capacities between two pools, while `circuit` carries the pair or not.

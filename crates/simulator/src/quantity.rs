@@ -56,7 +56,9 @@ impl Rate {
 
     fn checked(value: f64) -> Result<Self, String> {
         match value {
-            value if !(value > 0.0) => Err(format!("a rate of {value} moves nothing: give one above 0")),
+            value if value.is_nan() || value <= 0.0 => {
+                Err(format!("a rate of {value} moves nothing: give one above 0"))
+            }
             value if value > RATE_MAX => Err(format!("a rate of {value:e} bytes/s is beyond {RATE_MAX:e}")),
             value => Ok(Rate(value)),
         }
@@ -73,7 +75,7 @@ impl Size {
 
     fn checked(value: f64) -> Result<Self, String> {
         match value {
-            value if !(value >= 0.0) => Err(format!("a size of {value} bytes cannot be")),
+            value if value.is_nan() || value < 0.0 => Err(format!("a size of {value} bytes cannot be")),
             value if value > SIZE_MAX => Err(format!("a size of {value:e} bytes is beyond {SIZE_MAX:e}")),
             value => Ok(Size(value.round())),
         }
@@ -102,7 +104,7 @@ impl Span {
 
     fn checked(value: f64) -> Result<Self, String> {
         match value {
-            value if !(value >= 0.0) => Err(format!("a time of {value} s cannot be")),
+            value if value.is_nan() || value < 0.0 => Err(format!("a time of {value} s cannot be")),
             value if value > TIME_MAX => Err(format!("a time of {value} s is beyond a year")),
             value => Ok(Span(value)),
         }

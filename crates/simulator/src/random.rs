@@ -35,7 +35,7 @@ impl Random {
         Random::new(seed ^ tag)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         let value = mix(self.state);
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         value
@@ -43,7 +43,7 @@ impl Random {
 
     /// In 0..1.
     pub fn uniform(&mut self) -> f64 {
-        unit(self.next())
+        unit(self.bits())
     }
 
     pub fn between(&mut self, low: f64, high: f64) -> f64 {
@@ -52,7 +52,7 @@ impl Random {
 
     /// In 0..bound; 0 for a bound of 0.
     pub fn below(&mut self, bound: usize) -> usize {
-        ((u128::from(self.next()) * bound as u128) >> 64) as usize
+        ((u128::from(self.bits()) * bound as u128) >> 64) as usize
     }
 
     pub fn chance(&mut self, share: f64) -> bool {
@@ -98,9 +98,9 @@ mod tests {
     fn streams_repeat_and_differ() {
         let (mut one, mut same) = (Random::stream(7, "files"), Random::stream(7, "files"));
         let mut other = Random::stream(7, "failures");
-        let first: Vec<u64> = (0..4).map(|_| one.next()).collect();
-        assert_eq!(first, (0..4).map(|_| same.next()).collect::<Vec<_>>());
-        assert_ne!(first[0], other.next());
+        let first: Vec<u64> = (0..4).map(|_| one.bits()).collect();
+        assert_eq!(first, (0..4).map(|_| same.bits()).collect::<Vec<_>>());
+        assert_ne!(first[0], other.bits());
     }
 
     #[test]

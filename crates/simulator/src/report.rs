@@ -49,6 +49,10 @@ pub struct Report {
     /// By community: name, share wanted, part obtained while all wanted something.
     pub shares: Vec<(String, f64, f64)>,
     pub calculations: u64,
+    /// Of every capacity: name, bytes that went through, bytes a second that it has.
+    pub through: Vec<(String, f64, f64)>,
+    /// The most that was ever used of one at a time: 1 is all of it.
+    pub fullest: f64,
     pub certificate: Certificate,
 }
 
@@ -64,8 +68,11 @@ pub(crate) fn report(
     waits: Vec<String>,
     certificate: Certificate,
     calculations: u64,
+    fullest: f64,
+    curve: Curve,
 ) -> Report {
-    let end = measure.last_done.max(1) as f64 / 1e6;
+    let end = if unfinished > 0 { measure.end } else { measure.last_done };
+    let end = end.max(1) as f64 / 1e6;
     let mut used: Vec<(String, f64)> = plan
         .layout
         .capacities
@@ -104,10 +111,18 @@ pub(crate) fn report(
         use_most: used,
         files,
         datasets,
-        curve: measure.curve,
+        curve,
         dataset_ends: measure.dataset_ends,
         shares,
         calculations,
+        fullest,
+        through: plan
+            .layout
+            .capacities
+            .iter()
+            .zip(through)
+            .map(|(capacity, bytes)| (capacity.name.clone(), *bytes, capacity.rate))
+            .collect(),
         certificate,
         summary,
     }

@@ -196,6 +196,7 @@ impl World<'_> {
             begin: 0.0,
             end: 0.0,
             fault: None,
+            to_move: lease.size,
             moved: 0,
         });
         self.by_id.insert(lease.attempt, place);

@@ -52,8 +52,19 @@ impl World<'_> {
             }
         }
         self.flows.stale = true;
-        self.measure.capacities(self.now, &self.flows.capacity);
+        self.note_capacities();
         self.after(WEATHER_S, Happening::Weather);
+    }
+
+    /// What is left of capacities, for the bound: the ports of a site that is away carry nothing.
+    fn note_capacities(&mut self) {
+        let mut capacity = self.flows.capacity.clone();
+        for (site, now) in self.plan.layout.sites.iter().zip(&self.sites) {
+            if now.down > 0 {
+                site.in_ways.iter().chain(&site.out_ways).for_each(|&place| capacity[place as usize] = 0.0);
+            }
+        }
+        self.measure.capacities(self.now, capacity);
     }
 
     pub(crate) fn trouble_begins(&mut self, number: u32) {
@@ -115,6 +126,7 @@ impl World<'_> {
             self.strike(place, Fault::new(code, "the peer is gone"), later);
         }
         self.settle_around(site);
+        self.note_capacities();
     }
 
     fn comes_back(&mut self, site: u32) {
@@ -124,6 +136,7 @@ impl World<'_> {
             return;
         }
         self.settle_around(site);
+        self.note_capacities();
         if !self.sites[site as usize].connected {
             self.sites[site as usize].connected = true;
             self.tell_agent(site);
@@ -178,7 +191,7 @@ impl World<'_> {
             }
         }
         self.flows.stale = true;
-        self.measure.capacities(self.now, &self.flows.capacity);
+        self.note_capacities();
     }
 
     pub(crate) fn circuit(&mut self, number: u32, up: bool) {

@@ -48,6 +48,8 @@ pub(crate) struct Attempt {
     pub end: f64,
     /// It ends so, once it has moved as much as is to move.
     pub fault: Option<Fault>,
+    /// Bytes it moves if nothing more happens to it, and those that it has moved at its end.
+    pub to_move: u64,
     pub moved: u64,
 }
 
@@ -296,6 +298,11 @@ impl<'a> World<'a> {
             self.flows.advance(flow, self.now);
         }
         self.measure.finish(self.now);
+    }
+
+    /// The bound of this world as it was.
+    pub fn certificate(&self) -> crate::bound::Certificate {
+        crate::bound::certify(self.plan, &self.measure.history)
     }
 
     fn step(&mut self, end: i64) -> bool {

@@ -1,12 +1,14 @@
 //! `longhaul simulate`: runs the scheduler in a world of a scenario, and tells what it achieved.
 
-use std::path::PathBuf;
-use std::time::Instant;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use longhaul_model::units::{bytes, count, duration};
-use longhaul_scheduler::Strategy;
-use longhaul_simulator::{Mistake, Plan, Report, Scenario, Way, simulate};
+use longhaul_simulator::bound::Certificate;
+use longhaul_simulator::scenario::{Rates, TEXT_BYTES_MAX};
+use longhaul_simulator::{Mistake, Plan, Report, Scenario, Way, generate, plots, simulate};
 
 use super::Context;
 use crate::failure::{Exit, Failure};
@@ -14,53 +16,135 @@ use crate::output::Format;
 use crate::table::{Cell, Table, left, right};
 use crate::terminal::{Style, Tone};
 
+/// A run that takes longer says so when it is done, so that nobody waits in the dark.
+const SLOW_S: f64 = 2.0;
+/// With more strategies, the table says enough of those that came to their end.
+const REMARKS_MAX: usize = 4;
+
 #[derive(Debug, Args)]
 pub struct SimulateArgs {
     /// The world: docs/reference/scenarios.md
-    #[arg(value_name = "SCENARIO")]
-    scenario: PathBuf,
-    /// How to schedule; may be given several times [default: best]
+    #[arg(value_name = "SCENARIO", required_unless_present = "generate", conflicts_with = "generate")]
+    scenario: Option<PathBuf>,
+    /// How to schedule; may be given several times: best, one of FTS3's nine, either with /fts3 (its order and
+    /// concurrency) or /legacy (the pauses of PhEDEx after failures); all [default: best]
     #[arg(long, value_name = "NAME")]
     strategy: Vec<String>,
     /// In place of the scenario's
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Write the report, its curves and the certificate of the bound there
+    /// Write the summaries, plots and the proof of the bound there
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Compare rates that are recomputed once a second with exact ones, over the first hour
+    #[arg(long)]
+    check_rates: bool,
+    /// Print a random world instead: mesh, hierarchy, replicas, failures, streams or tape
+    #[arg(long, value_name = "KIND")]
+    generate: Option<String>,
 }
 
 pub fn run(context: &Context, args: SimulateArgs) -> Result<Exit, Failure> {
-    let text = std::fs::read_to_string(&args.scenario)
-        .map_err(|error| Failure::file("reading", &args.scenario, &error))?;
-    let wrong = |mistake: Mistake| {
-        let title = format!("{} is no scenario", args.scenario.display());
-        Failure::usage(title, format!("{}: {}", mistake.place, mistake.what), mistake.next)
-    };
-    let plan = Scenario::parse(&text).and_then(|scenario| Plan::new(&scenario, args.seed)).map_err(wrong)?;
-    let names = if args.strategy.is_empty() { vec!["best".to_owned()] } else { args.strategy.clone() };
-    let strategies = names.iter().map(|name| Strategy::named(name));
-    let strategies: Vec<Strategy> = strategies
-        .collect::<Result<_, _>>()
-        .map_err(|why| Failure::usage("no such strategy", why, "longhaul simulate --help"))?;
+    if let Some(kind) = &args.generate {
+        let text = generate::generate(kind, args.seed.unwrap_or(1))
+            .map_err(|why| Failure::usage("no such kind of world", why, "longhaul simulate --help"))?;
+        context.output.write(&text)?;
+        return Ok(Exit::Ok);
+    }
+    let path = args.scenario.clone().unwrap_or_default();
+    let plan = read(&path, args.seed)?;
+    let ways = ways(&args.strategy)?;
+    if args.check_rates {
+        return check_rates(context, &path, &ways, args.seed);
+    }
     let mut reports = Vec::new();
-    for strategy in &strategies {
+    for way in &ways {
         let begin = Instant::now();
-        let mut report = simulate(&plan, strategy, None);
+        let mut report = simulate(&plan, way, None);
         let wall = begin.elapsed().as_secs_f64();
         report.summary.wall_s = wall;
         report.summary.decisions_per_s = report.leases as f64 / wall.max(1e-9);
+        if context.output.format == Format::Json {
+            context.output.json_line(&report.summary)?;
+        } else if wall > SLOW_S {
+            context.output.say(&format!("{}: {:.1} s", way.name, wall));
+        }
         reports.push(report);
     }
     match context.output.format {
-        Format::Json => {
-            for report in &reports {
-                context.output.json_line(&report.summary)?;
-            }
-        }
+        Format::Json => {}
         Format::Plain => context.output.write(&table(&reports).plain())?,
         Format::Human => context.output.write(&human(&plan, &reports, context))?,
     }
+    if let Some(out) = &args.out {
+        write_out(out, &reports)?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn read(path: &Path, seed: Option<u64>) -> Result<Plan, Failure> {
+    plan_of(&scenario_of(path)?, path, seed)
+}
+
+fn scenario_of(path: &Path) -> Result<Scenario, Failure> {
+    let size = std::fs::metadata(path).map_err(|error| Failure::file("reading", path, &error))?.len();
+    if size > TEXT_BYTES_MAX as u64 {
+        let what = format!("{size} bytes, the limit is {TEXT_BYTES_MAX}");
+        return Err(Failure::usage(
+            format!("{} is no scenario", path.display()),
+            what,
+            "see docs/reference/scenarios.md",
+        ));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| Failure::file("reading", path, &error))?;
+    Scenario::parse(&text).map_err(|mistake| wrong(path, mistake))
+}
+
+fn plan_of(scenario: &Scenario, path: &Path, seed: Option<u64>) -> Result<Plan, Failure> {
+    Plan::new(scenario, seed).map_err(|mistake| wrong(path, mistake))
+}
+
+fn wrong(path: &Path, mistake: Mistake) -> Failure {
+    let title = format!("{} is no scenario", path.display());
+    Failure::usage(title, format!("{}: {}", mistake.place, mistake.what), mistake.next)
+}
+
+fn ways(names: &[String]) -> Result<Vec<Way>, Failure> {
+    if names.is_empty() {
+        return ways(&["best".to_owned()]);
+    }
+    let mut all = Vec::new();
+    for name in names {
+        match name.as_str() {
+            "all" => all.extend(Way::all()),
+            name => all.push(
+                Way::named(name)
+                    .map_err(|why| Failure::usage("no such strategy", why, "longhaul simulate --help"))?,
+            ),
+        }
+    }
+    Ok(all)
+}
+
+/// How far the cheaper calculation is off: what was moved in the first hour, and how long files took.
+fn check_rates(context: &Context, path: &Path, ways: &[Way], seed: Option<u64>) -> Result<Exit, Failure> {
+    let mut scenario = scenario_of(path)?;
+    scenario.until.0 = scenario.until.0.min(3_600.0);
+    let plan = plan_of(&scenario, path, seed)?;
+    let mut table =
+        Table::new([left("strategy"), right("exact"), right("once a second"), right("differs by")]);
+    for way in ways {
+        let exact = simulate(&plan, way, Some(Rates::Exact)).summary.bytes_moved as f64;
+        let second = simulate(&plan, way, Some(Rates::Second)).summary.bytes_moved as f64;
+        let error = (second - exact).abs() / exact.max(1.0);
+        table.row([
+            Cell::text(&way.name),
+            Cell::bytes(exact as u64),
+            Cell::bytes(second as u64),
+            Cell::both(format!("{:.3} %", error * 100.0), format!("{error:.6}")),
+        ]);
+    }
+    context.output.write(&table.human(context.output.out.style, context.output.out.width()))?;
     Ok(Exit::Ok)
 }
 
@@ -76,19 +160,13 @@ fn table(reports: &[Report]) -> Table {
         right("moved twice"),
         right("fair"),
         right("failed"),
-        right("forecasts off by"),
+        right("left"),
+        right("forecasts off"),
         right("leases/s"),
     ]);
-    let time = |seconds: Option<f64>| {
-        Cell::maybe(seconds, |seconds| {
-            Cell::both(duration(std::time::Duration::from_secs_f64(seconds)), format!("{seconds:.3}"))
-        })
-    };
-    let share = |share: Option<f64>| {
-        Cell::maybe(share, |share| Cell::both(format!("{:.1} %", share * 100.0), format!("{share:.4}")))
-    };
     for report in reports {
         let row = &report.summary;
+        let twice = row.bytes_moved.saturating_sub(row.bytes_wanted);
         table.row([
             Cell::text(&row.strategy),
             time(row.makespan_s),
@@ -97,10 +175,10 @@ fn table(reports: &[Report]) -> Table {
             time(row.dataset_p95_s),
             time(row.transfer_mean_s),
             time(report.transfer_p95_s),
-            Cell::bytes(u64::try_from(row.bytes_moved.saturating_sub(row.bytes_wanted)).unwrap_or(u64::MAX)),
+            Cell::bytes(u64::try_from(twice).unwrap_or(u64::MAX)),
             Cell::both(format!("{:.3}", row.jain), format!("{:.6}", row.jain)),
-            Cell::count(row.failed + report.unfinished)
-                .toned_if(row.failed + report.unfinished > 0, Tone::Bad),
+            Cell::count(row.failed).toned_if(row.failed > 0, Tone::Bad),
+            Cell::count(report.unfinished).toned_if(report.unfinished > 0, Tone::Bad),
             share(report.forecast_error),
             Cell::count(row.decisions_per_s as u64),
         ]);
@@ -108,40 +186,103 @@ fn table(reports: &[Report]) -> Table {
     table
 }
 
+fn time(seconds: Option<f64>) -> Cell {
+    Cell::maybe(seconds, |seconds| {
+        Cell::both(duration(Duration::from_secs_f64(seconds)), format!("{seconds:.3}"))
+    })
+}
+
+fn share(share: Option<f64>) -> Cell {
+    Cell::maybe(share, |share| Cell::both(format!("{:.1} %", share * 100.0), format!("{share:.4}")))
+}
+
 fn human(plan: &Plan, reports: &[Report], context: &Context) -> String {
     let style: Style = context.output.out.style;
     let mut text = String::new();
-    text.push_str(&style.paint(Tone::Strong, &plan.name));
-    text.push_str(&format!(": {}\n", plan.about.replace('\n', " ")));
+    let _ = writeln!(text, "{}: {}", style.paint(Tone::Strong, &plan.name), plan.about.replace('\n', " "));
     if let Some(first) = reports.first() {
-        text.push_str(&style.paint(
-            Tone::Faint,
-            &format!(
-                "{} sites, {} requests, {} files, {} wanted, seed {}\n",
-                plan.layout.sites.len(),
-                count(plan.work.requests.len() as u64),
-                count(first.files + first.unfinished + first.summary.failed),
-                bytes(u64::try_from(first.summary.bytes_wanted).unwrap_or(u64::MAX)),
-                plan.seed
-            ),
-        ));
+        let line = format!(
+            "{} sites, {} requests, {} files; no scheduler needs less than {}; seed {}",
+            plan.layout.sites.len(),
+            count(plan.work.requests.len() as u64),
+            count(first.files + first.unfinished + first.summary.failed),
+            duration(Duration::from_secs_f64(first.summary.makespan_bound_s)),
+            plan.seed
+        );
+        let _ = writeln!(text, "{}\n", style.paint(Tone::Faint, &line));
     }
-    text.push('\n');
     text.push_str(&table(reports).human(style, context.output.out.width()));
     text.push('\n');
+    for report in reports.iter().filter(|report| reports.len() <= REMARKS_MAX || report.unfinished > 0) {
+        remarks(&mut text, report, style);
+    }
+    text
+}
+
+fn remarks(text: &mut String, report: &Report, style: Style) {
+    let most: Vec<String> =
+        report.use_most.iter().take(3).map(|(name, part)| format!("{name} {:.0} %", part * 100.0)).collect();
+    let line = format!(
+        "{}: moved {}; busiest {}; {} of {} attempts failed; {:.1} s of this machine",
+        report.summary.strategy,
+        bytes(u64::try_from(report.summary.bytes_moved).unwrap_or(u64::MAX)),
+        most.join(", "),
+        count(report.attempts_failed),
+        count(report.leases),
+        report.summary.wall_s
+    );
+    let _ = writeln!(text, "{}", style.paint(Tone::Faint, &line));
+    if report.shares.len() > 1 {
+        let rows = report
+            .shares
+            .iter()
+            .map(|(name, wanted, got)| format!("{name} {:.1} % of {:.1} %", got * 100.0, wanted * 100.0));
+        let _ = writeln!(text, "  shares while all had work: {}", rows.collect::<Vec<_>>().join(", "));
+    }
+    for wait in &report.waits {
+        let _ = writeln!(text, "  left: {wait}");
+    }
+}
+
+/// Nothing in these files depends on this machine's speed: the same seed writes the same bytes.
+fn write_out(out: &Path, reports: &[Report]) -> Result<(), Failure> {
+    std::fs::create_dir_all(out).map_err(|error| Failure::file("making", out, &error))?;
+    let write = |name: &str, text: String| {
+        let path = out.join(name);
+        std::fs::write(&path, text).map_err(|error| Failure::file("writing", &path, &error))
+    };
+    let mut summaries = String::new();
     for report in reports {
-        let most: Vec<String> =
-            report.use_most.iter().map(|(name, part)| format!("{name} {:.0} %", part * 100.0)).collect();
-        text.push_str(&style.paint(
-            Tone::Faint,
-            &format!(
-                "{}: busiest {}; {} attempts failed; {:.1} s of this machine\n",
-                report.summary.strategy,
-                most.join(", "),
-                count(report.attempts_failed),
-                report.summary.wall_s
-            ),
-        ));
+        let mut summary = report.summary.clone();
+        (summary.decisions_per_s, summary.wall_s) = (0.0, 0.0);
+        let line = serde_json::to_string(&summary).map_err(|error| {
+            Failure::new(longhaul_model::FaultCode::Internal, format!("cannot write a summary: {error}"))
+        })?;
+        summaries.push_str(&line);
+        summaries.push('\n');
+        let name = report.summary.strategy.replace('/', "-");
+        write(&format!("bound-{name}.tsv"), proof(&report.certificate))?;
+    }
+    write("summaries.jsonl", summaries)?;
+    write("goodput.svg", plots::goodput(reports))?;
+    write("datasets.svg", plots::datasets(reports))
+}
+
+/// Prices and capacities, and what must be moved, as a table that any program can add up.
+fn proof(certificate: &Certificate) -> String {
+    let mut text = format!(
+        "# At a time T below the bound, the sum over capacities of price times what they could carry up to T is less\n\
+         # than the sum over groups of bytes times price: docs/reference/scenarios.md.\nbound\t{:?}\nlast\t{:?}\nrecall\t{:?}\n",
+        certificate.bound, certificate.last, certificate.recall
+    );
+    for row in &certificate.capacities {
+        let rates: Vec<String> = row.rate.iter().map(|(from, rate)| format!("{from:?}:{rate:?}")).collect();
+        let _ = writeln!(text, "capacity\t{}\t{:?}\t{}", row.name, row.price, rates.join(" "));
+    }
+    let sites = |list: &[u32]| list.iter().map(ToString::to_string).collect::<Vec<_>>().join("+");
+    for group in &certificate.groups {
+        let (sources, targets) = (sites(&group.sources), sites(&group.targets));
+        let _ = writeln!(text, "group\t{:?}\t{sources}\t{targets}\t{:?}", group.bytes, group.price);
     }
     text
 }

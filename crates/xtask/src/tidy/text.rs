@@ -32,6 +32,12 @@ const IMPURE: &[(&str, &str)] = &[
 /// fixed hash that offers no iteration, so that no order can show.
 const EXEMPT: &[&str] = &["crates/api/src/client", "crates/scheduler/src/keyed.rs"];
 
+/// The parts of the simulator that run a world. They obey the scheduler: what is compared or sorted there would be a
+/// choice of a source, an order or a concurrency of the simulator's own.
+const OBEYING: &[&str] = &["agents.rs", "service.rs", "weather.rs", "world.rs"];
+const CHOOSING: &[&str] =
+    &["min_by", "max_by", "sort_by", "sort_unstable_by", "sort_by_key", ".choose(", ".rate("];
+
 /// Marks that must not land. Split so that this file does not find itself.
 const UNFINISHED: &[&str] =
     &[concat!("todo", "!("), concat!("unimplemented", "!("), concat!("FIX", "ME"), concat!("XX", "X:")];
@@ -94,6 +100,24 @@ fn check_rust(name: &str, text: &str, findings: &mut Findings) {
     if is_pure(name) {
         check_pure(name, text, findings);
     }
+    check_obeying(name, text, findings);
+}
+
+/// The simulator decides nothing.
+fn check_obeying(name: &str, text: &str, findings: &mut Findings) {
+    let file = name.strip_prefix("crates/simulator/src/");
+    if !file.is_some_and(|file| OBEYING.contains(&file)) {
+        return;
+    }
+    for (number, line) in text.lines().enumerate() {
+        let code = line.split("//").next().unwrap_or_default();
+        for call in CHOOSING.iter().filter(|call| code.contains(**call)) {
+            findings.push(format!(
+                "{name}:{}: {call} looks like a choice: those are the scheduler's",
+                number + 1
+            ));
+        }
+    }
 }
 
 fn is_pure(name: &str) -> bool {
@@ -154,6 +178,17 @@ mod tests {
         findings.clear();
         check_rust("crates/engine/src/x.rs", text, &mut findings);
         assert!(findings.is_empty(), "{findings:?}");
+    }
+
+    #[test]
+    fn the_simulator_chooses_nothing() {
+        let mut findings = Findings::new();
+        let text = "let best = sources.iter().min_by(rate); // min_by\n";
+        check_obeying("crates/simulator/src/agents.rs", text, &mut findings);
+        assert_eq!(findings.len(), 1);
+        check_obeying("crates/simulator/src/bound.rs", text, &mut findings);
+        check_obeying("crates/scheduler/src/deal.rs", text, &mut findings);
+        assert_eq!(findings.len(), 1);
     }
 
     #[test]
