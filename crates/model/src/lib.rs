@@ -14,6 +14,7 @@ pub mod limits;
 pub mod name;
 pub mod rules;
 pub mod time;
+pub mod tree;
 pub mod units;
 
 pub use digest::{Algorithm, Digest, DigestSet, Hasher};
@@ -26,3 +27,4 @@ pub use lifecycle::{DataSecurity, SubscriptionState, TrafficClass, TransferState
 pub use name::{BlockName, CommunityName, DatasetName, Lfn, NameError, Pfn, SiteName, StorageName};
 pub use rules::NameRules;
 pub use time::Timestamp;
+pub use tree::Tree;
