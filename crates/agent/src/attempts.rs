@@ -130,6 +130,7 @@ pub(crate) fn fetch(batch: LeaseBatch) -> FetchBatch {
         verification: if lease.digests.is_empty() { Verification::Wire } else { lease.verification },
         digests: lease.digests,
         priority: lease.priority,
+        tree: None,
     };
     FetchBatch {
         source_agent: batch.source.agent,
@@ -141,6 +142,7 @@ pub(crate) fn fetch(batch: LeaseBatch) -> FetchBatch {
         permit: batch.permit,
         start_by: batch.start_by,
         files: batch.leases.into_iter().map(file).collect(),
+        replicas: Vec::new(),
     }
 }
 
