@@ -133,6 +133,7 @@ pub(crate) fn fetch(batch: LeaseBatch) -> FetchBatch {
         tree: None,
     };
     FetchBatch {
+        membership: None,
         source_agent: batch.source.agent,
         source_storage: batch.source.storage,
         addresses: batch.source.addresses,

@@ -124,6 +124,8 @@ pub struct FetchFile {
 /// Files of one source storage for one target storage, under one permit.
 #[derive(Clone, Debug)]
 pub struct FetchBatch {
+    /// If the source is of another deployment than the engine.
+    pub membership: Option<Membership>,
     pub source_agent: AgentId,
     pub source_storage: StorageName,
     /// `host:port`, best first. None: the source dials, see [`crate::Engine::offer`].

@@ -81,8 +81,8 @@ fn both_bring_their_share_of_one_file() {
         store.put("small", &small);
     }
     let files = vec![checked(1, "large", &bytes), checked(2, "small", &small)];
-    // Slow enough that both are there before it is over.
-    three.target.engine.set_limits(Some(100 << 20), None);
+    // Slow enough that both are needed.
+    three.sources.iter().for_each(|source| source.engine.set_limits(None, Some(50 << 20)));
     three.target.engine.fetch(three.batch(files));
     let ends = three.target.finished(2);
     let success = ends[0].result.as_ref().unwrap();
@@ -151,6 +151,8 @@ fn who_lacks_the_file_or_has_another_is_left_out_with_the_reason() {
     for name in ["missing", "short", "other"] {
         three.stores[0].put(name, &bytes);
     }
+    // Slow enough that the other is asked for more than it is worth.
+    three.sources[0].engine.set_limits(None, Some(30 << 20));
     three.stores[1].put("short", &bytes[1..]);
     three.stores[1].put("other", &content(9, bytes.len()));
     let mut number = 0;

@@ -393,8 +393,8 @@ impl Session {
                     return shared.offers.want(self, stream, shared.now());
                 }
                 // What was dialled ahead goes the usual way, and is marked as usual.
-                let is_usual =
-                    origin == FIRST && self.set_ways().is_none() && self.class == TrafficClass::Bulk;
+                let is_ours = origin == FIRST && self.origins[0].membership.is_none();
+                let is_usual = is_ours && self.set_ways().is_none() && self.class == TrafficClass::Bulk;
                 if is_usual && shared.offers.use_parked(self, stream) {
                     return;
                 }

@@ -33,7 +33,7 @@ pub(crate) struct Origin {
 impl SourceList {
     pub(super) fn of(batch: &FetchBatch) -> SourceList {
         let mut list = SourceList {
-            all: vec![(batch.source_agent, None)],
+            all: vec![(batch.source_agent, batch.membership.clone())],
             addresses: vec![batch.addresses.clone()],
             spread: batch.spread,
         };

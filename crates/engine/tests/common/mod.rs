@@ -150,6 +150,7 @@ impl Deployment {
         files: Vec<FetchFile>,
     ) -> FetchBatch {
         let mut batch = FetchBatch {
+            membership: None,
             source_agent: source.agent,
             source_storage: from.parse::<StorageName>().unwrap(),
             addresses: source.addresses(),

@@ -147,8 +147,13 @@ mod tests {
             Outcome::Failed(fault.clone()),
             Outcome::LeftOut("a socket".into()),
         ];
-        let files =
-            outcomes.map(|outcome| FileOutcome { source: "a".into(), target: "b".into(), size: 1, outcome });
+        let files = outcomes.map(|outcome| FileOutcome {
+            source: "a".into(),
+            target: "b".into(),
+            size: 1,
+            outcome,
+            replicas: Vec::new(),
+        });
         let failed = vec![FailedFile { path: "a", fault: &fault }];
         let mut events = vec![
             Event::Begun { version: "1", at },
@@ -205,6 +210,7 @@ mod tests {
             target: "x".into(),
             size: 0,
             outcome: Outcome::LeftOut("\n".into()),
+            replicas: Vec::new(),
         };
         assert_eq!(serde_json::to_string(&Event::of(&hostile)).unwrap().lines().count(), 1);
         assert!(!line(&hostile).contains('\u{1b}'));
