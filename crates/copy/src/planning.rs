@@ -43,8 +43,7 @@ impl Planning<'_> {
     }
 
     pub(crate) fn each(&self, take: TakePage<'_, Step>) -> Result<(), Fault> {
-        let several = self.members.len() > 1;
-        if !several && self.pull.blake3.is_none() {
+        if !self.pull.is_checked() {
             return self.planner(0)?.each(take);
         }
         let trees = Trees { members: self.members, root: self.pull.blake3 };
@@ -53,7 +52,7 @@ impl Planning<'_> {
         for (place, member) in self.members.iter().enumerate() {
             let renaming = member.renaming_to(&self.members[0]);
             let planned = self.planner(place)?.each(&mut |mut steps, last, excluded| {
-                if several {
+                if self.members.len() > 1 {
                     // Of the first list all is new.
                     steps.retain_mut(|step| {
                         (is_new(step, &mut seen) || place == 0) && rename(step, &renaming)

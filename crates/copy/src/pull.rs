@@ -91,6 +91,12 @@ impl Pull<'_> {
         copied
     }
 
+    /// Each chunk is compared with a tree: always if there were several servers to begin with, so that what they brought is
+    /// good with one of them.
+    pub(crate) fn is_checked(&self) -> bool {
+        self.blake3.is_some() || !self.replicas.is_empty()
+    }
+
     /// Of several servers none makes a difference: what one has brought is good with any of the others.
     fn key(&self, target: &Path) -> CopyKey {
         let target = target.to_string_lossy();
@@ -306,8 +312,7 @@ impl Work<'_> {
 
     /// Nothing is under way, and what comes next is not known chunk by chunk yet.
     fn waits_for_trees(&self) -> bool {
-        let checked = self.pull.blake3.is_some() || self.members.len() > 1;
-        checked && self.fetching.len() == 0 && !self.agenda.is_done()
+        self.pull.is_checked() && self.fetching.len() == 0 && !self.agenda.is_done()
     }
 
     fn handle(&mut self, event: Inbox) -> Result<(), Fault> {
@@ -384,7 +389,10 @@ impl Work<'_> {
     }
 
     fn report_wanted(&mut self, wanted: &Wanted, outcome: Outcome) {
-        let replicas = replicas::shares(self.members, wanted);
+        let replicas = match self.pull.replicas.is_empty() {
+            true => Vec::new(),
+            false => replicas::shares(self.members, wanted),
+        };
         replicas.iter().for_each(|share| self.progress.share(share));
         let source = self.pull.shown(wanted.name.as_str());
         let (target, size) = (wanted.spot.path.clone(), wanted.size);

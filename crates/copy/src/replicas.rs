@@ -116,11 +116,8 @@ impl Member {
     }
 }
 
-/// What each of them brought of a file; nothing if there is but one.
+/// What each of them brought of a file.
 pub(crate) fn shares(members: &[Member], wanted: &Wanted) -> Vec<ReplicaShare> {
-    if members.len() < 2 {
-        return Vec::new();
-    }
     let shares = wanted.shares.iter().zip(members);
     shares.map(|(share, member)| ReplicaShare::new(&member.shown, share)).collect()
 }

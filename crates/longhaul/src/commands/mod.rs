@@ -7,6 +7,7 @@ pub mod completion;
 pub mod config;
 pub mod copy;
 pub mod dataset;
+pub mod digest;
 pub mod doctor;
 pub mod login;
 pub mod man;
@@ -96,6 +97,7 @@ pub fn run(cli: Cli, output: Output) -> Result<Exit, Failure> {
         Command::Serve(args) => serve::run(&context, args),
         Command::Doctor(args) => doctor::run(&context, args),
         Command::Man(args) => man::run(&context, args),
+        Command::Digest(args) => digest::run(&context, args),
         Command::Tune(args) => tune::run(&context, args),
         Command::Bench(command) => bench::run(&context, command),
         Command::Login(args) => block_on(Threads::One, login::run(&context, args)),
@@ -129,6 +131,7 @@ async fn remote(context: &Context, command: Command) -> Result<Exit, Failure> {
         | Command::Man(_)
         | Command::Serve(_)
         | Command::Doctor(_)
+        | Command::Digest(_)
         | Command::Tune(_)
         | Command::Bench(_)
         | Command::Login(_) => unreachable!("run() took it"),
