@@ -62,9 +62,11 @@ pub const LARGE_FILES_AT_ONCE: usize = 4;
 pub const DAMAGED_TRIES_MAX: u8 = 3;
 /// Tries at one source of a chunk that is whole and not the right one, when nobody else has a better.
 pub const WRONG_TRIES_MAX: u8 = 2;
-/// Wrong chunks of one file after which its source is not asked for it any more, if there are others.
+/// Wrong chunks of one file after which its source is not asked for it any more, if there are others, and if they are
+/// one in so many of what it sent.
 pub const WRONG_OF_FILE_MAX: usize = 8;
-/// Wrong chunks after which a source is not asked for anything, if there are others.
+pub const WRONG_SHARE: usize = 4;
+/// The same of all files: then the source is not asked for anything.
 pub const WRONG_OF_ORIGIN_MAX: usize = 64;
 
 const _: () =

@@ -67,8 +67,9 @@ struct Manner {
     dead: Option<usize>,
     /// What it sends is not what the others have: of every chunk whose number this divides.
     liar: Option<(usize, u64)>,
-    /// So do the others.
+    /// So do the others, of the same chunks or each of its own.
     all_lie: bool,
+    apart: bool,
     /// It has none of the files whose number this divides.
     poor: Option<(usize, u32)>,
     /// How often each chunk was sent.
@@ -82,8 +83,9 @@ struct Manner {
 impl Manner {
     fn is_wrong(&self, job: &Job) -> bool {
         self.liar.is_some_and(|(liar, every)| {
-            (self.all_lie || usize::from(job.from.0) == liar)
-                && (job.offset / CHUNK + u64::from(job.file.0)).is_multiple_of(every)
+            let own = if self.apart { u64::from(job.from.0) } else { 0 };
+            let chunk = job.offset / CHUNK + u64::from(job.file.0) + own;
+            (self.all_lie || usize::from(job.from.0) == liar) && chunk.is_multiple_of(every)
         })
     }
 

@@ -130,15 +130,8 @@ impl World<'_> {
         let start_by = if self.dice.below(8) == 0 { Timestamp(50) } else { Timestamp::MAX };
         let storage = "alpha".parse().expect("it is a name");
         let in_order = self.dice.below(4) == 0;
-        let batch = NewBatch {
-            permit: "permit".into(),
-            storage,
-            lane: 0,
-            start_by,
-            in_order,
-            files,
-            replicas,
-        };
+        let batch =
+            NewBatch { permit: "permit".into(), storage, lane: 0, start_by, in_order, files, replicas };
         assert_eq!(self.receiver.add_batch(batch, self.now), FileNumber(first as u32));
     }
 

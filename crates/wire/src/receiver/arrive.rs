@@ -146,7 +146,10 @@ impl Receiver {
         up.answered(1);
         let wanted = self.chunk_wanted(head, payload_len, now);
         match wanted {
-            Ok(true) => self.arriving(stream, vec![(head.file, head.offset)]),
+            Ok(true) => {
+                self.takes(head.file, self.origin_of(stream));
+                self.arriving(stream, vec![(head.file, head.offset)]);
+            }
             _ => self.freed += 1,
         }
         wanted
@@ -189,6 +192,8 @@ impl Receiver {
         let wanted = self.wanted_of_pack(stream, head, now);
         if !wanted.is_empty() {
             self.freed -= 1;
+            let origin = self.origin_of(stream);
+            wanted.iter().for_each(|packed| self.takes(packed.file, origin));
             self.arriving(stream, wanted.iter().map(|packed| (packed.file, 0)).collect());
         }
         Ok(wanted)

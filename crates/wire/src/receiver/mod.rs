@@ -285,6 +285,7 @@ impl Receiver {
         }
         if open > 0 {
             self.batches.insert(id, known);
+            self.check_new_files(FileNumber(first), now);
             self.handle_timeout(now);
         }
         FileNumber(first)

@@ -13,7 +13,7 @@ use longhaul_model::{Fault, FaultCode};
 use super::streams::{State, Stream};
 use super::{Output, Receiver, StreamNumber};
 use crate::frame::{BatchId, FileNumber};
-use crate::limits::{RECONNECT_FOR, WRONG_OF_FILE_MAX, WRONG_OF_ORIGIN_MAX, WRONG_TRIES_MAX};
+use crate::limits::{RECONNECT_FOR, WRONG_OF_FILE_MAX, WRONG_OF_ORIGIN_MAX, WRONG_SHARE, WRONG_TRIES_MAX};
 use crate::path::Tuner;
 
 /// Sources of one file at once.
@@ -46,7 +46,8 @@ pub(super) struct Origin {
     pub(super) gone: Option<Fault>,
     /// Nothing can be had from it, and it is not dialled.
     pub(super) lost: bool,
-    /// Chunks and small files that were not the right ones.
+    /// Chunks and small files that came from there to be compared, and those that were not the right ones.
+    taken: usize,
     wrong: usize,
 }
 
@@ -65,6 +66,7 @@ impl Origin {
             progress_at: now,
             gone: None,
             lost: false,
+            taken: 0,
             wrong: 0,
         }
     }
@@ -91,6 +93,8 @@ pub(super) struct Sources {
     origins: u16,
     /// Whoever writes it knows what each chunk has to be.
     pub(super) checked: bool,
+    /// Chunks that came from each.
+    taken: BTreeMap<u8, usize>,
     /// Chunks that were wrong: where they came from, and how often.
     wrong: BTreeMap<(u64, u8), u8>,
 }
@@ -100,7 +104,7 @@ impl Sources {
     pub(super) fn of(offered: impl Iterator<Item = OriginNumber>, checked: bool) -> Sources {
         let most = if checked { ORIGINS_MAX } else { 1 };
         let origins = offered.take(most).fold(0, |bits, origin| bits | 1 << origin.0);
-        Sources { origins, checked, wrong: BTreeMap::new() }
+        Sources { origins, checked, taken: BTreeMap::new(), wrong: BTreeMap::new() }
     }
 
     pub(super) fn has(&self, origin: OriginNumber) -> bool {
@@ -142,9 +146,17 @@ impl Sources {
         self.wrong.keys().map(|(offset, _)| *offset).find(tried_out)
     }
 
-    fn wrong_at(&self, origin: u8) -> usize {
-        self.wrong.keys().filter(|(_, of)| *of == origin).count()
+    /// How many chunks were wrong there, if it is more bother than use.
+    fn useless(&self, origin: u8) -> Option<usize> {
+        let wrong = self.wrong.keys().filter(|(_, of)| *of == origin).count();
+        let taken = self.taken.get(&origin).copied().unwrap_or(0);
+        is_useless(wrong, WRONG_OF_FILE_MAX, taken).then_some(wrong)
     }
+}
+
+/// A few wrong chunks do not make a source useless: nobody else may have the right ones of others.
+fn is_useless(wrong: usize, most: usize, taken: usize) -> bool {
+    wrong >= most && wrong * WRONG_SHARE >= taken
 }
 
 impl Receiver {
@@ -191,23 +203,34 @@ impl Receiver {
         origins.fold(0, |bits, (place, _)| bits | 1 << place)
     }
 
+    /// A chunk (or whole small file) comes from there, and will be compared.
+    pub(super) fn takes(&mut self, number: FileNumber, from: OriginNumber) {
+        if let Some(file) = self.files.get_mut(&number)
+            && file.sources.checked
+        {
+            *file.sources.taken.entry(from.0).or_default() += 1;
+            self.origins[usize::from(from.0)].taken += 1;
+        }
+    }
+
     /// The bytes of a chunk (or whole small file) have their checksum, and are not those of the file.
     pub fn wrong(&mut self, number: FileNumber, offset: u64, from: OriginNumber, now: Duration) {
         let Some(file) = self.files.get_mut(&number) else { return };
         let tries = file.sources.wrong.entry((offset, from.0)).or_insert(0);
         *tries = tries.saturating_add(1);
         file.body.want_again(offset, file.size);
-        let of_file = file.sources.wrong_at(from.0);
+        let useless = file.sources.useless(from.0);
         self.queue(number);
-        if of_file >= WRONG_OF_FILE_MAX {
-            let detail = format!("{of_file} chunks from there were not those of the file");
+        if let Some(wrong) = useless {
+            let detail = format!("{wrong} chunks from there were not those of the file");
             self.leave_out(number, from, Fault::new(FaultCode::WrongDigest, detail), now);
         }
         self.check_sources(number, now);
         let origin = self.origin(from);
         origin.wrong += 1;
-        if origin.wrong >= WRONG_OF_ORIGIN_MAX && self.origins.len() > 1 {
-            let detail = format!("{WRONG_OF_ORIGIN_MAX} chunks from there were wrong");
+        let wrong = origin.wrong;
+        if is_useless(wrong, WRONG_OF_ORIGIN_MAX, origin.taken) && self.origins.len() > 1 {
+            let detail = format!("{wrong} chunks from there were wrong");
             self.lose(from, &Fault::new(FaultCode::WrongDigest, detail), now);
         }
     }
@@ -258,6 +281,14 @@ impl Receiver {
     fn check_all_sources(&mut self, now: Duration) {
         let numbers: Vec<FileNumber> = self.files.keys().copied().collect();
         numbers.into_iter().for_each(|number| self.check_sources(number, now));
+    }
+
+    /// Files that come while some of the sources are away.
+    pub(super) fn check_new_files(&mut self, first: FileNumber, now: Duration) {
+        if self.origins.iter().any(|origin| origin.gone.is_some()) {
+            let numbers: Vec<FileNumber> = self.files.range(first..).map(|(number, _)| *number).collect();
+            numbers.into_iter().for_each(|number| self.check_sources(number, now));
+        }
     }
 
     /// The source was cut off for so long that files which only it has fail.

@@ -58,6 +58,21 @@ fn a_wrong_chunk_comes_from_another_source() {
     }
 }
 
+/// Each has other chunks wrong, and more than a few: together they have the file.
+#[test]
+fn two_damaged_copies_make_a_whole_one() {
+    for seed in 1..30 {
+        let mut world = world(seed, vec![300 * CHUNK], 2);
+        world.manner.all_lie = true;
+        world.manner.apart = true;
+        world.manner.liar = Some((0, 10));
+        finish(&mut world);
+        assert!(world.failed.is_empty(), "{:?}", world.failed);
+        assert!(world.manner.found_wrong > WRONG_OF_FILE_MAX);
+        assert_eq!(sent_again(&world), 0);
+    }
+}
+
 /// One that has other files altogether is not asked for long.
 #[test]
 fn a_source_that_only_lies_is_left_out() {
