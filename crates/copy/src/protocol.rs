@@ -548,6 +548,34 @@ mod tests {
         assert!(read_request(br#"{"ask":"receive-poll","job":1,"wait_ms":99999999}"#).is_err());
     }
 
+    #[test]
+    fn values_are_whole_and_few() {
+        let answer =
+            |values: usize| TreeAnswer::Values { mtime_ns: 1, values: Values(vec![[0xa5; 32]; values]) };
+        let reply = |values| Reply::Trees { found: vec![answer(values)] };
+        for good in [0, 1, VALUES_MAX] {
+            assert_eq!(read_reply(&write(&reply(good))).unwrap(), reply(good));
+        }
+        assert!(read_reply(&write(&reply(VALUES_MAX + 1))).is_err());
+        let text = String::from_utf8(write(&reply(2))).unwrap();
+        for (good, bad) in [
+            ("a5a5\"", "a5\""),
+            ("\"a5", "\"g5"),
+            ("\"a5a5", "\"é5"),
+            ("\"a5", "\"+5"),
+            ("\"t\":1", "\"t\":null"),
+        ] {
+            assert!(text.contains(good), "{good}");
+            assert!(read_reply(text.replacen(good, bad, 1).as_bytes()).is_err(), "{bad}");
+        }
+        let path = Relative::parse("f").unwrap();
+        let part = |count| TreePart { path: path.clone(), size: 7, first: 0, count };
+        let ask = |parts| read_request(&write(&Request::Trees { parts }));
+        assert!(ask(vec![part(1_024), part(1_024)]).is_ok());
+        assert!(ask(vec![part(1_024), part(1_025)]).is_err() && ask(vec![part(u32::MAX); 2]).is_err());
+        assert!(ask(vec![part(0); ITEMS_MAX + 1]).is_err());
+    }
+
     proptest! {
         #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {

@@ -59,3 +59,60 @@ fn read(file: &dyn SourceFile, buffer: &mut [u8], offset: u64) -> Result<(), Fau
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::Relative;
+    use longhaul_model::Tree;
+    use longhaul_storage::{FlushPolicy, Posix, PosixOptions};
+
+    fn export(root: &std::path::Path) -> Posix {
+        let (name, root) = (storage_name(EXPORT), root.to_owned());
+        Posix::open(PosixOptions { name, root, work: None, writable: false, flush: FlushPolicy::None })
+            .unwrap()
+    }
+
+    fn ask(
+        export: &Posix,
+        path: &str,
+        size: u64,
+        first: u64,
+        count: u32,
+    ) -> Result<Vec<ChunkValue>, FaultCode> {
+        let part = TreePart { path: Relative::parse(path).unwrap(), size, first, count };
+        match answer(export, &part, &mut vec![0; CHUNK as usize]) {
+            TreeAnswer::Values { values, .. } => Ok(values.0),
+            TreeAnswer::Fault(fault) => Err(fault.code),
+        }
+    }
+
+    #[test]
+    fn parts_make_the_tree_of_the_file() {
+        let root = tempfile::tempdir().unwrap();
+        let bytes: Vec<u8> = (0..3 * CHUNK + 5).map(|at| (at % 251) as u8).collect();
+        std::fs::write(root.path().join("f"), &bytes).unwrap();
+        std::fs::write(root.path().join("none"), b"").unwrap();
+        let (export, size) = (export(root.path()), bytes.len() as u64);
+        let mut values = ask(&export, "f", size, 0, 3).unwrap();
+        values.extend(ask(&export, "f", size, 3, 1).unwrap());
+        let mut hasher = longhaul_model::Hasher::new([longhaul_model::Algorithm::Blake3]);
+        hasher.update(&bytes);
+        let whole = hasher.finish().get(longhaul_model::Algorithm::Blake3).unwrap();
+        assert_eq!(Tree::of(size, values).unwrap().root(), whole);
+        assert_eq!(ask(&export, "none", 0, 0, 1).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn what_is_not_there_is_told() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::write(root.path().join("f"), [7; 100]).unwrap();
+        let export = export(root.path());
+        assert_eq!(ask(&export, "gone", 100, 0, 1), Err(FaultCode::SourceMissing));
+        assert_eq!(ask(&export, "f", 101, 0, 1), Err(FaultCode::SourceTruncated));
+        assert_eq!(ask(&export, "f", 99, 0, 1), Err(FaultCode::SourceChanged));
+        for (first, count) in [(0, 2), (1, 1), (u64::MAX, 1), (1 << 60, u32::MAX)] {
+            assert_eq!(ask(&export, "f", 100, first, count), Err(FaultCode::BadRequest), "{first} {count}");
+        }
+    }
+}
