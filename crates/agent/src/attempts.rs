@@ -130,8 +130,10 @@ pub(crate) fn fetch(batch: LeaseBatch) -> FetchBatch {
         verification: if lease.digests.is_empty() { Verification::Wire } else { lease.verification },
         digests: lease.digests,
         priority: lease.priority,
+        tree: None,
     };
     FetchBatch {
+        membership: None,
         source_agent: batch.source.agent,
         source_storage: batch.source.storage,
         addresses: batch.source.addresses,
@@ -141,6 +143,7 @@ pub(crate) fn fetch(batch: LeaseBatch) -> FetchBatch {
         permit: batch.permit,
         start_by: batch.start_by,
         files: batch.leases.into_iter().map(file).collect(),
+        replicas: Vec::new(),
     }
 }
 

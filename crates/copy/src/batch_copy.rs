@@ -69,7 +69,7 @@ pub fn copy_pairs(
                 let (source, target) = &pairs[group.indices[0]];
                 let (source, target) = (source.shown(), target.shown());
                 let size = progress.totals().bytes_done - bytes_before;
-                tell(group.indices[0], &FileOutcome { source, target, size, outcome });
+                tell(group.indices[0], &FileOutcome { source, target, size, outcome, replicas: Vec::new() });
             }
             continue;
         };
@@ -81,7 +81,8 @@ pub fn copy_pairs(
             let (source, target) = (pairs[*index].0.shown(), pairs[*index].1.shown());
             progress.change(|totals| totals.files += 1);
             progress.fail(&target, &fault);
-            tell(*index, &FileOutcome { source, target, size: 0, outcome: Outcome::Failed(fault.clone()) });
+            let outcome = Outcome::Failed(fault.clone());
+            tell(*index, &FileOutcome { source, target, size: 0, outcome, replicas: Vec::new() });
         }
     }
     progress.change(|totals| totals.listed = true);
@@ -117,6 +118,8 @@ impl Group<'_> {
                     options: options.clone(),
                     data_security,
                     detach: false,
+                    replicas: Vec::new(),
+                    blake3: None,
                 };
                 copy(&order, progress, stop, tell)
             }
@@ -127,8 +130,16 @@ impl Group<'_> {
                         Fault::new(FaultCode::TargetWrite, format!("making {shown}: {error}"))
                     })?;
                 }
-                let pull =
-                    Pull { url, sources, target: directory, options, data_security, names: Some(&names) };
+                let pull = Pull {
+                    url,
+                    sources,
+                    target: directory,
+                    options,
+                    data_security,
+                    names: Some(&names),
+                    replicas: &[],
+                    blake3: None,
+                };
                 pull.run(progress, stop, tell)
             }
             Ends::Push { sources, url } => {

@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use longhaul_model::{DataSecurity, Fault, FaultCode};
+use longhaul_model::{DataSecurity, Digest, Fault, FaultCode};
 
 use crate::options::Options;
 use crate::progress::{Progress, Tell};
 use crate::pull::Pull;
 use crate::push::Push;
+use crate::replicas::SERVERS_MAX;
 use crate::ssh::Started;
 use crate::stop::Stop;
 use crate::third::ThirdParty;
@@ -21,6 +22,10 @@ pub struct CopyOrder {
     pub data_security: DataSecurity,
     /// A third-party copy goes on when this process ends.
     pub detach: bool,
+    /// Servers that have the same as the only source, to be read at the same time.
+    pub replicas: Vec<Place>,
+    /// Of the only source, which is a file.
+    pub blake3: Option<Digest>,
 }
 
 /// A side with its server, if it needs one that had to be started.
@@ -36,6 +41,7 @@ pub fn copy(order: &CopyOrder, progress: &Progress, stop: &Stop, tell: Tell<'_>)
     if order.sources.is_empty() {
         return Err(Fault::new(FaultCode::BadRequest, "there is nothing to copy: name a source"));
     }
+    check_replicas(order)?;
     let target = side(&order.target, true)?;
     if order.detach && (matches!(target, Side::Local(_)) || order.sources.iter().any(Place::is_local)) {
         let detail = "only a copy between two servers can go on without this process";
@@ -43,6 +49,9 @@ pub fn copy(order: &CopyOrder, progress: &Progress, stop: &Stop, tell: Tell<'_>)
     }
     let sources: Result<Vec<Side>, Fault> = order.sources.iter().map(|source| side(source, false)).collect();
     let sources = sources?;
+    let replicas: Result<Vec<Side>, Fault> =
+        order.replicas.iter().map(|replica| side(replica, false)).collect();
+    let replicas = replicas?;
     let groups = grouped(&sources);
     for group in groups {
         match (group, &target) {
@@ -59,7 +68,7 @@ pub fn copy(order: &CopyOrder, progress: &Progress, stop: &Stop, tell: Tell<'_>)
             }
             .run(progress, stop, &mut *tell)?,
             (Group::Server(url, paths), Side::Local(target)) => {
-                pull(order, url, &paths, target, progress, stop, &mut *tell)?;
+                pull(order, (url, &paths), &replicas, target, progress, stop, &mut *tell)?;
             }
             (Group::Server(url, paths), Side::Server { url: target, path, .. }) => {
                 for source in &paths {
@@ -79,14 +88,21 @@ pub fn copy(order: &CopyOrder, progress: &Progress, stop: &Stop, tell: Tell<'_>)
 
 fn pull(
     order: &CopyOrder,
-    url: &ServerUrl,
-    sources: &[RemotePath],
+    (url, sources): (&ServerUrl, &[RemotePath]),
+    replicas: &[Side],
     target: &Path,
     progress: &Progress,
     stop: &Stop,
     tell: Tell<'_>,
 ) -> Result<(), Fault> {
+    let server = |side: &Side| match side {
+        Side::Server { url, path, .. } => Some((url.clone(), path.clone())),
+        Side::Local(_) => None,
+    };
+    let replicas: Vec<(ServerUrl, RemotePath)> = replicas.iter().filter_map(server).collect();
     let pull = Pull {
+        replicas: &replicas,
+        blake3: order.blake3,
         url,
         sources,
         target,
@@ -95,6 +111,29 @@ fn pull(
         names: None,
     };
     pull.run(progress, stop, tell)
+}
+
+/// Replicas and a digest belong to one source, which is a server, and what they make sure of is what lands here.
+fn check_replicas(order: &CopyOrder) -> Result<(), Fault> {
+    if order.replicas.is_empty() && order.blake3.is_none() {
+        return Ok(());
+    }
+    let refuse = |why: &str| Err(Fault::new(FaultCode::BadRequest, why));
+    if order.sources.len() != 1 {
+        return refuse(
+            "--replica and --blake3 go with one source: name one, or copy the others by themselves",
+        );
+    }
+    if order.sources[0].is_local() || !order.target.is_local() {
+        return refuse("--replica and --blake3 are for copies from a server to this host");
+    }
+    if order.replicas.iter().any(Place::is_local) {
+        return refuse("a replica is a server: name its URL (lh://…, @FILE) or user@host:DIR");
+    }
+    if order.replicas.len() >= SERVERS_MAX {
+        return refuse(&format!("{} replicas; the limit is {}", order.replicas.len(), SERVERS_MAX - 1));
+    }
+    Ok(())
 }
 
 fn side(place: &Place, is_target: bool) -> Result<Side, Fault> {

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use longhaul_engine::Finished;
+use longhaul_engine::{Finished, Share};
 use longhaul_model::fault::retry_delay;
-use longhaul_model::{AttemptId, Blame, Fault, FaultCode, Lfn, Retry, StorageName, Verification};
+use longhaul_model::{AttemptId, Blame, Fault, FaultCode, Lfn, Retry, StorageName, Tree, Verification};
 
 use crate::landing::{Landing, Spot};
 use crate::site::{Fetch, Site, Source};
@@ -42,6 +42,10 @@ pub(crate) struct Wanted {
     pub(crate) by_another: bool,
     /// How often it was found that a file of this name is under way already.
     pub(crate) waits: u32,
+    /// What each chunk of it has to be.
+    pub(crate) tree: Option<Arc<Tree>>,
+    /// What each source of it brought in all tries.
+    pub(crate) shares: Vec<Share>,
 }
 
 impl Wanted {
@@ -51,7 +55,36 @@ impl Wanted {
     }
 
     pub(crate) fn new(name: Lfn, size: u64, spot: Spot) -> Wanted {
-        Wanted { name, size, spot, tries: 0, moved: 0, resent: 0, by_another: false, waits: 0 }
+        Wanted {
+            name,
+            size,
+            spot,
+            tries: 0,
+            moved: 0,
+            resent: 0,
+            by_another: false,
+            waits: 0,
+            tree: None,
+            shares: Vec::new(),
+        }
+    }
+
+    /// Something is wrong with one of its sources.
+    pub(crate) fn note(&mut self, source: usize, fault: Fault) {
+        let mut shares = vec![Share::default(); source + 1];
+        shares[source].left_out = Some(fault);
+        self.add_shares(shares);
+    }
+
+    fn add_shares(&mut self, shares: Vec<Share>) {
+        if self.shares.len() < shares.len() {
+            self.shares.resize_with(shares.len(), Share::default);
+        }
+        for (known, new) in self.shares.iter_mut().zip(shares) {
+            known.bytes += new.bytes;
+            known.wrong.extend(new.wrong);
+            known.left_out = new.left_out.or(known.left_out.take());
+        }
     }
 }
 
@@ -182,7 +215,8 @@ impl<'a> Fetching<'a> {
         let mut fetches = Vec::with_capacity(files.len());
         for wanted in files {
             let attempt = self.site.new_attempt();
-            fetches.push(Fetch { attempt, name: wanted.name.clone(), size: wanted.size });
+            let (name, tree) = (wanted.name.clone(), wanted.tree.clone());
+            fetches.push(Fetch { attempt, name, size: wanted.size, tree });
             self.under_way.insert(attempt, wanted);
         }
         // Each batch has a permit, and the source has to know it before its files are asked for: several short ones are on
@@ -200,6 +234,7 @@ impl<'a> Fetching<'a> {
             let Some(mut wanted) = self.under_way.remove(&one.attempt) else { continue };
             wanted.moved += one.bytes_moved;
             wanted.resent += one.bytes_resent;
+            wanted.add_shares(one.shares);
             if one.bytes_moved > 0 || one.result.is_ok() {
                 self.last_success = Instant::now();
             }

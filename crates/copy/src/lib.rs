@@ -7,7 +7,8 @@
 //!      ─► local     within this host
 //! ```
 //! Both ends of an ad-hoc copy are agents of a deployment that their shared secret makes (`site`); questions between them
-//! are in `protocol`.
+//! are in `protocol`. A pull may read from several servers at once (`replicas`): then each file's tree is asked for before it
+//! is begun (`planning`, `trees`), and the engine compares every chunk with it.
 //!
 //! Not here: moving bytes (`engine`), paths in a file system (`storage`), the command line (`longhaul`).
 //! Start with [`copy`] and [`Server`].
@@ -28,12 +29,14 @@ mod offered;
 mod options;
 pub mod plan;
 mod planner;
+mod planning;
 mod progress;
 mod protocol;
 mod pull;
 mod push;
 mod push_plan;
 mod remote;
+mod replicas;
 pub mod report;
 pub mod server;
 mod site;
@@ -41,6 +44,7 @@ mod ssh;
 mod state;
 mod stop;
 mod third;
+mod trees;
 pub mod url;
 pub mod walk;
 
@@ -49,7 +53,8 @@ pub use copy::{CopyOrder, copy};
 pub use longhaul_model::DataSecurity;
 pub use longhaul_security::Allow;
 pub use options::{MEMORY_BYTES, Options};
-pub use progress::{FileOutcome, Outcome, Progress, Totals};
+pub use progress::{FileOutcome, Outcome, Progress, ReplicaShare, ReplicaTotals, Totals, WrongRange};
+pub use replicas::SERVERS_MAX;
 pub use server::{Kept, ServeOptions, Server};
 pub use stop::Stop;
 pub use url::Place;

@@ -132,6 +132,7 @@ fn file_outcome(plan: &LocalPlan, file: &PlannedFile, outcome: Outcome) -> FileO
         target: plan.shown_target(&file.target),
         size: file.size,
         outcome,
+        replicas: Vec::new(),
     }
 }
 
@@ -215,6 +216,7 @@ impl Observer for Watching<'_> {
             target: String::new(),
             size: 0,
             outcome: Outcome::LeftOut(entry.detail.clone()),
+            replicas: Vec::new(),
         });
     }
 }

@@ -68,14 +68,17 @@ impl Looker {
         Ok(self.stat(path.as_str())?.map(|stat| entry(path.clone(), &stat)))
     }
 
-    /// Reads a file for its crc32c.
-    pub(crate) fn digest(&self, path: &str, buffer: &mut [u8]) -> Result<Digest, Fault> {
+    /// Reads a file.
+    pub(crate) fn digest(
+        &self,
+        path: &str,
+        algorithm: Algorithm,
+        buffer: &mut [u8],
+    ) -> Result<Digest, Fault> {
         let at = Pfn::new(storage_name(EXPORT), path)
             .map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))?;
-        let (digests, _) = digest_file(&self.storage, &at, [Algorithm::Crc32c], buffer)?;
-        digests
-            .get(Algorithm::Crc32c)
-            .ok_or_else(|| Fault::new(FaultCode::Internal, "a digest was not computed"))
+        let (digests, _) = digest_file(&self.storage, &at, [algorithm], buffer)?;
+        digests.get(algorithm).ok_or_else(|| Fault::new(FaultCode::Internal, "a digest was not computed"))
     }
 }
 

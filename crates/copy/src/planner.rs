@@ -3,7 +3,7 @@
 //! Runs ahead of the copy, page by page. Not here: the rules (`plan`).
 
 use longhaul_model::units::printable;
-use longhaul_model::{Digest, Fault, FaultCode, Lfn};
+use longhaul_model::{Algorithm, Digest, Fault, FaultCode, Lfn};
 
 use crate::agenda::TakePage;
 use crate::fetching::Wanted;
@@ -267,7 +267,7 @@ impl Planner<'_> {
             for (open, theirs) in group.iter().zip(theirs) {
                 let both = theirs.and_then(|digests| {
                     let theirs = crate::pull::crc32c(&digests).ok_or_else(unexpected)?;
-                    Ok((theirs, looker.digest(open.path.as_str(), &mut buffer)?))
+                    Ok((theirs, looker.digest(open.path.as_str(), Algorithm::Crc32c, &mut buffer)?))
                 });
                 steps[open.at] = self.decided(open, both);
             }
@@ -358,7 +358,7 @@ pub(crate) fn tell_aside(step: Step, progress: &Progress, tell: Tell<'_>) {
             (path, String::new(), 0, Outcome::LeftOut(note))
         }
     };
-    tell(&FileOutcome { source, target, size, outcome });
+    tell(&FileOutcome { source, target, size, outcome, replicas: Vec::new() });
 }
 
 /// The same for a dry run, in which nothing is moved at all.
@@ -375,6 +375,7 @@ pub(crate) fn tell_dry(step: Step, progress: &Progress, tell: Tell<'_>) {
             target: wanted.spot.path.clone(),
             size: wanted.size,
             outcome: Outcome::WouldCopy { replaces: wanted.spot.replace },
+            replicas: Vec::new(),
         }),
         Step::Directory { .. } => progress.change(|totals| totals.directories += 1),
         step => tell_aside(step, progress, tell),

@@ -97,6 +97,59 @@ pub enum Outcome {
     LeftOut(String),
 }
 
+/// Bytes that were not those of the file, and were had from somewhere else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WrongRange {
+    pub offset: u64,
+    pub bytes: u64,
+}
+
+/// What one of several servers did for a file.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReplicaShare {
+    /// Without the secret.
+    pub replica: String,
+    /// Right ones that it brought.
+    pub bytes: u64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub wrong: Vec<WrongRange>,
+    /// Why it was not asked any more, or what else is wrong with what it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<Fault>,
+}
+
+impl ReplicaShare {
+    pub(crate) fn of(replica: &str) -> ReplicaShare {
+        ReplicaShare { replica: replica.to_owned(), ..ReplicaShare::default() }
+    }
+
+    pub(crate) fn new(replica: &str, share: &longhaul_engine::Share) -> ReplicaShare {
+        let wrong = share.wrong.iter().map(|&(offset, bytes)| WrongRange { offset, bytes });
+        ReplicaShare {
+            replica: replica.to_owned(),
+            bytes: share.bytes,
+            wrong: wrong.collect(),
+            fault: share.left_out.clone(),
+        }
+    }
+}
+
+/// The same of all files.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ReplicaTotals {
+    pub replica: String,
+    pub bytes: u64,
+    pub wrong_ranges: u64,
+    pub wrong_bytes: u64,
+    /// Files that something was wrong with there.
+    pub files_faulty: u64,
+    /// The first of these faults.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<Fault>,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileOutcome {
@@ -106,6 +159,9 @@ pub struct FileOutcome {
     pub target: String,
     pub size: u64,
     pub outcome: Outcome,
+    /// If it came from several servers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replicas: Vec<ReplicaShare>,
 }
 
 /// Told of each file; called from the copying thread.
@@ -115,6 +171,7 @@ pub type Tell<'a> = &'a mut dyn FnMut(&FileOutcome);
 pub struct Progress {
     totals: Mutex<Totals>,
     failed: Mutex<Vec<(String, Fault)>>,
+    replicas: Mutex<Vec<ReplicaTotals>>,
     /// What limits the copy, as the engine sees it, or what it waits for.
     note: Mutex<String>,
 }
@@ -142,6 +199,27 @@ impl Progress {
 
     pub fn failed(&self) -> Vec<(String, Fault)> {
         lock(&self.failed).clone()
+    }
+
+    /// What a server did, for a file or for all.
+    pub fn share(&self, share: &ReplicaShare) {
+        let mut all = lock(&self.replicas);
+        let known = all.iter().position(|known| known.replica == share.replica);
+        let place = known.unwrap_or_else(|| {
+            all.push(ReplicaTotals { replica: share.replica.clone(), ..ReplicaTotals::default() });
+            all.len() - 1
+        });
+        let totals = &mut all[place];
+        totals.bytes += share.bytes;
+        totals.wrong_ranges += share.wrong.len() as u64;
+        totals.wrong_bytes += share.wrong.iter().map(|range| range.bytes).sum::<u64>();
+        totals.files_faulty += u64::from(share.fault.is_some());
+        totals.fault = totals.fault.take().or_else(|| share.fault.clone());
+    }
+
+    /// If files came from several servers: what each did.
+    pub fn replicas(&self) -> Vec<ReplicaTotals> {
+        lock(&self.replicas).clone()
     }
 
     /// As somebody else has counted.

@@ -6,6 +6,7 @@
 //! Start with [`Request`] and [`Reply`].
 
 use crate::progress::{FileOutcome, Outcome};
+use longhaul_model::tree::ChunkValue;
 use longhaul_model::units::printable;
 use longhaul_model::{AgentId, DigestSet, Fault, FaultCode, Lfn, TrafficClass, Verification};
 use serde::de::{DeserializeOwned, Error as _};
@@ -23,6 +24,8 @@ pub const PAGE_BYTES_MAX: usize = 224 << 10;
 pub const ITEMS_MAX: usize = 4_096;
 /// Texts that are for people only.
 const TEXT_BYTES_MAX: usize = 1_024;
+/// Values of a tree in one message: 64 characters each.
+pub const VALUES_MAX: usize = 2_048;
 /// A server does not hold an answer back for longer.
 pub const WAIT_MS_MAX: u64 = 20_000;
 
@@ -85,6 +88,10 @@ pub enum Request {
     Digests {
         paths: Vec<Relative>,
     },
+    /// Parts of the blake3 trees of files, one answer for each.
+    Trees {
+        parts: Vec<TreePart>,
+    },
     MakeDirectories {
         paths: Vec<Relative>,
     },
@@ -136,6 +143,7 @@ pub enum Reply {
     Page(Page),
     Stats { found: Vec<Option<Entry>> },
     Digests { found: Vec<Answer> },
+    Trees { found: Vec<TreeAnswer> },
     Received(Progress),
     Fetched(OrderState),
     Space { total_bytes: u64, free_bytes: u64 },
@@ -228,6 +236,70 @@ pub enum Answer {
     Fault(Fault),
 }
 
+/// The values of so many chunks of a file of this size, from the one of this number on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TreePart {
+    #[serde(rename = "p")]
+    pub path: Relative,
+    #[serde(rename = "s")]
+    pub size: u64,
+    #[serde(rename = "f")]
+    pub first: u64,
+    #[serde(rename = "n")]
+    pub count: u32,
+}
+
+/// Values of chunks, or why there are none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum TreeAnswer {
+    Values {
+        /// Of the file that was read: parts of two states are no tree.
+        #[serde(rename = "t")]
+        mtime_ns: i64,
+        #[serde(rename = "v")]
+        values: Values,
+    },
+    Fault(Fault),
+}
+
+/// Written one after the other in hexadecimal digits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Values(pub Vec<ChunkValue>);
+
+impl Serialize for Values {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut text = String::with_capacity(64 * self.0.len());
+        for byte in self.0.iter().flatten() {
+            text.extend(
+                [byte >> 4, byte & 15].map(|digit| char::from_digit(digit.into(), 16).unwrap_or('0')),
+            );
+        }
+        serializer.serialize_str(&text)
+    }
+}
+
+impl<'de> Deserialize<'de> for Values {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
+        let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+        let (values, rest) = text.as_bytes().as_chunks::<64>();
+        let value = |digits: &[u8; 64]| {
+            let mut value = [0; 32];
+            for (byte, [high, low]) in value.iter_mut().zip(digits.as_chunks::<2>().0) {
+                *byte = digit(*high)? << 4 | digit(*low)?;
+            }
+            Some(value)
+        };
+        let values: Option<Vec<ChunkValue>> = values.iter().map(value).collect();
+        match values.filter(|values| rest.is_empty() && values.len() <= VALUES_MAX) {
+            Some(values) => Ok(Values(values)),
+            None => Err(D::Error::custom("values of a tree are 64 hexadecimal digits each")),
+        }
+    }
+}
+
 /// What has happened to the files of a job since it was last asked.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -309,6 +381,13 @@ impl Request {
                 count(paths.len())
             }
             Request::ReceiveFiles { files, .. } => count(files.len()),
+            Request::Trees { parts } => {
+                let values: u64 = parts.iter().map(|part| u64::from(part.count)).sum();
+                if values > VALUES_MAX as u64 {
+                    return Err(format!("{values} values; the limit is {VALUES_MAX}"));
+                }
+                count(parts.len())
+            }
             Request::ReceivePoll { wait_ms, .. } | Request::FetchPoll { wait_ms, .. } => {
                 if *wait_ms > WAIT_MS_MAX { Err(format!("waits {wait_ms} ms")) } else { Ok(()) }
             }
@@ -467,6 +546,34 @@ mod tests {
         assert!(read_request(&vec![b' '; MESSAGE_BYTES_MAX + 1]).unwrap_err().detail.contains("bytes"));
         assert!(read_request(br#"{"ask":"space","path":"","more":1}"#).is_err());
         assert!(read_request(br#"{"ask":"receive-poll","job":1,"wait_ms":99999999}"#).is_err());
+    }
+
+    #[test]
+    fn values_are_whole_and_few() {
+        let answer =
+            |values: usize| TreeAnswer::Values { mtime_ns: 1, values: Values(vec![[0xa5; 32]; values]) };
+        let reply = |values| Reply::Trees { found: vec![answer(values)] };
+        for good in [0, 1, VALUES_MAX] {
+            assert_eq!(read_reply(&write(&reply(good))).unwrap(), reply(good));
+        }
+        assert!(read_reply(&write(&reply(VALUES_MAX + 1))).is_err());
+        let text = String::from_utf8(write(&reply(2))).unwrap();
+        for (good, bad) in [
+            ("a5a5\"", "a5\""),
+            ("\"a5", "\"g5"),
+            ("\"a5a5", "\"é5"),
+            ("\"a5", "\"+5"),
+            ("\"t\":1", "\"t\":null"),
+        ] {
+            assert!(text.contains(good), "{good}");
+            assert!(read_reply(text.replacen(good, bad, 1).as_bytes()).is_err(), "{bad}");
+        }
+        let path = Relative::parse("f").unwrap();
+        let part = |count| TreePart { path: path.clone(), size: 7, first: 0, count };
+        let ask = |parts| read_request(&write(&Request::Trees { parts }));
+        assert!(ask(vec![part(1_024), part(1_024)]).is_ok());
+        assert!(ask(vec![part(1_024), part(1_025)]).is_err() && ask(vec![part(u32::MAX); 2]).is_err());
+        assert!(ask(vec![part(0); ITEMS_MAX + 1]).is_err());
     }
 
     proptest! {

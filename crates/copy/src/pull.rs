@@ -14,20 +14,21 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use longhaul_engine::Finished;
-use longhaul_model::{Algorithm, DataSecurity, DigestSet, Fault, FaultCode, Lfn};
+use longhaul_model::{Algorithm, DataSecurity, Digest, DigestSet, Fault, FaultCode, Lfn};
 use longhaul_storage::FlushPolicy;
 
 use crate::agenda::{Agenda, Planned, plan_ahead};
 use crate::fetching::{Ended, Fetching, Wanted};
 use crate::landing::Landing;
-use crate::looker::Looker;
 use crate::options::Options;
 use crate::plan::{self, Landings, TargetRoot};
 use crate::planner::{self, Planner, Step};
+use crate::planning::Planning;
 use crate::progress::{FileOutcome, Outcome, Progress, Tell};
 use crate::protocol::{Entry, Kind, Listed, Relative};
 use crate::remote::Remote;
-use crate::site::{Site, SiteConfig, Source, TARGET, storage_name};
+use crate::replicas::{self, Member};
+use crate::site::{Site, SiteConfig, TARGET, storage_name};
 use crate::state::{CopyKey, Scratch, StateDir};
 use crate::stop::{Stop, interrupted};
 use crate::url::{RemotePath, ServerUrl};
@@ -47,6 +48,10 @@ pub(crate) struct Pull<'a> {
     pub(crate) data_security: DataSecurity,
     /// The name of each source in the target, which is a directory that is there.
     pub(crate) names: Option<&'a [String]>,
+    /// Servers with the same as the only source.
+    pub(crate) replicas: &'a [(ServerUrl, RemotePath)],
+    /// Of the only source, which is a file.
+    pub(crate) blake3: Option<Digest>,
 }
 
 /// What wakes the copying thread.
@@ -59,40 +64,65 @@ enum Inbox {
 impl Pull<'_> {
     pub(crate) fn run(&self, progress: &Progress, stop: &Stop, tell: Tell<'_>) -> Result<(), Fault> {
         let target = absolute(self.target)?;
-        let paths = self.sources.iter().map(|source| source.path.as_str());
-        let key = CopyKey::of(self.url.hosts().into_iter().chain(paths).chain([&*target.to_string_lossy()]));
+        let key = self.key(&target);
         let scratch = Scratch::new()?;
-        let mut looks_at = Vec::with_capacity(self.sources.len());
-        for source in self.sources {
-            looks_at.push(Relative::parse(&source.path)?);
-        }
         let config = SiteConfig::client(key.agent(), self.options, self.data_security, scratch.path());
         let site = Site::start(&self.url.secret, config, Vec::new())?;
         if !self.options.dry_run {
             site.engine().reach(&self.url.addresses);
         }
-        let remote = Remote::connect(site, &self.url.addresses, looks_at, self.lists(), stop)?;
-        let landings = self.land(&remote)?;
+        let members = self.connect(&site, progress, stop)?;
+        drop(site);
+        let landings = self.land(&members[0].remote)?;
         let root = self.root(&target, &landings)?;
-        let planner = Planner {
-            remote: &remote,
-            sources: self.sources,
-            landings: &landings,
-            options: self.options,
-            looker: Looker::open(&root)?,
-            shown: &|path| self.shown(path),
-        };
+        let shown = |path: &str| self.shown(path);
+        let planning =
+            Planning { pull: self, members: &members, landings: &landings, root: &root, shown: &shown };
         if self.options.dry_run {
-            return dry_run(&planner, progress, stop, tell);
+            return dry_run(&planning.planner(0)?, progress, stop, tell);
         }
         let state = StateDir::open(&root, "copy", &key)?;
-        let copied = self.copy_to(&root, &state, &planner, progress, stop, tell);
+        let copied = self.copy_to(&state, &planning, progress, stop, tell);
         // The engine writes down what can be resumed.
-        drop(remote);
+        drop(members);
         if copied.is_ok() && progress.totals().files_failed == 0 {
             state.remove();
         }
         copied
+    }
+
+    /// Each chunk is compared with a tree: always if there were several servers to begin with, so that what they brought is
+    /// good with one of them.
+    pub(crate) fn is_checked(&self) -> bool {
+        self.blake3.is_some() || !self.replicas.is_empty()
+    }
+
+    /// Of several servers none makes a difference: what one has brought is good with any of the others.
+    fn key(&self, target: &Path) -> CopyKey {
+        let target = target.to_string_lossy();
+        let paths = self.sources.iter().map(|source| source.path.as_str());
+        match self.replicas.is_empty() {
+            true => CopyKey::of(self.url.hosts().into_iter().chain(paths).chain([&*target])),
+            false => CopyKey::of(paths.chain([&*target, "replicas"])),
+        }
+    }
+
+    /// The servers that have what is wanted, the one that leads first.
+    fn connect(&self, site: &Arc<Site>, progress: &Progress, stop: &Stop) -> Result<Vec<Member>, Fault> {
+        let lists = self.lists();
+        if let ([source], false) = (self.sources, self.replicas.is_empty()) {
+            let others = self.replicas.iter().map(|(url, path)| (url, path));
+            let servers: Vec<_> = [(self.url, source)].into_iter().chain(others).collect();
+            return replicas::connect(site, &servers, lists.as_ref(), progress, stop);
+        }
+        let mut looks_at = Vec::with_capacity(self.sources.len());
+        for source in self.sources {
+            looks_at.push(Relative::parse(&source.path)?);
+        }
+        let remote = Remote::connect(site.clone(), &self.url.addresses, looks_at, lists, stop)?;
+        let path = self.sources.first().cloned().unwrap_or_else(RemotePath::root);
+        let shown = self.shown(&path.path);
+        Ok(vec![Member { remote, path, shown }])
     }
 
     /// What the server can begin to list before it has told what is there, if there will be something to list: the only
@@ -114,6 +144,10 @@ impl Pull<'_> {
         let mut kinds = Vec::new();
         for (source, found) in self.sources.iter().zip(&remote.welcome.found) {
             let shown = self.shown(&source.path);
+            if self.blake3.is_some() && found.as_ref().is_some_and(|entry| entry.kind == Kind::Directory) {
+                let detail = format!("{shown} is a directory: --blake3 is the digest of one file");
+                return Err(Fault::new(FaultCode::BadRequest, detail));
+            }
             kinds.push(match found.as_ref().map(|entry| (entry.kind, entry.note.as_str())) {
                 Some((Kind::File, _)) => plan::Kind::File,
                 Some((Kind::Directory, _)) => plan::Kind::Directory,
@@ -162,27 +196,23 @@ impl Pull<'_> {
 
     fn copy_to(
         &self,
-        root: &Path,
         state: &StateDir,
-        planner: &Planner<'_>,
+        planning: &Planning<'_>,
         progress: &Progress,
         stop: &Stop,
         tell: Tell<'_>,
     ) -> Result<(), Fault> {
-        let (remote, (inbox, wakes)) = (planner.remote, channel());
-        let landing = Arc::new(Landing::open(storage_name(TARGET), root.to_owned(), FlushPolicy::default())?);
-        let site = remote.site();
+        let (members, (inbox, wakes)) = (planning.members, channel());
+        let root = planning.root.to_owned();
+        let landing = Arc::new(Landing::open(storage_name(TARGET), root, FlushPolicy::default())?);
+        let site = members[0].remote.site();
         site.add_target(landing.clone(), state.path())?;
         site.engine().set_limits(self.options.limit, None);
         let told = inbox.clone();
         let job = site.open_job(move |finished| drop(told.send(Inbox::Finished(finished))));
         let stopping = inbox.clone();
         let _hook = stop.hook(move || drop(stopping.send(Inbox::Stopped)));
-        let source = Source {
-            agent: remote.agent(),
-            addresses: remote.addresses().to_vec(),
-            class: self.options.class,
-        };
+        let source = replicas::source(members, self.options.class);
         let fetching = Fetching::new(
             site,
             job,
@@ -195,10 +225,11 @@ impl Pull<'_> {
             let (agenda, pages) = Agenda::new(Step::wanted_bytes);
             let plan_stop = stop.clone();
             scope.spawn(move || {
-                plan_ahead(|take| planner.each(take), &inbox, Inbox::Planned, &pages, &plan_stop);
+                plan_ahead(|take| planning.each(take), &inbox, Inbox::Planned, &pages, &plan_stop);
             });
             let mut work = Work {
                 pull: self,
+                members,
                 landing: &landing,
                 fetching,
                 progress,
@@ -214,14 +245,15 @@ impl Pull<'_> {
     }
 
     /// A source's file, for people and reports; without the secret.
-    fn shown(&self, path: &str) -> String {
-        format!("{}{}/{}", crate::url::SCHEME, self.url.shown(), longhaul_model::units::printable(path))
+    pub(crate) fn shown(&self, path: &str) -> String {
+        replicas::shown(self.url, path)
     }
 }
 
 /// The state of the copying thread.
 struct Work<'a> {
     pull: &'a Pull<'a>,
+    members: &'a [Member],
     landing: &'a Landing,
     fetching: Fetching<'a>,
     progress: &'a Progress,
@@ -272,9 +304,15 @@ impl Work<'_> {
             totals.bytes_moved = moved;
         });
         self.progress.set_note(match waiting {
+            0 if self.waits_for_trees() => "the source reads what comes next, for its blake3 tree".to_owned(),
             0 => String::new(),
             files => format!("{files} files wait for another try"),
         });
+    }
+
+    /// Nothing is under way, and what comes next is not known chunk by chunk yet.
+    fn waits_for_trees(&self) -> bool {
+        self.pull.is_checked() && self.fetching.len() == 0 && !self.agenda.is_done()
     }
 
     fn handle(&mut self, event: Inbox) -> Result<(), Fault> {
@@ -342,18 +380,28 @@ impl Work<'_> {
             totals.bytes_resumed += wanted.resumed();
             totals.verified(verification);
         });
-        let outcome = Outcome::Done { verification };
-        self.report(wanted.name.as_str(), &wanted.spot.path, wanted.size, outcome);
+        self.report_wanted(wanted, Outcome::Done { verification });
     }
 
     fn failed(&mut self, wanted: &Wanted, fault: Fault) {
         self.progress.fail(&wanted.spot.path, &fault);
-        self.report(wanted.name.as_str(), &wanted.spot.path, wanted.size, Outcome::Failed(fault));
+        self.report_wanted(wanted, Outcome::Failed(fault));
+    }
+
+    fn report_wanted(&mut self, wanted: &Wanted, outcome: Outcome) {
+        let replicas = match self.pull.replicas.is_empty() {
+            true => Vec::new(),
+            false => replicas::shares(self.members, wanted),
+        };
+        replicas.iter().for_each(|share| self.progress.share(share));
+        let source = self.pull.shown(wanted.name.as_str());
+        let (target, size) = (wanted.spot.path.clone(), wanted.size);
+        (self.tell)(&FileOutcome { source, target, size, outcome, replicas });
     }
 
     fn report(&mut self, source: &str, target: &str, size: u64, outcome: Outcome) {
         let source = self.pull.shown(source);
-        (self.tell)(&FileOutcome { source, target: target.to_owned(), size, outcome });
+        (self.tell)(&FileOutcome { source, target: target.to_owned(), size, outcome, replicas: Vec::new() });
     }
 }
 

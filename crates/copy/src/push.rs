@@ -421,7 +421,7 @@ impl Work<'_> {
             }
         };
         let source = put.shown;
-        (self.tell)(&FileOutcome { source, target: name.to_owned(), size, outcome });
+        (self.tell)(&FileOutcome { source, target: name.to_owned(), size, outcome, replicas: Vec::new() });
     }
 }
 

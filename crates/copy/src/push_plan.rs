@@ -265,6 +265,7 @@ impl PutPlanner<'_> {
                             target: put.file.path.as_str().to_owned(),
                             size: put.file.size,
                             outcome: Outcome::WouldCopy { replaces: put.file.replace },
+                            replicas: Vec::new(),
                         });
                     }
                 }

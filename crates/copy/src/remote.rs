@@ -9,13 +9,15 @@ use longhaul_model::{AgentId, Blame, DigestSet, Fault, FaultCode};
 use crate::protocol::{
     self, Answer, Entry, ITEMS_MAX, Listed, Page, Relative, Reply, Request, VERSION_MAX, VERSION_MIN, Welcome,
 };
-use crate::site::Site;
+use crate::site::{Guest, Site};
 use crate::stop::Stop;
 
 /// For the first connection: long enough for a path with a satellite in it, short enough for a person.
 const CONNECT_WITHIN: Duration = Duration::from_secs(15);
 /// A server that was there once may be restarted, or its network.
 const RECONNECT_FOR: Duration = Duration::from_secs(120);
+/// If others have the same files.
+const RECONNECT_ONE_OF_SEVERAL_FOR: Duration = Duration::from_secs(6);
 const RECONNECT_FIRST: Duration = Duration::from_millis(200);
 const RECONNECT_MOST: Duration = Duration::from_secs(5);
 
@@ -30,6 +32,10 @@ pub(crate) struct Remote {
     pub(crate) welcome: Welcome,
     lists: Option<Listed>,
     stop: Stop,
+    /// In whose deployment the server is, if not the site's.
+    guest: Option<Arc<Guest>>,
+    /// How long a broken connection is tried again.
+    patience: Duration,
 }
 
 impl Remote {
@@ -41,8 +47,21 @@ impl Remote {
         lists: Option<Listed>,
         stop: &Stop,
     ) -> Result<Remote, Fault> {
+        Remote::connect_as(site, None, addresses, looks_at, lists, stop)
+    }
+
+    /// The same to a server of another deployment.
+    pub(crate) fn connect_as(
+        site: Arc<Site>,
+        guest: Option<Arc<Guest>>,
+        addresses: &[String],
+        looks_at: Vec<Relative>,
+        lists: Option<Listed>,
+        stop: &Stop,
+    ) -> Result<Remote, Fault> {
         stop.check()?;
-        let channel = Arc::new(site.engine().channel(addresses, CONNECT_WITHIN)?);
+        let membership = guest.as_ref().map(|guest| &guest.membership);
+        let channel = Arc::new(site.engine().channel_in(membership, addresses, CONNECT_WITHIN)?);
         // The first few go along with hello, which saves a round trip; a long list is asked for by itself.
         let mut rest = looks_at;
         let first: Vec<Relative> = rest.drain(..rest.len().min(LOOKS_WITH_HELLO)).collect();
@@ -54,12 +73,23 @@ impl Remote {
             welcome,
             lists,
             stop: stop.clone(),
+            guest,
+            patience: RECONNECT_FOR,
         };
         if !rest.is_empty() {
             let found = remote.stats(rest)?;
             remote.welcome.found.extend(found);
         }
         Ok(remote)
+    }
+
+    /// Others can answer: this one is not waited for so long.
+    pub(crate) fn is_one_of_several(&mut self) {
+        self.patience = RECONNECT_ONE_OF_SEVERAL_FOR;
+    }
+
+    pub(crate) fn guest(&self) -> Option<Arc<Guest>> {
+        self.guest.clone()
     }
 
     pub(crate) fn site(&self) -> &Arc<Site> {
@@ -100,7 +130,7 @@ impl Remote {
                 Err(fault) if channel.is_up() => return Err(fault),
                 Err(fault) => fault,
             };
-            if fault.blame != Blame::Network || begun.elapsed() > RECONNECT_FOR {
+            if fault.blame != Blame::Network || begun.elapsed() > self.patience {
                 return Err(fault);
             }
             tracing::info!(%fault, "the connection for questions broke");
@@ -118,7 +148,8 @@ impl Remote {
         if !Arc::ptr_eq(&channel, broken) {
             return Ok(());
         }
-        match self.site.engine().channel(&self.addresses, RECONNECT_MOST) {
+        let membership = self.guest.as_ref().map(|guest| &guest.membership);
+        match self.site.engine().channel_in(membership, &self.addresses, RECONNECT_MOST) {
             Ok(fresh) => {
                 if fresh.peer() != self.welcome.agent {
                     let detail = "another server answers at this address now";

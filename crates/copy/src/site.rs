@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use longhaul_engine::{
-    Config, Engine, Event, Export, FetchBatch, FetchFile, Finished, PathProfile, Responder,
+    Config, Engine, Event, Export, FetchBatch, FetchFile, Finished, Membership, PathProfile, Replica,
+    Responder,
 };
 use longhaul_model::{
     AgentId, AttemptId, DataSecurity, DigestSet, Epoch, Fault, IdMaker, Lfn, NameRules, SiteName,
-    StorageName, TrafficClass, TransferId, Verification,
+    StorageName, TrafficClass, TransferId, Tree, Verification,
 };
 use longhaul_security::{Access, Permit, SharedAuthority, SharedSecret, list_digest};
 use longhaul_storage::Storage;
@@ -95,6 +96,52 @@ pub(crate) struct Source {
     pub(crate) addresses: Vec<String>,
     /// Of the streams from there.
     pub(crate) class: TrafficClass,
+    /// If it belongs to another deployment than the site.
+    pub(crate) guest: Option<Arc<Guest>>,
+    /// Where files with a tree come from at the same time.
+    pub(crate) replicas: Vec<ReplicaSource>,
+}
+
+/// Another server with the same files.
+#[derive(Clone, Debug)]
+pub(crate) struct ReplicaSource {
+    pub(crate) agent: AgentId,
+    pub(crate) addresses: Vec<String>,
+    pub(crate) guest: Option<Arc<Guest>>,
+    /// What the files of the source are called there.
+    pub(crate) renaming: Renaming,
+}
+
+/// Of a path and what lies beneath it, from one server to another; empty is the root.
+#[derive(Clone, Debug)]
+pub(crate) struct Renaming {
+    pub(crate) from: String,
+    pub(crate) to: String,
+}
+
+impl Renaming {
+    /// None if it does not lie there.
+    pub(crate) fn of(&self, name: &str) -> Option<Lfn> {
+        let rest = match self.from.as_str() {
+            "" => name,
+            from if from == name => "",
+            from => name.strip_prefix(from)?.strip_prefix('/')?,
+        };
+        let slash = if self.to.is_empty() || rest.is_empty() { "" } else { "/" };
+        Lfn::parse(&format!("{}{slash}{rest}", self.to)).ok()
+    }
+}
+
+/// Our part in the deployment of another server.
+pub(crate) struct Guest {
+    authority: SharedAuthority,
+    pub(crate) membership: Membership,
+}
+
+impl std::fmt::Debug for Guest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.membership)
+    }
 }
 
 /// One file for the engine.
@@ -103,6 +150,7 @@ pub(crate) struct Fetch {
     pub(crate) attempt: AttemptId,
     pub(crate) name: Lfn,
     pub(crate) size: u64,
+    pub(crate) tree: Option<Arc<Tree>>,
 }
 
 /// Told of the ends of attempts, in groups, from a thread of the engine's.
@@ -221,28 +269,60 @@ impl Site {
         verification: Verification,
         files: &[Fetch],
     ) {
-        let permit = Permit {
-            deployment: self.authority.deployment().to_owned(),
-            target_agent: self.agent,
-            source_agent: source.agent,
-            source_storage: storage_name(EXPORT),
-            list_digest: list_digest(files.iter().map(|file| (file.attempt, &file.name, file.size))),
-            expires: now() + PERMIT_LIFE,
-        };
+        let names: Vec<Lfn> = files.iter().map(|file| file.name.clone()).collect();
         let mut inner = self.desk.lock();
         inner.attempts.extend(files.iter().map(|file| (file.attempt, job)));
         drop(inner);
         self.engine.fetch(FetchBatch {
+            membership: source.guest.as_ref().map(|guest| guest.membership.clone()),
             source_agent: source.agent,
             source_storage: storage_name(EXPORT),
             addresses: source.addresses.clone(),
             spread: false,
             class: source.class,
             target_storage: target.clone(),
-            permit: self.authority.sign_permit(&permit),
+            permit: self.permit(source.guest.as_deref(), source.agent, files, &names),
             start_by: now() + PERMIT_LIFE,
             files: files.iter().map(|file| fetch_file(file, verification)).collect(),
+            replicas: source.replicas.iter().map(|replica| self.replica(replica, files)).collect(),
         });
+    }
+
+    fn replica(&self, replica: &ReplicaSource, files: &[Fetch]) -> Replica {
+        // A name that cannot be there is asked for all the same, and found missing.
+        let name =
+            |file: &Fetch| replica.renaming.of(file.name.as_str()).unwrap_or_else(|| file.name.clone());
+        let names: Vec<Lfn> = files.iter().map(name).collect();
+        Replica {
+            membership: replica.guest.as_ref().map(|guest| guest.membership.clone()),
+            agent: replica.agent,
+            storage: storage_name(EXPORT),
+            addresses: replica.addresses.clone(),
+            permit: self.permit(replica.guest.as_deref(), replica.agent, files, &names),
+            names,
+        }
+    }
+
+    /// To read these files of a server, under the names that they have there.
+    fn permit(&self, guest: Option<&Guest>, source: AgentId, files: &[Fetch], names: &[Lfn]) -> Arc<str> {
+        let authority = guest.map_or(&self.authority, |guest| &guest.authority);
+        let listed = files.iter().zip(names).map(|(file, name)| (file.attempt, name, file.size));
+        authority.sign_permit(&Permit {
+            deployment: authority.deployment().to_owned(),
+            target_agent: self.agent,
+            source_agent: source,
+            source_storage: storage_name(EXPORT),
+            list_digest: list_digest(listed),
+            expires: now() + PERMIT_LIFE,
+        })
+    }
+
+    /// Joins the deployment of another server.
+    pub(crate) fn guest(&self, secret: &SharedSecret) -> Result<Guest, Fault> {
+        let authority = secret.authority(now())?;
+        let credentials = authority.credentials(self.agent, &storage_site(), now())?;
+        let membership = self.engine.join(authority.deployment(), &credentials)?;
+        Ok(Guest { authority, membership })
     }
 }
 
@@ -253,8 +333,9 @@ fn fetch_file(file: &Fetch, verification: Verification) -> FetchFile {
         epoch: Epoch(1),
         lfn: file.name.clone(),
         size: file.size,
-        // Nobody has registered it: the source's own digest is compared afterwards.
-        digests: DigestSet::default(),
+        // Nobody has registered it: the source's own digest is compared, or each chunk with the tree.
+        digests: file.tree.iter().map(|tree| tree.root()).collect::<DigestSet>(),
+        tree: file.tree.clone(),
         verification,
         priority: 0,
     }

@@ -11,12 +11,14 @@ use longhaul_model::{AgentId, AttemptId, Fault, FaultCode};
 use longhaul_security::{Credentials, PermitVerifier};
 use longhaul_wire::Pace;
 use longhaul_wire::limits::MANIFEST_FILES_MAX;
+use longhaul_wire::receiver::ORIGINS_MAX;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::calls::{Calling, Calls, Channel};
 use crate::device::{Device, Devices};
 use crate::fetch::{JournalFile, Keys, Reorder, Target, boot_id};
 use crate::interface::{Clock, Config, Event, Export, FetchBatch, Path, PathProfile, Snapshot};
+use crate::membership::Membership;
 use crate::net::{self, Dialler};
 use crate::offers::{Ahead, Offer, Offering, Offers};
 use crate::pool::Pool;
@@ -239,6 +241,10 @@ impl Engine {
             let detail = format!("a batch of {} files; the limit is {MANIFEST_FILES_MAX}", batch.files.len());
             return refuse_all(&Fault::new(FaultCode::TooLarge, detail));
         }
+        if batch.replicas.len() >= ORIGINS_MAX {
+            let detail = format!("{} replicas; the limit is {}", batch.replicas.len(), ORIGINS_MAX - 1);
+            return refuse_all(&Fault::new(FaultCode::TooLarge, detail));
+        }
         let Some(target) = lock(&self.shared.targets).get(&batch.target_storage).cloned() else {
             let detail = format!("this agent has no storage {}", batch.target_storage);
             return refuse_all(&Fault::new(FaultCode::NotFound, detail));
@@ -259,10 +265,25 @@ impl Engine {
 
     /// Opens a stream for calls to whoever answers at one of the addresses. Blocks.
     pub fn channel(&self, addresses: &[String], within: Duration) -> Result<Channel, Fault> {
-        let calling = Calling::new();
+        self.channel_in(None, addresses, within)
+    }
+
+    /// The same to an agent of another deployment.
+    pub fn channel_in(
+        &self,
+        membership: Option<&Membership>,
+        addresses: &[String],
+        within: Duration,
+    ) -> Result<Channel, Fault> {
+        let calling = Calling::new(membership.cloned());
         let dialler = Dialler::Calls(calling.clone());
         self.shared.resolver.push(Resolve::addresses(dialler, addresses));
         Channel::open(calling, within)
+    }
+
+    /// Lets this engine dial agents of another deployment, as replicas and for calls.
+    pub fn join(&self, deployment: &str, credentials: &Credentials) -> Result<Membership, Fault> {
+        Membership::new(deployment, credentials, self.shared.config.data_security)
     }
 
     /// Dials the peer at one of the addresses as if its files were wanted, so that streams are there when the first ones

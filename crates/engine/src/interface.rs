@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use longhaul_model::{
     AgentId, AttemptId, DataSecurity, DigestSet, Epoch, Fault, Lfn, NameRules, StorageName, Timestamp,
-    TrafficClass, TransferId, Verification,
+    TrafficClass, TransferId, Tree, Verification,
 };
 use longhaul_security::Access;
 use longhaul_storage::Storage;
 pub use longhaul_wire::receiver::PathView;
+
+use crate::membership::Membership;
 
 /// A storage that peers may read from, and that fetched files may be written to if it is writable.
 #[derive(Clone)]
@@ -114,11 +116,16 @@ pub struct FetchFile {
     pub verification: Verification,
     /// Higher goes first.
     pub priority: u8,
+    /// Each chunk is compared with it on arrival. Then it makes no difference who sends a chunk, and one that is wrong is
+    /// asked for elsewhere.
+    pub tree: Option<Arc<Tree>>,
 }
 
 /// Files of one source storage for one target storage, under one permit.
 #[derive(Clone, Debug)]
 pub struct FetchBatch {
+    /// If the source is of another deployment than the engine.
+    pub membership: Option<Membership>,
     pub source_agent: AgentId,
     pub source_storage: StorageName,
     /// `host:port`, best first. None: the source dials, see [`crate::Engine::offer`].
@@ -132,6 +139,32 @@ pub struct FetchBatch {
     /// What has not begun by then must not begin.
     pub start_by: Timestamp,
     pub files: Vec<FetchFile>,
+    /// Where those of the files that have a tree are taken from at the same time.
+    pub replicas: Vec<Replica>,
+}
+
+/// Another source of the files of a batch.
+#[derive(Clone, Debug)]
+pub struct Replica {
+    /// None: it is of the engine's own deployment.
+    pub membership: Option<Membership>,
+    pub agent: AgentId,
+    pub storage: StorageName,
+    pub addresses: Vec<String>,
+    pub permit: Arc<str>,
+    /// What the files are called there, in the order of the batch.
+    pub names: Vec<Lfn>,
+}
+
+/// What one of the sources of a file brought.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// Right ones.
+    pub bytes: u64,
+    /// Of bytes that were not those of the file: offset and length, in order.
+    pub wrong: Vec<(u64, u64)>,
+    /// Why it was not asked any more.
+    pub left_out: Option<Fault>,
 }
 
 #[derive(Clone, Debug)]
@@ -155,6 +188,8 @@ pub struct Finished {
     pub bytes_moved: u64,
     pub bytes_resent: u64,
     pub times: Times,
+    /// Of a file with a tree: of the batch's source, and of its replicas in their order.
+    pub shares: Vec<Share>,
 }
 
 #[derive(Clone, Debug)]

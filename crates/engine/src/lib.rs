@@ -13,6 +13,7 @@ mod device;
 mod engine;
 mod fetch;
 mod interface;
+mod membership;
 mod net;
 mod offers;
 mod paths;
@@ -31,7 +32,9 @@ pub use calls::Channel;
 pub use engine::Engine;
 pub use interface::{
     Clock, Config, DeviceSnapshot, Event, Export, FetchBatch, FetchFile, Finished, Path, PathProfile,
-    PathView, Responder, SessionSnapshot, Snapshot, Success, Times,
+    PathView, Replica, Responder, SessionSnapshot, Share, Snapshot, Success, Times,
 };
 pub use longhaul_wire::Limit;
+pub use longhaul_wire::receiver::ORIGINS_MAX;
+pub use membership::Membership;
 pub use offers::Offer;

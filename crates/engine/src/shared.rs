@@ -13,7 +13,7 @@ use rustls::{ClientConfig, ServerConfig};
 
 use crate::calls::Calls;
 use crate::device::Devices;
-use crate::fetch::{Job, Keys, PlacedJobs, Reorder, Session, Target};
+use crate::fetch::{Job, Keys, PlacedJobs, Reorder, Session, SessionKey, SourceList, Target};
 use crate::interface::{Clock, Config, Event, FetchFile, Finished, Path, Times};
 use crate::net::{Dialler, Network};
 use crate::offers::{Ahead, Offering, Offers, none_came};
@@ -74,7 +74,7 @@ pub(crate) struct Shared {
     pub(crate) offers: Offers,
     pub(crate) offerings: Mutex<Vec<Arc<Offering>>>,
     pub(crate) targets: Mutex<BTreeMap<StorageName, Arc<Target>>>,
-    pub(crate) sessions: Mutex<BTreeMap<(AgentId, TrafficClass), Arc<Session>>>,
+    pub(crate) sessions: Mutex<BTreeMap<SessionKey, Arc<Session>>>,
     /// Sessions that were replaced while they still had work.
     pub(crate) retired: Mutex<Vec<Arc<Session>>>,
     /// What was set in place of the addresses that come with the work.
@@ -169,6 +169,7 @@ impl Shared {
             bytes_moved: 0,
             bytes_resent: 0,
             times: Times { received, ..Times::default() },
+            shares: Vec::new(),
         }));
     }
 
@@ -188,28 +189,28 @@ impl Shared {
         drop(job);
     }
 
-    /// Gives a batch to the session with its source; a session that takes no more work is replaced.
+    /// Gives a batch to the session with its sources; a session that takes no more work is replaced.
     pub(crate) fn add_to_session(
         self: &Arc<Self>,
-        (peer, class): (AgentId, TrafficClass),
+        sources: &SourceList,
+        class: TrafficClass,
         mut batch: NewBatch,
         mut jobs: PlacedJobs,
-        addresses: &[String],
-        spread: bool,
     ) {
+        let key = sources.key(class);
         loop {
             let session = lock(&self.sessions)
-                .entry((peer, class))
-                .or_insert_with(|| Arc::new(Session::new(peer, class, self)))
+                .entry(key.clone())
+                .or_insert_with(|| Arc::new(Session::new(sources, class, self)))
                 .clone();
-            match session.add(batch, jobs, addresses, spread) {
+            match session.add(batch, jobs, sources) {
                 Ok(()) => return,
                 Err((back, jobs_back)) => {
                     batch = back;
                     jobs = jobs_back;
                     let mut sessions = lock(&self.sessions);
-                    if sessions.get(&(peer, class)).is_some_and(|known| Arc::ptr_eq(known, &session)) {
-                        sessions.remove(&(peer, class));
+                    if sessions.get(&key).is_some_and(|known| Arc::ptr_eq(known, &session)) {
+                        sessions.remove(&key);
                         lock(&self.retired).push(session);
                     }
                 }
@@ -247,7 +248,8 @@ impl Shared {
     }
 
     fn tick_offers(self: &Arc<Self>, now: Duration) {
-        let sources: BTreeSet<AgentId> = lock(&self.sessions).keys().map(|(peer, _)| *peer).collect();
+        let sources: BTreeSet<AgentId> =
+            lock(&self.sessions).values().map(|session| session.peer()).collect();
         for (session, stream) in self.offers.tick(now, |peer| sources.contains(&peer)) {
             session.stream_down(stream, none_came());
         }

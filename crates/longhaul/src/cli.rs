@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    agent, as_account, bench, completion, config, copy, dataset, doctor, login, man, network, replica, serve,
-    service, simulate, site, status, subscription, task, token, transfer, tune, verify,
+    agent, as_account, bench, completion, config, copy, dataset, digest, doctor, login, man, network,
+    replica, serve, service, simulate, site, status, subscription, task, token, transfer, tune, verify,
 };
 use crate::demo;
 
@@ -161,6 +161,8 @@ pub enum Command {
     Copy(copy::CopyArgs),
     /// Export one directory to whoever gets the URL that this prints
     Serve(serve::ServeArgs),
+    /// Digests of files on this host: blake3 for `longhaul copy --blake3`, and others
+    Digest(digest::DigestArgs),
     /// API tokens: create, list, revoke
     #[command(subcommand)]
     Token(token::TokenCommand),

@@ -14,6 +14,7 @@ pub mod limits;
 pub mod name;
 pub mod rules;
 pub mod time;
+pub mod tree;
 pub mod units;
 
 pub use digest::{Algorithm, Digest, DigestSet, Hasher};
@@ -28,3 +29,4 @@ pub use name::{
 };
 pub use rules::NameRules;
 pub use time::Timestamp;
+pub use tree::Tree;

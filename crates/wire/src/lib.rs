@@ -34,7 +34,9 @@ pub use frame::{
 pub use identity::{FileKey, SourceIdentity};
 pub use pace::Pace;
 pub use path::{Limit, PathReport};
-pub use receiver::{Budget, NewBatch, NewFile, PackedFile, Receiver, StreamNumber, Wanted};
+pub use receiver::{
+    Budget, NewBatch, NewFile, OriginNumber, PackedFile, Receiver, Replica, StreamNumber, Wanted,
+};
 pub use source::Source;
 pub use splitter::{Piece, Splitter};
 pub use version::{VERSIONS, VersionRange};

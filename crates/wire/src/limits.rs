@@ -60,6 +60,14 @@ pub const TAIL_CHUNKS_MAX: usize = 4;
 pub const LARGE_FILES_AT_ONCE: usize = 4;
 /// Tries of a chunk that arrives damaged.
 pub const DAMAGED_TRIES_MAX: u8 = 3;
+/// Tries at one source of a chunk that is whole and not the right one, when nobody else has a better.
+pub const WRONG_TRIES_MAX: u8 = 2;
+/// Wrong chunks of one file after which its source is not asked for it any more, if there are others, and if they are
+/// one in so many of what it sent.
+pub const WRONG_OF_FILE_MAX: usize = 8;
+pub const WRONG_SHARE: usize = 4;
+/// The same of all files: then the source is not asked for anything.
+pub const WRONG_OF_ORIGIN_MAX: usize = 64;
 
 const _: () =
     assert!(MANIFEST_PART_FILES * (LFN_BYTES_MAX + 32) + PERMIT_BYTES_MAX + 256 < BODY_BYTES_MAX as usize);

@@ -10,7 +10,9 @@ use proptest::prelude::*;
 use crate::frame::{ChunkHead, FileNumber, Frame, PackEntry, PackHead, Welcome};
 use crate::identity::SourceIdentity;
 use crate::limits::MANIFEST_AGAIN_FILES;
-use crate::receiver::{Budget, NewBatch, NewFile, Output as Wish, Receiver, StreamNumber, Wanted};
+use crate::receiver::{
+    Budget, NewBatch, NewFile, OriginNumber, Output as Wish, Receiver, Replica, StreamNumber, Wanted,
+};
 use crate::source::{Joined, Output as Answer, Source};
 
 const CHUNK: u64 = CHUNK_BYTES as u64;
@@ -39,6 +41,7 @@ struct Message {
 
 #[derive(Default)]
 struct Line {
+    origin: usize,
     joined: Option<Joined>,
     to_source: VecDeque<Message>,
     to_target: VecDeque<Message>,
@@ -49,6 +52,7 @@ struct Job {
     offset: u64,
     len: u64,
     damaged: bool,
+    from: OriginNumber,
 }
 
 /// A buffer on its way to the disk.
@@ -56,12 +60,54 @@ struct Buffer {
     jobs: Vec<Job>,
 }
 
+/// How several sources differ, and what became of it.
+#[derive(Default)]
+struct Manner {
+    /// Nobody answers there any more.
+    dead: Option<usize>,
+    /// What it sends is not what the others have: of every chunk whose number this divides.
+    liar: Option<(usize, u64)>,
+    /// So do the others, of the same chunks or each of its own.
+    all_lie: bool,
+    apart: bool,
+    /// It has none of the files whose number this divides.
+    poor: Option<(usize, u32)>,
+    /// How often each chunk was sent.
+    sent: BTreeMap<(FileNumber, u64), usize>,
+    found_wrong: usize,
+    /// Right bytes, by source.
+    brought: BTreeMap<OriginNumber, u64>,
+    left_out: BTreeMap<(FileNumber, OriginNumber), Fault>,
+}
+
+impl Manner {
+    fn is_wrong(&self, job: &Job) -> bool {
+        self.liar.is_some_and(|(liar, every)| {
+            let own = if self.apart { u64::from(job.from.0) } else { 0 };
+            let chunk = job.offset / CHUNK + u64::from(job.file.0) + own;
+            (self.all_lie || usize::from(job.from.0) == liar) && chunk.is_multiple_of(every)
+        })
+    }
+
+    /// Whether it has the file as it is.
+    fn is_good(&self, origin: usize, file: FileNumber) -> bool {
+        let lies = self.all_lie || self.liar.is_some_and(|(liar, _)| liar == origin);
+        !lies && !self.lacks(origin, file) && self.dead != Some(origin)
+    }
+
+    fn lacks(&self, origin: usize, file: FileNumber) -> bool {
+        self.poor.is_some_and(|(poor, every)| poor == origin && file.0.is_multiple_of(every))
+    }
+}
+
 struct World {
     dice: Dice,
     now: Duration,
     receiver: Receiver,
-    source: Source,
-    incarnation: u64,
+    /// Several have the same files, which are checked then.
+    sources: Vec<Source>,
+    incarnations: Vec<u64>,
+    manner: Manner,
     lines: BTreeMap<StreamNumber, Line>,
     dialled: Vec<StreamNumber>,
     writing: Vec<Buffer>,
@@ -87,8 +133,9 @@ impl World {
         World {
             now: Duration::ZERO,
             receiver: Receiver::new(streams, Duration::ZERO),
-            source: Source::default(),
-            incarnation: 1,
+            sources: vec![Source::default()],
+            incarnations: vec![1],
+            manner: Manner::default(),
             lines: BTreeMap::new(),
             dialled: Vec::new(),
             writing: Vec::new(),
@@ -103,6 +150,23 @@ impl World {
             identity: 1,
             places: None,
             dice,
+        }
+    }
+
+    /// The same with so many sources of all files, of so many streams each.
+    fn with_sources(mut self, count: usize, streams: usize) -> World {
+        self.receiver = Receiver::with_origins(count, streams, Duration::ZERO);
+        self.sources = (0..count).map(|_| Source::default()).collect();
+        self.incarnations = vec![1; count];
+        self
+    }
+
+    fn replica(&self, origin: usize, files: std::ops::Range<usize>) -> Replica {
+        Replica {
+            origin: OriginNumber(origin as u8),
+            permit: "another permit".into(),
+            storage: "beta".parse().unwrap(),
+            names: files.map(|number| format!("copy/{number}").parse().unwrap()).collect(),
         }
     }
 
@@ -121,9 +185,13 @@ impl World {
                     priority: self.dice.below(3) as u8,
                     wanted: Wanted::Everything,
                     identity: None,
+                    checked: self.sources.len() > 1,
                 })
                 .collect();
+            let replicas =
+                (1..self.sources.len()).map(|origin| self.replica(origin, first..first + count)).collect();
             let batch = NewBatch {
+                replicas,
                 permit: "permit".into(),
                 storage: "alpha".parse().unwrap(),
                 lane: 0,
@@ -176,24 +244,29 @@ impl World {
         let taken = self.receiver.deal(budget, Timestamp::ZERO, self.now);
         self.slots_free -= taken;
         let buffers = 1 + self.dice.below(4) as usize;
-        self.source.deal(buffers, u64::MAX, 2);
+        for source in &mut self.sources {
+            source.deal(buffers, u64::MAX, 2);
+        }
     }
 
     fn dials(&mut self) {
         for stream in std::mem::take(&mut self.dialled) {
-            if self.trouble && self.dice.once_in(3) {
+            let origin = usize::from(self.receiver.origin_of(stream).0);
+            let dead = self.manner.dead == Some(origin);
+            if dead || self.trouble && self.dice.once_in(3) {
                 self.receiver.stream_down(stream, Fault::new(FaultCode::Unreachable, "refused"), self.now);
             } else {
-                let welcome = Welcome { version: 1, incarnation: self.incarnation };
+                let welcome = Welcome { version: 1, incarnation: self.incarnations[origin] };
                 let welcome = Message { frame: Frame::Welcome(welcome), payload: 0, damaged: false };
-                let mut line = Line { joined: Some(self.source.stream_up()), ..Line::default() };
+                let joined = Some(self.sources[origin].stream_up());
+                let mut line = Line { origin, joined, ..Line::default() };
                 // Requests may be on their way before it comes.
                 let late = self.trouble && self.dice.once_in(2);
                 line.to_target.extend(late.then_some(welcome));
                 self.lines.insert(stream, line);
                 self.receiver.stream_up(stream, Duration::from_millis(30), self.now);
                 if !late {
-                    self.receiver.welcomed(self.incarnation, self.now);
+                    self.receiver.welcomed(stream, self.incarnations[origin], self.now);
                 }
             }
         }
@@ -205,16 +278,25 @@ impl World {
     }
 
     fn cut(&mut self, stream: StreamNumber) {
-        if let Some(joined) = self.lines.remove(&stream).and_then(|line| line.joined) {
-            self.source.stream_down(joined);
-        }
+        self.hang_up(stream);
         self.receiver.stream_down(stream, Fault::new(FaultCode::ConnectionLost, "reset"), self.now);
     }
 
+    /// What a line had carried is lost; its source hears of it.
+    fn hang_up(&mut self, stream: StreamNumber) {
+        if let Some(line) = self.lines.remove(&stream)
+            && let Some(joined) = line.joined
+        {
+            self.sources[line.origin].stream_down(joined);
+        }
+    }
+
     fn restart_the_source(&mut self) {
-        self.source = Source::default();
-        self.incarnation += 1;
-        for stream in self.lines.keys().copied().collect::<Vec<_>>() {
+        let origin = self.dice.below(self.sources.len() as u64) as usize;
+        self.sources[origin] = Source::default();
+        self.incarnations[origin] += 1;
+        let lines = self.lines.iter().filter(|(_, line)| line.origin == origin);
+        for stream in lines.map(|(stream, _)| *stream).collect::<Vec<_>>() {
             self.lines.remove(&stream);
             self.receiver.stream_down(stream, Fault::new(FaultCode::ConnectionLost, "reset"), self.now);
         }
@@ -233,7 +315,7 @@ impl World {
         let Some(stream) = self.pick_line() else { return };
         let Some(line) = self.lines.get_mut(&stream) else { return };
         if let (Some(message), Some(joined)) = (line.to_source.pop_front(), line.joined) {
-            self.source.handle_frame(joined, message.frame).unwrap();
+            self.sources[line.origin].handle_frame(joined, message.frame).unwrap();
         }
     }
 
@@ -243,6 +325,7 @@ impl World {
             return;
         };
         self.receiver.heard(stream, message.payload.into(), self.now);
+        let from = self.receiver.origin_of(stream);
         let jobs: Vec<Job> = match &message.frame {
             Frame::Data(head) => {
                 if self.receiver.chunk_begins(stream, head, message.payload, self.now).unwrap() {
@@ -251,6 +334,7 @@ impl World {
                         offset: head.offset,
                         len: message.payload.into(),
                         damaged: message.damaged,
+                        from,
                     }]
                 } else {
                     Vec::new()
@@ -263,10 +347,11 @@ impl World {
                     offset: 0,
                     len: packed.size.into(),
                     damaged: message.damaged,
+                    from,
                 };
                 wanted.iter().map(job).collect()
             }
-            Frame::Welcome(welcome) => return self.receiver.welcomed(welcome.incarnation, self.now),
+            Frame::Welcome(welcome) => return self.receiver.welcomed(stream, welcome.incarnation, self.now),
             frame => {
                 self.receiver.handle_frame(stream, frame.clone(), self.now).unwrap();
                 return;
@@ -299,7 +384,11 @@ impl World {
             }
             if job.damaged {
                 self.receiver.damaged(job.file, job.offset, self.now);
+            } else if self.manner.is_wrong(&job) {
+                self.manner.found_wrong += 1;
+                self.receiver.wrong(job.file, job.offset, job.from, self.now);
             } else {
+                *self.manner.brought.entry(job.from).or_default() += job.len;
                 let overlap = self.disk[job.file.0 as usize].insert(job.offset, job.len);
                 assert_eq!(overlap, None, "no chunk is written twice");
                 self.receiver.written(job.file, job.offset, self.now);
@@ -311,7 +400,10 @@ impl World {
     fn is_early(&self, buffer: &Buffer) -> bool {
         let early = |job: &Job| {
             let next: u64 = self.disk[job.file.0 as usize].values().sum();
-            !job.damaged && job.offset != next && !self.failed.contains_key(&job.file)
+            !job.damaged
+                && !self.manner.is_wrong(job)
+                && job.offset != next
+                && !self.failed.contains_key(&job.file)
         };
         self.places.is_some() && buffer.jobs.iter().any(early)
     }
@@ -330,10 +422,10 @@ impl World {
                     self.send(stream, Message { frame, payload: 0, damaged: false }, false)
                 }
                 Wish::Dial { stream } => self.dialled.push(stream),
-                Wish::Close { stream, .. } => {
-                    if let Some(joined) = self.lines.remove(&stream).and_then(|line| line.joined) {
-                        self.source.stream_down(joined);
-                    }
+                Wish::Close { stream, .. } => self.hang_up(stream),
+                Wish::LeftOut { file, origin, fault } => {
+                    let before = self.manner.left_out.insert((file, origin), fault);
+                    assert!(before.is_none(), "left out once");
                 }
                 Wish::Started { .. } | Wish::Restarted { .. } => {}
                 Wish::Complete { file } => assert!(self.complete.insert(file), "complete once"),
@@ -343,35 +435,56 @@ impl World {
             }
         }
         self.slots_free += self.receiver.take_freed();
-        while let Some(answer) = self.source.poll_output() {
-            self.answer(answer);
+        for origin in 0..self.sources.len() {
+            while let Some(answer) = self.sources[origin].poll_output() {
+                self.answer(origin, answer);
+            }
         }
     }
 
-    fn answer(&mut self, answer: Answer) {
+    fn answer(&mut self, origin: usize, answer: Answer) {
         let damaged = self.trouble && self.dice.once_in(40);
         let (joined, frame, payload) = match answer {
-            Answer::Authorise { batch } => return self.source.authorised(batch, Ok(())),
+            Answer::Authorise { batch } => return self.sources[origin].authorised(batch, Ok(())),
             Answer::Send { stream, frame } => (stream, frame, 0),
+            Answer::ReadChunk { stream, request, file, .. } if self.manner.lacks(origin, file) => {
+                self.sources[origin].sent(stream);
+                self.sources[origin].read_failed(stream, request);
+                let fault = Fault::new(FaultCode::SourceMissing, "never had it");
+                (stream, Frame::FileFault { request, file, fault }, 0)
+            }
             Answer::ReadChunk { stream, request, file, offset, len } => {
                 let identity = self.identity(file);
-                self.source.sent(stream);
+                self.sources[origin].sent(stream);
+                *self.manner.sent.entry((file, offset)).or_default() += 1;
                 (stream, Frame::Data(ChunkHead { request, file, offset, crc32c: 0, identity }), len)
             }
             Answer::ReadPack { stream, request, files } => {
-                let entry = |&file: &FileNumber| PackEntry::Whole {
-                    file,
-                    size: self.sizes[file.0 as usize] as u32,
-                    crc32c: 0,
-                    identity: self.identity(file),
+                let size = |file: FileNumber| self.sizes[file.0 as usize];
+                let entry = |&file: &FileNumber| match self.manner.lacks(origin, file) {
+                    true => {
+                        PackEntry::Fault { file, fault: Fault::new(FaultCode::SourceMissing, "never had it") }
+                    }
+                    false => PackEntry::Whole {
+                        file,
+                        size: size(file) as u32,
+                        crc32c: 0,
+                        identity: self.identity(file),
+                    },
                 };
                 let entries: Vec<PackEntry> = files.iter().map(entry).collect();
-                let total = files.iter().map(|file| self.sizes[file.0 as usize]).sum::<u64>();
-                self.source.sent(stream);
+                let has: Vec<FileNumber> =
+                    files.into_iter().filter(|file| !self.manner.lacks(origin, *file)).collect();
+                let total = has.iter().map(|&file| size(file)).sum::<u64>();
+                for file in has {
+                    *self.manner.sent.entry((file, 0)).or_default() += 1;
+                }
+                self.sources[origin].sent(stream);
                 (stream, Frame::PackData(PackHead { request, entries }), total as u32)
             }
         };
-        let line = self.lines.iter().find(|(_, line)| line.joined == Some(joined)).map(|(&stream, _)| stream);
+        let is_its = |line: &Line| line.origin == origin && line.joined == Some(joined);
+        let line = self.lines.iter().find(|(_, line)| is_its(line)).map(|(&stream, _)| stream);
         if let Some(stream) = line {
             self.send(stream, Message { frame, payload, damaged }, true);
         }
@@ -463,6 +576,7 @@ fn parts_of_another_source_are_void() {
         priority: 0,
         wanted: Wanted::Parts(vec![(7 * CHUNK, CHUNK)]),
         identity: Some(SourceIdentity { size: 1, mtime_ns: 1, inode: 1 }),
+        checked: false,
     };
     let storage = "alpha".parse().unwrap();
     let batch = NewBatch {
@@ -472,6 +586,7 @@ fn parts_of_another_source_are_void() {
         in_order: false,
         start_by: Timestamp::MAX,
         files: vec![file],
+        replicas: Vec::new(),
     };
     world.receiver.add_batch(batch, Duration::ZERO);
     world.run(100_000);
@@ -541,7 +656,8 @@ fn completes(mut world: World, trouble: bool) -> Result<(), TestCaseError> {
         // A chunk may be damaged time and again; being cut off for long is a matter of the dice, too.
         let expected =
             matches!(fault.code, FaultCode::Corrupted | FaultCode::ConnectionLost | FaultCode::Unreachable);
-        prop_assert!(trouble && expected, "{file:?}: {fault}");
+        let hopeless = !(0..world.sources.len()).any(|origin| world.manner.is_good(origin, *file));
+        prop_assert!(hopeless || trouble && expected, "{file:?}: {fault}");
     }
     prop_assert_eq!(world.complete.len() + world.failed.len(), world.sizes.len());
     world.check_complete();
@@ -634,3 +750,4 @@ impl World {
 }
 
 mod paths;
+mod replicas;

@@ -16,8 +16,8 @@ pub use api::{agent_documents, documents, manifests};
 pub use copy::{batches, filters, urls};
 pub use gateways::{archives, directories, meshes, results};
 pub use journal::{journal_bytes, journal_records};
-pub use model::{digests, name_rules, names, values};
-pub use receiver::receiver;
+pub use model::{digests, name_rules, names, trees, values};
+pub use receiver::{receiver, replicas};
 pub use security::{
     access, certificates, gridmaps, identities, origins, permit_payloads, permits, signing_requests, tokens,
 };
@@ -34,11 +34,13 @@ pub const ALL: &[(&str, Target)] = &[
     ("journal_bytes", journal_bytes),
     ("journal_records", journal_records),
     ("receiver", receiver),
+    ("replicas", replicas),
     ("source", source),
     ("names", names),
     ("name_rules", name_rules),
     ("values", values),
     ("digests", digests),
+    ("trees", trees),
     ("permits", permits),
     ("permit_payloads", permit_payloads),
     ("certificates", certificates),

@@ -6,9 +6,10 @@ use std::str::FromStr;
 use longhaul_model::digest::{PartDigest, adler32_combine};
 use longhaul_model::limits::{COMPONENT_BYTES_MAX, LFN_BYTES_MAX};
 use longhaul_model::rules::PrefixRule;
+use longhaul_model::tree::{ChunkValue, values_of};
 use longhaul_model::{
     AgentId, Algorithm, AttemptId, Blame, BlockName, CommunityName, DatasetName, Digest, DigestSet,
-    FaultCode, Hasher, Lfn, NameRules, Pfn, SiteName, StorageName, Timestamp, units,
+    FaultCode, Hasher, Lfn, NameRules, Pfn, SiteName, StorageName, Timestamp, Tree, units,
 };
 
 use super::dice::Dice;
@@ -137,6 +138,28 @@ pub fn values(bytes: &[u8]) {
     if let Ok(blame) = text.parse::<Blame>() {
         assert_eq!(blame.word().parse::<Blame>().ok(), Some(blame));
     }
+}
+
+/// A list of values that somebody gave: as many as the size has or no tree, and one bit of it makes another root.
+pub fn trees(bytes: &[u8]) {
+    let mut dice = Dice::new(bytes);
+    let size = match dice.below(4) {
+        0 => dice.number(),
+        _ => u64::from(dice.byte()) << 20 | u64::from(dice.byte()),
+    };
+    let (place, offset) = (usize::from(dice.byte()), dice.number());
+    let (values, _) = dice.rest().as_chunks::<32>();
+    let values: Vec<ChunkValue> = values.to_vec();
+    let count = values.len() as u64;
+    let Some(tree) = Tree::of(size, values.clone()) else {
+        assert_ne!(values_of(size), count);
+        return;
+    };
+    assert_eq!((values_of(size), tree.size(), tree.values()), (count, size, &values[..]));
+    let mut other = values.clone();
+    other[place % values.len()][place % 32] ^= 1 << (place % 8);
+    assert_ne!(Tree::of(size, other).map(|other| other.root()), Some(tree.root()));
+    assert!(!tree.fits(offset, b"some bytes that nobody knows the digest of"));
 }
 
 /// Digests of parts, joined, are the digest of the whole.

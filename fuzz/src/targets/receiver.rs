@@ -1,4 +1,4 @@
-//! The receiver's side of a session against a source that answers as it likes: no slot is lost or made, every file ends
+//! The receiver's side of a session against sources that answer as they like: no slot is lost or made, every file ends
 //! once, and is complete only if all of it was written.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,14 +8,15 @@ use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::{AttemptId, Fault, FaultCode, Timestamp, TransferId};
 use longhaul_wire::receiver::Output;
 use longhaul_wire::{
-    Budget, ChunkHead, FileNumber, Frame, NewBatch, NewFile, PackEntry, PackHead, Receiver, RequestId,
-    SourceIdentity, StreamNumber, Wanted,
+    Budget, ChunkHead, FileNumber, Frame, NewBatch, NewFile, OriginNumber, PackEntry, PackHead, Receiver,
+    Replica, RequestId, SourceIdentity, StreamNumber, Wanted,
 };
 
 use super::dice::Dice;
 
 const CHUNK: u64 = CHUNK_BYTES as u64;
-const STREAMS: u32 = 3;
+/// Of one source.
+const STREAMS: usize = 3;
 const BUFFERS: usize = 6;
 /// Of the reorder buffer.
 const PLACES: usize = 3;
@@ -40,7 +41,8 @@ struct World<'a> {
     receiver: Receiver,
     lines: Vec<Line>,
     free: usize,
-    writing: Vec<Vec<Part>>,
+    writing: Vec<(OriginNumber, Vec<Part>)>,
+    origins: usize,
     files: Vec<Wish>,
 }
 
@@ -52,8 +54,17 @@ struct Wish {
 }
 
 pub fn receiver(bytes: &[u8]) {
-    let receiver = Receiver::new(STREAMS as usize, Duration::ZERO);
-    let lines = (0..STREAMS).map(|_| Line::default()).collect();
+    session(bytes, 1);
+}
+
+/// The same with several sources, whose chunks are compared with what is known of the file.
+pub fn replicas(bytes: &[u8]) {
+    session(bytes, 3);
+}
+
+fn session(bytes: &[u8], origins: usize) {
+    let receiver = Receiver::with_origins(origins, STREAMS, Duration::ZERO);
+    let lines = (0..STREAMS * origins).map(|_| Line::default()).collect();
     let mut world = World {
         dice: Dice::new(bytes),
         now: Duration::ZERO,
@@ -61,6 +72,7 @@ pub fn receiver(bytes: &[u8]) {
         lines,
         free: BUFFERS,
         writing: Vec::new(),
+        origins,
         files: Vec::new(),
     };
     world.add_batch();
@@ -105,12 +117,21 @@ impl World<'_> {
                 priority: self.dice.below(2),
                 identity: (what == 1).then(|| identity(u64::from(self.dice.below(2)))),
                 wanted,
+                checked: self.origins > 1,
             });
         }
+        let replica = |origin: usize| Replica {
+            origin: OriginNumber(origin as u8),
+            permit: "another".into(),
+            storage: "beta".parse().expect("it is a name"),
+            names: files.iter().map(|file: &NewFile| file.lfn.clone()).collect(),
+        };
+        let replicas = (1..self.origins).map(replica).collect();
         let start_by = if self.dice.below(8) == 0 { Timestamp(50) } else { Timestamp::MAX };
         let storage = "alpha".parse().expect("it is a name");
         let in_order = self.dice.below(4) == 0;
-        let batch = NewBatch { permit: "permit".into(), storage, lane: 0, start_by, in_order, files };
+        let batch =
+            NewBatch { permit: "permit".into(), storage, lane: 0, start_by, in_order, files, replicas };
         assert_eq!(self.receiver.add_batch(batch, self.now), FileNumber(first as u32));
     }
 
@@ -153,7 +174,7 @@ impl World<'_> {
             let round_trip = Duration::from_millis(u64::from(self.dice.byte()));
             self.receiver.stream_up(stream, round_trip, self.now);
             if self.dice.below(4) > 0 {
-                self.receiver.welcomed(u64::from(self.dice.below(16) == 0), self.now);
+                self.receiver.welcomed(stream, u64::from(self.dice.below(16) == 0), self.now);
             }
         }
     }
@@ -273,8 +294,9 @@ impl World<'_> {
 
     fn end_payload(&mut self, place: usize) {
         if let Some(parts) = self.lines[place].arriving.take() {
-            self.receiver.payload_ended(StreamNumber(place as u32));
-            self.writing.push(parts);
+            let stream = StreamNumber(place as u32);
+            self.receiver.payload_ended(stream);
+            self.writing.push((self.receiver.origin_of(stream), parts));
         }
     }
 
@@ -283,11 +305,16 @@ impl World<'_> {
             return;
         }
         let which = usize::from(self.dice.byte()) % self.writing.len();
-        let parts = self.writing.swap_remove(which);
+        let (from, parts) = self.writing.swap_remove(which);
         self.free += 1;
         for (number, offset, len) in parts {
             if self.dice.below(8) == 0 {
                 self.receiver.damaged(number, offset, self.now);
+                continue;
+            }
+            if self.origins > 1 && self.dice.below(4) == 0 {
+                self.receiver.wrong(number, offset, from, self.now);
+                self.settle();
                 continue;
             }
             let file = &mut self.files[number.0 as usize];
@@ -406,7 +433,9 @@ impl World<'_> {
                 closed.insert(stream.0);
                 self.hang_up(stream.0 as usize);
             }
-            Output::Started { file } | Output::Restarted { file } => self.begun(file),
+            Output::Started { file } | Output::Restarted { file } | Output::LeftOut { file, .. } => {
+                self.begun(file)
+            }
             Output::Complete { file } => {
                 let file = &mut self.files[file.0 as usize];
                 assert!(!file.ended && file.ours, "a file ends once");

@@ -87,6 +87,7 @@ impl Puppet {
                     last_byte: None,
                     committed: None,
                 },
+                shares: Vec::new(),
             })
         };
         (self.events)(attempts.iter().map(finished).collect());

@@ -2,12 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 
+use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::{AgentId, Algorithm, DigestSet, Fault, FaultCode, Pfn, TrafficClass, Verification};
 use longhaul_storage::digest_file;
 
 use super::listing::Listing;
 use super::receiving::Receiving;
-use super::{Inner, Peer, lock};
+use super::{Inner, Peer, lock, trees};
 use crate::landing::{Landing, refuse_work_directory};
 use crate::looker::READ_BYTES;
 use crate::protocol::{
@@ -43,6 +44,11 @@ impl Inner {
                 let mut buffer = Vec::new();
                 let found = paths.iter().map(|path| Answer::of(self.digest(path, &mut buffer)));
                 Ok(Reply::Digests { found: found.collect() })
+            }
+            Request::Trees { parts } => {
+                let mut buffer = vec![0; CHUNK_BYTES as usize];
+                let found = parts.iter().map(|part| trees::answer(&*self.export, part, &mut buffer));
+                Ok(Reply::Trees { found: found.collect() })
             }
             Request::MakeDirectories { paths } => {
                 let landing = self.landing()?;
@@ -182,7 +188,7 @@ impl Inner {
         let landing = self.landing()?;
         let site = self.site.get().and_then(std::sync::Weak::upgrade);
         let site = site.ok_or_else(|| Fault::new(FaultCode::Busy, "the server is starting or stopping"))?;
-        let source = Source { agent: peer, addresses: Vec::new(), class };
+        let source = Source { agent: peer, addresses: Vec::new(), class, guest: None, replicas: Vec::new() };
         self.peer(peer, |known| {
             // Of a client that has died and come back before we noticed: what it had begun may end by itself.
             if let Some(old) = known.receiving.remove(&job) {

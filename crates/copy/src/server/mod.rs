@@ -10,6 +10,7 @@ mod kept;
 mod listing;
 mod orders;
 mod receiving;
+mod trees;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

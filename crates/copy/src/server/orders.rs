@@ -125,6 +125,8 @@ impl Orders {
         let me = running.clone();
         let work = move || {
             let pull = Pull {
+                replicas: &[],
+                blake3: None,
                 url: &url,
                 sources: &[source],
                 target: &target,
@@ -236,6 +238,7 @@ mod tests {
             target: "x".repeat(200),
             size: number,
             outcome: Outcome::LeftOut("no file".into()),
+            replicas: Vec::new(),
         }
     }
 

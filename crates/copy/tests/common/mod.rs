@@ -116,7 +116,15 @@ pub struct Ran {
 }
 
 pub fn order(sources: Vec<Place>, target: Place, options: Options) -> CopyOrder {
-    CopyOrder { sources, target, options, data_security: DataSecurity::Tls, detach: false }
+    CopyOrder {
+        sources,
+        target,
+        options,
+        data_security: DataSecurity::Tls,
+        detach: false,
+        replicas: Vec::new(),
+        blake3: None,
+    }
 }
 
 pub fn run(sources: Vec<Place>, target: Place, options: Options) -> Ran {

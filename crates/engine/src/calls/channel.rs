@@ -8,6 +8,7 @@ use longhaul_model::{AgentId, Fault, FaultCode};
 use longhaul_wire::limits::{CALL_BYTES_MAX, CALLS_OPEN_MAX};
 use longhaul_wire::{Answer, Call, Frame};
 
+use crate::membership::Membership;
 use crate::net::Link;
 use crate::sync::{lock, wait, wait_until};
 
@@ -50,6 +51,8 @@ impl Drop for Channel {
 /// What the network thread and the callers share.
 #[derive(Debug)]
 pub(crate) struct Calling {
+    /// In whose deployment the peer is.
+    pub(crate) membership: Option<Membership>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -79,9 +82,9 @@ impl std::fmt::Debug for Stream {
 }
 
 impl Calling {
-    pub(crate) fn new() -> Arc<Calling> {
+    pub(crate) fn new(membership: Option<Membership>) -> Arc<Calling> {
         let state = State { stream: Stream::Dialling, next: 0, open: BTreeMap::new() };
-        Arc::new(Calling { state: Mutex::new(state), changed: Condvar::new() })
+        Arc::new(Calling { membership, state: Mutex::new(state), changed: Condvar::new() })
     }
 
     /// The peer has welcomed the stream. False if nobody waits for it any more.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use longhaul_wire::{ChunkHead, PackedFile};
+use longhaul_wire::{ChunkHead, OriginNumber, PackedFile};
 
 use super::job::Job;
 use crate::pool::Buffer;
@@ -11,6 +11,8 @@ pub(crate) struct Arrival {
     pub(super) buffer: Buffer,
     pub(super) filled: usize,
     pub(super) what: What,
+    /// Who sends it.
+    pub(super) from: OriginNumber,
 }
 
 pub(super) enum What {

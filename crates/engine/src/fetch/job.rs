@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use longhaul_model::{Blame, Fault, FaultCode, Pfn, StorageName};
 use longhaul_storage::{TargetFile, TempName};
 use longhaul_wire::journal::Origin;
-use longhaul_wire::{Coverage, FileKey, FileNumber};
+use longhaul_wire::{Coverage, FileKey, FileNumber, OriginNumber};
 
 use super::commit::Ready;
 use super::in_line::InLine;
@@ -14,7 +14,7 @@ use super::large::Large;
 use super::session::Session;
 use super::target::Target;
 use super::write::Chunk;
-use crate::interface::{Event, FetchFile, Finished, Success, Times};
+use crate::interface::{Event, FetchFile, Finished, Share, Success, Times};
 use crate::shared::Shared;
 use crate::sync::lock;
 
@@ -76,6 +76,8 @@ pub(super) struct State {
     pub(super) moved: u64,
     pub(super) resent: u64,
     pub(super) times: Times,
+    /// By source, of a file with a tree.
+    shares: Vec<Share>,
 }
 
 impl Job {
@@ -152,6 +154,42 @@ impl Job {
         lock(&self.state).resent += bytes;
     }
 
+    /// What one of the sources did; kept only where there is something to compare it with.
+    fn share(&self, from: OriginNumber, change: impl FnOnce(&mut Share)) {
+        if self.file.tree.is_none() {
+            return;
+        }
+        let shares = &mut lock(&self.state).shares;
+        let place = usize::from(from.0);
+        if shares.len() <= place {
+            shares.resize_with(place + 1, Share::default);
+        }
+        change(&mut shares[place]);
+    }
+
+    /// Right bytes came from there.
+    pub(super) fn brought(&self, from: OriginNumber, bytes: u64) {
+        self.share(from, |share| share.bytes += bytes);
+    }
+
+    /// Bytes came from there that are not those of the file.
+    pub(super) fn was_wrong(&self, from: OriginNumber, offset: u64, len: u64) {
+        self.resent(len);
+        self.share(from, |share| {
+            if let Err(place) = share.wrong.binary_search(&(offset, len)) {
+                share.wrong.insert(place, (offset, len));
+            }
+        });
+    }
+
+    pub(super) fn left_out(&self, from: OriginNumber, fault: Fault) {
+        tracing::warn!(
+            attempt = %self.file.attempt, lfn = self.file.lfn.shown(), replica = from.0, %fault,
+            "a source of several is not asked any more"
+        );
+        self.share(from, |share| share.left_out = Some(fault));
+    }
+
     /// Ends the attempt, once. What was written is kept if another attempt can use it.
     pub(super) fn fail(&self, fault: Fault, shared: &Shared) {
         let discard = !worth_keeping(&fault);
@@ -198,6 +236,7 @@ impl Job {
             bytes_moved: state.moved,
             bytes_resent: state.resent,
             times: state.times,
+            shares: std::mem::take(&mut state.shares),
         };
         state.end = Some(Box::new(finished));
         drop(state);

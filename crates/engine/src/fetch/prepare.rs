@@ -11,6 +11,7 @@ use longhaul_wire::{Coverage, FileKey, NewBatch, NewFile, SourceIdentity, Wanted
 
 use super::in_line::InLine;
 use super::job::Job;
+use super::sources::{SourceList, replicas};
 use super::target::Target;
 use super::verify;
 use crate::interface::{FetchBatch, FetchFile, Success};
@@ -65,6 +66,9 @@ impl Target {
                 );
             }
         };
+        if file.tree.as_ref().is_some_and(|tree| tree.size() != file.size) {
+            return refuse(Fault::new(FaultCode::BadRequest, "the tree is that of a file of another size"));
+        }
         let key = FileKey::of(self.storage.name(), &file.lfn, file.size, &file.digests);
         let Some(held) = shared.keys.hold(self.lane, key) else {
             return refuse(Fault::new(FaultCode::Busy, "another attempt works on the same file"));
@@ -74,7 +78,7 @@ impl Target {
             batch.source_storage.clone(),
             self.clone(),
             at,
-            origin(batch),
+            origin(batch, file),
             held,
             shared,
         ));
@@ -109,6 +113,7 @@ impl Target {
                 priority: file.priority,
                 wanted: Wanted::Nothing,
                 identity: None,
+                checked: file.tree.is_some(),
             };
             if let Some(job) = job.filter(|job| !job.is_over()) {
                 match self.look(&job, batch.start_by, shared) {
@@ -133,7 +138,9 @@ impl Target {
         if wanted_jobs.is_empty() {
             return;
         }
+        let (sources, replicas) = (SourceList::of(&batch), replicas(&batch));
         let new = NewBatch {
+            replicas,
             permit: batch.permit,
             storage: batch.source_storage,
             lane: self.lane,
@@ -141,13 +148,7 @@ impl Target {
             start_by: batch.start_by,
             files: listed,
         };
-        shared.add_to_session(
-            (batch.source_agent, batch.class),
-            new,
-            wanted_jobs,
-            &batch.addresses,
-            batch.spread,
-        );
+        shared.add_to_session(&sources, batch.class, new, wanted_jobs);
     }
 
     fn look(&self, job: &Arc<Job>, start_by: Timestamp, shared: &Shared) -> Result<Finding, Fault> {
@@ -323,10 +324,16 @@ fn reads_back(file: &dyn TargetFile, offset: u64, expected: &PartDigest, buffer:
     found == *expected
 }
 
-/// Parts of two replicas are never mixed: the origin is part of an entry.
-fn origin(batch: &FetchBatch) -> Origin {
-    let mut text = batch.source_agent.0.to_le_bytes().to_vec();
-    text.extend_from_slice(batch.source_storage.as_str().as_bytes());
+/// Parts of two replicas are never mixed unless each was compared with the same tree: the origin is part of an entry.
+fn origin(batch: &FetchBatch, file: &FetchFile) -> Origin {
+    let mut text = Vec::new();
+    match &file.tree {
+        Some(tree) => text.extend_from_slice(tree.root().to_string().as_bytes()),
+        None => {
+            text.extend_from_slice(&batch.source_agent.0.to_le_bytes());
+            text.extend_from_slice(batch.source_storage.as_str().as_bytes());
+        }
+    }
     let mut hasher = longhaul_model::Hasher::new([longhaul_model::Algorithm::Blake3]);
     hasher.update(&text);
     let mut short = [0; 8];

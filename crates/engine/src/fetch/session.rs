@@ -1,4 +1,4 @@
-//! A session with one source agent: the state machine of `wire`, its streams and its jobs.
+//! A session with one source, or with several of the same files: the state machine of `wire`, its streams and its jobs.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -8,12 +8,13 @@ use std::time::Duration;
 use longhaul_model::{AgentId, Fault, TrafficClass};
 use longhaul_wire::receiver::Output;
 use longhaul_wire::{
-    Budget, ChunkHead, FileNumber, Frame, JoinKey, NewBatch, PackHead, Receiver, SessionId, StreamNumber,
+    Budget, ChunkHead, FileNumber, Frame, NewBatch, OriginNumber, PackHead, Receiver, StreamNumber,
 };
 
 use super::arrival::{Arrival, What};
 use super::in_line::Places;
 use super::job::Job;
+use super::sources::{Origin, SourceList};
 use super::write::WriteJob;
 use crate::interface::{Config, Path, SessionSnapshot};
 use crate::net::{Dialler, Link};
@@ -28,11 +29,12 @@ const RESERVED_AT_ONCE: usize = 64;
 /// fewer stay in the processor's cache. From far away it is as many as the budget has.
 const NEAR_WINDOW: usize = 32;
 
+const FIRST: OriginNumber = OriginNumber(0);
+
 pub(crate) struct Session {
-    peer: AgentId,
+    /// One at least.
+    origins: Box<[Origin]>,
     class: TrafficClass,
-    id: SessionId,
-    key: JoinKey,
     shared: Weak<Shared>,
     inner: Mutex<Inner>,
 }
@@ -41,8 +43,9 @@ struct Inner {
     machine: Receiver,
     links: BTreeMap<StreamNumber, Arc<Link>>,
     jobs: BTreeMap<FileNumber, Arc<Job>>,
-    addresses: Vec<String>,
-    /// All of them are used.
+    /// Of each source.
+    addresses: Vec<Vec<String>>,
+    /// All of the first one's are used.
     spread: bool,
     paths: Paths,
     /// In the reorder buffer.
@@ -63,12 +66,10 @@ enum Effect {
 }
 
 impl Session {
-    pub(crate) fn new(peer: AgentId, class: TrafficClass, shared: &Arc<Shared>) -> Session {
-        let (mut id, mut key) = ([0; 16], [0; 32]);
-        shared.random(&mut id);
-        shared.random(&mut key);
+    pub(crate) fn new(sources: &SourceList, class: TrafficClass, shared: &Arc<Shared>) -> Session {
+        let origins = sources.origins(shared);
         let inner = Inner {
-            machine: machine(&shared.config, class, shared.now()),
+            machine: machine(&shared.config, origins.len(), class, shared.now()),
             links: BTreeMap::new(),
             jobs: BTreeMap::new(),
             addresses: Vec::new(),
@@ -77,30 +78,22 @@ impl Session {
             places: Places::of(&shared.reorder),
             closed: false,
         };
-        Session {
-            peer,
-            class,
-            id: SessionId(id),
-            key: JoinKey(key),
-            shared: Arc::downgrade(shared),
-            inner: Mutex::new(inner),
-        }
+        Session { origins, class, shared: Arc::downgrade(shared), inner: Mutex::new(inner) }
     }
 
+    /// The source; of several the first.
     pub(crate) fn peer(&self) -> AgentId {
-        self.peer
+        self.origins[0].agent
+    }
+
+    /// Where a stream goes to.
+    pub(crate) fn origin_of(&self, stream: StreamNumber) -> &Origin {
+        let number = lock(&self.inner).machine.origin_of(stream);
+        &self.origins[usize::from(number.0)]
     }
 
     pub(crate) fn class(&self) -> TrafficClass {
         self.class
-    }
-
-    pub(crate) fn id(&self) -> SessionId {
-        self.id
-    }
-
-    pub(crate) fn key(&self) -> JoinKey {
-        self.key
     }
 
     /// Takes a prepared batch with its jobs, one for each file that is wanted. Gives it back if the session is over.
@@ -108,16 +101,15 @@ impl Session {
         self: &Arc<Self>,
         batch: NewBatch,
         jobs: PlacedJobs,
-        addresses: &[String],
-        spread: bool,
+        sources: &SourceList,
     ) -> Result<(), (NewBatch, PlacedJobs)> {
         let added = self.act(|inner, now| {
             inner.closed |= !inner.machine.has_numbers(batch.files.len());
             if inner.closed {
                 return Err((batch, jobs));
             }
-            inner.addresses = addresses.to_vec();
-            inner.spread = spread;
+            inner.addresses = sources.addresses.clone();
+            inner.spread = sources.spread;
             let first = inner.machine.add_batch(batch, now);
             for (place, job) in jobs {
                 let number = FileNumber(first.0 + place as u32);
@@ -148,23 +140,28 @@ impl Session {
     /// The ways to the source were changed: streams that go others drain.
     pub(crate) fn follow_paths(self: &Arc<Self>) {
         self.act(|inner, now| {
-            let ways = self.ways(inner);
-            for stream in inner.paths.elsewhere(&ways) {
-                inner.machine.drain(stream, now);
-            }
+            let ways = self.ways(inner, FIRST);
+            inner.leave_other_ways(&ways, now);
         });
     }
 
     fn set_ways(&self) -> Option<Arc<[Arc<Path>]>> {
         let shared = self.shared.upgrade()?;
-        lock(&shared.paths).get(&self.peer).cloned()
+        lock(&shared.paths).get(&self.peer()).cloned()
     }
 
     /// Where its streams may go: what was set, or else what came with the work. None if the source dials.
-    fn ways(&self, inner: &mut Inner) -> Vec<Arc<Path>> {
+    fn ways(&self, inner: &mut Inner, origin: OriginNumber) -> Vec<Arc<Path>> {
+        if origin != FIRST {
+            return inner
+                .addresses
+                .get(usize::from(origin.0))
+                .map_or(Vec::new(), |addresses| plain(addresses));
+        }
         let set = self.set_ways();
         inner.paths.spread = inner.spread || set.as_ref().is_some_and(|set| set.len() > 1);
-        set.map_or_else(|| plain(&inner.addresses), |set| set.to_vec())
+        let usual = || inner.addresses.first().map_or(Vec::new(), |addresses| plain(addresses));
+        set.map_or_else(usual, |set| set.to_vec())
     }
 
     /// The stream is connected and hello is said; the address is where we dialled to.
@@ -176,7 +173,7 @@ impl Session {
         round_trip: Duration,
     ) {
         let address = way.as_ref().map(|way| way.address);
-        tracing::debug!(source = %self.peer, stream = stream.0, ?address, "a stream is up");
+        tracing::debug!(source = %self.origin_of(stream).agent, stream = stream.0, ?address, "a stream is up");
         self.act(|inner, now| {
             if inner.closed && !inner.machine.has_work() {
                 // Nobody looks after this session any more.
@@ -186,15 +183,15 @@ impl Session {
             inner.paths.up(stream, way);
             inner.machine.stream_up(stream, round_trip, now);
             // The ways may have been changed while it was dialled.
-            if self.set_ways().is_some_and(|set| inner.paths.elsewhere(&set).contains(&stream)) {
-                inner.machine.drain(stream, now);
+            if let Some(set) = self.set_ways() {
+                inner.leave_other_ways(&set, now);
             }
         });
     }
 
     /// The source has welcomed a stream.
-    pub(crate) fn welcomed(self: &Arc<Self>, incarnation: u64) {
-        self.act(|inner, now| inner.machine.welcomed(incarnation, now));
+    pub(crate) fn welcomed(self: &Arc<Self>, stream: StreamNumber, incarnation: u64) {
+        self.act(|inner, now| inner.machine.welcomed(stream, incarnation, now));
     }
 
     /// A stream that was up has ended. If we closed it, that is known, and the next one may be under way under its number.
@@ -231,19 +228,21 @@ impl Session {
         let Some(shared) = self.shared.upgrade() else { return Ok(None) };
         let wanted = self.act(|inner, now| {
             let wanted = inner.machine.chunk_begins(stream, head, payload_len, now)?;
-            Ok::<_, Fault>((wanted, inner.jobs.get(&head.file).cloned()))
+            let from = inner.machine.origin_of(stream);
+            Ok::<_, Fault>((wanted, from, inner.jobs.get(&head.file).cloned()))
         });
-        match wanted.unwrap_or(Ok((false, None)))? {
-            (true, Some(job)) => Ok(Some(Arrival {
+        match wanted.unwrap_or(Ok((false, FIRST, None)))? {
+            (true, from, Some(job)) => Ok(Some(Arrival {
                 buffer: shared.receive_pool.buffer(),
                 filled: 0,
                 what: What::Chunk { job, head: *head },
+                from,
             })),
-            (true, None) => {
+            (true, _, None) => {
                 shared.receive_pool.release(1);
                 Ok(None)
             }
-            (false, job) => {
+            (false, _, job) => {
                 if let Some(job) = job {
                     job.arrived(payload_len.into(), &shared);
                     job.resent(payload_len.into());
@@ -265,9 +264,10 @@ impl Session {
             let slot = !wanted.is_empty();
             let files =
                 wanted.into_iter().filter_map(|packed| Some((inner.jobs.get(&packed.file)?.clone(), packed)));
-            Ok::<_, Fault>((slot, files.collect::<Vec<_>>()))
+            let files = files.collect::<Vec<_>>();
+            Ok::<_, Fault>((slot, inner.machine.origin_of(stream), files))
         });
-        let (slot, files) = wanted.unwrap_or(Ok((false, Vec::new())))?;
+        let (slot, from, files) = wanted.unwrap_or(Ok((false, FIRST, Vec::new())))?;
         if !slot {
             return Ok(None);
         }
@@ -275,7 +275,8 @@ impl Session {
             shared.receive_pool.release(1);
             return Ok(None);
         }
-        Ok(Some(Arrival { buffer: shared.receive_pool.buffer(), filled: 0, what: What::Pack { files } }))
+        let buffer = shared.receive_pool.buffer();
+        Ok(Some(Arrival { buffer, filled: 0, what: What::Pack { files }, from }))
     }
 
     /// A payload has arrived in full; none if it was not wanted.
@@ -307,6 +308,11 @@ impl Session {
 
     pub(super) fn damaged(self: &Arc<Self>, file: FileNumber, offset: u64) {
         self.act(|inner, now| inner.machine.damaged(file, offset, now));
+    }
+
+    /// The bytes are as that source sent them, and not those of the file.
+    pub(super) fn wrong(self: &Arc<Self>, file: FileNumber, offset: u64, from: OriginNumber) {
+        self.act(|inner, now| inner.machine.wrong(file, offset, from, now));
     }
 
     /// The file is cancelled, or failed here.
@@ -356,7 +362,7 @@ impl Session {
 
     pub(crate) fn snapshot(&self, shared: &Shared) -> SessionSnapshot {
         let mut inner = lock(&self.inner);
-        let (source, addresses) = (self.peer, inner.paths.in_use());
+        let (source, addresses) = (self.peer(), inner.paths.in_use());
         let held = inner.is_held(shared);
         SessionSnapshot { source, addresses, path: inner.machine.path(held, shared.now()) }
     }
@@ -379,12 +385,16 @@ impl Session {
     fn run(self: &Arc<Self>, effect: Effect, shared: &Arc<Shared>) {
         match effect {
             Effect::Dial(stream) => {
-                let paths = self.ways(&mut lock(&self.inner));
-                if paths.is_empty() {
+                let mut inner = lock(&self.inner);
+                let origin = inner.machine.origin_of(stream);
+                let paths = self.ways(&mut inner, origin);
+                drop(inner);
+                if paths.is_empty() && origin == FIRST {
                     return shared.offers.want(self, stream, shared.now());
                 }
                 // What was dialled ahead goes the usual way, and is marked as usual.
-                let is_usual = self.set_ways().is_none() && self.class == TrafficClass::Bulk;
+                let is_ours = origin == FIRST && self.origins[0].membership.is_none();
+                let is_usual = is_ours && self.set_ways().is_none() && self.class == TrafficClass::Bulk;
                 if is_usual && shared.offers.use_parked(self, stream) {
                     return;
                 }
@@ -398,16 +408,18 @@ impl Session {
     }
 }
 
-fn machine(config: &Config, class: TrafficClass, now: Duration) -> Receiver {
+/// Several sources share the streams, so that they take no more memory than one.
+fn machine(config: &Config, origins: usize, class: TrafficClass, now: Duration) -> Receiver {
+    let most = config.streams_per_session.div_ceil(origins).max(1);
     if config.fixed_streams {
-        return Receiver::new(config.streams_per_session.max(1), now);
+        return Receiver::with_origins(origins, most, now);
     }
-    let mut machine = Receiver::new(1, now);
+    let mut machine = Receiver::with_origins(origins, 1, now);
     if class == TrafficClass::Scavenger {
         // Several would only compete with each other for what is left.
         return machine;
     }
-    machine.adapt_streams(config.streams_per_session);
+    machine.adapt_streams(most);
     machine
 }
 
@@ -416,6 +428,15 @@ impl Inner {
         self.links.remove(&stream);
         self.paths.down(stream);
         self.machine.stream_down(stream, fault, now);
+    }
+
+    /// Ways are set for the first source only.
+    fn leave_other_ways(&mut self, ways: &[Arc<Path>], now: Duration) {
+        for stream in self.paths.elsewhere(ways) {
+            if self.machine.origin_of(stream) == FIRST {
+                self.machine.drain(stream, now);
+            }
+        }
     }
 
     /// Whether what has arrived waits for our disk, so that less is asked for than could be.
@@ -480,6 +501,11 @@ impl Inner {
                     // At once: after its request is sent, the file could be complete before we come to it.
                     if let Some(job) = self.jobs.get(&file) {
                         job.start(shared);
+                    }
+                }
+                Output::LeftOut { file, origin, fault } => {
+                    if let Some(job) = self.jobs.get(&file) {
+                        job.left_out(origin, fault);
                     }
                 }
                 Output::Restarted { file } => {

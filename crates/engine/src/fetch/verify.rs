@@ -17,7 +17,8 @@ pub(super) fn at_target(fault: Fault) -> Fault {
 
 /// Whether the bytes have to be read from the storage again to be compared.
 pub(super) fn needs_reading(file: &FetchFile) -> bool {
-    file.verification == Verification::Readback || (!file.digests.is_empty() && !combines(&file.digests))
+    let by_parts = file.tree.is_some() || file.digests.is_empty() || combines(&file.digests);
+    file.verification == Verification::Readback || !by_parts
 }
 
 /// Whether one of the promised digests follows from those of parts.
@@ -27,10 +28,16 @@ fn combines(expected: &DigestSet) -> bool {
 
 /// Compares the digest that follows from the parts.
 pub(super) fn check_parts(file: &FetchFile, whole: PartDigest, resumed: bool) -> Result<Success, Fault> {
-    let digests = whole.digests();
+    let mut digests = whole.digests();
+    if let Some(tree) = &file.tree {
+        // Every part was compared with its value in the tree, also those of earlier attempts.
+        digests.insert(tree.root());
+    }
     check(file, &digests, resumed)?;
-    let verification =
-        if file.digests.comparable(&digests) { Verification::EndToEnd } else { against_source(file) };
+    let verification = match file.tree.is_some() || file.digests.comparable(&digests) {
+        true => Verification::EndToEnd,
+        false => against_source(file),
+    };
     Ok(Success { digests, verification, already_there: false })
 }
 
@@ -44,7 +51,7 @@ fn against_source(file: &FetchFile) -> Verification {
 
 /// Compares the bytes of a small file that is in memory.
 pub(super) fn check_memory(file: &FetchFile, bytes: &[u8], whole: PartDigest) -> Result<Success, Fault> {
-    if file.digests.is_empty() || combines(&file.digests) {
+    if file.tree.is_some() || file.digests.is_empty() || combines(&file.digests) {
         return check_parts(file, whole, false);
     }
     let mut hasher = Hasher::new(file.digests.algorithms());
@@ -143,6 +150,7 @@ mod tests {
             size: bytes.len() as u64,
             digests: hasher.finish(),
             verification,
+            tree: None,
             priority: 0,
         }
     }

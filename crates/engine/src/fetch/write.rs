@@ -8,7 +8,7 @@ use longhaul_model::Fault;
 use longhaul_model::digest::PartDigest;
 use longhaul_storage::TargetFile;
 use longhaul_wire::journal::{Opened, Record};
-use longhaul_wire::{ChunkHead, FileNumber, PackedFile, SourceIdentity};
+use longhaul_wire::{ChunkHead, FileNumber, OriginNumber, PackedFile, SourceIdentity};
 
 use super::arrival::{Arrival, What};
 use super::job::Job;
@@ -43,16 +43,17 @@ impl WriteJob {
     /// In a writer thread.
     pub(crate) fn run(self, shared: &Arc<Shared>) {
         let WriteJob { session, arrival } = self;
+        let from = arrival.from;
         let jobs: Vec<Weak<Job>> = arrival.shares().iter().map(|(job, _)| Arc::downgrade(job)).collect();
         let written = guarded("writing", || match arrival.what {
             What::Chunk { job, head } => {
-                write_chunk(session, &job, head, arrival.buffer, arrival.filled, shared);
+                write_chunk((session, from), &job, head, arrival.buffer, arrival.filled, shared);
             }
             // The files of a pack are of one target.
             What::Pack { files } => {
                 let target = files.first().map(|(job, _)| job.target.clone());
                 if let Some(target) = target {
-                    target.write_pack(&session, files, arrival.buffer, shared);
+                    target.write_pack((&session, from), files, arrival.buffer, shared);
                 }
             }
         });
@@ -63,7 +64,7 @@ impl WriteJob {
 }
 
 fn write_chunk(
-    session: Arc<Session>,
+    (session, from): (Arc<Session>, OriginNumber),
     job: &Arc<Job>,
     head: ChunkHead,
     buffer: Buffer,
@@ -78,6 +79,11 @@ fn write_chunk(
         drop(buffer);
         return damaged(&session, job, head.file, head.offset, part.len);
     }
+    if !is_of_tree(job, head.offset, &buffer[..len]) {
+        drop(buffer);
+        return wrong((&session, from), job, head.file, head.offset, part.len);
+    }
+    job.brought(from, part.len);
     let chunk = Chunk { session, buffer, head, part };
     let Some(line) = &job.line else {
         job.target.write_right(job, chunk, shared, || ());
@@ -171,14 +177,14 @@ impl Target {
 
     fn write_pack(
         &self,
-        session: &Arc<Session>,
+        (session, from): (&Arc<Session>, OriginNumber),
         files: Vec<(Arc<Job>, PackedFile)>,
         buffer: Buffer,
         shared: &Arc<Shared>,
     ) {
         let mut records = Vec::with_capacity(files.len());
         let mut written: Vec<(FileNumber, u64)> = Vec::with_capacity(files.len());
-        let mut bad = Vec::new();
+        let (mut bad, mut other) = (Vec::new(), Vec::new());
         for (job, packed) in &files {
             if job.is_over() {
                 continue;
@@ -189,6 +195,11 @@ impl Target {
                 bad.push((job, packed));
                 continue;
             }
+            if !is_of_tree(job, 0, bytes) {
+                other.push((job, packed));
+                continue;
+            }
+            job.brought(from, part.len);
             // Each by itself, however small: a gate that is narrow must not be passed by hundreds at once.
             match self.device.run(Operation::Write, 0, || self.put_small(job, bytes, part)) {
                 Ok(()) => {
@@ -205,6 +216,9 @@ impl Target {
         drop(buffer);
         for (job, packed) in bad {
             damaged(session, job, packed.file, 0, packed.size.into());
+        }
+        for (job, packed) in other {
+            wrong((session, from), job, packed.file, 0, packed.size.into());
         }
         if let Err(fault) = self.journal.append(&records) {
             files.iter().for_each(|(job, _)| job.give_up(fault.clone(), shared));
@@ -241,6 +255,21 @@ fn damaged(session: &Arc<Session>, job: &Job, file: FileNumber, offset: u64, len
     );
     job.resent(len);
     session.damaged(file, offset);
+}
+
+/// Whether the bytes are those of the file, as far as that is known.
+fn is_of_tree(job: &Job, offset: u64, bytes: &[u8]) -> bool {
+    job.file.tree.as_ref().is_none_or(|tree| tree.fits(offset, bytes))
+}
+
+/// The bytes have the checksum that they were sent with, and are not those of the file: their source is to blame.
+fn wrong((session, from): (&Arc<Session>, OriginNumber), job: &Job, file: FileNumber, offset: u64, len: u64) {
+    tracing::warn!(
+        attempt = %job.file.attempt, transfer = %job.file.transfer, lfn = job.file.lfn.shown(), offset,
+        replica = from.0, "a source sent bytes that are not those of the file"
+    );
+    job.was_wrong(from, offset, len);
+    session.wrong(file, offset, from);
 }
 
 fn opened(job: &Job, identity: SourceIdentity, shared: &Shared) -> Opened {

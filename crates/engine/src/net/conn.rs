@@ -74,7 +74,10 @@ impl Conn {
     ) -> Result<Conn, Fault> {
         let profile = way.path.profile.as_ref().unwrap_or(&shared.config.path);
         let socket = socket::connect(way.address, way.path.local, profile, race.dialler.class())?;
-        let tls = Tls::client(&shared.tls().client, &shared.deployment, records_per_key(shared))?;
+        let tls = match race.dialler.membership() {
+            Some(other) => Tls::client(other.client(), other.deployment(), records_per_key(shared))?,
+            None => Tls::client(&shared.tls().client, &shared.deployment, records_per_key(shared))?,
+        };
         let role = Role::Dialling { race, way, connected: false };
         let inner = Inner::new(role, link, shared);
         Ok(Conn {

@@ -12,6 +12,7 @@ use mio::{Events, Interest, Poll, Token, Waker};
 
 use crate::calls::Calling;
 use crate::fetch::Session;
+use crate::membership::Membership;
 use crate::offers::{Ahead, Offering};
 use crate::paths::Way;
 use crate::shared::Shared;
@@ -85,6 +86,15 @@ impl Dialler {
         match self {
             Dialler::Session(session, _) => session.class(),
             Dialler::Calls(_) | Dialler::Offer(..) | Dialler::Ahead(_) => TrafficClass::Bulk,
+        }
+    }
+
+    /// In a deployment that is not ours.
+    fn membership(&self) -> Option<Membership> {
+        match self {
+            Dialler::Session(session, stream) => session.origin_of(*stream).membership.clone(),
+            Dialler::Calls(calling) => calling.membership.clone(),
+            Dialler::Offer(..) | Dialler::Ahead(_) => None,
         }
     }
 

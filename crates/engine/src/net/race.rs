@@ -104,8 +104,9 @@ mod tests {
             let path = crate::interface::Path::to(address.to_string());
             Way { address, path: std::sync::Arc::new(path) }
         };
-        let race =
-            |count: u16| Race::new(Dialler::Calls(Calling::new()), (1..=count).map(address).collect(), at(0));
+        let race = |count: u16| {
+            Race::new(Dialler::Calls(Calling::new(None)), (1..=count).map(address).collect(), at(0))
+        };
         let refused = || Fault::new(FaultCode::Unreachable, "refused");
         let slow = race(3);
         assert_eq!(slow.step(at(0)), Step::Begin(address(1)));

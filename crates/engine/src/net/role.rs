@@ -129,10 +129,11 @@ impl Inner {
         self.health.heard(shared.now());
         let Role::Dialling { race, way, .. } = &self.role else { return Ok(()) };
         let (race, way) = (race.clone(), way.clone());
-        if let Dialler::Session(session, _) = &race.dialler
-            && peer != session.peer()
+        if let Dialler::Session(session, stream) = &race.dialler
+            && let wanted = session.origin_of(*stream).agent
+            && peer != wanted
         {
-            let detail = format!("the agent {peer} answered in place of {}", session.peer());
+            let detail = format!("the agent {peer} answered in place of {wanted}");
             return Err(Fault::new(FaultCode::Unreachable, detail));
         }
         if !race.win() {
@@ -162,8 +163,9 @@ impl Inner {
         Ok(())
     }
 
-    fn say_hello(&self, session: &Session) {
-        let hello = Hello { versions: VERSIONS, session: session.id(), key: session.key() };
+    fn say_hello(&self, session: &Session, stream: StreamNumber) {
+        let origin = session.origin_of(stream);
+        let hello = Hello { versions: VERSIONS, session: origin.id, key: origin.key };
         self.link.send_frame(&Frame::Hello(hello));
     }
 
@@ -177,7 +179,7 @@ impl Inner {
     }
 
     fn fetch_for(&mut self, session: Arc<Session>, stream: StreamNumber, shared: &Shared) {
-        self.say_hello(&session);
+        self.say_hello(&session, stream);
         session.stream_up(stream, self.link.clone(), self.way.clone(), self.round_trip);
         self.deadline = Some(shared.now() + WELCOME_MAX);
         self.role = Role::Fetching { session, stream, welcomed: false };
@@ -292,9 +294,9 @@ impl Inner {
             return Err(Fault::new(FaultCode::VersionMismatch, detail));
         }
         self.deadline = None;
-        if let Role::Fetching { session, welcomed, .. } = &mut self.role {
+        if let Role::Fetching { session, stream, welcomed } = &mut self.role {
             *welcomed = true;
-            session.welcomed(welcome.incarnation);
+            session.welcomed(*stream, welcome.incarnation);
         }
         Ok(())
     }

@@ -14,9 +14,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use longhaul_engine::{Config, Engine, Event, Export, FetchBatch, FetchFile, Finished, PathProfile};
+use longhaul_model::limits::CHUNK_BYTES;
+use longhaul_model::tree::{chunk_value, values_of};
 use longhaul_model::{
     AgentId, Algorithm, AttemptId, DataSecurity, DigestSet, Epoch, Hasher, NameRules, StorageName, Timestamp,
-    TrafficClass, TransferId, Verification,
+    TrafficClass, TransferId, Tree, Verification,
 };
 use longhaul_security::{
     Access, Authority, Credentials, Permit, PermitVerifier, list_digest, new_signing_request,
@@ -148,6 +150,7 @@ impl Deployment {
         files: Vec<FetchFile>,
     ) -> FetchBatch {
         let mut batch = FetchBatch {
+            membership: None,
             source_agent: source.agent,
             source_storage: from.parse::<StorageName>().unwrap(),
             addresses: source.addresses(),
@@ -157,6 +160,7 @@ impl Deployment {
             permit: "".into(),
             start_by: now() + Duration::from_secs(600),
             files,
+            replicas: Vec::new(),
         };
         batch.permit = self.permit(&batch, target.agent, |_| {});
         batch
@@ -259,5 +263,17 @@ pub fn wish(number: u64, lfn: &str, bytes: &[u8]) -> FetchFile {
         digests: digests(bytes, &[Algorithm::Adler32]),
         verification: Verification::EndToEnd,
         priority: 1,
+        tree: None,
     }
+}
+
+/// The tree of some bytes.
+pub fn tree(bytes: &[u8]) -> Arc<Tree> {
+    let chunk = CHUNK_BYTES as usize;
+    let size = bytes.len() as u64;
+    let value = |place: usize| {
+        let part = &bytes[place * chunk..bytes.len().min((place + 1) * chunk)];
+        chunk_value((place * chunk) as u64, part, size)
+    };
+    Arc::new(Tree::of(size, (0..values_of(size) as usize).map(value).collect()).unwrap())
 }

@@ -7,6 +7,7 @@ pub mod completion;
 pub mod config;
 pub mod copy;
 pub mod dataset;
+pub mod digest;
 pub mod doctor;
 pub mod login;
 pub mod man;
@@ -100,6 +101,7 @@ pub fn run(cli: Cli, output: Output) -> Result<Exit, Failure> {
         Command::Serve(args) => serve::run(&context, args),
         Command::Doctor(args) => doctor::run(&context, args),
         Command::Man(args) => man::run(&context, args),
+        Command::Digest(args) => digest::run(&context, args),
         Command::Tune(args) => tune::run(&context, args),
         Command::Simulate(args) => simulate::run(&context, args),
         Command::Network(NetworkCommand::Links(LinksCommand::Merge(args))) => {
@@ -141,6 +143,7 @@ async fn remote(context: &Context, command: Command) -> Result<Exit, Failure> {
         | Command::Man(_)
         | Command::Serve(_)
         | Command::Doctor(_)
+        | Command::Digest(_)
         | Command::Tune(_)
         | Command::Simulate(_)
         | Command::Bench(_)

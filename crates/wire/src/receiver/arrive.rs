@@ -27,10 +27,11 @@ fn broken(what: &'static str) -> Fault {
 impl Receiver {
     /// Any frame without payload. An error means that the stream has to be closed.
     pub fn handle_frame(&mut self, stream: StreamNumber, frame: Frame, now: Duration) -> Result<(), Fault> {
+        let origin = self.origin_of(stream);
         // Useful is what answers us: a peer that says anything else on each stream has not come back. One that only lives
         // is patiently waited for, as its disk may be slow.
         if matches!(frame, Frame::ManifestAnswer { .. } | Frame::FileFault { .. } | Frame::Pong { .. }) {
-            self.cut_off_since = None;
+            self.origin(origin).is_back();
         }
         match frame {
             Frame::ManifestAnswer { batch, fault } => self.manifest_answered(stream, batch, fault, now),
@@ -58,7 +59,10 @@ impl Receiver {
         now: Duration,
     ) -> Result<(), Fault> {
         // Batches can be over before their answer comes.
-        let Some(known) = self.batches.get_mut(&batch) else { return Ok(()) };
+        let origin = self.origin_of(stream);
+        let Some(known) = self.batches.get_mut(&batch).and_then(|batch| batch.at_mut(origin)) else {
+            return Ok(());
+        };
         if !known.reaches(stream) {
             return Err(broken("an answer to a manifest that was not sent here"));
         }
@@ -73,7 +77,7 @@ impl Receiver {
                 .filter(|(_, file)| file.batch == batch)
                 .map(|(&number, _)| number)
                 .collect();
-            numbers.into_iter().for_each(|number| self.fail(number, fault.clone(), now));
+            numbers.into_iter().for_each(|number| self.leave_out(number, origin, fault.clone(), now));
         }
         Ok(())
     }
@@ -92,7 +96,7 @@ impl Receiver {
         let Some(ended) = self.end_request(stream, request) else { return Ok(()) };
         let asked = ended.what.parts().iter().any(|&(asked, _)| asked == file);
         if asked {
-            self.fail(file, fault, now);
+            self.leave_out(file, self.origin_of(stream), fault, now);
         }
         self.unasked(&ended.what);
         if asked { Ok(()) } else { Err(broken("a fault for a file that was not asked for")) }
@@ -142,7 +146,10 @@ impl Receiver {
         up.answered(1);
         let wanted = self.chunk_wanted(head, payload_len, now);
         match wanted {
-            Ok(true) => self.arriving(stream, vec![(head.file, head.offset)]),
+            Ok(true) => {
+                self.takes(head.file, self.origin_of(stream));
+                self.arriving(stream, vec![(head.file, head.offset)]);
+            }
             _ => self.freed += 1,
         }
         wanted
@@ -182,20 +189,29 @@ impl Receiver {
             self.unasked(&ended.what);
             return Err(broken("a pack that was not asked for"));
         }
-        let wanted = self.wanted_of_pack(head, now);
+        let wanted = self.wanted_of_pack(stream, head, now);
         if !wanted.is_empty() {
             self.freed -= 1;
+            let origin = self.origin_of(stream);
+            wanted.iter().for_each(|packed| self.takes(packed.file, origin));
             self.arriving(stream, wanted.iter().map(|packed| (packed.file, 0)).collect());
         }
         Ok(wanted)
     }
 
-    fn wanted_of_pack(&mut self, head: &PackHead, now: Duration) -> Vec<PackedFile> {
+    fn wanted_of_pack(&mut self, stream: StreamNumber, head: &PackHead, now: Duration) -> Vec<PackedFile> {
+        let origin = self.origin_of(stream);
         let mut wanted = Vec::new();
         let mut at = 0;
         for entry in &head.entries {
             match entry {
-                PackEntry::Fault { file, fault } => self.fail(*file, fault.clone(), now),
+                PackEntry::Fault { file: number, fault } => {
+                    self.leave_out(*number, origin, fault.clone(), now);
+                    if let Some(file) = self.files.get_mut(number) {
+                        file.body.request_lost(0, file.size);
+                        self.queue(*number);
+                    }
+                }
                 &PackEntry::Whole { file, size, crc32c, identity } => {
                     if self.identity_fits(file, identity, now)
                         && self.files.get_mut(&file).is_some_and(|file| file.body.arrives(0))
@@ -225,6 +241,10 @@ impl Receiver {
     /// Never a mixed file: all bytes come from one state of the source's file.
     fn identity_fits(&mut self, number: FileNumber, identity: SourceIdentity, now: Duration) -> bool {
         let Some(file) = self.files.get_mut(&number) else { return false };
+        if file.sources.checked {
+            // Each chunk is known by itself.
+            return true;
+        }
         match file.identity {
             Some(known) if known.identity == identity => {}
             // Small files are taken whole from one opening.

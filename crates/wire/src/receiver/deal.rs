@@ -9,7 +9,7 @@ use longhaul_model::{Fault, FaultCode, Timestamp};
 
 use super::file::{Body, Small, chunks_of};
 use super::streams::{Request, State, What};
-use super::{Announced, Batch, Budget, Output, Receiver, StreamNumber};
+use super::{Announced, Budget, Listed, Output, Receiver, StreamNumber};
 use crate::frame::{BatchId, FileNumber, Frame, Manifest, RequestId};
 use crate::limits::{
     LARGE_FILES_AT_ONCE, MANIFEST_AGAIN_FILES, MANIFEST_PART_FILES, PACK_FILES_MAX, SESSION_FILES_MAX,
@@ -146,6 +146,7 @@ impl Receiver {
         wall: Timestamp,
     ) -> (Vec<FileNumber>, u64) {
         let Some(leader) = self.files.get(&first) else { return (vec![first], 0) };
+        let (origin, alive) = (self.origin_of(stream), self.alive());
         let (mut files, mut bytes, mut misfits) = (vec![first], leader.size, 0);
         for &(_, number) in self.small.range((Reverse(leader.priority), first)..).skip(1) {
             if files.len() == PACK_FILES_MAX || misfits == MISFITS_MAX {
@@ -153,11 +154,14 @@ impl Receiver {
             }
             let fits = self.files.get(&number).filter(|file| {
                 file.lane == leader.lane
+                    && file.sources.may_ask(0, origin, alive)
                     && bytes + file.size <= u64::from(CHUNK_BYTES)
                     && self
                         .batches
                         .get(&file.batch)
-                        .is_some_and(|batch| batch.reaches(stream) && wall <= batch.start_by)
+                        .filter(|batch| wall <= batch.start_by)
+                        .and_then(|batch| batch.at(origin))
+                        .is_some_and(|listed| listed.reaches(stream))
             });
             match fits {
                 Some(file) => {
@@ -179,14 +183,17 @@ impl Receiver {
         now: Duration,
     ) -> bool {
         let Some(number) = self.first_usable(stream, false, budget, wall, now) else { return false };
+        let (origin, alive) = (self.origin_of(stream), self.alive());
         let Some(file) = self.files.get_mut(&number) else { return false };
         let place = file.place(number);
+        let Some(from) = file.next_at(origin, alive) else { return false };
+        let run = file.run_at(from, EXTENT_CHUNKS as u64, origin, alive) as usize;
         let Body::Large(large) = &mut file.body else { return false };
         // Under a limit what goes beyond it is one chunk, not a run of them.
         let allowed = usize::try_from(budget.bytes / u64::from(CHUNK_BYTES)).unwrap_or(usize::MAX).max(1);
-        let most = room.min(EXTENT_CHUNKS).min(allowed).min(large.askable(budget.places));
+        let most = room.min(run).min(allowed).min(large.askable(from, budget.places));
         let before = large.ahead.len();
-        let Some((offset, len)) = large.take(most as u64) else { return false };
+        let Some((offset, len)) = large.take(from, most as u64) else { return false };
         budget.places -= large.ahead.len() - before;
         if large.in_order {
             self.in_line.insert(number);
@@ -227,6 +234,7 @@ impl Receiver {
     fn candidate(&self, stream: StreamNumber, small: bool, places: usize) -> Option<FileNumber> {
         let queue = if small { &self.small } else { &self.large };
         let most = if small { 1 } else { LARGE_FILES_AT_ONCE };
+        let (origin, alive) = (self.origin_of(stream), self.alive());
         let mut found: Vec<(Reverse<u8>, FileNumber)> = Vec::with_capacity(most);
         let (mut from, mut passed_over) = ((Reverse(u8::MAX), FileNumber(0)), 0);
         while found.len() < most
@@ -236,10 +244,14 @@ impl Receiver {
         {
             let file = self.files.get(&place.1)?;
             let batch = self.batches.get(&file.batch)?;
-            let waits = matches!(&file.body, Body::Large(large) if large.askable(places) == 0);
-            let next = if !self.can_reach(batch, stream) {
+            let waits = match (file.next_at(origin, alive), &file.body) {
+                (None, _) => true,
+                (Some(from), Body::Large(large)) => large.askable(from, places) == 0,
+                (Some(_), Body::Small(_)) => false,
+            };
+            let next = if !batch.at(origin).is_some_and(|listed| self.can_reach(listed, stream)) {
                 passed_over += 1;
-                batch.first.0 + batch.files.len() as u32
+                batch.first.0 + batch.count as u32
             } else if waits {
                 passed_over += 1;
                 place.1.0 + 1
@@ -255,40 +267,45 @@ impl Receiver {
     }
 
     /// Whether requests for the batch's files can follow on the stream, after its manifest if need be.
-    fn can_reach(&self, batch: &Batch, stream: StreamNumber) -> bool {
-        match batch.announced {
+    fn can_reach(&self, listed: &Listed, stream: StreamNumber) -> bool {
+        match listed.announced {
             Announced::No => {
-                self.announced_files == 0 || self.announced_files + batch.files.len() <= SESSION_FILES_MAX
+                let announced = self.origins[usize::from(listed.origin.0)].announced_files;
+                announced == 0 || announced + listed.files.len() <= SESSION_FILES_MAX
             }
             // A short list on each stream costs less than the others' wait for the answer.
-            Announced::Said if batch.files.len() <= MANIFEST_AGAIN_FILES => true,
-            Announced::Said | Announced::Answered => batch.reaches(stream),
+            Announced::Said if listed.files.len() <= MANIFEST_AGAIN_FILES => true,
+            Announced::Said | Announced::Answered => listed.reaches(stream),
         }
     }
 
     /// Sends the manifest, unless the source knows it when a request on this stream reaches it. False if it cannot.
     fn announce(&mut self, id: BatchId, stream: StreamNumber) -> bool {
-        if !self.batches.get(&id).is_some_and(|batch| self.can_reach(batch, stream)) {
+        let origin = self.origin_of(stream);
+        let at = self.batches.get(&id).and_then(|batch| batch.at(origin));
+        if !at.is_some_and(|listed| self.can_reach(listed, stream)) {
             return false;
         }
         let Some(batch) = self.batches.get_mut(&id) else { return false };
-        if batch.reaches(stream) {
+        let first = batch.first;
+        let Some(listed) = batch.at_mut(origin) else { return false };
+        if listed.reaches(stream) {
             return true;
         }
-        batch.said_on.insert(stream);
-        if batch.announced == Announced::No {
-            batch.announced = Announced::Said;
-            batch.known = true;
-            self.announced_files += batch.files.len();
+        listed.said_on.insert(stream);
+        if listed.announced == Announced::No {
+            listed.announced = Announced::Said;
+            listed.known = true;
+            self.origins[usize::from(origin.0)].announced_files += listed.files.len();
         }
-        let parts = batch.files.chunks(MANIFEST_PART_FILES);
+        let parts = listed.files.chunks(MANIFEST_PART_FILES);
         let count = parts.len();
         for (place, files) in parts.enumerate() {
             let frame = Frame::Manifest(Manifest {
                 batch: id,
-                first: FileNumber(batch.first.0 + (place * MANIFEST_PART_FILES) as u32),
-                permit: (place == 0).then(|| batch.permit.clone()),
-                storage: batch.storage.clone(),
+                first: FileNumber(first.0 + (place * MANIFEST_PART_FILES) as u32),
+                permit: (place == 0).then(|| listed.permit.clone()),
+                storage: listed.storage.clone(),
                 last_part: place + 1 == count,
                 files: files.to_vec(),
             });
@@ -307,8 +324,9 @@ impl Receiver {
     }
 
     pub(super) fn send_request(&mut self, stream: StreamNumber, what: What, copy: bool, now: Duration) {
-        if self.slots() == 0 {
-            self.progress_at = now;
+        let origin = self.origin_of(stream);
+        if self.slots_of(origin) == 0 {
+            self.origin(origin).progress_at = now;
         }
         let size = |file: &FileNumber| self.files.get(file).map_or(0, |file| file.size);
         let extent_end = match &what {

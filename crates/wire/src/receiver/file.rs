@@ -8,6 +8,8 @@ use longhaul_model::limits::CHUNK_BYTES;
 use crate::frame::{BatchId, FileNumber};
 use crate::identity::SourceIdentity;
 
+use super::origins::{OriginNumber, Sources};
+
 const CHUNK: u64 = CHUNK_BYTES as u64;
 
 pub(super) struct File {
@@ -16,6 +18,7 @@ pub(super) struct File {
     pub(super) priority: u8,
     pub(super) size: u64,
     pub(super) identity: Option<Known>,
+    pub(super) sources: Sources,
     pub(super) started: bool,
     pub(super) damaged: u8,
     pub(super) body: Body,
@@ -58,6 +61,23 @@ pub(super) struct Large {
 impl File {
     pub(super) fn place(&self, number: FileNumber) -> (Reverse<u8>, FileNumber) {
         (Reverse(self.priority), number)
+    }
+
+    /// Where the next chunks begin that may be asked for there.
+    pub(super) fn next_at(&self, origin: OriginNumber, alive: u16) -> Option<u64> {
+        match &self.body {
+            Body::Small(_) => self.sources.may_ask(0, origin, alive).then_some(0),
+            Body::Large(large) => {
+                let mut chunks = large.missing.iter().flat_map(|(&offset, &len)| chunks_of(offset, len));
+                chunks.find(|&offset| self.sources.may_ask(offset, origin, alive))
+            }
+        }
+    }
+
+    /// How many of them follow each other, up to so many.
+    pub(super) fn run_at(&self, from: u64, most: u64, origin: OriginNumber, alive: u16) -> u64 {
+        let chunks = chunks_of(from, most * CHUNK).take(most as usize);
+        chunks.take_while(|&offset| self.sources.may_ask(offset, origin, alive)).count() as u64
     }
 }
 
@@ -141,10 +161,15 @@ impl Large {
         large
     }
 
-    /// How many chunks may be asked for, with so many free places in the reorder buffer. The first chunk of all that is
-    /// not written needs none, since it waits for nobody: so a file in order always goes on.
-    pub(super) fn askable(&self, places: usize) -> usize {
-        if self.in_order { places + usize::from(self.next_is_missing()) } else { usize::MAX }
+    /// How many chunks may be asked for from there on, with so many free places in the reorder buffer. The first chunk of
+    /// all that is not written needs none, since it waits for nobody: so a file in order always goes on.
+    pub(super) fn askable(&self, from: u64, places: usize) -> usize {
+        if self.in_order { places + usize::from(self.is_next(from)) } else { usize::MAX }
+    }
+
+    /// Whether this is the first chunk that is not written, and has not been asked for.
+    fn is_next(&self, offset: u64) -> bool {
+        self.next_is_missing() && self.missing.first_key_value().is_some_and(|(&first, _)| first == offset)
     }
 
     /// Whether the first chunk that is not written has not been asked for.
@@ -182,21 +207,29 @@ impl Large {
         self.missing.insert(start, end - start);
     }
 
-    /// Takes the first missing extent of at most `chunks` chunks, and marks its chunks as asked for.
-    pub(super) fn take(&mut self, chunks: u64) -> Option<(u64, u64)> {
-        let next_is_missing = self.next_is_missing();
-        let (offset, len) = self.missing.pop_first()?;
-        let taken = len.min(chunks * CHUNK);
-        if taken < len {
-            self.missing.insert(offset + taken, len - taken);
+    /// Takes at most `chunks` chunks of what is missing from there on without a gap, and marks them as asked for.
+    pub(super) fn take(&mut self, from: u64, chunks: u64) -> Option<(u64, u64)> {
+        let is_next = self.is_next(from);
+        let (&start, &len) = self.missing.range(..=from).next_back()?;
+        let end = start + len;
+        if end <= from {
+            return None;
         }
-        for chunk in chunks_of(offset, taken) {
+        self.missing.remove(&start);
+        if start < from {
+            self.missing.insert(start, from - start);
+        }
+        let taken = (end - from).min(chunks * CHUNK);
+        if from + taken < end {
+            self.missing.insert(from + taken, end - from - taken);
+        }
+        for chunk in chunks_of(from, taken) {
             self.asked.insert(chunk, 1);
-            if self.in_order && !(next_is_missing && chunk == offset) {
+            if self.in_order && !(is_next && chunk == from) {
                 self.ahead.insert(chunk);
             }
         }
-        Some((offset, taken))
+        Some((from, taken))
     }
 }
 
@@ -213,9 +246,9 @@ mod tests {
     fn extents_are_cut_and_joined_at_chunk_borders() {
         let size = 5 * CHUNK + 10;
         let mut large = Large::missing(&[(0, size)]);
-        assert_eq!(large.take(2), Some((0, 2 * CHUNK)));
-        assert_eq!(large.take(9), Some((2 * CHUNK, 3 * CHUNK + 10)));
-        assert_eq!(large.take(1), None);
+        assert_eq!(large.take(0, 2), Some((0, 2 * CHUNK)));
+        assert_eq!(large.take(2 * CHUNK, 9), Some((2 * CHUNK, 3 * CHUNK + 10)));
+        assert_eq!(large.take(6 * CHUNK, 1), None);
         let mut body = Body::Large(large);
         body.request_lost(5 * CHUNK, size);
         body.request_lost(4 * CHUNK, size);
@@ -229,30 +262,30 @@ mod tests {
     fn in_order_only_the_next_chunk_needs_no_place() {
         let size = 9 * CHUNK;
         let mut large = Large { in_order: true, ..Large::missing(&[(0, size)]) };
-        assert_eq!(large.askable(0), 1);
-        assert_eq!(large.take(3), Some((0, 3 * CHUNK)));
-        assert_eq!((large.ahead.len(), large.askable(0), large.askable(2)), (2, 0, 2));
+        assert_eq!(large.askable(0, 0), 1);
+        assert_eq!(large.take(0, 3), Some((0, 3 * CHUNK)));
+        assert_eq!((large.ahead.len(), large.askable(3 * CHUNK, 0), large.askable(3 * CHUNK, 2)), (2, 0, 2));
         let mut body = Body::Large(large);
         assert!(body.arrives(CHUNK));
         body.request_lost(0, size);
         let Body::Large(large) = &mut body else { unreachable!() };
         assert_eq!(
-            (large.ahead.len(), large.askable(0)),
-            (2, 1),
+            (large.ahead.len(), large.askable(0, 0), large.askable(3 * CHUNK, 0)),
+            (2, 1, 0),
             "the next one was lost, and needs no place again"
         );
-        assert_eq!(large.take(1), Some((0, CHUNK)));
+        assert_eq!(large.take(0, 1), Some((0, CHUNK)));
         assert!(body.arrives(0) && !body.written(0) && !body.written(CHUNK));
         body.request_lost(2 * CHUNK, size);
         let Body::Large(large) = &body else { unreachable!() };
-        assert_eq!((large.ahead.len(), large.askable(0)), (0, 1), "every place is given back");
+        assert_eq!((large.ahead.len(), large.askable(2 * CHUNK, 0)), (0, 1), "every place is given back");
     }
 
     #[test]
     fn a_restart_leaves_what_is_under_way() {
         let size = 3 * CHUNK;
         let mut large = Large::missing(&[(2 * CHUNK, CHUNK)]);
-        large.take(1);
+        large.take(2 * CHUNK, 1);
         large.restart(size);
         assert_eq!(large.missing.iter().collect::<Vec<_>>(), vec![(&0, &(2 * CHUNK))]);
     }

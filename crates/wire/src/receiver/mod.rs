@@ -21,18 +21,19 @@ use longhaul_model::{AttemptId, Fault, FaultCode, Lfn, StorageName, Timestamp, T
 
 use crate::frame::{BatchId, FileNumber, Frame, ManifestFile};
 use crate::identity::SourceIdentity;
-use crate::limits::RECONNECT_FOR;
-use crate::path::Tuner;
 
 mod arrive;
 mod deal;
 mod file;
+mod origins;
 mod paths;
 mod streams;
 mod tail;
 
 pub use arrive::PackedFile;
 use file::{Body, File, Known, Large, Small};
+pub use origins::{ORIGINS_MAX, OriginNumber};
+use origins::{Origin, Sources};
 pub use paths::PathView;
 use streams::{State, Stream};
 
@@ -53,6 +54,18 @@ pub struct NewBatch {
     pub start_by: Timestamp,
     /// All files of the permit, in its order.
     pub files: Vec<NewFile>,
+    /// Where the files that are checked may be had as well.
+    pub replicas: Vec<Replica>,
+}
+
+/// Another source of the files of a batch.
+#[derive(Clone, Debug)]
+pub struct Replica {
+    pub origin: OriginNumber,
+    pub permit: Arc<str>,
+    pub storage: StorageName,
+    /// What the files are called there, in the order of the batch.
+    pub names: Vec<Lfn>,
 }
 
 #[derive(Clone, Debug)]
@@ -66,6 +79,8 @@ pub struct NewFile {
     pub wanted: Wanted,
     /// Of the source when the parts that are there were read.
     pub identity: Option<SourceIdentity>,
+    /// Whoever writes it knows what each chunk has to be, and calls [`Receiver::wrong`] of one that is not.
+    pub checked: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,16 +134,30 @@ pub enum Output {
         file: FileNumber,
         fault: Fault,
     },
+    /// One of several sources is not asked for the file any more.
+    LeftOut {
+        file: FileNumber,
+        origin: OriginNumber,
+        fault: Fault,
+    },
 }
 
 struct Batch {
-    permit: Arc<str>,
-    storage: StorageName,
     start_by: Timestamp,
     first: FileNumber,
-    files: Vec<ManifestFile>,
+    count: usize,
     /// Files that are still with us.
     open: usize,
+    /// One for each source.
+    manifests: Vec<Listed>,
+}
+
+/// A batch as one source is told of it.
+struct Listed {
+    origin: OriginNumber,
+    permit: Arc<str>,
+    storage: StorageName,
+    files: Vec<ManifestFile>,
     announced: Announced,
     /// Of the streams that are up.
     said_on: BTreeSet<StreamNumber>,
@@ -145,6 +174,21 @@ enum Announced {
 }
 
 impl Batch {
+    fn at(&self, origin: OriginNumber) -> Option<&Listed> {
+        self.manifests.iter().find(|listed| listed.origin == origin)
+    }
+
+    fn at_mut(&mut self, origin: OriginNumber) -> Option<&mut Listed> {
+        self.manifests.iter_mut().find(|listed| listed.origin == origin)
+    }
+}
+
+impl Listed {
+    fn new(origin: OriginNumber, permit: Arc<str>, storage: StorageName, files: Vec<ManifestFile>) -> Listed {
+        let said_on = BTreeSet::new();
+        Listed { origin, permit, storage, files, announced: Announced::No, said_on, known: false }
+    }
+
     /// Whether the source knows the batch when a request on this stream reaches it.
     fn reaches(&self, stream: StreamNumber) -> bool {
         match self.announced {
@@ -167,30 +211,15 @@ pub struct Receiver {
     /// Which of the first large files, and whether small or large, is next.
     turn: usize,
     streams: Vec<Stream>,
-    /// So many of the streams are used; the others close when they have answered.
-    wanted_streams: usize,
-    /// Decides how many; none if their number is fixed.
-    tuner: Option<Tuner>,
+    /// One, or several that hold the same files.
+    origins: Vec<Origin>,
     retransmits: u64,
     next_batch: u32,
     next_file: u32,
-    announced_files: usize,
-    /// Batches that the source may forget, not yet said.
-    forget: Vec<(BatchId, BTreeSet<StreamNumber>)>,
-    /// Of the source's session.
-    incarnation: Option<u64>,
-    /// No stream, or one fell silent, and nothing useful heard, since then. A welcome alone is not useful: a peer may
-    /// fall silent after each.
-    cut_off_since: Option<Duration>,
-    /// How long that may last.
-    reconnect_for: Duration,
-    last_fault: Option<Fault>,
-    progress_at: Duration,
     idle_since: Duration,
     /// When time-outs, and the streams' rates, were looked at last.
     looked_at: Duration,
     compared_at: Duration,
-    tuned_at: Duration,
     freed: usize,
     dealt_bytes: u64,
     outputs: VecDeque<Output>,
@@ -206,23 +235,14 @@ impl Receiver {
             large: BTreeSet::new(),
             in_line: BTreeSet::new(),
             turn: 0,
-            streams: (0..streams).map(|_| Stream::new()).collect(),
-            wanted_streams: streams,
-            tuner: None,
+            streams: (0..streams).map(|_| Stream::new(OriginNumber(0))).collect(),
+            origins: vec![Origin::new(streams, now)],
             retransmits: 0,
             next_batch: 0,
             next_file: 0,
-            announced_files: 0,
-            forget: Vec::new(),
-            incarnation: None,
-            cut_off_since: None,
-            reconnect_for: RECONNECT_FOR,
-            last_fault: None,
-            progress_at: now,
             idle_since: now,
             looked_at: now,
             compared_at: now,
-            tuned_at: now,
             freed: 0,
             dealt_bytes: 0,
             outputs: VecDeque::new(),
@@ -241,44 +261,70 @@ impl Receiver {
     /// If the numbers are used up: see [`Receiver::has_numbers`].
     pub fn add_batch(&mut self, batch: NewBatch, now: Duration) -> FileNumber {
         assert!(self.has_numbers(batch.files.len()), "the numbers of the session are used up");
+        if self.files.is_empty() {
+            self.forgive();
+        }
         let first = self.next_file;
         let next_file = first + batch.files.len() as u32;
         let id = BatchId(self.next_batch);
         self.next_batch += 1;
         self.next_file = next_file;
-        let mut listed = Vec::with_capacity(batch.files.len());
-        let mut open = 0;
-        for (number, file) in (first..next_file).map(FileNumber).zip(batch.files) {
+        let open = batch.files.iter().filter(|file| file.wanted != Wanted::Nothing).count();
+        let known = Batch {
+            start_by: batch.start_by,
+            first: FileNumber(first),
+            count: batch.files.len(),
+            open,
+            manifests: self.manifests(&batch),
+        };
+        for (number, file) in (first..next_file).map(FileNumber).zip(&batch.files) {
             if file.wanted != Wanted::Nothing {
-                self.add_file(number, id, batch.lane, batch.in_order, &file);
-                open += 1;
+                let sources = Sources::of(known.manifests.iter().map(|listed| listed.origin), file.checked);
+                self.add_file(number, id, (batch.lane, batch.in_order), file, sources);
             }
-            listed.push(ManifestFile {
-                attempt: file.attempt,
-                transfer: file.transfer,
-                lfn: file.lfn,
-                size: file.size,
-            });
         }
         if open > 0 {
-            let known = Batch {
-                permit: batch.permit,
-                storage: batch.storage,
-                start_by: batch.start_by,
-                first: FileNumber(first),
-                files: listed,
-                open,
-                announced: Announced::No,
-                said_on: BTreeSet::new(),
-                known: false,
-            };
             self.batches.insert(id, known);
+            self.check_new_files(FileNumber(first), now);
             self.handle_timeout(now);
         }
         FileNumber(first)
     }
 
-    fn add_file(&mut self, number: FileNumber, batch: BatchId, lane: u16, in_order: bool, new: &NewFile) {
+    /// What each source is told, except those of which nothing can be had.
+    fn manifests(&self, batch: &NewBatch) -> Vec<Listed> {
+        let listed = |file: &NewFile, lfn: &Lfn| ManifestFile {
+            attempt: file.attempt,
+            transfer: file.transfer,
+            lfn: lfn.clone(),
+            size: file.size,
+        };
+        let files = batch.files.iter().map(|file| listed(file, &file.lfn)).collect();
+        let mut all = vec![Listed::new(OriginNumber(0), batch.permit.clone(), batch.storage.clone(), files)];
+        for replica in &batch.replicas {
+            let known = usize::from(replica.origin.0) < self.origins.len()
+                && all.iter().all(|listed| listed.origin != replica.origin);
+            if known && replica.names.len() == batch.files.len() {
+                let files =
+                    batch.files.iter().zip(&replica.names).map(|(file, lfn)| listed(file, lfn)).collect();
+                all.push(Listed::new(replica.origin, replica.permit.clone(), replica.storage.clone(), files));
+            }
+        }
+        let lost = |listed: &Listed| self.origins[usize::from(listed.origin.0)].lost;
+        if !all.iter().all(lost) {
+            all.retain(|listed| !lost(listed));
+        }
+        all
+    }
+
+    fn add_file(
+        &mut self,
+        number: FileNumber,
+        batch: BatchId,
+        (lane, in_order): (u16, bool),
+        new: &NewFile,
+        sources: Sources,
+    ) {
         let place = (Reverse(new.priority), number);
         let body = if new.size <= SMALL_FILE_BYTES {
             self.small.insert(place);
@@ -293,8 +339,10 @@ impl Receiver {
         };
         let identity = new.identity.map(|identity| Known { identity, confirmed: false });
         let (priority, size) = (new.priority, new.size);
-        self.files
-            .insert(number, File { batch, lane, priority, size, identity, started: false, damaged: 0, body });
+        self.files.insert(
+            number,
+            File { batch, lane, priority, size, identity, sources, started: false, damaged: 0, body },
+        );
     }
 
     pub fn poll_output(&mut self) -> Option<Output> {
@@ -396,19 +444,22 @@ impl Receiver {
         self.in_line.remove(&number);
         if self.files.is_empty() {
             self.idle_since = now;
-            self.cut_off_since = None;
+            self.forgive();
         }
         let Some(batch) = self.batches.get_mut(&file.batch) else { return };
         batch.open -= 1;
-        if batch.open == 0 {
-            if batch.announced != Announced::No {
-                self.announced_files -= batch.files.len();
+        if batch.open > 0 {
+            return;
+        }
+        let Some(batch) = self.batches.remove(&file.batch) else { return };
+        for listed in batch.manifests {
+            let origin = self.origin(listed.origin);
+            if listed.announced != Announced::No {
+                origin.announced_files -= batch.count;
             }
-            let (known, said_on) = (batch.known, std::mem::take(&mut batch.said_on));
-            self.batches.remove(&file.batch);
-            if known {
-                self.forget.push((file.batch, said_on));
-                self.say_forget();
+            if listed.known {
+                origin.forget.push((file.batch, listed.said_on));
+                self.say_forget(listed.origin);
             }
         }
     }
@@ -424,9 +475,9 @@ impl Receiver {
     }
 
     /// On each stream where it was said: a manifest that is still under way there is forgotten behind it.
-    fn say_forget(&mut self) {
-        let Some(first) = self.first_up() else { return };
-        for (batch, mut said_on) in std::mem::take(&mut self.forget) {
+    fn say_forget(&mut self, origin: OriginNumber) {
+        let Some(first) = self.first_up(origin) else { return };
+        for (batch, mut said_on) in std::mem::take(&mut self.origin(origin).forget) {
             said_on.retain(|stream| self.streams[stream.0 as usize].up().is_some());
             if said_on.is_empty() {
                 said_on.insert(first);
@@ -436,8 +487,9 @@ impl Receiver {
         }
     }
 
-    fn first_up(&self) -> Option<StreamNumber> {
-        self.streams.iter().position(|stream| stream.up().is_some()).map(|place| StreamNumber(place as u32))
+    fn first_up(&self, origin: OriginNumber) -> Option<StreamNumber> {
+        let is_up = |stream: &Stream| stream.origin == origin && stream.up().is_some();
+        self.streams.iter().position(is_up).map(|place| StreamNumber(place as u32))
     }
 
     #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::streams::{State, Stream};
-use super::{Receiver, StreamNumber};
+use super::{OriginNumber, Receiver, StreamNumber};
 use crate::meter::WINDOW;
 use crate::path::{Limit, PathReport, SHORT, Seen, Sum, Tuner};
 
@@ -27,29 +27,39 @@ pub struct PathView {
 }
 
 impl Receiver {
-    /// Uses as many streams as the path needs, but not more than that.
+    /// Uses as many streams as the path to each source needs, but not more than that.
     pub fn adapt_streams(&mut self, most: usize) {
-        let tuner = Tuner::new(most);
-        self.set_streams(tuner.streams());
-        self.tuner = Some(tuner);
+        for origin in self.all_origins() {
+            let tuner = Tuner::new(most);
+            self.set_streams(origin, tuner.streams());
+            self.origin(origin).tuner = Some(tuner);
+        }
     }
 
     /// More are dialled when there is work; fewer close as they come to rest.
-    fn set_streams(&mut self, wanted: usize) {
-        self.wanted_streams = wanted.max(1);
-        while self.used().count() < self.wanted_streams {
+    fn set_streams(&mut self, origin: OriginNumber, wanted: usize) {
+        let wanted = wanted.max(1);
+        self.origin(origin).wanted_streams = wanted;
+        while self.used_of(origin).count() < wanted {
             let rested = |stream: &Stream| stream.retired && matches!(stream.state, State::Down { .. });
             match self.streams.iter_mut().find(|stream| rested(stream)) {
-                Some(stream) => *stream = Stream::new(),
-                None => self.streams.push(Stream::new()),
+                Some(stream) => *stream = Stream::new(origin),
+                None => self.streams.push(Stream::new(origin)),
             }
         }
     }
 
     /// The places of the streams that are used. The others close when they have answered.
     pub(super) fn used(&self) -> impl Iterator<Item = usize> {
-        let places = self.streams.iter().enumerate().filter(|(_, stream)| !stream.retired);
-        places.map(|(place, _)| place).take(self.wanted_streams)
+        self.all_origins().flat_map(|origin| self.used_of(origin))
+    }
+
+    fn used_of(&self, origin: OriginNumber) -> impl Iterator<Item = usize> {
+        let source = &self.origins[usize::from(origin.0)];
+        let most = if source.lost { 0 } else { source.wanted_streams };
+        let is_used = move |stream: &Stream| stream.origin == origin && !stream.retired;
+        let places = self.streams.iter().enumerate().filter(move |(_, stream)| is_used(stream));
+        places.map(|(place, _)| place).take(most)
     }
 
     /// Asks for nothing more on a stream, and lets it answer what it was asked for; another takes its place at once.
@@ -57,7 +67,9 @@ impl Receiver {
         let Some(place) = self.streams.get_mut(stream.0 as usize) else { return };
         if matches!(place.state, State::Up(_)) && !place.retired {
             place.retired = true;
-            self.set_streams(self.wanted_streams);
+            let origin = self.origin_of(stream);
+            let wanted = self.origin(origin).wanted_streams;
+            self.set_streams(origin, wanted);
             self.handle_timeout(now);
         }
     }
@@ -71,8 +83,12 @@ impl Receiver {
 
     /// Whether a stream fills the path with little under way.
     pub fn is_near(&self) -> bool {
-        let nearest = self.nearest();
-        !nearest.is_zero() && nearest < SHORT
+        let mut used = self.all_origins().filter(|origin| self.first_up(*origin).is_some()).peekable();
+        used.peek().is_some()
+            && used.all(|origin| {
+                let nearest = nearest(self.streams_of(origin));
+                !nearest.is_zero() && nearest < SHORT
+            })
     }
 
     pub(super) fn reported(&mut self, stream: StreamNumber, report: PathReport) {
@@ -84,12 +100,12 @@ impl Receiver {
 
     /// `held`: less is asked for than could be, since what has arrived waits for our disk.
     pub fn path(&mut self, held: bool, now: Duration) -> PathView {
-        let sum = self.sum();
+        let sum = sum(self.streams.iter());
         let limit = if self.has_work() { sum.limit(held) } else { None };
         PathView {
             streams: self.streams_up(),
-            round_trip: self.nearest(),
-            rate: self.rate(now),
+            round_trip: nearest(self.streams.iter()),
+            rate: self.rate(None, now),
             delivery_rate: sum.delivery_rate,
             retransmits: self.retransmits,
             limit,
@@ -97,50 +113,56 @@ impl Receiver {
     }
 
     pub(super) fn tune(&mut self, now: Duration) {
-        let Some(mut tuner) = self.tuner.take() else { return };
-        if now.saturating_sub(self.tuned_at) >= TUNE_EVERY
-            || !self.nearest().is_zero() && !tuner.has_measured()
+        self.all_origins().for_each(|origin| self.tune_origin(origin, now));
+    }
+
+    fn tune_origin(&mut self, origin: OriginNumber, now: Duration) {
+        let Some(mut tuner) = self.origin(origin).tuner.take() else { return };
+        let nearest = nearest(self.streams_of(origin));
+        if now.saturating_sub(self.origin(origin).tuned_at) >= TUNE_EVERY
+            || !nearest.is_zero() && !tuner.has_measured()
         {
-            self.tuned_at = now;
-            let sum = self.sum();
+            self.origin(origin).tuned_at = now;
+            let sum = sum(self.streams_of(origin));
             let seen = Seen {
-                round_trip: self.nearest(),
-                rate: self.rate(now),
+                round_trip: nearest,
+                rate: self.rate(Some(origin), now),
                 limit: sum.limit(false),
                 windows_bind: sum.windows_bind(),
                 loss: sum.loss(),
-                busy: self.all_busy(now),
+                busy: self.all_busy(origin, now),
             };
             tuner.look(&seen, now);
-            self.set_streams(tuner.streams());
+            self.set_streams(origin, tuner.streams());
         }
-        self.tuner = Some(tuner);
+        self.origin(origin).tuner = Some(tuner);
     }
 
-    fn sum(&self) -> Sum {
-        let mut sum = Sum::default();
-        let reports = self.streams.iter().filter_map(|stream| stream.up()?.report);
-        reports.for_each(|report| sum.add(&report));
-        sum
-    }
-
-    fn rate(&mut self, now: Duration) -> f64 {
+    /// From one source, or from all.
+    fn rate(&mut self, of: Option<OriginNumber>, now: Duration) -> f64 {
         let rate = |stream: &mut Stream| match &mut stream.state {
-            State::Up(up) => up.meter.rate(now),
+            State::Up(up) if of.is_none_or(|origin| stream.origin == origin) => up.meter.rate(now),
             _ => 0.0,
         };
         self.streams.iter_mut().map(rate).sum()
     }
 
-    /// The shortest round trip that any stream has now: the others stand in queues.
-    fn nearest(&self) -> Duration {
-        let measured = self.streams.iter().filter_map(Stream::up).map(|up| up.round_trip);
-        measured.filter(|round_trip| !round_trip.is_zero()).min().unwrap_or_default()
-    }
-
-    fn all_busy(&self, now: Duration) -> bool {
+    fn all_busy(&self, origin: OriginNumber, now: Duration) -> bool {
         let busy = |since: Option<Duration>| since.is_some_and(|since| now.saturating_sub(since) >= WINDOW);
-        let mut up = self.streams.iter().filter_map(Stream::up).peekable();
+        let mut up = self.streams_of(origin).filter_map(Stream::up).peekable();
         up.peek().is_some() && up.all(|up| busy(up.busy_since))
     }
+}
+
+fn sum<'a>(streams: impl Iterator<Item = &'a Stream>) -> Sum {
+    let mut sum = Sum::default();
+    let reports = streams.filter_map(|stream| stream.up()?.report);
+    reports.for_each(|report| sum.add(&report));
+    sum
+}
+
+/// The shortest round trip that any of these has now: the others stand in queues.
+fn nearest<'a>(streams: impl Iterator<Item = &'a Stream>) -> Duration {
+    let measured = streams.filter_map(Stream::up).map(|up| up.round_trip);
+    measured.filter(|round_trip| !round_trip.is_zero()).min().unwrap_or_default()
 }

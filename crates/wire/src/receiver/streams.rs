@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use longhaul_model::{Fault, FaultCode, Retry};
 
-use super::{Announced, Output, Receiver, StreamNumber};
+use super::{Announced, OriginNumber, Output, Receiver, StreamNumber};
 use crate::frame::{FileNumber, Frame, RequestId};
 use crate::health::{Health, Patience, Pulse, back_off};
 use crate::limits::{RECONNECT_AFTER_SILENCE_FOR, RECONNECT_FOR, SLOW_NOT_BEFORE, SLOW_SHARE, STALL_MAX};
@@ -21,6 +21,7 @@ const COMES_SOON: Duration = Duration::from_secs(1);
 const COMPARE_EVERY: Duration = Duration::from_millis(500);
 
 pub(super) struct Stream {
+    pub(super) origin: OriginNumber,
     pub(super) state: State,
     failures: usize,
     /// It is not asked for anything more, and not dialled again.
@@ -112,8 +113,8 @@ impl Up {
 }
 
 impl Stream {
-    pub(super) fn new() -> Self {
-        Stream { state: State::Down { since: Duration::ZERO }, failures: 0, retired: false }
+    pub(super) fn new(origin: OriginNumber) -> Self {
+        Stream { origin, state: State::Down { since: Duration::ZERO }, failures: 0, retired: false }
     }
 
     pub(super) fn up(&self) -> Option<&Up> {
@@ -135,8 +136,9 @@ impl Receiver {
         if stream.0 as usize >= self.streams.len() {
             return;
         }
-        if self.streams.iter().all(|stream| stream.slots() == 0) {
-            self.progress_at = now;
+        let origin = self.origin_of(stream);
+        if self.slots_of(origin) == 0 {
+            self.origin(origin).progress_at = now;
         }
         self.streams[stream.0 as usize].state = State::Up(Up {
             since: now,
@@ -150,31 +152,34 @@ impl Receiver {
             slots: 0,
             arriving: None,
         });
-        self.say_forget();
+        self.say_forget(origin);
         // The first that tells how far the source is decides how many there are.
         self.tune(now);
         self.dial(now);
     }
 
     /// The source has welcomed the stream, which is before anything else that it says there.
-    pub fn welcomed(&mut self, incarnation: u64, now: Duration) {
-        if self.incarnation.is_some_and(|known| known != incarnation) {
-            self.source_forgot(now);
+    pub fn welcomed(&mut self, stream: StreamNumber, incarnation: u64, now: Duration) {
+        let origin = self.origin_of(stream);
+        if self.origin(origin).incarnation.is_some_and(|known| known != incarnation) {
+            self.source_forgot(origin, now);
         }
-        self.incarnation = Some(incarnation);
+        self.origin(origin).incarnation = Some(incarnation);
     }
 
     /// The source was restarted: what was announced to its predecessor, and all streams, are void.
-    fn source_forgot(&mut self, now: Duration) {
-        for batch in self.batches.values_mut() {
-            batch.announced = Announced::No;
-            batch.said_on.clear();
-            batch.known = false;
+    fn source_forgot(&mut self, origin: OriginNumber, now: Duration) {
+        for listed in self.batches.values_mut().filter_map(|batch| batch.at_mut(origin)) {
+            listed.announced = Announced::No;
+            listed.said_on.clear();
+            listed.known = false;
         }
-        self.announced_files = 0;
-        self.forget.clear();
+        let source = self.origin(origin);
+        source.announced_files = 0;
+        source.forget.clear();
+        source.cut_off_since.get_or_insert(now);
         for place in 0..self.streams.len() {
-            if self.streams[place].up().is_some() {
+            if self.streams[place].origin == origin && self.streams[place].up().is_some() {
                 let stream = StreamNumber(place as u32);
                 // One that says on each stream that it was restarted is not dialled without end.
                 self.streams[place].failures += 1;
@@ -182,7 +187,6 @@ impl Receiver {
                 self.outputs.push_back(Output::Close { stream, fault: None });
             }
         }
-        self.cut_off_since.get_or_insert(now);
     }
 
     /// The stream is closed, or could not be opened.
@@ -195,15 +199,17 @@ impl Receiver {
         }
         self.let_go(stream, now);
         let hopeless = fault.retry == Retry::Never || fault.code == FaultCode::VersionMismatch;
+        let origin = self.origin_of(stream);
         if hopeless {
-            self.fail_all(&fault, now);
+            self.lose(origin, &fault, now);
         }
-        self.last_fault = Some(fault);
+        self.origin(origin).last_fault = Some(fault);
         self.handle_timeout(now);
     }
 
     /// What was asked for on the stream goes back to the queue.
-    fn let_go(&mut self, stream: StreamNumber, now: Duration) {
+    pub(super) fn let_go(&mut self, stream: StreamNumber, now: Duration) {
+        let origin = self.origin_of(stream);
         let Some(state) = self.state(stream) else { return };
         let State::Up(up) = std::mem::replace(state, State::Down { since: now }) else { return };
         self.freed += up.slots;
@@ -216,11 +222,11 @@ impl Receiver {
                 self.queue(number);
             }
         }
-        for batch in self.batches.values_mut() {
-            batch.said_on.remove(&stream);
-            if batch.announced == Announced::Said && batch.said_on.is_empty() {
-                batch.announced = Announced::No;
-                self.announced_files -= batch.files.len();
+        for listed in self.batches.values_mut().filter_map(|batch| batch.at_mut(origin)) {
+            listed.said_on.remove(&stream);
+            if listed.announced == Announced::Said && listed.said_on.is_empty() {
+                listed.announced = Announced::No;
+                self.origins[usize::from(origin.0)].announced_files -= listed.files.len();
             }
         }
     }
@@ -228,12 +234,14 @@ impl Receiver {
     /// Bytes came in on the stream, `payload` of them data.
     pub fn heard(&mut self, stream: StreamNumber, payload: u64, now: Duration) {
         if payload > 0 {
-            self.progress_at = now;
-            self.cut_off_since = None;
             if let Some(place) = self.streams.get_mut(stream.0 as usize) {
                 place.failures = 0;
             }
-            self.reconnect_for = RECONNECT_FOR;
+            let origin = self.origin_of(stream);
+            let source = self.origin(origin);
+            source.progress_at = now;
+            source.reconnect_for = RECONNECT_FOR;
+            source.is_back();
         }
         if let Some(State::Up(up)) = self.state(stream) {
             up.health.heard(now);
@@ -253,12 +261,23 @@ impl Receiver {
             return;
         }
         self.dial(now);
-        if self.first_up().is_none() {
-            self.cut_off_since.get_or_insert(now);
+        for origin in self.all_origins() {
+            self.check_connection(origin, now);
         }
-        if self.cut_off_since.is_some_and(|since| now.saturating_sub(since) >= self.reconnect_for) {
-            let fault = self.cut_off_fault();
-            self.fail_all(&fault, now);
+    }
+
+    fn check_connection(&mut self, origin: OriginNumber, now: Duration) {
+        let is_up = self.first_up(origin).is_some();
+        let source = self.origin(origin);
+        if source.lost || source.gone.is_some() {
+            return;
+        }
+        if !is_up {
+            source.cut_off_since.get_or_insert(now);
+        }
+        if source.cut_off_since.is_some_and(|since| now.saturating_sub(since) >= source.reconnect_for) {
+            let fault = source.cut_off_fault();
+            self.give_up_on(origin, fault, now);
         }
     }
 
@@ -294,15 +313,6 @@ impl Receiver {
         all_young && self.streams.iter().any(dialled)
     }
 
-    fn cut_off_fault(&self) -> Fault {
-        let why = self.last_fault.as_ref().map_or("no connection".to_owned(), |fault| fault.to_string());
-        match (&self.last_fault, self.incarnation) {
-            (Some(fault), _) if fault.code == FaultCode::Stalled => fault.clone(),
-            (_, Some(_)) => Fault::new(FaultCode::ConnectionLost, why),
-            (_, None) => self.last_fault.clone().unwrap_or_else(|| Fault::new(FaultCode::Unreachable, why)),
-        }
-    }
-
     fn check_pulses(&mut self, now: Duration) {
         for place in 0..self.streams.len() {
             let stream = StreamNumber(place as u32);
@@ -317,9 +327,11 @@ impl Receiver {
                     let fault = Fault::new(FaultCode::Stalled, "the source fell silent");
                     self.give_up(stream, fault.clone(), now);
                     // The others, or new ones, have to prove that the source is there.
-                    self.cut_off_since.get_or_insert(now);
-                    self.reconnect_for = RECONNECT_AFTER_SILENCE_FOR;
-                    self.last_fault = Some(fault);
+                    let origin = self.origin_of(stream);
+                    let source = self.origin(origin);
+                    source.cut_off_since.get_or_insert(now);
+                    source.reconnect_for = RECONNECT_AFTER_SILENCE_FOR;
+                    source.last_fault = Some(fault);
                 }
             }
         }
@@ -349,9 +361,15 @@ impl Receiver {
             return;
         }
         self.compared_at = now;
+        self.all_origins().for_each(|origin| self.compare_streams(origin, now));
+    }
+
+    /// Of one source: another may well be slower.
+    fn compare_streams(&mut self, origin: OriginNumber, now: Duration) {
         let mut rates: Vec<(f64, usize, Duration)> = Vec::new();
         for (place, stream) in self.streams.iter_mut().enumerate() {
-            if let State::Up(up) = &mut stream.state
+            if stream.origin == origin
+                && let State::Up(up) = &mut stream.state
                 && up.busy_since.is_some_and(|since| now.saturating_sub(since) >= WINDOW)
             {
                 rates.push((up.meter.rate(now), place, up.since));
@@ -381,31 +399,34 @@ impl Receiver {
 
     /// The peer answers pings but sends no data.
     fn check_progress(&mut self, now: Duration) {
-        if self.slots() == 0 {
-            self.progress_at = now;
-        } else if now.saturating_sub(self.progress_at) >= STALL_MAX {
+        self.all_origins().for_each(|origin| self.check_progress_of(origin, now));
+    }
+
+    fn check_progress_of(&mut self, origin: OriginNumber, now: Duration) {
+        if self.slots_of(origin) == 0 {
+            self.origin(origin).progress_at = now;
+        } else if now.saturating_sub(self.origin(origin).progress_at) >= STALL_MAX {
             let fault = Fault::new(
                 FaultCode::Stalled,
                 format!("the source lives but sent nothing for {} s", STALL_MAX.as_secs()),
             );
-            self.progress_at = now;
+            self.origin(origin).progress_at = now;
             let asked: BTreeSet<FileNumber> = self
-                .streams
-                .iter()
+                .streams_of(origin)
                 .filter_map(Stream::up)
                 .flat_map(|up| up.requests.values())
                 .flat_map(|request| request.what.parts())
                 .map(|(file, _)| file)
                 .collect();
             for place in 0..self.streams.len() {
-                if self.streams[place].up().is_some() {
+                if self.streams[place].origin == origin && self.streams[place].up().is_some() {
                     let stream = StreamNumber(place as u32);
                     self.let_go(stream, now);
                     self.outputs.push_back(Output::Close { stream, fault: Some(fault.clone()) });
                 }
             }
-            asked.into_iter().for_each(|file| self.fail(file, fault.clone(), now));
-            self.last_fault = Some(fault);
+            asked.into_iter().for_each(|file| self.leave_out(file, origin, fault.clone(), now));
+            self.origin(origin).last_fault = Some(fault);
         }
     }
 

@@ -73,10 +73,12 @@ impl Receiver {
 
     /// The last part that the stream will send of what was asked for once, and that can be asked for on the other.
     fn last_open(&self, place: usize, other: StreamNumber) -> Option<What> {
+        let (origin, alive) = (self.origin_of(other), self.alive());
         let once = |number, offset: u64| {
             let Some(file) = self.files.get(&number) else { return false };
-            let reached = self.batches.get(&file.batch).is_some_and(|batch| batch.reaches(other));
-            reached
+            let listed = self.batches.get(&file.batch).and_then(|batch| batch.at(origin));
+            listed.is_some_and(|listed| listed.reaches(other))
+                && file.sources.may_ask(offset, origin, alive)
                 && match &file.body {
                     Body::Small(state) => *state == Small::Asked(1),
                     Body::Large(large) => large.asked.get(&offset) == Some(&1),

@@ -2,7 +2,7 @@
 //! programs. docs/reference/copy-events.md describes the objects; a test compares them.
 
 use longhaul_api::Problem;
-use longhaul_copy::{FileOutcome, Outcome, Totals};
+use longhaul_copy::{FileOutcome, Outcome, ReplicaShare, ReplicaTotals, Totals};
 use longhaul_model::units::{self, printable};
 use longhaul_model::{Fault, Timestamp, Verification};
 use serde::Serialize;
@@ -23,6 +23,9 @@ pub enum Event<'a> {
         bytes: u64,
         #[serde(flatten)]
         outcome: FileEnd<'a>,
+        /// If several servers had it.
+        #[serde(skip_serializing_if = "<[_]>::is_empty")]
+        replicas: &'a [ReplicaShare],
     },
     /// About once a second.
     Progress {
@@ -46,6 +49,8 @@ pub enum Event<'a> {
         totals: &'a Totals,
         /// The first ones.
         failed: Vec<FailedFile<'a>>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        replicas: Vec<ReplicaTotals>,
         /// Why the copy as a whole failed.
         #[serde(skip_serializing_if = "Option::is_none")]
         fault: Option<&'a Fault>,
@@ -79,8 +84,8 @@ impl<'a> Event<'a> {
             Outcome::Failed(fault) => FileEnd::Failed { fault },
             Outcome::LeftOut(why) => FileEnd::LeftOut { why },
         };
-        let FileOutcome { source, target, size, .. } = outcome;
-        Event::File { source, target, bytes: *size, outcome: end }
+        let FileOutcome { source, target, size, replicas, .. } = outcome;
+        Event::File { source, target, bytes: *size, outcome: end, replicas }
     }
 }
 
@@ -147,8 +152,24 @@ mod tests {
             Outcome::Failed(fault.clone()),
             Outcome::LeftOut("a socket".into()),
         ];
-        let files =
-            outcomes.map(|outcome| FileOutcome { source: "a".into(), target: "b".into(), size: 1, outcome });
+        let share = ReplicaShare {
+            replica: "lh://a".into(),
+            bytes: 1,
+            wrong: vec![longhaul_copy::WrongRange { offset: 0, bytes: 1 }],
+            fault: Some(fault.clone()),
+        };
+        let totals_of_one = ReplicaTotals {
+            replica: "lh://a".into(),
+            fault: Some(fault.clone()),
+            ..ReplicaTotals::default()
+        };
+        let files = outcomes.map(|outcome| FileOutcome {
+            source: "a".into(),
+            target: "b".into(),
+            size: 1,
+            outcome,
+            replicas: vec![share.clone()],
+        });
         let failed = vec![FailedFile { path: "a", fault: &fault }];
         let mut events = vec![
             Event::Begun { version: "1", at },
@@ -167,6 +188,7 @@ mod tests {
                 bytes_per_s: 1.0,
                 totals: &totals,
                 failed,
+                replicas: vec![totals_of_one],
                 fault: Some(&fault),
             },
             Event::Error { exit_code: 3, problem: &failure.problem },
@@ -205,6 +227,7 @@ mod tests {
             target: "x".into(),
             size: 0,
             outcome: Outcome::LeftOut("\n".into()),
+            replicas: Vec::new(),
         };
         assert_eq!(serde_json::to_string(&Event::of(&hostile)).unwrap().lines().count(), 1);
         assert!(!line(&hostile).contains('\u{1b}'));

@@ -12,10 +12,11 @@ use clap::{ArgMatches, Args, FromArgMatches, ValueEnum};
 use longhaul_copy::batch;
 use longhaul_copy::report::{BatchReport, Ending, FdtcpExit, Report};
 use longhaul_copy::{
-    CopyOrder, DataSecurity, FileOutcome, Options, Outcome, Place, Progress, Stop, Totals, copy, copy_pairs,
+    CopyOrder, DataSecurity, FileOutcome, Options, Outcome, Place, Progress, ReplicaShare, ReplicaTotals,
+    Stop, Totals, copy, copy_pairs,
 };
 use longhaul_model::units::{self, printable};
-use longhaul_model::{Fault, FaultCode, TrafficClass, Verification};
+use longhaul_model::{Algorithm, Digest, Fault, FaultCode, TrafficClass, Verification};
 
 use events::{Event, FailedFile, Telling};
 use progress::Watched;
@@ -94,6 +95,12 @@ pub struct CopyArgs {
     /// Between two servers: go on when this command has ended
     #[arg(long)]
     detach: bool,
+    /// Another server that has the same as SOURCE, read at the same time; repeat it for more
+    #[arg(long = "replica", value_name = "URL", conflicts_with_all = ["from_file", "copyjobfile"])]
+    replicas: Vec<String>,
+    /// The blake3 that the file must have (`longhaul digest FILE` prints it): then no server has to be trusted
+    #[arg(long, value_name = "HEX", conflicts_with_all = ["from_file", "copyjobfile"])]
+    blake3: Option<Blake3Option>,
 }
 
 /// `--include` and `--exclude` in the order in which they were typed.
@@ -200,6 +207,17 @@ impl FromStr for RateOption {
     fn from_str(text: &str) -> Result<Self, String> {
         let rate = units::parse_bytes(text.trim_end_matches("/s"))?;
         if rate == 0 { Err("a rate of nothing would never end".into()) } else { Ok(RateOption(rate)) }
+    }
+}
+
+/// 64 digits, with `blake3:` before them or not.
+#[derive(Clone, Copy, Debug)]
+pub struct Blake3Option(pub Digest);
+
+impl FromStr for Blake3Option {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        format!("{}:{}", Algorithm::Blake3, text.trim_start_matches("blake3:")).parse().map(Blake3Option)
     }
 }
 
@@ -418,6 +436,8 @@ fn order(args: &CopyArgs) -> Result<CopyOrder, Failure> {
         options: options(args),
         data_security: data_security(args),
         detach: args.detach,
+        replicas: args.replicas.iter().map(|text| Place::parse(text)).collect::<Result<_, _>>()?,
+        blake3: args.blake3.map(|root| root.0),
     })
 }
 
@@ -426,13 +446,29 @@ pub fn reported(outcome: &FileOutcome) -> Option<longhaul_copy::report::Outcome>
     use longhaul_copy::report::Outcome as Line;
     Some(match &outcome.outcome {
         Outcome::Done { verification } => {
-            Line::ok("copied", outcome.size).verified(verification.to_string(), None)
+            Line::ok(copied_from(&outcome.replicas), outcome.size).verified(verification.to_string(), None)
         }
         Outcome::Skipped(reason) => Line::ok(format!("skipped: {}", reason.text()), outcome.size),
         Outcome::WouldCopy { .. } => Line::ok("would be copied", 0),
         Outcome::Failed(fault) => Line::of_fault(fault),
         Outcome::LeftOut(_) => return None,
     })
+}
+
+/// Who brought it, if several did, and who lied.
+fn copied_from(replicas: &[ReplicaShare]) -> String {
+    let mut text = "copied".to_owned();
+    for share in replicas {
+        text.push_str(&format!("; {} from {}", units::bytes(share.bytes), share.replica));
+        if let Some(first) = share.wrong.first() {
+            let (count, at) = (share.wrong.len(), first.offset);
+            text.push_str(&format!(", where {count} ranges were wrong (the first at byte {at})"));
+        }
+        if let Some(fault) = &share.fault {
+            text.push_str(&format!(" ({fault})"));
+        }
+    }
+    text
 }
 
 pub fn exit_of(copied: &Result<(), Fault>, progress: &Progress) -> Exit {
@@ -478,6 +514,7 @@ pub fn summary(
             bytes_per_s: per_second,
             totals: &totals,
             failed: failed.iter().map(|(path, fault)| FailedFile { path, fault }).collect(),
+            replicas: progress.replicas(),
             fault: copied.as_ref().err(),
         })?;
         return Ok(exit);
@@ -498,9 +535,31 @@ pub fn summary(
         Ok(()) => {
             let words = if args.dry_run { planned(&totals) } else { done(&totals, elapsed, args.detach) };
             context.output.say(&words);
+            progress.replicas().iter().for_each(|each| context.output.say(&from_replica(each)));
             Ok(exit)
         }
     }
+}
+
+/// What one of several servers brought, and what was wrong with it.
+fn from_replica(each: &ReplicaTotals) -> String {
+    let mut text = format!("  {:>8} from {}", units::bytes(each.bytes), each.replica);
+    if each.wrong_ranges > 0 {
+        let (ranges, bytes) = (units::count(each.wrong_ranges), units::bytes(each.wrong_bytes));
+        let many = if each.wrong_ranges == 1 { "range" } else { "ranges" };
+        text.push_str(&format!("; {ranges} {many} of it ({bytes}) WRONG, and had from elsewhere"));
+    }
+    match (&each.fault, each.files_faulty) {
+        (Some(fault), 0 | 1) => text.push_str(&format!("; {fault}")),
+        (Some(fault), files) => {
+            text.push_str(&format!(
+                "; {} could not be had from there, the first: {fault}",
+                words::files(files)
+            ));
+        }
+        (None, _) => {}
+    }
+    text
 }
 
 fn planned(totals: &Totals) -> String {

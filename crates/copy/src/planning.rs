@@ -1,0 +1,118 @@
+//! The steps of a pull: planned with the leading server, or with the next if it fails, and with trees where they are needed.
+
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
+
+use longhaul_model::{Algorithm, Blame, Fault, FaultCode};
+
+use crate::agenda::TakePage;
+use crate::looker::{Looker, READ_BYTES};
+use crate::plan::Landings;
+use crate::planner::{Planner, Step};
+use crate::pull::Pull;
+use crate::replicas::Member;
+use crate::site::Renaming;
+use crate::trees::Trees;
+
+pub(crate) struct Planning<'a> {
+    pub(crate) pull: &'a Pull<'a>,
+    /// One at least, the leader first.
+    pub(crate) members: &'a [Member],
+    pub(crate) landings: &'a Landings,
+    pub(crate) root: &'a Path,
+    pub(crate) shown: &'a (dyn Fn(&str) -> String + Sync),
+}
+
+impl Planning<'_> {
+    /// With this server.
+    pub(crate) fn planner(&self, member: usize) -> Result<Planner<'_>, Fault> {
+        let remote = &self.members[member].remote;
+        let sources = match self.members {
+            [_] => self.pull.sources,
+            members => std::slice::from_ref(&members[member].path),
+        };
+        Ok(Planner {
+            remote,
+            sources,
+            landings: self.landings,
+            options: self.pull.options,
+            looker: Looker::open(self.root)?,
+            shown: self.shown,
+        })
+    }
+
+    pub(crate) fn each(&self, take: TakePage<'_, Step>) -> Result<(), Fault> {
+        if !self.pull.is_checked() {
+            return self.planner(0)?.each(take);
+        }
+        let trees = Trees { members: self.members, root: self.pull.blake3 };
+        let (mut seen, mut excluded_before) = (HashSet::new(), 0);
+        let mut failed = None;
+        for (place, member) in self.members.iter().enumerate() {
+            let renaming = member.renaming_to(&self.members[0]);
+            let planned = self.planner(place)?.each(&mut |mut steps, last, excluded| {
+                if self.members.len() > 1 {
+                    // Of the first list all is new.
+                    steps.retain_mut(|step| {
+                        (is_new(step, &mut seen) || place == 0) && rename(step, &renaming)
+                    });
+                }
+                steps.iter_mut().try_for_each(|step| self.compare_skipped(step))?;
+                // Another server begins to count anew.
+                excluded_before = excluded.max(excluded_before);
+                trees.add(steps, last, excluded_before, &mut *take)
+            });
+            match planned {
+                Err(fault) if fault.blame == Blame::Network => {
+                    tracing::warn!(replica = member.shown, %fault, "the listing goes on with another server");
+                    failed.get_or_insert(fault);
+                }
+                ended => return ended,
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// What is there already counts as the file only if it has the digest that was asked for.
+    fn compare_skipped(&self, step: &mut Step) -> Result<(), Fault> {
+        let (Step::Skip { source, target, size, .. }, Some(root)) = (&*step, self.pull.blake3) else {
+            return Ok(());
+        };
+        let Some(looker) = Looker::open(self.root)? else { return Ok(()) };
+        let found = looker.digest(target, Algorithm::Blake3, &mut vec![0; READ_BYTES])?;
+        if found != root {
+            let detail = format!(
+                "{target} has {found}, {root} is expected; --checksum replaces it if the source differs"
+            );
+            let fault = Fault::new(FaultCode::NameClash, detail);
+            *step = Step::Refuse { source: source.clone(), target: target.clone(), size: *size, fault };
+        }
+        Ok(())
+    }
+}
+
+/// Whether no server has told of this before.
+fn is_new(step: &Step, seen: &mut HashSet<u64>) -> bool {
+    let place = match step {
+        Step::Fetch(wanted) => &wanted.spot.path,
+        Step::Skip { target, .. } | Step::Refuse { target, .. } => target,
+        Step::Directory { path, .. } => path.as_str(),
+        Step::LeftOut { path, .. } => path,
+    };
+    let mut hasher = DefaultHasher::new();
+    place.hash(&mut hasher);
+    seen.insert(hasher.finish())
+}
+
+/// Files go by the names that they have at the leader. False if one cannot have such a name.
+fn rename(step: &mut Step, renaming: &Renaming) -> bool {
+    let Step::Fetch(wanted) = step else { return true };
+    match renaming.of(wanted.name.as_str()) {
+        Some(name) => {
+            wanted.name = name;
+            true
+        }
+        None => false,
+    }
+}

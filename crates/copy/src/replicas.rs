@@ -1,0 +1,144 @@
+//! The servers of a pull: the source, and replicas of it that are read at the same time.
+//!
+//! The first one that is there and has what is wanted leads: its listing counts, and its file where nobody gave a digest.
+//! One that cannot be reached, lacks it or has something else is left out with the reason, and the others go on.
+
+use std::sync::Arc;
+
+use longhaul_model::units::printable;
+use longhaul_model::{Fault, FaultCode, TrafficClass};
+
+use crate::fetching::Wanted;
+use crate::progress::{Progress, ReplicaShare};
+use crate::protocol::{Entry, Kind, Listed, Relative};
+use crate::remote::Remote;
+use crate::site::{Renaming, ReplicaSource, Site, Source};
+use crate::stop::Stop;
+use crate::url::{RemotePath, SCHEME, ServerUrl};
+
+/// Servers of one copy, the source included.
+pub const SERVERS_MAX: usize = longhaul_engine::ORIGINS_MAX;
+
+/// One server that has what is wanted.
+pub(crate) struct Member {
+    pub(crate) remote: Remote,
+    /// What is wanted there.
+    pub(crate) path: RemotePath,
+    pub(crate) shown: String,
+}
+
+/// What a person sees of a server and a path there; without the secret.
+pub(crate) fn shown(url: &ServerUrl, path: &str) -> String {
+    format!("{SCHEME}{}/{}", url.shown(), printable(path))
+}
+
+/// Asks all of them at once what they have. The leader comes first; an error if there is none.
+pub(crate) fn connect(
+    site: &Arc<Site>,
+    servers: &[(&ServerUrl, &RemotePath)],
+    lists: Option<&Listed>,
+    progress: &Progress,
+    stop: &Stop,
+) -> Result<Vec<Member>, Fault> {
+    let connected: Vec<Result<Member, Fault>> = std::thread::scope(|scope| {
+        let connecting: Vec<_> = servers
+            .iter()
+            .enumerate()
+            .map(|(place, server)| scope.spawn(move || join(site, place, server, lists, stop)))
+            .collect();
+        let panicked = || Fault::new(FaultCode::Internal, "a connecting thread panicked");
+        connecting.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(panicked()))).collect()
+    });
+    stop.check()?;
+    let mut members: Vec<Member> = Vec::new();
+    let mut first_fault = None;
+    for (member, (url, path)) in connected.into_iter().zip(servers) {
+        let fits = member.and_then(|member| has_the_same(&members, member));
+        match fits {
+            Ok(member) => members.push(member),
+            Err(fault) => {
+                let shown = shown(url, &path.path);
+                tracing::warn!(replica = shown, %fault, "a replica is left out");
+                progress.share(&ReplicaShare { fault: Some(fault.clone()), ..ReplicaShare::of(&shown) });
+                first_fault.get_or_insert(fault);
+            }
+        }
+    }
+    match (members.is_empty(), first_fault) {
+        (true, Some(fault)) => Err(fault),
+        _ => Ok(members),
+    }
+}
+
+fn join(
+    site: &Arc<Site>,
+    place: usize,
+    (url, path): &(&ServerUrl, &RemotePath),
+    lists: Option<&Listed>,
+    stop: &Stop,
+) -> Result<Member, Fault> {
+    let looks_at = vec![Relative::parse(&path.path)?];
+    // The site is of the source's deployment.
+    let guest = if place == 0 { None } else { Some(Arc::new(site.guest(&url.secret)?)) };
+    let lists = lists.filter(|_| place == 0).cloned();
+    let mut remote = Remote::connect_as(site.clone(), guest, &url.addresses, looks_at, lists, stop)?;
+    remote.is_one_of_several();
+    Ok(Member { remote, path: (*path).clone(), shown: shown(url, &path.path) })
+}
+
+/// Whether a server has what the leader has, as far as that can be seen from outside; the first one leads.
+fn has_the_same(members: &[Member], member: Member) -> Result<Member, Fault> {
+    let Some(found) = member.found() else { return Err(Fault::new(FaultCode::SourceMissing, member.shown)) };
+    if found.kind == Kind::LeftOut {
+        let detail = format!("{} is {}", member.shown, printable(&found.note));
+        return Err(Fault::new(FaultCode::SourceUnreadable, detail));
+    }
+    let Some(leads) = members.first().and_then(Member::found) else { return Ok(member) };
+    if found.kind != leads.kind || (found.kind == Kind::File && found.size != leads.size) {
+        let what = |entry: &Entry| match entry.kind {
+            Kind::File => format!("a file of {} bytes", entry.size),
+            _ => "a directory".to_owned(),
+        };
+        let detail = format!("{} is {}, and not {}", member.shown, what(found), what(leads));
+        return Err(Fault::new(FaultCode::SourceChanged, detail));
+    }
+    Ok(member)
+}
+
+impl Member {
+    fn found(&self) -> Option<&Entry> {
+        self.remote.welcome.found.first().and_then(Option::as_ref)
+    }
+
+    /// From its names to those of another.
+    pub(crate) fn renaming_to(&self, other: &Member) -> Renaming {
+        Renaming { from: self.path.path.clone(), to: other.path.path.clone() }
+    }
+}
+
+/// What each of them brought of a file.
+pub(crate) fn shares(members: &[Member], wanted: &Wanted) -> Vec<ReplicaShare> {
+    let shares = wanted.shares.iter().zip(members);
+    shares.map(|(share, member)| ReplicaShare::new(&member.shown, share)).collect()
+}
+
+/// Where the engine takes the files from.
+///
+/// # Panics
+/// If there is no member.
+pub(crate) fn source(members: &[Member], class: TrafficClass) -> Source {
+    let (leader, others) = (&members[0], &members[1..]);
+    let replica = |member: &Member| ReplicaSource {
+        agent: member.remote.agent(),
+        addresses: member.remote.addresses().to_vec(),
+        guest: member.remote.guest(),
+        renaming: leader.renaming_to(member),
+    };
+    Source {
+        agent: leader.remote.agent(),
+        addresses: leader.remote.addresses().to_vec(),
+        class,
+        guest: leader.remote.guest(),
+        replicas: others.iter().map(replica).collect(),
+    }
+}

@@ -1,0 +1,77 @@
+//! The sources of a session: one, or several that hold the same files.
+
+use std::sync::Arc;
+
+use longhaul_model::{AgentId, TrafficClass};
+use longhaul_wire::receiver::OriginNumber;
+use longhaul_wire::{JoinKey, Replica, SessionId};
+
+use crate::interface::FetchBatch;
+use crate::membership::Membership;
+use crate::shared::Shared;
+
+/// Work with the same sources in the same class shares a session.
+pub(crate) type SessionKey = (TrafficClass, Vec<(AgentId, Option<Arc<str>>)>);
+
+/// Who they are and where they can be dialled, the batch's own source first.
+pub(crate) struct SourceList {
+    all: Vec<(AgentId, Option<Membership>)>,
+    pub(super) addresses: Vec<Vec<String>>,
+    /// All addresses of the first one are used.
+    pub(super) spread: bool,
+}
+
+/// One of them, as a session knows it.
+pub(crate) struct Origin {
+    pub(crate) agent: AgentId,
+    pub(crate) membership: Option<Membership>,
+    /// Of our session with it: the others do not learn its key.
+    pub(crate) id: SessionId,
+    pub(crate) key: JoinKey,
+}
+
+impl SourceList {
+    pub(super) fn of(batch: &FetchBatch) -> SourceList {
+        let mut list = SourceList {
+            all: vec![(batch.source_agent, batch.membership.clone())],
+            addresses: vec![batch.addresses.clone()],
+            spread: batch.spread,
+        };
+        for replica in &batch.replicas {
+            list.all.push((replica.agent, replica.membership.clone()));
+            list.addresses.push(replica.addresses.clone());
+        }
+        list
+    }
+
+    pub(crate) fn key(&self, class: TrafficClass) -> SessionKey {
+        let named = |(agent, membership): &(AgentId, Option<Membership>)| {
+            (*agent, membership.as_ref().map(|other| other.deployment().clone()))
+        };
+        (class, self.all.iter().map(named).collect())
+    }
+
+    /// With keys of their own.
+    pub(super) fn origins(&self, shared: &Shared) -> Box<[Origin]> {
+        let origin = |(agent, membership): &(AgentId, Option<Membership>)| {
+            let (mut id, mut key) = ([0; 16], [0; 32]);
+            shared.random(&mut id);
+            shared.random(&mut key);
+            let membership = membership.clone();
+            Origin { agent: *agent, membership, id: SessionId(id), key: JoinKey(key) }
+        };
+        self.all.iter().map(origin).collect()
+    }
+}
+
+/// The replicas of a batch in the words of `wire`.
+pub(super) fn replicas(batch: &FetchBatch) -> Vec<Replica> {
+    let numbered = batch.replicas.iter().enumerate();
+    let replica = |(place, replica): (usize, &crate::interface::Replica)| Replica {
+        origin: OriginNumber(place as u8 + 1),
+        permit: replica.permit.clone(),
+        storage: replica.storage.clone(),
+        names: replica.names.clone(),
+    };
+    numbered.map(replica).collect()
+}

@@ -1,0 +1,43 @@
+//! Credentials in a deployment besides the engine's own, for sources that belong to another.
+
+use std::sync::Arc;
+
+use longhaul_model::{DataSecurity, Fault};
+use longhaul_security::Credentials;
+use rustls::ClientConfig;
+
+use crate::shared::TlsSettings;
+
+/// Lets an engine dial the agents of another deployment. Nobody of that deployment is served.
+#[derive(Clone)]
+pub struct Membership(Arc<Inner>);
+
+struct Inner {
+    deployment: Arc<str>,
+    client: Arc<ClientConfig>,
+}
+
+impl Membership {
+    pub(crate) fn new(
+        deployment: &str,
+        credentials: &Credentials,
+        security: DataSecurity,
+    ) -> Result<Membership, Fault> {
+        let client = TlsSettings::of(credentials, security)?.client;
+        Ok(Membership(Arc::new(Inner { deployment: deployment.into(), client })))
+    }
+
+    pub(crate) fn deployment(&self) -> &Arc<str> {
+        &self.0.deployment
+    }
+
+    pub(crate) fn client(&self) -> &Arc<ClientConfig> {
+        &self.0.client
+    }
+}
+
+impl std::fmt::Debug for Membership {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Membership({})", self.0.deployment)
+    }
+}

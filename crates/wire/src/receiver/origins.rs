@@ -1,0 +1,331 @@
+//! Sources of the same files, side by side: which of them a file, or a chunk of it, may be asked for at.
+//!
+//! A file that is taken from several has to be *checked*: whoever writes it compares each chunk with a value known
+//! beforehand, so it makes no difference which of them a chunk came from, or what they hold besides. A chunk that one of
+//! them gave wrongly is asked for at the others. A file fails when nobody is left to ask.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use longhaul_model::limits::CHUNK_BYTES;
+use longhaul_model::{Fault, FaultCode};
+
+use super::streams::{State, Stream};
+use super::{Output, Receiver, StreamNumber};
+use crate::frame::{BatchId, FileNumber};
+use crate::limits::{RECONNECT_FOR, WRONG_OF_FILE_MAX, WRONG_OF_ORIGIN_MAX, WRONG_SHARE, WRONG_TRIES_MAX};
+use crate::path::Tuner;
+
+/// Sources of one file at once.
+pub const ORIGINS_MAX: usize = 16;
+
+/// One of the sources of a session, by position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OriginNumber(pub u8);
+
+/// What the session knows of one of its sources.
+pub(super) struct Origin {
+    /// So many of its streams are used; the others close when they have answered.
+    pub(super) wanted_streams: usize,
+    /// Decides how many; none if their number is fixed.
+    pub(super) tuner: Option<Tuner>,
+    pub(super) tuned_at: Duration,
+    pub(super) announced_files: usize,
+    /// Batches that the source may forget, not yet said.
+    pub(super) forget: Vec<(BatchId, BTreeSet<StreamNumber>)>,
+    /// Of the source's session.
+    pub(super) incarnation: Option<u64>,
+    /// No stream, or one fell silent, and nothing useful heard, since then. A welcome alone is not useful: a peer may
+    /// fall silent after each.
+    pub(super) cut_off_since: Option<Duration>,
+    /// How long that may last.
+    pub(super) reconnect_for: Duration,
+    pub(super) last_fault: Option<Fault>,
+    pub(super) progress_at: Duration,
+    /// It was cut off for too long. It is still dialled: it may come back while others bring the files.
+    pub(super) gone: Option<Fault>,
+    /// Nothing can be had from it, and it is not dialled.
+    pub(super) lost: bool,
+    /// Chunks and small files that came from there to be compared, and those that were not the right ones.
+    taken: usize,
+    wrong: usize,
+}
+
+impl Origin {
+    pub(super) fn new(streams: usize, now: Duration) -> Origin {
+        Origin {
+            wanted_streams: streams,
+            tuner: None,
+            tuned_at: now,
+            announced_files: 0,
+            forget: Vec::new(),
+            incarnation: None,
+            cut_off_since: None,
+            reconnect_for: RECONNECT_FOR,
+            last_fault: None,
+            progress_at: now,
+            gone: None,
+            lost: false,
+            taken: 0,
+            wrong: 0,
+        }
+    }
+
+    pub(super) fn cut_off_fault(&self) -> Fault {
+        let why = self.last_fault.as_ref().map_or("no connection".to_owned(), |fault| fault.to_string());
+        match (&self.last_fault, self.incarnation) {
+            (Some(fault), _) if fault.code == FaultCode::Stalled => fault.clone(),
+            (_, Some(_)) => Fault::new(FaultCode::ConnectionLost, why),
+            (_, None) => self.last_fault.clone().unwrap_or_else(|| Fault::new(FaultCode::Unreachable, why)),
+        }
+    }
+
+    /// Something useful came from it.
+    pub(super) fn is_back(&mut self) {
+        self.cut_off_since = None;
+        self.gone = None;
+    }
+}
+
+/// Of one file: where it may be asked for.
+pub(super) struct Sources {
+    /// A bit for each.
+    origins: u16,
+    /// Whoever writes it knows what each chunk has to be.
+    pub(super) checked: bool,
+    /// Chunks that came from each.
+    taken: BTreeMap<u8, usize>,
+    /// Chunks that were wrong: where they came from, and how often.
+    wrong: BTreeMap<(u64, u8), u8>,
+}
+
+impl Sources {
+    /// Only a file that is checked may come from several.
+    pub(super) fn of(offered: impl Iterator<Item = OriginNumber>, checked: bool) -> Sources {
+        let most = if checked { ORIGINS_MAX } else { 1 };
+        let origins = offered.take(most).fold(0, |bits, origin| bits | 1 << origin.0);
+        Sources { origins, checked, taken: BTreeMap::new(), wrong: BTreeMap::new() }
+    }
+
+    pub(super) fn has(&self, origin: OriginNumber) -> bool {
+        self.origins >> origin.0 & 1 > 0
+    }
+
+    fn tries(&self, offset: u64, origin: u8) -> u8 {
+        self.wrong.get(&(offset, origin)).copied().unwrap_or(0)
+    }
+
+    /// The fewest wrong tries of a chunk at any of these.
+    fn fewest(&self, offset: u64, origins: u16) -> Option<u8> {
+        let among = (0..ORIGINS_MAX as u8).filter(|origin| origins >> origin & 1 > 0);
+        among.map(|origin| self.tries(offset, origin)).min()
+    }
+
+    /// Whether a chunk may be asked for there: not where it was wrong, as long as somebody else who lives may have it.
+    pub(super) fn may_ask(&self, offset: u64, origin: OriginNumber, alive: u16) -> bool {
+        if !self.has(origin) {
+            return false;
+        }
+        if self.wrong.is_empty() {
+            return true;
+        }
+        let others = self.origins & (alive | 1 << origin.0);
+        Some(self.tries(offset, origin.0)) == self.fewest(offset, others)
+    }
+
+    /// Whether it is worth waiting for this source, for the sake of this chunk.
+    fn may_have(&self, offset: Option<u64>, origin: OriginNumber) -> bool {
+        self.has(origin) && offset.is_none_or(|offset| self.tries(offset, origin.0) < WRONG_TRIES_MAX)
+    }
+
+    /// A chunk that was wrong wherever it can be asked for.
+    fn hopeless(&self, alive: u16) -> Option<u64> {
+        let tried_out = |&offset: &u64| {
+            self.fewest(offset, self.origins & alive).is_none_or(|fewest| fewest >= WRONG_TRIES_MAX)
+        };
+        self.wrong.keys().map(|(offset, _)| *offset).find(tried_out)
+    }
+
+    /// How many chunks were wrong there, if it is more bother than use.
+    fn useless(&self, origin: u8) -> Option<usize> {
+        let wrong = self.wrong.keys().filter(|(_, of)| *of == origin).count();
+        let taken = self.taken.get(&origin).copied().unwrap_or(0);
+        is_useless(wrong, WRONG_OF_FILE_MAX, taken).then_some(wrong)
+    }
+}
+
+/// A few wrong chunks do not make a source useless: nobody else may have the right ones of others.
+fn is_useless(wrong: usize, most: usize, taken: usize) -> bool {
+    wrong >= most && wrong * WRONG_SHARE >= taken
+}
+
+impl Receiver {
+    /// A session with several sources.
+    ///
+    /// # Panics
+    /// If there are none, or more than [`ORIGINS_MAX`].
+    pub fn with_origins(origins: usize, streams: usize, now: Duration) -> Self {
+        assert!((1..=ORIGINS_MAX).contains(&origins), "a session needs a source, and has few");
+        let mut receiver = Receiver::new(streams, now);
+        for origin in 1..origins {
+            receiver.origins.push(Origin::new(streams, now));
+            let number = OriginNumber(origin as u8);
+            receiver.streams.extend((0..streams).map(|_| Stream::new(number)));
+        }
+        receiver
+    }
+
+    /// Where the stream goes to.
+    pub fn origin_of(&self, stream: StreamNumber) -> OriginNumber {
+        self.streams.get(stream.0 as usize).map_or(OriginNumber(0), |stream| stream.origin)
+    }
+
+    pub(super) fn origin(&mut self, origin: OriginNumber) -> &mut Origin {
+        &mut self.origins[usize::from(origin.0)]
+    }
+
+    pub(super) fn all_origins(&self) -> impl Iterator<Item = OriginNumber> + use<> {
+        (0..self.origins.len()).map(|origin| OriginNumber(origin as u8))
+    }
+
+    pub(super) fn streams_of(&self, origin: OriginNumber) -> impl Iterator<Item = &Stream> {
+        self.streams.iter().filter(move |stream| stream.origin == origin)
+    }
+
+    pub(super) fn slots_of(&self, origin: OriginNumber) -> usize {
+        self.streams_of(origin).map(Stream::slots).sum()
+    }
+
+    /// A bit for each source that is not cut off.
+    pub(super) fn alive(&self) -> u16 {
+        let alive = |origin: &Origin| origin.gone.is_none() && !origin.lost;
+        let origins = self.origins.iter().enumerate().filter(|(_, origin)| alive(origin));
+        origins.fold(0, |bits, (place, _)| bits | 1 << place)
+    }
+
+    /// A chunk (or whole small file) comes from there, and will be compared.
+    pub(super) fn takes(&mut self, number: FileNumber, from: OriginNumber) {
+        if let Some(file) = self.files.get_mut(&number)
+            && file.sources.checked
+        {
+            *file.sources.taken.entry(from.0).or_default() += 1;
+            self.origins[usize::from(from.0)].taken += 1;
+        }
+    }
+
+    /// The bytes of a chunk (or whole small file) have their checksum, and are not those of the file.
+    pub fn wrong(&mut self, number: FileNumber, offset: u64, from: OriginNumber, now: Duration) {
+        let Some(file) = self.files.get_mut(&number) else { return };
+        let tries = file.sources.wrong.entry((offset, from.0)).or_insert(0);
+        *tries = tries.saturating_add(1);
+        file.body.want_again(offset, file.size);
+        let useless = file.sources.useless(from.0);
+        self.queue(number);
+        if let Some(wrong) = useless {
+            let detail = format!("{wrong} chunks from there were not those of the file");
+            self.leave_out(number, from, Fault::new(FaultCode::WrongDigest, detail), now);
+        }
+        self.check_sources(number, now);
+        let origin = self.origin(from);
+        origin.wrong += 1;
+        let wrong = origin.wrong;
+        if is_useless(wrong, WRONG_OF_ORIGIN_MAX, origin.taken) && self.origins.len() > 1 {
+            let detail = format!("{wrong} chunks from there were wrong");
+            self.lose(from, &Fault::new(FaultCode::WrongDigest, detail), now);
+        }
+    }
+
+    /// The file is not asked for there any more. It fails if there is no other source of it.
+    pub(super) fn leave_out(
+        &mut self,
+        number: FileNumber,
+        origin: OriginNumber,
+        fault: Fault,
+        now: Duration,
+    ) {
+        let Some(file) = self.files.get_mut(&number) else { return };
+        if !file.sources.has(origin) {
+            return;
+        }
+        if file.sources.origins == 1 << origin.0 {
+            return self.fail(number, fault, now);
+        }
+        file.sources.origins &= !(1 << origin.0);
+        self.outputs.push_back(Output::LeftOut { file: number, origin, fault });
+        self.check_sources(number, now);
+    }
+
+    /// Fails a file that nobody can bring.
+    pub(super) fn check_sources(&mut self, number: FileNumber, now: Duration) {
+        let alive = self.alive();
+        let Some(file) = self.files.get(&number) else { return };
+        let wrong = file.sources.hopeless(alive);
+        if file.sources.origins & alive != 0 && wrong.is_none() {
+            return;
+        }
+        // Whoever is away may have had it: then it is worth another try.
+        let mut away = self.all_origins().filter(|origin| file.sources.may_have(wrong, *origin));
+        let gone = away.find_map(|origin| self.origins[usize::from(origin.0)].gone.clone());
+        let fault = gone.or_else(|| {
+            let offset = wrong?;
+            let end = (offset + u64::from(CHUNK_BYTES)).min(file.size);
+            let detail =
+                format!("bytes {offset} to {end} are not those of the file, wherever they were asked for");
+            Some(Fault::new(FaultCode::WrongDigest, detail))
+        });
+        if let Some(fault) = fault {
+            self.fail(number, fault, now);
+        }
+    }
+
+    fn check_all_sources(&mut self, now: Duration) {
+        let numbers: Vec<FileNumber> = self.files.keys().copied().collect();
+        numbers.into_iter().for_each(|number| self.check_sources(number, now));
+    }
+
+    /// Files that come while some of the sources are away.
+    pub(super) fn check_new_files(&mut self, first: FileNumber, now: Duration) {
+        if self.origins.iter().any(|origin| origin.gone.is_some()) {
+            let numbers: Vec<FileNumber> = self.files.range(first..).map(|(number, _)| *number).collect();
+            numbers.into_iter().for_each(|number| self.check_sources(number, now));
+        }
+    }
+
+    /// The source was cut off for so long that files which only it has fail.
+    pub(super) fn give_up_on(&mut self, origin: OriginNumber, fault: Fault, now: Duration) {
+        self.origin(origin).gone = Some(fault);
+        self.check_all_sources(now);
+    }
+
+    /// A fault that concerns the source as a whole: nothing more is asked of it.
+    pub(super) fn lose(&mut self, origin: OriginNumber, fault: &Fault, now: Duration) {
+        if self.origins.len() == 1 {
+            return self.fail_all(fault, now);
+        }
+        self.origin(origin).lost = true;
+        let numbers: Vec<FileNumber> = self.files.keys().copied().collect();
+        for number in numbers {
+            self.leave_out(number, origin, fault.clone(), now);
+        }
+        for place in 0..self.streams.len() {
+            let stream = StreamNumber(place as u32);
+            if self.origin_of(stream) == origin && matches!(self.streams[place].state, State::Up(_)) {
+                self.let_go(stream, now);
+                self.outputs.push_back(Output::Close { stream, fault: None });
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn files_are_checked(&mut self) {
+        self.files.values_mut().for_each(|file| file.sources.checked = true);
+    }
+
+    /// Nothing is left to do: what comes next may find all sources well again.
+    pub(super) fn forgive(&mut self) {
+        for origin in &mut self.origins {
+            origin.is_back();
+            origin.lost = false;
+        }
+    }
+}
