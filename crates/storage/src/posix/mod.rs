@@ -12,6 +12,8 @@ mod fault;
 mod file;
 mod flush;
 mod names;
+mod nearby;
+mod put;
 mod seam;
 #[cfg(test)]
 mod tests;
@@ -31,7 +33,9 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{self, Advice, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::{self, Errno};
 
-use crate::{Capabilities, Commit, Identity, SourceFile, Space, Storage, TargetFile, TempName, Visit};
+use crate::{
+    Capabilities, Commit, Identity, Nearby, SourceFile, Space, Storage, TargetFile, TempName, Visit,
+};
 pub use beneath::NoLinks;
 use beneath::{Astray, Beneath, Resolver};
 use direct::{Direct, Switch};
@@ -274,6 +278,32 @@ impl Posix {
         }
     }
 
+    /// Makes an empty temporary file and reserves its space.
+    fn new_temporary(&self, temp: &TempName, size: u64) -> Result<(Arc<Work>, OwnedFd), Fault> {
+        let failed = |errno| {
+            fault(
+                Role::Write,
+                errno,
+                format_args!("making a temporary file of {size} bytes in {}", self.name),
+            )
+        };
+        let mut work = self.work()?;
+        let mut made = work.create(temp, self.opening());
+        if matches!(made, Err(Errno::NOENT)) {
+            // Somebody removed the work directory.
+            *self.work.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            work = self.work()?;
+            made = work.create(temp, self.opening());
+        }
+        let file = made.map_err(failed)?;
+        if let Err(errno) = self.reserve(&file, size) {
+            // What was reserved goes back at once; if that fails too, the next `create` or `temps` finds it.
+            let _ = work.remove(temp);
+            return Err(failed(errno));
+        }
+        Ok((work, file))
+    }
+
     fn opening(&self) -> Opening {
         if self.manner.append_only { Opening::Append } else { Opening::Write }
     }
@@ -357,29 +387,20 @@ impl Storage for Posix {
         Ok(Box::new(file::Source { file, direct, identity, shown: at.to_string() }))
     }
 
+    fn open_nearby(&self, at: &Pfn, nearby: &mut Nearby) -> Result<Box<dyn SourceFile>, Fault> {
+        match nearby::open(self, at, nearby) {
+            Some(file) => Ok(Box::new(file)),
+            None => self.open(at),
+        }
+    }
+
     fn create(&self, temp: &TempName, size: u64) -> Result<Box<dyn TargetFile>, Fault> {
-        let failed = |errno| {
-            fault(
-                Role::Write,
-                errno,
-                format_args!("making a temporary file of {size} bytes in {}", self.name),
-            )
-        };
-        let mut work = self.work()?;
-        let mut made = work.create(temp, self.opening());
-        if matches!(made, Err(Errno::NOENT)) {
-            // Somebody removed the work directory.
-            *self.work.lock().unwrap_or_else(PoisonError::into_inner) = None;
-            work = self.work()?;
-            made = work.create(temp, self.opening());
-        }
-        let file = made.map_err(failed)?;
-        if let Err(errno) = self.reserve(&file, size) {
-            // What was reserved goes back at once; if that fails too, the next `create` or `temps` finds it.
-            let _ = work.remove(temp);
-            return Err(failed(errno));
-        }
+        let (work, file) = self.new_temporary(temp, size)?;
         Ok(self.target(work, file, temp, size, 0))
+    }
+
+    fn put(&self, item: &Commit, bytes: &[u8]) -> Result<(), Fault> {
+        put::put(self, item, bytes)
     }
 
     fn reopen(&self, temp: &TempName, size: u64) -> Result<Option<Box<dyn TargetFile>>, Fault> {
