@@ -21,4 +21,4 @@ pub use interface::{
     Capabilities, Commit, Identity, LeftOut, MODE_BITS, Nearby, PARALLEL_MAX, SourceFile, Space, Storage,
     TargetFile, TempName, TempNameError, Visit,
 };
-pub use posix::{FlushPolicy, Manner, NamePage, NoLinks, Posix, PosixOptions};
+pub use posix::{DirectIo, FlushPolicy, Manner, NamePage, NoLinks, Posix, PosixOptions};

@@ -163,7 +163,8 @@ impl TargetFile for Target {
 
     fn begin_writeback(&self, offset: u64, len: u64) {
         // What went past the page cache is not in it.
-        if self.flusher.policy() == FlushPolicy::None || len == 0 || self.direct.is_some() {
+        let is_direct = self.direct.as_ref().is_some_and(Direct::is_on);
+        if self.flusher.policy() == FlushPolicy::None || len == 0 || is_direct {
             return;
         }
         writeback::begin(self.file.as_fd(), offset, len);

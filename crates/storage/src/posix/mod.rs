@@ -5,6 +5,7 @@
 //! now (full, read-only) opens all the same, and says so whenever writing is tried.
 
 mod beneath;
+mod cached;
 mod commit;
 mod delete;
 mod direct;
@@ -38,6 +39,7 @@ use crate::{
 };
 pub use beneath::NoLinks;
 use beneath::{Astray, Beneath, Resolver};
+pub use direct::DirectIo;
 use direct::{Direct, Switch};
 use fault::{Role, fault};
 use flush::Flusher;
@@ -72,8 +74,8 @@ pub struct PosixOptions {
 pub struct Manner {
     /// The file system takes bytes only at the end of a file.
     pub append_only: bool,
-    /// Large files go past the page cache, as far as the file system can.
-    pub direct_io: bool,
+    /// Which large files go past the page cache.
+    pub direct_io: DirectIo,
     /// Reads, and as many writes, that the disk bears at once.
     pub parallel: Option<u16>,
 }
@@ -82,7 +84,8 @@ pub struct Posix {
     name: StorageName,
     writable: bool,
     manner: Manner,
-    direct: Arc<Switch>,
+    direct_reads: Arc<Switch>,
+    direct_writes: Arc<Switch>,
     device: u64,
     beneath: Beneath,
     work_elsewhere: Option<PathBuf>,
@@ -129,8 +132,10 @@ impl Posix {
             reserved.push(inside);
         }
         let device = fs::fstat(&root).map_err(failed)?.st_dev;
+        let (direct_reads, direct_writes) = Switch::pair(&options.name, manner.direct_io, &root);
         let posix = Posix {
-            direct: Switch::new(options.name.clone(), manner.direct_io),
+            direct_reads,
+            direct_writes,
             name: options.name,
             writable: options.writable,
             manner,
@@ -320,7 +325,7 @@ impl Posix {
         self.flusher.begin(temp);
         let is_direct = size > SMALL_FILE_BYTES && !self.manner.append_only;
         let second = |flags| work.open(temp, OFlags::RDWR | flags);
-        let direct = is_direct.then(|| Direct::of(&file, &self.direct, &self.seam, second)).flatten();
+        let direct = is_direct.then(|| Direct::of(&file, &self.direct_writes, &self.seam, second)).flatten();
         Box::new(file::Target {
             file,
             direct,
@@ -380,7 +385,7 @@ impl Storage for Posix {
         let mut direct = None;
         if identity.size > SMALL_FILE_BYTES {
             let second = |flags| self.beneath.open(&path, OFlags::RDONLY | OFlags::NONBLOCK | flags);
-            direct = Direct::of(&file, &self.direct, &self.seam, second);
+            direct = Direct::of(&file, &self.direct_reads, &self.seam, second);
             // Larger read-ahead; a hint.
             let _ = fs::fadvise(&file, 0, None, Advice::Sequential);
         }
