@@ -15,6 +15,10 @@ use crate::tcp;
 /// Unsent bytes that the kernel may hold: enough to keep it busy between two turns of our loop, while what it does not
 /// hold can still go another way.
 const NOTSENT_LOWAT: u32 = 512 << 10;
+/// The receive window opens as far before anything is known of the path. The kernel's own beginning of some 100 kB would
+/// hold up the second and third round trip of a stream, when the sender's window has grown beyond it already; it widens
+/// its window only after those.
+const WINDOW_AT_FIRST: u32 = 1 << 20;
 /// An unacknowledged byte this old means that the path is dead.
 const USER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Lower effort (RFC 8622), as the type-of-service byte has it: routers that know it drop this first.
@@ -40,7 +44,9 @@ impl PathProfile {
     fn apply_buffers(&self, socket: &SockRef<'_>) {
         let receive = self.receive_buffer.map(|bytes| socket.set_recv_buffer_size(bytes as usize));
         let send = self.send_buffer.map(|bytes| socket.set_send_buffer_size(bytes as usize));
-        note([receive, send].into_iter().flatten());
+        // A size that is set is the site's wish.
+        let window = receive.is_none().then(|| tcp::open_window(socket, WINDOW_AT_FIRST));
+        note([receive, send, window].into_iter().flatten());
     }
 }
 
