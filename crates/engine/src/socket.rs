@@ -44,9 +44,13 @@ impl PathProfile {
     fn apply_buffers(&self, socket: &SockRef<'_>) {
         let receive = self.receive_buffer.map(|bytes| socket.set_recv_buffer_size(bytes as usize));
         let send = self.send_buffer.map(|bytes| socket.set_send_buffer_size(bytes as usize));
+        note([receive, send].into_iter().flatten());
+    }
+
+    fn open_window(&self, socket: &SockRef<'_>) {
         // A size that is set is the site's wish.
-        let window = receive.is_none().then(|| tcp::open_window(socket, WINDOW_AT_FIRST));
-        note([receive, send, window].into_iter().flatten());
+        let opened = self.receive_buffer.is_none().then(|| tcp::open_window(socket, WINDOW_AT_FIRST));
+        note(opened.into_iter());
     }
 }
 
@@ -59,6 +63,7 @@ fn note(results: impl Iterator<Item = io::Result<()>>) {
 /// A socket that was accepted. What its peer marked as lower effort is answered so; no other marking is believed.
 pub(crate) fn prepare(socket: &TcpStream, profile: &PathProfile) {
     profile.apply(&SockRef::from(socket));
+    profile.open_window(&SockRef::from(socket));
     let v6 = socket
         .local_addr()
         .is_ok_and(|address| matches!(address.ip(), IpAddr::V6(ip) if ip.to_ipv4_mapped().is_none()));
@@ -94,6 +99,8 @@ pub(crate) fn connect(
         profile.apply(&SockRef::from(&socket));
         if class == TrafficClass::Scavenger {
             note(std::iter::once(mark(&SockRef::from(&socket), address.is_ipv6())));
+        } else {
+            profile.open_window(&SockRef::from(&socket));
         }
         if let Some(local) = local {
             // The port is chosen when the peer is known: so there are as many for each peer.
