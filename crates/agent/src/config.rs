@@ -86,7 +86,7 @@ pub struct StorageConfig {
     /// The file system takes bytes only at the end of a file: files are written from their beginning to their end.
     #[serde(default)]
     pub append_only: bool,
-    /// Whether large files go past the page cache, as far as the file system can; none: while the disk is fast.
+    /// Whether large files go past the page cache, as far as the file system can; none: writing, while the disk is fast.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direct_io: Option<bool>,
     /// Reads, and as many writes, that the disk bears at once; 0: as is usual.

@@ -1,15 +1,15 @@
-//! Large files past the page cache, where the file system can and as long as the disk is a fast one: the copy into the
-//! cache and out of it costs several times the CPU of the disk's work, and its pages are dropped soon after, or were
-//! others' before. What is in the cache is read from there, unless the site wants it otherwise.
+//! Large files past the page cache, where the file system can: writing as long as the disk is a fast one, since the copy
+//! into the cache costs several times the CPU of the write and its pages are dropped soon after; reading only where the
+//! site asks for it, since the cache reads ahead and may hold the file.
 //!
 //! What is aligned (memory, offset, length) goes straight to the disk; the rest of a call, such as the last bytes of a
 //! file, goes the ordinary way. A file system that refuses is told of once, and is used the ordinary way from then on.
 //!
 //! A slow disk (one that rotates, or an array of those, which wants to write whole stripes) is better off with the cache,
 //! where writes are merged. What the kernel says of a disk does not tell which it is (a virtual one always rotates), so
-//! the time that it takes does.
+//! the time of the writes does.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,7 +18,6 @@ use longhaul_model::StorageName;
 use rustix::fs::{self, OFlags};
 use rustix::io::{self, Errno};
 
-use super::cached;
 use super::seam::{Call, Seam};
 use crate::Identity;
 
@@ -28,16 +27,16 @@ const ALIGNMENT: usize = 4096;
 /// When files of more than a megabyte go past the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DirectIo {
-    /// On ext4 and XFS, as long as the disk is fast; what is in the cache is read from there.
+    /// What is written, on ext4 and XFS, as long as the disk is fast.
     #[default]
-    FastDisks,
+    FastWrites,
     Always,
     Never,
 }
 
-/// Local file systems that work past the page cache as one expects: ext2 to ext4 and XFS. Those that compute checksums
+/// Local file systems that write past the page cache as one expects: ext2 to ext4 and XFS. Those that compute checksums
 /// of what they write (Btrfs, ZFS) copy it anyway, and network file systems wait for each write.
-const WORKS_DIRECTLY: [fs::FsWord; 2] = [0xef53, 0x5846_5342];
+const WRITES_DIRECTLY: [fs::FsWord; 2] = [0xef53, 0x5846_5342];
 /// A disk that takes longer for a mebibyte is slow: all that rotate do, none that does not.
 const SLOW_PER_MIB: Duration = Duration::from_millis(5);
 /// Judged over so many bytes at a time.
@@ -64,7 +63,7 @@ struct Pace {
 #[derive(Default)]
 struct Seen {
     bytes: u64,
-    /// The time of one operation counts for as many as were under way with it.
+    /// The time of one write counts for as many as were under way with it.
     took: Duration,
     slow_since: Option<Instant>,
 }
@@ -83,10 +82,9 @@ impl Switch {
         match wish {
             DirectIo::Always => both(true),
             DirectIo::Never => both(false),
-            DirectIo::FastDisks => {
-                let can = fs::fstatfs(root).is_ok_and(|found| WORKS_DIRECTLY.contains(&found.f_type));
-                let switch = || Switch::new(storage, can, can.then(Pace::default));
-                (switch(), switch())
+            DirectIo::FastWrites => {
+                let can = fs::fstatfs(root).is_ok_and(|found| WRITES_DIRECTLY.contains(&found.f_type));
+                (Switch::new(storage, false, None), Switch::new(storage, can, can.then(Pace::default)))
             }
         }
     }
@@ -190,12 +188,7 @@ impl Direct {
     /// Reads the aligned part of what is asked for; the caller reads on from there.
     pub(super) fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let most = self.aligned(buffer, offset);
-        let is_cached = || !cached::has_nothing_of(self.file.as_fd(), offset, most as u64);
-        if most == 0 || self.switch.pace.is_some() && is_cached() {
-            return Ok(0);
-        }
-        let read = |done: usize| io::pread(&self.file, &mut buffer[done..most], offset + done as u64);
-        self.switch.timed(most, || self.each(most, read))
+        self.each(most, |done| io::pread(&self.file, &mut buffer[done..most], offset + done as u64))
     }
 
     /// Writes the aligned part; the caller writes on from there.

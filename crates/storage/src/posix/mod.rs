@@ -5,7 +5,6 @@
 //! now (full, read-only) opens all the same, and says so whenever writing is tried.
 
 mod beneath;
-mod cached;
 mod commit;
 mod delete;
 mod direct;

@@ -43,7 +43,6 @@ const PRIVATE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/ro", "ot/"), c
 const UNSAFE: &[&str] = &[
     "crates/doctor/src/sys.rs",
     "crates/engine/src/tcp.rs",
-    "crates/storage/src/posix/cached.rs",
     "crates/storage/src/posix/writeback.rs",
     "crates/testbed/src/wan/tun.rs",
 ];
