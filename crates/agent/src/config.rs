@@ -7,7 +7,7 @@ use longhaul_api::agent::StorageOffer;
 use longhaul_model::rules::PrefixRule;
 use longhaul_model::{DataSecurity, Fault, FaultCode, NameRules, StorageName};
 use longhaul_security::{ALLOWED_MAX, Access, Allow, SubjectPattern};
-use longhaul_storage::{FlushPolicy, Manner, PARALLEL_MAX, PosixOptions};
+use longhaul_storage::{DirectIo, FlushPolicy, Manner, PARALLEL_MAX, PosixOptions};
 use serde::{Deserialize, Serialize};
 
 /// Most storages of one agent.
@@ -86,9 +86,9 @@ pub struct StorageConfig {
     /// The file system takes bytes only at the end of a file: files are written from their beginning to their end.
     #[serde(default)]
     pub append_only: bool,
-    /// Large files go past the page cache, as far as the file system can.
-    #[serde(default)]
-    pub direct_io: bool,
+    /// Whether large files go past the page cache, as far as the file system can; none: writing, while the disk is fast.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub direct_io: Option<bool>,
     /// Reads, and as many writes, that the disk bears at once; 0: as is usual.
     #[serde(default)]
     pub parallel: u16,
@@ -197,7 +197,7 @@ impl StorageConfig {
             rules_version: default_rules_version(),
             flush: Flush::default(),
             append_only: false,
-            direct_io: false,
+            direct_io: None,
             parallel: 0,
         }
     }
@@ -222,7 +222,11 @@ impl StorageConfig {
     pub(crate) fn manner(&self) -> Manner {
         Manner {
             append_only: self.append_only,
-            direct_io: self.direct_io,
+            direct_io: match self.direct_io {
+                None => DirectIo::default(),
+                Some(true) => DirectIo::Always,
+                Some(false) => DirectIo::Never,
+            },
             parallel: (self.parallel > 0).then_some(self.parallel),
         }
     }
@@ -292,9 +296,11 @@ mod tests {
         let text = format!("{SHORT}append_only = true\ndirect_io = true\nparallel = 8\n");
         let config: Config = toml::from_str(&text).unwrap();
         config.check().unwrap();
-        let manner = Manner { append_only: true, direct_io: true, parallel: Some(8) };
+        let manner = Manner { append_only: true, direct_io: DirectIo::Always, parallel: Some(8) };
         assert_eq!(config.storages[0].manner(), manner);
         assert_eq!(toml::from_str::<Config>(SHORT).unwrap().storages[0].manner(), Manner::default());
+        let never: Config = toml::from_str(&format!("{SHORT}direct_io = false\n")).unwrap();
+        assert_eq!(never.storages[0].manner().direct_io, DirectIo::Never);
     }
 
     #[test]

@@ -211,9 +211,10 @@ impl Storage for Landing {
 
     fn stat(&self, at: &Pfn) -> Result<Option<Identity>, Fault> {
         match self.held(at) {
-            // It will not stay.
-            Some(held) if held.spot.replace => Ok(None),
-            _ => self.inner.stat(&self.real(at)?),
+            // What lies there was looked at when it was decided to copy the file: nothing, or what will not stay. What
+            // comes meanwhile is noticed when the file gets its name.
+            Some(_) => Ok(None),
+            None => self.inner.stat(at),
         }
     }
 
@@ -223,6 +224,10 @@ impl Storage for Landing {
 
     fn create(&self, temp: &TempName, size: u64) -> Result<Box<dyn TargetFile>, Fault> {
         self.inner.create(temp, size)
+    }
+
+    fn put(&self, item: &Commit, bytes: &[u8]) -> Result<(), Fault> {
+        self.inner.put(&self.landing(item)?, bytes)
     }
 
     fn reopen(&self, temp: &TempName, size: u64) -> Result<Option<Box<dyn TargetFile>>, Fault> {

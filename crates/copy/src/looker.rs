@@ -1,24 +1,39 @@
 //! What lies at a target before anything lands there. Looks, and never changes anything, so that a dry run uses it too.
 
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use longhaul_model::units::printable;
 use longhaul_model::{Algorithm, Digest, Fault, FaultCode, Pfn};
 use longhaul_storage::{FlushPolicy, NoLinks, Posix, PosixOptions, digest_file};
-use rustix::fs::{self, FileType};
+use rustix::fs::{self, Dir, FileType, OFlags};
 use rustix::io::Errno;
 
 use crate::plan::{Existing, Meta};
 use crate::protocol::{Entry, Kind, Relative};
 use crate::site::{EXPORT, storage_name};
-use crate::walk::MODE_BITS;
+use crate::walk::beneath::split;
+use crate::walk::{MODE_BITS, WORK_DIRECTORY};
 
 /// One read of a file whose digest is wanted.
 pub(crate) const READ_BYTES: usize = 1 << 20;
 
+/// A directory in which nothing lay has nothing in it for so long: most copies land where nothing is, and a look for every
+/// file costs as much as opening it. What comes meanwhile is not replaced: the file that wants its name fails.
+const VACANT_FOR: Duration = Duration::from_secs(10);
+
 pub(crate) struct Looker {
     beneath: NoLinks,
     storage: Posix,
+    seen: Mutex<Option<Seen>>,
+}
+
+/// The directory that was looked at last.
+struct Seen {
+    path: Vec<u8>,
+    at: Instant,
+    is_vacant: bool,
 }
 
 impl Looker {
@@ -36,7 +51,7 @@ impl Looker {
             writable: false,
             flush: FlushPolicy::None,
         };
-        Ok(Some(Looker { beneath, storage: Posix::open(options)? }))
+        Ok(Some(Looker { beneath, storage: Posix::open(options)?, seen: Mutex::default() }))
     }
 
     fn stat(&self, path: &str) -> Result<Option<fs::Stat>, Fault> {
@@ -52,6 +67,13 @@ impl Looker {
     }
 
     pub(crate) fn existing(&self, path: &str) -> Result<Existing, Fault> {
+        self.existing_at(path, Instant::now())
+    }
+
+    fn existing_at(&self, path: &str, now: Instant) -> Result<Existing, Fault> {
+        if self.is_vacant(split(path.as_bytes()).0, now) {
+            return Ok(Existing::Missing);
+        }
         let Some(stat) = self.stat(path)? else { return Ok(Existing::Missing) };
         Ok(match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {
@@ -61,6 +83,23 @@ impl Looker {
             FileType::Directory => Existing::Directory,
             _ => Existing::Other,
         })
+    }
+
+    /// Whether there is no such directory, or nothing in it but what is ours.
+    fn is_vacant(&self, path: &[u8], now: Instant) -> bool {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(seen) = &*seen
+            && seen.path == path
+            && now.saturating_duration_since(seen.at) < VACANT_FOR
+        {
+            return seen.is_vacant;
+        }
+        let is_vacant = match self.beneath.open(path, OFlags::RDONLY | OFlags::DIRECTORY) {
+            Ok(directory) => Dir::read_from(&directory).is_ok_and(|entries| has_nothing(entries, path)),
+            Err(errno) => errno == Errno::NOENT,
+        };
+        *seen = Some(Seen { path: path.to_vec(), at: now, is_vacant });
+        is_vacant
     }
 
     /// The same as a server tells it.
@@ -80,6 +119,15 @@ impl Looker {
         let (digests, _) = digest_file(&self.storage, &at, [algorithm], buffer)?;
         digests.get(algorithm).ok_or_else(|| Fault::new(FaultCode::Internal, "a digest was not computed"))
     }
+}
+
+fn has_nothing(mut entries: Dir, path: &[u8]) -> bool {
+    entries.all(|entry| {
+        entry.is_ok_and(|entry| {
+            let name = entry.file_name().to_bytes();
+            matches!(name, b"." | b"..") || path.is_empty() && name == WORK_DIRECTORY.as_bytes()
+        })
+    })
 }
 
 fn entry(path: Relative, stat: &fs::Stat) -> Entry {
@@ -103,4 +151,43 @@ fn entry(path: Relative, stat: &fs::Stat) -> Entry {
 fn failed(path: &str, errno: Errno) -> Fault {
     let detail = format!("{}: {}", printable(path), std::io::Error::from(errno));
     Fault::new(FaultCode::TargetWrite, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_directory_is_looked_at_once_in_a_while() {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::create_dir(place.path().join(WORK_DIRECTORY)).unwrap();
+        std::fs::create_dir(place.path().join("sub")).unwrap();
+        let looker = Looker::open(&place.path().join("sub")).unwrap().unwrap();
+        let root = Looker::open(place.path()).unwrap().unwrap();
+        let begun = Instant::now();
+        assert_eq!(looker.existing_at("a", begun).unwrap(), Existing::Missing);
+        assert_eq!(looker.existing_at("none/a", begun).unwrap(), Existing::Missing);
+        assert_eq!(root.existing_at("sub", begun).unwrap(), Existing::Directory, "it is not empty");
+        std::fs::write(place.path().join("sub/a"), "x").unwrap();
+        let is_file = |existing| matches!(existing, Existing::File(_));
+        assert!(is_file(looker.existing_at("a", begun).unwrap()), "another directory was looked at since");
+        std::fs::remove_file(place.path().join("sub/a")).unwrap();
+        assert_eq!(looker.existing_at("a", begun + VACANT_FOR).unwrap(), Existing::Missing);
+        std::fs::write(place.path().join("sub/a"), "x").unwrap();
+        let soon = begun + VACANT_FOR + VACANT_FOR / 2;
+        assert_eq!(
+            looker.existing_at("a", soon).unwrap(),
+            Existing::Missing,
+            "nothing was there a moment ago"
+        );
+        assert!(is_file(looker.existing_at("a", soon + VACANT_FOR).unwrap()));
+    }
+
+    #[test]
+    fn our_own_directory_is_nothing() {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::create_dir(place.path().join(WORK_DIRECTORY)).unwrap();
+        let root = Looker::open(place.path()).unwrap().unwrap();
+        assert!(root.is_vacant(b"", Instant::now()));
+    }
 }

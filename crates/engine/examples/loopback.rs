@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use common::{Deployment, content, wish};
 use longhaul_engine::FetchFile;
 use longhaul_model::limits::BATCH_ITEMS_MAX;
-use longhaul_storage::Manner;
+use longhaul_storage::{DirectIo, Manner};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -33,7 +33,8 @@ fn main() {
     let wishes = make_files(&home.path().join("alpha"), files, size);
     let says = |wanted: &str| rest.iter().any(|word| word == wanted);
     let clear = says("authenticated");
-    let manner = |append_only| Manner { append_only, direct_io: says("direct-io"), parallel: None };
+    let direct_io = if says("direct-io") { DirectIo::Always } else { DirectIo::default() };
+    let manner = |append_only| Manner { append_only, direct_io, parallel: None };
     let change = |config: &mut longhaul_engine::Config| {
         config.streams_per_session = streams;
         if clear {

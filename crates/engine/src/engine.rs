@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::calls::{Calling, Calls, Channel};
 use crate::device::{Device, Devices};
+use crate::events::Events;
 use crate::fetch::{JournalFile, Keys, Reorder, Target, boot_id};
 use crate::interface::{Clock, Config, Event, Export, FetchBatch, Path, PathProfile, Snapshot};
 use crate::membership::Membership;
@@ -25,7 +26,7 @@ use crate::pool::Pool;
 use crate::queue::Queue;
 use crate::resolve::Resolve;
 use crate::serve::Serve;
-use crate::shared::{Alarm, Counters, Shared, TlsSettings, hand_on};
+use crate::shared::{Alarm, Counters, Shared, TlsSettings};
 use crate::sync::lock;
 
 /// Ways to one source that can be set.
@@ -88,7 +89,6 @@ impl Engine {
         let (listeners, addresses) = listen(&config.listen, &config.path)?;
         let (network, loops) = net::open(config.network_threads, listeners)?;
         let devices = Devices::of(&exports);
-        let (send_event, receive_event) = mpsc::channel();
         let alarm = Arc::new(Alarm::default());
         let (receive_pool, send_pool) = (Pool::new(budget.receive_buffers), Pool::new(budget.send_buffers));
         for pool in [&receive_pool, &send_pool] {
@@ -123,11 +123,11 @@ impl Engine {
             pace_in: Mutex::new(Pace::unlimited()),
             pace_out: Mutex::new(Pace::unlimited()),
             counters: Counters::default(),
-            events: Mutex::new(Some(send_event)),
+            events: Events::default(),
             alarm,
         });
         let engine = Engine { shared, addresses, threads: Mutex::default() };
-        engine.start_threads(loops, receive_event, Box::new(events))?;
+        engine.start_threads(loops, Box::new(events))?;
         for export in exports {
             engine.add_target(export, &engine.shared.config.state_dir)?;
         }
@@ -138,10 +138,9 @@ impl Engine {
     fn start_threads(
         &self,
         loops: Vec<net::Loop>,
-        receive_event: mpsc::Receiver<Event>,
         events: Box<dyn Fn(Vec<Event>) + Send + Sync>,
     ) -> Result<(), Fault> {
-        self.spawn(EVENTS_THREAD, move |_| hand_on(&receive_event, &*events))?;
+        self.spawn(EVENTS_THREAD, move |shared| shared.events.hand_on(&*events))?;
         for each in loops {
             self.spawn_pinned("data-network", move |shared| each.run(shared))?;
         }
@@ -382,7 +381,7 @@ impl Engine {
         for thread in threads.into_iter().rev() {
             if thread.thread().name() == Some(EVENTS_THREAD) {
                 self.shared.forget_all();
-                *lock(&self.shared.events) = None;
+                self.shared.events.end();
             }
             if thread.thread().name() == Some(RESOLVER_THREAD) {
                 // The system's resolver may keep it for long, and it holds nothing that has to be put down.

@@ -11,6 +11,7 @@
 mod calls;
 mod device;
 mod engine;
+mod events;
 mod fetch;
 mod interface;
 mod membership;

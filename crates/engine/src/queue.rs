@@ -10,7 +10,7 @@ pub(crate) struct Queue<T> {
     state: Mutex<State<T>>,
     filled: Condvar,
     emptied: Condvar,
-    /// `put` waits while there are as many.
+    /// `put_many` waits while there are as many.
     most: usize,
 }
 
@@ -25,14 +25,15 @@ impl<T> Queue<T> {
         Queue { state, filled: Condvar::new(), emptied: Condvar::new(), most }
     }
 
-    /// Waits for room. After the end of the queue the item is dropped.
-    pub(crate) fn put(&self, item: T) {
+    /// Waits until there is any room, then puts all of them: so there may be more than `most` by as many as came at once.
+    /// After the end of the queue they are dropped.
+    pub(crate) fn put_many(&self, items: impl IntoIterator<Item = T>) {
         let mut state = lock(&self.state);
         while state.items.len() >= self.most && !state.closed {
             state = self.emptied.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         if !state.closed {
-            state.items.push_back(item);
+            state.items.extend(items);
             drop(state);
             self.filled.notify_one();
         }
@@ -103,10 +104,10 @@ mod tests {
     #[test]
     fn closing_wakes_takers_and_putters() {
         let queue = Arc::new(Queue::new(1));
-        queue.put(1);
+        queue.put_many([1]);
         let putter = std::thread::spawn({
             let queue = queue.clone();
-            move || queue.put(2)
+            move || queue.put_many([2])
         });
         assert_eq!(queue.take(), Some(1));
         assert_eq!(queue.take(), Some(2));
@@ -122,9 +123,26 @@ mod tests {
     }
 
     #[test]
+    fn many_are_put_once_there_is_room() {
+        let queue = Arc::new(Queue::new(2));
+        queue.put_many(0..3);
+        let putter = std::thread::spawn({
+            let queue = queue.clone();
+            move || queue.put_many(3..5)
+        });
+        // Full: nothing is added until something is taken.
+        let all: Vec<i32> = std::iter::from_fn(|| queue.take()).take(5).collect();
+        assert_eq!(all, [0, 1, 2, 3, 4]);
+        putter.join().unwrap();
+        queue.close();
+        queue.put_many(5..6);
+        assert_eq!(queue.take(), None);
+    }
+
+    #[test]
     fn takes_many_up_to_a_bound() {
         let queue = Queue::new(10);
-        (0..5).for_each(|item| queue.put(item));
+        queue.put_many(0..5);
         assert_eq!(queue.take_many(3, Duration::ZERO), Some(vec![0, 1, 2]));
         assert_eq!(queue.take_many(3, Duration::ZERO), Some(vec![3, 4]));
         assert_eq!(queue.take_many(3, Duration::ZERO), Some(vec![]));

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -13,6 +12,7 @@ use rustls::{ClientConfig, ServerConfig};
 
 use crate::calls::Calls;
 use crate::device::Devices;
+use crate::events::Events;
 use crate::fetch::{Job, Keys, PlacedJobs, Reorder, Session, SessionKey, SourceList, Target};
 use crate::interface::{Clock, Config, Event, FetchFile, Finished, Path, Times};
 use crate::net::{Dialler, Network};
@@ -90,7 +90,7 @@ pub(crate) struct Shared {
     pub(crate) pace_in: Mutex<Pace>,
     pub(crate) pace_out: Mutex<Pace>,
     pub(crate) counters: Counters,
-    pub(crate) events: Mutex<Option<Sender<Event>>>,
+    pub(crate) events: Events,
     pub(crate) alarm: Arc<Alarm>,
 }
 
@@ -152,10 +152,7 @@ impl Shared {
     }
 
     pub(crate) fn event(&self, event: Event) {
-        if let Some(events) = &*lock(&self.events) {
-            // The receiving thread ends after this handle is taken away.
-            let _ = events.send(event);
-        }
+        self.events.push(event);
     }
 
     /// Ends an attempt that never became a job.
@@ -289,23 +286,6 @@ impl Shared {
         self.serve.stop();
         self.calls.stop();
         self.alarm.ring();
-    }
-}
-
-/// Waits for events and hands them on in groups.
-pub(crate) fn hand_on(events: &std::sync::mpsc::Receiver<Event>, to: &(dyn Fn(Vec<Event>) + Send + Sync)) {
-    /// Events of one group.
-    const GROUP_MAX: usize = 1_000;
-    while let Ok(first) = events.recv() {
-        let mut group = vec![first];
-        while group.len() < GROUP_MAX
-            && let Ok(event) = events.try_recv()
-        {
-            group.push(event);
-        }
-        if let Err(fault) = crate::sync::guarded("the receiver of events", || to(group)) {
-            tracing::error!(%fault, "events were lost");
-        }
     }
 }
 

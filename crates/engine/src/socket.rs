@@ -15,6 +15,10 @@ use crate::tcp;
 /// Unsent bytes that the kernel may hold: enough to keep it busy between two turns of our loop, while what it does not
 /// hold can still go another way.
 const NOTSENT_LOWAT: u32 = 512 << 10;
+/// The receive window opens as far before anything is known of the path. The kernel's own beginning of some 100 kB would
+/// hold up the second and third round trip of a stream, when the sender's window has grown beyond it already; it widens
+/// its window only after those.
+const WINDOW_AT_FIRST: u32 = 1 << 20;
 /// An unacknowledged byte this old means that the path is dead.
 const USER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Lower effort (RFC 8622), as the type-of-service byte has it: routers that know it drop this first.
@@ -42,6 +46,12 @@ impl PathProfile {
         let send = self.send_buffer.map(|bytes| socket.set_send_buffer_size(bytes as usize));
         note([receive, send].into_iter().flatten());
     }
+
+    fn open_window(&self, socket: &SockRef<'_>) {
+        // A size that is set is the site's wish.
+        let opened = self.receive_buffer.is_none().then(|| tcp::open_window(socket, WINDOW_AT_FIRST));
+        note(opened.into_iter());
+    }
 }
 
 fn note(results: impl Iterator<Item = io::Result<()>>) {
@@ -53,6 +63,7 @@ fn note(results: impl Iterator<Item = io::Result<()>>) {
 /// A socket that was accepted. What its peer marked as lower effort is answered so; no other marking is believed.
 pub(crate) fn prepare(socket: &TcpStream, profile: &PathProfile) {
     profile.apply(&SockRef::from(socket));
+    profile.open_window(&SockRef::from(socket));
     let v6 = socket
         .local_addr()
         .is_ok_and(|address| matches!(address.ip(), IpAddr::V6(ip) if ip.to_ipv4_mapped().is_none()));
@@ -88,6 +99,8 @@ pub(crate) fn connect(
         profile.apply(&SockRef::from(&socket));
         if class == TrafficClass::Scavenger {
             note(std::iter::once(mark(&SockRef::from(&socket), address.is_ipv6())));
+        } else {
+            profile.open_window(&SockRef::from(&socket));
         }
         if let Some(local) = local {
             // The port is chosen when the peer is known: so there are as many for each peer.

@@ -95,6 +95,15 @@ pub(crate) fn set_window(socket: BorrowedFd<'_>, bytes: u64) -> io::Result<()> {
     set(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, bytes)
 }
 
+/// Lets the receive window open as far as this from the beginning, and leaves it to the kernel to open it further, as a
+/// size of the buffer would not. The kernel makes room for as much as a reader waits for at once, and keeps it when
+/// the reader is content with less again.
+pub(crate) fn open_window(socket: &SockRef<'_>, bytes: u32) -> io::Result<()> {
+    let wait_for = |bytes: libc::c_int| set(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, bytes);
+    let opened = wait_for(libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX));
+    wait_for(1).and(opened)
+}
+
 /// A bind to an address leaves the port to be chosen when the peer is known.
 pub(crate) fn bind_without_port(socket: &SockRef<'_>) -> io::Result<()> {
     set(socket.as_raw_fd(), libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1 as libc::c_int)
@@ -145,6 +154,29 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
+
+    #[test]
+    fn a_window_is_opened_and_a_single_byte_is_still_told_of() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut near, _) = listener.accept().unwrap();
+        let before = SockRef::from(&near).recv_buffer_size().unwrap();
+        let wanted = 2 * before as u32;
+        open_window(&SockRef::from(&near), wanted).unwrap();
+        let most: usize = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem")
+            .unwrap()
+            .split_whitespace()
+            .last()
+            .unwrap()
+            .parse()
+            .unwrap();
+        let after = SockRef::from(&near).recv_buffer_size().unwrap();
+        assert!(after >= (wanted as usize).min(most / 2), "{before} became {after}");
+        far.write_all(b"x").unwrap();
+        let mut ready = [rustix::event::PollFd::new(&near, rustix::event::PollFlags::IN)];
+        rustix::event::poll(&mut ready, None).unwrap();
+        near.read_exact(&mut [0]).unwrap();
+    }
 
     #[test]
     fn the_kernel_counts_what_was_sent() {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_model::Pfn;
 use longhaul_model::units::parse_bytes;
-use longhaul_storage::{Commit, FlushPolicy, Manner, Posix, PosixOptions, Storage, TempName};
+use longhaul_storage::{Commit, DirectIo, FlushPolicy, Manner, Posix, PosixOptions, Storage, TempName};
 use rustix::fs::{Advice, fadvise};
 
 const CHUNK: usize = 1 << 20;
@@ -65,6 +65,7 @@ fn measure(root: &Path, size: u64, direct_io: bool) -> Result<Measured, Box<dyn 
         writable: true,
         flush: FlushPolicy::FileAndDirectory,
     };
+    let direct_io = if direct_io { DirectIo::Always } else { DirectIo::Never };
     let posix = Posix::open_in(options, Manner { direct_io, ..Manner::default() })?;
     let (temp, at) = (TempName::of_bytes([1; 16]), Pfn::new("disk".parse()?, "file")?);
     let mut memory = vec![0x5a; CHUNK + PAGE];

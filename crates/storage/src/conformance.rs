@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use longhaul_model::{Algorithm, Fault, FaultCode, Hasher, Pfn};
 
-use crate::{Commit, Identity, Storage, TempName, Visit, digest_file};
+use crate::{Commit, Identity, Nearby, Storage, TempName, Visit, digest_file};
 
 /// Runs the suite; `make` returns an empty, writable storage each time.
 ///
@@ -19,6 +19,8 @@ pub fn check(make: &dyn Fn() -> Box<dyn Storage>) {
         commits_replace_nothing,
         commits_replace_the_expected_only,
         commits_set_the_time,
+        what_is_put_at_once_is_committed_as_well,
+        files_are_opened_one_after_the_other,
         each_item_of_a_batch_has_its_own_result,
         incomplete_files_are_refused,
         temporary_files_are_resumed_and_removed,
@@ -221,6 +223,61 @@ fn commits_set_the_time(storage: &dyn Storage) {
         assert_eq!(identity(storage, &path).mtime_ns, mtime_ns, "{path}");
     }
     assert_eq!(identity(storage, "t9").mtime_ns, 5_000_000_000);
+}
+
+fn what_is_put_at_once_is_committed_as_well(storage: &dyn Storage) {
+    let item = |number: u32, size: u64, mtime_ns| Commit {
+        mtime_ns,
+        ..Commit::new(temp(number), at(storage, &format!("p/{number}")), size)
+    };
+    let mut batch =
+        vec![item(1, 5, None), item(2, 5, Some(7_000_000_000)), item(3, 5, None), item(4, 0, None)];
+    for item in &batch {
+        done(storage.put(item, &b"first"[..item.size as usize]), "put");
+        assert_eq!(done(storage.stat(&item.target), "stat"), None, "promise 1");
+    }
+    // Once more, under the same temporary name; and with another time than it was put with.
+    done(storage.put(&batch[0], b"other"), "put again");
+    batch[2].mtime_ns = Some(9_000_000_000);
+    assert_eq!(storage.commit(&batch), [Ok(()), Ok(()), Ok(()), Ok(())]);
+    assert_eq!(contents(storage, "p/1"), b"other");
+    assert_eq!((contents(storage, "p/2"), contents(storage, "p/4")), (b"first".to_vec(), Vec::new()));
+    assert_eq!(identity(storage, "p/2").mtime_ns, 7_000_000_000);
+    assert_eq!(identity(storage, "p/3").mtime_ns, 9_000_000_000);
+    let short = item(5, 9, None);
+    done(storage.put(&short, b"short"), "put too little");
+    for result in storage.commit(&[short]) {
+        refused(result, &[FaultCode::TargetWrite], "committing what was put in part");
+    }
+    let gone = item(6, 5, None);
+    done(storage.put(&gone, b"bytes"), "put");
+    done(storage.remove_temp(&gone.temp), "remove");
+    for result in storage.commit(&[gone]) {
+        refused(result, &[FaultCode::TargetWrite], "committing what is gone");
+    }
+}
+
+fn files_are_opened_one_after_the_other(storage: &dyn Storage) {
+    let paths = ["a", "d/a", "d/b", "d/e/a", "b", "d/c"];
+    paths.iter().for_each(|path| put(storage, path, path.as_bytes()));
+    let mut nearby = Nearby::default();
+    for path in paths {
+        let file = done(storage.open_nearby(&at(storage, path), &mut nearby), path);
+        let mut bytes = vec![0; 9];
+        let read = done(file.read_at(&mut bytes, 0), path);
+        assert_eq!(&bytes[..read], path.as_bytes());
+        assert_eq!(file.identity(), identity(storage, path), "{path}");
+        assert_eq!(done(file.identity_now(), path), file.identity(), "{path}");
+    }
+    for missing in ["d/none", "none/a", "a/b"] {
+        let opened = storage.open_nearby(&at(storage, missing), &mut nearby);
+        refused(opened, &[FaultCode::SourceMissing], missing);
+    }
+    refused(
+        storage.open_nearby(&at(storage, "d"), &mut nearby),
+        &[FaultCode::SourceUnreadable],
+        "a directory",
+    );
 }
 
 fn each_item_of_a_batch_has_its_own_result(storage: &dyn Storage) {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
 use std::str::FromStr;
 
 use longhaul_model::{Fault, Pfn, StorageName};
@@ -177,6 +178,14 @@ pub trait TargetFile: Send + Sync {
     fn flush(&self) -> Result<(), Fault>;
 }
 
+/// The directory that the file before lay in, for files that are opened one after the other. For a moment only: names
+/// may change, and what was inside the storage may be moved out of it.
+#[derive(Default)]
+pub struct Nearby {
+    /// The directory's path, and itself.
+    pub(crate) directory: Option<(Vec<u8>, OwnedFd)>,
+}
+
 /// A named place that holds files. Nothing outside it is read or written, whatever names and links say.
 ///
 /// Faults of reading blame the source, faults of writing the target; whoever reads at a target (to compare
@@ -193,9 +202,21 @@ pub trait Storage: Send + Sync {
 
     fn open(&self, at: &Pfn) -> Result<Box<dyn SourceFile>, Fault>;
 
+    /// The same for one of several small files, most of which lie in one directory. What the file is compared with when
+    /// it has been read is how it was just before it was opened.
+    fn open_nearby(&self, at: &Pfn, _nearby: &mut Nearby) -> Result<Box<dyn SourceFile>, Fault> {
+        self.open(at)
+    }
+
     /// Makes an empty temporary file, in place of an older one of that name, and reserves `size` bytes, so
     /// that a full storage is noticed before anything is sent.
     fn create(&self, temp: &TempName, size: u64) -> Result<Box<dyn TargetFile>, Fault>;
+
+    /// Makes a temporary file of all its bytes at once, for a small file: [`Storage::create`] and one write. A storage may
+    /// set the attributes already that its commit will ask for.
+    fn put(&self, item: &Commit, bytes: &[u8]) -> Result<(), Fault> {
+        self.create(&item.temp, item.size)?.write_at(bytes, 0)
+    }
 
     /// Opens a temporary file of an earlier attempt; none if it is gone or larger than `size`.
     fn reopen(&self, temp: &TempName, size: u64) -> Result<Option<Box<dyn TargetFile>>, Fault>;

@@ -18,7 +18,7 @@ mod posix;
 
 pub use digest::digest_file;
 pub use interface::{
-    Capabilities, Commit, Identity, LeftOut, MODE_BITS, PARALLEL_MAX, SourceFile, Space, Storage, TargetFile,
-    TempName, TempNameError, Visit,
+    Capabilities, Commit, Identity, LeftOut, MODE_BITS, Nearby, PARALLEL_MAX, SourceFile, Space, Storage,
+    TargetFile, TempName, TempNameError, Visit,
 };
-pub use posix::{FlushPolicy, Manner, NamePage, NoLinks, Posix, PosixOptions};
+pub use posix::{DirectIo, FlushPolicy, Manner, NamePage, NoLinks, Posix, PosixOptions};

@@ -21,7 +21,7 @@ use std::path::Path;
 use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode, Lfn, Pfn, StorageName};
 use longhaul_storage::{FlushPolicy, Identity, LeftOut, NamePage, NoLinks, Posix, PosixOptions, Storage};
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, Access, AtFlags, FileType, OFlags};
 use rustix::io::{self, Errno};
 
@@ -196,7 +196,7 @@ impl Walk {
         }
         let path = start.as_bytes().to_vec();
         if self.is_included(&path, false) {
-            self.file(&path, &path, stat);
+            self.file(&path, None, stat);
         }
     }
 
@@ -260,7 +260,10 @@ impl Walk {
         }
         match kind {
             FileType::Directory => return self.enter(path, name, &stat),
-            FileType::RegularFile => level.is_used |= self.file(&path, &path, &stat),
+            FileType::RegularFile => {
+                let directory = level.directory.as_ref().map(OwnedFd::as_fd);
+                level.is_used |= self.file(&path, directory, &stat);
+            }
             FileType::Symlink => level.is_used |= self.link(level, &path, name),
             FileType::Socket => self.left_out(&path, false, LeftOut::Socket, "a socket"),
             FileType::Fifo => self.left_out(&path, false, LeftOut::Fifo, "a named pipe"),
@@ -300,10 +303,10 @@ impl Walk {
         stat
     }
 
-    /// A regular file named `path` that lies at `real`. Says whether it was told as a file.
-    fn file(&mut self, path: &[u8], real: &[u8], stat: &fs::Stat) -> bool {
+    /// A regular file in a directory that is perhaps open. Says whether it was told as a file.
+    fn file(&mut self, path: &[u8], directory: Option<BorrowedFd<'_>>, stat: &fs::Stat) -> bool {
         let Some(name) = self.name(path, false) else { return false };
-        if let Err(errno) = self.may_read(real) {
+        if let Err(errno) = self.may_read(path, directory) {
             self.unreadable(path, false, errno);
             return false;
         }
@@ -317,10 +320,17 @@ impl Walk {
         self.ready.push_back(Found::File(FileEntry { path, size, mtime_ns, inode, mode: mode & MODE_BITS }));
     }
 
-    fn may_read(&self, path: &[u8]) -> io::Result<()> {
+    fn may_read(&self, path: &[u8], directory: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let (parent, name) = split(path);
-        let directory = self.root.open(parent, OFlags::PATH | OFlags::DIRECTORY)?;
-        match fs::accessat(&directory, name, Access::READ_OK, AtFlags::EACCESS) {
+        let opened;
+        let directory = match directory {
+            Some(directory) => directory,
+            None => {
+                opened = self.root.open(parent, OFlags::PATH | OFlags::DIRECTORY)?;
+                opened.as_fd()
+            }
+        };
+        match fs::accessat(directory, name, Access::READ_OK, AtFlags::EACCESS) {
             // An old kernel cannot tell; reading will.
             Err(Errno::NOSYS | Errno::INVAL) => Ok(()),
             done => done,

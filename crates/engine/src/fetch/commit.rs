@@ -100,6 +100,7 @@ impl Target {
             tracing::warn!(%fault, "the journal could not be written");
         }
         tracing::debug!(storage = %self.storage.name(), files = group.len(), "a group is flushed and in place");
+        let _told_together = shared.events.gather();
         for ((job, success), result) in group.into_iter().zip(results) {
             match result {
                 Ok(()) => job.succeed(success, shared),

@@ -300,13 +300,24 @@ impl Job {
         }
     }
 
-    /// All of it is written.
-    pub(super) fn complete(self: &Arc<Self>) {
-        let in_memory = lock(&self.state).verdict.is_some();
-        if in_memory {
-            self.target.to_commit.put(Ready::File(self.clone()));
-        } else {
-            self.target.large.push(Large::Commit(self.clone()));
+    /// All of each is written. They are committed together as far as they are of one target, which wakes it once.
+    pub(super) fn complete(jobs: Vec<Arc<Job>>) {
+        let (mut small, mut target) = (Vec::with_capacity(jobs.len()), None::<Arc<Target>>);
+        for job in jobs {
+            let in_memory = lock(&job.state).verdict.is_some();
+            if !in_memory {
+                job.target.large.push(Large::Commit(job.clone()));
+                continue;
+            }
+            if let Some(target) = target.replace(job.target.clone())
+                && !Arc::ptr_eq(&target, &job.target)
+            {
+                target.to_commit.put_many(small.drain(..));
+            }
+            small.push(Ready::File(job));
+        }
+        if let Some(target) = target {
+            target.to_commit.put_many(small);
         }
     }
 

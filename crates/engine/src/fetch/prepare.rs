@@ -102,6 +102,7 @@ impl Target {
 
     fn prepare(self: &Arc<Self>, prepare: Prepare, shared: &Arc<Shared>) {
         let Prepare { batch, jobs } = prepare;
+        let _told_together = shared.events.gather();
         let mut listed = Vec::with_capacity(batch.files.len());
         let mut wanted_jobs = Vec::new();
         for (place, (file, job)) in batch.files.iter().zip(jobs).enumerate() {
@@ -124,7 +125,7 @@ impl Target {
                     }
                     Ok(Finding::Complete) => {
                         job.start(shared);
-                        job.complete();
+                        Job::complete(vec![job]);
                     }
                     Ok(Finding::Fetch { wanted, identity }) => {
                         new.wanted = wanted;

@@ -373,12 +373,22 @@ impl Session {
 
     fn act<T>(self: &Arc<Self>, change: impl FnOnce(&mut Inner, Duration) -> T) -> Option<T> {
         let shared = self.shared.upgrade()?;
+        let told_together = shared.events.gather();
         let mut effects = Vec::new();
         let mut inner = lock(&self.inner);
         let result = change(&mut inner, shared.now());
         inner.settle(&shared, &mut effects);
         drop(inner);
-        effects.into_iter().for_each(|effect| self.run(effect, &shared));
+        let mut complete = Vec::new();
+        for effect in effects {
+            match effect {
+                Effect::Complete(job) => complete.push(job),
+                effect => self.run(effect, &shared),
+            }
+        }
+        drop(told_together);
+        // It may wait for the disk.
+        Job::complete(complete);
         Some(result)
     }
 
@@ -402,7 +412,7 @@ impl Session {
                 shared.resolver.push(Resolve { dialler, paths });
             }
             Effect::Restarted(job) => job.restart(),
-            Effect::Complete(job) => job.complete(),
+            Effect::Complete(job) => Job::complete(vec![job]),
             Effect::Failed(job, fault) => job.fail(fault, shared),
         }
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use longhaul_model::Fault;
 use longhaul_model::digest::PartDigest;
-use longhaul_storage::TargetFile;
+use longhaul_storage::{Commit, TargetFile};
 use longhaul_wire::journal::{Opened, Record};
 use longhaul_wire::{ChunkHead, FileNumber, OriginNumber, PackedFile, SourceIdentity};
 
@@ -228,19 +228,17 @@ impl Target {
 
     /// Compares a small file while it is in memory, then writes it.
     fn put_small(&self, job: &Job, bytes: &[u8], part: PartDigest) -> Result<(), Fault> {
-        let mut verdict = verify::check_memory(&job.file, bytes, part)?;
-        let file = self.storage.create(&job.temp, job.file.size)?;
-        let written = file.write_at(bytes, 0).and_then(|()| {
-            if job.file.verification == longhaul_model::Verification::Readback {
-                verdict = verify::check_reading(&job.file, &*file, part, false, &|| false)?;
-            }
-            Ok(())
-        });
-        if let Err(fault) = written {
-            // Nothing of it is worth keeping, whatever kind of fault it is.
-            job.discard();
-            return Err(fault);
-        }
+        let in_memory = verify::check_memory(&job.file, bytes, part)?;
+        let written = if job.file.verification == longhaul_model::Verification::Readback {
+            let file = self.storage.create(&job.temp, job.file.size)?;
+            let reread = || verify::check_reading(&job.file, &*file, part, false, &|| false);
+            file.write_at(bytes, 0).and_then(|()| reread())
+        } else {
+            let item = Commit::new(job.temp.clone(), job.at.clone(), job.file.size);
+            self.storage.put(&item, bytes).map(|()| in_memory)
+        };
+        // Nothing of it is worth keeping, whatever kind of fault it is.
+        let verdict = written.inspect_err(|_| job.discard())?;
         let mut state = lock(&job.state);
         state.coverage.add(0, part);
         state.verdict = Some(verdict);

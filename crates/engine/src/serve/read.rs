@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use longhaul_model::{Fault, FaultCode, Lfn};
-use longhaul_storage::{Identity, SourceFile};
+use longhaul_storage::{Identity, Nearby, SourceFile};
 use longhaul_wire::source::Joined;
 use longhaul_wire::{ChunkHead, FileNumber, Frame, PackEntry, PackHead, RequestId, SourceIdentity};
 
@@ -148,7 +148,7 @@ impl Exported {
                 "bytes behind the end of the file were asked for",
             ));
         }
-        let open = serving.open_files.get(file, || self.open(serving, file).map(Arc::from))?;
+        let open = serving.open_files.get(file, || self.open(serving, file, None).map(Arc::from))?;
         let identity = open.identity();
         check_size(file, &identity)?;
         read_whole(&*open, buffer, offset, file)?;
@@ -159,6 +159,7 @@ impl Exported {
     fn serve_pack(&self, mut job: ReadJob, device: &Device) {
         let mut entries = Vec::with_capacity(job.files.len());
         let mut at = 0;
+        let mut nearby = Nearby::default();
         for file in std::mem::take(&mut job.files) {
             let file = match file {
                 Ok(file) => file,
@@ -167,7 +168,7 @@ impl Exported {
                     continue;
                 }
             };
-            let read = || self.read_small(&job.serving, &file, &mut job.buffer[at..]);
+            let read = || self.read_small(&job.serving, &file, &mut nearby, &mut job.buffer[at..]);
             match device.run(Operation::Read, 0, read) {
                 Ok(identity) => {
                     let end = at + file.size as usize;
@@ -194,13 +195,14 @@ impl Exported {
         &self,
         serving: &Serving,
         file: &ServedFile,
+        nearby: &mut Nearby,
         buffer: &mut [u8],
     ) -> Result<SourceIdentity, Fault> {
         let len = usize::try_from(file.size).ok().filter(|&len| len <= buffer.len());
         let buffer = len.and_then(|len| buffer.get_mut(..len)).ok_or_else(|| {
             Fault::new(FaultCode::ProtocolError, "the files of a pack do not fit into a chunk")
         })?;
-        let open = self.open(serving, file)?;
+        let open = self.open(serving, file, Some(nearby))?;
         let identity = open.identity();
         check_size(file, &identity)?;
         read_whole(&*open, buffer, 0, file)?;
@@ -208,7 +210,12 @@ impl Exported {
         Ok(on_the_wire(&identity))
     }
 
-    fn open(&self, serving: &Serving, file: &ServedFile) -> Result<Box<dyn SourceFile>, Fault> {
+    fn open(
+        &self,
+        serving: &Serving,
+        file: &ServedFile,
+        nearby: Option<&mut Nearby>,
+    ) -> Result<Box<dyn SourceFile>, Fault> {
         tracing::debug!(
             target_agent = %serving.peer(), attempt = %file.attempt, transfer = %file.transfer, lfn = file.lfn.shown(),
             "serving a file"
@@ -219,7 +226,10 @@ impl Exported {
             .rules
             .to_pfn(storage.name(), &file.lfn)
             .map_err(|error| Fault::new(FaultCode::SourceMissing, error.to_string()))?;
-        storage.open(&at)
+        match nearby {
+            Some(nearby) => storage.open_nearby(&at, nearby),
+            None => storage.open(&at),
+        }
     }
 }
 

@@ -71,7 +71,7 @@ impl FromStr for StorageOption {
             match part.split_once('=') {
                 None if part == "read-only" => storage.writable = false,
                 None if part == "append-only" => storage.append_only = true,
-                None if part == "direct-io" => storage.direct_io = true,
+                None if part == "direct-io" => storage.direct_io = Some(true),
                 Some(("parallel", count)) => {
                     storage.parallel =
                         count.parse().map_err(|_| format!("{count:?} is no number of operations"))?;
@@ -208,7 +208,7 @@ mod tests {
         assert!(!storage.writable);
         assert_eq!((storage.rules[0].lfn.as_str(), storage.rules[0].pfn.as_str()), ("store", "disk"));
         let StorageOption(storage) = "beta=/data,append-only,direct-io,parallel=8".parse().unwrap();
-        assert!(storage.append_only && storage.direct_io && storage.writable);
+        assert!(storage.append_only && storage.direct_io == Some(true) && storage.writable);
         assert_eq!(storage.parallel, 8);
         let all =
             ["beta", "beta=", "=x", "be ta=/x", "beta=/x,prefix=a", "beta=/x,fast", "beta=/x,parallel=many"];

@@ -44,6 +44,9 @@ pub(super) fn commit(posix: &Posix, work: &Work, batch: &[Commit]) -> Vec<Result
 /// Whether `item` may be committed at all.
 fn admit(posix: &Posix, work: &Work, item: &Commit) -> Result<(), Fault> {
     posix.path_for_writing(&item.target)?;
+    if posix.flusher.was_put(item) {
+        return Ok(());
+    }
     let found = work
         .stat(&item.temp)
         .map_err(|errno| fault(Role::Write, errno, format_args!("the temporary file of {}", item.target)))?;
@@ -59,20 +62,14 @@ fn admit(posix: &Posix, work: &Work, item: &Commit) -> Result<(), Fault> {
 
 /// Sets what is to be set, while nobody sees the file.
 fn adorn(posix: &Posix, work: &Work, item: &Commit) -> Result<(), Fault> {
-    if !item.sets_attributes() {
+    if !item.sets_attributes() || posix.flusher.was_put(item) {
         return Ok(());
     }
     let set = || {
         posix.seam.before(Call::SetAttributes, item.temp.as_str())?;
         let (temps, temp) = (work.temps_directory(), item.temp.as_str());
         if let Some(mtime_ns) = item.mtime_ns {
-            let unchanged = Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT };
-            let last_modification = Timespec {
-                tv_sec: mtime_ns.div_euclid(NANOSECONDS),
-                tv_nsec: mtime_ns.rem_euclid(NANOSECONDS) as _,
-            };
-            let times = Timestamps { last_access: unchanged, last_modification };
-            fs::utimensat(temps, temp, &times, AtFlags::SYMLINK_NOFOLLOW)?;
+            fs::utimensat(temps, temp, &times(mtime_ns), AtFlags::SYMLINK_NOFOLLOW)?;
         }
         item.mode.map_or(Ok(()), |mode| {
             fs::chmodat(temps, temp, Mode::from_raw_mode(mode & MODE_BITS), AtFlags::empty())
@@ -81,6 +78,14 @@ fn adorn(posix: &Posix, work: &Work, item: &Commit) -> Result<(), Fault> {
     set().map_err(|errno| {
         fault(Role::Write, errno, format_args!("setting time and permissions of {}", item.target))
     })
+}
+
+/// The time of the last modification, and no other.
+pub(super) fn times(mtime_ns: i64) -> Timestamps {
+    let unchanged = Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT };
+    let last_modification =
+        Timespec { tv_sec: mtime_ns.div_euclid(NANOSECONDS), tv_nsec: mtime_ns.rem_euclid(NANOSECONDS) as _ };
+    Timestamps { last_access: unchanged, last_modification }
 }
 
 fn flush_data(posix: &Posix, work: &Work, batch: &[Commit], results: &mut [Result<(), Fault>]) {

@@ -49,6 +49,29 @@ fn read_both_ways(
     Ok(done + read_full(file, &mut buffer[done..], offset + done as u64)?)
 }
 
+/// Writes what is left behind `done`, and keeps count there also when it fails.
+pub(super) fn write_all(
+    file: &OwnedFd,
+    bytes: &[u8],
+    offset: u64,
+    done: &mut usize,
+    shown: &dyn Fn() -> String,
+) -> Result<(), Fault> {
+    while *done < bytes.len() {
+        let at = offset + *done as u64;
+        match io::pwrite(file, &bytes[*done..], at) {
+            Ok(0) => {
+                let detail = format!("{} at byte {at}: the disk takes nothing", shown());
+                return Err(Fault::new(FaultCode::TargetWrite, detail));
+            }
+            Ok(written) => *done += written,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(fault(Role::Write, errno, format_args!("{} at byte {at}", shown()))),
+        }
+    }
+    Ok(())
+}
+
 pub(super) struct Source {
     pub(super) file: OwnedFd,
     pub(super) direct: Option<Direct>,
@@ -96,19 +119,7 @@ impl Target {
         if let Some(direct) = &self.direct {
             *done += direct.write(bytes, offset).map_err(|errno| self.not_written(errno, offset))?;
         }
-        while *done < bytes.len() {
-            let at = offset + *done as u64;
-            match io::pwrite(&self.file, &bytes[*done..], at) {
-                Ok(0) => {
-                    let detail = format!("{} at byte {at}: the disk takes nothing", self.shown);
-                    return Err(Fault::new(FaultCode::TargetWrite, detail));
-                }
-                Ok(written) => *done += written,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(self.not_written(errno, at)),
-            }
-        }
-        Ok(())
+        write_all(&self.file, bytes, offset, done, &|| self.shown.clone())
     }
 
     fn not_written(&self, errno: Errno, at: u64) -> Fault {
@@ -152,7 +163,8 @@ impl TargetFile for Target {
 
     fn begin_writeback(&self, offset: u64, len: u64) {
         // What went past the page cache is not in it.
-        if self.flusher.policy() == FlushPolicy::None || len == 0 || self.direct.is_some() {
+        let is_direct = self.direct.as_ref().is_some_and(Direct::is_on);
+        if self.flusher.policy() == FlushPolicy::None || len == 0 || is_direct {
             return;
         }
         writeback::begin(self.file.as_fd(), offset, len);

@@ -42,9 +42,22 @@ pub(super) struct Flusher {
 struct Ledger {
     /// Failed flushes of the file system as a whole, since the storage was opened.
     failures: u64,
-    /// For each temporary file the failures before it was begun, or none if a flush of its own failed; as
-    /// many as there are such files.
-    begun: HashMap<TempName, Option<u64>>,
+    /// As many as there are temporary files.
+    begun: HashMap<TempName, Begun>,
+}
+
+/// What is remembered of a temporary file.
+struct Begun {
+    /// The failures before it was begun, or none if a flush of its own failed.
+    failures_before: Option<u64>,
+    /// It was written at once, with these size, mode and time.
+    put: Option<Put>,
+}
+
+type Put = (u64, Option<u32>, Option<i64>);
+
+fn put_as(item: &Commit) -> Put {
+    (item.size, item.mode, item.mtime_ns)
 }
 
 impl Flusher {
@@ -65,18 +78,31 @@ impl Flusher {
     pub(super) fn begin(&self, temp: &TempName) {
         let mut ledger = self.ledger();
         let failures = ledger.failures;
-        ledger.begun.insert(temp.clone(), Some(failures));
+        ledger.begun.insert(temp.clone(), Begun { failures_before: Some(failures), put: None });
+    }
+
+    /// The temporary file of `item` is as it shall be committed.
+    pub(super) fn is_put(&self, item: &Commit) {
+        if let Some(begun) = self.ledger().begun.get_mut(&item.temp) {
+            begun.put = Some(put_as(item));
+        }
+    }
+
+    /// Whether that was so when it was written; nobody else writes to it.
+    pub(super) fn was_put(&self, item: &Commit) -> bool {
+        self.ledger().begun.get(&item.temp).is_some_and(|begun| begun.put == Some(put_as(item)))
     }
 
     /// A flush of `temp` alone failed.
     pub(super) fn lose(&self, temp: &TempName) {
-        self.ledger().begun.insert(temp.clone(), None);
+        self.ledger().begun.insert(temp.clone(), Begun { failures_before: None, put: None });
     }
 
     /// Whether a flush failed since `temp` was begun, in which case its data may be lost.
     pub(super) fn is_lost(&self, temp: &TempName) -> bool {
         let ledger = self.ledger();
-        ledger.begun.get(temp).is_some_and(|begun| begun.is_none_or(|before| before < ledger.failures))
+        let lost = |begun: &Begun| begun.failures_before.is_none_or(|before| before < ledger.failures);
+        ledger.begun.get(temp).is_some_and(lost)
     }
 
     /// `temp` is under its final name, or gone.

@@ -12,6 +12,8 @@ mod fault;
 mod file;
 mod flush;
 mod names;
+mod nearby;
+mod put;
 mod seam;
 #[cfg(test)]
 mod tests;
@@ -31,9 +33,12 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{self, Advice, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::{self, Errno};
 
-use crate::{Capabilities, Commit, Identity, SourceFile, Space, Storage, TargetFile, TempName, Visit};
+use crate::{
+    Capabilities, Commit, Identity, Nearby, SourceFile, Space, Storage, TargetFile, TempName, Visit,
+};
 pub use beneath::NoLinks;
 use beneath::{Astray, Beneath, Resolver};
+pub use direct::DirectIo;
 use direct::{Direct, Switch};
 use fault::{Role, fault};
 use flush::Flusher;
@@ -68,8 +73,8 @@ pub struct PosixOptions {
 pub struct Manner {
     /// The file system takes bytes only at the end of a file.
     pub append_only: bool,
-    /// Large files go past the page cache, as far as the file system can.
-    pub direct_io: bool,
+    /// Which large files go past the page cache.
+    pub direct_io: DirectIo,
     /// Reads, and as many writes, that the disk bears at once.
     pub parallel: Option<u16>,
 }
@@ -78,7 +83,8 @@ pub struct Posix {
     name: StorageName,
     writable: bool,
     manner: Manner,
-    direct: Arc<Switch>,
+    direct_reads: Arc<Switch>,
+    direct_writes: Arc<Switch>,
     device: u64,
     beneath: Beneath,
     work_elsewhere: Option<PathBuf>,
@@ -125,8 +131,10 @@ impl Posix {
             reserved.push(inside);
         }
         let device = fs::fstat(&root).map_err(failed)?.st_dev;
+        let (direct_reads, direct_writes) = Switch::pair(&options.name, manner.direct_io, &root);
         let posix = Posix {
-            direct: Switch::new(options.name.clone(), manner.direct_io),
+            direct_reads,
+            direct_writes,
             name: options.name,
             writable: options.writable,
             manner,
@@ -274,6 +282,32 @@ impl Posix {
         }
     }
 
+    /// Makes an empty temporary file and reserves its space.
+    fn new_temporary(&self, temp: &TempName, size: u64) -> Result<(Arc<Work>, OwnedFd), Fault> {
+        let failed = |errno| {
+            fault(
+                Role::Write,
+                errno,
+                format_args!("making a temporary file of {size} bytes in {}", self.name),
+            )
+        };
+        let mut work = self.work()?;
+        let mut made = work.create(temp, self.opening());
+        if matches!(made, Err(Errno::NOENT)) {
+            // Somebody removed the work directory.
+            *self.work.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            work = self.work()?;
+            made = work.create(temp, self.opening());
+        }
+        let file = made.map_err(failed)?;
+        if let Err(errno) = self.reserve(&file, size) {
+            // What was reserved goes back at once; if that fails too, the next `create` or `temps` finds it.
+            let _ = work.remove(temp);
+            return Err(failed(errno));
+        }
+        Ok((work, file))
+    }
+
     fn opening(&self) -> Opening {
         if self.manner.append_only { Opening::Append } else { Opening::Write }
     }
@@ -290,7 +324,7 @@ impl Posix {
         self.flusher.begin(temp);
         let is_direct = size > SMALL_FILE_BYTES && !self.manner.append_only;
         let second = |flags| work.open(temp, OFlags::RDWR | flags);
-        let direct = is_direct.then(|| Direct::of(&file, &self.direct, &self.seam, second)).flatten();
+        let direct = is_direct.then(|| Direct::of(&file, &self.direct_writes, &self.seam, second)).flatten();
         Box::new(file::Target {
             file,
             direct,
@@ -350,36 +384,27 @@ impl Storage for Posix {
         let mut direct = None;
         if identity.size > SMALL_FILE_BYTES {
             let second = |flags| self.beneath.open(&path, OFlags::RDONLY | OFlags::NONBLOCK | flags);
-            direct = Direct::of(&file, &self.direct, &self.seam, second);
+            direct = Direct::of(&file, &self.direct_reads, &self.seam, second);
             // Larger read-ahead; a hint.
             let _ = fs::fadvise(&file, 0, None, Advice::Sequential);
         }
         Ok(Box::new(file::Source { file, direct, identity, shown: at.to_string() }))
     }
 
+    fn open_nearby(&self, at: &Pfn, nearby: &mut Nearby) -> Result<Box<dyn SourceFile>, Fault> {
+        match nearby::open(self, at, nearby) {
+            Some(file) => Ok(Box::new(file)),
+            None => self.open(at),
+        }
+    }
+
     fn create(&self, temp: &TempName, size: u64) -> Result<Box<dyn TargetFile>, Fault> {
-        let failed = |errno| {
-            fault(
-                Role::Write,
-                errno,
-                format_args!("making a temporary file of {size} bytes in {}", self.name),
-            )
-        };
-        let mut work = self.work()?;
-        let mut made = work.create(temp, self.opening());
-        if matches!(made, Err(Errno::NOENT)) {
-            // Somebody removed the work directory.
-            *self.work.lock().unwrap_or_else(PoisonError::into_inner) = None;
-            work = self.work()?;
-            made = work.create(temp, self.opening());
-        }
-        let file = made.map_err(failed)?;
-        if let Err(errno) = self.reserve(&file, size) {
-            // What was reserved goes back at once; if that fails too, the next `create` or `temps` finds it.
-            let _ = work.remove(temp);
-            return Err(failed(errno));
-        }
+        let (work, file) = self.new_temporary(temp, size)?;
         Ok(self.target(work, file, temp, size, 0))
+    }
+
+    fn put(&self, item: &Commit, bytes: &[u8]) -> Result<(), Fault> {
+        put::put(self, item, bytes)
     }
 
     fn reopen(&self, temp: &TempName, size: u64) -> Result<Option<Box<dyn TargetFile>>, Fault> {

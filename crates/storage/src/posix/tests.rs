@@ -78,7 +78,9 @@ forward! {
     space(&self) -> Result<Space, Fault>;
     stat(&self, at: &Pfn) -> Result<Option<Identity>, Fault>;
     open(&self, at: &Pfn) -> Result<Box<dyn SourceFile>, Fault>;
+    open_nearby(&self, at: &Pfn, nearby: &mut Nearby) -> Result<Box<dyn SourceFile>, Fault>;
     create(&self, temp: &TempName, size: u64) -> Result<Box<dyn TargetFile>, Fault>;
+    put(&self, item: &Commit, bytes: &[u8]) -> Result<(), Fault>;
     reopen(&self, temp: &TempName, size: u64) -> Result<Option<Box<dyn TargetFile>>, Fault>;
     commit(&self, batch: &[Commit]) -> Vec<Result<(), Fault>>;
     flush_present(&self, at: &[Pfn]) -> Result<(), Fault>;
@@ -162,7 +164,7 @@ fn conforms_where_files_only_grow() {
 
 #[test]
 fn conforms_past_the_page_cache_and_where_that_is_refused() {
-    let manner = Manner { direct_io: true, ..Manner::default() };
+    let manner = Manner { direct_io: DirectIo::Always, ..Manner::default() };
     conforms(|root| in_manner(root, manner, Seam::default()), None);
     conforms(|root| in_manner(root, manner, failing(Call::OpenDirect, Errno::INVAL)), None);
 }
@@ -179,7 +181,7 @@ fn aligned(bytes: &mut Vec<u8>, len: usize) -> &mut [u8] {
 fn aligned_and_odd_parts_make_one_file() {
     const LEN: usize = (2 << 20) + 12_345;
     let root = tempfile::tempdir().unwrap();
-    let manner = Manner { direct_io: true, ..Manner::default() };
+    let manner = Manner { direct_io: DirectIo::Always, ..Manner::default() };
     let posix = in_manner(root.path(), manner, Seam::default());
     let mut memory = Vec::new();
     let bytes = aligned(&mut memory, LEN);
@@ -215,14 +217,54 @@ fn a_refusal_is_remembered() {
         kept.lock().unwrap().push((call, what.to_owned()));
         if call == Call::OpenDirect { Err(Errno::INVAL) } else { Ok(()) }
     });
-    let manner = Manner { direct_io: true, ..Manner::default() };
+    let manner = Manner { direct_io: DirectIo::Always, ..Manner::default() };
     let posix = in_manner(root.path(), manner, Seam::with(hook));
     let large = longhaul_model::limits::SMALL_FILE_BYTES + 1;
     for number in 1..4 {
         posix.create(&temp(number), large).unwrap();
     }
     let asked = log.lock().unwrap().iter().filter(|call| call.0 == Call::OpenDirect).count();
-    assert_eq!((asked, posix.direct.is_on()), (1, false));
+    assert_eq!((asked, posix.direct_writes.is_on()), (1, false));
+}
+
+/// Unasked, only what is written goes past the cache, and only where the file system is known to like it.
+#[test]
+fn writes_go_past_the_cache_unasked_and_reads_do_not() {
+    const LEN: usize = 2 << 20;
+    let wishes =
+        [(DirectIo::FastWrites, None), (DirectIo::FastWrites, Some("/dev/shm")), (DirectIo::Never, None)];
+    for (direct_io, place) in wishes {
+        let root = match place {
+            Some(place) if !Path::new(place).is_dir() => continue,
+            Some(place) => tempfile::tempdir_in(place).unwrap(),
+            None => tempfile::tempdir().unwrap(),
+        };
+        let kind = fs::statfs(root.path()).unwrap().f_type;
+        let (log, seam) = logged();
+        let posix = in_manner(root.path(), Manner { direct_io, ..Manner::default() }, seam);
+        let mut memory = Vec::new();
+        let bytes = aligned(&mut memory, LEN);
+        bytes.iter_mut().enumerate().for_each(|(place, byte)| *byte = (place / 5) as u8);
+        let file = posix.create(&temp(1), LEN as u64).unwrap();
+        file.write_at(bytes, 0).unwrap();
+        drop(file);
+        assert_eq!(posix.commit(&[Commit::new(temp(1), at("a"), LEN as u64)]), [Ok(())]);
+        let mut back = Vec::new();
+        let back = aligned(&mut back, LEN);
+        let source = posix.open(&at("a")).unwrap();
+        let mut read = |source: &dyn SourceFile| {
+            back.fill(0);
+            assert_eq!(source.read_at(back, 0).unwrap(), LEN);
+            assert!(back == &bytes[..]);
+        };
+        read(&*source);
+        // Bytes that only the cache has yet.
+        std::fs::write(root.path().join("a"), &bytes[..]).unwrap();
+        read(&*source);
+        let opened = log.lock().unwrap().iter().filter(|call| call.0 == Call::OpenDirect).count();
+        let is_of_use = direct_io == DirectIo::FastWrites && [0xef53, 0x5846_5342].contains(&kind);
+        assert_eq!(opened, usize::from(is_of_use), "{direct_io:?} {kind:x}");
+    }
 }
 
 #[test]

@@ -115,13 +115,15 @@ fn try_everything(root: &Path, resolver: Resolver) -> Result<(), TestCaseError> 
         ControlFlow::Continue(())
     };
     posix.walk("", visit).unwrap();
+    let mut nearby = Nearby::default();
     for path in &paths {
-        let opened = posix.open(&at(path));
-        prop_assert!(opened.is_ok() || !truth(root, path), "{} {:?}", path, opened.err());
-        if let Ok(file) = opened {
-            let mut bytes = [0; 64];
-            let len = file.read_at(&mut bytes, 0).unwrap();
-            prop_assert_eq!(&bytes[..len], INSIDE.as_bytes(), "{} was read from outside", path);
+        for opened in [posix.open(&at(path)), posix.open_nearby(&at(path), &mut nearby)] {
+            prop_assert!(opened.is_ok() || !truth(root, path), "{} {:?}", path, opened.err());
+            if let Ok(file) = opened {
+                let mut bytes = [0; 64];
+                let len = file.read_at(&mut bytes, 0).unwrap();
+                prop_assert_eq!(&bytes[..len], INSIDE.as_bytes(), "{} was read from outside", path);
+            }
         }
     }
     for at in visited {
@@ -130,6 +132,8 @@ fn try_everything(root: &Path, resolver: Resolver) -> Result<(), TestCaseError> 
     for path in &paths {
         let item = written(&posix, 1, path, b"new");
         let _ = posix.commit(&[item]);
+        let item = Commit { mode: Some(0o600), ..Commit::new(temp(1), at(path), 3) };
+        let _ = posix.put(&item, b"new").map(|()| posix.commit(&[item]));
         if let Ok(Some(identity)) = posix.stat(&at(path)) {
             let _ = posix.delete(&at(path), &identity);
         }

@@ -113,6 +113,35 @@ fn attributes_and_replacements_are_part_of_the_group() {
     }
 }
 
+/// Promises 1 and 4: of what is written at once nothing is left to do but the flush and the name, in this order.
+#[test]
+fn what_is_put_at_once_needs_only_its_name() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let (log, seam) = logged();
+    let (posix, root) = opened(seam);
+    let item = Commit { mode: Some(0o104_640), mtime_ns: Some(-1), ..Commit::new(temp(1), at("a"), 3) };
+    posix.put(&item, b"new").unwrap();
+    assert_eq!(posix.commit(std::slice::from_ref(&item)), [Ok(())]);
+    let calls: Vec<Call> = log.lock().unwrap().iter().map(|(call, _)| *call).collect();
+    assert_eq!(calls, [Call::SetAttributes, Call::FlushData, Call::Rename, Call::FlushDirectory]);
+    let found = std_fs::metadata(root.path().join("a")).unwrap();
+    assert_eq!(
+        (found.permissions().mode() & 0o7777, found.mtime(), found.mtime_nsec()),
+        (0o640, -1, 999_999_999)
+    );
+    // What is begun anew in another way is looked at again.
+    posix.put(&item, b"new").unwrap();
+    posix.create(&item.temp, 3).unwrap().write_at(b"n", 0).unwrap();
+    assert_eq!(code(posix.commit(&[item]).remove(0)), FaultCode::TargetWrite);
+    for call in [Call::SetAttributes, Call::FlushData] {
+        let (posix, root) = opened(failing(call, Errno::IO));
+        let item = Commit { mtime_ns: Some(7), ..Commit::new(temp(1), at("a"), 3) };
+        let done = posix.put(&item, b"new").and_then(|()| posix.commit(&[item]).remove(0));
+        assert_eq!(code(done), FaultCode::TargetWrite, "{call:?}");
+        assert!(!root.path().join("a").exists(), "{call:?}");
+    }
+}
+
 /// Promise 1: whichever call fails, the name has the old file or the new one, whole.
 #[test]
 fn a_replacement_that_fails_leaves_the_old_file() {

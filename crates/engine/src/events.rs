@@ -1,0 +1,135 @@
+//! Events on their way to whoever started the engine, who gets them in groups.
+
+use std::sync::{Condvar, Mutex};
+
+use crate::interface::Event;
+use crate::sync::{guarded, lock, wait};
+
+/// Events of one group.
+const GROUP_MAX: usize = 1_000;
+
+/// A queue whose taker can be left asleep for a while: waking it for every one of many events costs more than the events.
+#[derive(Default)]
+pub(crate) struct Events {
+    state: Mutex<State>,
+    come: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    events: Vec<Event>,
+    /// So many are about to bring more.
+    gathering: usize,
+    ended: bool,
+}
+
+impl State {
+    fn is_due(&self) -> bool {
+        let many = if self.gathering > 0 { GROUP_MAX } else { 1 };
+        self.events.len() >= many
+    }
+}
+
+impl Events {
+    /// After the end the event is dropped.
+    pub(crate) fn push(&self, event: Event) {
+        let mut state = lock(&self.state);
+        if state.ended {
+            return;
+        }
+        state.events.push(event);
+        let is_due = state.is_due();
+        drop(state);
+        if is_due {
+            self.come.notify_one();
+        }
+    }
+
+    /// What comes until the end of this is handed on together.
+    pub(crate) fn gather(&self) -> Gathering<'_> {
+        lock(&self.state).gathering += 1;
+        Gathering(self)
+    }
+
+    /// Nothing follows. What is there is still handed on.
+    pub(crate) fn end(&self) {
+        lock(&self.state).ended = true;
+        self.come.notify_all();
+    }
+
+    /// Waits for events and hands them on, until the end.
+    pub(crate) fn hand_on(&self, to: &(dyn Fn(Vec<Event>) + Send + Sync)) {
+        while let Some(group) = self.take() {
+            if let Err(fault) = guarded("the receiver of events", || to(group)) {
+                tracing::error!(%fault, "events were lost");
+            }
+        }
+    }
+
+    fn take(&self) -> Option<Vec<Event>> {
+        let mut state = lock(&self.state);
+        while !state.is_due() && !state.ended {
+            state = wait(&self.come, state);
+        }
+        if state.events.is_empty() {
+            return None;
+        }
+        let many = state.events.len().min(GROUP_MAX);
+        let later = state.events.split_off(many);
+        Some(std::mem::replace(&mut state.events, later))
+    }
+}
+
+pub(crate) struct Gathering<'a>(&'a Events);
+
+impl Drop for Gathering<'_> {
+    fn drop(&mut self) {
+        let mut state = lock(&self.0.state);
+        state.gathering -= 1;
+        let is_due = state.is_due();
+        drop(state);
+        if is_due {
+            self.0.come.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longhaul_model::{AttemptId, Timestamp};
+
+    fn event(number: usize) -> Event {
+        Event::Started { attempt: AttemptId(number as u64), at: Timestamp(0) }
+    }
+
+    #[test]
+    fn what_comes_together_is_handed_on_together() {
+        let events = Events::default();
+        let groups = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            scope.spawn(|| events.hand_on(&|group| lock(&groups).push(group.len())));
+            let gathering = events.gather();
+            let more = events.gather();
+            (0..5).for_each(|number| events.push(event(number)));
+            drop(more);
+            (5..9).for_each(|number| events.push(event(number)));
+            drop(gathering);
+            while lock(&groups).is_empty() {
+                std::thread::yield_now();
+            }
+            // Too many to wait for.
+            let _gathering = events.gather();
+            (0..=GROUP_MAX).for_each(|number| events.push(event(number)));
+            while lock(&groups).len() < 2 {
+                std::thread::yield_now();
+            }
+            // The end does not wait either, and loses nothing.
+            events.end();
+            events.push(event(1));
+        });
+        let groups = groups.into_inner().unwrap();
+        assert_eq!(groups[0], 9);
+        assert!(groups[1] >= GROUP_MAX && groups.iter().sum::<usize>() == 9 + GROUP_MAX + 1, "{groups:?}");
+    }
+}
