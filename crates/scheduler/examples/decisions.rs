@@ -89,6 +89,7 @@ impl Bench {
                 name: format!("storage-{id}").parse().unwrap(),
                 site: SiteId(id),
                 writable: true,
+                relay: false,
                 trouble: None,
             }));
             bench.tell(Event::Agent {

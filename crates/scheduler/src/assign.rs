@@ -19,7 +19,11 @@ impl Scheduler {
     pub(crate) fn assigned(&self, place: u32, now: Timestamp) -> Option<usize> {
         let transfer = &self.transfers[place];
         let strategy = self.strategy_of(transfer);
-        let ready = || (0..).zip(&transfer.sources).filter(|(_, source)| source.rest_until <= now);
+        let ready = || {
+            (0..).zip(&transfer.sources).filter(|(_, source)| {
+                source.rest_until <= now && self.is_link(source.storage, transfer.target)
+            })
+        };
         let serving = ready().any(|(_, source)| self.may_serve(source.storage));
         let ranked =
             ready().filter(|(_, source)| !serving || self.may_serve(source.storage)).map(|(at, _)| {

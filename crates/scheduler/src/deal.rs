@@ -296,6 +296,9 @@ impl Scheduler {
         if row.name.is_none() {
             return Some(Unusable::Unknown);
         }
+        if !self.is_link(source, target) {
+            return Some(Unusable::NoLink);
+        }
         let site = &self.sites[row.site];
         match site.state() {
             SiteState::Open => {}

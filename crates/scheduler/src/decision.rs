@@ -111,6 +111,8 @@ pub enum Unusable {
     Unreachable {
         until: Timestamp,
     },
+    /// There is no link from it to the target.
+    NoLink,
     /// The service knows no such storage.
     Unknown,
 }

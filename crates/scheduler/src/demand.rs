@@ -48,6 +48,7 @@ impl Scheduler {
             subscription.bytes_left += want.bytes_left;
         }
         want.demands.insert(id.subscription, wish);
+        want.relay = false;
         self.close(place);
         self.set_left(place, demand.files_left, u128::from(demand.bytes_left));
         let want = &mut self.wants[place];
@@ -65,34 +66,14 @@ impl Scheduler {
         let shift = self.want_of.range((id.block, 0)..=(id.block, u32::MAX)).count() as u32;
         let lane = self.storages[target].target.lanes.lane(wish.party, wish.level, &self.parties);
         let created = wish.created;
+        let strategy = wish.strategy.unwrap_or(self.settings.strategy);
+        let rank = Rank { due: created, created, subscription: id.subscription, block: id.block };
         let want = Want {
-            block: id.block,
-            target,
+            relay: false,
             demands: BTreeMap::from([(id.subscription, wish)]),
-            lane,
-            party: wish.party,
-            strategy: wish.strategy.unwrap_or(self.settings.strategy),
-            rank: Rank { due: created, created, subscription: id.subscription, block: id.block },
-            files_left: 0,
-            bytes_left: 0,
-            bytes_arrived: 0,
-            cursor: None,
             exhausted: false,
-            asked: None,
-            aside: false,
-            sweeps: 0,
-            sweep_set: false,
-            rewind: false,
-            transfers: BTreeSet::new(),
-            queues: Vec::new(),
-            queued: 0,
-            queued_bytes: 0,
-            live: 0,
-            failed: BTreeSet::new(),
-            empty_answers: 0,
-            last_failure: None,
-            positions: 0,
             shift,
+            ..Want::relay(id.block, target, lane, wish.party, strategy, rank)
         };
         let place = self.wants.add(want);
         self.want_of.insert((id.block, target), place);
@@ -168,6 +149,8 @@ impl Scheduler {
         if let Some(want) = self.wants.remove(place) {
             self.want_of.remove(&(want.block, want.target));
         }
+        // Something may have been passing through.
+        self.route_again();
     }
 
     pub(crate) fn want_by_demand(&self, id: DemandId) -> Option<u32> {
@@ -332,7 +315,7 @@ impl Scheduler {
         self.after_forget(place);
     }
 
-    fn add_transfer(
+    pub(crate) fn add_transfer(
         &mut self,
         want: u32,
         id: TransferId,
@@ -399,6 +382,12 @@ impl Scheduler {
     /// A want whose questions are all answered, and which still lacks files that are no transfers, is asked again
     /// from its beginning after a while: they may have become available.
     pub(crate) fn after_forget(&mut self, place: u32) {
+        if self.relayed(place) {
+            if let Some(want) = self.wants.remove(place) {
+                self.want_of.remove(&(want.block, want.target));
+            }
+            return;
+        }
         let want = &mut self.wants[place];
         let hidden = want.files_left > (want.failed.len() + want.transfers.len()) as u64;
         if hidden && want.exhausted && !want.sweep_set {
@@ -435,6 +424,7 @@ impl Scheduler {
     pub(crate) fn usable_again(&mut self) {
         let aside: Vec<u32> = self.aside.iter().copied().collect();
         aside.into_iter().for_each(|place| self.rewind(place));
+        self.route_again();
     }
 
     // ---- after a restart -----------------------------------------------------------------------------

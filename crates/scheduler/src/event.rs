@@ -20,6 +20,8 @@ pub enum Event {
     Agent { storage: StorageId, agent: Option<AgentId>, connected: bool },
     /// An agent said hello and holds these leases: all others of it are released.
     Held { agent: AgentId, attempts: Vec<AttemptId> },
+    /// The links there are, in place of what was said before; none: from every storage to every other, as at first.
+    Links(Option<Vec<(StorageId, StorageId)>>),
     /// What communities and activities are entitled to, in place of what was said before.
     Shares(Shares),
     /// A demand is new, or its priority or what it lacks has changed (growing datasets).
@@ -126,6 +128,8 @@ pub struct StorageInfo {
     pub name: StorageName,
     pub site: SiteId,
     pub writable: bool,
+    /// Files may pass through it on their way to others, and stay there until then.
+    pub relay: bool,
     /// Why it takes no files now, as its agent reports it.
     pub trouble: Option<Fault>,
 }

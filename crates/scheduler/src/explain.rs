@@ -94,8 +94,26 @@ impl Scheduler {
                 Some(fault) => format!("no storage holds a usable replica; the last attempt: {fault}"),
                 None => "no storage holds a usable replica".to_owned(),
             }),
+            Phase::Unlinked => Some(self.unlinked_in_words(transfer)),
             Phase::Resting | Phase::New => Some(self.rest_in_words(transfer, now)),
             Phase::Queued => Some(self.queued_in_words(transfer, now)),
+        }
+    }
+
+    fn unlinked_in_words(&self, transfer: &Transfer) -> String {
+        let row = self.by_file.get(transfer.file.0).map(|&row| &self.files[row]);
+        let hops = row.into_iter().flat_map(|row| row.transfers.iter());
+        let relays: Vec<String> = hops
+            .filter(|&hop| self.wants[self.transfers[hop].want].relay)
+            .map(|hop| self.name(self.storages[self.transfers[hop].target].id))
+            .collect();
+        let sources = transfer.sources.iter().map(|source| self.name(self.storages[source.storage].id));
+        let sources: Vec<String> = sources.collect();
+        match relays.first() {
+            Some(relay) => {
+                format!("it comes over {relay}: {} has no link to its target", sources.join(" or "))
+            }
+            None => format!("no route leads from {} to its target", sources.join(" or ")),
         }
     }
 
@@ -230,6 +248,7 @@ pub(crate) fn unusable_in_words(why: Unusable) -> String {
         }
         Unusable::Resting { until } => format!("failed for this file and is tried again at {until}"),
         Unusable::Unreachable { until } => format!("could not be reached and is tried again at {until}"),
+        Unusable::NoLink => "has no link to this storage".to_owned(),
         Unusable::Unknown => "is not known to the scheduler yet".to_owned(),
     }
 }

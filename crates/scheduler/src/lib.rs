@@ -28,6 +28,7 @@ mod outlook;
 pub mod query;
 mod queue;
 mod rank;
+mod routes;
 mod scheduler;
 pub mod settings;
 mod shares;

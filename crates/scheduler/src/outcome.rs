@@ -20,7 +20,7 @@ use crate::decision::Decision;
 use crate::event::Outcome;
 use crate::keyed::jitter;
 use crate::scheduler::{Scheduler, Timer};
-use crate::settings::Backoff;
+use crate::settings::{Backoff, Rules};
 use crate::state::Leased;
 
 /// From this try on `retry_delay` for [`Retry::Later`] is at its longest.
@@ -101,7 +101,8 @@ impl Scheduler {
         if !self.sites[site_out].wait_out.is_empty() {
             self.relieved.insert(site_out);
         }
-        if untold {
+        if untold || self.settings.rules == Rules::Fts3 {
+            // Another may be sent now; by FTS3's rules, a slot of the source is free for every target.
             self.wake_around(lease.source);
         }
         self.wake_site(site_in);

@@ -24,6 +24,7 @@ const FILES_PER_S: f64 = 500.0;
 struct Standing {
     queued: u64,
     resting: u64,
+    unlinked: u64,
     parked: u64,
     failed: u64,
     fault: Option<Fault>,
@@ -92,6 +93,7 @@ impl Scheduler {
                         }
                     }
                     Phase::Resting => standing.resting += 1,
+                    Phase::Unlinked => standing.unlinked += 1,
                     Phase::Parked => standing.parked += 1,
                     Phase::Leased(_) | Phase::New => {}
                 }
@@ -123,6 +125,11 @@ impl Scheduler {
         }
         if standing.failed > 0 {
             reasons.push(failed_for_good(standing.failed, fault));
+        }
+        if standing.unlinked > 0 {
+            let files = files_in_words(standing.unlinked);
+            reasons
+                .push(format!("{files} come over other storages: their sources have no link to the target"));
         }
         if standing.resting > 0 {
             let files = files_in_words(standing.resting);

@@ -69,7 +69,12 @@ impl Scheduler {
         assert!(transfer.phase == Phase::New, "only what was taken out is placed");
         let mut queues = 0u8;
         let mut wake: Option<Timestamp> = None;
+        let mut linked = false;
         for (bit, source) in transfer.sources.iter().enumerate() {
+            if !self.is_link(source.storage, transfer.target) {
+                continue;
+            }
+            linked = true;
             if source.rest_until <= now {
                 queues |= 1 << bit;
             } else {
@@ -83,6 +88,7 @@ impl Scheduler {
         let transfer = &self.transfers[place];
         let phase = match () {
             () if transfer.sources.is_empty() => Phase::Parked,
+            () if !linked => Phase::Unlinked,
             () if resting || queues == 0 => Phase::Resting,
             () => Phase::Queued,
         };
@@ -107,7 +113,10 @@ impl Scheduler {
         }
         self.count(place, true);
         match wake {
-            Some(at) if phase != Phase::Parked && timer_at.is_none_or(|set| at < set) => {
+            Some(at)
+                if !matches!(phase, Phase::Parked | Phase::Unlinked)
+                    && timer_at.is_none_or(|set| at < set) =>
+            {
                 self.transfers[place].timer_at = Some(at);
                 self.set_timer(at, Timer::Transfer(id));
             }
@@ -115,6 +124,9 @@ impl Scheduler {
         }
         match phase {
             Phase::Queued => self.wake(target),
+            Phase::Unlinked => {
+                self.unlinked.insert(id);
+            }
             _ => {
                 self.refill.insert(target);
             }
@@ -152,7 +164,7 @@ impl Scheduler {
         match transfer.phase {
             Phase::New => return,
             Phase::Parked => return step(&mut target.parked),
-            Phase::Resting => step(&mut target.resting),
+            Phase::Resting | Phase::Unlinked => step(&mut target.resting),
             Phase::Queued => {
                 target.lanes.count_queued(want.lane, more);
                 step(&mut want.queued);

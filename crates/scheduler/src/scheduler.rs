@@ -10,6 +10,7 @@ use crate::event::Event;
 use crate::fts3::{self, Optimizer};
 use crate::keyed::Keyed;
 use crate::news::News;
+use crate::routes::Routes;
 use crate::settings::{Rules, Settings};
 use crate::shares::Parties;
 use crate::state::{FileRow, Site, Storage, Subscription, Transfer, Want};
@@ -23,6 +24,9 @@ pub struct Scheduler {
     pub(crate) clock: Steady,
     pub(crate) parties: Parties,
     pub(crate) news: News,
+    pub(crate) routes: Routes,
+    /// Transfers whose replicas have no link to their target.
+    pub(crate) unlinked: BTreeSet<TransferId>,
     /// By target and source; only under [`crate::Rules::Fts3`].
     pub(crate) optimizers: BTreeMap<(u32, u32), Optimizer>,
     pub(crate) last_id: u64,
@@ -81,6 +85,8 @@ impl Scheduler {
             clock: Steady::default(),
             parties: Parties::default(),
             news: News::default(),
+            routes: Routes::default(),
+            unlinked: BTreeSet::new(),
             optimizers: BTreeMap::new(),
             last_id,
             sites: Table::default(),
@@ -114,6 +120,7 @@ impl Scheduler {
             Event::Storage(storage) => self.storage_changed(storage),
             Event::Agent { storage, agent, connected } => self.agent_changed(storage, agent, connected, now),
             Event::Held { agent, attempts } => self.held(agent, &attempts, now),
+            Event::Links(links) => self.links_changed(links, now),
             Event::Shares(shares) => self.parties.set(shares),
             Event::Demand(demand) => self.demand_changed(&demand, now),
             Event::DemandGone { id } => self.demand_gone(id, now),
@@ -145,6 +152,11 @@ impl Scheduler {
         self.fire_timers(now);
         if let Some(decision) = self.out.pop_front() {
             return Some(decision);
+        }
+        while let Some(transfer) = self.unlinked.pop_first() {
+            if let Some(&place) = self.by_id.get(&transfer) {
+                self.route(place, now);
+            }
         }
         loop {
             while let Some(&target) = self.refill.first() {

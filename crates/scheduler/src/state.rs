@@ -59,6 +59,8 @@ pub(crate) struct Storage {
     pub name: Option<StorageName>,
     pub site: u32,
     pub writable: bool,
+    /// Files of others may pass through it.
+    pub relay: bool,
     pub trouble: Option<Fault>,
     pub agent: Option<AgentId>,
     pub connected: bool,
@@ -80,6 +82,7 @@ impl Storage {
             name: None,
             site,
             writable: false,
+            relay: false,
             trouble: None,
             agent: None,
             connected: false,
@@ -192,6 +195,8 @@ impl LinkState {
 pub(crate) struct Want {
     pub block: BlockId,
     pub target: u32,
+    /// Nobody asked for it: files pass through.
+    pub relay: bool,
     pub demands: BTreeMap<SubscriptionId, Wish>,
     pub lane: usize,
     pub party: u32,
@@ -232,6 +237,47 @@ pub(crate) struct Want {
 }
 
 impl Want {
+    /// A want without a demand of its own: for what passes through.
+    pub(crate) fn relay(
+        block: BlockId,
+        target: u32,
+        lane: usize,
+        party: u32,
+        strategy: Strategy,
+        rank: Rank,
+    ) -> Self {
+        Want {
+            block,
+            target,
+            relay: true,
+            demands: BTreeMap::new(),
+            lane,
+            party,
+            strategy,
+            rank,
+            files_left: 0,
+            bytes_left: 0,
+            bytes_arrived: 0,
+            cursor: None,
+            exhausted: true,
+            asked: None,
+            aside: false,
+            sweeps: 0,
+            sweep_set: false,
+            rewind: false,
+            transfers: BTreeSet::new(),
+            queues: Vec::new(),
+            queued: 0,
+            queued_bytes: 0,
+            live: 0,
+            failed: BTreeSet::new(),
+            empty_answers: 0,
+            last_failure: None,
+            positions: 0,
+            shift: 0,
+        }
+    }
+
     /// The next transfer from a source.
     pub(crate) fn head(&self, source: u32) -> Option<Key> {
         let at = self.queues.binary_search_by_key(&source, |(source, _)| *source).ok()?;
@@ -304,6 +350,8 @@ pub(crate) enum Phase {
     Queued,
     Resting,
     Parked,
+    /// None of its replicas has a link to the target: one shall be brought nearer.
+    Unlinked,
     Leased(Leased),
 }
 

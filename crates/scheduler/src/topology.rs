@@ -38,6 +38,7 @@ impl Scheduler {
             self.move_storage(place, site);
         }
         let row = &mut self.storages[place];
+        row.relay = info.relay;
         let eased = row.trouble.is_some() && info.trouble.is_none();
         let news = row.name.as_ref() != Some(&info.name) || row.writable != info.writable || before != site;
         let same_trouble = row.trouble == info.trouble;

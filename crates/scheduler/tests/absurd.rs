@@ -58,6 +58,7 @@ fn event((kind, a, b, c, d, flag): Raw, leases: &[Lease], asked: &[DemandId]) ->
             name: format!("t{}", few(a)).parse().unwrap(),
             site: SiteId(few(b)),
             writable: c % 5 != 0,
+            relay: c % 3 == 0,
             trouble: (d % 5 == 0).then(|| fault(c)),
         }),
         2 | 3 => Event::Agent {
@@ -80,6 +81,11 @@ fn event((kind, a, b, c, d, flag): Raw, leases: &[Lease], asked: &[DemandId]) ->
             files_left: amount(c),
             bytes_left: amount(d),
         }),
+        19 => Event::Links((a % 3 != 0).then(|| {
+            (0..b % 60)
+                .map(|pair| (StorageId(few(pair.wrapping_mul(c))), StorageId(few(pair.wrapping_mul(d)))))
+                .collect()
+        })),
         7 => Event::DemandGone { id },
         8 => Event::SubscriptionGone { subscription: SubscriptionId(few(a)) },
         9..=11 => Event::Files {
@@ -131,7 +137,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400 * ProptestConfig::default().cases / 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_told_makes_it_panic(raws in proptest::collection::vec((any::<Raw>(), any::<i64>(), 0u8..20), 0..300)) {
+    fn nothing_told_makes_it_panic(raws in proptest::collection::vec((any::<Raw>(), any::<i64>(), 0u8..22), 0..300)) {
         let mut scheduler = Scheduler::new(Settings::default(), Knowledge::default(), 0);
         let mut now = Timestamp::from_seconds(1_800_000_000);
         let mut leases: Vec<Lease> = Vec::new();

@@ -29,8 +29,15 @@ fn random_world(seed: u64) -> World {
         }
         place
     });
-    let places = places.collect();
+    let mut places: Vec<Place> = places.collect();
+    // Sometimes all goes through the third.
+    let star = dice.chance(0.3);
+    places[2].relay = star;
     let mut world = World::new(places, seed);
+    if star {
+        let all = (0..count).flat_map(|one| [(one, 2), (2, one)]).filter(|(source, target)| source != target);
+        world.limit_links(all);
+    }
     let blocks = 1 + dice.below(4);
     for block in 1..=blocks {
         let home = dice.below(2);

@@ -120,6 +120,7 @@ fn storage_event(row: &StorageRow) -> Event {
         name: row.name.clone(),
         site: row.site,
         writable: row.writable,
+        relay: false,
         trouble: row.trouble.clone(),
     })
 }

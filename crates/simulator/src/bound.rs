@@ -8,8 +8,7 @@
 //!
 //! A file that several sites want goes along a tree from its first replicas, since each of them may pass it on: the
 //! cheapest way for it is the cheapest such tree, and each site that wants it pays at least the cheapest edge into
-//! it, and one of them an edge from a first replica. Where sites pass on files for others, an edge is the cheapest
-//! path.
+//! it, from whoever may have it by then, relays too; and one of them the whole cheapest path from a first replica.
 //!
 //! Good prices are found by multiplicative weights: route everything by the prices, raise the price of what is then
 //! used most, again and again; the best prices seen are kept. How they were found does not matter to the proof.
@@ -71,11 +70,12 @@ impl Edges {
         }
     }
 
-    /// Prices of all edges; through relays where that is cheaper.
-    fn table(&self, prices: &[f64]) -> Vec<f64> {
+    /// Prices of all edges, and of the cheapest paths through relays.
+    fn table(&self, prices: &[f64]) -> Table {
         let count = self.count;
-        let mut table: Vec<f64> =
+        let edges: Vec<f64> =
             (0..count * count).map(|at| self.price(prices, at / count, at % count)).collect();
+        let mut table = edges.clone();
         for &middle in &self.relays {
             for from in 0..count {
                 for to in 0..count {
@@ -86,8 +86,14 @@ impl Edges {
                 }
             }
         }
-        table
+        Table { edges, paths: table }
     }
+}
+
+/// Prices by source and target.
+struct Table {
+    edges: Vec<f64>,
+    paths: Vec<f64>,
 }
 
 /// The certificate for a world; `history` is what capacities were from when on (microseconds).
@@ -110,7 +116,7 @@ pub fn certify(plan: &Plan, history: &[(i64, Vec<f64>)]) -> Certificate {
         row.price = *price;
     }
     for group in &mut certificate.groups {
-        group.price = tree(group, &table, edges.count, &mut Vec::new());
+        group.price = tree(group, &table, &edges, &mut Vec::new());
     }
     let cost: f64 = certificate.groups.iter().map(|group| group.bytes * group.price).sum();
     certificate.bound = paid_at(&certificate.capacities, cost).max(certificate.last).max(certificate.recall);
@@ -298,9 +304,9 @@ fn search(groups: &[Group], edges: &Edges, rates: &[f64]) -> Vec<f64> {
         let mut now = vec![0.0f64; rates.len()];
         for group in groups {
             chosen.clear();
-            cost += group.bytes * tree(group, &table, edges.count, &mut chosen);
+            cost += group.bytes * tree(group, &table, edges, &mut chosen);
             for &(from, to) in &chosen {
-                route(edges, &prices, &table, from, to, &mut |way| now[way as usize] += group.bytes);
+                route(edges, &prices, &table.paths, from, to, &mut |way| now[way as usize] += group.bytes);
             }
         }
         let speed: f64 = prices.iter().zip(rates).map(|(price, rate)| price * rate).sum();
@@ -326,20 +332,21 @@ fn search(groups: &[Group], edges: &Edges, rates: &[f64]) -> Vec<f64> {
 ///
 /// At least the cheapest edge into each of them, and of those one at least from a first replica: the second where
 /// the cheapest ones are all among themselves.
-fn tree(group: &Group, table: &[f64], count: usize, chosen: &mut Vec<(usize, usize)>) -> f64 {
+fn tree(group: &Group, table: &Table, edges: &Edges, chosen: &mut Vec<(usize, usize)>) -> f64 {
+    let count = edges.count;
     let mut sum = 0.0;
     let mut rooted = false;
     // What it costs more to root the tree at the target where that is cheapest.
     let mut root: Option<(f64, usize, usize, usize)> = None;
     for &to in &group.targets {
         let to = to as usize;
-        let price = |from: u32| (table[from as usize * count + to], from as usize);
-        let cheapest = |all: &[u32]| {
-            let rows = all.iter().filter(|&&from| from as usize != to).map(|&from| price(from));
+        let cheapest = |all: &mut dyn Iterator<Item = usize>, prices: &[f64]| {
+            let rows = all.filter(|&from| from != to).map(|from| (prices[from * count + to], from));
             rows.min_by(|one, other| one.0.total_cmp(&other.0))
         };
-        let first = cheapest(&group.sources);
-        let other = cheapest(&group.targets);
+        let first = cheapest(&mut group.sources.iter().map(|&from| from as usize), &table.paths);
+        let passing = group.targets.iter().map(|&from| from as usize).chain(edges.relays.iter().copied());
+        let other = cheapest(&mut passing.into_iter(), &table.edges);
         let best = match (first, other) {
             (Some(first), Some(other)) if other.0 < first.0 => other,
             (Some(first), _) => {

@@ -32,10 +32,23 @@ impl World<'_> {
                 name: storage,
                 site: id,
                 writable: true,
+                relay: site.relay,
                 trouble: None,
             }));
             self.tell_agent(at as u32);
         }
+        self.tell_links();
+    }
+
+    fn tell_links(&mut self) {
+        let count = self.plan.layout.sites.len();
+        let pairs = (0..count).flat_map(|from| (0..count).map(move |to| (from, to)));
+        let links: Vec<(StorageId, StorageId)> = pairs
+            .filter(|&(from, to)| from != to && self.plan.layout.pair(from, to).open)
+            .map(|(from, to)| (StorageId(from as u64), StorageId(to as u64)))
+            .collect();
+        let all = links.len() == count * (count - 1);
+        self.handle(Event::Links((!all).then_some(links)));
     }
 
     pub(crate) fn tell_shares(&mut self) {
@@ -155,9 +168,9 @@ impl World<'_> {
                 let (file, target) = (file.0 as u32, target.0 as u32);
                 let block = self.block_of(file);
                 self.holdings.give_up(self.plan, block, file, target);
-                self.measure.failed += 1;
-                self.files_left = self.files_left.saturating_sub(1);
                 if let Some(want) = self.wants.get_mut(&(block, target)) {
+                    self.measure.failed += 1;
+                    self.files_left = self.files_left.saturating_sub(1);
                     want.files = want.files.saturating_sub(1);
                 }
             }
@@ -254,8 +267,9 @@ impl World<'_> {
             return;
         }
         let size = self.plan.work.sizes[file as usize];
-        self.files_left = self.files_left.saturating_sub(1);
+        // What nobody wants there only passes through.
         if let Some(want) = self.wants.get_mut(&(block, target)) {
+            self.files_left = self.files_left.saturating_sub(1);
             want.files = want.files.saturating_sub(1);
             if let Some(&first) = want.requests.first() {
                 let row = &self.plan.work.requests[first as usize];

@@ -50,6 +50,8 @@ pub struct Place {
     /// Its agent cannot be reached by others.
     pub unreachable: bool,
     pub full: bool,
+    /// Files may pass through it.
+    pub relay: bool,
 }
 
 impl Place {
@@ -62,6 +64,7 @@ impl Place {
             connected: true,
             unreachable: false,
             full: false,
+            relay: false,
         }
     }
 }
@@ -94,6 +97,8 @@ pub struct World {
     pub parties: BTreeMap<u64, Party>,
     pub deadlines: BTreeMap<u64, Timestamp>,
     pub strategies: BTreeMap<u64, Strategy>,
+    /// None: from everywhere to everywhere.
+    pub links: Option<Vec<(StorageId, StorageId)>>,
     pub failed: BTreeSet<(u64, u64)>,
     pub running: BTreeMap<AttemptId, Running>,
     /// Transfers that have had an attempt: what the catalog would have a row of.
@@ -146,6 +151,7 @@ impl World {
             parties: BTreeMap::new(),
             deadlines: BTreeMap::new(),
             strategies: BTreeMap::new(),
+            links: None,
             failed: BTreeSet::new(),
             running: BTreeMap::new(),
             rows: BTreeMap::new(),
@@ -172,6 +178,12 @@ impl World {
         self.scheduler.handle(event, self.now);
     }
 
+    pub fn limit_links(&mut self, pairs: impl IntoIterator<Item = (u64, u64)>) {
+        let pairs = pairs.into_iter().map(|(source, target)| (StorageId(source), StorageId(target)));
+        self.links = Some(pairs.collect());
+        self.handle(Event::Links(self.links.clone()));
+    }
+
     pub fn tell_site(&mut self, place: u64) {
         let row = &self.places[place as usize];
         let info = SiteInfo {
@@ -190,6 +202,7 @@ impl World {
             name: format!("storage-{place}").parse().unwrap(),
             site: SiteId(place),
             writable: true,
+            relay: self.places[place as usize].relay,
             trouble,
         }));
     }
@@ -544,6 +557,8 @@ impl World {
             let row = &self.places[place as usize];
             assert!(row.connected && row.state == SiteState::Open, "leased at a site that is closed or away");
         }
+        let pair = (lease.source, lease.target);
+        assert!(self.links.as_ref().is_none_or(|links| links.contains(&pair)), "leased over no link");
         assert!(self.replicas.contains(&(file, source)), "leased from a storage that does not have it");
         if self.replicas.contains(&(file, target)) {
             // It arrived while its lease was being taken back: the catalog refuses, and the service says why.
@@ -585,6 +600,7 @@ impl World {
             self.rows.keys().map(|id| id.0).chain(self.running.keys().map(|id| id.0)).max().unwrap_or(0);
         let settings = self.scheduler.settings().clone();
         self.scheduler = Scheduler::new(settings, knowledge, last);
+        self.handle(Event::Links(self.links.clone()));
         self.post.retain(|(_, event)| !matches!(event, Event::Files { .. }));
         for place in 0..self.places.len() as u64 {
             self.tell_site(place);

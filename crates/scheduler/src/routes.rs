@@ -1,0 +1,174 @@
+//! Routes of more than one hop. Where links are limited to some pairs of storages, a file whose replicas have no link to
+//! its target goes through storages that let others' files pass (relays): one hop at a time, each an ordinary
+//! transfer, so that it waits, shares, fails and is explained like any other. What has come to a relay is a replica,
+//! and from there the rest of the route is looked for anew: what has changed meanwhile counts.
+//!
+//! The way is the one of least expected time: for each hop a second, and a nominal file at the rate that is expected
+//! of the link. Distances to a target are kept for [`KEPT`], so that a burst of files costs one search.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::time::Duration;
+
+use longhaul_model::{StorageId, Timestamp, TransferId};
+use longhaul_network::Link;
+
+use crate::event::WantedFile;
+use crate::scheduler::Scheduler;
+use crate::state::{Phase, Want};
+
+/// How long distances to a target are believed.
+const KEPT: Duration = Duration::from_secs(60);
+const NOMINAL_BYTES: f64 = 1e9;
+const HOP_S: f64 = 1.0;
+
+/// Which links there are, and the ways over them.
+#[derive(Default)]
+pub(crate) struct Routes {
+    /// None: from every storage to every other.
+    links: Option<Links>,
+    /// By target.
+    kept: BTreeMap<u32, (Timestamp, Ways)>,
+}
+
+#[derive(Default)]
+struct Links {
+    pairs: BTreeSet<(u32, u32)>,
+    /// Sources with a link to it.
+    into: BTreeMap<u32, Vec<u32>>,
+}
+
+/// From each storage that can reach a target: seconds, and the next storage on the way.
+type Ways = BTreeMap<u32, (f64, u32)>;
+
+impl Scheduler {
+    pub(crate) fn links_changed(&mut self, links: Option<Vec<(StorageId, StorageId)>>, now: Timestamp) {
+        self.routes = Routes::default();
+        self.routes.links = links.map(|pairs| {
+            let mut links = Links::default();
+            for (source, target) in pairs {
+                let (source, target) = (self.storage_place(source), self.storage_place(target));
+                if links.pairs.insert((source, target)) {
+                    links.into.entry(target).or_default().push(source);
+                }
+            }
+            links
+        });
+        let waits = |transfer: &&u32| {
+            matches!(self.transfers[**transfer].phase, Phase::Queued | Phase::Unlinked | Phase::Resting)
+        };
+        let waiting: Vec<u32> = self.by_id.values().filter(waits).copied().collect();
+        self.place_again(waiting, now);
+    }
+
+    /// Whether files may go from one storage to the other at once.
+    pub(crate) fn is_link(&self, source: u32, target: u32) -> bool {
+        self.routes.links.as_ref().is_none_or(|links| links.pairs.contains(&(source, target)))
+    }
+
+    /// No replica of a transfer has a link to its target: brings one nearer, if there is a way.
+    pub(crate) fn route(&mut self, place: u32, now: Timestamp) {
+        let transfer = &self.transfers[place];
+        if transfer.phase != Phase::Unlinked {
+            return;
+        }
+        let target = transfer.target;
+        let storages: Vec<u32> = transfer.sources.iter().map(|source| source.storage).collect();
+        self.find_ways(target, now);
+        let Some((_, ways)) = self.routes.kept.get(&target) else { return };
+        let nearest = storages
+            .iter()
+            .filter_map(|source| ways.get(source))
+            .min_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
+        let Some(&(_, relay)) = nearest else { return };
+        if relay != target {
+            self.hop(place, relay, &storages, now);
+        }
+    }
+
+    /// A transfer of the same file to a relay, charged to the one that needs it.
+    fn hop(&mut self, place: u32, relay: u32, sources: &[u32], now: Timestamp) {
+        let transfer = &self.transfers[place];
+        let (file, size, want) = (transfer.file, transfer.size, transfer.want);
+        let (block, party, rank) = (self.wants[want].block, self.wants[want].party, self.wants[want].rank);
+        let level = self.storages[transfer.target].target.lanes.level(self.wants[want].lane);
+        let relayed = match self.want_of.get(&(block, relay)) {
+            Some(&known) => known,
+            None => {
+                let lane = self.storages[relay].target.lanes.lane(party, level, &self.parties);
+                let strategy = self.wants[want].strategy;
+                let new = self.wants.add(Want::relay(block, relay, lane, party, strategy, rank));
+                self.want_of.insert((block, relay), new);
+                new
+            }
+        };
+        let position = self.wants[relayed].positions;
+        self.wants[relayed].positions += 1;
+        let id = TransferId(self.next_id(now));
+        let wanted = WantedFile { file, size, sources: Vec::new() };
+        // None if the file is on its way there already.
+        self.add_transfer(relayed, id, &wanted, sources, position, now);
+    }
+
+    /// The least time from everywhere to a target, backwards from it over relays.
+    fn find_ways(&mut self, target: u32, now: Timestamp) {
+        if self.routes.kept.get(&target).is_some_and(|(at, _)| now.since(*at) < KEPT) {
+            return;
+        }
+        let Some(links) = &self.routes.links else { return };
+        let mut ways = Ways::new();
+        let mut open = BinaryHeap::from([(Reverse(Seconds(0.0)), target, target)]);
+        while let Some((Reverse(Seconds(far)), storage, next)) = open.pop() {
+            if ways.contains_key(&storage) {
+                continue;
+            }
+            ways.insert(storage, (far, next));
+            let row = &self.storages[storage];
+            if storage != target
+                && !(row.relay && row.writable && row.trouble.is_none() && self.may_serve(storage))
+            {
+                continue;
+            }
+            for &source in links.into.get(&storage).map(Vec::as_slice).unwrap_or_default() {
+                let link = Link { source: self.storages[source].id, target: row.id };
+                let rate = self.knowledge.rate(link, now).bytes_per_s.max(1.0);
+                open.push((Reverse(Seconds(far + HOP_S + NOMINAL_BYTES / rate)), source, storage));
+            }
+        }
+        self.routes.kept.insert(target, (now, ways));
+    }
+
+    /// A relay's want that has nothing left and that nobody asked for.
+    pub(crate) fn relayed(&self, want: u32) -> bool {
+        let row = &self.wants[want];
+        row.relay && row.transfers.is_empty()
+    }
+
+    /// A way may have opened.
+    pub(crate) fn route_again(&mut self) {
+        if self.routes.links.is_some() {
+            self.routes.kept.clear();
+            let unlinked = |place: &u32| self.transfers[*place].phase == Phase::Unlinked;
+            let rows = self.by_id.iter().filter(|(_, place)| unlinked(place));
+            self.unlinked.extend(rows.map(|(id, _)| *id));
+        }
+    }
+}
+
+/// Finite seconds, which can be ordered.
+#[derive(Clone, Copy, PartialEq)]
+struct Seconds(f64);
+
+impl Eq for Seconds {}
+
+impl Ord for Seconds {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+impl PartialOrd for Seconds {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
