@@ -455,6 +455,7 @@ impl Scheduler {
         self.take_out(place);
         let _ = self.optimizer(target, source, now);
         let attempt = AttemptId(self.next_id(now));
+        self.foresee(attempt, place, source, now);
         let transfer = &mut self.transfers[place];
         transfer.epoch += 1;
         let waited = now.since(transfer.since);

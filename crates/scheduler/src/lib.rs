@@ -18,6 +18,7 @@ mod demand;
 mod ease;
 pub mod event;
 mod explain;
+mod foresight;
 mod fts3;
 mod key;
 mod keyed;

@@ -69,6 +69,9 @@ impl Scheduler {
         let lease = self.transfers[place].lease()?;
         self.take_out(place);
         self.by_attempt.remove(lease.attempt.0);
+        if end != End::Arrived {
+            self.forecasts.remove(&lease.attempt);
+        }
         let transfer = &self.transfers[place];
         let target = transfer.target;
         let rest = u128::from(transfer.size - lease.bytes_done);
@@ -164,6 +167,7 @@ impl Scheduler {
         }
         self.reached(target, lease.source);
         self.storages[target].target.room.succeeded();
+        self.score(lease.attempt, place, lease.source, bytes_moved, now);
         self.complete(place);
         self.ease(target, lease.source, now);
         self.replica_added(file, target, now);
@@ -187,7 +191,7 @@ impl Scheduler {
         let target = self.transfers[place].target;
         self.breakers(target, &lease, &fault, now);
         let end = match fault.blame {
-            Blame::Source | Blame::Network => End::Failed,
+            Blame::Source | Blame::Network => End::Failed(fault.blame),
             Blame::Target | Blame::Credential | Blame::Request | Blame::Ourselves => End::Void,
         };
         self.unlease(place, end, bytes_moved.saturating_sub(lease.bytes_done), now);

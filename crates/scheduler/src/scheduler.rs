@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use longhaul_model::{BlockId, SiteId, StorageId, SubscriptionId, Timestamp, TransferId};
-use longhaul_network::{Knowledge, Observation, Refused};
+use longhaul_model::{AttemptId, BlockId, SiteId, StorageId, SubscriptionId, Timestamp, TransferId};
+use longhaul_network::{Forecast, Knowledge, Observation, Refused};
 
 use crate::decision::Decision;
 use crate::event::Event;
@@ -24,6 +24,8 @@ pub struct Scheduler {
     pub(crate) clock: Steady,
     pub(crate) parties: Parties,
     pub(crate) news: News,
+    /// Of some attempts: when they were leased, and what was expected.
+    pub(crate) forecasts: BTreeMap<AttemptId, (Timestamp, Forecast)>,
     pub(crate) routes: Routes,
     /// Transfers whose replicas have no link to their target.
     pub(crate) unlinked: BTreeSet<TransferId>,
@@ -85,6 +87,7 @@ impl Scheduler {
             clock: Steady::default(),
             parties: Parties::default(),
             news: News::default(),
+            forecasts: BTreeMap::new(),
             routes: Routes::default(),
             unlinked: BTreeSet::new(),
             optimizers: BTreeMap::new(),

@@ -419,7 +419,7 @@ fn knowledge(plan: &Plan) -> Knowledge {
             failed += history.failures.0;
             let (bytes, end) = if failed >= 1.0 {
                 failed -= 1.0;
-                (0, End::Failed)
+                (0, End::Failed(longhaul_model::Blame::Network))
             } else {
                 ((history.rate.0 * 2.0) as u64, End::Arrived)
             };

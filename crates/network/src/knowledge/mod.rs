@@ -122,17 +122,12 @@ impl Knowledge {
 
     /// An attempt ended, with `bytes` that [`Knowledge::arrived`] was not told of.
     pub fn ended(&mut self, link: Link, bytes: u64, end: End, now: Timestamp) {
-        self.ended_by(link, bytes, end, Blame::Network, now);
-    }
-
-    /// The same, with whose fault it was if it failed.
-    pub fn ended_by(&mut self, link: Link, bytes: u64, end: End, blame: Blame, now: Timestamp) {
         self.credit(link, bytes, u32::from(end == End::Arrived), now);
         if let Some(state) = self.links.get_mut(&link) {
             state.meter.ended(now);
             match end {
                 End::Arrived => state.trouble.count(None, now),
-                End::Failed => state.trouble.count(Some(blame), now),
+                End::Failed(blame) => state.trouble.count(Some(blame), now),
                 End::Void => {}
             }
         }

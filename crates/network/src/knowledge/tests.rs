@@ -74,7 +74,7 @@ fn failures_are_remembered_for_a_while() {
     let mut knowledge = Knowledge::default();
     for step in 0..20 {
         knowledge.began(link(1, 2), at(step));
-        knowledge.ended(link(1, 2), 0, End::Failed, at(step));
+        knowledge.ended(link(1, 2), 0, End::Failed(longhaul_model::Blame::Network), at(step));
     }
     assert!(knowledge.failure_share(link(1, 2), at(20)) > 0.8);
     assert!(knowledge.failure_share(link(1, 2), at(6_000_000)) < 0.1);
@@ -139,7 +139,7 @@ proptest! {
                 0 => knowledge.began(link, now),
                 1 => knowledge.arrived(link, bytes, now),
                 2 => knowledge.ended(link, bytes, End::Arrived, now),
-                _ => knowledge.ended(link, bytes, End::Failed, now),
+                _ => knowledge.ended(link, bytes, End::Failed(longhaul_model::Blame::Network), now),
             }
             let estimate = knowledge.rate(link, now);
             prop_assert!(estimate.bytes_per_s.is_finite() && estimate.bytes_per_s > 0.0);

@@ -1,6 +1,6 @@
 //! The words in which questions about links are asked and answered.
 
-use longhaul_model::StorageId;
+use longhaul_model::{Blame, StorageId};
 use serde::{Deserialize, Serialize};
 
 /// From one storage to another.
@@ -60,7 +60,7 @@ impl Basis {
 pub enum End {
     Arrived,
     /// Source or network are to blame.
-    Failed,
+    Failed(Blame),
     /// Cancelled, or somebody else is to blame.
     Void,
 }
