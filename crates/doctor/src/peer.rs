@@ -8,17 +8,16 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
 use std::os::fd::AsFd;
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use longhaul_model::Timestamp;
 use longhaul_model::units::printable;
 use longhaul_network::advice::{Family, payload_share};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, ProtocolVersion, SignatureScheme};
+use longhaul_security::{OutsideTrust, outside_client_tls};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, ProtocolVersion};
 
 use crate::checks::credentials;
 use crate::checks::disk::plain;
@@ -458,58 +457,12 @@ fn date(head: &[u8]) -> Option<Timestamp> {
     Some(Timestamp(at.as_microsecond()))
 }
 
+/// Believes whoever answers and holds the key of the certificate shown: this connection carries nothing, and the
+/// report says who it was.
 fn client(peer: &Peer) -> Result<ClientConnection, String> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider.clone())
-        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
-        .map_err(|error| error.to_string())?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Look { provider }))
-        .with_no_client_auth();
+    let config = outside_client_tls(OutsideTrust::Anyone).map_err(|fault| fault.to_string())?;
     let name = ServerName::try_from(peer.host.clone()).map_err(|error| error.to_string())?;
-    ClientConnection::new(Arc::new(config), name).map_err(|error| error.to_string())
-}
-
-/// Accepts whoever answers, and checks that they hold the key of the certificate shown: this connection carries
-/// nothing, and the report says who it was.
-#[derive(Debug)]
-struct Look {
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for Look {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
+    ClientConnection::new(config, name).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
