@@ -140,11 +140,20 @@ fn unless_it_names(fault: &Value, place: &str) -> Option<String> {
     (!fault["detail"].as_str().unwrap().contains(place)).then(|| format!("{place} is not in {fault}"))
 }
 
-/// Asks for a file once more, whatever has become of its transfer.
+/// Asks for a file once more, whatever has become of its transfer: one that is being tried just now may have begun
+/// before the file was good again, and is asked for after that.
 fn retry(deployment: &Deployment, lfn: &str, target: &str) {
-    let transfers = deployment.api().all(&routes::TRANSFER_LIST, &[], &[("target", target)]);
-    let transfer = transfers.iter().find(|one| one["lfn"] == json!(lfn)).unwrap();
-    deployment.json(&["transfer", "retry", transfer["id"].as_str().unwrap()]);
+    deployment.until("the file can be asked for again", WITHIN, || {
+        let transfers = deployment.api().all(&routes::TRANSFER_LIST, &[], &[("target", target)]);
+        let transfer = transfers.iter().find(|one| one["lfn"] == json!(lfn))?;
+        if transfer["state"] == json!("done") {
+            return Some(());
+        }
+        let asked = deployment.longhaul(&["transfer", "retry", transfer["id"].as_str()?, "--json"]);
+        let not_now = asked.status == 6 && asked.stdout.contains("only a waiting or failed one");
+        assert!(asked.status == 0 || not_now, "{}{}", asked.stdout, asked.stderr);
+        (!not_now).then_some(())
+    });
 }
 
 /// The other replica is used when there is one.
