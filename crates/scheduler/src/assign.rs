@@ -16,7 +16,7 @@ impl Scheduler {
     }
 
     /// Of the sources that do not rest, the one it shall wait for: by its place in the list.
-    pub(crate) fn assigned(&self, place: u32, now: Timestamp) -> Option<usize> {
+    pub(crate) fn choose(&self, place: u32, now: Timestamp) -> Option<usize> {
         let transfer = &self.transfers[place];
         let strategy = self.strategy_of(transfer);
         let ready = || {
@@ -61,8 +61,7 @@ impl Scheduler {
     /// An assigned transfer enters or leaves the queue of its link.
     pub(crate) fn count_waiting(&mut self, place: u32, more: bool) {
         let transfer = &self.transfers[place];
-        let bit = transfer.queues.trailing_zeros() as usize;
-        let Some(source) = transfer.sources.get(bit).map(|source| source.storage) else { return };
+        let Some(source) = transfer.assigned() else { return };
         let party = self.wants[transfer.want].party;
         let links = &mut self.storages[transfer.target].target.links;
         let waiting = links.entry(source).or_default().waiting.entry(party).or_default();
@@ -99,10 +98,7 @@ impl Scheduler {
             let transfer = &self.transfers[*place];
             transfer.phase == Phase::Queued
                 && transfer.sources.len() > 1
-                && transfer
-                    .sources
-                    .get(transfer.queues.trailing_zeros() as usize)
-                    .is_some_and(|one| one.storage == source)
+                && transfer.assigned() == Some(source)
         };
         let wants = self.want_of.values().filter(|&&want| self.wants[want].strategy != Strategy::Best);
         let places: Vec<u32> =

@@ -441,7 +441,7 @@ impl Scheduler {
         let strategy = self.strategy_of(&self.transfers[place]);
         if strategy != Strategy::Best {
             let transfer = &self.transfers[place];
-            let assigned = transfer.sources.get(transfer.queues.trailing_zeros() as usize)?.storage;
+            let assigned = transfer.assigned()?;
             let at = candidates.iter().position(|(_, source)| *source == assigned)?;
             candidates[..=at].rotate_right(1);
         }

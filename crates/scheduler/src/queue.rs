@@ -83,7 +83,7 @@ impl Scheduler {
         }
         let resting = transfer.rest_until > now;
         if queues != 0 && self.strategy_of(&self.transfers[place]) != Strategy::Best {
-            queues = self.assigned(place, now).map_or(queues, |at| 1 << at);
+            queues = self.choose(place, now).map_or(queues, |at| 1 << at);
         }
         let transfer = &self.transfers[place];
         let phase = match () {

@@ -367,6 +367,11 @@ pub(crate) struct Leased {
 }
 
 impl Transfer {
+    /// Of a queued transfer under another strategy than `best`: the one source it waits for.
+    pub(crate) fn assigned(&self) -> Option<u32> {
+        self.sources.get(self.queues.trailing_zeros() as usize).map(|source| source.storage)
+    }
+
     pub(crate) fn lease(&self) -> Option<Leased> {
         match self.phase {
             Phase::Leased(lease) => Some(lease),

@@ -67,16 +67,11 @@ pub enum Input {
         file: FileId,
     },
     Ask(Inquiry),
-    /// Something about the network, from elsewhere than transfers.
-    Learn(Lesson),
     Stop,
 }
 
-/// Something to be told to what is known of the network.
-pub type Lesson = Box<dyn FnOnce(&mut Scheduler, Timestamp) + Send>;
-
-/// Something to be looked up in the scheduler.
-pub type Inquiry = Box<dyn FnOnce(&Scheduler, Timestamp) + Send>;
+/// Something to be looked up in the scheduler, or to be told to what it knows of the network.
+pub type Inquiry = Box<dyn FnOnce(&mut Scheduler, Timestamp) + Send>;
 
 /// A decision on its way to the catalog and then out.
 #[derive(Debug)]
@@ -209,8 +204,7 @@ impl Brain {
                 // Said again, a demand is looked through again.
                 rows.into_iter().for_each(|row| self.demand(row, now));
             }
-            Input::Ask(question) => question(&self.scheduler, now),
-            Input::Learn(lesson) => lesson(&mut self.scheduler, now),
+            Input::Ask(question) => question(&mut self.scheduler, now),
             Input::Stop => return true,
         }
         false
@@ -392,13 +386,7 @@ pub fn ask<T: Send + 'static>(
     inputs: &std::sync::mpsc::SyncSender<Input>,
     question: impl FnOnce(&Scheduler, Timestamp) -> T + Send + 'static,
 ) -> Option<T> {
-    let (answer, wait) = std::sync::mpsc::sync_channel(1);
-    let question = move |scheduler: &Scheduler, now: Timestamp| {
-        // Who asked may have given up.
-        let _ = answer.send(question(scheduler, now));
-    };
-    inputs.try_send(Input::Ask(Box::new(question))).ok()?;
-    wait.recv_timeout(ANSWER_WAIT).ok()
+    with_scheduler(inputs, move |scheduler, now| question(scheduler, now))
 }
 
 /// Tells what is known of the network something and waits for what it says.
@@ -406,7 +394,7 @@ pub fn teach<T: Send + 'static>(
     inputs: &std::sync::mpsc::SyncSender<Input>,
     lesson: impl FnOnce(&mut Knowledge, Timestamp) -> T + Send + 'static,
 ) -> Option<T> {
-    learn(inputs, move |scheduler, now| lesson(scheduler.knowledge_mut(), now))
+    with_scheduler(inputs, move |scheduler, now| lesson(scheduler.knowledge_mut(), now))
 }
 
 /// Tells the brain what others saw, and waits for what it says to each; none if it does not answer.
@@ -414,21 +402,21 @@ pub fn observe(
     inputs: &std::sync::mpsc::SyncSender<Input>,
     observations: Vec<Observation>,
 ) -> Option<Vec<Result<(), Refused>>> {
-    learn(inputs, move |scheduler, now| {
+    with_scheduler(inputs, move |scheduler, now| {
         observations.into_iter().map(|seen| scheduler.observe(seen, now)).collect()
     })
 }
 
-fn learn<T: Send + 'static>(
+fn with_scheduler<T: Send + 'static>(
     inputs: &std::sync::mpsc::SyncSender<Input>,
-    lesson: impl FnOnce(&mut Scheduler, Timestamp) -> T + Send + 'static,
+    question: impl FnOnce(&mut Scheduler, Timestamp) -> T + Send + 'static,
 ) -> Option<T> {
     let (answer, wait) = std::sync::mpsc::sync_channel(1);
-    let lesson = move |scheduler: &mut Scheduler, now: Timestamp| {
+    let question = move |scheduler: &mut Scheduler, now: Timestamp| {
         // Who asked may have given up.
-        let _ = answer.send(lesson(scheduler, now));
+        let _ = answer.send(question(scheduler, now));
     };
-    inputs.try_send(Input::Learn(Box::new(lesson))).ok()?;
+    inputs.try_send(Input::Ask(Box::new(question))).ok()?;
     wait.recv_timeout(ANSWER_WAIT).ok()
 }
 

@@ -397,7 +397,7 @@ fn housekeeping(shared: &Shared, ticks: u64) {
     }
     if ticks.is_multiple_of(SAVE_TICKS) {
         let keep = shared.catalog.clone();
-        let save = Input::Ask(Box::new(move |scheduler: &Scheduler, _: Timestamp| {
+        let save = Input::Ask(Box::new(move |scheduler: &mut Scheduler, _: Timestamp| {
             let text = serde_json::to_string(scheduler.knowledge()).unwrap_or_default();
             // Off the brain's thread: it never waits for the disk.
             drop(spawn("keeper", move || keep.set_setting(KNOWLEDGE, &text)));
