@@ -43,6 +43,7 @@ mod site;
 mod ssh;
 mod state;
 mod stop;
+mod sync;
 mod third;
 mod trees;
 pub mod url;

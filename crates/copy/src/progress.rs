@@ -1,11 +1,12 @@
 //! How far a copy is: counted in one place, read by whoever shows it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use longhaul_model::{Fault, Verification};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::SkipReason;
+use crate::sync::lock;
 
 /// Failed files told by name; more are only counted.
 pub const FAILED_TOLD_MAX: usize = 100;
@@ -174,10 +175,6 @@ pub struct Progress {
     replicas: Mutex<Vec<ReplicaTotals>>,
     /// What limits the copy, as the engine sees it, or what it waits for.
     note: Mutex<String>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Progress {

@@ -17,6 +17,7 @@ use crate::planner::Step;
 use crate::protocol::{ITEMS_MAX, PAGE_BYTES_MAX, Relative, Reply, Request, TreeAnswer, TreePart};
 use crate::remote::{Remote, escaped_len, unexpected};
 use crate::replicas::Member;
+use crate::sync::lock;
 
 /// Values of one question: a server reads 256 MiB for them, and several questions keep several of its cores busy.
 const VALUES_AT_ONCE: u64 = 256;
@@ -191,10 +192,6 @@ fn trees(remote: &Remote, files: &[(Relative, u64)]) -> Vec<Result<Tree, Fault>>
         Tree::of(*size, found?).ok_or_else(unexpected)
     };
     found.into_iter().zip(files).map(whole).collect()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// As many as are read in a moment, and fit in a message. None if all is asked for.

@@ -15,7 +15,7 @@ mod trees;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use longhaul_engine::Responder;
@@ -29,6 +29,7 @@ use crate::protocol::{self, Reply};
 use crate::site::{EXPORT, Site, SiteConfig, TARGET, storage_name};
 use crate::state::{CopyKey, Scratch, StateDir};
 use crate::stop::Stop;
+use crate::sync::lock;
 use crate::url::ServerUrl;
 pub use kept::Kept;
 use listing::Listing;
@@ -91,10 +92,6 @@ struct Peer {
     welcomed: bool,
     listings: HashMap<u32, Arc<Mutex<Listing>>>,
     receiving: HashMap<u32, Arc<Receiving>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Server {

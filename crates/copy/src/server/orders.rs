@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use longhaul_model::{AgentId, DataSecurity, Fault, FaultCode};
 
-use super::lock;
 use crate::landing::refuse_work_directory;
 use crate::progress::{FileOutcome, Outcome, Progress};
 use crate::protocol::{ITEMS_MAX, Order, OrderState, PAGE_BYTES_MAX};
@@ -15,6 +14,7 @@ use crate::pull::Pull;
 use crate::remote::escaped_len;
 use crate::state::CopyKey;
 use crate::stop::Stop;
+use crate::sync::lock;
 use crate::url::ServerUrl;
 
 /// Orders that run or whose end nobody has seen.

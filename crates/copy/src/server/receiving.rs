@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use longhaul_engine::Finished;
 use longhaul_model::{Fault, FaultCode, Lfn, Verification};
 
-use super::lock;
 use crate::fetching::{Ended, Fetching, Wanted};
 use crate::landing::{Landing, Spot};
 use crate::protocol::{ITEMS_MAX, PAGE_BYTES_MAX, Progress, PushedFile, Received, Relative};
 use crate::remote::escaped_len;
 use crate::site::{Site, Source, TARGET, storage_name};
+use crate::sync::lock;
 
 /// Files of one job that are not finished; a client that sends more is told to wait by a fault of theirs.
 const UNDER_WAY_MAX: usize = 20_000;
