@@ -130,20 +130,8 @@ impl Scheduler {
 
     fn remove_want(&mut self, place: u32, now: Timestamp) {
         let transfers: Vec<u32> = self.wants[place].transfers.iter().copied().collect();
-        for transfer in transfers {
-            if let Some(lease) = self.transfers[transfer].lease() {
-                let id = self.transfers[transfer].id;
-                let why = CancelWhy::Unwanted;
-                self.out.push_back(Decision::Cancel {
-                    transfer: id,
-                    attempt: lease.attempt,
-                    agent: lease.agent,
-                    why,
-                });
-                self.unlease(transfer, longhaul_network::End::Void, 0, now);
-            }
-            self.forget(transfer);
-        }
+        transfers.into_iter().for_each(|transfer| self.drop_transfer(transfer, now));
+        self.drop_relays(self.wants[place].block, place, now);
         self.set_left(place, 0, 0);
         self.aside.remove(&place);
         if let Some(want) = self.wants.remove(place) {
@@ -151,6 +139,32 @@ impl Scheduler {
         }
         // Something may have been passing through.
         self.route_again();
+    }
+
+    fn drop_transfer(&mut self, place: u32, now: Timestamp) {
+        if let Some(lease) = self.transfers[place].lease() {
+            let (transfer, why) = (self.transfers[place].id, CancelWhy::Unwanted);
+            let Leased { attempt, agent, .. } = lease;
+            self.out.push_back(Decision::Cancel { transfer, attempt, agent, why });
+            self.unlease(place, longhaul_network::End::Void, 0, now);
+        }
+        self.forget(place);
+    }
+
+    /// What only passes through on its way to somebody who wants it need not, when nobody does any more.
+    fn drop_relays(&mut self, block: BlockId, gone: u32, now: Timestamp) {
+        let here = self.want_of.range((block, 0)..=(block, u32::MAX)).map(|(_, &want)| want);
+        let relays: Vec<u32> = here.filter(|&want| want != gone && self.wants[want].relay).collect();
+        for want in relays {
+            let transfers: Vec<u32> = self.wants[want].transfers.iter().copied().collect();
+            for place in transfers {
+                let row = &self.files[self.transfers[place].file_row];
+                let wanted = |other: u32| !self.wants[self.transfers[other].want].relay;
+                if !row.transfers.iter().any(wanted) {
+                    self.drop_transfer(place, now);
+                }
+            }
+        }
     }
 
     pub(crate) fn want_by_demand(&self, id: DemandId) -> Option<u32> {

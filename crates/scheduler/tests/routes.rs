@@ -90,3 +90,18 @@ fn a_relay_may_want_the_files_itself_and_stop_wanting_them() {
     assert_eq!(world.bytes_between(1, 2), 300 * MB);
     assert!(world.arrivals.values().all(|&times| times == 1));
 }
+
+#[test]
+fn what_only_passes_through_stops_when_nobody_wants_it_any_more() {
+    let mut world = world(4, &[1, 2], &[(0, 1), (1, 2), (2, 3)]);
+    world.add_files(1, 0, vec![5 * MB; 400]);
+    world.subscribe(1, &[1], 3, 5);
+    world.run_for(Duration::from_secs(1));
+    assert!(world.scheduler.counts().leased > 0);
+    world.cancel(1);
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(world.scheduler.counts(), Default::default());
+    let moved = world.bytes_between(0, 1);
+    world.run_for(Duration::from_secs(10));
+    assert_eq!(world.bytes_between(0, 1), moved, "the rest of 2 GB stays where it is");
+}
