@@ -486,7 +486,7 @@ impl Scheduler {
             source_agent,
             target: self.storages[target].id,
             agent,
-            priority: self.storages[target].target.lanes.level(want.lane) as u8 + 1,
+            priority: self.storages[target].target.lanes.level_of_turn(want.lane) as u8 + 1,
             try_number: transfer.tries.saturating_add(1),
             chosen,
             start_by: chosen + self.settings.lease_length,

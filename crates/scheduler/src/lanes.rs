@@ -118,6 +118,14 @@ impl Lanes {
         activity.lanes[row.level..].iter().flatten().map(|&lane| (lane, &self.lanes[lane].class))
     }
 
+    /// At which level an agent should see what a lane gives out now. Agents begin the highest priority that they hold; so
+    /// what has its turn here, by its share or to relieve a lower priority, goes by the highest that waits with it:
+    /// else it would wait there in vain. What comes later and is more urgent still overtakes it.
+    pub(crate) fn level_of_turn(&self, lane: usize) -> usize {
+        let waiting = self.lanes.iter().filter(|row| row.class.queued > 0);
+        waiting.map(|row| row.level).max().unwrap_or(0).max(self.level(lane))
+    }
+
     /// More or fewer wait in a lane.
     pub(crate) fn count_queued(&mut self, lane: usize, more: bool) {
         let row = &mut self.lanes[lane];
