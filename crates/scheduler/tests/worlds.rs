@@ -9,11 +9,23 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use longhaul_model::{Fault, FaultCode, StorageId, SubscriptionId, TransferId};
-use longhaul_scheduler::{Event, SiteLimits, SiteState, Strategy};
+use longhaul_scheduler::{CommunityShare, Event, Party, Settings, Shares, SiteLimits, SiteState, Strategy};
 use proptest::prelude::{ProptestConfig, any, prop_assert, prop_assert_eq, proptest};
 use world::{Dice, Place, World, party};
 
 const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Random worlds for each property: in the test command, and in `cargo xtask soak worlds`, which sets the variable.
+const WORLDS: u32 = 500;
+const WORLDS_VARIABLE: &str = "LONGHAUL_SOAK_WORLDS";
+
+fn worlds() -> ProptestConfig {
+    let default = ProptestConfig::default();
+    let asked = std::env::var(WORLDS_VARIABLE).ok().map(|text| text.parse().unwrap());
+    // What the library reads from the environment is 256 unless somebody wants more or fewer of everything.
+    let cases = asked.unwrap_or(WORLDS * default.cases / 256);
+    ProptestConfig { cases, failure_persistence: None, ..default }
+}
 
 /// Some sites, blocks with one or two first replicas, subscriptions of all priorities, limits here and there.
 fn random_world(seed: u64) -> World {
@@ -138,7 +150,7 @@ fn arrived_once(world: &World) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300 * ProptestConfig::default().cases / 256, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(worlds())]
 
     /// Promise 3: whatever happens, every wanted file arrives exactly once, with a bounded number of decisions.
     #[test]
@@ -174,6 +186,122 @@ proptest! {
         };
         prop_assert_eq!(run(), run());
     }
+
+    /// Who wants more than comes gets its share, and within it no priority waits for ever.
+    #[test]
+    fn shares_converge_and_nobody_starves(seed in any::<u64>()) {
+        let (mut world, wishes) = contended(seed);
+        world.run_for(Duration::from_secs(SETTLED_S));
+        let before = obtained(&world, wishes.len());
+        world.run_for(Duration::from_secs(CONTENDED_S));
+        let mut got = obtained(&world, wishes.len());
+        got.iter_mut().zip(before).for_each(|(got, before)| *got -= before);
+        let all: f64 = got.iter().sum();
+        let port = world.places[TARGET as usize].in_bytes_per_s;
+        prop_assert!(all > 0.85 * port * CONTENDED_S as f64, "the target was kept busy: {all} at {port} a second");
+        for (wish, got_here) in wishes.iter().zip(&got) {
+            let same = wishes.iter().zip(&got).filter(|(other, _)| other.party == wish.party);
+            let (together, highest) =
+                same.fold((0.0, 0), |(sum, most), (other, got)| (sum + got, most.max(other.priority)));
+            let part = together / all;
+            prop_assert!((part - wish.share).abs() < 0.03, "{wish:?} got {part:.3}");
+            // One part in `relief` is for those below the highest; what is under way and one file either way.
+            let relief = f64::from(Settings::default().relief);
+            let least = if wish.priority == highest { 0.5 } else { 0.5 / relief };
+            let least = least * wish.share * all - 3.0 * (LARGEST as f64 + TURN_BYTES);
+            prop_assert!(*got_here > least, "{wish:?} got {got_here:.0} of at least {least:.0}");
+        }
+    }
+}
+
+const TARGET: u64 = 0;
+/// What was leased before all had asked comes first.
+const SETTLED_S: u64 = 10;
+const CONTENDED_S: u64 = 30;
+const LARGEST: u64 = 6_000_000;
+/// What turns count for a file beside its bytes.
+const TURN_BYTES: f64 = 1e6;
+
+/// A subscription of a block of its own, numbered as it is.
+#[derive(Debug)]
+struct Wish {
+    party: Party,
+    priority: u8,
+    /// Of all, together with those of the same party.
+    share: f64,
+}
+
+/// Bytes that came of each block, as turns count them.
+fn obtained(world: &World, blocks: usize) -> Vec<f64> {
+    let mut got = vec![0.0; blocks];
+    for &(file, _) in world.arrivals.keys() {
+        let row = &world.files[file as usize];
+        got[row.block as usize - 1] += row.size as f64 + TURN_BYTES;
+    }
+    got
+}
+
+/// Two to four communities, some with two activities, some of these with two priorities: all want more of one target
+/// than it can take, from sources that could each fill it and have all of it.
+fn contended(seed: u64) -> (World, Vec<Wish>) {
+    let mut dice = Dice(seed ^ 0x5a5a);
+    let port = 40e6 * (1 + dice.below(4)) as f64;
+    let sources = 1 + dice.below(3);
+    let mut places = vec![Place::new(port)];
+    places.extend((0..sources).map(|_| Place::new(port * (1.0 + dice.below(3) as f64))));
+    if dice.chance(0.3) {
+        places[TARGET as usize].limits.active_in = Some(200 + dice.below(400) as u32);
+    }
+    let mut shares = Shares { communities: Default::default(), default: 1.0 };
+    let mut wishes = Vec::new();
+    let names = &["atlas", "cms", "lhcb", "alice"][..2 + dice.below(3) as usize];
+    for name in names {
+        let weight = (1 + dice.below(4)) as f64;
+        let activities: Vec<(&str, f64)> = match dice.chance(0.5) {
+            true => vec![("production", 1.0 + dice.below(3) as f64), ("analysis", 1.0)],
+            false => Vec::new(),
+        };
+        let sum: f64 = activities.iter().map(|(_, weight)| weight).sum();
+        let rows = activities.iter().map(|(name, weight)| (name.parse().unwrap(), *weight));
+        let share = CommunityShare { activities: rows.collect(), ..CommunityShare::of(weight) };
+        shares.communities.insert(name.parse().unwrap(), share);
+        let mut parties: Vec<(Party, f64)> = activities
+            .iter()
+            .map(|(activity, part)| (party(name, Some(activity)), weight * part / sum))
+            .collect();
+        if parties.is_empty() {
+            parties.push((party(name, None), weight));
+        }
+        for (party, share) in parties {
+            let priority = 1 + dice.below(8) as u8;
+            wishes.push(Wish { party: party.clone(), priority, share });
+            if dice.chance(0.4) {
+                wishes.push(Wish { party, priority: priority + 1, share });
+            }
+        }
+    }
+    let weights: f64 = shares.communities.values().map(|share| share.weight).sum();
+    wishes.iter_mut().for_each(|wish| wish.share /= weights);
+    let mut world = World::new(places, seed);
+    world.handle(Event::Shares(shares));
+    for (block, wish) in (1..).zip(&wishes) {
+        let mut left = wish.share * port * 1.5 * (SETTLED_S + CONTENDED_S) as f64 + 100e6;
+        let mut sizes = Vec::new();
+        while left > 0.0 {
+            let size = dice.below(LARGEST);
+            left -= size as f64 + TURN_BYTES;
+            sizes.push(size);
+        }
+        let first = world.files.len() as u64;
+        world.add_files(block, 1, sizes);
+        let others = (2..=sources)
+            .flat_map(|source| (first..world.files.len() as u64).map(move |file| (file, source)));
+        let others: Vec<(u64, u64)> = others.collect();
+        world.replicas.extend(others);
+        world.parties.insert(block, wish.party.clone());
+        world.subscribe(block, &[block], TARGET, wish.priority);
+    }
+    (world, wishes)
 }
 
 /// Promise 8: nothing starts at a paused site, what has not begun is taken back; afterwards all goes on.

@@ -4,26 +4,62 @@
 use crate::test::run_counted;
 use crate::tools::{cargo, run_command};
 
-/// One long test: its name here, the test file of `testbed`, and how much of it.
+/// One long test: its name here, its room and test file, and how much of it.
 struct Long {
     name: &'static str,
+    room: &'static str,
     test: &'static str,
     variable: &'static str,
     full: &'static str,
 }
 
-const LONG: [Long; 7] = [
-    Long { name: "kill", test: "kill", variable: "LONGHAUL_SOAK_KILLS", full: "100" },
-    Long { name: "away", test: "away", variable: "LONGHAUL_SOAK_AWAY_S", full: "120" },
-    Long { name: "tree", test: "campaign", variable: "LONGHAUL_SOAK_TREE_FILES", full: "20000" },
-    Long { name: "hostile", test: "hostile", variable: "LONGHAUL_SOAK_HOSTILE_STREAMS", full: "1000000" },
-    Long { name: "resume", test: "copy_resume", variable: "LONGHAUL_SOAK_RESUME_KILLS", full: "20" },
-    Long { name: "path", test: "copy_path", variable: "LONGHAUL_SOAK_PATH_MB", full: "2000" },
-    Long { name: "memory", test: "copy_memory", variable: "LONGHAUL_SOAK_MEMORY_TRANSFERS", full: "500" },
+/// The room of tests that run the built programs.
+const PROGRAMS: &str = "longhaul-testbed";
+
+const LONG: [Long; 8] = [
+    Long { name: "kill", room: PROGRAMS, test: "kill", variable: "LONGHAUL_SOAK_KILLS", full: "100" },
+    Long { name: "away", room: PROGRAMS, test: "away", variable: "LONGHAUL_SOAK_AWAY_S", full: "120" },
+    Long {
+        name: "tree",
+        room: PROGRAMS,
+        test: "campaign",
+        variable: "LONGHAUL_SOAK_TREE_FILES",
+        full: "20000",
+    },
+    Long {
+        name: "hostile",
+        room: PROGRAMS,
+        test: "hostile",
+        variable: "LONGHAUL_SOAK_HOSTILE_STREAMS",
+        full: "1000000",
+    },
+    Long {
+        name: "resume",
+        room: PROGRAMS,
+        test: "copy_resume",
+        variable: "LONGHAUL_SOAK_RESUME_KILLS",
+        full: "20",
+    },
+    Long { name: "path", room: PROGRAMS, test: "copy_path", variable: "LONGHAUL_SOAK_PATH_MB", full: "2000" },
+    Long {
+        name: "memory",
+        room: PROGRAMS,
+        test: "copy_memory",
+        variable: "LONGHAUL_SOAK_MEMORY_TRANSFERS",
+        full: "500",
+    },
+    Long {
+        name: "worlds",
+        room: "longhaul-scheduler",
+        test: "worlds",
+        variable: "LONGHAUL_SOAK_WORLDS",
+        full: "10000",
+    },
 ];
 
 const USAGE: &str = "usage: cargo xtask soak kill [KILLS] | away [SECONDS] | tree [FILES]
-       | hostile [STREAMS] | resume [KILLS] | path [MEGABYTES] | memory [TRANSFERS] | random | fuzz [SECONDSs | EXECUTIONSx] [keep] [TARGET…] | all";
+       | hostile [STREAMS] | resume [KILLS] | path [MEGABYTES] | memory [TRANSFERS] | worlds [CASES]
+       | random | fuzz [SECONDSs | EXECUTIONSx] [keep] [TARGET…] | all";
 
 pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     match words {
@@ -42,7 +78,9 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
                 [amount] if amount.parse::<u32>().is_ok() => amount,
                 _ => return Err(USAGE.to_owned()),
             };
-            build()?;
+            if long.room == PROGRAMS {
+                build()?;
+            }
             once(long, amount)
         }
         [] => Err(USAGE.to_owned()),
@@ -56,16 +94,7 @@ fn build() -> Result<(), String> {
 fn once(long: &Long, amount: &str) -> Result<(), String> {
     let mut command = cargo();
     command
-        .args([
-            "test",
-            "--release",
-            "--package",
-            "longhaul-testbed",
-            "--test",
-            long.test,
-            "--",
-            "--nocapture",
-        ])
+        .args(["test", "--release", "--package", long.room, "--test", long.test, "--", "--nocapture"])
         .env(long.variable, amount);
     run_counted(&mut command).map(drop)
 }
