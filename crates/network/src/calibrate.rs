@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::blend::Blend;
+
 /// Where the tracked points begin, in spreads: 5 %, half, 95 % of a normal distribution, and some more for caution.
 const START: [f32; 3] = [-2.3, 0.0, 2.3];
 const SHARES: [f32; 3] = [0.05, 0.5, 0.95];
@@ -13,6 +15,12 @@ const STEP_CLASS_FIRST: f32 = 1.0;
 const STEP_CLASS: f32 = 0.03;
 /// Spreads; outcomes further off count as this.
 const FAR: f32 = 30.0;
+/// Until outcomes tell, what they are off in logarithms, and for how many that counts.
+const SPREAD_ASSUMED: f32 = 0.6;
+const SPREAD_WEIGHT: f32 = 5.0;
+/// Outcomes whose spread is remembered; what is wilder than this counts as this.
+const SQUARE_MEMORY: f32 = 500.0;
+const FAR_OFF: f32 = 3.0;
 /// Outcomes before which a link's own points are not better than those of its class.
 const OWN_MIN: u16 = 8;
 
@@ -116,9 +124,9 @@ impl LinkRecord {
     }
 }
 
+/// How outcomes lay in their intervals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Class {
-    points: Points,
+struct Tally {
     scored: f64,
     within: f64,
     score: f64,
@@ -126,6 +134,50 @@ struct Class {
     compared: f64,
     ours: f64,
     theirs: f64,
+}
+
+impl Tally {
+    fn numbers(&self) -> [f64; 6] {
+        [self.scored, self.within, self.score, self.compared, self.ours, self.theirs]
+    }
+
+    /// Adds a part of another.
+    fn add(&mut self, other: &Tally, part: f64) {
+        let [scored, within, score, compared, ours, theirs] = other.numbers().map(|sum| sum * part);
+        self.scored += scored;
+        self.within += within;
+        self.score += score;
+        self.compared += compared;
+        self.ours += ours;
+        self.theirs += theirs;
+    }
+
+    fn quality(&self, history_max: Option<u16>) -> Quality {
+        let mean = |sum: f64, count: f64| if count > 0.0 { sum / count } else { 0.0 };
+        Quality {
+            history_max,
+            outcomes: self.scored.round() as u64,
+            within: mean(self.within, self.scored),
+            score: mean(self.score, self.scored),
+            score_ratio: (self.compared > 0.0 && self.theirs > 0.0).then(|| self.ours / self.theirs),
+        }
+    }
+
+    fn sound(self) -> Self {
+        let fine = self.numbers().iter().all(|sum| sum.is_finite() && *sum >= 0.0);
+        if fine && self.within <= self.scored { self } else { Tally::default() }
+    }
+}
+
+/// Links with about as much history.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Class {
+    points: Points,
+    #[serde(default)]
+    tally: Tally,
+    /// Mean square of what outcomes of late were off.
+    #[serde(default)]
+    square: f32,
 }
 
 /// How forecasts for links with about as much history turned out.
@@ -143,9 +195,28 @@ pub struct Quality {
     pub score_ratio: Option<f64>,
 }
 
+/// Outcomes are told apart by the history that their links had, in octaves: 0, 1, 2 to 3, 4 to 7, …
+const OCTAVES: usize = 17;
+
+/// What was expected and what came; all in logarithms of seconds.
+pub(crate) struct Outcome {
+    /// Nine in ten should lie in it.
+    pub interval: (f64, f64),
+    pub value: f64,
+    /// By how much it was off what was expected before the correction by former outcomes, and the spread of that.
+    pub off: f64,
+    pub spread: f64,
+    /// The logarithm of the bytes.
+    pub bytes_log: f64,
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Calibration {
     classes: [Class; CLASSES.len()],
+    #[serde(default)]
+    octaves: [Tally; OCTAVES],
+    #[serde(default)]
+    pub(crate) blend: Blend,
 }
 
 fn class_of(outcomes: u16) -> usize {
@@ -171,59 +242,88 @@ impl Calibration {
         points.map(f64::from)
     }
 
-    /// An outcome: all in logarithms of seconds. `off` is by how many spreads it was off what was expected before any
-    /// correction, `bytes_log` the logarithm of the bytes.
-    pub(crate) fn score(
-        &mut self,
-        record: &mut LinkRecord,
-        (low, high): (f64, f64),
-        value: f64,
-        off: f64,
-        bytes_log: f64,
-    ) {
-        if ![low, high, value, off, bytes_log].iter().all(|number| number.is_finite()) || high < low {
+    /// What outcomes of links with so much history are off, as a standard deviation.
+    pub(crate) fn spread(&self, record: Option<&LinkRecord>) -> f32 {
+        let class = self.classes.get(class_of(record.map_or(0, LinkRecord::outcomes)));
+        let (square, seen) = class.map_or((0.0, 0.0), |class| (class.square, class.tally.scored as f32));
+        let known = seen.min(SQUARE_MEMORY);
+        let assumed = SPREAD_ASSUMED * SPREAD_ASSUMED;
+        ((square * known + assumed * SPREAD_WEIGHT) / (known + SPREAD_WEIGHT)).sqrt()
+    }
+
+    pub(crate) fn score(&mut self, record: &mut LinkRecord, outcome: &Outcome) {
+        let Outcome { interval: (low, high), value, off, spread, bytes_log } = *outcome;
+        if ![low, high, value, off, spread, bytes_log].iter().all(|number| number.is_finite()) || high < low {
             return;
         }
         let Some(class) = self.classes.get_mut(class_of(record.outcomes)) else { return };
-        let off = (off as f32).clamp(-FAR, FAR);
         let score = winkler(low, high, value);
-        class.scored += 1.0;
-        class.score += score;
-        class.within += f64::from(u8::from((low..=high).contains(&value)));
+        let mut one = Tally {
+            scored: 1.0,
+            score,
+            within: f64::from(u8::from((low..=high).contains(&value))),
+            ..Tally::default()
+        };
         let rate = |share| record.quantile(share).map(|log_rate| bytes_log - f64::from(log_rate));
         if let (Some(low), Some(high)) = (rate(0.95), rate(0.05)) {
-            class.compared += 1.0;
-            class.ours += score;
-            class.theirs += winkler(low, high, value);
+            (one.compared, one.ours, one.theirs) = (1.0, score, winkler(low, high, value));
         }
-        class.points.follow(off, (STEP_CLASS_FIRST / (1.0 + class.scored as f32 / 10.0)).max(STEP_CLASS));
+        class.tally.add(&one, 1.0);
+        let octave = (u16::BITS - record.outcomes.leading_zeros()) as usize;
+        if let Some(tally) = self.octaves.get_mut(octave) {
+            tally.add(&one, 1.0);
+        }
+        let bounded = (off as f32).clamp(-FAR_OFF, FAR_OFF);
+        let memory = (class.tally.scored as f32).min(SQUARE_MEMORY);
+        class.square += (bounded * bounded - class.square) / memory;
+        let spreads = ((off / spread.max(0.01)) as f32).clamp(-FAR, FAR);
+        let step = STEP_CLASS_FIRST / (1.0 + class.tally.scored as f32 / 10.0);
+        class.points.follow(spreads, step.max(STEP_CLASS));
         if record.outcomes == 0 {
             record.points = class.points;
         }
-        record.points.follow(off, (STEP_FIRST / (1.0 + f32::from(record.outcomes) / 4.0)).max(STEP_LEAST));
+        record
+            .points
+            .follow(spreads, (STEP_FIRST / (1.0 + f32::from(record.outcomes) / 4.0)).max(STEP_LEAST));
         record.outcomes = record.outcomes.saturating_add(1);
         record.add((bytes_log - value) as f32);
     }
 
     pub(crate) fn quality(&self) -> Vec<Quality> {
-        let of = |(class, most): (&Class, u16)| Quality {
-            history_max: (most != u16::MAX).then_some(most),
-            outcomes: class.scored as u64,
-            within: if class.scored > 0.0 { class.within / class.scored } else { 0.0 },
-            score: if class.scored > 0.0 { class.score / class.scored } else { 0.0 },
-            score_ratio: (class.compared > 0.0 && class.theirs > 0.0).then(|| class.ours / class.theirs),
-        };
+        let of = |(class, most): (&Class, u16)| class.tally.quality((most != u16::MAX).then_some(most));
         self.classes.iter().zip(CLASSES).map(of).collect()
+    }
+
+    /// Four parts of as many outcomes, by history; an octave that two parts share is divided between them.
+    pub(crate) fn quarters(&self) -> [Quality; 4] {
+        let all: f64 = self.octaves.iter().map(|tally| tally.scored).sum();
+        let mut parts = [Tally::default(); 4];
+        let mut last = [0u32; 4];
+        let mut before = 0.0;
+        for (octave, tally) in self.octaves.iter().enumerate().filter(|(_, tally)| tally.scored > 0.0) {
+            for (number, (part, last)) in parts.iter_mut().zip(&mut last).enumerate() {
+                let (from, to) = (all * number as f64 / 4.0, all * (number + 1) as f64 / 4.0);
+                let shared = (to.min(before + tally.scored) - from.max(before)).max(0.0);
+                if shared > 0.0 {
+                    part.add(tally, shared / tally.scored);
+                    *last = 1 << octave;
+                }
+            }
+            before += tally.scored;
+        }
+        let mut rows = parts.iter().zip(last).map(|(part, last)| part.quality(u16::try_from(last).ok()));
+        std::array::from_fn(|_| rows.next().unwrap_or_else(|| Tally::default().quality(None)))
     }
 
     pub(crate) fn sound(mut self) -> Self {
         for class in &mut self.classes {
-            let sums = [class.scored, class.within, class.score, class.compared, class.ours, class.theirs];
-            if !sums.iter().all(|sum| sum.is_finite() && *sum >= 0.0) || class.within > class.scored {
-                *class = Class::default();
-            }
+            class.tally = class.tally.sound();
             class.points = class.points.sound();
+            let fine = class.square.is_finite() && (0.0..=FAR_OFF * FAR_OFF).contains(&class.square);
+            class.square = if fine { class.square } else { 0.0 };
         }
+        self.octaves = self.octaves.map(Tally::sound);
+        self.blend = self.blend.sound();
         self
     }
 }

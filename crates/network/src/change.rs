@@ -158,6 +158,9 @@ impl Change {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Changes {
     list: VecDeque<Change>,
+    /// Of this run, those that are not remembered any more with them.
+    #[serde(skip)]
+    told: u64,
 }
 
 impl Changes {
@@ -166,6 +169,11 @@ impl Changes {
             self.list.pop_front();
         }
         self.list.push_back(change);
+        self.told += 1;
+    }
+
+    pub(crate) fn told(&self) -> u64 {
+        self.told
     }
 
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Change> {

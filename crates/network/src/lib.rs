@@ -12,6 +12,7 @@
 pub mod advice;
 mod belief;
 mod bins;
+mod blend;
 mod calibrate;
 mod change;
 mod curve;
@@ -30,8 +31,8 @@ pub use bins::Bin;
 pub use calibrate::Quality;
 pub use change::{Affected, Change, Location, Rerouted, Shift};
 pub use knowledge::{
-    Basis, Bottleneck, End, Estimate, Forecast, Knowledge, LINKS_MAX, Link, LinkReport, Pace, PathReport,
-    Work,
+    Ahead, Basis, Bottleneck, End, Estimate, Forecast, Knowledge, LINKS_MAX, Link, LinkReport, Pace,
+    PathReport, Work,
 };
 pub use observation::{
     DISORDER, FUTURE, HOPS_MAX, Limit, Mapping, OLDEST, Observation, ObservationId, Origin, Place, Refused,

@@ -8,7 +8,7 @@ mod world;
 
 use std::time::Duration;
 
-use longhaul_network::{Basis, End, Forecast, Knowledge, Link, Work};
+use longhaul_network::{Ahead, Basis, End, Forecast, Knowledge, Link, Work};
 use world::{Noise, at, link, sites};
 
 /// What one link really gives.
@@ -152,7 +152,7 @@ fn more_files_get_more_until_the_link_is_full() {
     assert!(rates[0] < 45e6 && rates[2] > 1.5 * rates[0] && rates[3] > 1.3 * rates[2], "{rates:?}");
     assert!(rates[4] < 1.4 * rates[3], "{rates:?}");
     let seconds = |at_once| {
-        let work = Work { bytes: 100_000_000_000, files: 100, at_once };
+        let work = Work { bytes: 100_000_000_000, files: 100, at_once, ahead: Ahead::default() };
         knowledge.forecast(truth.link, work, now).seconds
     };
     assert!(seconds(1) > 3.0 * seconds(16), "{} {}", seconds(1), seconds(16));

@@ -1,7 +1,7 @@
 //! What the network is expected to do for an attempt, against what it did: forecasts are themselves measured.
 
 use longhaul_model::{AttemptId, Timestamp};
-use longhaul_network::{Link, Work};
+use longhaul_network::{Ahead, Link, Work};
 
 use crate::scheduler::Scheduler;
 
@@ -19,7 +19,14 @@ impl Scheduler {
             return;
         }
         let link = Link { source: self.storages[source].id, target: target.id };
-        let forecast = self.knowledge.forecast(link, Work::file(transfer.size), now);
+        let bytes = |bytes: u128| u64::try_from(bytes).unwrap_or(u64::MAX);
+        let ahead = Ahead {
+            link: target.target.links.get(&source).map_or(0, |link| bytes(link.bytes)),
+            source: bytes(self.storages[source].bytes_ahead),
+            target: bytes(target.target.leased_bytes),
+        };
+        let work = Work { ahead, ..Work::file(transfer.size) };
+        let forecast = self.knowledge.forecast(link, work, now);
         self.forecasts.insert(attempt, (now, forecast));
     }
 

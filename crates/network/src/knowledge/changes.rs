@@ -24,6 +24,11 @@ impl Knowledge {
         self.changes.iter()
     }
 
+    /// How many there were since the start of the program.
+    pub fn changes_told(&self) -> u64 {
+        self.changes.told()
+    }
+
     pub(super) fn link_changed(&mut self, link: Link, rate: f64, alarm: Alarm, now: Timestamp) {
         let by = alarm.after - alarm.before;
         let Some(state) = self.links.get_mut(&link) else { return };

@@ -7,12 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::prior::Prior;
 use super::{Basis, Estimate, Knowledge, Link};
-use crate::calibrate::Quality;
+use crate::blend::Guesses;
+use crate::calibrate::{Outcome, Quality};
 use crate::observation::Way;
 
-/// What no belief about a link tells: how one file differs from the next. Large enough that corrections learned when
-/// little was known still fit when more is.
-const SPREAD_FILES: f64 = 0.3;
 /// More spread where the number of files is one that was never measured.
 const SPREAD_UNTRIED: f64 = 0.4;
 /// Longer is as good as never.
@@ -24,11 +22,20 @@ pub struct Work {
     pub bytes: u64,
     pub files: u32,
     pub at_once: u32,
+    pub ahead: Ahead,
+}
+
+/// Bytes that were asked of the link, of its source and into its target before, and are not there yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ahead {
+    pub link: u64,
+    pub source: u64,
+    pub target: u64,
 }
 
 impl Work {
     pub fn file(bytes: u64) -> Self {
-        Work { bytes, files: 1, at_once: 1 }
+        Work { bytes, files: 1, at_once: 1, ahead: Ahead::default() }
     }
 }
 
@@ -40,10 +47,12 @@ pub struct Forecast {
     /// Nine in ten lie between these.
     pub low_s: f32,
     pub high_s: f32,
-    /// What the bytes alone take at the rate believed, and all of it before correction by former outcomes.
+    /// What it rests on: the bytes alone at the rate believed, and all of it by each model.
     data_s: f32,
-    plain_s: f32,
-    /// Standard deviation of the logarithm that is believed.
+    guesses: Guesses,
+    /// Of the logarithm: what is expected of all links together, and of this one; and its standard deviation.
+    all: f32,
+    own: f32,
     spread: f32,
 }
 
@@ -109,26 +118,43 @@ impl Knowledge {
     /// How long the work will take, next to what is under way already.
     pub fn forecast(&self, link: Link, work: Work, now: Timestamp) -> Forecast {
         let at_once = work.at_once.clamp(1, work.files.max(1));
-        let loaded = self.loaded(link, at_once, now);
+        let rate = self.loaded(link, at_once, now).mean.exp().max(1.0);
         let state = self.links.get(&link);
         let active = f64::from(state.map_or(0, |state| state.meter.active()).saturating_add(at_once));
         // Its part of the link is that of its files among all of them.
-        let rate = loaded.mean.exp() * f64::from(at_once) / active.max(1.0);
-        let data_s = (work.bytes as f64 / rate.max(1.0)).min(LONGEST_S);
+        let data_s = (work.bytes as f64 * active.max(1.0) / f64::from(at_once) / rate).min(LONGEST_S);
         let (start, slope) = state.map_or((0.2, 1.0), |state| state.overhead.fit());
         let starts = start * f64::from(work.files.max(1)) / f64::from(at_once);
-        let plain_s = (starts + slope * data_s).clamp(1e-3, LONGEST_S);
-        // What is not known of the rate matters less where the start takes most of the time.
-        let part = slope * data_s / plain_s;
-        let spread = (loaded.variance.max(0.0) * part * part + SPREAD_FILES * SPREAD_FILES).sqrt();
-        let [low, middle, high] = self.calibration.points(state.map(|state| &state.record));
-        let at = |point: f64| (plain_s.ln() + point * spread).exp().clamp(1e-3, 10.0 * LONGEST_S) as f32;
+        let behind = |ahead: u64, rate: f64| (ahead as f64 + work.bytes as f64) / rate.max(1.0);
+        let end = |storage, into, ahead| {
+            let total = self.total(storage, into, now).map_or(rate, |total| total.bytes_per_s.max(rate));
+            behind(ahead, total)
+        };
+        let models = [
+            slope * data_s,
+            behind(work.ahead.link, rate),
+            end(link.source, false, work.ahead.source),
+            end(link.target, true, work.ahead.target),
+        ];
+        let guesses = Guesses {
+            models: models.map(|model| (starts + model).clamp(1e-3, LONGEST_S) as f32),
+            start: starts as f32,
+        };
+        let all = self.calibration.blend.expect(&guesses);
+        let own = all + state.map_or(0.0, |state| f64::from(state.level.mean()));
+        let record = state.map(|state| &state.record);
+        let usual = self.calibration.spread(record);
+        let spread = f64::from(state.map_or(usual, |state| state.level.spread(usual)));
+        let [low, middle, high] = self.calibration.points(record);
+        let at = |point: f64| (own + point * spread).exp().clamp(1e-3, 10.0 * LONGEST_S) as f32;
         Forecast {
             seconds: at(middle),
             low_s: at(low),
             high_s: at(high),
             data_s: data_s as f32,
-            plain_s: plain_s as f32,
+            guesses,
+            all: all as f32,
+            own: own as f32,
             spread: spread as f32,
         }
     }
@@ -138,14 +164,23 @@ impl Knowledge {
         let seconds = took.as_secs_f64().max(1e-3);
         let Some(state) = self.links.get_mut(&link) else { return };
         let value = seconds.ln();
-        let off = (value - f64::from(forecast.plain_s).ln()) / f64::from(forecast.spread).max(0.01);
         let interval = (f64::from(forecast.low_s).ln(), f64::from(forecast.high_s).ln());
-        self.calibration.score(&mut state.record, interval, value, off, (bytes.max(1) as f64).ln());
+        let off = value - f64::from(forecast.own);
+        let spread = f64::from(forecast.spread);
+        let outcome = Outcome { interval, value, off, spread, bytes_log: (bytes.max(1) as f64).ln() };
+        self.calibration.score(&mut state.record, &outcome);
+        state.level.learn(value - f64::from(forecast.all));
+        self.calibration.blend.learn(&forecast.guesses, value, f64::from(state.level.mean()));
         state.overhead.observe(f64::from(forecast.data_s), seconds, now);
     }
 
     /// How forecasts turned out, by the history that their links had.
     pub fn quality(&self) -> Vec<Quality> {
         self.calibration.quality()
+    }
+
+    /// The same in four parts of about as many outcomes each, those of links with the least history first.
+    pub fn quarters(&self) -> [Quality; 4] {
+        self.calibration.quarters()
     }
 }

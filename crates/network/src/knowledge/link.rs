@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::belief::{Belief, Slow};
 use crate::bins::Bins;
+use crate::blend::Level;
 use crate::calibrate::LinkRecord;
 use crate::curve::Curve;
 use crate::detect::{Alarm, Detector};
@@ -36,6 +37,8 @@ pub(crate) struct LinkState {
     pub overhead: Overhead,
     pub detector: Detector,
     pub record: LinkRecord,
+    /// Of its outcomes against what is expected of all links.
+    pub level: Level,
     pub bins: Bins,
     /// Logarithm of the number of files with which `belief` was measured.
     pub files_log: f32,

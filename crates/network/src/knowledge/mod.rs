@@ -21,7 +21,7 @@ use std::net::IpAddr;
 use longhaul_model::{Blame, SiteId, StorageId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-pub use forecast::{Forecast, Work};
+pub use forecast::{Ahead, Forecast, Work};
 pub use link::Pace;
 pub(crate) use link::{EndState, LinkState};
 pub(crate) use observe::{PathKey, Uplink};

@@ -11,6 +11,7 @@ use super::prior::{Effect, HomeState};
 use super::{EndState, Knowledge, LINKS_MAX, Link, LinkState, Pace, PathKey, Uplink};
 use crate::belief::{Belief, Slow};
 use crate::bins::Bins;
+use crate::blend::Level;
 use crate::calibrate::{Calibration, LinkRecord, Points};
 use crate::change::Changes;
 use crate::curve::Curve;
@@ -54,6 +55,8 @@ struct StoredLink {
     overhead: Overhead,
     detector: Detector,
     points: (Points, u16),
+    #[serde(default)]
+    level: Level,
     bins: Bins,
     files_log: f32,
 }
@@ -96,6 +99,7 @@ impl StoredLink {
             overhead: state.overhead,
             detector: state.detector,
             points: state.record.points_only(),
+            level: state.level,
             bins: state.bins,
             files_log: state.files_log,
         }
@@ -110,6 +114,7 @@ impl StoredLink {
             overhead: self.overhead.sound(),
             detector: self.detector.sound(),
             record: LinkRecord::from_points(self.points),
+            level: self.level.sound(),
             bins: self.bins.sound(),
             files_log: if self.files_log.is_finite() { self.files_log.clamp(0.0, 20.0) } else { 0.0 },
             ..LinkState::default()

@@ -1,0 +1,201 @@
+//! From several guesses of how long something takes, one: each guess rests on a model that is right at times (the link
+//! is shared evenly; it works in turn through what it was given; its source, or its target, is what everything waits
+//! for), and which of them weighs how much is learned from outcomes. Least squares in logarithms, with fading memory;
+//! until there are outcomes, the longest of the guesses stands.
+
+use serde::{Deserialize, Serialize};
+
+/// Models of [`Guesses`].
+pub(crate) const GUESSES: usize = 4;
+/// A constant, the longest guess, what each model says below that, and the start of a file below that.
+const TERMS: usize = GUESSES + 3;
+/// The longest guess is counted from about here, so that its weight and the constant learn apart.
+const MIDDLE: f64 = 3.0;
+/// What one outcome leaves of the weight of those before.
+const KEPT: f64 = 0.999;
+/// Spread assumed of each term's weight before any outcome.
+const UNSURE: f64 = 0.3;
+/// Never so unsure again, whatever was forgotten meanwhile.
+const UNSURE_MAX: f64 = 10.0;
+/// Outcomes further off than this factor (e²) pull no more than it.
+const WILD: f64 = 2.0;
+
+/// How long it takes by each model, and how long a file takes to start; in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Guesses {
+    pub models: [f32; GUESSES],
+    pub start: f32,
+}
+
+impl Guesses {
+    fn terms(&self) -> (f64, [f64; TERMS]) {
+        // Whatever is no number is next to nothing.
+        let log = |seconds: f32| f64::from(seconds.max(1e-3).min(1e9)).ln();
+        let models = self.models.map(log);
+        let longest = models.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let [one, two, three, four] = models.map(|model| (model - longest).max(-5.0));
+        let start = (log(self.start) - longest).clamp(-5.0, 0.0);
+        (longest, [1.0, (longest - MIDDLE).clamp(-10.0, 10.0), one, two, three, four, start])
+    }
+}
+
+/// The weights, and how sure they are.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Blend {
+    weights: [f64; TERMS],
+    unsure: [[f64; TERMS]; TERMS],
+}
+
+impl Default for Blend {
+    fn default() -> Self {
+        let mut unsure = [[0.0; TERMS]; TERMS];
+        for (at, row) in unsure.iter_mut().enumerate() {
+            row[at] = UNSURE * UNSURE;
+        }
+        Blend { weights: [0.0; TERMS], unsure }
+    }
+}
+
+impl Blend {
+    /// The logarithm of the seconds to expect.
+    pub(crate) fn expect(&self, guesses: &Guesses) -> f64 {
+        let (longest, terms) = guesses.terms();
+        longest + dot(&self.weights, &terms)
+    }
+
+    /// It took so long, in logarithms; `level` is what this link's outcomes are above what is expected of all.
+    pub(crate) fn learn(&mut self, guesses: &Guesses, took: f64, level: f64) {
+        let (longest, terms) = guesses.terms();
+        let off = took - level - longest - dot(&self.weights, &terms);
+        if !off.is_finite() {
+            return;
+        }
+        let leaning = self.unsure.map(|row| dot(&row, &terms));
+        let noise = KEPT + dot(&leaning, &terms);
+        let off = off.clamp(-WILD, WILD);
+        for (weight, lean) in self.weights.iter_mut().zip(leaning) {
+            *weight += lean / noise * off;
+        }
+        for (row, one) in self.unsure.iter_mut().zip(leaning) {
+            for (cell, other) in row.iter_mut().zip(leaning) {
+                *cell = (*cell - one * other / noise) / KEPT;
+            }
+        }
+        let most = (0..TERMS).map(|at| self.unsure[at][at]).fold(0.0, f64::max);
+        if most > UNSURE_MAX || !self.is_sound() {
+            // Nothing was learned of some term for very long: all begin to learn again, from where they are.
+            let weights = self.weights.map(|weight| if weight.is_finite() { weight } else { 0.0 });
+            *self = Blend { weights, ..Blend::default() };
+        }
+    }
+
+    fn is_sound(&self) -> bool {
+        let weights = self.weights.iter().all(|weight| weight.is_finite() && weight.abs() < 100.0);
+        weights && self.unsure.iter().flatten().all(|cell| cell.is_finite() && cell.abs() < 1e6)
+    }
+
+    pub(crate) fn sound(self) -> Self {
+        if self.is_sound() { self } else { Blend::default() }
+    }
+}
+
+fn dot(one: &[f64; TERMS], other: &[f64; TERMS]) -> f64 {
+    one.iter().zip(other).map(|(one, other)| one * other).sum()
+}
+
+/// What the outcomes of one link are above what is expected of all links, and by how much they differ among themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Level {
+    count: f32,
+    mean: f32,
+    square: f32,
+}
+
+/// Outcomes remembered, and outcomes that count as much as what all links show.
+const LEVEL_COUNT: f32 = 12.0;
+const LEVEL_SHRINK: f32 = 2.0;
+const SPREAD_SHRINK: f32 = 6.0;
+const SPREAD_MIN: f32 = 0.05;
+
+impl Level {
+    /// `off`: above what is expected of all.
+    pub(crate) fn learn(&mut self, off: f64) {
+        if off.is_nan() {
+            return;
+        }
+        let off = (off as f32).clamp(-5.0, 5.0);
+        let before = off - self.mean();
+        self.count = (self.count + 1.0).min(LEVEL_COUNT);
+        self.mean += (off - self.mean) / self.count;
+        self.square += (before * before - self.square) / self.count;
+    }
+
+    pub(crate) fn mean(&self) -> f32 {
+        self.mean * self.count / (self.count + LEVEL_SHRINK)
+    }
+
+    /// Of one outcome, where those of all links have `all`.
+    pub(crate) fn spread(&self, all: f32) -> f32 {
+        let square = (self.square * self.count + all * all * SPREAD_SHRINK) / (self.count + SPREAD_SHRINK);
+        square.sqrt().max(SPREAD_MIN)
+    }
+
+    pub(crate) fn sound(self) -> Self {
+        let fine =
+            [self.count, self.mean, self.square].iter().all(|value| value.is_finite() && value.abs() < 1e3);
+        if fine && self.count >= 0.0 && self.square >= 0.0 { self } else { Level::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Uniform in (0, 1), the same on every run.
+    fn noise(number: u64) -> f32 {
+        (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as f32 / (1 << 24) as f32
+    }
+
+    #[test]
+    fn the_model_that_is_right_is_found() {
+        let mut blend = Blend::default();
+        let guesses = |round: u64| {
+            let model = |which: u64| (noise(round * 8 + which) * 5.0).exp();
+            Guesses { models: [model(1), model(2), model(3), model(4)], start: 0.5 }
+        };
+        for round in 0..2_000 {
+            let guesses = guesses(round);
+            blend.learn(&guesses, f64::from(guesses.models[1] * 2.0).ln(), 0.0);
+        }
+        for round in 5_000..5_050 {
+            let guesses = guesses(round);
+            let off = blend.expect(&guesses) - f64::from(guesses.models[1] * 2.0).ln();
+            assert!(off.abs() < 0.4, "{off}");
+        }
+        let one = Guesses { models: [1.0, 5.0, 2.0, 2.0], start: 0.1 };
+        assert!((Blend::default().expect(&one).exp() - 5.0).abs() < 1e-6, "at first the longest stands");
+    }
+
+    #[test]
+    fn a_link_has_a_level_and_a_spread_of_its_own() {
+        let mut level = Level::default();
+        (0..50).for_each(|round| level.learn(1.0 + 0.2 * f64::from(noise(round)) - 0.1));
+        assert!((level.mean() - 1.0).abs() < 0.2 && level.spread(0.6) < 0.5, "{level:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_outcomes_leave_it_sound(all in proptest::collection::vec((any::<[f32; 4]>(), any::<f32>(), any::<f64>()), 0..60)) {
+            let (mut blend, mut level) = (Blend::default(), Level::default());
+            for (models, start, took) in all {
+                let guesses = Guesses { models, start };
+                blend.learn(&guesses, took, f64::from(level.mean()));
+                level.learn(took);
+                prop_assert!(blend.expect(&guesses).is_finite());
+                prop_assert_eq!(blend.sound(), blend);
+                prop_assert_eq!(level.sound(), level);
+            }
+        }
+    }
+}
