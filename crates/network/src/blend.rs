@@ -104,46 +104,51 @@ fn dot(one: &[f64; TERMS], other: &[f64; TERMS]) -> f64 {
 }
 
 /// What the outcomes of one link are above what is expected of all links, and by how much they differ among themselves.
+/// How many there were is known elsewhere: a link has little room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Level {
-    count: f32,
     mean: f32,
     square: f32,
 }
 
 /// Outcomes remembered, and outcomes that count as much as what all links show.
-const LEVEL_COUNT: f32 = 12.0;
+const LEVEL_COUNT: u16 = 12;
 const LEVEL_SHRINK: f32 = 2.0;
 const SPREAD_SHRINK: f32 = 6.0;
 const SPREAD_MIN: f32 = 0.05;
 
+fn remembered(outcomes: u16) -> f32 {
+    f32::from(outcomes.min(LEVEL_COUNT))
+}
+
 impl Level {
-    /// `off`: above what is expected of all.
-    pub(crate) fn learn(&mut self, off: f64) {
+    /// `off`: above what is expected of all; after `before` outcomes.
+    pub(crate) fn learn(&mut self, off: f64, before: u16) {
         if off.is_nan() {
             return;
         }
         let off = (off as f32).clamp(-5.0, 5.0);
-        let before = off - self.mean();
-        self.count = (self.count + 1.0).min(LEVEL_COUNT);
-        self.mean += (off - self.mean) / self.count;
-        self.square += (before * before - self.square) / self.count;
+        let surprise = off - self.mean(before);
+        let count = remembered(before.saturating_add(1));
+        self.mean += (off - self.mean) / count;
+        self.square += (surprise * surprise - self.square) / count;
     }
 
-    pub(crate) fn mean(&self) -> f32 {
-        self.mean * self.count / (self.count + LEVEL_SHRINK)
+    pub(crate) fn mean(&self, outcomes: u16) -> f32 {
+        let count = remembered(outcomes);
+        self.mean * count / (count + LEVEL_SHRINK)
     }
 
     /// Of one outcome, where those of all links have `all`.
-    pub(crate) fn spread(&self, all: f32) -> f32 {
-        let square = (self.square * self.count + all * all * SPREAD_SHRINK) / (self.count + SPREAD_SHRINK);
+    pub(crate) fn spread(&self, all: f32, outcomes: u16) -> f32 {
+        let count = remembered(outcomes);
+        let square = (self.square * count + all * all * SPREAD_SHRINK) / (count + SPREAD_SHRINK);
         square.sqrt().max(SPREAD_MIN)
     }
 
     pub(crate) fn sound(self) -> Self {
-        let fine =
-            [self.count, self.mean, self.square].iter().all(|value| value.is_finite() && value.abs() < 1e3);
-        if fine && self.count >= 0.0 && self.square >= 0.0 { self } else { Level::default() }
+        let fine = [self.mean, self.square].iter().all(|value| value.is_finite() && value.abs() < 1e3);
+        if fine && self.square >= 0.0 { self } else { Level::default() }
     }
 }
 
@@ -180,18 +185,18 @@ mod tests {
     #[test]
     fn a_link_has_a_level_and_a_spread_of_its_own() {
         let mut level = Level::default();
-        (0..50).for_each(|round| level.learn(1.0 + 0.2 * f64::from(noise(round)) - 0.1));
-        assert!((level.mean() - 1.0).abs() < 0.2 && level.spread(0.6) < 0.5, "{level:?}");
+        (0..50).for_each(|round| level.learn(1.0 + 0.2 * f64::from(noise(round.into())) - 0.1, round));
+        assert!((level.mean(50) - 1.0).abs() < 0.2 && level.spread(0.6, 50) < 0.5, "{level:?}");
     }
 
     proptest! {
         #[test]
         fn any_outcomes_leave_it_sound(all in proptest::collection::vec((any::<[f32; 4]>(), any::<f32>(), any::<f64>()), 0..60)) {
             let (mut blend, mut level) = (Blend::default(), Level::default());
-            for (models, start, took) in all {
+            for (number, (models, start, took)) in (0..).zip(all) {
                 let guesses = Guesses { models, start };
-                blend.learn(&guesses, took, f64::from(level.mean()));
-                level.learn(took);
+                blend.learn(&guesses, took, f64::from(level.mean(number)));
+                level.learn(took, number);
                 prop_assert!(blend.expect(&guesses).is_finite());
                 prop_assert_eq!(blend.sound(), blend);
                 prop_assert_eq!(level.sound(), level);

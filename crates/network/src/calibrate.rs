@@ -28,7 +28,7 @@ const OWN_MIN: u16 = 8;
 pub(crate) const CLASSES: [u16; 4] = [8, 32, 128, u16::MAX];
 
 /// Empirical quantiles of a link's rates in a histogram: what a forecast that knows nothing else would say.
-const BINS: usize = 48;
+const BINS: usize = 40;
 const BIN_WIDTH: f32 = 0.2;
 const BASELINE_MIN: u32 = 8;
 

@@ -141,10 +141,11 @@ impl Knowledge {
             start: starts as f32,
         };
         let all = self.calibration.blend.expect(&guesses);
-        let own = all + state.map_or(0.0, |state| f64::from(state.level.mean()));
+        let outcomes = state.map_or(0, |state| state.record.outcomes());
+        let own = all + state.map_or(0.0, |state| f64::from(state.level.mean(outcomes)));
         let record = state.map(|state| &state.record);
         let usual = self.calibration.spread(record);
-        let spread = f64::from(state.map_or(usual, |state| state.level.spread(usual)));
+        let spread = f64::from(state.map_or(usual, |state| state.level.spread(usual, outcomes)));
         let [low, middle, high] = self.calibration.points(record);
         let at = |point: f64| (own + point * spread).exp().clamp(1e-3, 10.0 * LONGEST_S) as f32;
         Forecast {
@@ -168,9 +169,10 @@ impl Knowledge {
         let off = value - f64::from(forecast.own);
         let spread = f64::from(forecast.spread);
         let outcome = Outcome { interval, value, off, spread, bytes_log: (bytes.max(1) as f64).ln() };
+        state.level.learn(value - f64::from(forecast.all), state.record.outcomes());
         self.calibration.score(&mut state.record, &outcome);
-        state.level.learn(value - f64::from(forecast.all));
-        self.calibration.blend.learn(&forecast.guesses, value, f64::from(state.level.mean()));
+        let level = state.level.mean(state.record.outcomes());
+        self.calibration.blend.learn(&forecast.guesses, value, f64::from(level));
         state.overhead.observe(f64::from(forecast.data_s), seconds, now);
     }
 
