@@ -22,6 +22,8 @@ pub(crate) struct Lanes {
     /// Addressed by `Want::lane`; they stay where they are.
     lanes: Vec<Lane>,
     communities: Vec<CommunityAt>,
+    /// What waits, by priority.
+    queued: [u32; LEVELS],
     /// Start tag of the last one served, in bytes over weight.
     clock: f64,
 }
@@ -122,8 +124,8 @@ impl Lanes {
     /// what has its turn here, by its share or to relieve a lower priority, goes by the highest that waits with it:
     /// else it would wait there in vain. What comes later and is more urgent still overtakes it.
     pub(crate) fn level_of_turn(&self, lane: usize) -> usize {
-        let waiting = self.lanes.iter().filter(|row| row.class.queued > 0);
-        waiting.map(|row| row.level).max().unwrap_or(0).max(self.level(lane))
+        let highest = self.queued.iter().rposition(|&queued| queued > 0);
+        highest.unwrap_or(0).max(self.level(lane))
     }
 
     /// More or fewer wait in a lane.
@@ -140,10 +142,12 @@ impl Lanes {
                 community.served = community.served.max(self.clock);
             }
             row.class.queued += 1;
+            self.queued[row.level] += 1;
             activity.queued += 1;
             community.queued += 1;
         } else {
             row.class.queued -= 1;
+            self.queued[row.level] -= 1;
             activity.queued -= 1;
             community.queued -= 1;
         }
