@@ -157,6 +157,13 @@ impl Scheduler {
 
     /// A lease's own sums are kept by `deal` and `outcome`; here is what all phases have.
     pub(crate) fn count(&mut self, place: u32, more: bool) {
+        if self.transfers[place].phase == Phase::Unlinked {
+            if more {
+                self.stranded.insert(place);
+            } else {
+                self.stranded.remove(&place);
+            }
+        }
         let transfer = &self.transfers[place];
         let want = &mut self.wants[transfer.want];
         let target = &mut self.storages[transfer.target].target;

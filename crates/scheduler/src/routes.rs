@@ -148,9 +148,7 @@ impl Scheduler {
     pub(crate) fn route_again(&mut self) {
         if self.routes.links.is_some() {
             self.routes.kept.clear();
-            let unlinked = |place: &u32| self.transfers[*place].phase == Phase::Unlinked;
-            let rows = self.by_id.iter().filter(|(_, place)| unlinked(place));
-            self.unlinked.extend(rows.map(|(id, _)| *id));
+            self.unlinked.extend(self.stranded.iter().map(|&place| self.transfers[place].id));
         }
     }
 }

@@ -27,8 +27,9 @@ pub struct Scheduler {
     /// Of some attempts: when they were leased, and what was expected.
     pub(crate) forecasts: BTreeMap<AttemptId, (Timestamp, Forecast)>,
     pub(crate) routes: Routes,
-    /// Transfers whose replicas have no link to their target.
+    /// Transfers whose replicas have no link to their target: those for which a way is to be looked for, and all.
     pub(crate) unlinked: BTreeSet<TransferId>,
+    pub(crate) stranded: BTreeSet<u32>,
     /// By target and source; only under [`crate::Rules::Fts3`].
     pub(crate) optimizers: BTreeMap<(u32, u32), Optimizer>,
     pub(crate) last_id: u64,
@@ -90,6 +91,7 @@ impl Scheduler {
             forecasts: BTreeMap::new(),
             routes: Routes::default(),
             unlinked: BTreeSet::new(),
+            stranded: BTreeSet::new(),
             optimizers: BTreeMap::new(),
             last_id,
             sites: Table::default(),
