@@ -1,4 +1,5 @@
-//! `cargo xtask bench`: builds everything once, then hands over to the program in `bench/`.
+//! `cargo xtask bench`: builds everything once, then hands over to the program in `bench/`; what measures one room alone
+//! is an example of that room, built without the rest.
 
 mod peers;
 
@@ -6,8 +7,16 @@ use crate::tools::{cargo, run_command};
 
 /// Cases that run other programs.
 const WITH_PEERS: &[&str] = &["transfers", "mtu", "fdt", "floor"];
+/// Cases of one room, with options of their own: the room, whose example has the case's name.
+const OF_A_ROOM: &[(&str, &str)] = &[("decisions", "longhaul-scheduler"), ("worlds", "longhaul-simulator")];
 
 pub(crate) fn run(words: &[&str]) -> Result<(), String> {
+    if let Some((case, options)) = words.split_first()
+        && let Some((_, room)) = OF_A_ROOM.iter().find(|(name, _)| name == case)
+    {
+        let example = ["run", "--release", "--quiet", "--package", room, "--example", case, "--"];
+        return run_command(cargo().args(example).args(options));
+    }
     // Without a name everything is run.
     let names = || words.iter().filter(|word| !word.starts_with("--"));
     if names().next().is_none() || names().any(|word| WITH_PEERS.contains(word)) {
