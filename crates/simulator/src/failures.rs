@@ -29,6 +29,15 @@ impl Trouble {
     pub fn hits(&self, from: usize, to: usize) -> bool {
         self.at.contains(&from) && self.to.contains(&to)
     }
+
+    /// Whether it changes what a link gives: its own troubles, and those of its ends.
+    pub fn touches(&self, from: usize, to: usize) -> bool {
+        if is_of_links(self.kind) {
+            self.hits(from, to)
+        } else {
+            self.at.contains(&from) || self.at.contains(&to)
+        }
+    }
 }
 
 fn is_of_links(kind: FailureKind) -> bool {

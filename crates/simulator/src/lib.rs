@@ -18,6 +18,7 @@ pub mod fluid;
 pub mod generate;
 mod holdings;
 mod layout;
+pub mod learned;
 mod measure;
 pub mod plan;
 pub mod plots;
@@ -81,6 +82,7 @@ pub fn simulate(plan: &Plan, way: &Way, rates: Option<Rates>) -> Report {
     let unfinished = world.files_left;
     let waits = if unfinished > 0 { world.waits() } else { Vec::new() };
     let certificate = world.certificate();
+    let learned = world.take_learned();
     report::report(
         plan,
         &way.name,
@@ -92,5 +94,6 @@ pub fn simulate(plan: &Plan, way: &Way, rates: Option<Rates>) -> Report {
         world.flows.calculations,
         world.flows.fullest,
         world.flows.curve,
+        learned,
     )
 }

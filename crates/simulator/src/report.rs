@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::bound::Certificate;
+use crate::learned::Learned;
 use crate::measure::{Curve, Measure};
 use crate::plan::Plan;
 
@@ -54,6 +55,7 @@ pub struct Report {
     /// The most that was ever used of one at a time: 1 is all of it.
     pub fullest: f64,
     pub certificate: Certificate,
+    pub learned: Learned,
 }
 
 /// Capacities told of.
@@ -70,6 +72,7 @@ pub(crate) fn report(
     calculations: u64,
     fullest: f64,
     curve: Curve,
+    learned: Learned,
 ) -> Report {
     let end = if unfinished > 0 { measure.end } else { measure.last_done };
     let end = end.max(1) as f64 / 1e6;
@@ -124,6 +127,7 @@ pub(crate) fn report(
             .map(|(capacity, bytes)| (capacity.name.clone(), *bytes, capacity.rate))
             .collect(),
         certificate,
+        learned,
         summary,
     }
 }

@@ -238,6 +238,7 @@ impl World<'_> {
                 self.handle(Event::Progress { attempt, bytes_done });
             }
         }
+        self.look_at_changes();
     }
 
     /// The catalog first, then the scheduler.
@@ -252,7 +253,7 @@ impl World<'_> {
             fault: attempt.fault.take(),
             bytes_moved: attempt.moved,
         };
-        let (block, file, target) = (attempt.block, attempt.file, attempt.target);
+        let (block, file, source, target) = (attempt.block, attempt.file, attempt.source, attempt.target);
         let (leased, expected) = (attempt.leased, attempt.expected);
         self.forget(place);
         if outcome.fault.is_some() {
@@ -262,7 +263,9 @@ impl World<'_> {
         let taken = (self.now - leased) as f64 / 1e6;
         self.measure.forecast(expected, taken);
         let arrival = self.holdings.arrived(self.plan, block, file, target);
+        self.count_file(source, target);
         self.handle(Event::Outcome(outcome));
+        self.look_at_changes();
         if arrival == Arrival::Again {
             return;
         }

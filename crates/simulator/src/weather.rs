@@ -68,6 +68,7 @@ impl World<'_> {
     }
 
     pub(crate) fn trouble_begins(&mut self, number: u32) {
+        self.count_anew(number);
         let trouble = &self.plan.troubles[number as usize];
         match trouble.kind {
             FailureKind::ClockJump => self.clock_jump += trouble.jump,
@@ -92,6 +93,7 @@ impl World<'_> {
     }
 
     pub(crate) fn trouble_ends(&mut self, number: u32) {
+        self.count_anew(number);
         let trouble = &self.plan.troubles[number as usize];
         match trouble.kind {
             FailureKind::ClockJump => {}

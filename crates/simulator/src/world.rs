@@ -14,6 +14,7 @@ use longhaul_scheduler::{DemandId, Scheduler, Settings};
 
 use crate::flows::Flows;
 use crate::holdings::Holdings;
+use crate::learned::Learned;
 use crate::measure::Measure;
 use crate::plan::Plan;
 use crate::random::Random;
@@ -180,6 +181,7 @@ pub struct World<'a> {
     rates: Rates,
     pub(crate) heard: bool,
     pub(crate) measure: Measure,
+    pub(crate) learned: Learned,
 }
 
 /// Compared by nothing: its place in the queue is its time and number.
@@ -236,6 +238,7 @@ impl<'a> World<'a> {
             rates,
             heard: true,
             measure: Measure::new(plan),
+            learned: Learned::default(),
         };
         world.tell_sites();
         world.tell_shares();

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use longhaul_model::units::{bytes, count, duration};
 use longhaul_simulator::bound::Certificate;
+use longhaul_simulator::learned::Learned;
 use longhaul_simulator::scenario::{Rates, TEXT_BYTES_MAX};
 use longhaul_simulator::{Mistake, Plan, Report, Scenario, Way, generate, plots, simulate};
 
@@ -239,8 +240,38 @@ fn remarks(text: &mut String, report: &Report, style: Style) {
             .map(|(name, wanted, got)| format!("{name} {:.1} % of {:.1} %", got * 100.0, wanted * 100.0));
         let _ = writeln!(text, "  shares while all had work: {}", rows.collect::<Vec<_>>().join(", "));
     }
+    learned(text, &report.learned);
     for wait in &report.waits {
         let _ = writeln!(text, "  left: {wait}");
+    }
+}
+
+/// What came of the scheduler's knowledge of the network: its forecasts, and the changes that it noticed.
+fn learned(text: &mut String, learned: &Learned) {
+    let scored = learned.forecasts.iter().filter(|quality| quality.outcomes > 0);
+    let parts: Vec<String> = scored
+        .map(|quality| {
+            let ratio = quality.score_ratio.map(|ratio| format!(", {ratio:.2} of the score of former rates"));
+            format!("{:.0} %{}", quality.within * 100.0, ratio.unwrap_or_default())
+        })
+        .collect();
+    if !parts.is_empty() {
+        let _ = writeln!(
+            text,
+            "  within their 90 % of forecasts, by the history of links, least first: {}",
+            parts.join("; ")
+        );
+    }
+    if let Some(first) = learned.noticed.first() {
+        let all = learned.noticed.len() as u64;
+        let _ = writeln!(
+            text,
+            "  changes of links noticed: {}, {} without a cause ({:.2} in a month of a link); first {}",
+            count(all),
+            count(learned.false_alarms),
+            learned.false_alarms as f64 / learned.link_months.max(1e-9),
+            first.change.words(&first.source, &first.target)
+        );
     }
 }
 

@@ -1,0 +1,100 @@
+//! What the scheduler's knowledge of the network came to in a world: how its forecasts turned out, and which changes of
+//! links it noticed, rightly or not.
+
+use std::collections::BTreeMap;
+
+use longhaul_network::{Affected, Change, Quality};
+
+use crate::world::{START, World, micros};
+
+/// A change is to be expected for so long after something happened to the link or to one of its ends.
+const DUE_S: f64 = 24.0 * 3_600.0;
+const MONTH_S: f64 = 30.0 * 86_400.0;
+/// Changes told of; all are counted.
+const NOTICED_MAX: usize = 1_000;
+
+/// A change of a link that was noticed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Noticed {
+    /// Seconds since the beginning.
+    pub at: f64,
+    pub source: String,
+    pub target: String,
+    pub change: Change,
+    /// Whether something had happened to the link or to one of its ends.
+    pub due: bool,
+    /// Files that had come over the link since the last thing that befell it.
+    pub files: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Learned {
+    /// By the history that links had, a quarter of the outcomes each.
+    pub forecasts: Vec<Quality>,
+    pub noticed: Vec<Noticed>,
+    /// Changes for which there was no cause.
+    pub false_alarms: u64,
+    /// Links with work, times the months that were simulated.
+    pub link_months: f64,
+    /// Changes that were told of so far.
+    seen: u64,
+    /// Files over each link since something befell it.
+    files: BTreeMap<(u32, u32), u32>,
+}
+
+impl World<'_> {
+    /// A file came over the link.
+    pub(crate) fn count_file(&mut self, source: u32, target: u32) {
+        *self.learned.files.entry((source, target)).or_default() += 1;
+    }
+
+    /// Something begins or ends that touches these links.
+    pub(crate) fn count_anew(&mut self, trouble: u32) {
+        let trouble = &self.plan.troubles[trouble as usize];
+        self.learned.files.retain(|&(source, target), _| !trouble.touches(source as usize, target as usize));
+    }
+
+    /// Takes down what the scheduler noticed since it was last asked.
+    pub(crate) fn look_at_changes(&mut self) {
+        let knowledge = self.scheduler.knowledge();
+        let told = knowledge.changes_told();
+        let new = told - self.learned.seen;
+        if new == 0 {
+            return;
+        }
+        self.learned.seen = told;
+        let changes: Vec<Change> = knowledge.changes().rev().take(new as usize).copied().collect();
+        for change in changes.into_iter().rev() {
+            let Affected::Link(link) = change.affected else { continue };
+            let (source, target) = (link.source.0 as usize, link.target.0 as usize);
+            let at = (change.noticed.0 - START.0 - self.clock_jump) as f64 / 1e6;
+            let due = self.plan.troubles.iter().any(|trouble| {
+                let recent = |then: f64| (0.0..DUE_S).contains(&(self.now as f64 / 1e6 - then));
+                trouble.touches(source, target) && (recent(trouble.begin) || recent(trouble.end))
+            });
+            self.learned.false_alarms += u64::from(!due);
+            if self.learned.noticed.len() < NOTICED_MAX {
+                let name = |site: usize| self.plan.layout.sites[site].name.clone();
+                let files = self.learned.files.get(&(link.source.0 as u32, link.target.0 as u32));
+                self.learned.noticed.push(Noticed {
+                    at,
+                    source: name(source),
+                    target: name(target),
+                    change,
+                    due,
+                    files: files.copied().unwrap_or(0),
+                });
+            }
+        }
+    }
+
+    /// At the end.
+    pub(crate) fn take_learned(&mut self) -> Learned {
+        let mut learned = std::mem::take(&mut self.learned);
+        let knowledge = self.scheduler.knowledge();
+        learned.forecasts = knowledge.quarters().to_vec();
+        let months = self.now.min(micros(self.plan.until)) as f64 / 1e6 / MONTH_S;
+        learned.link_months = knowledge.links().count() as f64 * months;
+        learned
+    }
+}

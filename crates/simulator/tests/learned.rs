@@ -1,0 +1,71 @@
+//! What the scheduler's knowledge of the network comes to in whole worlds: forecasts keep their promise, a steady month
+//! raises no alarm, and a route that changes is noticed, located and avoided.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::PathBuf;
+
+use longhaul_network::Location;
+use longhaul_simulator::learned::Noticed;
+use longhaul_simulator::{Plan, Report, Scenario, Way, simulate};
+
+const DAY_S: f64 = 86_400.0;
+
+/// A shipped scenario up to a time, with more to it.
+fn run(name: &str, until: f64, more: &str) -> Report {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("../../scenarios/{name}.toml"));
+    let text = std::fs::read_to_string(path).unwrap() + more;
+    let mut scenario = Scenario::parse(&text).unwrap();
+    scenario.until.0 = until;
+    simulate(&Plan::new(&scenario, None).unwrap(), &Way::named("best").unwrap(), None)
+}
+
+#[test]
+fn forecasts_keep_their_promise_whatever_the_history_of_a_link() {
+    for (name, until) in [("grid", 3_600.0), ("steady-month", 3.0 * DAY_S)] {
+        let report = run(name, until, "");
+        let parts = &report.learned.forecasts;
+        assert_eq!(parts.len(), 4);
+        for part in parts {
+            assert!(part.outcomes > 200, "{name}: {part:?}");
+            assert!((0.85..=0.95).contains(&part.within), "{name}: {part:?}");
+            assert!(part.score_ratio.is_none_or(|ratio| ratio <= 0.8), "{name}: {part:?}");
+        }
+        assert!(parts[3].score_ratio.is_some(), "{name}: there was something to compare with");
+    }
+}
+
+#[test]
+fn a_steady_world_raises_no_more_than_one_false_alarm_a_month() {
+    let report = run("steady-month", 5.0 * DAY_S, "");
+    let learned = &report.learned;
+    assert!(learned.link_months > 20.0, "{}", learned.link_months);
+    assert!(learned.false_alarms as f64 <= learned.link_months, "{:?}", learned.noticed);
+}
+
+/// The same world, where the way into a site becomes far slower: that is noticed.
+#[test]
+fn a_change_in_the_steady_world_is_noticed() {
+    let change = "\n[[failure]]\nkind = \"link-degraded\"\nat = [\"*\"]\nto = [\"university-1\"]\n\
+                  begin = \"2 d\"\nlasts = \"30 d\"\nfactor = 0.03\n";
+    let report = run("steady-month", 5.0 * DAY_S, change);
+    let noticed: Vec<&Noticed> =
+        report.learned.noticed.iter().filter(|one| one.due && one.target == "university-1").collect();
+    assert!(!noticed.is_empty(), "{:?}", report.learned.noticed);
+    assert!(noticed.iter().all(|one| one.change.worse()), "{noticed:?}");
+}
+
+#[test]
+fn the_route_change_of_taiwan_is_noticed_located_and_avoided() {
+    let sent = |report: &Report| report.through.iter().find(|row| row.0 == "taiwan out").unwrap().1;
+    let before = run("taiwan", 3.0 * DAY_S, "");
+    let report = run("taiwan", 6.0 * DAY_S, "");
+    let mut changes = report.learned.noticed.iter().filter(|one| one.source == "taiwan");
+    let change = changes.next().unwrap();
+    assert!(change.due && change.change.worse() && change.at > 3.0 * DAY_S, "{change:?}");
+    // The target's other links keep it busy meanwhile, which hides the change for a while.
+    assert!(change.files <= 80, "{change:?}");
+    assert_eq!(change.change.location, Location::Link, "{change:?}");
+    let (first, second) = (sent(&before), sent(&report) - sent(&before));
+    assert!(second < 0.6 * first, "{second} bytes came that way in three days, {first} before");
+}
