@@ -30,7 +30,10 @@ pub(crate) struct Guesses {
 impl Guesses {
     fn terms(&self) -> (f64, [f64; TERMS]) {
         // Whatever is no number is next to nothing.
-        let log = |seconds: f32| f64::from(seconds.max(1e-3).min(1e9)).ln();
+        let log = |seconds: f32| {
+            let known = if seconds.is_nan() { 0.0 } else { seconds };
+            f64::from(known.clamp(1e-3, 1e9)).ln()
+        };
         let models = self.models.map(log);
         let longest = models.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let [one, two, three, four] = models.map(|model| (model - longest).max(-5.0));
