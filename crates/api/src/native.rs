@@ -10,7 +10,7 @@ use longhaul_model::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::agent::{AttemptTimes, LeftOut, LeftOutReason};
+use crate::agent::{AttemptTimes, LeftOut, LeftOutReason, StorageKind};
 
 /// One page of a list.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
@@ -494,6 +494,9 @@ pub struct SiteView {
 pub struct StorageView {
     #[schema(value_type = String)]
     pub name: StorageName,
+    /// As its agent said when it was last in contact with this start of the service.
+    #[serde(default)]
+    pub kind: StorageKind,
     pub writable: bool,
     pub total_bytes: u64,
     pub free_bytes: u64,

@@ -168,9 +168,10 @@ fn times(times: catalog::AttemptTimes) -> AttemptTimes {
     }
 }
 
-pub fn storage(row: &catalog::StorageRow) -> StorageView {
+pub fn storage(row: &catalog::StorageRow, kind: StorageKind) -> StorageView {
     StorageView {
         name: row.name.clone(),
+        kind,
         writable: row.writable,
         total_bytes: row.total_bytes,
         free_bytes: row.free_bytes,

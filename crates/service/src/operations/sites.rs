@@ -93,7 +93,11 @@ impl Operations {
         rows.sort_by(|a, b| a.name.cmp(&b.name));
         rows.retain(|row| after.as_ref().is_none_or(|after| row.name > *after));
         rows.truncate(limit + 1);
-        page(rows, limit, |row| row.name.to_string(), |row| Ok(views::storage(&row)))
+        page(rows, limit, |row| row.name.to_string(), |row| Ok(self.storage_view(&row)))
+    }
+
+    fn storage_view(&self, row: &StorageRow) -> StorageView {
+        views::storage(row, self.shared.agents.kind_of(row.id))
     }
 
     fn site_row(&self, name: &SiteName) -> Result<SiteRow, Problem> {
@@ -132,7 +136,7 @@ impl Operations {
             state: views::site_state(row.state),
             reason: row.reason,
             limits: views::limits(&row.limits),
-            storages: own.into_iter().map(views::storage).collect(),
+            storages: own.into_iter().map(|row| self.storage_view(row)).collect(),
             agents: self.shared.agents.views(row.id, now),
             rate_in: into.iter().map(|now| now.rate).sum(),
             rate_out: out.iter().map(|now| now.rate).sum(),

@@ -178,6 +178,7 @@ mod tests {
             reason: Some("UPS <work>".into()),
             limits: SiteLimits::default(),
             storages: vec![StorageView {
+                kind: longhaul_api::agent::StorageKind::Posix,
                 name: "beta".parse().unwrap(),
                 writable: true,
                 total_bytes: 0,
