@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::agent::{AttemptTimes, LeftOut, LeftOutReason, StorageKind};
+use crate::commissioning::LinkCommission;
 
 /// One page of a list.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
@@ -488,6 +489,9 @@ pub struct SiteView {
     pub active_out: u64,
     pub queued_files: u64,
     pub queued_bytes: u64,
+    /// What test transfers said of its links with other sites; not in lists of sites.
+    #[serde(default)]
+    pub links: Vec<LinkCommission>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]

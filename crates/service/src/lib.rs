@@ -11,6 +11,7 @@
 mod agents;
 mod brain;
 mod changes;
+mod commissioning;
 mod choice;
 mod config;
 mod http;

@@ -1,6 +1,6 @@
 //! Rows of the catalog as the API shows them. No decisions.
 
-use longhaul_api::agent::{AttemptTimes, LeftOut, LeftOutReason};
+use longhaul_api::agent::{AttemptTimes, LeftOut, LeftOutReason, StorageKind};
 use longhaul_api::native::{
     AttemptView, BlockView, FileView, LeftOutCount, ReplicaView, SiteLimits, SiteState, SourceShare,
     StorageView, TaskProblem, TaskView, TransferView, VerifiedCount,

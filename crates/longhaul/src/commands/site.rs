@@ -6,7 +6,7 @@ use longhaul_api::routes;
 use longhaul_model::units::{self, bytes, parse_bytes, printable};
 use longhaul_model::{SiteName, Timestamp};
 
-use super::{Context, words};
+use super::{Context, commission, words};
 use crate::clock;
 use crate::failure::{Exit, Failure};
 use crate::remote::Remote;
@@ -36,6 +36,8 @@ pub enum SiteCommand {
     Drain(ReasonArgs),
     /// Limit what enters and leaves the site
     Limit(LimitArgs),
+    /// Test its links with other sites, and grade them
+    Commission(commission::CommissionArgs),
 }
 
 #[derive(Debug, Args)]
@@ -106,6 +108,7 @@ fn bound_count(text: &str) -> Result<Bound, String> {
 
 pub async fn run(context: &Context, remote: &Remote, command: SiteCommand) -> Result<Exit, Failure> {
     match command {
+        SiteCommand::Commission(args) => return commission::run(context, remote, &args).await,
         SiteCommand::Add(args) => add(context, remote, args).await?,
         SiteCommand::List => {
             let items: Vec<SiteView> = remote.all(&routes::SITE_LIST, &[], &[]).await?;
@@ -292,6 +295,10 @@ fn human(site: &SiteView, style: Style, width: Option<usize>) -> String {
         ));
     } else {
         text.push_str(&agents(site, now).human(style, width));
+    }
+    if !site.links.is_empty() {
+        text.push('\n');
+        text.push_str(&commission::links(&site.links).human(style, width));
     }
     text
 }

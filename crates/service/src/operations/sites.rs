@@ -7,7 +7,7 @@ use longhaul_api::agent::AgentSettings;
 use longhaul_api::native::{
     ChangeKind, JoinTokenCreate, Page, SiteAdd, SiteAdded, SiteChange, SiteState, SiteView, StorageView,
 };
-use longhaul_catalog::{SitePatch, SiteRow};
+use longhaul_catalog::{SitePatch, SiteRow, StorageRow};
 use longhaul_model::{SiteName, StorageId, StorageName};
 use longhaul_security::{JoinToken, new_secret, secret_hash};
 
@@ -52,7 +52,7 @@ impl Operations {
     pub fn site_show(&self, name: &SiteName) -> Result<SiteView, Problem> {
         let row = self.site_row(name)?;
         let storages = self.shared.catalog.storages().map_err(problem)?;
-        Ok(self.site_view(row, &storages))
+        Ok(SiteView { links: self.commissioned(name)?, ..self.site_view(row, &storages) })
     }
 
     pub fn site_change(&self, name: &SiteName, change: &SiteChange) -> Result<SiteView, Problem> {
@@ -144,6 +144,7 @@ impl Operations {
             active_out: out.iter().map(|now| now.files).sum(),
             queued_files,
             queued_bytes,
+            links: Vec::new(),
             name: row.name,
         }
     }

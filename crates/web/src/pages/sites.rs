@@ -1,5 +1,6 @@
 //! Is this site well, and does anyone have to act?
 
+use longhaul_api::commissioning::CommissionState;
 use longhaul_api::native::{AgentView, SiteState, SiteView, StorageView};
 use longhaul_model::units;
 use maud::{Markup, html};
@@ -80,6 +81,10 @@ pub fn site(context: Context<'_>, site: &SiteView) -> Markup {
             (changes(context, site))
             h2 { "Storages" }
             (storages(&site.storages))
+            @if !site.links.is_empty() {
+                h2 { "Links" }
+                (commissioned(context, site))
+            }
             h2 { "Agents" }
             (agents(context, &site.agents))
         },
@@ -121,6 +126,32 @@ fn storages(list: &[StorageView]) -> Markup {
                 } } }
             } }
         }
+    }
+}
+
+/// What test transfers said of the links; untested ones are in no list.
+fn commissioned(context: Context<'_>, site: &SiteView) -> Markup {
+    html! {
+        div.scroll { table {
+            thead { tr { th scope="col" { "link" } th scope="col" { "state" } th.number scope="col" { "best rate" } th.number scope="col" { "round trip" }
+                th scope="col" { "why" } th scope="col" { "since" } } }
+            tbody { @for link in &site.links { tr {
+                td { (link.source) " → " (link.target) }
+                td { @match link.state {
+                    CommissionState::Commissioned => { (show::state("good", "commissioned")) }
+                    CommissionState::Degraded => { (show::state("bad", "degraded")) }
+                    CommissionState::Commissioning => { "commissioning" }
+                    CommissionState::Untested => { span.soft { "untested" } }
+                } }
+                @if let Some(test) = &link.test {
+                    td.number { (show::rate(test.rate_best)) }
+                    td.number { @if let Some(rtt) = test.rtt_us { (format!("{:.1} ms", rtt / 1e3)) } @else { "–" } }
+                    td { (test.why) @for fault in &test.faults { br; span.soft { (fault) } } }
+                } @else { td.number { "–" } td.number { "–" } td {} }
+                td { (show::time(link.since, context.now)) }
+            } } }
+        } }
+        p.soft { code { "longhaul site commission " (site.name) } " tests them again." }
     }
 }
 
