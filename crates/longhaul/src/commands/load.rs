@@ -258,7 +258,7 @@ async fn submit(
 async fn one(remote: &Remote, request: &Request, dataset: &str) -> Result<Sent, Failure> {
     let dataset = DatasetName::parse(dataset)
         .map_err(|error| Failure::new(FaultCode::Internal, format!("the name of a test: {error}")))?;
-    let mut trial = Trial::make(remote, dataset, (&request.source, &request.target), &request.sizes).await?;
+    let trial = Trial::make(remote, dataset, (&request.source, &request.target), &request.sizes).await?;
     let view = trial.subscribe(remote).await?;
     Ok(Sent { trial, view })
 }

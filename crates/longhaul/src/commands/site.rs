@@ -1,6 +1,7 @@
 //! `longhaul site`.
 
 use clap::{Args, Subcommand};
+use longhaul_api::agent::StorageKind;
 use longhaul_api::native::{Page, SiteAdd, SiteAdded, SiteChange, SiteLimits, SiteState, SiteView};
 use longhaul_api::routes;
 use longhaul_model::units::{self, bytes, parse_bytes, printable};
@@ -216,7 +217,9 @@ fn table(sites: &[SiteView], now: Timestamp) -> Table {
     ]);
     for site in sites {
         let connected = site.agents.iter().filter(|agent| agent.connected).count();
-        let free: u64 = site.storages.iter().map(|storage| storage.free_bytes).sum();
+        // What a virtual storage says of itself is no room for anybody's data.
+        let real = site.storages.iter().filter(|storage| storage.kind != StorageKind::Virtual);
+        let free: u64 = real.map(|storage| storage.free_bytes).sum();
         table.row([
             Cell::text(site.name.as_str()),
             Cell::text(state_word(site.state)).toned_if(site.state != SiteState::Open, Tone::Warn),
@@ -324,8 +327,9 @@ fn storages(site: &SiteView) -> Table {
         prose("trouble"),
     ]);
     for storage in &site.storages {
+        let kind = if storage.kind == StorageKind::Virtual { " (virtual)" } else { "" };
         table.row([
-            Cell::text(storage.name.as_str()),
+            Cell::both(format!("{}{kind}", storage.name), storage.name.as_str()),
             Cell::text(if storage.writable { "yes" } else { "no" }),
             Cell::bytes(storage.free_bytes),
             Cell::bytes(storage.total_bytes),

@@ -9,7 +9,7 @@ use longhaul_api::native::{
 };
 use longhaul_api::routes;
 use longhaul_model::{
-    CommunityName, DatasetName, FaultCode, Lfn, SiteName, StorageName, SubscriptionId, SubscriptionState, Timestamp,
+    CommunityName, DatasetName, FaultCode, Lfn, SiteName, StorageName, SubscriptionState, Timestamp,
 };
 use longhaul_storage::VirtualContent;
 
@@ -31,7 +31,6 @@ pub struct Trial {
     pub dataset: DatasetName,
     pub source: StorageName,
     pub target: StorageName,
-    pub subscription: Option<SubscriptionId>,
 }
 
 /// The virtual storage of a site that may be written to, if it has one.
@@ -67,11 +66,11 @@ impl Trial {
         let _: Registered = remote
             .upload_from(&routes::DATASET_ADD_FILES, &[dataset.as_str()], &at, std::io::Cursor::new(lines))
             .await?;
-        Ok(Trial { dataset, source: source.clone(), target: target.clone(), subscription: None })
+        Ok(Trial { dataset, source: source.clone(), target: target.clone() })
     }
 
     /// From here on it moves.
-    pub async fn subscribe(&mut self, remote: &Remote) -> Result<SubscriptionView, Failure> {
+    pub async fn subscribe(&self, remote: &Remote) -> Result<SubscriptionView, Failure> {
         let wish = Subscribe {
             dataset: self.dataset.clone(),
             block: None,
@@ -79,9 +78,7 @@ impl Trial {
             priority: Some(PRIORITY),
             verification: None,
         };
-        let view: SubscriptionView = remote.post(&routes::SUBSCRIPTION_CREATE, &[], &wish).await?;
-        self.subscription = Some(view.id);
-        Ok(view)
+        remote.post(&routes::SUBSCRIPTION_CREATE, &[], &wish).await
     }
 
     /// Every attempt that was made, of `files` files.
@@ -99,11 +96,16 @@ impl Trial {
 
     /// Ends what runs, forgets the replicas and then the dataset. May be repeated.
     pub async fn clean(&self, remote: &Remote) -> Result<(), Failure> {
-        if let Some(subscription) = self.subscription {
-            let cancel =
-                SubscriptionChange { state: Some(SubscriptionState::Cancelled), ..SubscriptionChange::default() };
+        let of = [("dataset", Some(self.dataset.to_string()))];
+        // Asked for, not remembered: an interruption may come between a request and its answer.
+        let wishes: Vec<SubscriptionView> = match remote.all(&routes::SUBSCRIPTION_LIST, &[], &of).await {
+            Err(failure) if failure.problem.code == FaultCode::NotFound => return Ok(()),
+            listed => listed?,
+        };
+        let cancel = SubscriptionChange { state: Some(SubscriptionState::Cancelled), ..SubscriptionChange::default() };
+        for wish in wishes.iter().filter(|wish| wish.state != SubscriptionState::Cancelled) {
             let _: SubscriptionView =
-                remote.patch(&routes::SUBSCRIPTION_CHANGE, &[&subscription.to_string()], &cancel).await?;
+                remote.patch(&routes::SUBSCRIPTION_CHANGE, &[&wish.id.to_string()], &cancel).await?;
         }
         let until = clock::now().plus(CLEAN_TIME_MAX);
         loop {

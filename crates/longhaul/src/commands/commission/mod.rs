@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use longhaul_api::commissioning::{CommissionStep, Commissioning, LinkTest};
+use longhaul_api::commissioning::{CommissionStep, Commissioning, Grade, LinkTest};
 use longhaul_api::native::{AttemptView, SiteState, SiteView, SubscriptionView};
 use longhaul_api::network::NetworkLinkDetail;
 use longhaul_api::routes;
@@ -31,7 +31,7 @@ const PROBE_BYTES: u64 = 1_000_000;
 const POLL: Duration = Duration::from_millis(100);
 /// A step may last so many times what was meant before it is cut short: rates are not known before.
 const STEP_PATIENCE: u32 = 3;
-/// After so many failed files of a step nothing more is to be learned from it.
+/// Of a link, as the service keeps them.
 const FAULTS_MAX: usize = 8;
 
 #[derive(Debug, Args)]
@@ -131,14 +131,10 @@ pub async fn run(context: &Context, remote: &Remote, args: &CommissionArgs) -> R
     let mut shown = view.links;
     shown.retain(|link| tested(&link.source, &link.target));
     let all_good = shown.iter().all(|link| {
-        link.test.as_ref().is_some_and(|test| test.grade == longhaul_api::commissioning::Grade::Commissioned)
+        link.test.as_ref().is_some_and(|test| test.grade == Grade::Commissioned)
     });
-    context.output.view(&shown, |shown, style, width| report::human(shown, style, width), |shown| links_table(shown))?;
+    context.output.view(&shown, |shown, style, width| report::human(shown, style, width), |shown| report::links(shown))?;
     Ok(if all_good { Exit::Ok } else { Exit::Partly })
-}
-
-fn links_table(shown: &[longhaul_api::commissioning::LinkCommission]) -> crate::table::Table {
-    report::links(shown)
 }
 
 /// The links to test, or why there are none.
@@ -164,10 +160,10 @@ fn plan(args: &CommissionArgs, sites: &[SiteView]) -> Result<Vec<Link>, Failure>
         others.push(other);
     }
     if others.is_empty() {
-        let detail = "no other site is connected and has a virtual storage".to_owned();
-        return Err(Failure::new(FaultCode::NotFound, detail)
+        let why = "no other site is open, connected, and has a virtual storage";
+        return Err(Failure::new(FaultCode::NotFound, why)
             .titled("nothing to test")
-            .next(trial::no_virtual_storage(&"NAME".parse().unwrap_or_else(|_| own.name.clone()))));
+            .next("name one with --with to see what it lacks"));
     }
     let mut links = Vec::new();
     for other in others {
@@ -324,13 +320,11 @@ impl Run<'_> {
             .map_err(|error| Failure::new(FaultCode::Internal, format!("the name of a test: {error}")))?;
         let ends = (&link.source_storage, &link.target_storage);
         // Known before it is made: an interruption between the two finds it.
-        let planned =
-            Trial { dataset: dataset.clone(), source: ends.0.clone(), target: ends.1.clone(), subscription: None };
+        let planned = Trial { dataset: dataset.clone(), source: ends.0.clone(), target: ends.1.clone() };
         self.open().trial = Some(planned);
-        let mut trial = Trial::make(self.remote, dataset, ends, sizes).await?;
+        let trial = Trial::make(self.remote, dataset, ends, sizes).await?;
         let began = Instant::now();
         let mut view = trial.subscribe(self.remote).await?;
-        self.open().trial = Some(trial.clone());
         while !over(&view) && began.elapsed() < longest {
             tokio::time::sleep(POLL).await;
             view = self.remote.get_patiently(&routes::SUBSCRIPTION_SHOW, &[&view.id.to_string()]).await?;
