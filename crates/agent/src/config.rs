@@ -233,9 +233,11 @@ impl StorageConfig {
             StorageKind::Virtual if rooted || self.work.is_some() => {
                 Err(format!("storage {name}: a virtual storage has no directory: leave out root and work"))
             }
-            StorageKind::Virtual if self.append_only || self.direct_io.is_some() || self.parallel > 0 => Err(format!(
-                "storage {name}: a virtual storage has no disk: leave out append_only, direct_io and parallel"
-            )),
+            StorageKind::Virtual if self.append_only || self.direct_io.is_some() || self.parallel > 0 => {
+                Err(format!(
+                    "storage {name}: a virtual storage has no disk: leave out append_only, direct_io and parallel"
+                ))
+            }
             _ => Ok(()),
         }
     }
@@ -355,7 +357,10 @@ mod tests {
         assert_eq!(config.storages, [StorageConfig::new_virtual("alpha-test".parse().unwrap())]);
         assert_eq!(toml::from_str::<Config>(&toml::to_string(&config).unwrap()).unwrap(), config);
         let said = |text: &str| toml::from_str::<Config>(text).unwrap().check().unwrap_err().detail;
-        assert!(said(&format!("{text}root = '/data'\n")).contains("alpha-test: a virtual storage has no directory"));
+        assert!(
+            said(&format!("{text}root = '/data'\n"))
+                .contains("alpha-test: a virtual storage has no directory")
+        );
         assert!(said(&format!("{text}parallel = 4\n")).contains("alpha-test: a virtual storage has no disk"));
         assert!(said(&text.replace("virtual", "posix")).contains("alpha-test: root is missing"));
         let null = format!("null_mover = 'links.toml'\n{SHORT}");

@@ -18,9 +18,9 @@ macro_rules! hides_secrets {
 pub(crate) use hides_secrets;
 
 pub mod agent;
-pub mod commissioning;
 #[cfg(feature = "client")]
 pub mod client;
+pub mod commissioning;
 pub mod measured;
 pub mod native;
 pub mod network;

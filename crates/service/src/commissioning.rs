@@ -13,7 +13,8 @@ const WEIGHT: f64 = 1.0 / 19.0;
 /// All others are equal.
 pub(crate) fn shares() -> Shares {
     let name = COMMUNITY.parse().ok();
-    let communities: BTreeMap<_, _> = name.map(|name| (name, CommunityShare::of(WEIGHT))).into_iter().collect();
+    let communities: BTreeMap<_, _> =
+        name.map(|name| (name, CommunityShare::of(WEIGHT))).into_iter().collect();
     Shares { communities, ..Shares::default() }
 }
 

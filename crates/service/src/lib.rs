@@ -11,8 +11,8 @@
 mod agents;
 mod brain;
 mod changes;
-mod commissioning;
 mod choice;
+mod commissioning;
 mod config;
 mod http;
 mod live;

@@ -10,7 +10,8 @@ use std::time::Duration;
 use longhaul_testbed::{Deployment, SiteOptions};
 use serde_json::{Value, json};
 
-const SMALL: [&str; 8] = ["--files", "4", "--step-bytes", "60MB", "--step-time", "2", "--at-least", "100kB/s"];
+const SMALL: [&str; 8] =
+    ["--files", "4", "--step-bytes", "60MB", "--step-time", "2", "--at-least", "100kB/s"];
 
 fn commission(deployment: &Deployment, words: &[&str]) -> (i32, Value) {
     let ran = deployment.longhaul(&[&["site", "commission"], words, &["--json"]].concat());
@@ -42,7 +43,10 @@ fn links_are_graded_and_nothing_is_left() {
         .collect();
     assert_eq!(ends, [("alpha", "beta"), ("beta", "alpha")], "delta has no virtual storage");
     for link in links.as_array().unwrap() {
-        assert_eq!((&link["state"], &link["test"]["grade"]), (&json!("commissioned"), &json!("commissioned")));
+        assert_eq!(
+            (&link["state"], &link["test"]["grade"]),
+            (&json!("commissioned"), &json!("commissioned"))
+        );
         let steps = link["test"]["steps"].as_array().unwrap();
         let at_once: Vec<u64> = steps.iter().map(|step| step["files_at_once"].as_u64().unwrap()).collect();
         assert_eq!(at_once, [1, 2, 4]);
@@ -72,7 +76,8 @@ fn links_are_graded_and_nothing_is_left() {
 fn what_fails_is_graded_so_and_an_interruption_cleans_up() {
     let mut deployment = Deployment::new();
     let file = deployment.directory().join("links.toml");
-    fs::write(&file, "seed = 5\n[default]\nfailure_rate = 0.5\nfailure = 'source'\nrate = '50MB/s'\n").unwrap();
+    fs::write(&file, "seed = 5\n[default]\nfailure_rate = 0.5\nfailure = 'source'\nrate = '50MB/s'\n")
+        .unwrap();
     deployment.add_site(SiteOptions::new("alpha").with_virtual_storage());
     deployment.add_site(SiteOptions::new("nul").null_mover(&file));
     let wish = ["alpha", "--files", "2", "--step-time", "2", "--patience", "5"];
@@ -95,13 +100,19 @@ fn what_fails_is_graded_so_and_an_interruption_cleans_up() {
         (!list["items"].as_array().unwrap().is_empty()).then_some(())
     });
     let before = deployment.json(&["site", "show", "alpha"])["links"].clone();
-    assert!(before.as_array().unwrap().iter().any(|link| link["state"] == json!("commissioning")), "{before}");
+    assert!(
+        before.as_array().unwrap().iter().any(|link| link["state"] == json!("commissioning")),
+        "{before}"
+    );
     let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let ended = child.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(130), "{}", String::from_utf8_lossy(&ended.stderr));
     let after = deployment.json(&["site", "show", "alpha"])["links"].clone();
-    assert!(after.as_array().unwrap().iter().all(|link| link["state"] == json!("degraded")), "as before: {after}");
+    assert!(
+        after.as_array().unwrap().iter().all(|link| link["state"] == json!("degraded")),
+        "as before: {after}"
+    );
     assert_clean(&deployment);
 }
 
@@ -115,7 +126,8 @@ fn a_loaded_service_loses_nothing() {
     for site in ["a", "b", "c", "d"] {
         deployment.add_site(SiteOptions::new(site).null_mover(&file));
     }
-    let words = ["load", "--count", "40", "--files", "100", "--rate", "20", "--sizes", "1kB:9,10MB:1", "--seed", "4"];
+    let words =
+        ["load", "--count", "40", "--files", "100", "--rate", "20", "--sizes", "1kB:9,10MB:1", "--seed", "4"];
     let ran = deployment.longhaul(&[&words[..], &["--wait", "180", "--json"]].concat());
     println!("{ran}");
     let report = ran.ok().json();

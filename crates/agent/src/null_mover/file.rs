@@ -68,7 +68,11 @@ impl NullLinks {
         let wrong = |why: String| Fault::new(FaultCode::BadRequest, format!("{}: {why}", path.display()));
         let size = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?.len();
         if size > FILE_BYTES_MAX {
-            return Err(wrong(format!("has {}, the limit is {}", units::bytes(size), units::bytes(FILE_BYTES_MAX))));
+            return Err(wrong(format!(
+                "has {}, the limit is {}",
+                units::bytes(size),
+                units::bytes(FILE_BYTES_MAX)
+            )));
         }
         let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
         NullLinks::parse(&text).map_err(wrong)
@@ -76,11 +80,17 @@ impl NullLinks {
 
     /// What is wrong is said with the link that it is about.
     pub fn parse(text: &str) -> Result<NullLinks, String> {
-        let written: Written = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+        let written: Written =
+            toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
         if written.links.len() > LINKS_MAX {
             return Err(format!("{} links, the limit is {LINKS_MAX}", written.links.len()));
         }
-        let usual = NullLink { bytes_per_s: 100_000_000, overhead_ms: 0, failure_rate: 0.0, failure: FaultCode::Stalled };
+        let usual = NullLink {
+            bytes_per_s: 100_000_000,
+            overhead_ms: 0,
+            failure_rate: 0.0,
+            failure: FaultCode::Stalled,
+        };
         let default = written.default.over(usual).map_err(|why| format!("[default]: {why}"))?;
         let mut links = BTreeMap::new();
         for WrittenPair { source, target, rate, overhead_ms, failure_rate, failure } in written.links {
@@ -152,8 +162,14 @@ mod tests {
         let text = "seed = 3\n[default]\nrate = '50MB/s'\nfailure_rate = 0.01\n\
                     [[links]]\nsource = 'alpha'\ntarget = 'beta'\nfailure_rate = 0.5\nfailure = 'source'\n";
         let (own, other) = (link(text, "alpha", "beta"), link(text, "beta", "alpha"));
-        assert_eq!((own.bytes_per_s, own.failure_rate, own.failure), (50_000_000, 0.5, FaultCode::SourceUnreadable));
-        assert_eq!((other.bytes_per_s, other.failure_rate, other.failure), (50_000_000, 0.01, FaultCode::Stalled));
+        assert_eq!(
+            (own.bytes_per_s, own.failure_rate, own.failure),
+            (50_000_000, 0.5, FaultCode::SourceUnreadable)
+        );
+        assert_eq!(
+            (other.bytes_per_s, other.failure_rate, other.failure),
+            (50_000_000, 0.01, FaultCode::Stalled)
+        );
         assert_eq!(link("", "a", "b").failure_rate, 0.0);
     }
 
@@ -175,7 +191,9 @@ mod tests {
             let said = NullLinks::parse(&text).unwrap_err();
             assert!(said.contains(words), "{words}: {said}");
         }
-        assert!(NullLinks::read(Path::new("/nonexistent/links.toml")).unwrap_err().detail.contains("links.toml"));
+        assert!(
+            NullLinks::read(Path::new("/nonexistent/links.toml")).unwrap_err().detail.contains("links.toml")
+        );
     }
 
     proptest! {

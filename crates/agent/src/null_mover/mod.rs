@@ -54,7 +54,8 @@ pub(crate) fn start(links: NullLinks, start: Start) -> Result<Box<dyn Mover>, Fa
     });
     let (own, events) = (shared.clone(), start.events);
     let thread = thread::Builder::new().name("null-mover".into()).spawn(move || own.run(&*events));
-    let thread = thread.map_err(|error| Fault::new(FaultCode::Busy, format!("no thread for the null mover: {error}")))?;
+    let thread = thread
+        .map_err(|error| Fault::new(FaultCode::Busy, format!("no thread for the null mover: {error}")))?;
     tracing::warn!("this agent has a null mover: nothing that it reports was moved");
     Ok(Box::new(NullMover { shared, thread: Some(thread) }))
 }
@@ -73,10 +74,15 @@ impl Shared {
             let steps = state.queue.advance(now, wall, limit, STEPS_MAX);
             if !steps.is_empty() {
                 drop(state);
-                events(steps.into_iter().map(|step| match step {
-                    Step::Started(attempt) => Event::Started { attempt, at: wall },
-                    Step::Finished(finished) => Event::Finished(*finished),
-                }).collect());
+                events(
+                    steps
+                        .into_iter()
+                        .map(|step| match step {
+                            Step::Started(attempt) => Event::Started { attempt, at: wall },
+                            Step::Finished(finished) => Event::Finished(*finished),
+                        })
+                        .collect(),
+                );
                 state = self.lock();
                 continue;
             }
@@ -126,7 +132,9 @@ impl Mover for NullMover {
 impl Drop for NullMover {
     fn drop(&mut self) {
         self.shared.change(|state| state.stop = true);
-        if let Some(thread) = self.thread.take() && thread.join().is_err() {
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
             tracing::error!("the null mover broke");
         }
     }

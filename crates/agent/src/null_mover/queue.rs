@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use longhaul_model::{AttemptId, Fault, FaultCode, StorageName, Timestamp};
 use longhaul_engine::{FetchBatch, FetchFile, Finished, Success, Times};
+use longhaul_model::{AttemptId, Fault, FaultCode, StorageName, Timestamp};
 
 use super::file::{NullLink, NullLinks};
 
@@ -80,7 +80,13 @@ impl Queue {
     }
 
     /// What has happened by now, in order of links; at most about `most` steps.
-    pub(super) fn advance(&mut self, now: Duration, wall: Timestamp, in_bytes_per_s: Option<u64>, most: usize) -> Vec<Step> {
+    pub(super) fn advance(
+        &mut self,
+        now: Duration,
+        wall: Timestamp,
+        in_bytes_per_s: Option<u64>,
+        most: usize,
+    ) -> Vec<Step> {
         let mut steps = Vec::new();
         // The site's limit is for all its links together.
         let busy = self.lanes.values().filter(|lane| !lane.is_idle()).count().max(1);
@@ -93,7 +99,9 @@ impl Queue {
                     let finished = current.finish(wall);
                     self.bytes_in += finished.bytes_moved;
                     steps.push(Step::Finished(Box::new(finished)));
-                } else if lane.current.is_none() && let Some(item) = lane.waiting.pop_front() {
+                } else if lane.current.is_none()
+                    && let Some(item) = lane.waiting.pop_front()
+                {
                     // Late is not lost: what could have begun earlier is taken to have begun then, so that a mover that is
                     // asleep now and then keeps its rate; but not before it was there.
                     lane.begin(item, link, self.links.seed, now, wall, &mut steps);
@@ -127,7 +135,15 @@ impl Lane {
         self.current.is_none() && self.waiting.is_empty()
     }
 
-    fn begin(&mut self, item: Item, link: NullLink, seed: u64, now: Duration, wall: Timestamp, steps: &mut Vec<Step>) {
+    fn begin(
+        &mut self,
+        item: Item,
+        link: NullLink,
+        seed: u64,
+        now: Duration,
+        wall: Timestamp,
+        steps: &mut Vec<Step>,
+    ) {
         if wall > item.start_by {
             let fault = Fault::new(FaultCode::LeaseExpired, format!("it had to begin by {}", item.start_by));
             steps.push(Step::Finished(Box::new(ended(&item, None, None, Err(fault), 0))));
@@ -165,7 +181,13 @@ impl Current {
     }
 }
 
-fn ended(item: &Item, started: Option<Timestamp>, end: Option<Timestamp>, result: Result<Success, Fault>, bytes: u64) -> Finished {
+fn ended(
+    item: &Item,
+    started: Option<Timestamp>,
+    end: Option<Timestamp>,
+    result: Result<Success, Fault>,
+    bytes: u64,
+) -> Finished {
     Finished {
         attempt: item.file.attempt,
         transfer: item.file.transfer,
@@ -186,7 +208,8 @@ fn ended(item: &Item, started: Option<Timestamp>, end: Option<Timestamp>, result
 
 /// From 0 up to 1: the same for the same attempt and seed (splitmix64).
 fn random(seed: u64, attempt: AttemptId, which: u64) -> f64 {
-    let mut z = seed ^ attempt.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ which.wrapping_mul(0xd1b5_4a32_d192_ed03);
+    let mut z =
+        seed ^ attempt.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ which.wrapping_mul(0xd1b5_4a32_d192_ed03);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
@@ -234,9 +257,11 @@ mod tests {
         while let Some(due) = queue.due() {
             now = now.max(due);
             let wall = Timestamp(now.as_micros() as i64);
-            finished.extend(queue.advance(now, wall, limit, usize::MAX).into_iter().filter_map(|step| match step {
-                Step::Finished(finished) => Some(*finished),
-                Step::Started(_) => None,
+            finished.extend(queue.advance(now, wall, limit, usize::MAX).into_iter().filter_map(|step| {
+                match step {
+                    Step::Finished(finished) => Some(*finished),
+                    Step::Started(_) => None,
+                }
             }));
         }
         (now, finished)
@@ -269,14 +294,18 @@ mod tests {
     #[test]
     fn failures_come_at_their_rate_and_by_the_seed() {
         let failed = |seed: u64| -> Vec<u64> {
-            let mut queue = queue(&format!("seed = {seed}\n[default]\nfailure_rate = 0.2\nfailure = 'target'\n"));
+            let mut queue =
+                queue(&format!("seed = {seed}\n[default]\nfailure_rate = 0.2\nfailure = 'target'\n"));
             queue.add(batch(0..10_000, "alpha", 1_000), Timestamp(0));
             let finished = run(&mut queue, None).1;
             assert_eq!(finished.len(), 10_000, "each attempt ends once");
             let failed = finished.iter().filter(|one| one.result.is_err());
             failed
                 .map(|one| {
-                    assert_eq!(one.result.as_ref().err().map(|fault| fault.code), Some(FaultCode::TargetWrite));
+                    assert_eq!(
+                        one.result.as_ref().err().map(|fault| fault.code),
+                        Some(FaultCode::TargetWrite)
+                    );
                     assert!(one.bytes_moved < 1_000 && one.times.committed.is_none());
                     one.attempt.0
                 })

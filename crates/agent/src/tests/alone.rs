@@ -308,9 +308,11 @@ async fn a_null_mover_reports_what_its_file_says() {
     let all: Vec<u64> = (1..=200).collect();
     site.lease(&all);
     let outcomes = site.desk.until_outcomes(200).await;
-    let told: std::collections::BTreeSet<AttemptId> = outcomes.iter().map(|outcome| outcome.attempt).collect();
+    let told: std::collections::BTreeSet<AttemptId> =
+        outcomes.iter().map(|outcome| outcome.attempt).collect();
     assert_eq!((outcomes.len(), told.len()), (200, 200));
-    let failed: Vec<FaultCode> = outcomes.iter().filter_map(|outcome| Some(outcome.fault.as_ref()?.code)).collect();
+    let failed: Vec<FaultCode> =
+        outcomes.iter().filter_map(|outcome| Some(outcome.fault.as_ref()?.code)).collect();
     assert!((72..=128).contains(&failed.len()), "four standard deviations of a half: {}", failed.len());
     assert!(failed.iter().all(|&code| code == FaultCode::TargetWrite));
     let good = outcomes.iter().filter(|outcome| outcome.fault.is_none());

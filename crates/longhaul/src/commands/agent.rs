@@ -187,7 +187,8 @@ fn state(layers: &mut Layers, directory: Option<&Path>) -> Result<(), Failure> {
 fn apply(layers: &mut Layers, args: &RunArgs) -> Result<(), Failure> {
     state(layers, args.state.as_deref())?;
     let made = args.virtual_storages.iter().cloned().map(StorageConfig::new_virtual);
-    let storages: Vec<StorageConfig> = args.storages.iter().map(|storage| storage.0.clone()).chain(made).collect();
+    let storages: Vec<StorageConfig> =
+        args.storages.iter().map(|storage| storage.0.clone()).chain(made).collect();
     if !storages.is_empty() {
         let option = if args.storages.is_empty() { "--virtual" } else { "--storage" };
         let value = serde_json::to_value(storages).unwrap_or(Value::Null);

@@ -211,7 +211,8 @@ pub async fn run(context: &Context, remote: &Remote, args: &LoadArgs) -> Result<
 async fn storages(remote: &Remote) -> Result<Vec<StorageName>, Failure> {
     let sites: Vec<SiteView> = remote.all(&routes::SITE_LIST, &[], &[]).await?;
     let ready = sites.iter().filter(|site| trial::is_connected(site));
-    let mut names: Vec<StorageName> = ready.filter_map(trial::virtual_storage).map(|storage| storage.name.clone()).collect();
+    let mut names: Vec<StorageName> =
+        ready.filter_map(trial::virtual_storage).map(|storage| storage.name.clone()).collect();
     names.sort();
     if names.len() < 2 {
         let detail = format!("{} of the connected sites have a virtual storage; it takes two", names.len());
@@ -277,7 +278,11 @@ async fn watch(context: &Context, remote: &Remote, sent: &mut [Sent], most: Dura
             return Ok(());
         }
         if began.elapsed() > most {
-            context.output.say(&format!("{} not complete after {}", words::plural(left, "subscription"), duration(most)));
+            context.output.say(&format!(
+                "{} not complete after {}",
+                words::plural(left, "subscription"),
+                duration(most)
+            ));
             return Ok(());
         }
         if told.elapsed() > Duration::from_secs(5) {
@@ -320,11 +325,17 @@ async fn clean(context: &Context, remote: &Remote, sent: &[Sent]) -> Result<(), 
 }
 
 fn in_words(report: &Report) -> Vec<(&'static str, String)> {
-    let quantiles = |of: Quantiles| format!("{:.2} s (half), {:.2} s (95 %), {:.2} s (all)", of.p50, of.p95, of.max);
+    let quantiles =
+        |of: Quantiles| format!("{:.2} s (half), {:.2} s (95 %), {:.2} s (all)", of.p50, of.p95, of.max);
     let mut lines = vec![
         (
             "submitted",
-            format!("{}, {} refused, in {:.1} s", words::plural(report.submitted, "subscription"), report.refused, report.seconds),
+            format!(
+                "{}, {} refused, in {:.1} s",
+                words::plural(report.submitted, "subscription"),
+                report.refused,
+                report.seconds
+            ),
         ),
         ("complete", format!("{}, {} not", report.complete, report.incomplete)),
         (
@@ -399,13 +410,22 @@ mod tests {
         // Four standard deviations: 200 s ± 18, and a quarter of 4,000 files ± 110.
         let last = first.last().unwrap().at.as_secs_f64();
         assert!((182.0..218.0).contains(&last), "{last}");
-        let large = first.iter().flat_map(|request| &request.sizes).filter(|&&size| size == 2_000_000).count();
+        let large =
+            first.iter().flat_map(|request| &request.sizes).filter(|&&size| size == 2_000_000).count();
         assert!((890..1_110).contains(&large), "{large}");
     }
 
     #[test]
     fn nonsense_is_refused() {
-        for bad in ["--rate 0", "--rate nan", "--count 0", "--sizes x", "--sizes 1MB:0", "--sizes 1MB:-1", "--sizes 1MB:x"] {
+        for bad in [
+            "--rate 0",
+            "--rate nan",
+            "--count 0",
+            "--sizes x",
+            "--sizes 1MB:0",
+            "--sizes 1MB:-1",
+            "--sizes 1MB:x",
+        ] {
             assert!(args(bad).is_err(), "{bad}");
         }
         assert_eq!(args("--sizes 5").unwrap().sizes, Mix(vec![(5, 1.0)]));

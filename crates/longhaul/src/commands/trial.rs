@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use longhaul_api::agent::StorageKind;
 use longhaul_api::native::{
-    AttemptView, DatasetCreate, DatasetView, DeletionReply, DeletionRequest, ManifestLine, Registered, SiteView,
-    StorageView, Subscribe, SubscriptionChange, SubscriptionView, TaskView, TransferDetail, TransferView,
+    AttemptView, DatasetCreate, DatasetView, DeletionReply, DeletionRequest, ManifestLine, Registered,
+    SiteView, StorageView, Subscribe, SubscriptionChange, SubscriptionView, TaskView, TransferDetail,
+    TransferView,
 };
 use longhaul_api::routes;
 use longhaul_model::{
@@ -102,7 +103,8 @@ impl Trial {
             Err(failure) if failure.problem.code == FaultCode::NotFound => return Ok(()),
             listed => listed?,
         };
-        let cancel = SubscriptionChange { state: Some(SubscriptionState::Cancelled), ..SubscriptionChange::default() };
+        let cancel =
+            SubscriptionChange { state: Some(SubscriptionState::Cancelled), ..SubscriptionChange::default() };
         for wish in wishes.iter().filter(|wish| wish.state != SubscriptionState::Cancelled) {
             let _: SubscriptionView =
                 remote.patch(&routes::SUBSCRIPTION_CHANGE, &[&wish.id.to_string()], &cancel).await?;
@@ -121,9 +123,18 @@ impl Trial {
         }
     }
 
-    async fn forget_replicas(&self, remote: &Remote, storage: &StorageName, until: Timestamp) -> Result<(), Failure> {
-        let request =
-            DeletionRequest { dataset: self.dataset.clone(), storage: storage.clone(), dry_run: false, force: true };
+    async fn forget_replicas(
+        &self,
+        remote: &Remote,
+        storage: &StorageName,
+        until: Timestamp,
+    ) -> Result<(), Failure> {
+        let request = DeletionRequest {
+            dataset: self.dataset.clone(),
+            storage: storage.clone(),
+            dry_run: false,
+            force: true,
+        };
         let reply: DeletionReply = match remote.post(&routes::DELETION_CREATE, &[], &request).await {
             Ok(reply) => reply,
             Err(failure) if failure.problem.code == FaultCode::NotFound => return Ok(()),
@@ -146,8 +157,10 @@ fn manifest(dataset: &DatasetName, source: &StorageName, sizes: &[u64]) -> Resul
     let mut lines = Vec::new();
     for (number, size) in sizes.iter().enumerate() {
         let path = format!("{dataset}/from-{source}/{size}-{number}");
-        let content = VirtualContent::of(&path).ok_or_else(|| internal(format!("{path} is no virtual file")))?;
-        let lfn: Lfn = path.parse().map_err(|error: longhaul_model::name::NameError| internal(error.to_string()))?;
+        let content =
+            VirtualContent::of(&path).ok_or_else(|| internal(format!("{path} is no virtual file")))?;
+        let lfn: Lfn =
+            path.parse().map_err(|error: longhaul_model::name::NameError| internal(error.to_string()))?;
         let line = ManifestLine { lfn, size: *size, digests: content.digest().digests(), block: None };
         serde_json::to_writer(&mut lines, &line).map_err(|error| internal(error.to_string()))?;
         lines.push(b'\n');
@@ -161,9 +174,13 @@ mod tests {
 
     #[test]
     fn a_manifest_states_what_the_names_stand_for() {
-        let lines = manifest(&"load/1".parse().unwrap(), &"alpha-test".parse().unwrap(), &[1_000, 2_000_000]).unwrap();
-        let lines: Vec<ManifestLine> =
-            lines.split(|&b| b == b'\n').filter(|line| !line.is_empty()).map(|line| serde_json::from_slice(line).unwrap()).collect();
+        let lines = manifest(&"load/1".parse().unwrap(), &"alpha-test".parse().unwrap(), &[1_000, 2_000_000])
+            .unwrap();
+        let lines: Vec<ManifestLine> = lines
+            .split(|&b| b == b'\n')
+            .filter(|line| !line.is_empty())
+            .map(|line| serde_json::from_slice(line).unwrap())
+            .collect();
         assert_eq!(lines[1].lfn.as_str(), "load/1/from-alpha-test/2000000-1");
         assert_eq!((lines[0].size, lines[1].size), (1_000, 2_000_000));
         let content = VirtualContent::of("from-alpha-test/2000000-1").unwrap();

@@ -149,8 +149,14 @@ fn check(site: &SiteName, said: &Commissioning) -> Result<(), Problem> {
         let shown = format!("{} → {}", test.source, test.target);
         let words = test.faults.iter().chain([&test.why, &test.limited_by]).chain(&test.addresses);
         let long = words.into_iter().any(|text| text.len() > WORDS_BYTES_MAX);
-        if long || test.steps.len() > STEPS_MAX || test.faults.len() > FAULTS_MAX || test.addresses.len() > STEPS_MAX {
-            let limits = format!("{STEPS_MAX} steps, {STEPS_MAX} addresses, {FAULTS_MAX} faults, {WORDS_BYTES_MAX} bytes a text");
+        if long
+            || test.steps.len() > STEPS_MAX
+            || test.faults.len() > FAULTS_MAX
+            || test.addresses.len() > STEPS_MAX
+        {
+            let limits = format!(
+                "{STEPS_MAX} steps, {STEPS_MAX} addresses, {FAULTS_MAX} faults, {WORDS_BYTES_MAX} bytes a text"
+            );
             return Err(bad_request(format!("the test of {shown} is too long: at most {limits}")));
         }
         let numbers = test.steps.iter().flat_map(|step| [step.rate, step.seconds]).chain([test.rate_best]);
@@ -197,7 +203,8 @@ mod tests {
     #[test]
     fn a_link_is_what_its_last_test_said() {
         let mut records = ByLink { links: BTreeMap::new() };
-        let begin = || Commissioning { begin: vec![(site("alpha"), site("beta"))], ..Commissioning::default() };
+        let begin =
+            || Commissioning { begin: vec![(site("alpha"), site("beta"))], ..Commissioning::default() };
         let found = |grade| Commissioning { tests: vec![test(grade)], ..Commissioning::default() };
         records.take(begin(), at(0)).unwrap();
         assert_eq!(state(&records, 1), CommissionState::Commissioning);
@@ -205,7 +212,8 @@ mod tests {
         records.take(found(Grade::Commissioned), at(5_000)).unwrap();
         assert_eq!(state(&records, 5_001), CommissionState::Commissioned);
         records.take(begin(), at(6_000)).unwrap();
-        let given_up = Commissioning { give_up: vec![(site("alpha"), site("beta"))], ..Commissioning::default() };
+        let given_up =
+            Commissioning { give_up: vec![(site("alpha"), site("beta"))], ..Commissioning::default() };
         records.take(given_up, at(6_010)).unwrap();
         assert_eq!(state(&records, 6_011), CommissionState::Commissioned, "as before");
         records.take(found(Grade::Failing), at(7_000)).unwrap();
@@ -224,7 +232,8 @@ mod tests {
         assert!(refused(&|test| test.why = "x".repeat(2_000)).contains("too long"));
         assert!(refused(&|test| test.target = site("alpha")).contains("is no link of beta"));
         assert!(refused(&|test| test.target = site("gamma")).contains("is no link of beta"));
-        let many = Commissioning { begin: vec![(site("alpha"), beta.clone()); 2_000], ..Commissioning::default() };
+        let many =
+            Commissioning { begin: vec![(site("alpha"), beta.clone()); 2_000], ..Commissioning::default() };
         assert!(check(&beta, &many).unwrap_err().detail.contains("at most 1000 links"));
     }
 }

@@ -120,7 +120,9 @@ fn block() -> &'static [u8] {
 }
 
 fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 #[cfg(test)]
@@ -142,7 +144,17 @@ mod tests {
         assert_eq!(size("x/from-a/y/2MB-0001"), Some(2_000_000));
         assert_eq!(size("from-a/1MiB.root"), Some(1 << 20));
         assert_eq!(size("from-a/0"), Some(0));
-        for none in ["1000", "from-a", "a/from-b", "from-a/x1000", "from-a/", "from-a/-5", "from-a/1XB", "fromm-a/7", ""] {
+        for none in [
+            "1000",
+            "from-a",
+            "a/from-b",
+            "from-a/x1000",
+            "from-a/",
+            "from-a/-5",
+            "from-a/1XB",
+            "fromm-a/7",
+            "",
+        ] {
             assert_eq!(size(none), None, "{none}");
         }
     }

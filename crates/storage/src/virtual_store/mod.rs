@@ -78,7 +78,12 @@ impl Storage for Virtual {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { writable: self.writable, random_write: true, discards: true, ..Capabilities::default() }
+        Capabilities {
+            writable: self.writable,
+            random_write: true,
+            discards: true,
+            ..Capabilities::default()
+        }
     }
 
     fn space(&self) -> Result<Space, Fault> {
@@ -111,7 +116,8 @@ impl Storage for Virtual {
             None => self.state().record(at.path()).and_then(|record| record.content),
         };
         let content = content.ok_or_else(|| {
-            let detail = format!("{at}: a virtual storage drops the bytes that it takes; they cannot be read again");
+            let detail =
+                format!("{at}: a virtual storage drops the bytes that it takes; they cannot be read again");
             Fault::new(FaultCode::SourceUnreadable, detail)
         })?;
         Ok(Box::new(Source { storage: self.clone(), at: at.clone(), content, identity }))
@@ -120,7 +126,10 @@ impl Storage for Virtual {
     fn create(&self, temp: &TempName, size: u64) -> Result<Box<dyn TargetFile>, Fault> {
         self.check_writable()?;
         if size > TOTAL_BYTES {
-            return Err(Fault::new(FaultCode::TargetFull, format!("{size} bytes do not fit into {}", self.name)));
+            return Err(Fault::new(
+                FaultCode::TargetFull,
+                format!("{size} bytes do not fit into {}", self.name),
+            ));
         }
         let number = self.state().create(temp)?;
         Ok(Box::new(Target { storage: self.clone(), temp: temp.clone(), number }))
@@ -182,7 +191,8 @@ impl Storage for Virtual {
     /// Of what was written here. Its own files have no end.
     fn walk(&self, path: &str, visit: &mut dyn FnMut(Visit) -> ControlFlow<()>) -> Result<(), Fault> {
         if !path.is_empty() {
-            let bad = |error: longhaul_model::name::NameError| Fault::new(FaultCode::BadName, error.to_string());
+            let bad =
+                |error: longhaul_model::name::NameError| Fault::new(FaultCode::BadName, error.to_string());
             self.check_name(&Pfn::new(self.name.clone(), path).map_err(bad)?)?;
         }
         let found = self.state().visits(&self.name, path);
@@ -230,12 +240,14 @@ impl TargetFile for Target {
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), Fault> {
         let mut hasher = Hasher::new([Algorithm::Crc32c]);
         hasher.update(bytes);
-        let crc = hasher.finish().get(Algorithm::Crc32c).and_then(|digest| digest.as_u32()).unwrap_or_default();
+        let crc =
+            hasher.finish().get(Algorithm::Crc32c).and_then(|digest| digest.as_u32()).unwrap_or_default();
         self.storage.state().written(&self.temp, self.number, offset, bytes.len() as u64, crc)
     }
 
     fn read_at(&self, _buffer: &mut [u8], _offset: u64) -> Result<usize, Fault> {
-        let detail = "a virtual storage keeps no bytes, so they cannot be read back: verify end-to-end instead";
+        let detail =
+            "a virtual storage keeps no bytes, so they cannot be read back: verify end-to-end instead";
         Err(Fault::new(FaultCode::TargetWrite, detail))
     }
 

@@ -42,7 +42,10 @@ struct Temp {
 impl State {
     pub(super) fn create(&mut self, temp: &TempName) -> Result<u64, Fault> {
         if self.temps.len() >= TEMPS_MAX && !self.temps.contains_key(temp) {
-            return Err(Fault::new(FaultCode::TargetFull, format!("{TEMPS_MAX} files are under way here already")));
+            return Err(Fault::new(
+                FaultCode::TargetFull,
+                format!("{TEMPS_MAX} files are under way here already"),
+            ));
         }
         self.made += 1;
         let fresh = Temp { number: self.made, len: 0, pieces: BTreeMap::new(), twice: false };
@@ -50,7 +53,14 @@ impl State {
         Ok(self.made)
     }
 
-    pub(super) fn written(&mut self, temp: &TempName, number: u64, offset: u64, len: u64, crc: u32) -> Result<(), Fault> {
+    pub(super) fn written(
+        &mut self,
+        temp: &TempName,
+        number: u64,
+        offset: u64,
+        len: u64,
+        crc: u32,
+    ) -> Result<(), Fault> {
         let gone = || Fault::new(FaultCode::TargetWrite, "the temporary file is gone");
         let temp = self.temps.get_mut(temp).filter(|temp| temp.number == number).ok_or_else(gone)?;
         temp.add(offset, len, crc)
@@ -97,7 +107,9 @@ impl State {
     fn admit(&self, item: &Commit, own: &StorageName) -> Result<(), Fault> {
         let path = item.target.path();
         let clash = |what: &str| Err(Fault::new(FaultCode::NameClash, format!("{}: {what}", item.target)));
-        if VirtualContent::of(path).is_some() && origin(path).is_some_and(|(storage, _)| storage == own.as_str()) {
+        if VirtualContent::of(path).is_some()
+            && origin(path).is_some_and(|(storage, _)| storage == own.as_str())
+        {
             return clash("a virtual file of this storage has this name");
         }
         if self.is_directory(path) {
@@ -136,7 +148,8 @@ impl State {
             let rest = path.strip_prefix(start);
             start.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        let mut found: Vec<(&String, &Record)> = self.records.iter().filter(|(path, _)| beneath(path)).collect();
+        let mut found: Vec<(&String, &Record)> =
+            self.records.iter().filter(|(path, _)| beneath(path)).collect();
         found.sort_by(|one, other| one.0.split('/').cmp(other.0.split('/')));
         let visit = |(path, record): (&String, &Record)| {
             let at = Pfn::new(storage.clone(), path).ok()?;
@@ -154,7 +167,8 @@ impl Temp {
     /// Joins the piece with those that it touches, so that a file written in order is one piece all the time.
     fn add(&mut self, offset: u64, len: u64, crc: u32) -> Result<(), Fault> {
         let end = offset.checked_add(len);
-        let end = end.ok_or_else(|| Fault::new(FaultCode::TargetWrite, "a write beyond the end of all files"))?;
+        let end =
+            end.ok_or_else(|| Fault::new(FaultCode::TargetWrite, "a write beyond the end of all files"))?;
         self.len = self.len.max(end);
         if len == 0 {
             return Ok(());

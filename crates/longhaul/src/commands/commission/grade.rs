@@ -19,19 +19,28 @@ pub fn grade(probe: &CommissionStep, steps: &[CommissionStep], at_least: u64) ->
             1 => "its attempt failed".to_owned(),
             failed => format!("{failed} attempts failed"),
         };
-        return (Grade::Unreachable, format!("nothing arrived within {:.0} s: {failed}", all().map(|step| step.seconds).sum::<f64>()));
+        return (
+            Grade::Unreachable,
+            format!("nothing arrived within {:.0} s: {failed}", all().map(|step| step.seconds).sum::<f64>()),
+        );
     }
     let attempts: u64 = all().map(|step| step.attempts).sum();
     let failed: u64 = all().map(|step| step.attempts_failed).sum();
     if failed * ATTEMPTS_PER_FAILURE > attempts {
-        return (Grade::Failing, format!("{failed} of {attempts} attempts failed, more than one in {ATTEMPTS_PER_FAILURE}"));
+        return (
+            Grade::Failing,
+            format!("{failed} of {attempts} attempts failed, more than one in {ATTEMPTS_PER_FAILURE}"),
+        );
     }
     let best = best(steps);
     let wanted = rate(at_least as f64);
     if best < at_least as f64 {
         return (Grade::Slow, format!("{} at best, wanted are {wanted}", rate(best)));
     }
-    (Grade::Commissioned, format!("{} at best, wanted are {wanted}; {failed} of {attempts} attempts failed", rate(best)))
+    (
+        Grade::Commissioned,
+        format!("{} at best, wanted are {wanted}; {failed} of {attempts} attempts failed", rate(best)),
+    )
 }
 
 pub fn best(steps: &[CommissionStep]) -> f64 {

@@ -7,7 +7,7 @@
 mod grade;
 mod report;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -69,7 +69,8 @@ enum Direction {
 }
 
 fn some_bytes(text: &str) -> Result<u64, String> {
-    parse_bytes(text).and_then(|size| if size > 0 { Ok(size) } else { Err("must be at least one byte".into()) })
+    parse_bytes(text)
+        .and_then(|size| if size > 0 { Ok(size) } else { Err("must be at least one byte".into()) })
 }
 
 fn some_rate(text: &str) -> Result<u64, String> {
@@ -130,10 +131,13 @@ pub async fn run(context: &Context, remote: &Remote, args: &CommissionArgs) -> R
     };
     let mut shown = view.links;
     shown.retain(|link| tested(&link.source, &link.target));
-    let all_good = shown.iter().all(|link| {
-        link.test.as_ref().is_some_and(|test| test.grade == Grade::Commissioned)
-    });
-    context.output.view(&shown, |shown, style, width| report::human(shown, style, width), |shown| report::links(shown))?;
+    let all_good =
+        shown.iter().all(|link| link.test.as_ref().is_some_and(|test| test.grade == Grade::Commissioned));
+    context.output.view(
+        &shown,
+        |shown, style, width| report::human(shown, style, width),
+        |shown| report::links(shown),
+    )?;
     Ok(if all_good { Exit::Ok } else { Exit::Partly })
 }
 
@@ -190,9 +194,12 @@ fn link(source: &SiteView, target: &SiteView) -> Option<Link> {
 /// Whether a site can be tested, and what to do if not.
 fn ready(site: &SiteView) -> Result<(), Failure> {
     let name = &site.name;
-    let conflict = |detail: String| Failure::new(FaultCode::Conflict, detail).titled("the site cannot be tested");
+    let conflict =
+        |detail: String| Failure::new(FaultCode::Conflict, detail).titled("the site cannot be tested");
     if !trial::is_connected(site) {
-        return Err(conflict(format!("no agent of {name} is connected")).next(format!("longhaul site show {name}")));
+        return Err(
+            conflict(format!("no agent of {name} is connected")).next(format!("longhaul site show {name}"))
+        );
     }
     if site.state != SiteState::Open {
         return Err(conflict(format!("{name} is not open")).next(format!("longhaul site resume {name}")));
@@ -251,7 +258,7 @@ impl Run<'_> {
     }
 
     async fn test(&self, link: &Link, place: usize) -> Result<LinkTest, Failure> {
-        let mut faults = BTreeMap::new();
+        let mut faults = BTreeSet::new();
         let patience = Duration::from_secs(self.args.patience);
         let name = |step: &str| format!("commissioning/{}/{}/{place}-{step}", self.args.site, self.stamp);
         let probe = self.step(link, &name("probe"), &[PROBE_BYTES], patience, &mut faults).await?;
@@ -297,7 +304,7 @@ impl Run<'_> {
             rate_best: grade::best(&steps),
             steps,
             limited_by: seen.map(|seen| seen.link.held_up_by).unwrap_or_default(),
-            faults: faults.into_keys().take(FAULTS_MAX).collect(),
+            faults: faults.into_iter().take(FAULTS_MAX).collect(),
         })
     }
 
@@ -314,7 +321,7 @@ impl Run<'_> {
         dataset: &str,
         sizes: &[u64],
         longest: Duration,
-        faults: &mut BTreeMap<String, ()>,
+        faults: &mut BTreeSet<String>,
     ) -> Result<CommissionStep, Failure> {
         let dataset = DatasetName::parse(dataset)
             .map_err(|error| Failure::new(FaultCode::Internal, format!("the name of a test: {error}")))?;
@@ -332,7 +339,7 @@ impl Run<'_> {
         let waited = began.elapsed();
         let attempts = trial.attempts(self.remote, sizes.len()).await?;
         for fault in attempts.iter().filter_map(|attempt| attempt.fault.as_ref()) {
-            faults.insert(longhaul_model::units::printable(&fault.to_string()).chars().take(300).collect(), ());
+            faults.insert(longhaul_model::units::printable(&fault.to_string()).chars().take(300).collect());
         }
         let step = measure(sizes, &attempts, !view.complete, waited);
         trial.clean(self.remote).await?;
@@ -354,7 +361,8 @@ fn over(view: &SubscriptionView) -> bool {
 
 /// 1, 2, 4, … and the most.
 fn concurrencies(most: u32) -> Vec<u32> {
-    let mut all: Vec<u32> = std::iter::successors(Some(1u32), |last| Some(last * 2)).take_while(|&n| n < most).collect();
+    let mut all: Vec<u32> =
+        std::iter::successors(Some(1u32), |last| Some(last * 2)).take_while(|&n| n < most).collect();
     all.push(most);
     all
 }
@@ -374,7 +382,8 @@ fn measure(sizes: &[u64], attempts: &[AttemptView], cut_short: bool, waited: Dur
         // A file that is there within a thousandth of a second says nothing more exact.
         rate: took.map_or(0.0, |took| moved as f64 / took.max(0.001)),
         attempts: attempts.iter().filter(|attempt| attempt.finished).count() as u64,
-        attempts_failed: attempts.iter().filter(|attempt| attempt.finished && attempt.fault.is_some()).count() as u64,
+        attempts_failed: attempts.iter().filter(|attempt| attempt.finished && attempt.fault.is_some()).count()
+            as u64,
         cut_short,
     }
 }
