@@ -60,7 +60,7 @@ pub struct Config {
     pub space_check_s: u32,
     /// A file that says how fast links are and how often attempts fail. With it nothing is moved: attempts take as long, and
     /// end, as it says. For tries of a service; all storages have to be virtual.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub null_mover: Option<PathBuf>,
     pub storages: Vec<StorageConfig>,
 }
