@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use longhaul_api::agent::{Incarnation, StorageOffer};
+use longhaul_api::agent::{Incarnation, StorageKind, StorageOffer};
 use longhaul_engine::{Clock, Export};
 use longhaul_model::{Fault, FaultCode};
 use longhaul_security::PermitVerifier;
-use longhaul_storage::{Posix, Storage};
+use longhaul_storage::{Posix, Storage, Virtual};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -19,6 +19,7 @@ use crate::guard::{guarded, message};
 use crate::http::HttpControl;
 use crate::ledger::Ledger;
 use crate::mover::{Mover, Start, start_engine};
+use crate::null_mover::{self, NullLinks};
 use crate::spaces::Spaces;
 use crate::state_dir::{Identity, StateDir};
 use crate::stop::Stop;
@@ -79,7 +80,11 @@ impl Agent {
         let url = config.service_url.as_deref().unwrap_or(&identity.service_url);
         let control = Arc::new(HttpControl::new(url, &identity.credentials())?);
         let agent = tokio::task::spawn_blocking(move || {
-            Agent::start(config, clock, state, identity, control, start_engine)
+            let links = config.null_mover.as_deref().map(NullLinks::read).transpose()?;
+            Agent::start(config, clock, state, identity, control, |start| match links {
+                Some(links) => null_mover::start(links, start),
+                None => start_engine(start),
+            })
         });
         agent.await.map_err(|error| ended("the start", error))??.run_until(shutdown).await
     }
@@ -205,8 +210,11 @@ fn stop(shared: Arc<Shared>) {
 
 fn open_storages(config: &Config) -> Result<Vec<Export>, Fault> {
     let open = |storage: &crate::config::StorageConfig| {
-        let posix: Arc<dyn Storage> = Arc::new(Posix::open_in(storage.posix(), storage.manner())?);
-        Ok(Export { storage: posix, rules: storage.name_rules() })
+        let open: Arc<dyn Storage> = match storage.kind {
+            StorageKind::Posix => Arc::new(Posix::open_in(storage.posix(), storage.manner())?),
+            StorageKind::Virtual => Arc::new(Virtual::new(storage.name.clone(), storage.writable)),
+        };
+        Ok(Export { storage: open, rules: storage.name_rules() })
     };
     config.storages.iter().map(open).collect()
 }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use longhaul_api::agent::StorageOffer;
+use longhaul_api::agent::{StorageKind, StorageOffer};
 use longhaul_model::rules::PrefixRule;
 use longhaul_model::{DataSecurity, Fault, FaultCode, NameRules, StorageName};
 use longhaul_security::{ALLOWED_MAX, Access, Allow, SubjectPattern};
@@ -58,6 +58,10 @@ pub struct Config {
     /// Seconds between looks at the space of the storages.
     #[serde(default = "default_space_check_s")]
     pub space_check_s: u32,
+    /// A file that says how fast links are and how often attempts fail. With it nothing is moved: attempts take as long, and
+    /// end, as it says. For tries of a service; all storages have to be virtual.
+    #[serde(default)]
+    pub null_mover: Option<PathBuf>,
     pub storages: Vec<StorageConfig>,
 }
 
@@ -67,7 +71,12 @@ pub struct Config {
 pub struct StorageConfig {
     /// Unique in the deployment; the site's first storage usually bears the site's name.
     pub name: StorageName,
-    /// Nothing outside this directory is ever read or written.
+    /// A directory of this host, or nothing at all: a virtual storage makes what is read from it, and checks and drops
+    /// what is written to it.
+    #[serde(default)]
+    pub kind: StorageKind,
+    /// Nothing outside this directory is ever read or written. A virtual storage has none.
+    #[serde(default)]
     pub root: PathBuf,
     /// Where files lie before they are complete; must be on the same file system. Default: `.longhaul` in the root.
     #[serde(default)]
@@ -122,6 +131,7 @@ impl Config {
             data_cores: Vec::new(),
             digest_threads: 0,
             space_check_s: default_space_check_s(),
+            null_mover: None,
             storages,
         }
     }
@@ -152,6 +162,7 @@ impl Config {
                 let (name, parallel) = (&storage.name, storage.parallel);
                 return wrong(format!("storage {name}: parallel is {parallel}, the most is {PARALLEL_MAX}"));
             }
+            storage.check_kind(self.null_mover.is_some()).or_else(wrong)?;
             storage.name_rules().check().map_err(|error| {
                 Fault::new(FaultCode::BadName, format!("name rules of storage {}: {error}", storage.name))
             })?;
@@ -190,6 +201,7 @@ impl StorageConfig {
     pub fn new(name: StorageName, root: impl Into<PathBuf>) -> Self {
         StorageConfig {
             name,
+            kind: StorageKind::Posix,
             root: root.into(),
             work: None,
             writable: true,
@@ -199,6 +211,34 @@ impl StorageConfig {
             append_only: false,
             direct_io: None,
             parallel: 0,
+        }
+    }
+
+    /// A virtual storage that may be read and written.
+    pub fn new_virtual(name: StorageName) -> Self {
+        StorageConfig { kind: StorageKind::Virtual, ..StorageConfig::new(name, "") }
+    }
+
+    fn check_kind(&self, null_mover: bool) -> Result<(), String> {
+        let name = &self.name;
+        let rooted = !self.root.as_os_str().is_empty();
+        match self.kind {
+            StorageKind::Posix if null_mover => Err(format!(
+                "storage {name}: beside a null mover all storages have to be virtual (kind = \"virtual\"), since it reports \
+                 files as brought that are not"
+            )),
+            StorageKind::Posix if !rooted => {
+                Err(format!("storage {name}: root is missing: the directory that is exported"))
+            }
+            StorageKind::Virtual if rooted || self.work.is_some() => {
+                Err(format!("storage {name}: a virtual storage has no directory: leave out root and work"))
+            }
+            StorageKind::Virtual if self.append_only || self.direct_io.is_some() || self.parallel > 0 => {
+                Err(format!(
+                    "storage {name}: a virtual storage has no disk: leave out append_only, direct_io and parallel"
+                ))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -232,7 +272,13 @@ impl StorageConfig {
     }
 
     pub(crate) fn offer(&self, writable: bool, case_insensitive: bool) -> StorageOffer {
-        StorageOffer { name: self.name.clone(), rules: self.name_rules(), writable, case_insensitive }
+        StorageOffer {
+            name: self.name.clone(),
+            kind: self.kind,
+            rules: self.name_rules(),
+            writable,
+            case_insensitive,
+        }
     }
 }
 
@@ -301,6 +347,24 @@ mod tests {
         assert_eq!(toml::from_str::<Config>(SHORT).unwrap().storages[0].manner(), Manner::default());
         let never: Config = toml::from_str(&format!("{SHORT}direct_io = false\n")).unwrap();
         assert_eq!(never.storages[0].manner().direct_io, DirectIo::Never);
+    }
+
+    #[test]
+    fn a_virtual_storage_has_nothing_but_a_name() {
+        let text = "state_dir = '/s'\n[[storages]]\nname = 'alpha-test'\nkind = 'virtual'\n";
+        let config: Config = toml::from_str(text).unwrap();
+        config.check().unwrap();
+        assert_eq!(config.storages, [StorageConfig::new_virtual("alpha-test".parse().unwrap())]);
+        assert_eq!(toml::from_str::<Config>(&toml::to_string(&config).unwrap()).unwrap(), config);
+        let said = |text: &str| toml::from_str::<Config>(text).unwrap().check().unwrap_err().detail;
+        assert!(
+            said(&format!("{text}root = '/data'\n"))
+                .contains("alpha-test: a virtual storage has no directory")
+        );
+        assert!(said(&format!("{text}parallel = 4\n")).contains("alpha-test: a virtual storage has no disk"));
+        assert!(said(&text.replace("virtual", "posix")).contains("alpha-test: root is missing"));
+        let null = format!("null_mover = 'links.toml'\n{SHORT}");
+        assert!(said(&null).contains("alpha: beside a null mover all storages have to be virtual"));
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod http;
 mod join;
 mod ledger;
 mod mover;
+mod null_mover;
 mod record_log;
 mod renew;
 mod report;
@@ -37,6 +38,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub use agent::Agent;
 pub use config::{Config, Flush, StorageConfig};
 pub use join::{Joined, join};
+pub use null_mover::NullLinks;
 
 /// Our locks guard state that each step leaves whole, so a panic elsewhere does not spoil it.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

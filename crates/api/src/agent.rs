@@ -99,10 +99,24 @@ pub struct Hello {
     pub held: Vec<AttemptId>,
 }
 
+/// What lies behind a storage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum StorageKind {
+    /// A directory of the agent's host.
+    #[default]
+    Posix,
+    /// Nothing: what is read is made, what is written is checked and dropped. For tests.
+    Virtual,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StorageOffer {
     #[schema(value_type = String)]
     pub name: StorageName,
+    /// Agents from before there was a choice have posix ones.
+    #[serde(default)]
+    pub kind: StorageKind,
     #[schema(value_type = Object)]
     pub rules: NameRules,
     pub writable: bool,

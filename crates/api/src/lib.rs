@@ -20,6 +20,7 @@ pub(crate) use hides_secrets;
 pub mod agent;
 #[cfg(feature = "client")]
 pub mod client;
+pub mod commissioning;
 pub mod measured;
 pub mod native;
 pub mod network;

@@ -10,7 +10,8 @@ use longhaul_model::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::agent::{AttemptTimes, LeftOut, LeftOutReason};
+use crate::agent::{AttemptTimes, LeftOut, LeftOutReason, StorageKind};
+use crate::commissioning::LinkCommission;
 
 /// One page of a list.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
@@ -488,12 +489,18 @@ pub struct SiteView {
     pub active_out: u64,
     pub queued_files: u64,
     pub queued_bytes: u64,
+    /// What test transfers said of its links with other sites; not in lists of sites.
+    #[serde(default)]
+    pub links: Vec<LinkCommission>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct StorageView {
     #[schema(value_type = String)]
     pub name: StorageName,
+    /// As its agent said when it was last in contact with this start of the service.
+    #[serde(default)]
+    pub kind: StorageKind,
     pub writable: bool,
     pub total_bytes: u64,
     pub free_bytes: u64,

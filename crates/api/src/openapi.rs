@@ -11,7 +11,7 @@ use crate::native::Page;
 use crate::routes::{
     self, Access, Body, CSRF_HEADER, IDEMPOTENCY_HEADER, Method, Query, QueryKind, Route, SESSION_COOKIE,
 };
-use crate::{Problem, agent, measured, native, network};
+use crate::{Problem, agent, commissioning, measured, native, network};
 
 /// The whole description.
 pub fn document() -> Value {
@@ -199,6 +199,7 @@ fn schemas() -> Map<String, Value> {
         native::LoginReply,
         native::LoginToken,
         native::Health,
+        commissioning::Commissioning,
         network::NetworkView,
         network::NetworkLinkDetail,
         network::NetworkImport,

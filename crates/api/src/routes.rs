@@ -352,6 +352,9 @@ routes! {
     SITE_JOIN_TOKEN = Post "/api/v1/sites/{site}/join-tokens" "site_join_token" Admin,
         "Makes a token with which one more agent can join a site",
         takes(Json("JoinTokenCreate")), gives(201, Json("SiteAdded"));
+    SITE_COMMISSION = Post "/api/v1/sites/{site}/commissioning" "site_commission" Admin,
+        "Keeps what test transfers said of links from and to a site",
+        takes(Json("Commissioning")), gives(200, Json("SiteView"));
     STORAGE_LIST = Get "/api/v1/storages" "storage_list" Viewer,
         "Lists storages with their space and contents",
         asks(PAGE), gives(200, Json("Page_StorageView"));

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    agent, as_account, bench, completion, config, copy, dataset, digest, doctor, login, man, network,
+    agent, as_account, bench, completion, config, copy, dataset, digest, doctor, load, login, man, network,
     replica, serve, service, simulate, site, status, subscription, task, token, transfer, tune, verify,
 };
 use crate::demo;
@@ -175,6 +175,8 @@ pub enum Command {
     /// Measure disk, network and encryption alone, and which of them limits
     #[command(subcommand)]
     Bench(bench::BenchCommand),
+    /// Load a service with test subscriptions, and see what comes of them
+    Load(load::LoadArgs),
     /// Save how to reach a service, for the commands that follow
     Login(login::LoginArgs),
     /// Whose credential this is, and what it allows

@@ -153,6 +153,20 @@ impl Remote {
         query: Query<'_>,
         file: &Path,
     ) -> Result<T, Failure> {
+        if file == Path::new("-") {
+            return self.upload_from(route, parameters, query, std::io::stdin()).await;
+        }
+        let open = File::open(file).map_err(|error| Failure::file("opening", file, &error))?;
+        self.upload_from(route, parameters, query, open).await
+    }
+
+    pub async fn upload_from<T: DeserializeOwned>(
+        &self,
+        route: &'static Route,
+        parameters: &[&str],
+        query: Query<'_>,
+        source: impl std::io::Read + Send + 'static,
+    ) -> Result<T, Failure> {
         let mut request = self.client.request(route);
         for parameter in parameters {
             request = request.parameter(parameter);
@@ -160,12 +174,7 @@ impl Remote {
         for (name, value) in query {
             request = request.maybe(name, value.as_ref());
         }
-        request = if file == Path::new("-") {
-            request.upload(std::io::stdin())
-        } else {
-            request.upload(File::open(file).map_err(|error| Failure::file("opening", file, &error))?)
-        };
-        Ok(request.send().await?)
+        Ok(request.upload(source).send().await?)
     }
 }
 

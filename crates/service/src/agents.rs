@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use longhaul_api::agent::{AgentSettings, Incarnation, LeaseBatch, SourcePeer, Task, Work};
+use longhaul_api::agent::{AgentSettings, Incarnation, LeaseBatch, SourcePeer, StorageKind, Task, Work};
 use longhaul_api::native::AgentView;
 use longhaul_catalog::AgentRow;
 use longhaul_model::{
@@ -60,6 +60,8 @@ pub enum Standing {
 #[derive(Default)]
 pub struct Agents {
     presences: Mutex<BTreeMap<AgentId, Presence>>,
+    /// Of the storages whose agents said hello to this process.
+    kinds: Mutex<BTreeMap<StorageId, StorageKind>>,
 }
 
 /// An open poll; counts until dropped.
@@ -147,6 +149,16 @@ impl Agents {
             }
         }
         begins
+    }
+
+    /// What lies behind the storages of a hello.
+    pub fn offered(&self, kinds: impl IntoIterator<Item = (StorageId, StorageKind)>) {
+        self.kinds.lock().unwrap_or_else(PoisonError::into_inner).extend(kinds);
+    }
+
+    pub fn kind_of(&self, storage: StorageId) -> StorageKind {
+        let kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        kinds.get(&storage).copied().unwrap_or_default()
     }
 
     /// From now on the agent gets work.

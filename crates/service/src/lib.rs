@@ -12,6 +12,7 @@ mod agents;
 mod brain;
 mod changes;
 mod choice;
+mod commissioning;
 mod config;
 mod http;
 mod live;

@@ -20,6 +20,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::agents::Agents;
 use crate::brain::{Brain, INPUTS_MAX, Input, spawn};
 use crate::changes::Changes;
+use crate::commissioning;
 use crate::http::{self, Http, Listening};
 use crate::live::{Live, Running};
 use crate::measured::{Measured, puller};
@@ -291,6 +292,7 @@ fn take_up(shared: &Shared) -> Result<(), Fault> {
     let demands = shared.catalog.demands()?;
     let live = shared.catalog.live_transfers()?;
     tracing::info!(demands = demands.len(), transfers = live.len(), "taking up");
+    shared.tell(Input::Events(vec![Event::Shares(commissioning::shares())]));
     shared.tell(Input::Demands { now: demands, gone: Vec::new() });
     for row in live {
         let sources = match shared.catalog.replicas_of_file(&row.lfn)? {

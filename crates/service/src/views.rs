@@ -1,6 +1,6 @@
 //! Rows of the catalog as the API shows them. No decisions.
 
-use longhaul_api::agent::{AttemptTimes, LeftOut, LeftOutReason};
+use longhaul_api::agent::{AttemptTimes, LeftOut, LeftOutReason, StorageKind};
 use longhaul_api::native::{
     AttemptView, BlockView, FileView, LeftOutCount, ReplicaView, SiteLimits, SiteState, SourceShare,
     StorageView, TaskProblem, TaskView, TransferView, VerifiedCount,
@@ -168,9 +168,10 @@ fn times(times: catalog::AttemptTimes) -> AttemptTimes {
     }
 }
 
-pub fn storage(row: &catalog::StorageRow) -> StorageView {
+pub fn storage(row: &catalog::StorageRow, kind: StorageKind) -> StorageView {
     StorageView {
         name: row.name.clone(),
+        kind,
         writable: row.writable,
         total_bytes: row.total_bytes,
         free_bytes: row.free_bytes,

@@ -22,6 +22,8 @@ pub struct Capabilities {
     pub device: Option<u64>,
     /// Reads, and writes, that the device bears at once, up to [`PARALLEL_MAX`]. None: as the engine thinks best.
     pub parallel: Option<u16>,
+    /// What is written is checked and dropped: reading it again may be refused, an earlier attempt is not resumed.
+    pub discards: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! The [`Storage`] interface to a named place that holds files, its posix adapter, a faulty one in memory for
-//! tests, and one conformance suite for all of them.
+//! The [`Storage`] interface to a named place that holds files, its posix adapter, a virtual one for tests of
+//! networks, a faulty one in memory for tests of our own, and one conformance suite for all of them.
 //!
 //! What an adapter promises: a file has its final name only when it is complete and flushed (promise 1), and
 //! nothing outside the exported root is read or written (promise 9), whatever names and links say.
@@ -15,6 +15,7 @@ mod digest;
 mod interface;
 pub mod memory;
 mod posix;
+mod virtual_store;
 
 pub use digest::digest_file;
 pub use interface::{
@@ -22,3 +23,4 @@ pub use interface::{
     TargetFile, TempName, TempNameError, Visit,
 };
 pub use posix::{DirectIo, FlushPolicy, Manner, NamePage, NoLinks, Posix, PosixOptions};
+pub use virtual_store::{Virtual, VirtualContent};

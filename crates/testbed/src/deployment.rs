@@ -49,6 +49,8 @@ pub struct SiteOptions {
     /// LFN prefix and path prefix.
     pub prefix: (String, String),
     pub memory_bytes: u64,
+    /// What links are like, for an agent that moves nothing; its storage is virtual.
+    pub null_mover: Option<PathBuf>,
     /// Further lines of `[agent]`.
     pub settings: String,
     pub launcher: Vec<String>,
@@ -64,6 +66,7 @@ impl SiteOptions {
             writable: true,
             prefix: (String::new(), String::new()),
             memory_bytes: MEMORY_BYTES,
+            null_mover: None,
             settings: String::new(),
             launcher: Vec::new(),
             environment: Vec::new(),
@@ -80,6 +83,16 @@ impl SiteOptions {
 
     pub fn prefix(self, lfn: &str, path: &str) -> Self {
         SiteOptions { prefix: (lfn.to_owned(), path.to_owned()), ..self }
+    }
+
+    pub fn null_mover(self, links: impl Into<PathBuf>) -> Self {
+        SiteOptions { null_mover: Some(links.into()), ..self }
+    }
+
+    /// Beside its other storage a virtual one, called `NAME-test`.
+    pub fn with_virtual_storage(self) -> Self {
+        let lines = format!("[[agent.storages]]\nname = \"{}-test\"\nkind = \"virtual\"\n", self.name);
+        SiteOptions { settings: self.settings + &lines, ..self }
     }
 
     pub fn memory(self, memory_bytes: u64) -> Self {
@@ -209,15 +222,18 @@ impl Deployment {
             true => port_in(&config),
             false => free_port(),
         };
+        let (root, null_mover) = match &options.null_mover {
+            Some(links) => ("kind = \"virtual\"".to_owned(), format!("null_mover = {}", quoted(links))),
+            None => (format!("root = {}", quoted(&root)), String::new()),
+        };
         let work = options.work.as_ref().map(|work| format!("work = {}\n", quoted(work))).unwrap_or_default();
         let settings = format!(
-            "[agent]\nstate_dir = {}\nlisten = [\"127.0.0.1:{port}\"]\nmemory_bytes = {}\nspace_check_s = 1\n{}\n\
-             [[agent.storages]]\nname = {:?}\nroot = {}\n{work}writable = {}\nrules = [{{ lfn = {:?}, pfn = {:?} }}]\n",
+            "[agent]\nstate_dir = {}\nlisten = [\"127.0.0.1:{port}\"]\nmemory_bytes = {}\nspace_check_s = 1\n{null_mover}\n{}\n\
+             [[agent.storages]]\nname = {:?}\n{root}\n{work}writable = {}\nrules = [{{ lfn = {:?}, pfn = {:?} }}]\n",
             quoted(&own.join("agent")),
             options.memory_bytes,
             options.settings,
             options.name,
-            quoted(&root),
             options.writable,
             options.prefix.0,
             options.prefix.1,

@@ -318,6 +318,9 @@ fn sites(walk: &mut Walk) {
     walk.get(&routes::SITE_LIST, &[], &[]);
     walk.get(&routes::SITE_SHOW, &["alpha"], &[]);
     walk.get(&routes::STORAGE_LIST, &[], &[]);
+    let begins = json!({ "begin": [["alpha", "gamma"]] });
+    let commissioned = walk.json(&routes::SITE_COMMISSION, &["gamma"], begins);
+    assert_eq!(commissioned["links"][0]["state"], json!("commissioning"), "{commissioned}");
     let changed =
         walk.json(&routes::SITE_CHANGE, &["gamma"], json!({ "state": "paused", "reason": "not yet" }));
     assert_eq!(changed["state"], json!("paused"));

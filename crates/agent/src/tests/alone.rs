@@ -15,6 +15,7 @@ use super::puppet::Puppet;
 use super::{Deployment, lease};
 use crate::agent::Agent;
 use crate::config::{Config, StorageConfig};
+use crate::null_mover::{self, NullLinks};
 use crate::state_dir::{Identity, StateDir};
 
 struct Site {
@@ -288,4 +289,34 @@ async fn the_certificate_is_renewed_in_time() {
     let after: Identity = StateDir::open(&site.config.state_dir).unwrap().identity().unwrap().unwrap();
     assert_eq!(after.certificate, certificate);
     assert!(after.key != before.key);
+}
+
+/// Nothing is moved, and everything that was leased is reported once, as the file of links says.
+#[tokio::test]
+async fn a_null_mover_reports_what_its_file_says() {
+    let mut site = Site::new();
+    site.config.storages = vec![StorageConfig::new_virtual("beta".parse().unwrap())];
+    let state = StateDir::open(&site.config.state_dir).unwrap();
+    let identity = state.identity().unwrap().unwrap();
+    let links = NullLinks::parse("seed = 9\n[default]\nfailure_rate = 0.5\nfailure = 'target'\n").unwrap();
+    let clock = site.deployment.clock.ahead(0);
+    let agent = Agent::start(site.config.clone(), clock, state, identity, site.desk.clone(), |start| {
+        null_mover::start(links, start)
+    });
+    let (stop, stopped) = oneshot::channel::<()>();
+    let end = tokio::spawn(agent.unwrap().run_until(async { drop(stopped.await) }));
+    let all: Vec<u64> = (1..=200).collect();
+    site.lease(&all);
+    let outcomes = site.desk.until_outcomes(200).await;
+    let told: std::collections::BTreeSet<AttemptId> =
+        outcomes.iter().map(|outcome| outcome.attempt).collect();
+    assert_eq!((outcomes.len(), told.len()), (200, 200));
+    let failed: Vec<FaultCode> =
+        outcomes.iter().filter_map(|outcome| Some(outcome.fault.as_ref()?.code)).collect();
+    assert!((72..=128).contains(&failed.len()), "four standard deviations of a half: {}", failed.len());
+    assert!(failed.iter().all(|&code| code == FaultCode::TargetWrite));
+    let good = outcomes.iter().filter(|outcome| outcome.fault.is_none());
+    assert!(good.into_iter().all(|outcome| outcome.bytes_moved == 7 && !outcome.digests.is_empty()));
+    stop.send(()).unwrap();
+    end.await.unwrap().unwrap();
 }

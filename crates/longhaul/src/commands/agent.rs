@@ -44,6 +44,13 @@ pub struct RunArgs {
     /// With options: NAME=DIRECTORY,read-only,append-only,direct-io,parallel=COUNT,work=DIRECTORY,prefix=LFN:PATH
     #[arg(long = "storage", value_name = "NAME=DIRECTORY")]
     storages: Vec<StorageOption>,
+    /// Offer a virtual storage, for tests: it makes what is read from it, and checks and drops what is written to it; may
+    /// be repeated
+    #[arg(long = "virtual", value_name = "NAME")]
+    virtual_storages: Vec<StorageName>,
+    /// Move nothing: report attempts as this file says that links are. All storages have to be virtual
+    #[arg(long, value_name = "FILE")]
+    null_mover: Option<PathBuf>,
     /// Where other agents reach this one [default: 0.0.0.0:7470]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
@@ -179,10 +186,17 @@ fn state(layers: &mut Layers, directory: Option<&Path>) -> Result<(), Failure> {
 
 fn apply(layers: &mut Layers, args: &RunArgs) -> Result<(), Failure> {
     state(layers, args.state.as_deref())?;
-    if !args.storages.is_empty() {
-        let storages: Vec<&StorageConfig> = args.storages.iter().map(|storage| &storage.0).collect();
+    let made = args.virtual_storages.iter().cloned().map(StorageConfig::new_virtual);
+    let storages: Vec<StorageConfig> =
+        args.storages.iter().map(|storage| storage.0.clone()).chain(made).collect();
+    if !storages.is_empty() {
+        let option = if args.storages.is_empty() { "--virtual" } else { "--storage" };
         let value = serde_json::to_value(storages).unwrap_or(Value::Null);
-        layers.add_option_value("agent.storages", "--storage", value);
+        layers.add_option_value("agent.storages", option, value);
+    }
+    if let Some(file) = &args.null_mover {
+        let file = std::path::absolute(file).map_err(|error| Failure::file("finding", file, &error))?;
+        layers.add_option_value("agent.null_mover", "--null-mover", json!(file));
     }
     for (key, option, value) in [
         ("agent.listen", "--listen", &args.listen),

@@ -3,12 +3,14 @@
 pub mod agent;
 pub mod as_account;
 pub mod bench;
+pub mod commission;
 pub mod completion;
 pub mod config;
 pub mod copy;
 pub mod dataset;
 pub mod digest;
 pub mod doctor;
+pub mod load;
 pub mod login;
 pub mod man;
 pub mod network;
@@ -22,6 +24,7 @@ pub mod subscription;
 pub mod task;
 pub mod token;
 pub mod transfer;
+pub mod trial;
 pub mod tune;
 pub mod verify;
 pub mod words;
@@ -131,6 +134,7 @@ async fn remote(context: &Context, command: Command) -> Result<Exit, Failure> {
         Command::Task(command) => task::run(context, &remote, command).await,
         Command::Site(command) => site::run(context, &remote, command).await,
         Command::Network(command) => network::run(context, &remote, command).await,
+        Command::Load(args) => load::run(context, &remote, &args).await,
         Command::Token(command) => token::run(context, &remote, command).await,
         Command::Whoami => login::whoami(context, &remote).await,
         Command::Demo(_)

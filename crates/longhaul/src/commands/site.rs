@@ -1,12 +1,13 @@
 //! `longhaul site`.
 
 use clap::{Args, Subcommand};
+use longhaul_api::agent::StorageKind;
 use longhaul_api::native::{Page, SiteAdd, SiteAdded, SiteChange, SiteLimits, SiteState, SiteView};
 use longhaul_api::routes;
 use longhaul_model::units::{self, bytes, parse_bytes, printable};
 use longhaul_model::{SiteName, Timestamp};
 
-use super::{Context, words};
+use super::{Context, commission, words};
 use crate::clock;
 use crate::failure::{Exit, Failure};
 use crate::remote::Remote;
@@ -36,6 +37,8 @@ pub enum SiteCommand {
     Drain(ReasonArgs),
     /// Limit what enters and leaves the site
     Limit(LimitArgs),
+    /// Test its links with other sites, and grade them
+    Commission(commission::CommissionArgs),
 }
 
 #[derive(Debug, Args)]
@@ -106,6 +109,7 @@ fn bound_count(text: &str) -> Result<Bound, String> {
 
 pub async fn run(context: &Context, remote: &Remote, command: SiteCommand) -> Result<Exit, Failure> {
     match command {
+        SiteCommand::Commission(args) => return commission::run(context, remote, &args).await,
         SiteCommand::Add(args) => add(context, remote, args).await?,
         SiteCommand::List => {
             let items: Vec<SiteView> = remote.all(&routes::SITE_LIST, &[], &[]).await?;
@@ -213,7 +217,9 @@ fn table(sites: &[SiteView], now: Timestamp) -> Table {
     ]);
     for site in sites {
         let connected = site.agents.iter().filter(|agent| agent.connected).count();
-        let free: u64 = site.storages.iter().map(|storage| storage.free_bytes).sum();
+        // What a virtual storage says of itself is no room for anybody's data.
+        let real = site.storages.iter().filter(|storage| storage.kind != StorageKind::Virtual);
+        let free: u64 = real.map(|storage| storage.free_bytes).sum();
         table.row([
             Cell::text(site.name.as_str()),
             Cell::text(state_word(site.state)).toned_if(site.state != SiteState::Open, Tone::Warn),
@@ -293,6 +299,10 @@ fn human(site: &SiteView, style: Style, width: Option<usize>) -> String {
     } else {
         text.push_str(&agents(site, now).human(style, width));
     }
+    if !site.links.is_empty() {
+        text.push('\n');
+        text.push_str(&commission::links(&site.links).human(style, width));
+    }
     text
 }
 
@@ -317,8 +327,9 @@ fn storages(site: &SiteView) -> Table {
         prose("trouble"),
     ]);
     for storage in &site.storages {
+        let kind = if storage.kind == StorageKind::Virtual { " (virtual)" } else { "" };
         table.row([
-            Cell::text(storage.name.as_str()),
+            Cell::both(format!("{}{kind}", storage.name), storage.name.as_str()),
             Cell::text(if storage.writable { "yes" } else { "no" }),
             Cell::bytes(storage.free_bytes),
             Cell::bytes(storage.total_bytes),

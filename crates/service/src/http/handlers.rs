@@ -89,6 +89,7 @@ pub fn handler(operation: &str) -> Option<Handler> {
         "site_show" => |ops, call| json!(ops.site_show(&call.parameter("site")?)?),
         "site_change" => |ops, call| json!(ops.site_change(&call.parameter("site")?, &call.json()?)?),
         "site_join_token" => |ops, call| json!(ops.site_join_token(&call.parameter("site")?, &call.json()?)?),
+        "site_commission" => |ops, call| json!(ops.site_commission(&call.parameter("site")?, call.json()?)?),
         "storage_list" => |ops, call| json!(ops.storage_list(&call.page()?)?),
         "measurement_send" | "measurement_put" => {
             |ops, call| json!(ops.measurement_send(call.caller()?, call.observer.as_deref(), &call.body)?)

@@ -6,6 +6,7 @@
 
 mod access;
 mod agents;
+mod commissioning;
 mod datasets;
 mod manifest;
 mod measured;
@@ -44,6 +45,8 @@ pub struct Operations {
     slots: Arc<Semaphore>,
     /// Reports that wait for the scribe.
     pub(crate) reports: Arc<Semaphore>,
+    /// Held while the records of commissioned links are changed.
+    commissioning: std::sync::Mutex<()>,
 }
 
 /// Reports taken in at a time: each is at most a body, so this bounds their memory.
@@ -73,7 +76,12 @@ impl PageQuery {
 impl Operations {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         let slots = Arc::new(Semaphore::new(shared.config.limits.operations as usize));
-        Operations { shared, slots, reports: Arc::new(Semaphore::new(REPORTS_MAX)) }
+        Operations {
+            shared,
+            slots,
+            reports: Arc::new(Semaphore::new(REPORTS_MAX)),
+            commissioning: std::sync::Mutex::default(),
+        }
     }
 
     /// Runs a blocking operation where it may block; a bounded number at a time.

@@ -7,7 +7,7 @@ use longhaul_api::agent::AgentSettings;
 use longhaul_api::native::{
     ChangeKind, JoinTokenCreate, Page, SiteAdd, SiteAdded, SiteChange, SiteState, SiteView, StorageView,
 };
-use longhaul_catalog::{SitePatch, SiteRow};
+use longhaul_catalog::{SitePatch, SiteRow, StorageRow};
 use longhaul_model::{SiteName, StorageId, StorageName};
 use longhaul_security::{JoinToken, new_secret, secret_hash};
 
@@ -52,7 +52,7 @@ impl Operations {
     pub fn site_show(&self, name: &SiteName) -> Result<SiteView, Problem> {
         let row = self.site_row(name)?;
         let storages = self.shared.catalog.storages().map_err(problem)?;
-        Ok(self.site_view(row, &storages))
+        Ok(SiteView { links: self.commissioned(name)?, ..self.site_view(row, &storages) })
     }
 
     pub fn site_change(&self, name: &SiteName, change: &SiteChange) -> Result<SiteView, Problem> {
@@ -93,7 +93,11 @@ impl Operations {
         rows.sort_by(|a, b| a.name.cmp(&b.name));
         rows.retain(|row| after.as_ref().is_none_or(|after| row.name > *after));
         rows.truncate(limit + 1);
-        page(rows, limit, |row| row.name.to_string(), |row| Ok(views::storage(&row)))
+        page(rows, limit, |row| row.name.to_string(), |row| Ok(self.storage_view(&row)))
+    }
+
+    fn storage_view(&self, row: &StorageRow) -> StorageView {
+        views::storage(row, self.shared.agents.kind_of(row.id))
     }
 
     fn site_row(&self, name: &SiteName) -> Result<SiteRow, Problem> {
@@ -132,7 +136,7 @@ impl Operations {
             state: views::site_state(row.state),
             reason: row.reason,
             limits: views::limits(&row.limits),
-            storages: own.into_iter().map(views::storage).collect(),
+            storages: own.into_iter().map(|row| self.storage_view(row)).collect(),
             agents: self.shared.agents.views(row.id, now),
             rate_in: into.iter().map(|now| now.rate).sum(),
             rate_out: out.iter().map(|now| now.rate).sum(),
@@ -140,6 +144,7 @@ impl Operations {
             active_out: out.iter().map(|now| now.files).sum(),
             queued_files,
             queued_bytes,
+            links: Vec::new(),
             name: row.name,
         }
     }

@@ -78,6 +78,8 @@ impl Scribe {
             &offers,
             now,
         )?;
+        let kinds = hello.storages.iter().map(|offer| offer.kind);
+        self.shared.agents.offered(storages.iter().map(|storage| storage.id).zip(kinds));
         let row = catalog.agent(agent)?;
         self.shared.refresh_directory()?;
         let site = row.as_ref().map(|row| row.site_name.clone());

@@ -217,6 +217,7 @@ impl Agent {
             incarnation: Incarnation { number: 1, nonce: 11 },
             storages: vec![StorageOffer {
                 name: site.parse().unwrap(),
+                kind: StorageKind::Posix,
                 rules: NameRules::default(),
                 writable: true,
                 case_insensitive: false,

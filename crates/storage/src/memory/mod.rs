@@ -118,6 +118,7 @@ impl Storage for FaultyStore {
             random_write: !faults.append_only,
             device: faults.device,
             parallel: faults.parallel,
+            discards: false,
         }
     }
 

@@ -352,6 +352,7 @@ impl Storage for Posix {
             random_write: !self.manner.append_only,
             device: Some(self.device),
             parallel: self.manner.parallel,
+            discards: false,
         }
     }
 

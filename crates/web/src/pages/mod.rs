@@ -177,7 +177,9 @@ mod tests {
             state: SiteState::Paused,
             reason: Some("UPS <work>".into()),
             limits: SiteLimits::default(),
+            links: Vec::new(),
             storages: vec![StorageView {
+                kind: longhaul_api::agent::StorageKind::Posix,
                 name: "beta".parse().unwrap(),
                 writable: true,
                 total_bytes: 0,

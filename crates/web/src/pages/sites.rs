@@ -1,5 +1,7 @@
 //! Is this site well, and does anyone have to act?
 
+use longhaul_api::agent::StorageKind;
+use longhaul_api::commissioning::CommissionState;
 use longhaul_api::native::{AgentView, SiteState, SiteView, StorageView};
 use longhaul_model::units;
 use maud::{Markup, html};
@@ -80,6 +82,10 @@ pub fn site(context: Context<'_>, site: &SiteView) -> Markup {
             (changes(context, site))
             h2 { "Storages" }
             (storages(&site.storages))
+            @if !site.links.is_empty() {
+                h2 { "Links" }
+                (commissioned(context, site))
+            }
             h2 { "Agents" }
             (agents(context, &site.agents))
         },
@@ -114,13 +120,39 @@ fn storages(list: &[StorageView]) -> Markup {
                 thead { tr { th scope="col" { "storage" } th scope="col" { "used" } th.number scope="col" { "free" } th.number scope="col" { "files of ours" }
                     th.number scope="col" { "bytes of ours" } th scope="col" { "state" } } }
                 tbody { @for storage in list { tr {
-                    td { (storage.name) @if !storage.writable { " " span.soft { "read only" } } }
+                    td { (storage.name) @if storage.kind == StorageKind::Virtual { " " span.soft { "virtual" } } @if !storage.writable { " " span.soft { "read only" } } }
                     td { (show::bar(storage.total_bytes.saturating_sub(storage.free_bytes), storage.total_bytes)) }
                     td.number { (show::size(storage.free_bytes)) } td.number { (units::count(storage.files)) } td.number { (show::size(storage.bytes)) }
                     td { @if let Some(fault) = &storage.trouble { (show::fault(fault)) } @else { (show::state("good", "well")) } }
                 } } }
             } }
         }
+    }
+}
+
+/// What test transfers said of the links; untested ones are in no list.
+fn commissioned(context: Context<'_>, site: &SiteView) -> Markup {
+    html! {
+        div.scroll { table {
+            thead { tr { th scope="col" { "link" } th scope="col" { "state" } th.number scope="col" { "best rate" } th.number scope="col" { "round trip" }
+                th scope="col" { "why" } th scope="col" { "since" } } }
+            tbody { @for link in &site.links { tr {
+                td { (link.source) " → " (link.target) }
+                td { @match link.state {
+                    CommissionState::Commissioned => { (show::state("good", "commissioned")) }
+                    CommissionState::Degraded => { (show::state("bad", "degraded")) }
+                    CommissionState::Commissioning => { "commissioning" }
+                    CommissionState::Untested => { span.soft { "untested" } }
+                } }
+                @if let Some(test) = &link.test {
+                    td.number { (show::rate(test.rate_best)) }
+                    td.number { @if let Some(rtt) = test.rtt_us { (format!("{:.1} ms", rtt / 1e3)) } @else { "–" } }
+                    td { (test.why) @for fault in &test.faults { br; span.soft { (fault) } } }
+                } @else { td.number { "–" } td.number { "–" } td {} }
+                td { (show::time(link.since, context.now)) }
+            } } }
+        } }
+        p.soft { code { "longhaul site commission " (site.name) } " tests them again." }
     }
 }
 

@@ -1,0 +1,189 @@
+//! Test data as a command makes it: a dataset of virtual files at one virtual storage, brought to another, and cleaned up.
+
+use std::time::Duration;
+
+use longhaul_api::agent::StorageKind;
+use longhaul_api::native::{
+    AttemptView, DatasetCreate, DatasetView, DeletionReply, DeletionRequest, ManifestLine, Registered,
+    SiteView, StorageView, Subscribe, SubscriptionChange, SubscriptionView, TaskView, TransferDetail,
+    TransferView,
+};
+use longhaul_api::routes;
+use longhaul_model::{
+    CommunityName, DatasetName, FaultCode, Lfn, SiteName, StorageName, SubscriptionState, Timestamp,
+};
+use longhaul_storage::VirtualContent;
+
+use crate::clock;
+use crate::failure::Failure;
+use crate::remote::Remote;
+
+/// Whose work tests are; the service gives it a small share beside others.
+pub const COMMUNITY: &str = "commissioning";
+/// Beside that, the least there is.
+const PRIORITY: u8 = 1;
+const CLEAN_STEP: Duration = Duration::from_millis(200);
+/// Agents that are away keep cleaning from ending; the next one that is cleaned says the same.
+const CLEAN_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// A dataset of one test.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    pub dataset: DatasetName,
+    pub source: StorageName,
+    pub target: StorageName,
+}
+
+/// The virtual storage of a site that may be written to, if it has one.
+pub fn virtual_storage(site: &SiteView) -> Option<&StorageView> {
+    site.storages.iter().find(|storage| storage.kind == StorageKind::Virtual && storage.writable)
+}
+
+pub fn is_connected(site: &SiteView) -> bool {
+    site.agents.iter().any(|agent| agent.connected)
+}
+
+/// What to do about a site without one.
+pub fn no_virtual_storage(site: &SiteName) -> String {
+    format!(
+        "give its agent one: kind = \"virtual\" in [[agent.storages]] of its configuration, or longhaul agent run --virtual \
+         {site}-test"
+    )
+}
+
+impl Trial {
+    /// Registers files of these sizes as being at the source.
+    pub async fn make(
+        remote: &Remote,
+        dataset: DatasetName,
+        (source, target): (&StorageName, &StorageName),
+        sizes: &[u64],
+    ) -> Result<Trial, Failure> {
+        let lines = manifest(&dataset, source, sizes)?;
+        let community: Option<CommunityName> = COMMUNITY.parse().ok();
+        let create = DatasetCreate { name: dataset.clone(), community };
+        let _: DatasetView = remote.post(&routes::DATASET_CREATE, &[], &create).await?;
+        let at = [("storage", Some(source.to_string()))];
+        let _: Registered = remote
+            .upload_from(&routes::DATASET_ADD_FILES, &[dataset.as_str()], &at, std::io::Cursor::new(lines))
+            .await?;
+        Ok(Trial { dataset, source: source.clone(), target: target.clone() })
+    }
+
+    /// From here on it moves.
+    pub async fn subscribe(&self, remote: &Remote) -> Result<SubscriptionView, Failure> {
+        let wish = Subscribe {
+            dataset: self.dataset.clone(),
+            block: None,
+            storage: self.target.clone(),
+            priority: Some(PRIORITY),
+            verification: None,
+        };
+        remote.post(&routes::SUBSCRIPTION_CREATE, &[], &wish).await
+    }
+
+    /// Every attempt that was made, of `files` files.
+    pub async fn attempts(&self, remote: &Remote, files: usize) -> Result<Vec<AttemptView>, Failure> {
+        let of = [("dataset", Some(self.dataset.to_string()))];
+        let transfers: Vec<TransferView> = remote.some(&routes::TRANSFER_LIST, &[], &of, files).await?;
+        let mut attempts = Vec::new();
+        for transfer in transfers {
+            let id = transfer.id.to_string();
+            let detail: TransferDetail = remote.get(&routes::TRANSFER_SHOW, &[&id], &[]).await?;
+            attempts.extend(detail.attempts);
+        }
+        Ok(attempts)
+    }
+
+    /// Ends what runs, forgets the replicas and then the dataset. May be repeated.
+    pub async fn clean(&self, remote: &Remote) -> Result<(), Failure> {
+        let of = [("dataset", Some(self.dataset.to_string()))];
+        // Asked for, not remembered: an interruption may come between a request and its answer.
+        let wishes: Vec<SubscriptionView> = match remote.all(&routes::SUBSCRIPTION_LIST, &[], &of).await {
+            Err(failure) if failure.problem.code == FaultCode::NotFound => return Ok(()),
+            listed => listed?,
+        };
+        let cancel =
+            SubscriptionChange { state: Some(SubscriptionState::Cancelled), ..SubscriptionChange::default() };
+        for wish in wishes.iter().filter(|wish| wish.state != SubscriptionState::Cancelled) {
+            let _: SubscriptionView =
+                remote.patch(&routes::SUBSCRIPTION_CHANGE, &[&wish.id.to_string()], &cancel).await?;
+        }
+        let until = clock::now().plus(CLEAN_TIME_MAX);
+        loop {
+            // What was on its way when it was cancelled may arrive yet.
+            self.forget_replicas(remote, &self.target, until).await?;
+            self.forget_replicas(remote, &self.source, until).await?;
+            match remote.delete(&routes::DATASET_DELETE, &[self.dataset.as_str()]).await {
+                Err(failure) if failure.problem.code == FaultCode::Conflict && clock::now() < until => {
+                    tokio::time::sleep(CLEAN_STEP).await;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn forget_replicas(
+        &self,
+        remote: &Remote,
+        storage: &StorageName,
+        until: Timestamp,
+    ) -> Result<(), Failure> {
+        let request = DeletionRequest {
+            dataset: self.dataset.clone(),
+            storage: storage.clone(),
+            dry_run: false,
+            force: true,
+        };
+        let reply: DeletionReply = match remote.post(&routes::DELETION_CREATE, &[], &request).await {
+            Ok(reply) => reply,
+            Err(failure) if failure.problem.code == FaultCode::NotFound => return Ok(()),
+            Err(failure) => return Err(failure),
+        };
+        let Some(task) = reply.task else { return Ok(()) };
+        loop {
+            let view: TaskView = remote.get(&routes::TASK_SHOW, &[&task.to_string()], &[]).await?;
+            if view.done || clock::now() >= until {
+                return Ok(());
+            }
+            tokio::time::sleep(CLEAN_STEP).await;
+        }
+    }
+}
+
+/// One line a file; the digests are known without making the bytes.
+fn manifest(dataset: &DatasetName, source: &StorageName, sizes: &[u64]) -> Result<Vec<u8>, Failure> {
+    let internal = |why: String| Failure::new(FaultCode::Internal, format!("the manifest of a test: {why}"));
+    let mut lines = Vec::new();
+    for (number, size) in sizes.iter().enumerate() {
+        let path = format!("{dataset}/from-{source}/{size}-{number}");
+        let content =
+            VirtualContent::of(&path).ok_or_else(|| internal(format!("{path} is no virtual file")))?;
+        let lfn: Lfn =
+            path.parse().map_err(|error: longhaul_model::name::NameError| internal(error.to_string()))?;
+        let line = ManifestLine { lfn, size: *size, digests: content.digest().digests(), block: None };
+        serde_json::to_writer(&mut lines, &line).map_err(|error| internal(error.to_string()))?;
+        lines.push(b'\n');
+    }
+    Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_states_what_the_names_stand_for() {
+        let lines = manifest(&"load/1".parse().unwrap(), &"alpha-test".parse().unwrap(), &[1_000, 2_000_000])
+            .unwrap();
+        let lines: Vec<ManifestLine> = lines
+            .split(|&b| b == b'\n')
+            .filter(|line| !line.is_empty())
+            .map(|line| serde_json::from_slice(line).unwrap())
+            .collect();
+        assert_eq!(lines[1].lfn.as_str(), "load/1/from-alpha-test/2000000-1");
+        assert_eq!((lines[0].size, lines[1].size), (1_000, 2_000_000));
+        let content = VirtualContent::of("from-alpha-test/2000000-1").unwrap();
+        assert_eq!(lines[1].digests, content.digest().digests());
+    }
+}
