@@ -12,6 +12,7 @@ pub mod doctor;
 pub mod login;
 pub mod man;
 pub mod network;
+pub mod replay;
 pub mod replica;
 pub mod serve;
 pub mod service;

@@ -1,9 +1,8 @@
 //! The whole at a glance: status, problems, rates, invariants, health, metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
-
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use longhaul_api::Problem;
 use longhaul_api::native::{

@@ -6,6 +6,8 @@
 //! Not here: the form of a line (`scheduler::record`), what a recording is good for (`simulator::replay`).
 
 mod files;
+#[cfg(test)]
+mod tests;
 
 use std::ops::Deref;
 use std::path::Path;

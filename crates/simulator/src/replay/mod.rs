@@ -207,6 +207,7 @@ impl Replay {
             Some(text) => serde_json::from_str(text).map_err(|error| format!("its knowledge: {error}"))?,
             None => Knowledge::default(),
         };
+        possible(&head)?;
         let mut settings = head.settings;
         if let Some(change) = self.wish.settings.take() {
             change(&mut settings);
@@ -252,6 +253,28 @@ impl Replay {
         }
         Ok(())
     }
+}
+
+/// Numbers that no service begins with, and no scheduler is made for.
+fn possible(head: &Head) -> Result<(), String> {
+    let settings = &head.settings;
+    let counts = [
+        ("relief", settings.relief),
+        ("expand_files", settings.expand_files),
+        ("horizon_files", settings.horizon_files),
+        ("lease_files_max", settings.lease_files_max),
+    ];
+    if let Some((name, _)) = counts.iter().find(|(_, count)| *count == 0) {
+        return Err(format!("its settings say {name} = 0"));
+    }
+    let rate = settings.nominal_bytes_per_s;
+    if !rate.is_finite() || rate <= 0.0 {
+        return Err(format!("its settings say nominal_bytes_per_s = {rate}"));
+    }
+    if i64::try_from(head.last_id).is_err() {
+        return Err(format!("its last id is {}", head.last_id));
+    }
+    Ok(())
 }
 
 fn lease_of(line: &Line<'_>) -> Result<Option<Lease>, String> {
