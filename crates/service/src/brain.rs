@@ -394,10 +394,7 @@ pub fn ask<T: Send + 'static>(
 }
 
 /// Teaches the brain what others know of the network, and waits for what became of it.
-pub fn learn(
-    inputs: &std::sync::mpsc::SyncSender<Input>,
-    lesson: Lesson,
-) -> Option<Result<Imported, Fault>> {
+pub fn learn(inputs: &std::sync::mpsc::SyncSender<Input>, lesson: Lesson) -> Option<Result<Imported, Fault>> {
     with_scheduler(inputs, move |scheduler, now| scheduler.learn(lesson, now))
 }
 

@@ -25,9 +25,7 @@ fn put(bytes: &mut Vec<u8>, number: u64, kind: Kind, body: &str) {
 fn events() -> Vec<Event> {
     let site = json!({ "Site": { "id": 1, "name": "alpha", "state": "Open", "reason": null,
         "limits": { "active_in": null, "active_out": null, "in_bytes_per_s": null, "out_bytes_per_s": null } } });
-    let storage = |id: u64, name: &str| {
-        json!({ "Storage": { "id": id, "name": name, "site": 1, "writable": true, "relay": false, "trouble": null } })
-    };
+    let storage = |id: u64, name: &str| json!({ "Storage": { "id": id, "name": name, "site": 1, "writable": true, "relay": false, "trouble": null } });
     let agent = |id: u64| json!({ "Agent": { "storage": id, "agent": id, "connected": true } });
     let demand = json!({ "Demand": { "id": { "subscription": 1, "block": 1 }, "target": 2, "priority": 3,
         "party": { "community": "cms", "activity": null }, "created": "2027-01-15T08:00:00.000Z",

@@ -45,6 +45,7 @@ fn a_recorded_service_decides_the_same_again_also_after_a_kill() {
 
     let wrong = deployment.longhaul(&["simulate", "--replay", recordings, "--strategy", "queue"]);
     assert!(wrong.status == 2 && wrong.stderr.contains("goes by what waits at each source"), "{wrong}");
-    let nothing = deployment.longhaul(&["simulate", "--replay", directory.path().join("none").to_str().unwrap()]);
+    let nothing =
+        deployment.longhaul(&["simulate", "--replay", directory.path().join("none").to_str().unwrap()]);
     assert_eq!(nothing.status, 3, "{nothing}");
 }

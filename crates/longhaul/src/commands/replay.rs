@@ -19,7 +19,8 @@ use crate::terminal::{Style, Tone};
 /// Segments of recordings end so.
 const SUFFIX: &str = "lhr";
 const CHUNK_BYTES: usize = 1 << 20;
-const NEXT: &str = "give a directory that a service wrote (service.record_dir), one run in it, or a segment 000000.lhr";
+const NEXT: &str =
+    "give a directory that a service wrote (service.record_dir), one run in it, or a segment 000000.lhr";
 
 /// One object per run with `--json`.
 #[derive(Serialize)]
@@ -137,7 +138,8 @@ fn entries(directory: &Path, wanted: impl Fn(&Path) -> bool) -> Result<Vec<PathB
 }
 
 fn replay(recording: &Path, segments: &[PathBuf], beside: Vec<Strategy>) -> Result<Replayed, Failure> {
-    let cannot = |why: String| Failure::usage("a recording cannot tell that", why, "longhaul simulate --help");
+    let cannot =
+        |why: String| Failure::usage("a recording cannot tell that", why, "longhaul simulate --help");
     let mut replay = Replay::new(Wish { beside, settings: None }).map_err(cannot)?;
     let damaged = |why: String| {
         let shown = printable(&recording.to_string_lossy());
@@ -195,7 +197,10 @@ fn words(name: &str, replayed: &Replayed, context: &Context) -> String {
         count(told.polls)
     );
     if replayed.torn > 0 {
-        let torn = format!("  its last {} are half a line, written while the service was killed", bytes(replayed.torn));
+        let torn = format!(
+            "  its last {} are half a line, written while the service was killed",
+            bytes(replayed.torn)
+        );
         let _ = writeln!(text, "{}", style.paint(Tone::Faint, &torn));
     }
     match &replayed.difference {
@@ -220,7 +225,9 @@ fn words(name: &str, replayed: &Replayed, context: &Context) -> String {
             for field in &difference.fields {
                 let _ = writeln!(text, "          {}", style.paint(Tone::Faint, field));
             }
-            text.push_str("  what comes after it answers decisions that were not made here, and is not compared\n");
+            text.push_str(
+                "  what comes after it answers decisions that were not made here, and is not compared\n",
+            );
         }
     }
     for beside in &replayed.beside {

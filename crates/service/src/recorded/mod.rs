@@ -118,7 +118,12 @@ impl Recorded {
     }
 
     /// What the scheduler is told, as it will be read from the recording: not a bit else.
-    fn kept<T: Serialize + for<'a> serde::Deserialize<'a>>(&mut self, kind: Kind, thing: T, now: Timestamp) -> T {
+    fn kept<T: Serialize + for<'a> serde::Deserialize<'a>>(
+        &mut self,
+        kind: Kind,
+        thing: T,
+        now: Timestamp,
+    ) -> T {
         let Some(tape) = &mut self.tape else { return thing };
         match record::as_kept(&thing) {
             Some((body, kept)) => {
@@ -170,7 +175,9 @@ impl Tape {
 
     fn flush(&mut self) {
         let Some(to) = self.to.as_ref().filter(|_| !self.buffer.is_empty()) else { return };
-        if to.try_send(std::mem::take(&mut self.buffer)).is_err() && !self.recording.broken.load(Ordering::Relaxed) {
+        if to.try_send(std::mem::take(&mut self.buffer)).is_err()
+            && !self.recording.broken.load(Ordering::Relaxed)
+        {
             self.stop("the disk does not follow");
         }
     }

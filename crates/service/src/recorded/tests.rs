@@ -38,11 +38,26 @@ const BEGIN: Timestamp = Timestamp(1_800_000_000_000_000);
 
 /// What happens at a time of the day, besides what the leases bring.
 enum Happening {
-    Demand { block: u64, target: u64 },
-    Site { site: u64, state: SiteState },
-    Connected { site: u64, connected: bool },
-    Measured { source: u64, target: u64, bytes_per_s: f64 },
+    Demand {
+        block: u64,
+        target: u64,
+    },
+    Site {
+        site: u64,
+        state: SiteState,
+    },
+    Connected {
+        site: u64,
+        connected: bool,
+    },
+    Measured {
+        source: u64,
+        target: u64,
+        bytes_per_s: f64,
+    },
     Told,
+    /// Time passes: whoever rests tries again.
+    Nothing,
     Started(Lease),
     Ended(Lease, Option<FaultCode>),
 }
@@ -51,6 +66,7 @@ struct Day {
     clock: Arc<AtomicI64>,
     brain: SyncSender<Input>,
     jobs: Receiver<Job>,
+    questions: Receiver<Question>,
     /// By time and number.
     agenda: BTreeMap<(Timestamp, u64), Happening>,
     happenings: u64,
@@ -147,12 +163,11 @@ fn record_a_day(directory: &Path) -> u64 {
     let now = Arc::new(move || Timestamp(ticking.load(Ordering::Relaxed)));
     let brain = Brain::new(scheduler, now, scribe, reader);
     let thinking = spawn("brain", move || brain.run(&heard)).unwrap();
-    let answers = inputs.clone();
-    let reading = spawn("reader", move || answer(&questions, &answers)).unwrap();
     let mut day = Day {
         clock,
         brain: inputs,
         jobs,
+        questions,
         agenda: BTreeMap::new(),
         happenings: 0,
         random: 8_241,
@@ -163,35 +178,27 @@ fn record_a_day(directory: &Path) -> u64 {
     day.pass();
     day.tell(Input::Stop);
     thinking.join().unwrap();
-    drop(day.jobs);
-    drop(day.brain);
-    reading.join().unwrap();
     assert!(!recording.broken.load(Ordering::Relaxed), "the recording is whole");
     day.leases
 }
 
 /// The catalog: every source holds every file.
-fn answer(questions: &Receiver<Question>, brain: &SyncSender<Input>) {
-    for question in questions {
-        let first = question.block.0 * FILES_OF_BLOCK;
-        let from = question.after.map_or(first, |after| after.0 + 1);
-        let to = (first + FILES_OF_BLOCK).min(from + u64::from(question.limit));
-        let file = |file: u64| ExpandedFile {
-            file: FileId(file),
-            lfn: format!("day/{file}").parse().unwrap(),
-            size: SIZE,
-            digests: DigestSet::default(),
-            sources: (0..SOURCES).map(StorageId).collect(),
-        };
-        let answer = Input::Expanded {
-            demand: question.demand,
-            target: question.target,
-            files: Some((from..to).map(file).collect()),
-            exhausted: to == first + FILES_OF_BLOCK,
-        };
-        if brain.send(answer).is_err() {
-            return;
-        }
+fn answer(question: &Question) -> Input {
+    let first = question.block.0 * FILES_OF_BLOCK;
+    let from = question.after.map_or(first, |after| after.0 + 1);
+    let to = (first + FILES_OF_BLOCK).min(from + u64::from(question.limit));
+    let file = |file: u64| ExpandedFile {
+        file: FileId(file),
+        lfn: format!("day/{file}").parse().unwrap(),
+        size: SIZE,
+        digests: DigestSet::default(),
+        sources: (0..SOURCES).map(StorageId).collect(),
+    };
+    Input::Expanded {
+        demand: question.demand,
+        target: question.target,
+        files: Some((from..to).map(file).collect()),
+        exhausted: to == first + FILES_OF_BLOCK,
     }
 }
 
@@ -202,7 +209,8 @@ impl Day {
     }
 
     fn random(&mut self) -> u64 {
-        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.random =
+            self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         self.random >> 33
     }
 
@@ -218,7 +226,10 @@ impl Day {
         self.at(hour(7.5), Happening::Connected { site: 0, connected: true });
         self.at(hour(12.0), Happening::Site { site: 1, state: SiteState::Paused });
         self.at(hour(13.0), Happening::Site { site: 1, state: SiteState::Open });
-        self.at(hour(15.0), Happening::Told);
+        self.at(hour(0.05), Happening::Told);
+        for minute in 0..24 * 60 {
+            self.at(hour(f64::from(minute) / 60.0), Happening::Nothing);
+        }
         for half in 0..40 {
             let (source, target) = (half % SOURCES, SOURCES + half % 2);
             let bytes_per_s = 1e8 * (1.0 + (half % 7) as f64 / 3.0);
@@ -263,13 +274,15 @@ impl Day {
     fn happen(&mut self, what: Happening) {
         let now = Timestamp(self.clock.load(Ordering::Relaxed));
         let input = match what {
-            Happening::Demand { block, target } => Input::Demands { now: vec![demand(block, target, now)], gone: Vec::new() },
+            Happening::Demand { block, target } => {
+                Input::Demands { now: vec![demand(block, target, now)], gone: Vec::new() }
+            }
             Happening::Site { site, state } => Input::Events(vec![site_event(site, state)]),
             Happening::Connected { site, connected } => Input::Events(vec![agent_event(site, connected)]),
             Happening::Measured { source, target, bytes_per_s } => {
                 let seen = measured(source, target, bytes_per_s, now);
                 let said = brain::observe(&self.brain, vec![seen]).expect("the brain answers");
-                assert!(said[0].is_ok() , "{said:?}");
+                assert!(said[0].is_ok(), "{said:?}");
                 return;
             }
             Happening::Told => {
@@ -277,6 +290,7 @@ impl Day {
                 assert_eq!(taken.taken, 1, "{taken:?}");
                 return;
             }
+            Happening::Nothing => return,
             Happening::Started(lease) => Input::Events(vec![
                 Event::Started { attempt: lease.attempt },
                 Event::Progress { attempt: lease.attempt, bytes_done: lease.size / 3 },
@@ -303,16 +317,26 @@ impl Day {
         Input::Applied { events, done: vec![(lease.target, block, file)], complete }
     }
 
-    /// Waits until the brain has heard what it was told, and does what it orders.
+    /// Until the brain has nothing to decide now: answers what it asks, and does what it orders.
     fn hear(&mut self) {
         let mut orders: VecDeque<Order> = VecDeque::new();
-        for _ in 0..2 {
-            brain::ask(&self.brain, |scheduler, _| scheduler.counts()).expect("the brain answers");
+        loop {
+            let wakeup =
+                brain::ask(&self.brain, |scheduler, now| scheduler.next_wakeup().is_some_and(|at| at <= now));
+            let mut quiet = !wakeup.expect("the brain answers");
+            for question in self.questions.try_iter() {
+                quiet = false;
+                self.tell(answer(&question));
+            }
             for job in self.jobs.try_iter() {
                 if let Job::Orders(more) = job {
+                    quiet = false;
                     orders.extend(more);
-                    self.brain.send(Input::Written { events: Vec::new(), trouble: None }).unwrap();
+                    self.tell(Input::Written { events: Vec::new(), trouble: None });
                 }
+            }
+            if quiet {
+                break;
             }
         }
         for order in orders {

@@ -19,13 +19,8 @@ use longhaul_scheduler::{Decision, Event, Lease, Lesson, Scheduler, Settings, St
 
 /// Whose choices can be told from a recording of others: those that go by what links have shown. The rest go by what
 /// waits at each source, which would be another queue had they chosen before.
-pub const TELLABLE: [Strategy; 5] = [
-    Strategy::Best,
-    Strategy::Orderly,
-    Strategy::Success,
-    Strategy::Throughput,
-    Strategy::FileThroughput,
-];
+pub const TELLABLE: [Strategy; 5] =
+    [Strategy::Best, Strategy::Orderly, Strategy::Success, Strategy::Throughput, Strategy::FileThroughput];
 
 /// Strategies whose choice shall be set beside that of the recording, and other settings than it was made with.
 #[derive(Default)]
@@ -152,7 +147,8 @@ impl Replay {
             return Ok(());
         }
         let number = self.so_far.lines;
-        let line = Line::read(bytes).ok_or_else(|| format!("line {number} is damaged or no line of a recording"))?;
+        let line =
+            Line::read(bytes).ok_or_else(|| format!("line {number} is damaged or no line of a recording"))?;
         if line.number != number {
             return Err(format!("line {number} is missing: line {} comes in its place", line.number));
         }
@@ -225,7 +221,8 @@ impl Replay {
         } else {
             lease_of(line)?.map(|lease| {
                 let wishes = self.so_far.beside.iter();
-                let preferred = wishes.map(|beside| beside.preferred(scheduler, &lease, line.now)).collect::<Vec<_>>();
+                let preferred =
+                    wishes.map(|beside| beside.preferred(scheduler, &lease, line.now)).collect::<Vec<_>>();
                 (lease, preferred)
             })
         };

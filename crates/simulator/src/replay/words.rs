@@ -83,7 +83,8 @@ fn walk(path: String, one: &Value, other: &Value, found: &mut Vec<String>) {
         (Value::Object(one), Value::Object(other)) => {
             let keys: std::collections::BTreeSet<&String> = one.keys().chain(other.keys()).collect();
             for key in keys {
-                let part = |map: &serde_json::Map<String, Value>| map.get(key).cloned().unwrap_or(Value::Null);
+                let part =
+                    |map: &serde_json::Map<String, Value>| map.get(key).cloned().unwrap_or(Value::Null);
                 walk(below(key), &part(one), &part(other), found);
             }
         }
