@@ -22,11 +22,14 @@ use longhaul_scheduler::{Decision, Event, Lease, Lesson, Scheduler, Settings, St
 pub const TELLABLE: [Strategy; 5] =
     [Strategy::Best, Strategy::Orderly, Strategy::Success, Strategy::Throughput, Strategy::FileThroughput];
 
+/// What shall be another than in the recording.
+pub type ChangeSettings = Box<dyn FnOnce(&mut Settings)>;
+
 /// Strategies whose choice shall be set beside that of the recording, and other settings than it was made with.
 #[derive(Default)]
 pub struct Wish {
     pub beside: Vec<Strategy>,
-    pub settings: Option<Box<dyn FnOnce(&mut Settings)>>,
+    pub settings: Option<ChangeSettings>,
 }
 
 /// A scheduler that hears a recording.
