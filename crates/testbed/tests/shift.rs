@@ -3,7 +3,7 @@
 // clippy.toml allows these in tests, which does not reach the helpers of an integration test.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use longhaul_api::routes;
@@ -40,7 +40,7 @@ fn best_leaves_a_source_whose_link_became_slow_within_a_minute_and_says_why() {
 }
 
 fn shift(lab: &Lab) {
-    let at = |side, path, port| SocketAddr::from((Ipv4Addr::from(lab.address(side, path)), port));
+    let at = |side, path, port| SocketAddr::from((lab.address(side, path), port));
     let listen = Some(at(Side::Left, CONTROL, 8_443));
     let mut deployment = Deployment::with(ServiceOptions { listen, ..ServiceOptions::default() });
     for (site, side, path) in
@@ -65,7 +65,6 @@ fn shift(lab: &Lab) {
         let given = given(&deployment, &subscription);
         (given[0] + given[1] >= BEFORE).then_some(given)
     });
-    println!("before the swap alpha gave {} bytes and beta {}", before[0], before[1]);
     assert!(before[0] > 3 * before[1], "best prefers the fast link: {before:?}");
     lab.set(ALPHA, Change::RateMbit(Some(SLOW_MBIT))).unwrap();
     lab.set(BETA, Change::RateMbit(Some(FAST_MBIT))).unwrap();
@@ -74,7 +73,6 @@ fn shift(lab: &Lab) {
     deployment.deliver("run5", "gamma", 300);
     let leased = leased(&deployment);
     let after = [0, 1].map(|at| (leased[at] - leased_at_swap[at]) * (bytes / FILES as u64));
-    println!("decided after the swap: {} bytes from alpha, {} from beta", after[0], after[1]);
     // Shifted within a minute: what was decided for the slow link since is less than it carries in a minute.
     assert!(after[0] < 60 * SLOW_BYTES_PER_S, "{after:?}");
     assert!(after[1] > 3 * after[0] && after[1] > bytes / 4, "{after:?}");
@@ -110,7 +108,6 @@ fn explained(deployment: &Deployment) {
         deployment.json(&["transfer", "list", "--source", "beta", "--target", "gamma", "--state", "done"]);
     let id = list["items"][0]["id"].as_str().unwrap();
     let shown = deployment.longhaul(&["transfer", "explain", id]).ok().stdout;
-    println!("{shown}");
     assert!(shown.contains("beta, because it finishes first: "), "{shown}");
     assert!(shown.contains(" at alpha, which "), "{shown}");
     let detail = deployment.json(&["transfer", "explain", id]);
