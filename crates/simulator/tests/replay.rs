@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use longhaul_model::Timestamp;
+use longhaul_model::{AgentId, SubscriptionId, Timestamp};
 use longhaul_scheduler::record::{FORMAT, Head, Kind, Line, body};
 use longhaul_scheduler::{Event, Scheduler, Settings};
 use longhaul_simulator::replay::{Replay, Replayed, Wish};
@@ -26,11 +26,11 @@ fn events() -> Vec<Event> {
     let site = json!({ "Site": { "id": 1, "name": "alpha", "state": "Open", "reason": null,
         "limits": { "active_in": null, "active_out": null, "in_bytes_per_s": null, "out_bytes_per_s": null } } });
     let storage = |id: u64, name: &str| json!({ "Storage": { "id": id, "name": name, "site": 1, "writable": true, "relay": false, "trouble": null } });
-    let agent = |id: u64| json!({ "Agent": { "storage": id, "agent": id, "connected": true } });
-    let demand = json!({ "Demand": { "id": { "subscription": 1, "block": 1 }, "target": 2, "priority": 3,
+    let agent = |id: u64| json!({ "Agent": { "storage": id, "agent": AgentId(id), "connected": true } });
+    let demand = json!({ "Demand": { "id": { "subscription": SubscriptionId(1), "block": 1 }, "target": 2, "priority": 3,
         "party": { "community": "cms", "activity": null }, "created": "2027-01-15T08:00:00.000Z",
         "deadline": null, "strategy": null, "files_left": 2, "bytes_left": 200 } });
-    let files = json!({ "Files": { "demand": { "subscription": 1, "block": 1 }, "exhausted": true,
+    let files = json!({ "Files": { "demand": { "subscription": SubscriptionId(1), "block": 1 }, "exhausted": true,
         "files": [{ "file": 1, "size": 100, "sources": [1] }, { "file": 2, "size": 100, "sources": [1] }] } });
     let all = [site, storage(1, "alpha"), storage(2, "beta"), agent(1), agent(2), demand, files];
     all.into_iter().map(|event| serde_json::from_value(event).unwrap()).collect()
