@@ -1,6 +1,6 @@
 //! A transfer under one of FTS3's strategies waits for one source only, chosen here.
 
-use longhaul_model::Timestamp;
+use longhaul_model::{StorageId, Timestamp, TransferId};
 use longhaul_network::{Basis, Link};
 
 use crate::scheduler::Scheduler;
@@ -17,8 +17,20 @@ impl Scheduler {
 
     /// Of the sources that do not rest, the one it shall wait for: by its place in the list.
     pub(crate) fn choose(&self, place: u32, now: Timestamp) -> Option<usize> {
+        self.choose_by(self.strategy_of(&self.transfers[place]), place, now)
+    }
+
+    /// Where another strategy would fetch a transfer from, as things are now. Only of those that go by what links have
+    /// shown: what waits where is not counted under [`Strategy::Best`].
+    pub fn preferred(&self, transfer: TransferId, strategy: Strategy, now: Timestamp) -> Option<StorageId> {
+        let place = *self.by_id.get(&transfer)?;
+        let at = self.choose_by(strategy, place, self.clock.inner(now))?;
+        let source = self.transfers[place].sources.get(at)?;
+        Some(self.storages[source.storage].id)
+    }
+
+    fn choose_by(&self, strategy: Strategy, place: u32, now: Timestamp) -> Option<usize> {
         let transfer = &self.transfers[place];
-        let strategy = self.strategy_of(transfer);
         let ready = || {
             (0..).zip(&transfer.sources).filter(|(_, source)| {
                 source.rest_until <= now && self.is_link(source.storage, transfer.target)

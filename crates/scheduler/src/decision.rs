@@ -5,12 +5,13 @@ use std::time::Duration;
 use longhaul_model::{
     AgentId, AttemptId, BlockId, Epoch, Fault, FileId, StorageId, StorageName, Timestamp, TransferId,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::event::DemandId;
 use crate::strategy::Strategy;
 
 /// Made durable by the service before it leaves the process, in the order in which they come.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Decision {
     /// Answer with [`crate::Event::Files`]: up to `limit` files of `block` with ids after `after` that are missing
     /// at `target` and have no live transfer there and none that failed for good; or with
@@ -28,7 +29,7 @@ pub enum Decision {
     Fail { transfer: TransferId, file: FileId, target: StorageId, fault: Fault },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CancelWhy {
     /// No demand wants the transfer any more; it is over.
     Unwanted,
@@ -36,7 +37,7 @@ pub enum CancelWhy {
     SitePaused,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Lease {
     pub transfer: TransferId,
     pub attempt: AttemptId,
@@ -60,7 +61,7 @@ pub struct Lease {
 
 /// Inputs and runners-up of one choice. Numbers only, since there are many; [`crate::Scheduler::explain`] puts it in
 /// words.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Choice {
     /// The rule by which the source was chosen.
     pub strategy: Strategy,
@@ -72,7 +73,7 @@ pub struct Choice {
     pub leased_before: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Candidate {
     pub storage: StorageId,
     /// Expected time to finish from the choice, failures counted in.
@@ -88,7 +89,7 @@ pub struct Candidate {
 }
 
 /// Why a replica could not be read from at the time of the choice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unusable {
     /// No agent serves the storage now.
     NotConnected,

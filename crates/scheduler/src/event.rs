@@ -9,8 +9,9 @@ use longhaul_model::{
     AgentId, AttemptId, BlockId, Epoch, Fault, FileId, SiteId, SiteName, StorageId, StorageName,
     SubscriptionId, Timestamp, TransferId,
 };
+use serde::{Deserialize, Serialize};
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Event {
     /// A site is new or has changed.
     Site(SiteInfo),
@@ -60,13 +61,13 @@ pub enum Event {
 }
 
 /// One subscription's wish for one block at the subscription's target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DemandId {
     pub subscription: SubscriptionId,
     pub block: BlockId,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Demand {
     pub id: DemandId,
     pub target: StorageId,
@@ -85,7 +86,7 @@ pub struct Demand {
     pub bytes_left: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WantedFile {
     pub file: FileId,
     pub size: u64,
@@ -93,7 +94,7 @@ pub struct WantedFile {
     pub sources: Vec<StorageId>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SiteInfo {
     pub id: SiteId,
     pub name: SiteName,
@@ -103,7 +104,7 @@ pub struct SiteInfo {
     pub limits: SiteLimits,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SiteState {
     Open,
     /// Nothing new is leased; what is leased goes on.
@@ -113,7 +114,7 @@ pub enum SiteState {
 }
 
 /// None is no limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SiteLimits {
     pub active_in: Option<u32>,
     pub active_out: Option<u32>,
@@ -122,7 +123,7 @@ pub struct SiteLimits {
     pub out_bytes_per_s: Option<u64>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StorageInfo {
     pub id: StorageId,
     pub name: StorageName,
@@ -134,7 +135,7 @@ pub struct StorageInfo {
     pub trouble: Option<Fault>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Adopted {
     pub transfer: TransferId,
     pub file: FileId,
@@ -150,7 +151,7 @@ pub struct Adopted {
     pub lease: Option<AdoptedLease>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct AdoptedLease {
     pub attempt: AttemptId,
     pub source: StorageId,
@@ -158,7 +159,7 @@ pub struct AdoptedLease {
     pub agent: AgentId,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Outcome {
     pub attempt: AttemptId,
     pub epoch: Epoch,

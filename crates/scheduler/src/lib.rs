@@ -23,12 +23,14 @@ mod fts3;
 mod key;
 mod keyed;
 mod lanes;
+mod lesson;
 mod news;
 mod outcome;
 mod outlook;
 pub mod query;
 mod queue;
 mod rank;
+pub mod record;
 mod routes;
 mod scheduler;
 pub mod settings;
@@ -47,6 +49,7 @@ pub use event::{
     Adopted, AdoptedLease, Demand, DemandId, Event, Outcome, SiteInfo, SiteLimits, SiteState, StorageInfo,
     WantedFile,
 };
+pub use lesson::Lesson;
 pub use query::{Counts, LeasedNow, LinkNow, Outlook, TransferNow};
 pub use scheduler::Scheduler;
 pub use settings::{Backoff, Rules, Settings};

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::strategy::Strategy;
 
 /// Sources remembered per transfer: more replicas than this add no speed and cost memory.
@@ -15,7 +17,7 @@ pub const REASONS_MAX: usize = 6;
 pub const PATIENCE: f64 = 4.0;
 
 /// By whose rules work is ordered, and how much of it is given out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Rules {
     /// Shares, priorities without starvation, due times; windows of time.
     #[default]
@@ -25,7 +27,7 @@ pub enum Rules {
 }
 
 /// How long what failed rests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Backoff {
     /// By the fault's blame and permanence.
     #[default]
@@ -34,7 +36,8 @@ pub enum Backoff {
     Legacy,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Settings {
     /// How sources are chosen where a demand does not say.
     pub strategy: Strategy,

@@ -7,9 +7,10 @@
 use std::collections::BTreeMap;
 
 use longhaul_model::{ActivityName, CommunityName};
+use serde::{Deserialize, Serialize};
 
 /// Whose work it is.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Party {
     pub community: CommunityName,
     /// None: the community's work without a name.
@@ -17,13 +18,13 @@ pub struct Party {
 }
 
 /// Weights of all; those not named weigh `default`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Shares {
     pub communities: BTreeMap<CommunityName, CommunityShare>,
     pub default: f64,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CommunityShare {
     pub weight: f64,
     pub activities: BTreeMap<ActivityName, f64>,

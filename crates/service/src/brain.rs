@@ -13,12 +13,15 @@ use longhaul_model::{
     AgentId, AttemptId, BlockId, DigestSet, Fault, FileId, Lfn, StorageId, SubscriptionId, Timestamp,
     TransferId, TransferState, Verification,
 };
-use longhaul_network::{Knowledge, Observation, Refused};
+use longhaul_network::exchange::Imported;
+use longhaul_network::{Observation, Refused};
 use longhaul_scheduler::{
-    Adopted, AdoptedLease, CancelWhy, Decision, Demand, DemandId, Event, Lease, Party, Scheduler, WantedFile,
+    Adopted, AdoptedLease, CancelWhy, Decision, Demand, DemandId, Event, Lease, Lesson, Party, Scheduler,
+    WantedFile,
 };
 
 use crate::reader::Question;
+use crate::recorded::Recorded;
 use crate::scribe::Job;
 use crate::{Clock, choice};
 
@@ -71,7 +74,7 @@ pub enum Input {
 }
 
 /// Something to be looked up in the scheduler, or to be told to what it knows of the network.
-pub type Inquiry = Box<dyn FnOnce(&mut Scheduler, Timestamp) + Send>;
+pub type Inquiry = Box<dyn FnOnce(&mut Recorded, Timestamp) + Send>;
 
 /// A decision on its way to the catalog and then out.
 #[derive(Debug)]
@@ -111,7 +114,7 @@ struct Wanted {
 }
 
 pub struct Brain {
-    pub scheduler: Scheduler,
+    pub scheduler: Recorded,
     pub clock: Clock,
     pub scribe: Sender<Job>,
     pub reader: Sender<Question>,
@@ -126,7 +129,7 @@ pub struct Brain {
 }
 
 impl Brain {
-    pub fn new(scheduler: Scheduler, clock: Clock, scribe: Sender<Job>, reader: Sender<Question>) -> Self {
+    pub fn new(scheduler: Recorded, clock: Clock, scribe: Sender<Job>, reader: Sender<Question>) -> Self {
         Brain {
             scheduler,
             clock,
@@ -151,18 +154,19 @@ impl Brain {
             match inputs.recv_timeout(sleep) {
                 Ok(input) => {
                     if self.hear(input) {
-                        return self.scheduler;
+                        return self.scheduler.end();
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return self.scheduler,
+                Err(RecvTimeoutError::Disconnected) => return self.scheduler.end(),
             }
             for input in inputs.try_iter().take(INPUTS_AT_ONCE) {
                 if self.hear(input) {
-                    return self.scheduler;
+                    return self.scheduler.end();
                 }
             }
             self.decide((self.clock)());
+            self.scheduler.rest();
         }
     }
 
@@ -389,12 +393,9 @@ pub fn ask<T: Send + 'static>(
     with_scheduler(inputs, move |scheduler, now| question(scheduler, now))
 }
 
-/// Tells what is known of the network something and waits for what it says.
-pub fn teach<T: Send + 'static>(
-    inputs: &std::sync::mpsc::SyncSender<Input>,
-    lesson: impl FnOnce(&mut Knowledge, Timestamp) -> T + Send + 'static,
-) -> Option<T> {
-    with_scheduler(inputs, move |scheduler, now| lesson(scheduler.knowledge_mut(), now))
+/// Teaches the brain what others know of the network, and waits for what became of it.
+pub fn learn(inputs: &std::sync::mpsc::SyncSender<Input>, lesson: Lesson) -> Option<Result<Imported, Fault>> {
+    with_scheduler(inputs, move |scheduler, now| scheduler.learn(lesson, now))
 }
 
 /// Tells the brain what others saw, and waits for what it says to each; none if it does not answer.
@@ -409,10 +410,10 @@ pub fn observe(
 
 fn with_scheduler<T: Send + 'static>(
     inputs: &std::sync::mpsc::SyncSender<Input>,
-    question: impl FnOnce(&mut Scheduler, Timestamp) -> T + Send + 'static,
+    question: impl FnOnce(&mut Recorded, Timestamp) -> T + Send + 'static,
 ) -> Option<T> {
     let (answer, wait) = std::sync::mpsc::sync_channel(1);
-    let question = move |scheduler: &mut Scheduler, now: Timestamp| {
+    let question = move |scheduler: &mut Recorded, now: Timestamp| {
         // Who asked may have given up.
         let _ = answer.send(question(scheduler, now));
     };

@@ -33,6 +33,10 @@ pub struct Config {
     pub history_days: u32,
     /// Finished transfers beyond this number are forgotten, oldest first.
     pub history_rows: u64,
+    /// Where everything is recorded that the scheduler hears and decides; none: nowhere.
+    pub record_dir: Option<PathBuf>,
+    /// All recordings there together; the oldest go.
+    pub record_bytes: u64,
     /// Archives of measurements to read, and meshes to watch.
     pub perfsonar: Vec<ArchiveConfig>,
     pub limits: HttpLimits,
@@ -124,6 +128,8 @@ impl Default for Config {
             report_every_ms: 1_000,
             history_days: 30,
             history_rows: 2_000_000,
+            record_dir: None,
+            record_bytes: 4_000_000_000,
             perfsonar: Vec::new(),
             limits: HttpLimits::default(),
         }

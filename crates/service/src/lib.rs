@@ -23,6 +23,7 @@ mod outbox;
 mod problems;
 mod rates;
 mod reader;
+mod recorded;
 mod scribe;
 mod service;
 mod shared;

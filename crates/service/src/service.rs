@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::Router;
 use longhaul_catalog::LiveTransferRow;
 use longhaul_model::{AgentId, Fault, FaultCode, IdMaker, StorageId, Timestamp, TransferState};
-use longhaul_network::{Knowledge, Link};
+use longhaul_network::Link;
 use longhaul_scheduler::{Event, Scheduler, Settings};
 use longhaul_security::{Credentials, Sessions, service_server_tls};
 use tokio::net::TcpListener;
@@ -25,6 +25,7 @@ use crate::http::{self, Http, Listening};
 use crate::live::{Live, Running};
 use crate::measured::{Measured, puller};
 use crate::metrics::Metrics;
+use crate::recorded::Recorded;
 use crate::scribe::{Job, Scribe};
 use crate::shared::Shared;
 use crate::state::State;
@@ -243,6 +244,7 @@ fn share(
         measured: Measured::new(&config.perfsonar),
         metrics: Metrics::default(),
         changes: Changes::default(),
+        recording: Arc::default(),
         brain: brain.clone(),
         scribe: scribe.clone(),
         directory: RwLock::default(),
@@ -272,10 +274,13 @@ fn start_threads(
     (ask, questions): (Sender<reader::Question>, Receiver<reader::Question>),
 ) -> Result<Threads, Fault> {
     let kept = shared.catalog.setting(KNOWLEDGE)?;
-    // Beliefs that this version cannot read are learned again.
-    let knowledge: Knowledge = kept.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
     let settings = Settings { lease_length: shared.config.lease(), ..Settings::default() };
-    let scheduler = Scheduler::new(settings, knowledge, shared.catalog.last_id()?);
+    let last_id = shared.catalog.last_id()?;
+    let mut scheduler = Recorded::new(settings, kept.as_deref(), last_id);
+    if let Some(directory) = &shared.config.record_dir {
+        let bounds = (directory.as_path(), shared.config.record_bytes);
+        scheduler.record(kept, last_id, bounds, shared.recording.clone(), shared.now())?;
+    }
     let brain = Brain::new(scheduler, shared.clock.clone(), shared.scribe.clone(), ask);
     let scribe = Scribe::new(shared.clone());
     let (catalog, to_brain) = (shared.catalog.clone(), shared.brain.clone());
@@ -399,7 +404,7 @@ fn housekeeping(shared: &Shared, ticks: u64) {
     }
     if ticks.is_multiple_of(SAVE_TICKS) {
         let keep = shared.catalog.clone();
-        let save = Input::Ask(Box::new(move |scheduler: &mut Scheduler, _: Timestamp| {
+        let save = Input::Ask(Box::new(move |scheduler: &mut Recorded, _: Timestamp| {
             let text = serde_json::to_string(scheduler.knowledge()).unwrap_or_default();
             // Off the brain's thread: it never waits for the disk.
             drop(spawn("keeper", move || keep.set_setting(KNOWLEDGE, &text)));

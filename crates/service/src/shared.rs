@@ -15,6 +15,7 @@ use crate::changes::Changes;
 use crate::live::Live;
 use crate::measured::Measured;
 use crate::metrics::Metrics;
+use crate::recorded::Recording;
 use crate::scribe::Job;
 use crate::{Clock, Config};
 
@@ -32,6 +33,7 @@ pub struct Shared {
     pub measured: Measured,
     pub metrics: Metrics,
     pub changes: Changes,
+    pub recording: Arc<Recording>,
     pub brain: SyncSender<Input>,
     pub scribe: Sender<Job>,
     pub directory: RwLock<Arc<Directory>>,

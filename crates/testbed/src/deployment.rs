@@ -26,6 +26,8 @@ pub const SERVICE: &str = "service";
 /// How the service shall run.
 #[derive(Clone, Debug, Default)]
 pub struct ServiceOptions {
+    /// Where it listens, if not on a free port of the loopback.
+    pub listen: Option<SocketAddr>,
     /// Serve the pages as plain HTTP too.
     pub pages: bool,
     /// Further lines of `[service]`.
@@ -139,8 +141,9 @@ impl Deployment {
     pub fn set_up(options: ServiceOptions) -> Self {
         let directory =
             tempfile::Builder::new().prefix("longhaul-testbed-").tempdir().expect("a temporary directory");
-        let service_address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
-        let page_address = options.pages.then(|| SocketAddr::from((Ipv4Addr::LOCALHOST, free_port())));
+        let loopback = || SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+        let service_address = options.listen.unwrap_or_else(loopback);
+        let page_address = options.pages.then(loopback);
         let own = directory.path().join(SERVICE);
         fs::create_dir(&own).expect("a directory of our own");
         let state = options.state.clone().unwrap_or_else(|| own.join("state"));

@@ -7,6 +7,7 @@ mod gateways;
 mod journal;
 mod model;
 mod receiver;
+mod recordings;
 mod security;
 mod settings;
 mod source;
@@ -18,6 +19,7 @@ pub use gateways::{archives, directories, meshes, results};
 pub use journal::{journal_bytes, journal_records};
 pub use model::{digests, name_rules, names, trees, values};
 pub use receiver::{receiver, replicas};
+pub use recordings::recordings;
 pub use security::{
     access, certificates, gridmaps, identities, origins, permit_payloads, permits, signing_requests, tokens,
 };
@@ -57,6 +59,7 @@ pub const ALL: &[(&str, Target)] = &[
     ("archives", archives),
     ("meshes", meshes),
     ("directories", directories),
+    ("recordings", recordings),
     ("settings", settings),
     ("urls", urls),
     ("batches", batches),

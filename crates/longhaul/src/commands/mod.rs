@@ -14,6 +14,7 @@ pub mod load;
 pub mod login;
 pub mod man;
 pub mod network;
+pub mod replay;
 pub mod replica;
 pub mod serve;
 pub mod service;

@@ -25,7 +25,7 @@ const REMARKS_MAX: usize = 4;
 #[derive(Debug, Args)]
 pub struct SimulateArgs {
     /// The world: docs/reference/scenarios.md
-    #[arg(value_name = "SCENARIO", required_unless_present = "generate", conflicts_with = "generate")]
+    #[arg(value_name = "SCENARIO", required_unless_present_any = ["generate", "replay"], conflicts_with = "generate")]
     scenario: Option<PathBuf>,
     /// How to schedule; may be given several times: best, one of FTS3's nine, either with /fts3 (its order and
     /// concurrency) or /legacy (the pauses of PhEDEx after failures); all [default: best]
@@ -40,6 +40,10 @@ pub struct SimulateArgs {
     /// Compare rates that are recomputed once a second with exact ones, over the first hour
     #[arg(long)]
     check_rates: bool,
+    /// Tell the scheduler again what a service recorded (service.record_dir): does it decide the same? With --strategy:
+    /// what another would have chosen
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["scenario", "generate", "seed", "out", "check_rates"])]
+    replay: Option<PathBuf>,
     /// Print a random world instead: mesh, hierarchy, replicas, failures, streams or tape
     #[arg(long, value_name = "KIND")]
     generate: Option<String>,
@@ -51,6 +55,9 @@ pub fn run(context: &Context, args: SimulateArgs) -> Result<Exit, Failure> {
             .map_err(|why| Failure::usage("no such kind of world", why, "longhaul simulate --help"))?;
         context.output.write(&text)?;
         return Ok(Exit::Ok);
+    }
+    if let Some(path) = &args.replay {
+        return super::replay::run(context, path, &args.strategy);
     }
     let path = args.scenario.clone().unwrap_or_default();
     let plan = read(&path, args.seed)?;

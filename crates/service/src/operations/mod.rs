@@ -25,7 +25,8 @@ use longhaul_api::native::{ChangeEvent, Page};
 use longhaul_api::routes::{PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX};
 use longhaul_catalog::{AddError, CatalogError, DatasetRow, StorageRow};
 use longhaul_model::{DatasetName, Fault, FaultCode, StorageName, Timestamp};
-use longhaul_scheduler::Scheduler;
+use longhaul_network::exchange::Imported;
+use longhaul_scheduler::{Lesson, Scheduler};
 use tokio::sync::{Semaphore, broadcast};
 
 use crate::shared::Shared;
@@ -133,12 +134,9 @@ impl Operations {
         brain::ask(&self.shared.brain, question)
     }
 
-    /// Tells what is known of the network something; none if it does not answer in time.
-    pub(crate) fn teach<T: Send + 'static>(
-        &self,
-        lesson: impl FnOnce(&mut longhaul_network::Knowledge, Timestamp) -> T + Send + 'static,
-    ) -> Option<T> {
-        brain::teach(&self.shared.brain, lesson)
+    /// Teaches what others know of the network; none if it does not answer in time.
+    pub(crate) fn learn(&self, lesson: Lesson) -> Option<Result<Imported, Fault>> {
+        brain::learn(&self.shared.brain, lesson)
     }
 
     pub(crate) fn dataset_row(&self, name: &DatasetName) -> Result<DatasetRow, Problem> {

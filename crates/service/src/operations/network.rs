@@ -11,8 +11,9 @@ use longhaul_api::network::{
     NetworkLinkDetail, NetworkView,
 };
 use longhaul_model::{SiteId, StorageId, StorageName, Timestamp};
-use longhaul_network::exchange::{Aliases, Exchange};
+use longhaul_network::exchange::Exchange;
 use longhaul_network::{Affected, Change, Home, Knowledge, Link, LinkReport};
+use longhaul_scheduler::Lesson;
 
 use super::{Operations, PageQuery, bad_request, busy, page};
 use crate::shared::Directory;
@@ -105,22 +106,11 @@ impl Operations {
     pub fn network_import(&self, request: NetworkImport) -> Result<NetworkImported, Problem> {
         let document: Exchange = serde_json::from_value(request.document)
             .map_err(|error| bad_request(format!("the document is no network knowledge: {error}")))?;
-        let pairs = request.aliases.iter().map(|(theirs, ours)| (theirs.as_str(), ours.as_str()));
-        let aliases = Aliases::new(pairs)?;
         document.check()?;
-        let sites: BTreeMap<String, SiteId> = self
-            .shared
-            .directory()
-            .sites
-            .values()
-            .map(|site| (site.name.as_str().to_owned(), site.id))
-            .collect();
-        let lesson = move |knowledge: &mut Knowledge, now: Timestamp| {
-            // A site without a storage so far can be known of as well.
-            sites.values().for_each(|&site| knowledge.know_site(site));
-            knowledge.import(&document, &sites, &aliases, now)
-        };
-        let imported = self.teach(lesson).ok_or_else(|| busy("the service is starting or stopping"))??;
+        let sites = self.shared.directory();
+        let sites = sites.sites.values().map(|site| (site.name.as_str().to_owned(), site.id)).collect();
+        let lesson = Lesson { document, sites, aliases: request.aliases.into_iter().collect() };
+        let imported = self.learn(lesson).ok_or_else(|| busy("the service is starting or stopping"))??;
         Ok(NetworkImported {
             taken: imported.taken.into(),
             own_is_better: imported.own_is_better.into(),

@@ -1,6 +1,7 @@
 //! The whole at a glance: status, problems, rates, invariants, health, metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use longhaul_api::Problem;
@@ -251,6 +252,22 @@ impl Operations {
         health(reasons)
     }
 
+    fn recording_gauges(&self, gauges: &mut Gauges) {
+        if self.shared.config.record_dir.is_none() {
+            return;
+        }
+        let recording = &self.shared.recording;
+        let bytes = recording.bytes.load(Ordering::Relaxed);
+        let broken = recording.broken.load(Ordering::Relaxed);
+        gauges.gauge("longhaul_recording_bytes", "Recorded since the start.", vec![], bytes as f64);
+        gauges.gauge(
+            "longhaul_recording_broken",
+            "1 if the recording ended before the service did.",
+            vec![],
+            f64::from(u8::from(broken)),
+        );
+    }
+
     pub fn metrics(&self) -> String {
         let now = self.now();
         let mut gauges = Gauges::default();
@@ -289,6 +306,7 @@ impl Operations {
             vec![],
             f64::from(u8::from(self.shared.trouble().is_none())),
         );
+        self.recording_gauges(&mut gauges);
         self.measured_gauges(&mut gauges);
         if let Some(counts) = self.ask(|scheduler, _| scheduler.counts()) {
             for (state, files) in [

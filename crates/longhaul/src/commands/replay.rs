@@ -1,0 +1,260 @@
+//! `longhaul simulate --replay`: what a service recorded, told to the scheduler again: does it decide the same?
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+use longhaul_model::units::{bytes, count, duration, printable};
+use longhaul_scheduler::Strategy;
+use longhaul_simulator::replay::{Beside, Difference, Replay, Replayed, Wish};
+use serde::Serialize;
+
+use super::Context;
+use crate::failure::{Exit, Failure};
+use crate::output::Format;
+use crate::table::{Cell, Table, left, right};
+use crate::terminal::{Style, Tone};
+
+/// Segments of recordings end so.
+const SUFFIX: &str = "lhr";
+const CHUNK_BYTES: usize = 1 << 20;
+const NEXT: &str =
+    "give a directory that a service wrote (service.record_dir), one run in it, or a segment 000000.lhr";
+
+/// One object per run with `--json`.
+#[derive(Serialize)]
+struct Told<'a> {
+    recording: String,
+    version: &'a str,
+    from: longhaul_model::Timestamp,
+    to: longhaul_model::Timestamp,
+    events: u64,
+    observations: u64,
+    lessons: u64,
+    polls: u64,
+    decisions_equal: u64,
+    leases: u64,
+    same: bool,
+    torn_bytes: u64,
+    difference: Option<Differs<'a>>,
+    beside: Vec<BesideView<'a>>,
+}
+
+#[derive(Serialize)]
+struct Differs<'a> {
+    number: u64,
+    at: longhaul_model::Timestamp,
+    recorded: &'a str,
+    replayed: &'a str,
+    fields: &'a [String],
+}
+
+#[derive(Serialize)]
+struct BesideView<'a> {
+    strategy: &'static str,
+    choices: u64,
+    same: u64,
+    bytes_by_source: &'a std::collections::BTreeMap<String, [u64; 2]>,
+    example: Option<&'a str>,
+}
+
+impl<'a> Differs<'a> {
+    fn of(difference: &'a Difference) -> Self {
+        Differs {
+            number: difference.number,
+            at: difference.at,
+            recorded: &difference.recorded,
+            replayed: &difference.replayed,
+            fields: &difference.fields,
+        }
+    }
+}
+
+impl<'a> BesideView<'a> {
+    fn of(beside: &'a Beside) -> Self {
+        BesideView {
+            strategy: beside.strategy.name(),
+            choices: beside.choices,
+            same: beside.same,
+            bytes_by_source: &beside.bytes,
+            example: beside.example.as_deref(),
+        }
+    }
+}
+
+pub fn run(context: &Context, path: &Path, strategies: &[String]) -> Result<Exit, Failure> {
+    let beside = strategies.iter().map(|name| name.parse()).collect::<Result<Vec<Strategy>, _>>();
+    let beside = beside
+        .map_err(|why| Failure::usage("no such strategy", why.to_string(), "longhaul simulate --help"))?;
+    let mut all_same = true;
+    for (recording, segments) in runs(path)? {
+        let replayed = replay(&recording, &segments, beside.clone())?;
+        all_same &= replayed.same();
+        let name = printable(&recording.to_string_lossy());
+        match context.output.format {
+            Format::Json => context.output.json_line(&told(name, &replayed))?,
+            _ => context.output.write(&words(&name, &replayed, context))?,
+        }
+    }
+    Ok(if all_same { Exit::Ok } else { Exit::Mismatch })
+}
+
+/// The recordings at a path, oldest first, each with its segments.
+fn runs(path: &Path) -> Result<Vec<(PathBuf, Vec<PathBuf>)>, Failure> {
+    let shown = printable(&path.to_string_lossy());
+    let about = fs::metadata(path).map_err(|error| Failure::file("reading", path, &error))?;
+    if about.is_file() {
+        return Ok(vec![(path.to_owned(), vec![path.to_owned()])]);
+    }
+    let own = entries(path, |entry| entry.extension().is_some_and(|end| end == SUFFIX))?;
+    if !own.is_empty() {
+        return Ok(vec![(path.to_owned(), own)]);
+    }
+    let mut found = Vec::new();
+    for run in entries(path, Path::is_dir)? {
+        let segments = entries(&run, |entry| entry.extension().is_some_and(|end| end == SUFFIX))?;
+        if !segments.is_empty() {
+            found.push((run, segments));
+        }
+    }
+    if found.is_empty() {
+        return Err(Failure::usage(format!("{shown} holds no recording"), "no segment lies there", NEXT));
+    }
+    Ok(found)
+}
+
+fn entries(directory: &Path, wanted: impl Fn(&Path) -> bool) -> Result<Vec<PathBuf>, Failure> {
+    let trouble = |error: std::io::Error| Failure::file("reading", directory, &error);
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).map_err(trouble)? {
+        let path = entry.map_err(trouble)?.path();
+        if wanted(&path) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn replay(recording: &Path, segments: &[PathBuf], beside: Vec<Strategy>) -> Result<Replayed, Failure> {
+    let cannot =
+        |why: String| Failure::usage("a recording cannot tell that", why, "longhaul simulate --help");
+    let mut replay = Replay::new(Wish { beside, settings: None }).map_err(cannot)?;
+    let damaged = |why: String| {
+        let shown = printable(&recording.to_string_lossy());
+        Failure::usage(format!("{shown} is no whole recording"), why, NEXT)
+    };
+    let mut chunk = vec![0; CHUNK_BYTES];
+    for segment in segments {
+        let trouble = |error: std::io::Error| Failure::file("reading", segment, &error);
+        let mut file = File::open(segment).map_err(trouble)?;
+        while !replay.is_over() {
+            match file.read(&mut chunk) {
+                Ok(0) => break,
+                Ok(length) => replay.feed(&chunk[..length]).map_err(damaged)?,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(trouble(error)),
+            }
+        }
+    }
+    replay.end().map_err(damaged)
+}
+
+fn told(recording: String, replayed: &Replayed) -> Told<'_> {
+    Told {
+        recording,
+        version: &replayed.version,
+        from: replayed.from,
+        to: replayed.to,
+        events: replayed.told.events,
+        observations: replayed.told.observations,
+        lessons: replayed.told.lessons,
+        polls: replayed.told.polls,
+        decisions_equal: replayed.equal,
+        leases: replayed.leases,
+        same: replayed.same(),
+        torn_bytes: replayed.torn,
+        difference: replayed.difference.as_ref().map(Differs::of),
+        beside: replayed.beside.iter().map(BesideView::of).collect(),
+    }
+}
+
+fn words(name: &str, replayed: &Replayed, context: &Context) -> String {
+    let style: Style = context.output.out.style;
+    let mut text = String::new();
+    let told = &replayed.told;
+    let _ = writeln!(text, "{}", style.paint(Tone::Strong, name));
+    let _ = writeln!(
+        text,
+        "  {} from {}, by longhaul {}: {} events, {} measurements of others, {} imports; asked {} times",
+        duration(replayed.lasted()),
+        replayed.from,
+        printable(&replayed.version),
+        count(told.events),
+        count(told.observations),
+        count(told.lessons),
+        count(told.polls)
+    );
+    if replayed.torn > 0 {
+        let torn = format!(
+            "  its last {} are half a line, written while the service was killed",
+            bytes(replayed.torn)
+        );
+        let _ = writeln!(text, "{}", style.paint(Tone::Faint, &torn));
+    }
+    match &replayed.difference {
+        None => {
+            let line = format!(
+                "  the same: all {} decisions, {} of them leases, are made again",
+                count(replayed.equal),
+                count(replayed.leases)
+            );
+            let _ = writeln!(text, "{}", style.paint(Tone::Good, &line));
+        }
+        Some(difference) => {
+            let line = format!(
+                "  not the same: {} decisions are made again, number {} at {} is another",
+                count(replayed.equal),
+                count(difference.number),
+                difference.at
+            );
+            let _ = writeln!(text, "{}", style.paint(Tone::Bad, &line));
+            let _ = writeln!(text, "    then  {}", difference.recorded);
+            let _ = writeln!(text, "    now   {}", difference.replayed);
+            for field in &difference.fields {
+                let _ = writeln!(text, "          {}", style.paint(Tone::Faint, field));
+            }
+            text.push_str(
+                "  what comes after it answers decisions that were not made here, and is not compared\n",
+            );
+        }
+    }
+    for beside in &replayed.beside {
+        text.push_str(&beside_words(beside, context));
+    }
+    text
+}
+
+fn beside_words(beside: &Beside, context: &Context) -> String {
+    let name = beside.strategy.name();
+    if beside.choices == 0 {
+        return format!("\n  {name}: no lease left a choice between sources\n");
+    }
+    let mut text = format!(
+        "\n  {name} would have taken the same source in {} of {} choices, each by itself with the queues of the recording\n",
+        count(beside.same),
+        count(beside.choices)
+    );
+    let mut table = Table::new([left("source"), right("recorded"), right(name)]);
+    for (source, [recorded, other]) in &beside.bytes {
+        table.row([Cell::text(source), Cell::bytes(*recorded), Cell::bytes(*other)]);
+    }
+    for line in table.human(context.output.out.style, None).lines() {
+        let _ = writeln!(text, "    {line}");
+    }
+    if let Some(example) = &beside.example {
+        let _ = writeln!(text, "    for example {example}");
+    }
+    text
+}

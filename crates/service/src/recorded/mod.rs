@@ -1,0 +1,211 @@
+//! The scheduler as the brain has it: whoever tells it something, or asks it to decide, does so here, so that all of it
+//! is recorded if the configuration wishes (`service.record_dir`).
+//!
+//! A recording is complete or it ends: if the disk cannot follow or there is no room left, it stops with a warning, and
+//! what was written is a whole recording of the time until then. The brain waits for none of it.
+//! Not here: the form of a line (`scheduler::record`), what a recording is good for (`simulator::replay`).
+
+mod files;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use longhaul_model::{Fault, Timestamp};
+use longhaul_network::exchange::Imported;
+use longhaul_network::{Knowledge, Observation, Refused};
+use longhaul_scheduler::record::{self, FORMAT, Head, Kind, Line};
+use longhaul_scheduler::{Decision, Event, Lesson, Scheduler, Settings};
+use serde::Serialize;
+
+use crate::brain::spawn;
+use files::Files;
+
+/// Handed to the writer when so many bytes have gathered, and whenever the brain rests.
+const CHUNK_BYTES: usize = 128 << 10;
+/// Chunks that may wait for a slow disk: with those of full size 32 MiB.
+const CHUNKS_MAX: usize = 256;
+
+/// What pages and metrics show of a recording.
+#[derive(Default)]
+pub struct Recording {
+    pub bytes: AtomicU64,
+    /// It began and ended before the service did.
+    pub broken: AtomicBool,
+}
+
+pub struct Recorded {
+    scheduler: Scheduler,
+    tape: Option<Tape>,
+}
+
+impl Recorded {
+    /// `kept`: what is believed of the network, as it was kept.
+    pub fn new(settings: Settings, kept: Option<&str>, last_id: u64) -> Self {
+        // Beliefs that this version cannot read are learned again.
+        let knowledge: Knowledge = kept.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        Recorded { scheduler: Scheduler::new(settings, knowledge, last_id), tape: None }
+    }
+
+    /// From now on, which is before the scheduler has heard of anything.
+    pub fn record(
+        &mut self,
+        kept: Option<String>,
+        last_id: u64,
+        (directory, bytes_max): (&Path, u64),
+        recording: Arc<Recording>,
+        now: Timestamp,
+    ) -> Result<(), Fault> {
+        let files = Files::begin(directory, bytes_max, now)?;
+        tracing::info!(directory = %files.run().display(), "recording what the scheduler hears and decides");
+        let (to, chunks) = sync_channel(CHUNKS_MAX);
+        let state = recording.clone();
+        let writer = spawn("recorder", move || write(files, &chunks, &state))?;
+        let mut tape = Tape { buffer: Vec::new(), number: 0, to: Some(to), writer: Some(writer), recording };
+        let head = Head {
+            format: FORMAT,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            settings: self.scheduler.settings().clone(),
+            last_id,
+            knowledge: kept.filter(|text| serde_json::from_str::<Knowledge>(text).is_ok()),
+        };
+        tape.put(Kind::Head, now, record::body(&head));
+        self.tape = Some(tape);
+        Ok(())
+    }
+
+    pub fn handle(&mut self, event: Event, now: Timestamp) {
+        let event = self.kept(Kind::Event, event, now);
+        self.scheduler.handle(event, now);
+    }
+
+    pub fn observe(&mut self, observation: Observation, now: Timestamp) -> Result<(), Refused> {
+        let observation = self.kept(Kind::Observation, observation, now);
+        self.scheduler.observe(observation, now)
+    }
+
+    pub fn learn(&mut self, lesson: Lesson, now: Timestamp) -> Result<Imported, Fault> {
+        let lesson = self.kept(Kind::Lesson, lesson, now);
+        self.scheduler.learn(&lesson, now)
+    }
+
+    pub fn poll_decision(&mut self, now: Timestamp) -> Option<Decision> {
+        let decision = self.scheduler.poll_decision(now);
+        if let Some(tape) = &mut self.tape {
+            tape.put(Kind::Polled, now, record::body(&decision));
+        }
+        decision
+    }
+
+    /// What has gathered goes to the writer.
+    pub fn rest(&mut self) {
+        if let Some(tape) = &mut self.tape {
+            tape.flush();
+        }
+    }
+
+    /// The recording is whole on disk; knowledge outlives the process.
+    pub fn end(mut self) -> Scheduler {
+        if let Some(tape) = self.tape.take() {
+            tape.end();
+        }
+        self.scheduler
+    }
+
+    /// What the scheduler is told, as it will be read from the recording: not a bit else.
+    fn kept<T: Serialize + for<'a> serde::Deserialize<'a>>(
+        &mut self,
+        kind: Kind,
+        thing: T,
+        now: Timestamp,
+    ) -> T {
+        let Some(tape) = &mut self.tape else { return thing };
+        match record::as_kept(&thing) {
+            Some((body, kept)) => {
+                tape.put(kind, now, Some(body));
+                kept
+            }
+            None => {
+                tape.put(kind, now, None);
+                thing
+            }
+        }
+    }
+}
+
+impl Deref for Recorded {
+    type Target = Scheduler;
+
+    fn deref(&self) -> &Scheduler {
+        &self.scheduler
+    }
+}
+
+/// The brain's end of a recording.
+struct Tape {
+    buffer: Vec<u8>,
+    /// Of the next line.
+    number: u64,
+    /// None when the recording has ended.
+    to: Option<SyncSender<Vec<u8>>>,
+    writer: Option<JoinHandle<()>>,
+    recording: Arc<Recording>,
+}
+
+impl Tape {
+    fn put(&mut self, kind: Kind, now: Timestamp, body: Option<String>) {
+        if self.to.is_none() {
+            return;
+        }
+        let Some(body) = body else {
+            // A line left out would make all that follows worthless.
+            return self.stop("something happened that a recording cannot hold");
+        };
+        Line { number: self.number, kind, now, body: &body }.write(&mut self.buffer);
+        self.number += 1;
+        if self.buffer.len() >= CHUNK_BYTES {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        let Some(to) = self.to.as_ref().filter(|_| !self.buffer.is_empty()) else { return };
+        if to.try_send(std::mem::take(&mut self.buffer)).is_err()
+            && !self.recording.broken.load(Ordering::Relaxed)
+        {
+            self.stop("the disk does not follow");
+        }
+    }
+
+    fn stop(&mut self, why: &str) {
+        tracing::warn!(why, "the recording has ended; the next start of the service begins another");
+        self.recording.broken.store(true, Ordering::Relaxed);
+        self.to = None;
+        self.buffer = Vec::new();
+    }
+
+    fn end(mut self) {
+        self.flush();
+        self.to = None;
+        drop(self.writer.take().map(JoinHandle::join));
+    }
+}
+
+fn write(mut files: Files, chunks: &Receiver<Vec<u8>>, recording: &Recording) {
+    for chunk in chunks {
+        if let Err(why) = files.write(&chunk) {
+            tracing::warn!(%why, "the recording has ended; the next start of the service begins another");
+            recording.broken.store(true, Ordering::Relaxed);
+            break;
+        }
+        recording.bytes.fetch_add(chunk.len() as u64, Ordering::Relaxed);
+    }
+    if let Err(why) = files.end() {
+        tracing::warn!(%why, "the recording may have lost its end");
+    }
+}

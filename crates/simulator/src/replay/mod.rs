@@ -1,0 +1,337 @@
+//! A recording of a real service, told once more to the very same scheduler: does it decide the same?
+//!
+//! Everything the service's scheduler was told, it is told again in the same order at the same times, and it is asked
+//! for decisions where it was asked then. Its decisions must be those of the recording, to the last digit. With the first
+//! that differs the comparison ends: what the service told next answers decisions that were not made here.
+//!
+//! Not here: files (the binary reads them), the form of a line (`scheduler::record`), words (`words`).
+//! Start with [`Replay`]: `feed` it the bytes in order, then ask what came of it by `end`.
+
+mod words;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use longhaul_model::{StorageId, StorageName, Timestamp};
+use longhaul_network::Knowledge;
+use longhaul_scheduler::record::{self, FORMAT, Head, Kind, LINE_BYTES_MAX, Line};
+use longhaul_scheduler::{Decision, Event, Lease, Lesson, Scheduler, Settings, Strategy};
+
+/// Whose choices can be told from a recording of others: those that go by what links have shown. The rest go by what
+/// waits at each source, which would be another queue had they chosen before.
+pub const TELLABLE: [Strategy; 5] =
+    [Strategy::Best, Strategy::Orderly, Strategy::Success, Strategy::Throughput, Strategy::FileThroughput];
+
+/// What shall be another than in the recording.
+pub type ChangeSettings = Box<dyn FnOnce(&mut Settings)>;
+
+/// Strategies whose choice shall be set beside that of the recording, and other settings than it was made with.
+#[derive(Default)]
+pub struct Wish {
+    pub beside: Vec<Strategy>,
+    pub settings: Option<ChangeSettings>,
+}
+
+/// A scheduler that hears a recording.
+pub struct Replay {
+    wish: Wish,
+    /// None before the head.
+    scheduler: Option<Scheduler>,
+    names: BTreeMap<StorageId, StorageName>,
+    /// Of a line that has not come whole yet.
+    rest: Vec<u8>,
+    so_far: Replayed,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Replayed {
+    /// The program that recorded it.
+    pub version: String,
+    pub from: Timestamp,
+    pub to: Timestamp,
+    pub lines: u64,
+    pub told: Told,
+    /// Decisions of the recording that were made here too.
+    pub equal: u64,
+    /// Of these, leases.
+    pub leases: u64,
+    pub difference: Option<Difference>,
+    /// Bytes of a last line that is not whole: the service was killed while it wrote.
+    pub torn: u64,
+    pub beside: Vec<Beside>,
+}
+
+/// What the scheduler was told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    pub events: u64,
+    pub observations: u64,
+    pub lessons: u64,
+    /// How often it was asked for a decision.
+    pub polls: u64,
+}
+
+/// The first decision that is not the same.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Difference {
+    /// Among the decisions of the recording, from 1.
+    pub number: u64,
+    pub at: Timestamp,
+    pub recorded: String,
+    pub replayed: String,
+    /// What exactly differs: the field, then and now.
+    pub fields: Vec<String>,
+}
+
+/// What another strategy would have chosen, each time by itself: with the queues and loads that the recorded choices made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Beside {
+    pub strategy: Strategy,
+    /// Leases for which there was a choice among several sources that could be used.
+    pub choices: u64,
+    pub same: u64,
+    /// Bytes by source: in the recording, and by this strategy.
+    pub bytes: BTreeMap<String, [u64; 2]>,
+    pub example: Option<String>,
+}
+
+impl Replay {
+    pub fn new(wish: Wish) -> Result<Self, String> {
+        if let Some(strategy) = wish.beside.iter().find(|strategy| !TELLABLE.contains(strategy)) {
+            let names: Vec<&str> = TELLABLE.iter().map(|strategy| strategy.name()).collect();
+            return Err(format!(
+                "{strategy} goes by what waits at each source, and the recorded choices made that queue, not its own: a \
+                 recording can tell of {}",
+                names.join(", ")
+            ));
+        }
+        let beside = wish.beside.iter().map(|&strategy| Beside::of(strategy)).collect();
+        let so_far = Replayed { beside, ..Replayed::default() };
+        Ok(Replay { wish, scheduler: None, names: BTreeMap::new(), rest: Vec::new(), so_far })
+    }
+
+    /// The next bytes of the recording. What is damaged or missing is told; a torn end shows in [`Replay::end`].
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let mut bytes = bytes;
+        while let Some(end) = bytes.iter().position(|&byte| byte == b'\n') {
+            let (line, after) = (&bytes[..end], &bytes[end + 1..]);
+            bytes = after;
+            if self.rest.is_empty() {
+                self.line(line)?;
+            } else {
+                let mut whole = std::mem::take(&mut self.rest);
+                whole.extend_from_slice(line);
+                self.line(&whole)?;
+            }
+        }
+        if self.rest.len() + bytes.len() > LINE_BYTES_MAX {
+            return Err(format!("line {} is longer than {LINE_BYTES_MAX} bytes", self.so_far.lines));
+        }
+        self.rest.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Whether what follows can change nothing any more.
+    pub fn is_over(&self) -> bool {
+        self.so_far.difference.is_some()
+    }
+
+    pub fn end(mut self) -> Result<Replayed, String> {
+        if self.scheduler.is_none() {
+            return Err("it is empty: not even its head has been written".to_owned());
+        }
+        self.so_far.torn = self.rest.len() as u64;
+        Ok(self.so_far)
+    }
+
+    fn line(&mut self, bytes: &[u8]) -> Result<(), String> {
+        if self.is_over() {
+            return Ok(());
+        }
+        let number = self.so_far.lines;
+        let line =
+            Line::read(bytes).ok_or_else(|| format!("line {number} is damaged or no line of a recording"))?;
+        if line.number != number {
+            return Err(format!("line {number} is missing: line {} comes in its place", line.number));
+        }
+        self.so_far.lines += 1;
+        self.hear(&line).map_err(|why| format!("line {number}: {why}"))
+    }
+
+    fn hear(&mut self, line: &Line<'_>) -> Result<(), String> {
+        let now = line.now;
+        let Some(scheduler) = &mut self.scheduler else {
+            if line.kind != Kind::Head {
+                return Err("a recording begins with its head".to_owned());
+            }
+            (self.so_far.from, self.so_far.to) = (now, now);
+            return self.begin(line.holds()?);
+        };
+        self.so_far.to = self.so_far.to.max(now);
+        let told = &mut self.so_far.told;
+        match line.kind {
+            Kind::Head => return Err("a second head".to_owned()),
+            Kind::Event => {
+                told.events += 1;
+                let event: Event = line.holds()?;
+                if let Event::Storage(storage) = &event {
+                    self.names.insert(storage.id, storage.name.clone());
+                }
+                scheduler.handle(event, now);
+            }
+            // What was refused then is refused again.
+            Kind::Observation => {
+                told.observations += 1;
+                let _ = scheduler.observe(line.holds()?, now);
+            }
+            Kind::Lesson => {
+                told.lessons += 1;
+                let lesson: Lesson = line.holds()?;
+                let _ = scheduler.learn(&lesson, now);
+            }
+            Kind::Polled => {
+                told.polls += 1;
+                self.compare(line)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, head: Head) -> Result<(), String> {
+        if head.format != FORMAT {
+            return Err(format!("its format is {}; this program understands {FORMAT}", head.format));
+        }
+        let knowledge: Knowledge = match &head.knowledge {
+            Some(text) => serde_json::from_str(text).map_err(|error| format!("its knowledge: {error}"))?,
+            None => Knowledge::default(),
+        };
+        possible(&head)?;
+        let mut settings = head.settings;
+        if let Some(change) = self.wish.settings.take() {
+            change(&mut settings);
+        }
+        self.so_far.version = head.version;
+        self.scheduler = Some(Scheduler::new(settings, knowledge, head.last_id));
+        Ok(())
+    }
+
+    fn compare(&mut self, line: &Line<'_>) -> Result<(), String> {
+        let Some(scheduler) = &mut self.scheduler else { return Ok(()) };
+        let nothing = line.body == "null";
+        let preferred = if nothing || self.so_far.beside.is_empty() {
+            None
+        } else {
+            lease_of(line)?.map(|lease| {
+                let wishes = self.so_far.beside.iter();
+                let preferred =
+                    wishes.map(|beside| beside.preferred(scheduler, &lease, line.now)).collect::<Vec<_>>();
+                (lease, preferred)
+            })
+        };
+        let decision = scheduler.poll_decision(line.now);
+        let body = record::body(&decision).ok_or("a decision that JSON cannot hold")?;
+        if body != line.body {
+            let recorded: Option<Decision> = line.holds()?;
+            let number = self.so_far.equal + 1;
+            let describe = |decision: &Option<Decision>| words::decision(decision.as_ref(), &self.names);
+            self.so_far.difference = Some(Difference {
+                number,
+                at: line.now,
+                recorded: describe(&recorded),
+                replayed: describe(&decision),
+                fields: words::fields(line.body, &body),
+            });
+            return Ok(());
+        }
+        self.so_far.equal += u64::from(!nothing);
+        self.so_far.leases += u64::from(matches!(decision, Some(Decision::Lease(_))));
+        if let Some((lease, preferred)) = preferred {
+            for (beside, preferred) in self.so_far.beside.iter_mut().zip(preferred) {
+                beside.count(&lease, preferred, line.now, &self.names);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Numbers that no service begins with, and no scheduler is made for.
+fn possible(head: &Head) -> Result<(), String> {
+    let settings = &head.settings;
+    let counts = [
+        ("relief", settings.relief),
+        ("expand_files", settings.expand_files),
+        ("horizon_files", settings.horizon_files),
+        ("lease_files_max", settings.lease_files_max),
+    ];
+    if let Some((name, _)) = counts.iter().find(|(_, count)| *count == 0) {
+        return Err(format!("its settings say {name} = 0"));
+    }
+    let rate = settings.nominal_bytes_per_s;
+    if !rate.is_finite() || rate <= 0.0 {
+        return Err(format!("its settings say nominal_bytes_per_s = {rate}"));
+    }
+    if i64::try_from(head.last_id).is_err() {
+        return Err(format!("its last id is {}", head.last_id));
+    }
+    Ok(())
+}
+
+fn lease_of(line: &Line<'_>) -> Result<Option<Lease>, String> {
+    let decision: Option<Decision> = line.holds()?;
+    Ok(match decision {
+        Some(Decision::Lease(lease)) => Some(lease),
+        _ => None,
+    })
+}
+
+impl Beside {
+    fn of(strategy: Strategy) -> Self {
+        Beside { strategy, choices: 0, same: 0, bytes: BTreeMap::new(), example: None }
+    }
+
+    /// Whom the strategy would have chosen for this lease, just before it was made.
+    fn preferred(&self, scheduler: &Scheduler, lease: &Lease, now: Timestamp) -> Option<StorageId> {
+        if self.strategy == Strategy::Best {
+            // Its inputs stand in every choice.
+            let usable = lease.choice.candidates.iter().filter(|candidate| candidate.unusable.is_none());
+            return usable
+                .min_by_key(|candidate| (candidate.finish, candidate.bytes_ahead, candidate.storage))
+                .map(|candidate| candidate.storage);
+        }
+        scheduler.preferred(lease.transfer, self.strategy, now)
+    }
+
+    fn count(
+        &mut self,
+        lease: &Lease,
+        preferred: Option<StorageId>,
+        now: Timestamp,
+        names: &BTreeMap<StorageId, StorageName>,
+    ) {
+        if lease.choice.candidates.len() < 2 {
+            return;
+        }
+        // Where it would choose nothing now, it would have waited.
+        let Some(preferred) = preferred else { return };
+        self.choices += 1;
+        self.same += u64::from(preferred == lease.source);
+        for (at, storage) in [lease.source, preferred].into_iter().enumerate() {
+            let bytes = &mut self.bytes.entry(words::storage(storage, names)).or_default()[at];
+            *bytes = bytes.saturating_add(lease.size);
+        }
+        if preferred != lease.source && self.example.is_none() {
+            self.example = Some(words::other_choice(self.strategy, lease, preferred, now, names));
+        }
+    }
+}
+
+impl Replayed {
+    pub fn lasted(&self) -> Duration {
+        self.to.since(self.from)
+    }
+
+    pub fn same(&self) -> bool {
+        self.difference.is_none()
+    }
+}
