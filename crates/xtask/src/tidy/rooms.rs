@@ -32,6 +32,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("api", Kind::Pure, &["model"]),
     room("wire", Kind::Pure, &["model"]),
     room("network", Kind::Pure, &["model"]),
+    room("circuits", Kind::Pure, &["model"]),
     room("scheduler", Kind::Pure, &["model", "network"]),
     room("simulator", Kind::Pure, &["model", "network", "scheduler"]),
     room("security", Kind::Edge, &[]),
