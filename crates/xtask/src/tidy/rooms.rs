@@ -40,7 +40,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("storage", Kind::Edge, &[]),
     room("gateways", Kind::Edge, &["security"]),
     room("engine", Kind::Edge, &["storage", "security"]),
-    room("copy", Kind::Joining, &["engine", "storage", "security"]),
+    room("copy", Kind::Joining, &["engine", "storage", "security", "gateways"]),
     room("doctor", Kind::Joining, &["storage", "security"]),
     room("agent", Kind::Joining, &["engine", "storage", "security"]),
     room("service", Kind::Joining, &["catalog", "security", "gateways"]),
