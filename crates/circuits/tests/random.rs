@@ -1,5 +1,5 @@
 //! Random lives: a provider that delays, refuses, loses, doubles and reorders its answers; kills between any two actions;
-//! clocks that jump; work and transfers that come and go. `LONGHAUL_SOAK_LIVES` sets how many.
+//! clocks that jump; work and transfers that come and go. `cargo xtask soak random` lives 10,000 of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -330,8 +330,9 @@ impl World {
 
 #[test]
 fn nothing_is_leaked_doubled_or_used_too_long_in_random_lives() {
-    let lives = std::env::var("LONGHAUL_SOAK_LIVES").ok().and_then(|text| text.parse().ok()).unwrap_or(LIVES);
-    let config = Config { cases: lives, failure_persistence: None, ..Config::default() };
+    // `PROPTEST_CASES` asks for more.
+    let cases = Config::default().cases.max(LIVES);
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     let lives = proptest::collection::vec(step(), 1..200);
     runner
