@@ -120,6 +120,7 @@ impl Group<'_> {
                     detach: false,
                     replicas: Vec::new(),
                     blake3: None,
+                    circuit: None,
                 };
                 copy(&order, progress, stop, tell)
             }
@@ -139,6 +140,7 @@ impl Group<'_> {
                     names: Some(&names),
                     replicas: &[],
                     blake3: None,
+                    circuit: None,
                 };
                 pull.run(progress, stop, tell)
             }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use longhaul_gateways::circuits::CircuitConfig;
 use longhaul_model::{DataSecurity, Digest, Fault, FaultCode};
 
 use crate::options::Options;
@@ -26,6 +27,8 @@ pub struct CopyOrder {
     pub replicas: Vec<Place>,
     /// Of the only source, which is a file.
     pub blake3: Option<Digest>,
+    /// Asked for while a copy from one server to this host runs.
+    pub circuit: Option<CircuitConfig>,
 }
 
 /// A side with its server, if it needs one that had to be started.
@@ -42,6 +45,7 @@ pub fn copy(order: &CopyOrder, progress: &Progress, stop: &Stop, tell: Tell<'_>)
         return Err(Fault::new(FaultCode::BadRequest, "there is nothing to copy: name a source"));
     }
     check_replicas(order)?;
+    check_circuit(order)?;
     let target = side(&order.target, true)?;
     if order.detach && (matches!(target, Side::Local(_)) || order.sources.iter().any(Place::is_local)) {
         let detail = "only a copy between two servers can go on without this process";
@@ -103,6 +107,7 @@ fn pull(
     let pull = Pull {
         replicas: &replicas,
         blake3: order.blake3,
+        circuit: order.circuit.as_ref(),
         url,
         sources,
         target,
@@ -111,6 +116,16 @@ fn pull(
         names: None,
     };
     pull.run(progress, stop, tell)
+}
+
+/// Streams that this side does not open cannot be moved by it.
+fn check_circuit(order: &CopyOrder) -> Result<(), Fault> {
+    let fits = order.sources.iter().all(|source| !source.is_local()) && order.target.is_local();
+    if order.circuit.is_some() && (!fits || !order.replicas.is_empty()) {
+        let why = "--circuit is for copies from one server to this host";
+        return Err(Fault::new(FaultCode::BadRequest, why));
+    }
+    Ok(())
 }
 
 /// Replicas and a digest belong to one source, which is a server, and what they make sure of is what lands here.

@@ -17,6 +17,7 @@ pub mod accounts;
 mod agenda;
 pub mod batch;
 mod batch_copy;
+mod circuit;
 mod clock;
 mod copy;
 mod fetching;
@@ -51,10 +52,13 @@ pub mod walk;
 
 pub use batch_copy::copy_pairs;
 pub use copy::{CopyOrder, copy};
+pub use longhaul_gateways::circuits::CircuitConfig;
 pub use longhaul_model::DataSecurity;
 pub use longhaul_security::Allow;
 pub use options::{MEMORY_BYTES, Options};
-pub use progress::{FileOutcome, Outcome, Progress, ReplicaShare, ReplicaTotals, Totals, WrongRange};
+pub use progress::{
+    CircuitNote, FileOutcome, Outcome, Progress, ReplicaShare, ReplicaTotals, Totals, WrongRange,
+};
 pub use replicas::SERVERS_MAX;
 pub use server::{Kept, ServeOptions, Server};
 pub use stop::Stop;

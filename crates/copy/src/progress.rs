@@ -1,10 +1,11 @@
 //! How far a copy is: counted in one place, read by whoever shows it.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
-use longhaul_model::{Fault, Verification};
+use longhaul_model::{Fault, Timestamp, Verification};
 use serde::{Deserialize, Serialize};
 
+use crate::clock;
 use crate::plan::SkipReason;
 use crate::sync::lock;
 
@@ -165,6 +166,35 @@ pub struct FileOutcome {
     pub replicas: Vec<ReplicaShare>,
 }
 
+/// What was done about a circuit, in words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CircuitNote {
+    pub at: Timestamp,
+    pub words: String,
+}
+
+/// The first ones: a circuit that comes and goes all day fills no memory.
+const NOTES_MAX: usize = 1000;
+
+#[derive(Debug, Default)]
+pub(crate) struct Story {
+    notes: Mutex<Vec<CircuitNote>>,
+}
+
+impl Story {
+    pub(crate) fn say(&self, words: String) {
+        let mut notes = lock(&self.notes);
+        if notes.len() < NOTES_MAX {
+            notes.push(CircuitNote { at: clock::now(), words });
+        }
+    }
+
+    fn last(&self) -> String {
+        lock(&self.notes).last().map_or(String::new(), |note| note.words.clone())
+    }
+}
+
 /// Told of each file; called from the copying thread.
 pub type Tell<'a> = &'a mut dyn FnMut(&FileOutcome);
 
@@ -173,6 +203,8 @@ pub struct Progress {
     totals: Mutex<Totals>,
     failed: Mutex<Vec<(String, Fault)>>,
     replicas: Mutex<Vec<ReplicaTotals>>,
+    /// What was done about a circuit, and when.
+    circuit: Arc<Story>,
     /// What limits the copy, as the engine sees it, or what it waits for.
     note: Mutex<String>,
 }
@@ -233,7 +265,18 @@ impl Progress {
     }
 
     pub fn note(&self) -> String {
-        lock(&self.note).clone()
+        let note = lock(&self.note).clone();
+        if note.is_empty() { self.circuit.last() } else { note }
+    }
+
+    /// For who sees to a circuit, also after the copy.
+    pub(crate) fn circuit_story(&self) -> Arc<Story> {
+        self.circuit.clone()
+    }
+
+    /// In their order.
+    pub fn circuit_notes(&self) -> Vec<CircuitNote> {
+        lock(&self.circuit.notes).clone()
     }
 
     pub fn set_note(&self, note: impl Into<String>) {

@@ -14,10 +14,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use longhaul_engine::Finished;
+use longhaul_gateways::circuits::CircuitConfig;
 use longhaul_model::{Algorithm, DataSecurity, Digest, DigestSet, Fault, FaultCode, Lfn};
 use longhaul_storage::FlushPolicy;
 
 use crate::agenda::{Agenda, Planned, plan_ahead};
+use crate::circuit::Circuit;
 use crate::fetching::{Ended, Fetching, Wanted};
 use crate::landing::Landing;
 use crate::options::Options;
@@ -52,6 +54,7 @@ pub(crate) struct Pull<'a> {
     pub(crate) replicas: &'a [(ServerUrl, RemotePath)],
     /// Of the only source, which is a file.
     pub(crate) blake3: Option<Digest>,
+    pub(crate) circuit: Option<&'a CircuitConfig>,
 }
 
 /// What wakes the copying thread.
@@ -213,6 +216,13 @@ impl Pull<'_> {
         let stopping = inbox.clone();
         let _hook = stop.hook(move || drop(stopping.send(Inbox::Stopped)));
         let source = replicas::source(members, self.options.class);
+        let _circuit = match self.circuit {
+            Some(config) => {
+                let story = progress.circuit_story();
+                Some(Circuit::start(config, site, &source, state, story)?)
+            }
+            None => None,
+        };
         let fetching = Fetching::new(
             site,
             job,

@@ -195,6 +195,10 @@ impl Desk {
 }
 
 impl Site {
+    pub(crate) fn agent(&self) -> AgentId {
+        self.agent
+    }
+
     pub(crate) fn start(
         secret: &SharedSecret,
         config: SiteConfig,

@@ -72,13 +72,15 @@ pub struct Path {
     pub local: Option<IpAddr>,
     /// Streams are opened in proportion to it. What a stream then carries follows from how fast it answers.
     pub weight: u32,
+    /// Used only while none of the others answers.
+    pub spare: bool,
     /// Of the sockets that are opened from now on; none is the engine's.
     pub profile: Option<PathProfile>,
 }
 
 impl Path {
     pub fn to(address: impl Into<String>) -> Path {
-        Path { address: address.into(), local: None, weight: 1, profile: None }
+        Path { address: address.into(), local: None, weight: 1, spare: false, profile: None }
     }
 }
 

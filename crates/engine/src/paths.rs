@@ -30,12 +30,17 @@ impl Way {
     }
 
     /// Whether it is one of these, or what one of these names.
-    fn is_of(&self, paths: &[Arc<Path>]) -> bool {
-        paths.iter().any(|path| {
+    fn is_of<'a>(&self, mut paths: impl Iterator<Item = &'a Arc<Path>>) -> bool {
+        paths.any(|path| {
             path.local == self.path.local
                 && (path.address == self.path.address || path.address.parse() == Ok(self.address))
         })
     }
+}
+
+/// Whether an address that failed is one that the path names. Names of hosts are not looked up here.
+fn is_at(path: &Path, ends: &Ends) -> bool {
+    path.local == ends.1 && path.address.parse() == Ok(ends.0)
 }
 
 #[derive(Default)]
@@ -68,7 +73,7 @@ impl Paths {
                 true => (streams + 1) * PARTS / u64::from(way.path.weight.max(1)),
                 false => u64::MAX - streams,
             };
-            (self.avoided.contains_key(&key), taken, places.get(&key).copied())
+            (self.avoided.contains_key(&key), way.path.spare, taken, places.get(&key).copied())
         };
         found.sort_by_cached_key(wanted);
         if let (true, Some(first)) = (self.spread, found.first()) {
@@ -91,9 +96,13 @@ impl Paths {
         up.map(|used| used.way.address).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// The streams that go another way than these.
-    pub(crate) fn elsewhere(&self, paths: &[Arc<Path>]) -> Vec<StreamNumber> {
-        let other = self.used.iter().filter(|(_, used)| used.up && !used.way.is_of(paths));
+    /// The streams that go another way than these, or a spare one while another may answer.
+    pub(crate) fn elsewhere(&self, paths: &[Arc<Path>], now: Duration) -> Vec<StreamNumber> {
+        let is_avoided =
+            |path: &Path| self.avoided.iter().any(|(ends, until)| *until > now && is_at(path, ends));
+        let may_answer = paths.iter().any(|path| !path.spare && !is_avoided(path));
+        let usable = || paths.iter().filter(|path| !path.spare || !may_answer);
+        let other = self.used.iter().filter(|(_, used)| used.up && !used.way.is_of(usable()));
         other.map(|(stream, _)| *stream).collect()
     }
 
@@ -175,9 +184,31 @@ mod tests {
         paths.up(StreamNumber(1), Some(way(2, 1)));
         let local = Some("10.0.0.9".parse().unwrap());
         let first = || Arc::new(Path { weight: 7, ..Path::to("10.0.0.1:1") });
-        assert_eq!(paths.elsewhere(&[first()]), [StreamNumber(1)]);
-        assert_eq!(paths.elsewhere(&[first(), way(2, 1).path]), []);
+        let at = Duration::from_secs;
+        assert_eq!(paths.elsewhere(&[first()], at(0)), [StreamNumber(1)]);
+        assert_eq!(paths.elsewhere(&[first(), way(2, 1).path], at(0)), []);
         let from_elsewhere = Arc::new(Path { local, ..(*first()).clone() });
-        assert_eq!(paths.elsewhere(&[from_elsewhere]), [StreamNumber(0), StreamNumber(1)]);
+        assert_eq!(paths.elsewhere(&[from_elsewhere], at(0)), [StreamNumber(0), StreamNumber(1)]);
+    }
+
+    #[test]
+    fn a_spare_way_is_used_only_while_no_other_answers() {
+        let at = Duration::from_secs;
+        let spare = Way { path: Arc::new(Path { spare: true, ..(*way(1, 1).path).clone() }), ..way(1, 1) };
+        let (first, ways) = (way(2, 1), [spare.clone(), way(2, 1)]);
+        let set = ways.each_ref().map(|way| way.path.clone());
+        for spread in [false, true] {
+            let mut paths = Paths { spread, ..Paths::default() };
+            let order = |paths: &mut Paths, at| paths.order(StreamNumber(0), ways.to_vec(), at);
+            assert_eq!(order(&mut paths, at(0)), [first.clone(), spare.clone()]);
+            // It was in use before.
+            paths.up(StreamNumber(0), Some(spare.clone()));
+            assert_eq!(paths.elsewhere(&set, at(0)), [StreamNumber(0)]);
+            paths.up(StreamNumber(1), Some(first.clone()));
+            paths.given_up(StreamNumber(1), at(1));
+            assert_eq!(paths.elsewhere(&set, at(1)), [], "there is nothing else");
+            assert_eq!(order(&mut paths, at(1)), [spare.clone(), first.clone()]);
+            assert_eq!(order(&mut paths, at(40)), [first.clone(), spare.clone()], "it may answer again");
+        }
     }
 }

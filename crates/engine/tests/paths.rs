@@ -170,6 +170,30 @@ fn files_move_to_other_paths_and_back() {
     assert!(engine.set_paths(paused.source.agent, vec![unusable]).is_err());
 }
 
+/// A file moves to a path that then falls silent: it goes on over the spare one, though nobody says so.
+#[test]
+fn a_spare_path_takes_over_from_one_that_falls_silent() {
+    let deployment = Deployment::new();
+    let paused = paused(&deployment, 2, 3, &[10, 60]);
+    let file = put(&paused.alpha, 1, 150 * CHUNK);
+    let mut batch = deployment.batch(&paused.source, "alpha", &paused.target, "beta", vec![file.clone()]);
+    batch.addresses = vec![paused.relays[0].address.clone()];
+    paused.target.engine.fetch(batch);
+    paused.reached.recv().unwrap();
+    let first = Path::to(&paused.relays[1].address);
+    let spare = Path { spare: true, ..Path::to(&paused.relays[0].address) };
+    paused.target.engine.set_paths(paused.source.agent, vec![spare, first]).unwrap();
+    paused.go_on.send(()).unwrap();
+    paused.reached.recv().unwrap();
+    assert!(paused.relays[1].bytes() > 10 * CHUNK as u64, "{}", paused.relays[1].bytes());
+    let before = paused.relays[0].bytes();
+    paused.relays[1].fall_silent();
+    paused.go_on.send(()).unwrap();
+    let end = paused.arrived(&file);
+    assert!(end.bytes_resent <= 24 * CHUNK as u64, "{} bytes twice", end.bytes_resent);
+    assert!(paused.relays[0].bytes() > before + 10 * CHUNK as u64);
+}
+
 /// The source dials, and all its streams fall silent: it dials new ones. Also when something between them goes on to take
 /// what it says.
 #[test]

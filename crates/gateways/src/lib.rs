@@ -5,8 +5,10 @@
 //! a document that makes none is a `Fault`, and nothing panics. This room translates and never decides: what a
 //! measurement means for a link is `network`'s, which host belongs to which site is [`longhaul_network::mapping`]'s.
 //!
-//! Start with [`perfsonar::Harvest`], which is what every form of perfSONAR's results becomes.
+//! Start with [`perfsonar::Harvest`], which is what every form of perfSONAR's results becomes; and with
+//! [`circuits::Keeper`], behind which every provider of circuits stands.
 
+pub mod circuits;
 pub mod cric;
 mod lenient;
 pub mod perfsonar;

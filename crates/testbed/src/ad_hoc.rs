@@ -71,6 +71,11 @@ impl AdHoc {
 
     /// Exports the far folder on all paths; ready when this returns. A new one after a kill has the same addresses.
     pub fn serve(&self, more: &[&str]) -> Process {
+        self.serve_on(&Vec::from_iter(0..self.lab.paths()), more)
+    }
+
+    /// It listens on all paths, and says so of these.
+    pub fn serve_on(&self, paths: &[usize], more: &[&str]) -> Process {
         let _ = fs::remove_file(self.url());
         let mut command = self.lab.command(Side::Right, binary());
         clean(&mut command, &self.home());
@@ -78,7 +83,7 @@ impl AdHoc {
         command.arg("serve").arg(folder).arg("--url-file").arg(self.url());
         command.args(self.push.then_some("--write"));
         command.args(["--listen", &format!("0.0.0.0:{PORT}")]);
-        for path in 0..self.lab.paths() {
+        for &path in paths {
             command.args(["--advertise", &format!("{}:{PORT}", self.lab.address(Side::Right, path))]);
         }
         command.args(more);

@@ -127,6 +127,7 @@ impl Orders {
             let pull = Pull {
                 replicas: &[],
                 blake3: None,
+                circuit: None,
                 url: &url,
                 sources: &[source],
                 target: &target,

@@ -442,7 +442,7 @@ impl Inner {
 
     /// Ways are set for the first source only.
     fn leave_other_ways(&mut self, ways: &[Arc<Path>], now: Duration) {
-        for stream in self.paths.elsewhere(ways) {
+        for stream in self.paths.elsewhere(ways, now) {
             if self.machine.origin_of(stream) == FIRST {
                 self.machine.drain(stream, now);
             }

@@ -2,7 +2,7 @@
 //! programs. docs/reference/copy-events.md describes the objects; a test compares them.
 
 use longhaul_api::Problem;
-use longhaul_copy::{FileOutcome, Outcome, ReplicaShare, ReplicaTotals, Totals};
+use longhaul_copy::{CircuitNote, FileOutcome, Outcome, ReplicaShare, ReplicaTotals, Totals};
 use longhaul_model::units::{self, printable};
 use longhaul_model::{Fault, Timestamp, Verification};
 use serde::Serialize;
@@ -51,6 +51,9 @@ pub enum Event<'a> {
         failed: Vec<FailedFile<'a>>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         replicas: Vec<ReplicaTotals>,
+        /// What was done about a circuit, if one was asked for.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        circuit: Vec<CircuitNote>,
         /// Why the copy as a whole failed.
         #[serde(skip_serializing_if = "Option::is_none")]
         fault: Option<&'a Fault>,
@@ -189,6 +192,7 @@ mod tests {
                 totals: &totals,
                 failed,
                 replicas: vec![totals_of_one],
+                circuit: Vec::new(),
                 fault: Some(&fault),
             },
             Event::Error { exit_code: 3, problem: &failure.problem },

@@ -3,6 +3,7 @@
 mod events;
 mod progress;
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -12,8 +13,8 @@ use clap::{ArgMatches, Args, FromArgMatches, ValueEnum};
 use longhaul_copy::batch;
 use longhaul_copy::report::{BatchReport, Ending, FdtcpExit, Report};
 use longhaul_copy::{
-    CopyOrder, DataSecurity, FileOutcome, Options, Outcome, Place, Progress, ReplicaShare, ReplicaTotals,
-    Stop, Totals, copy, copy_pairs,
+    CircuitConfig, CircuitNote, CopyOrder, DataSecurity, FileOutcome, Options, Outcome, Place, Progress,
+    ReplicaShare, ReplicaTotals, Stop, Totals, copy, copy_pairs,
 };
 use longhaul_model::units::{self, printable};
 use longhaul_model::{Algorithm, Digest, Fault, FaultCode, TrafficClass, Verification};
@@ -25,6 +26,7 @@ use super::{Context, Threads, words};
 use crate::clock;
 use crate::failure::{Exit, Failure};
 use crate::output::Format;
+use crate::when;
 
 const AFTER_HELP: &str = "\
 Places
@@ -39,6 +41,8 @@ What is there and differs is an error, unless --update or --checksum says what t
 Exit status
   0 everything is there, verified   7 some files failed   130 interrupted; others: longhaul --help";
 
+/// More of a file about a circuit is not read, and refused.
+const CIRCUIT_BYTES_MAX: u64 = 64 << 10;
 /// Failed files named at the end.
 const FAILED_SHOWN: usize = 10;
 
@@ -101,6 +105,9 @@ pub struct CopyArgs {
     /// The blake3 that the file must have (`longhaul digest FILE` prints it): then no server has to be trusted
     #[arg(long, value_name = "HEX", conflicts_with_all = ["from_file", "copyjobfile"])]
     blake3: Option<Blake3Option>,
+    /// Ask for the circuit that FILE describes, and move onto it when it is up
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["from_file", "copyjobfile", "detach", "replicas", "dry_run"])]
+    circuit: Option<PathBuf>,
 }
 
 /// `--include` and `--exclude` in the order in which they were typed.
@@ -438,7 +445,17 @@ fn order(args: &CopyArgs) -> Result<CopyOrder, Failure> {
         detach: args.detach,
         replicas: args.replicas.iter().map(|text| Place::parse(text)).collect::<Result<_, _>>()?,
         blake3: args.blake3.map(|root| root.0),
+        circuit: args.circuit.as_deref().map(circuit).transpose()?,
     })
+}
+
+fn circuit(path: &Path) -> Result<CircuitConfig, Fault> {
+    let shown = printable(&path.to_string_lossy());
+    let mut text = String::new();
+    let read =
+        std::fs::File::open(path).and_then(|file| file.take(CIRCUIT_BYTES_MAX + 1).read_to_string(&mut text));
+    read.map_err(|error| Fault::new(FaultCode::BadRequest, format!("{shown}: {error}")))?;
+    CircuitConfig::parse(&text, &shown)
 }
 
 /// What a report says of a file; nothing of what is no file.
@@ -515,6 +532,7 @@ pub fn summary(
             totals: &totals,
             failed: failed.iter().map(|(path, fault)| FailedFile { path, fault }).collect(),
             replicas: progress.replicas(),
+            circuit: progress.circuit_notes(),
             fault: copied.as_ref().err(),
         })?;
         return Ok(exit);
@@ -536,9 +554,14 @@ pub fn summary(
             let words = if args.dry_run { planned(&totals) } else { done(&totals, elapsed, args.detach) };
             context.output.say(&words);
             progress.replicas().iter().for_each(|each| context.output.say(&from_replica(each)));
+            progress.circuit_notes().iter().for_each(|note| context.output.say(&of_circuit(note)));
             Ok(exit)
         }
     }
+}
+
+fn of_circuit(note: &CircuitNote) -> String {
+    format!("  {} circuit: {}", when::local(note.at, clock::now()), note.words)
 }
 
 /// What one of several servers brought, and what was wrong with it.

@@ -1,0 +1,168 @@
+//! What is written down before anybody outside is told: the durable record of one link.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use longhaul_model::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// Our name of a request, which the provider keeps with the reservation: what is found there under such a name and in
+/// no book is an orphan. Prints as a UUID in lower case (RFC 9562, version 8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestKey(pub u128);
+
+impl RequestKey {
+    /// The `count`th of the link's requests in the run that has this seed.
+    pub(crate) fn of(link: &str, seed: u64, now: Timestamp, count: u64) -> RequestKey {
+        let mut hash = blake3::Hasher::new();
+        hash.update(link.as_bytes());
+        for number in [seed, now.0 as u64, count] {
+            hash.update(&number.to_be_bytes());
+        }
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&hash.finalize().as_bytes()[..16]);
+        bytes[6] = 0x80 | (bytes[6] & 0x0f);
+        bytes[8] = 0x80 | (bytes[8] & 0x3f);
+        RequestKey(u128::from_be_bytes(bytes))
+    }
+}
+
+impl fmt::Display for RequestKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hex = format!("{:032x}", self.0);
+        let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
+        f.write_str(&parts.join("-"))
+    }
+}
+
+impl FromStr for RequestKey {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let dashes = [8, 13, 18, 23];
+        let right = text.len() == 36
+            && text.bytes().enumerate().all(|(place, byte)| match dashes.contains(&place) {
+                true => byte == b'-',
+                false => byte.is_ascii_hexdigit(),
+            });
+        if !right {
+            return Err("a request's name is a UUID: 8-4-4-4-12 hexadecimal digits");
+        }
+        let value = u128::from_str_radix(&text.replace('-', ""), 16);
+        value.map(RequestKey).map_err(|_| "a request's name is a UUID")
+    }
+}
+
+impl Serialize for RequestKey {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for RequestKey {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// The addresses of a circuit, for data: what a host at each side binds to or dials.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ends {
+    /// `host:port`, or a host alone where the port stays what it is.
+    pub source: String,
+    /// The local address at the target's side.
+    pub target: String,
+}
+
+/// What a provider may hold for us.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reservation {
+    pub key: RequestKey,
+    pub stage: Stage,
+    pub since: Timestamp,
+    pub mbit: u64,
+    /// When it ends by itself, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends: Option<Ends>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stage {
+    Requested,
+    Established,
+    /// To be given back, as often as it takes.
+    Leaving,
+}
+
+/// Why a link rests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Why {
+    /// A request failed, or was not answered.
+    Request,
+    /// Transfers failed on a circuit, or its ends did not answer.
+    Transfer,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rest {
+    pub why: Why,
+    pub since: Timestamp,
+    pub until: Timestamp,
+}
+
+impl Rest {
+    pub(crate) fn window(&self) -> Duration {
+        self.until.since(self.since)
+    }
+}
+
+/// All that is durable of one link, written as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Book {
+    #[serde(default)]
+    pub reservations: Vec<Reservation>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rest: Option<Rest>,
+}
+
+impl Book {
+    pub fn is_empty(&self) -> bool {
+        self.reservations.is_empty() && self.rest.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_requests_are_uuids_and_differ() {
+        let first = RequestKey::of("alpha→beta", 1, Timestamp(1), 1);
+        let text = first.to_string();
+        assert_eq!(text.parse(), Ok(first));
+        assert_eq!((text.len(), &text[14..15]), (36, "8"));
+        assert!(matches!(&text[19..20], "8" | "9" | "a" | "b"), "{text}");
+        let others = [
+            ("alpha→beta", 1, 1, 2),
+            ("alpha→beta", 1, 2, 1),
+            ("alpha→beta", 2, 1, 1),
+            ("beta→alpha", 1, 1, 1),
+        ];
+        let differs = |(link, seed, at, count)| RequestKey::of(link, seed, Timestamp(at), count) != first;
+        assert!(others.into_iter().all(differs));
+        for wrong in
+            ["", "0", "00000000-0000-0000-0000-00000000000g", "000000000-000-0000-0000-000000000000", "é"]
+        {
+            assert!(wrong.parse::<RequestKey>().is_err(), "{wrong}");
+        }
+    }
+}

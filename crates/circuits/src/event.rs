@@ -1,0 +1,92 @@
+//! What goes into a [`crate::Lifecycle`] and what comes out.
+
+use std::time::Duration;
+
+use longhaul_model::Timestamp;
+
+use crate::{Book, Ends, Note, RequestKey};
+
+/// What has happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// Time has passed.
+    Tick,
+    /// What waits on the link, and what it achieves; the rate is none if nobody knows.
+    Work { pending_bytes: u64, bytes_per_s: Option<f64> },
+    /// Somebody wants a circuit, whatever the work; or does not want it any more.
+    Wanted(bool),
+    /// The provider's answer to a request, or news of what it had granted.
+    Answer { key: RequestKey, answer: Answer },
+    /// The provider holds nothing under this name any more.
+    Gone(RequestKey),
+    /// Whether the circuit's ends answer, as [`Action::Probe`] had asked.
+    Probed { key: RequestKey, good: bool },
+    /// A transfer has ended, on the circuit or beside it. Failures of disks and permissions say nothing and are not told.
+    Transfer { on_circuit: bool, good: bool },
+    /// Transfers that use the circuit now.
+    Users(usize),
+    /// What the provider held under names of ours for this link when it was asked, at the time given.
+    Listed { asked: Timestamp, held: Vec<Held> },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    Granted(Grant),
+    /// `less` if there may be less than was asked for.
+    Refused {
+        less: bool,
+        detail: String,
+    },
+    /// What was granted has ended before its time.
+    Lost {
+        detail: String,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    pub mbit: u64,
+    pub ends: Ends,
+    pub expires: Option<Timestamp>,
+}
+
+/// One of the provider's records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    pub key: RequestKey,
+    /// It was granted and has not ended.
+    pub up: bool,
+}
+
+/// What is to be done, in this order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Written down durably before anything that follows is done.
+    Keep(Book),
+    Request(Wish),
+    /// Given back, or cancelled if it was not granted yet. To be answered with [`Event::Gone`]; said again until it is.
+    TearDown(RequestKey),
+    /// The provider's list of what it holds for this link is wanted.
+    List,
+    Probe {
+        key: RequestKey,
+        ends: Ends,
+    },
+    /// From now on what moves on the link may go by the circuit.
+    Use {
+        key: RequestKey,
+        mbit: u64,
+        ends: Ends,
+    },
+    /// From now on nothing begins on it; what is under way moves away or ends.
+    StopUsing(RequestKey),
+    /// For people.
+    Note(Note),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wish {
+    pub key: RequestKey,
+    pub mbit: u64,
+    pub lifetime: Option<Duration>,
+}

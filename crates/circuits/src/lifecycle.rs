@@ -1,0 +1,511 @@
+//! The machine of one link. The rows named are those of the ANSE paper's table, as numbered in `tests/table.rs`.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use longhaul_model::Timestamp;
+
+use crate::book::{Book, RequestKey, Reservation, Rest, Stage, Why};
+use crate::clock::Due;
+use crate::event::{Action, Answer, Event, Grant, Held, Wish};
+use crate::trouble::Trouble;
+use crate::{Note, Settings};
+
+/// Reservations of one link that are given back at the same time. A provider that makes up more is not followed.
+const LEAVING_MAX: usize = 256;
+/// The ends of a new circuit are probed so many times within their time.
+const PROBES: u32 = 10;
+
+/// What a link has, for whoever looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Off,
+    Requested {
+        since: Timestamp,
+    },
+    /// `used` once its ends have answered.
+    Established {
+        since: Timestamp,
+        used: bool,
+    },
+    /// Nothing begins on it any more.
+    Draining,
+    Resting(Rest),
+}
+
+#[derive(Debug)]
+enum Phase {
+    Off,
+    Requested { reservation: Reservation, step: usize, deadline: Due },
+    Established { reservation: Reservation, probe: Option<Probe>, little_since: Option<Timestamp> },
+    Draining { reservation: Reservation, until: Due, then: Option<Why> },
+    Resting { rest: Rest, until: Due },
+}
+
+/// Of a circuit whose ends have not answered yet.
+#[derive(Debug)]
+struct Probe {
+    deadline: Due,
+    again: Due,
+}
+
+#[derive(Debug)]
+pub struct Lifecycle {
+    link: String,
+    seed: u64,
+    settings: Settings,
+    phase: Phase,
+    leaving: BTreeMap<RequestKey, (Reservation, Due)>,
+    actions: VecDeque<Action>,
+    requests: u64,
+    work: Option<Duration>,
+    /// Checks in a row that found enough work.
+    enough: u32,
+    wanted: bool,
+    users: usize,
+    trouble: Trouble,
+    check: Due,
+    consistency: Due,
+}
+
+impl Lifecycle {
+    /// `link` distinguishes this link's requests from all others of the deployment, `seed` those of this run from those
+    /// of earlier ones.
+    pub fn new(link: impl Into<String>, settings: Settings, seed: u64, now: Timestamp) -> Lifecycle {
+        Lifecycle {
+            link: link.into(),
+            seed,
+            check: Due::after(now, settings.check_every),
+            consistency: Due::after(now, settings.consistency_every),
+            settings,
+            phase: Phase::Off,
+            leaving: BTreeMap::new(),
+            actions: VecDeque::new(),
+            requests: 0,
+            work: None,
+            enough: 0,
+            wanted: false,
+            users: 0,
+            trouble: Trouble::default(),
+        }
+    }
+
+    /// After a restart: what was established and lasts is used on, everything else that a provider may hold is given back
+    /// (rows 10 to 12).
+    pub fn restore(
+        link: impl Into<String>,
+        settings: Settings,
+        seed: u64,
+        book: Book,
+        now: Timestamp,
+    ) -> Lifecycle {
+        let mut this = Lifecycle::new(link, settings, seed, now);
+        if let Some(rest) = book.rest {
+            this.phase = Phase::Resting { rest, until: Due::at(rest.until, rest.window()) };
+        }
+        let mut left = Vec::new();
+        for reservation in book.reservations {
+            let lasts = reservation.expires.is_none_or(|at| at > now.plus(this.settings.leave_before));
+            let usable = reservation.stage == Stage::Established && reservation.ends.is_some() && lasts;
+            if usable && matches!(this.phase, Phase::Off) {
+                this.note(Note::Restored);
+                this.establish(reservation, now);
+            } else {
+                left.push(reservation);
+            }
+        }
+        for reservation in left {
+            this.note(Note::LeftOver { key: reservation.key });
+            this.give_back(reservation, now);
+        }
+        this
+    }
+
+    pub fn state(&self) -> State {
+        match &self.phase {
+            Phase::Off => State::Off,
+            Phase::Requested { reservation, .. } => State::Requested { since: reservation.since },
+            Phase::Established { reservation, probe, .. } => {
+                State::Established { since: reservation.since, used: probe.is_none() }
+            }
+            Phase::Draining { .. } => State::Draining,
+            Phase::Resting { rest, .. } => State::Resting(*rest),
+        }
+    }
+
+    /// All that must be known after a restart.
+    pub fn book(&self) -> Book {
+        let mut reservations: Vec<_> =
+            self.leaving.values().map(|(reservation, _)| reservation.clone()).collect();
+        reservations.extend(self.current().cloned());
+        let rest = match &self.phase {
+            Phase::Resting { rest, .. } => Some(*rest),
+            _ => None,
+        };
+        Book { reservations, rest }
+    }
+
+    /// The next thing to do. To be carried out before the one after it.
+    pub fn poll(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// When [`Event::Tick`] is due, at the latest.
+    pub fn next_wake(&self) -> Timestamp {
+        let phase = match &self.phase {
+            Phase::Off => None,
+            Phase::Requested { deadline, .. } => Some(deadline.when()),
+            Phase::Established { reservation, probe, .. } => {
+                let probes = probe.iter().flat_map(|probe| [probe.deadline.when(), probe.again.when()]);
+                let ends = reservation.expires.map(|at| at - self.settings.leave_before);
+                probes.chain(ends).min()
+            }
+            Phase::Draining { until, .. } | Phase::Resting { until, .. } => Some(until.when()),
+        };
+        let again = self.leaving.values().map(|(_, again)| again.when());
+        again.chain(phase).fold(self.check.when().min(self.consistency.when()), Timestamp::min)
+    }
+
+    pub fn handle(&mut self, event: Event, now: Timestamp) {
+        match event {
+            Event::Tick => {}
+            Event::Work { pending_bytes, bytes_per_s } => {
+                let rate = bytes_per_s.filter(|rate| *rate > 0.0 && rate.is_finite());
+                let seconds = |rate: f64| {
+                    Duration::try_from_secs_f64(pending_bytes as f64 / rate).unwrap_or(Duration::MAX)
+                };
+                self.work = rate.map(seconds);
+            }
+            Event::Wanted(wanted) => self.want(wanted, now),
+            Event::Answer { key, answer } => self.answered(key, answer, now),
+            Event::Gone(key) => self.gone(key, now),
+            Event::Probed { key, good } => self.probed(key, good),
+            Event::Transfer { on_circuit, good } => self.trouble.add(now, on_circuit, good),
+            Event::Users(users) => self.users = users,
+            Event::Listed { asked, held } => self.listed(asked, &held, now),
+        }
+        self.tick(now);
+    }
+
+    fn tick(&mut self, now: Timestamp) {
+        self.look_at_phase(now);
+        for (reservation, again) in self.leaving.values_mut() {
+            if again.is_past(now) {
+                *again = Due::after(now, self.settings.consistency_every);
+                self.actions.push_back(Action::TearDown(reservation.key));
+            }
+        }
+        if self.consistency.is_past(now) {
+            self.consistency = Due::after(now, self.settings.consistency_every);
+            self.actions.push_back(Action::List);
+        }
+        if self.check.is_past(now) {
+            self.check = Due::after(now, self.settings.check_every);
+            self.check_work(now);
+        }
+    }
+
+    fn look_at_phase(&mut self, now: Timestamp) {
+        match &mut self.phase {
+            Phase::Off => {}
+            Phase::Requested { deadline, .. } => {
+                if deadline.is_past(now) {
+                    // Row 5.
+                    self.note(Note::Unanswered { within: self.settings.request_timeout });
+                    self.end(Some(Why::Request), now);
+                }
+            }
+            Phase::Established { .. } => self.look_at_circuit(now),
+            Phase::Draining { until, then, .. } => {
+                if self.users == 0 || until.is_past(now) {
+                    let then = *then;
+                    self.end(then, now);
+                }
+            }
+            Phase::Resting { until, .. } => {
+                if until.is_past(now) {
+                    // Row 9.
+                    self.phase = Phase::Off;
+                    self.keep();
+                    self.ask_if_wanted(now);
+                }
+            }
+        }
+    }
+
+    fn look_at_circuit(&mut self, now: Timestamp) {
+        let Phase::Established { reservation, probe, .. } = &mut self.phase else { return };
+        if reservation.expires.is_some_and(|at| now >= at - self.settings.leave_before) {
+            // Row 7.
+            self.note(Note::Expires);
+            return self.drain(None, now);
+        }
+        if let Some(probe) = probe {
+            if probe.deadline.is_past(now) {
+                // Row 14.
+                self.note(Note::Silent { within: self.settings.probe_within });
+                self.end(Some(Why::Transfer), now);
+            } else if probe.again.is_past(now) {
+                probe.again = Due::after(now, self.settings.probe_within / PROBES);
+                let (key, ends) = (reservation.key, reservation.ends.clone());
+                self.actions.extend(ends.map(|ends| Action::Probe { key, ends }));
+            }
+        } else if let Some(note) = self.trouble.judge(now, &self.settings) {
+            // Row 8.
+            self.note(note);
+            self.drain(Some(Why::Transfer), now);
+        }
+    }
+
+    /// Row 1, and when little work is left.
+    fn check_work(&mut self, now: Timestamp) {
+        let threshold = self.settings.work;
+        let worth = self.work.filter(|work| *work > threshold);
+        self.enough = if worth.is_some() { self.enough.saturating_add(1) } else { 0 };
+        match (&mut self.phase, worth) {
+            (Phase::Off, Some(work)) if self.enough >= self.settings.checks => {
+                self.note(Note::Worth { work, threshold });
+                self.ask(0, Due::after(now, self.settings.request_timeout), now);
+            }
+            (Phase::Off, _) => self.ask_if_wanted(now),
+            (Phase::Established { reservation, little_since, .. }, _) if !self.wanted => {
+                let Some(leave) = self.settings.leave else { return };
+                let Some(work) = self.work.filter(|work| *work < leave.work) else {
+                    *little_since = None;
+                    return;
+                };
+                let since = *little_since.get_or_insert(now);
+                if now.since(since) >= leave.during && now.since(reservation.since) >= leave.hold {
+                    self.note(Note::Idle { work, threshold: leave.work });
+                    self.drain(None, now);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn want(&mut self, wanted: bool, now: Timestamp) {
+        let before = std::mem::replace(&mut self.wanted, wanted);
+        match (&self.phase, wanted) {
+            (Phase::Off, true) => self.ask_if_wanted(now),
+            (Phase::Requested { .. }, false) if before => {
+                self.note(Note::Unwanted);
+                self.end(None, now);
+            }
+            (Phase::Established { .. }, false) if before => {
+                self.note(Note::Unwanted);
+                self.drain(None, now);
+            }
+            _ => {}
+        }
+    }
+
+    fn ask_if_wanted(&mut self, now: Timestamp) {
+        if self.wanted {
+            self.note(Note::Wanted);
+            self.ask(0, Due::after(now, self.settings.request_timeout), now);
+        }
+    }
+
+    /// Asks for the given part of the bandwidth.
+    fn ask(&mut self, step: usize, deadline: Due, now: Timestamp) {
+        let Some(mbit) = self.settings.step(step) else { return self.rest(Why::Request, now) };
+        self.requests += 1;
+        let key = RequestKey::of(&self.link, self.seed, now, self.requests);
+        let stage = Stage::Requested;
+        let reservation = Reservation { key, stage, since: now, mbit, expires: None, ends: None };
+        self.phase = Phase::Requested { reservation, step, deadline };
+        self.keep();
+        self.note(Note::Asked { key, mbit });
+        self.actions.push_back(Action::Request(Wish { key, mbit, lifetime: self.settings.lifetime }));
+    }
+
+    fn answered(&mut self, key: RequestKey, answer: Answer, now: Timestamp) {
+        let ours = self.current().is_some_and(|reservation| reservation.key == key);
+        match (&self.phase, answer) {
+            (Phase::Requested { .. }, Answer::Granted(grant)) if ours => self.granted(grant, now),
+            (Phase::Requested { reservation, step, deadline }, Answer::Refused { less, detail }) if ours => {
+                let (next, deadline) = (step + 1, *deadline);
+                self.note(Note::Refused { mbit: reservation.mbit, detail });
+                match self.settings.step(next) {
+                    Some(_) if less => self.ask(next, deadline, now),
+                    // Row 4.
+                    _ => self.rest(Why::Request, now),
+                }
+            }
+            (Phase::Requested { .. }, Answer::Lost { detail }) if ours => {
+                self.note(Note::Lost { detail });
+                self.end(Some(Why::Request), now);
+            }
+            (Phase::Established { .. }, Answer::Lost { detail }) if ours => {
+                self.note(Note::Lost { detail });
+                self.stop_using();
+                self.end(Some(Why::Transfer), now);
+            }
+            (Phase::Draining { then, .. }, Answer::Lost { .. }) if ours => {
+                let then = *then;
+                self.end(then, now);
+            }
+            // Row 13.
+            (_, Answer::Granted(grant)) if !ours => {
+                self.note(Note::Late { key });
+                self.orphan(key, grant.mbit, now);
+            }
+            // Said twice, or of something that is given back anyway.
+            _ => {}
+        }
+    }
+
+    /// Row 3.
+    fn granted(&mut self, grant: Grant, now: Timestamp) {
+        let Phase::Requested { reservation, .. } = &self.phase else { return };
+        let mut reservation = reservation.clone();
+        if grant.expires.is_some_and(|at| at <= now.plus(self.settings.leave_before)) {
+            let detail = "what is granted expires at once".to_owned();
+            self.note(Note::Refused { mbit: reservation.mbit, detail });
+            return self.end(Some(Why::Request), now);
+        }
+        self.note(Note::Granted { key: reservation.key, mbit: grant.mbit, expires: grant.expires });
+        reservation.stage = Stage::Established;
+        reservation.since = now;
+        reservation.mbit = grant.mbit;
+        reservation.expires = grant.expires;
+        reservation.ends = Some(grant.ends);
+        self.establish(reservation, now);
+        self.keep();
+    }
+
+    fn establish(&mut self, reservation: Reservation, now: Timestamp) {
+        let probe = Probe {
+            deadline: Due::after(now, self.settings.probe_within),
+            again: Due::after(now, Duration::ZERO),
+        };
+        self.trouble.clear();
+        self.phase = Phase::Established { reservation, probe: Some(probe), little_since: None };
+    }
+
+    /// Row 6.
+    fn probed(&mut self, key: RequestKey, good: bool) {
+        let Phase::Established { reservation, probe, .. } = &mut self.phase else { return };
+        if reservation.key != key || !good || probe.take().is_none() {
+            return;
+        }
+        let (mbit, ends) = (reservation.mbit, reservation.ends.clone());
+        self.note(Note::Used { mbit });
+        self.actions.extend(ends.map(|ends| Action::Use { key, mbit, ends }));
+    }
+
+    /// Nothing begins on the circuit any more; given back when nobody uses it.
+    fn drain(&mut self, then: Option<Why>, now: Timestamp) {
+        self.stop_using();
+        let Phase::Established { reservation, .. } = std::mem::replace(&mut self.phase, Phase::Off) else {
+            return;
+        };
+        let reservation = Reservation { stage: Stage::Leaving, ..reservation };
+        self.phase = Phase::Draining { reservation, until: Due::after(now, self.settings.drain), then };
+        match self.users {
+            0 => self.end(then, now),
+            _ => self.keep(),
+        }
+    }
+
+    fn stop_using(&mut self) {
+        if let Phase::Established { reservation, probe: None, .. } = &self.phase {
+            self.actions.push_back(Action::StopUsing(reservation.key));
+        }
+    }
+
+    /// Gives back what there is. The use has stopped.
+    fn end(&mut self, then: Option<Why>, now: Timestamp) {
+        let reservation = self.current().cloned();
+        match then {
+            Some(why) => self.set_rest(why, now),
+            None => self.phase = Phase::Off,
+        }
+        if let Some(reservation) = reservation {
+            self.give_back(reservation, now);
+        }
+    }
+
+    /// Nothing is to be given back.
+    fn rest(&mut self, why: Why, now: Timestamp) {
+        self.set_rest(why, now);
+        self.keep();
+    }
+
+    fn set_rest(&mut self, why: Why, now: Timestamp) {
+        let window = match why {
+            Why::Request => self.settings.request_window,
+            Why::Transfer => self.settings.transfer_window,
+        };
+        let rest = Rest { why, since: now, until: now.plus(window) };
+        self.phase = Phase::Resting { rest, until: Due::at(rest.until, window) };
+        self.note(Note::Rests { until: rest.until });
+    }
+
+    fn give_back(&mut self, reservation: Reservation, now: Timestamp) {
+        let key = reservation.key;
+        let reservation = Reservation { stage: Stage::Leaving, ..reservation };
+        self.leaving.insert(key, (reservation, Due::after(now, self.settings.consistency_every)));
+        self.keep();
+        self.actions.push_back(Action::TearDown(key));
+    }
+
+    /// What nobody here wants.
+    fn orphan(&mut self, key: RequestKey, mbit: u64, now: Timestamp) {
+        if self.leaving.contains_key(&key) {
+            self.actions.push_back(Action::TearDown(key));
+        } else if self.leaving.len() < LEAVING_MAX {
+            let stage = Stage::Leaving;
+            self.give_back(Reservation { key, stage, since: now, mbit, expires: None, ends: None }, now);
+        }
+    }
+
+    fn gone(&mut self, key: RequestKey, now: Timestamp) {
+        if self.leaving.remove(&key).is_some() {
+            self.note(Note::Gone { key });
+            self.keep();
+        } else if self.current().is_some_and(|reservation| reservation.key == key) {
+            let detail = "the provider does not know it any more".to_owned();
+            self.answered(key, Answer::Lost { detail }, now);
+        }
+    }
+
+    fn listed(&mut self, asked: Timestamp, held: &[Held], now: Timestamp) {
+        for one in held {
+            let known = self.current().is_some_and(|reservation| reservation.key == one.key);
+            // Those that are given back are seen to anyway.
+            if !known && !self.leaving.contains_key(&one.key) {
+                self.note(Note::Orphan { key: one.key });
+                self.orphan(one.key, 0, now);
+            }
+        }
+        // A request may have crossed with the list; a circuit that was there before the provider was asked has not.
+        let Phase::Established { reservation, .. } = &self.phase else { return };
+        let (key, since) = (reservation.key, reservation.since);
+        // What began in the future, for a clock that has gone back, was there as well.
+        if (since < asked || since > now) && !held.iter().any(|one| one.key == key && one.up) {
+            let detail = "the provider does not list it any more".to_owned();
+            self.answered(key, Answer::Lost { detail }, now);
+        }
+    }
+
+    /// What is asked for or had. Not what is given back.
+    fn current(&self) -> Option<&Reservation> {
+        match &self.phase {
+            Phase::Requested { reservation, .. }
+            | Phase::Established { reservation, .. }
+            | Phase::Draining { reservation, .. } => Some(reservation),
+            Phase::Off | Phase::Resting { .. } => None,
+        }
+    }
+
+    fn keep(&mut self) {
+        let book = self.book();
+        self.actions.push_back(Action::Keep(book));
+    }
+
+    fn note(&mut self, note: Note) {
+        self.actions.push_back(Action::Note(note));
+    }
+}

@@ -1,0 +1,123 @@
+//! Why something was or was not done, with the numbers it rests on.
+
+use std::fmt;
+use std::time::Duration;
+
+use longhaul_model::Timestamp;
+
+use crate::RequestKey;
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Note {
+    /// The work that waits is enough.
+    Worth {
+        work: Duration,
+        threshold: Duration,
+    },
+    Wanted,
+    Asked {
+        key: RequestKey,
+        mbit: u64,
+    },
+    Refused {
+        mbit: u64,
+        detail: String,
+    },
+    /// No answer within the time.
+    Unanswered {
+        within: Duration,
+    },
+    Granted {
+        key: RequestKey,
+        mbit: u64,
+        expires: Option<Timestamp>,
+    },
+    /// It grants what nobody waits for any more.
+    Late {
+        key: RequestKey,
+    },
+    /// The provider holds what no book has.
+    Orphan {
+        key: RequestKey,
+    },
+    Silent {
+        within: Duration,
+    },
+    Used {
+        mbit: u64,
+    },
+    Failing {
+        failed: usize,
+        of: usize,
+        within: Duration,
+    },
+    Lost {
+        detail: String,
+    },
+    Expires,
+    /// Little is left to do.
+    Idle {
+        work: Duration,
+        threshold: Duration,
+    },
+    Unwanted,
+    Rests {
+        until: Timestamp,
+    },
+    Restored,
+    /// What a run before had asked for and not used is given back.
+    LeftOver {
+        key: RequestKey,
+    },
+    Gone {
+        key: RequestKey,
+    },
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hours = |span: &Duration| span.as_secs_f64() / 3600.0;
+        match self {
+            Note::Worth { work, threshold } => write!(
+                f,
+                "what waits takes {:.1} h at the link's rate, more than {:.1} h: a circuit is worth asking for",
+                hours(work),
+                hours(threshold)
+            ),
+            Note::Wanted => write!(f, "a circuit is wanted"),
+            Note::Asked { key, mbit } => write!(f, "{mbit} Mbit/s are asked for as {key}"),
+            Note::Refused { mbit, detail } => write!(f, "{mbit} Mbit/s were refused: {detail}"),
+            Note::Unanswered { within } => {
+                write!(f, "there was no answer within {} s: the request is cancelled", within.as_secs())
+            }
+            Note::Granted { key, mbit, expires: Some(at) } => write!(f, "{key} has {mbit} Mbit/s until {at}"),
+            Note::Granted { key, mbit, expires: None } => write!(f, "{key} has {mbit} Mbit/s"),
+            Note::Late { key } => write!(f, "{key} is granted too late, and given back"),
+            Note::Orphan { key } => {
+                write!(f, "{key} is held by the provider and wanted by nobody: it is given back")
+            }
+            Note::Silent { within } => {
+                write!(f, "the circuit's ends did not answer within {} s: it is not used", within.as_secs())
+            }
+            Note::Used { mbit } => write!(f, "its ends answer: transfers go by the circuit of {mbit} Mbit/s"),
+            Note::Failing { failed, of, within } => write!(
+                f,
+                "{failed} of {of} transfers failed on the circuit within {} min, more than beside it: it is left",
+                within.as_secs() / 60
+            ),
+            Note::Lost { detail } => write!(f, "the circuit has ended before its time: {detail}"),
+            Note::Expires => write!(f, "the circuit is about to expire: transfers go the plain way again"),
+            Note::Idle { work, threshold } => write!(
+                f,
+                "what waits takes {:.1} h, less than {:.1} h: the circuit is given back",
+                hours(work),
+                hours(threshold)
+            ),
+            Note::Unwanted => write!(f, "the circuit is not wanted any more: it is given back"),
+            Note::Rests { until } => write!(f, "no circuit is asked for on this link until {until}"),
+            Note::Restored => write!(f, "the circuit of the run before is used on"),
+            Note::LeftOver { key } => write!(f, "{key}, left by the run before, is given back"),
+            Note::Gone { key } => write!(f, "{key} is given back"),
+        }
+    }
+}

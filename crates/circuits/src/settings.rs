@@ -1,0 +1,85 @@
+//! Timers and thresholds of a link's circuits. Defaults are those of the ANSE paper where it has any.
+
+use std::time::Duration;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// How often the work that waits is compared with what makes a circuit worth its while.
+    pub check_every: Duration,
+    /// How often a give-back that was not confirmed is tried again, and the provider's list is wanted.
+    pub consistency_every: Duration,
+    /// A circuit is asked for if the work that waits takes longer than this at the link's rate.
+    pub work: Duration,
+    /// So many checks in a row.
+    pub checks: u32,
+    /// A circuit is given back before its time when little is left to do; none keeps it until it expires.
+    pub leave: Option<Leave>,
+    /// Mbit/s asked for first; and the parts of it that are tried, one after the other, when there is not so much.
+    pub mbit: u64,
+    pub steps: Vec<f64>,
+    /// How long a circuit is asked for; none leaves it to the provider.
+    pub lifetime: Option<Duration>,
+    /// From the first request of a wish to its grant.
+    pub request_timeout: Duration,
+    /// Rest after a request that failed.
+    pub request_window: Duration,
+    /// Rest after transfers that failed on a circuit.
+    pub transfer_window: Duration,
+    /// How long the ends of a new circuit may take to answer.
+    pub probe_within: Duration,
+    /// Transfers under way may end on the circuit for so long after its use stopped.
+    pub drain: Duration,
+    /// Use stops so long before the circuit expires.
+    pub leave_before: Duration,
+    /// A circuit is left if so many transfers fail on it within the time, and more than the share.
+    pub failures: u32,
+    pub failures_share: f64,
+    pub failures_within: Duration,
+}
+
+/// When little work is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leave {
+    /// Less than this at the link's rate,
+    pub work: Duration,
+    /// for so long,
+    pub during: Duration,
+    /// and not before the circuit is so old.
+    pub hold: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            check_every: MINUTE,
+            consistency_every: MINUTE,
+            work: 5 * HOUR,
+            checks: 1,
+            leave: None,
+            mbit: 1000,
+            steps: vec![1.0, 0.5, 0.25],
+            lifetime: None,
+            request_timeout: 10 * MINUTE,
+            request_window: HOUR,
+            transfer_window: HOUR,
+            probe_within: MINUTE,
+            drain: 5 * MINUTE,
+            leave_before: MINUTE,
+            failures: 3,
+            failures_share: 0.5,
+            failures_within: 10 * MINUTE,
+        }
+    }
+}
+
+impl Settings {
+    /// What is asked for at the given step, if there is such a step. Never less than 1 Mbit/s.
+    pub(crate) fn step(&self, step: usize) -> Option<u64> {
+        let part = *self.steps.get(step)?;
+        let mbit = if part.is_finite() { (self.mbit as f64 * part.clamp(0.0, 1.0)) as u64 } else { 0 };
+        Some(mbit.max(1))
+    }
+}

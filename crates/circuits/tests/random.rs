@@ -1,0 +1,355 @@
+//! Random lives: a provider that delays, refuses, loses, doubles and reorders its answers; kills between any two actions;
+//! clocks that jump; work and transfers that come and go. `cargo xtask soak random` lives 10,000 of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use longhaul_circuits::{
+    Action, Answer, Book, Ends, Event, Grant, Held, Lifecycle, RequestKey, Settings, Stage, State, Wish,
+};
+use longhaul_model::Timestamp;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+const LIVES: u32 = 500;
+const MINUTE: Duration = Duration::from_secs(60);
+const START: Timestamp = Timestamp(1_790_000_000_000_000);
+
+/// What happens next. Numbers choose among what is possible then.
+#[derive(Clone, Debug)]
+enum Step {
+    Wait {
+        seconds: u32,
+    },
+    /// The clock goes back.
+    Jump {
+        seconds: u32,
+    },
+    Work {
+        hours: u32,
+    },
+    Wanted(bool),
+    /// The provider takes up one of the requests that have reached it.
+    Decide {
+        which: usize,
+        how: How,
+    },
+    /// One of its answers arrives; the others wait, this one may be lost or come twice.
+    Deliver {
+        which: usize,
+        lost: bool,
+        twice: bool,
+    },
+    /// A circuit ends before its time, and the provider says so, or not.
+    End {
+        which: usize,
+        told: bool,
+    },
+    Transfer {
+        on_circuit: bool,
+        good: bool,
+    },
+    Users(usize),
+    Ends {
+        answer: bool,
+    },
+    /// Actions that were not carried out yet are lost, and what was in memory.
+    Kill {
+        after: usize,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+enum How {
+    Grant {
+        minutes: Option<u32>,
+    },
+    Refuse {
+        less: bool,
+    },
+    /// It is granted, and nobody is told.
+    Silence,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let how = prop_oneof![
+        4 => proptest::option::of(1..600_u32).prop_map(|minutes| How::Grant { minutes }),
+        2 => any::<bool>().prop_map(|less| How::Refuse { less }),
+        1 => Just(How::Silence),
+    ];
+    prop_oneof![
+        6 => (1..1200_u32).prop_map(|seconds| Step::Wait { seconds }),
+        1 => (1..100_000_u32).prop_map(|seconds| Step::Jump { seconds }),
+        3 => (0..20_u32).prop_map(|hours| Step::Work { hours }),
+        1 => any::<bool>().prop_map(Step::Wanted),
+        6 => (any::<usize>(), how).prop_map(|(which, how)| Step::Decide { which, how }),
+        6 => (any::<usize>(), prop::bool::weighted(0.1), prop::bool::weighted(0.1))
+            .prop_map(|(which, lost, twice)| Step::Deliver { which, lost, twice }),
+        1 => (any::<usize>(), any::<bool>()).prop_map(|(which, told)| Step::End { which, told }),
+        2 => (any::<bool>(), prop::bool::weighted(0.7)).prop_map(|(on_circuit, good)| Step::Transfer { on_circuit, good }),
+        1 => (0..3_usize).prop_map(Step::Users),
+        1 => prop::bool::weighted(0.8).prop_map(|answer| Step::Ends { answer }),
+        2 => (0..8_usize).prop_map(|after| Step::Kill { after }),
+    ]
+}
+
+/// The outside: it knows nothing of the machine but what it is asked.
+#[derive(Default)]
+struct Provider {
+    waiting: Vec<Wish>,
+    /// With the end of each.
+    held: BTreeMap<RequestKey, Option<Timestamp>>,
+    /// On their way to us.
+    answers: Vec<Event>,
+    granted: BTreeSet<RequestKey>,
+}
+
+impl Provider {
+    fn decide(&mut self, which: usize, how: How, now: Timestamp) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let wish = self.waiting.swap_remove(which % self.waiting.len());
+        let answer = match how {
+            How::Refuse { less } => Answer::Refused { less, detail: "no".into() },
+            How::Grant { .. } | How::Silence => {
+                let expires = match how {
+                    How::Grant { minutes: Some(minutes) } => Some(now.plus(MINUTE * minutes)),
+                    _ => None,
+                };
+                assert!(self.granted.insert(wish.key), "a name was used twice");
+                self.held.insert(wish.key, expires);
+                let ends = Ends { source: "10.1.0.1".into(), target: "10.1.0.2".into() };
+                Answer::Granted(Grant { mbit: wish.mbit, ends, expires })
+            }
+        };
+        if !matches!(how, How::Silence) {
+            self.answers.push(Event::Answer { key: wish.key, answer });
+        }
+    }
+
+    fn tear_down(&mut self, key: RequestKey) {
+        self.waiting.retain(|wish| wish.key != key);
+        self.held.remove(&key);
+        self.answers.push(Event::Gone(key));
+    }
+
+    fn listed(&self, now: Timestamp) -> Event {
+        let up = |expires: &Option<Timestamp>| expires.is_none_or(|at| at > now);
+        let held = self.held.iter().map(|(key, expires)| Held { key: *key, up: up(expires) }).collect();
+        Event::Listed { asked: now, held }
+    }
+}
+
+struct World {
+    machine: Lifecycle,
+    provider: Provider,
+    now: Timestamp,
+    /// What survives a kill.
+    book: Book,
+    used: Option<RequestKey>,
+    ends_answer: bool,
+    settings: Settings,
+    runs: u64,
+}
+
+impl World {
+    fn new() -> World {
+        let settings = Settings::default();
+        World {
+            machine: Lifecycle::new("alpha→beta", settings.clone(), 0, START),
+            provider: Provider::default(),
+            now: START,
+            book: Book::default(),
+            used: None,
+            ends_answer: true,
+            settings,
+            runs: 0,
+        }
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.machine.handle(event, self.now);
+    }
+
+    /// Carries out so many actions, and checks what each must fulfil.
+    fn carry_out(&mut self, most: usize) {
+        for _ in 0..most {
+            let Some(action) = self.machine.poll() else { return };
+            let in_book = |key: RequestKey| self.book.reservations.iter().find(|one| one.key == key);
+            match action {
+                Action::Keep(book) => {
+                    let alive = book.reservations.iter().filter(|one| one.stage != Stage::Leaving);
+                    assert!(alive.count() <= 1, "more than one is alive: {book:?}");
+                    self.book = book;
+                }
+                Action::Request(wish) => {
+                    assert!(in_book(wish.key).is_some(), "asked for before it was written down");
+                    self.provider.waiting.push(wish);
+                }
+                Action::TearDown(key) => {
+                    assert!(in_book(key).is_some_and(|one| one.stage == Stage::Leaving));
+                    assert_ne!(self.used, Some(key), "given back in use");
+                    self.provider.tear_down(key);
+                }
+                Action::List => {
+                    let listed = self.provider.listed(self.now);
+                    self.provider.answers.push(listed);
+                }
+                Action::Probe { key, .. } => {
+                    self.provider.answers.push(Event::Probed { key, good: self.ends_answer });
+                }
+                Action::Use { key, .. } => {
+                    assert!(
+                        in_book(key).is_some_and(|one| one.stage == Stage::Established),
+                        "used, not established"
+                    );
+                    assert_eq!(self.used.replace(key), None, "two are used");
+                }
+                Action::StopUsing(key) => assert_eq!(self.used.take(), Some(key)),
+                Action::Note(note) => assert!(!note.to_string().is_empty()),
+            }
+        }
+    }
+
+    fn kill(&mut self) {
+        self.used = None;
+        self.runs += 1;
+        let (settings, book) = (self.settings.clone(), self.book.clone());
+        self.machine = Lifecycle::restore("alpha→beta", settings, self.runs, book, self.now);
+    }
+
+    fn deliver(&mut self, which: usize, lost: bool, twice: bool) {
+        if self.provider.answers.is_empty() {
+            return;
+        }
+        let which = which % self.provider.answers.len();
+        let event = self.provider.answers.remove(which);
+        if lost {
+            return;
+        }
+        if twice {
+            self.tell(event.clone());
+            self.carry_out(usize::MAX);
+        }
+        self.tell(event);
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Wait { seconds } => {
+                self.now = self.now.plus(Duration::from_secs(u64::from(seconds)));
+                self.tell(Event::Tick);
+            }
+            Step::Jump { seconds } => {
+                self.now = self.now - Duration::from_secs(u64::from(seconds));
+                self.tell(Event::Tick);
+            }
+            Step::Work { hours } => {
+                let pending_bytes = u64::from(hours) * 3600 * 100_000_000;
+                self.tell(Event::Work { pending_bytes, bytes_per_s: Some(1e8) });
+            }
+            Step::Wanted(wanted) => self.tell(Event::Wanted(wanted)),
+            Step::Decide { which, how } => self.provider.decide(which, how, self.now),
+            Step::Deliver { which, lost, twice } => self.deliver(which, lost, twice),
+            Step::End { which, told } => self.end_one(which, told),
+            Step::Transfer { on_circuit, good } => self.tell(Event::Transfer { on_circuit, good }),
+            Step::Users(users) => self.tell(Event::Users(users)),
+            Step::Ends { answer } => self.ends_answer = answer,
+            Step::Kill { after } => {
+                self.tell(Event::Tick);
+                self.carry_out(after);
+                self.kill();
+            }
+        }
+        self.carry_out(usize::MAX);
+        self.check();
+    }
+
+    fn end_one(&mut self, which: usize, told: bool) {
+        let Some(key) = self.provider.held.keys().nth(which % self.provider.held.len().max(1)).copied()
+        else {
+            return;
+        };
+        self.provider.held.remove(&key);
+        if told {
+            let answer = Answer::Lost { detail: "maintenance".into() };
+            self.provider.answers.push(Event::Answer { key, answer });
+        }
+    }
+
+    fn check(&self) {
+        assert_eq!(self.book, self.machine.book(), "what is durable is what is known");
+        for key in self.provider.held.keys().chain(self.provider.waiting.iter().map(|wish| &wish.key)) {
+            let known = self.book.reservations.iter().any(|one| one.key == *key);
+            // What was refused in a lie, or granted after it was gone, is found by the next list.
+            assert!(known || self.provider.granted.contains(key), "nobody knows of {key}");
+        }
+        if let State::Resting(rest) = self.machine.state() {
+            assert!(
+                rest.until.since(rest.since)
+                    <= self.settings.request_window.max(self.settings.transfer_window)
+            );
+        }
+    }
+
+    /// The world comes to rest and everybody behaves: nothing may be left over.
+    fn settle(&mut self) {
+        self.ends_answer = true;
+        self.tell(Event::Wanted(false));
+        self.tell(Event::Work { pending_bytes: 0, bytes_per_s: Some(1e8) });
+        self.tell(Event::Users(0));
+        // Longer than the longest rest and request, and than circuits if no clock jumps.
+        for _ in 0..1400 {
+            self.now = self.now.plus(Duration::from_secs(30));
+            self.tell(Event::Tick);
+            self.carry_out(usize::MAX);
+            while !self.provider.waiting.is_empty() {
+                self.provider.decide(0, How::Grant { minutes: None }, self.now);
+            }
+            while !self.provider.answers.is_empty() {
+                self.deliver(0, false, false);
+                self.carry_out(usize::MAX);
+            }
+        }
+        let state = self.machine.state();
+        match state {
+            State::Off => {
+                assert_eq!((self.provider.held.len(), self.used), (0, None), "a leaked reservation")
+            }
+            State::Established { used: true, .. } => {
+                let held: Vec<_> = self.provider.held.keys().copied().collect();
+                assert_eq!(held, Vec::from_iter(self.used), "exactly what is used is held");
+            }
+            _ => panic!("it does not come to rest: {state:?}"),
+        }
+        assert_eq!(self.book.rest, None);
+        assert_eq!(self.book.reservations.len(), self.provider.held.len());
+    }
+}
+
+#[test]
+fn nothing_is_leaked_doubled_or_used_too_long_in_random_lives() {
+    // `PROPTEST_CASES` asks for more.
+    let cases = Config::default().cases.max(LIVES);
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+    let lives = proptest::collection::vec(step(), 1..200);
+    runner
+        .run(&lives, |steps| {
+            let mut world = World::new();
+            for step in steps {
+                world.step(step);
+            }
+            world.settle();
+            // A restart changes nothing of it, if it does not end by itself.
+            let (state, book) = (world.machine.state(), world.book.clone());
+            world.kill();
+            world.settle();
+            if book.reservations.iter().all(|one| one.expires.is_none()) {
+                prop_assert_eq!((world.machine.state(), &world.book), (state, &book));
+            }
+            Ok(())
+        })
+        .unwrap();
+}

@@ -1,0 +1,434 @@
+//! The transition table of the ANSE paper, row by row, and what was added to it: what comes out, in which order.
+
+use std::time::Duration;
+
+use longhaul_circuits::{
+    Action, Answer, Book, Ends, Event, Grant, Held, Leave, Lifecycle, Note, RequestKey, Reservation,
+    Settings, Stage, State, Why, Wish,
+};
+use longhaul_model::Timestamp;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+const START: Timestamp = Timestamp(1_790_000_000_000_000);
+/// At 100 MB/s: just less and just more than five hours.
+const LITTLE: u64 = 5 * 3600 * 100_000_000;
+const MUCH: u64 = LITTLE + 100_000_000;
+
+struct Link {
+    machine: Lifecycle,
+    now: Timestamp,
+    /// The last that was kept.
+    book: Book,
+}
+
+impl Link {
+    fn new(settings: Settings) -> Link {
+        Link {
+            machine: Lifecycle::new("alpha→beta", settings, 1, START), now: START, book: Book::default()
+        }
+    }
+
+    fn restored(book: Book, now: Timestamp) -> (Link, Vec<Action>) {
+        let machine = Lifecycle::restore("alpha→beta", Settings::default(), 2, book.clone(), now);
+        let mut link = Link { machine, now, book };
+        let actions = link.tell(Event::Tick);
+        (link, actions)
+    }
+
+    fn tell(&mut self, event: Event) -> Vec<Action> {
+        self.machine.handle(event, self.now);
+        let actions: Vec<_> = std::iter::from_fn(|| self.machine.poll()).collect();
+        for action in &actions {
+            if let Action::Keep(book) = action {
+                self.book = book.clone();
+            }
+        }
+        actions
+    }
+
+    fn after(&mut self, time: Duration) -> Vec<Action> {
+        self.now = self.now.plus(time);
+        self.tell(Event::Tick)
+    }
+
+    fn work(&mut self, pending_bytes: u64) -> Vec<Action> {
+        self.tell(Event::Work { pending_bytes, bytes_per_s: Some(1e8) })
+    }
+
+    /// Until a request has left.
+    fn asked(&mut self) -> Wish {
+        self.work(MUCH);
+        wish(&self.after(MINUTE)).expect("a request")
+    }
+
+    fn granted(&mut self, expires: Option<Timestamp>) -> (Wish, Vec<Action>) {
+        let wish = self.asked();
+        let actions = self.answer(wish.key, granted(wish.mbit, expires));
+        (wish, actions)
+    }
+
+    fn used(&mut self) -> Wish {
+        let (wish, _) = self.granted(None);
+        self.tell(Event::Probed { key: wish.key, good: true });
+        wish
+    }
+
+    fn answer(&mut self, key: RequestKey, answer: Answer) -> Vec<Action> {
+        self.tell(Event::Answer { key, answer })
+    }
+}
+
+fn ends() -> Ends {
+    Ends { source: "10.1.0.1".into(), target: "10.1.0.2".into() }
+}
+
+fn granted(mbit: u64, expires: Option<Timestamp>) -> Answer {
+    Answer::Granted(Grant { mbit, ends: ends(), expires })
+}
+
+fn refused(less: bool) -> Answer {
+    Answer::Refused { less, detail: "no capacity".into() }
+}
+
+fn wish(actions: &[Action]) -> Option<Wish> {
+    actions.iter().find_map(|action| match action {
+        Action::Request(wish) => Some(*wish),
+        _ => None,
+    })
+}
+
+/// Places of two actions: the first comes before the second.
+fn in_order(actions: &[Action], first: impl Fn(&Action) -> bool, second: impl Fn(&Action) -> bool) -> bool {
+    let place = |wanted: &dyn Fn(&Action) -> bool| actions.iter().position(wanted);
+    matches!((place(&first), place(&second)), (Some(first), Some(second)) if first < second)
+}
+
+fn has_note(actions: &[Action], wanted: impl Fn(&Note) -> bool) -> bool {
+    actions.iter().any(|action| matches!(action, Action::Note(note) if wanted(note)))
+}
+
+#[test]
+fn row_1_a_circuit_is_asked_for_when_work_waits_and_its_record_is_written_before() {
+    let mut link = Link::new(Settings::default());
+    link.work(MUCH);
+    let actions = link.after(MINUTE);
+    let wish = wish(&actions).unwrap();
+    assert_eq!((wish.mbit, wish.lifetime), (1000, None));
+    let keeps =
+        |action: &Action| matches!(action, Action::Keep(book) if book.reservations[0].key == wish.key);
+    assert!(in_order(&actions, keeps, |action| matches!(action, Action::Request(_))), "{actions:?}");
+    assert!(matches!(link.machine.state(), State::Requested { .. }));
+    assert_eq!(link.book.reservations[0].stage, Stage::Requested);
+}
+
+#[test]
+fn row_2_nothing_is_asked_for_when_little_waits_or_no_rate_is_known() {
+    let rates = [Some(1e8), None, Some(0.0), Some(f64::NAN), Some(f64::INFINITY), Some(-1.0)];
+    for (pending_bytes, bytes_per_s) in
+        rates.map(|rate| (if rate == Some(1e8) { LITTLE } else { MUCH }, rate))
+    {
+        let mut link = Link::new(Settings::default());
+        link.tell(Event::Work { pending_bytes, bytes_per_s });
+        for _ in 0..10 {
+            assert_eq!(wish(&link.after(MINUTE)), None, "{bytes_per_s:?}");
+        }
+    }
+    // Several checks in a row are wanted: one in between that finds little begins anew.
+    let mut link = Link::new(Settings { checks: 2, ..Settings::default() });
+    for pending in [MUCH, LITTLE, MUCH] {
+        link.work(pending);
+        assert_eq!(wish(&link.after(MINUTE)), None);
+    }
+    assert!(wish(&link.after(MINUTE)).is_some());
+}
+
+#[test]
+fn rows_3_and_6_what_is_granted_is_used_once_its_ends_answer() {
+    let mut link = Link::new(Settings::default());
+    let (wish, actions) = link.granted(None);
+    assert_eq!(link.book.reservations[0].ends, Some(ends()));
+    assert!(actions.iter().any(|action| matches!(action, Action::Probe { key, .. } if *key == wish.key)));
+    assert!(!actions.iter().any(|action| matches!(action, Action::Use { .. })), "before it was probed");
+    let actions = link.tell(Event::Probed { key: wish.key, good: false });
+    assert_eq!(actions, [], "it may still come");
+    let actions = link.tell(Event::Probed { key: wish.key, good: true });
+    assert!(actions.contains(&Action::Use { key: wish.key, mbit: 1000, ends: ends() }), "{actions:?}");
+    assert_eq!(link.tell(Event::Probed { key: wish.key, good: true }), [], "used once");
+    // The timer of the request is off.
+    let later = link.after(2 * HOUR);
+    assert!(matches!(link.machine.state(), State::Established { used: true, .. }), "{later:?}");
+}
+
+#[test]
+fn row_4_a_refusal_is_followed_by_smaller_wishes_and_then_by_a_rest() {
+    let mut link = Link::new(Settings::default());
+    let mut wishes = vec![link.asked()];
+    for _ in 0..2 {
+        let actions = link.answer(wishes.last().unwrap().key, refused(true));
+        wishes.push(wish(&actions).unwrap());
+    }
+    assert_eq!(wishes.iter().map(|wish| wish.mbit).collect::<Vec<_>>(), [1000, 500, 250]);
+    let actions = link.answer(wishes[2].key, refused(true));
+    assert!(has_note(&actions, |note| matches!(note, Note::Refused { mbit: 250, .. })));
+    let State::Resting(rest) = link.machine.state() else { panic!("{:?}", link.machine.state()) };
+    assert_eq!((rest.why, rest.until), (Why::Request, link.now.plus(HOUR)));
+    assert_eq!(link.book.rest, Some(rest));
+    assert_eq!(link.book.reservations, []);
+
+    // What cannot be had smaller is not asked for again.
+    let mut link = Link::new(Settings::default());
+    let wish = link.asked();
+    link.answer(wish.key, refused(false));
+    assert!(matches!(link.machine.state(), State::Resting(_)));
+}
+
+#[test]
+fn row_5_a_request_without_an_answer_is_cancelled_after_ten_minutes_smaller_wishes_included() {
+    let mut link = Link::new(Settings::default());
+    let first = link.asked();
+    link.after(9 * MINUTE);
+    let second = wish(&link.answer(first.key, refused(true))).unwrap();
+    let actions = link.after(MINUTE);
+    assert!(actions.contains(&Action::TearDown(second.key)), "{actions:?}");
+    assert!(matches!(link.machine.state(), State::Resting(rest) if rest.why == Why::Request));
+    assert_eq!(link.book.reservations[0].stage, Stage::Leaving, "until the provider says that it is gone");
+    // It is said again until it is.
+    assert!(link.after(MINUTE).contains(&Action::TearDown(second.key)));
+    link.tell(Event::Gone(second.key));
+    assert_eq!(link.book.reservations, []);
+    assert!(!link.after(MINUTE).contains(&Action::TearDown(second.key)));
+}
+
+#[test]
+fn row_7_use_stops_before_a_circuit_expires_and_it_is_given_back_when_nobody_is_on_it() {
+    let mut link = Link::new(Settings::default());
+    let expires = START.plus(HOUR);
+    let (wish, _) = link.granted(Some(expires));
+    link.tell(Event::Probed { key: wish.key, good: true });
+    link.tell(Event::Users(2));
+    link.work(0);
+    let actions = link.after(HOUR - 2 * MINUTE);
+    assert!(actions.contains(&Action::StopUsing(wish.key)), "{actions:?}");
+    assert!(!actions.contains(&Action::TearDown(wish.key)), "two use it still");
+    assert_eq!(link.machine.state(), State::Draining);
+    assert_eq!(link.book.reservations[0].stage, Stage::Leaving);
+    let actions = link.tell(Event::Users(0));
+    assert!(actions.contains(&Action::TearDown(wish.key)));
+    assert_eq!(link.machine.state(), State::Off);
+
+    // Those that do not leave are not waited for longer than the settings say.
+    let mut link = Link::new(Settings::default());
+    let wish = link.used();
+    link.tell(Event::Wanted(true));
+    link.tell(Event::Users(2));
+    assert!(link.tell(Event::Wanted(false)).contains(&Action::StopUsing(wish.key)));
+    assert!(!link.after(5 * MINUTE - Duration::from_secs(1)).contains(&Action::TearDown(wish.key)));
+    assert!(link.after(Duration::from_secs(1)).contains(&Action::TearDown(wish.key)));
+}
+
+#[test]
+fn row_8_a_circuit_on_which_transfers_fail_is_left_and_the_link_rests() {
+    let mut link = Link::new(Settings::default());
+    let wish = link.used();
+    for good in [false, true, false] {
+        assert_eq!(link.tell(Event::Transfer { on_circuit: true, good }), []);
+    }
+    let actions = link.tell(Event::Transfer { on_circuit: true, good: false });
+    assert!(has_note(&actions, |note| matches!(note, Note::Failing { failed: 3, of: 4, .. })), "{actions:?}");
+    let stops = |action: &Action| *action == Action::StopUsing(wish.key);
+    assert!(in_order(&actions, stops, |action| *action == Action::TearDown(wish.key)), "{actions:?}");
+    assert!(matches!(link.machine.state(), State::Resting(rest) if rest.why == Why::Transfer));
+
+    // If as many fail beside it, it is not the circuit.
+    let mut link = Link::new(Settings::default());
+    link.used();
+    for _ in 0..20 {
+        link.tell(Event::Transfer { on_circuit: false, good: false });
+        link.tell(Event::Transfer { on_circuit: true, good: false });
+    }
+    assert!(matches!(link.machine.state(), State::Established { used: true, .. }));
+
+    // What failed long ago does not count.
+    let mut link = Link::new(Settings::default());
+    link.used();
+    for _ in 0..6 {
+        link.tell(Event::Transfer { on_circuit: true, good: false });
+        link.after(6 * MINUTE);
+    }
+    assert!(matches!(link.machine.state(), State::Established { used: true, .. }));
+}
+
+#[test]
+fn row_9_after_the_window_a_circuit_is_asked_for_again() {
+    let mut link = Link::new(Settings::default());
+    let wish_before = link.asked();
+    link.answer(wish_before.key, refused(false));
+    assert_eq!(wish(&link.after(HOUR - MINUTE)), None);
+    let actions = [link.after(MINUTE), link.after(MINUTE)].concat();
+    let again = wish(&actions).expect("work waits still");
+    assert_ne!(again.key, wish_before.key);
+}
+
+#[test]
+fn row_9_a_clock_that_goes_back_does_not_prolong_a_rest() {
+    let mut link = Link::new(Settings::default());
+    let wish_before = link.asked();
+    link.answer(wish_before.key, refused(false));
+    link.work(0);
+    link.now = START - 1000 * HOUR;
+    link.tell(Event::Tick);
+    link.after(HOUR);
+    assert_eq!(link.machine.state(), State::Off);
+}
+
+#[test]
+fn rows_10_to_12_after_a_restart_what_lasts_is_used_on_and_the_rest_given_back() {
+    let key = |number: u128| RequestKey(number);
+    let one = |number, stage, expires| Reservation {
+        key: key(number),
+        stage,
+        since: START,
+        mbit: 1000,
+        expires,
+        ends: (stage != Stage::Requested).then(ends),
+    };
+    let now = START.plus(HOUR);
+    let cases = [
+        // Row 10: asked for, and nobody knows any more.
+        (one(1, Stage::Requested, None), false),
+        // Row 11.
+        (one(2, Stage::Established, None), true),
+        (one(3, Stage::Established, Some(now.plus(HOUR))), true),
+        // Row 12.
+        (one(4, Stage::Established, Some(now - MINUTE)), false),
+        (one(5, Stage::Leaving, None), false),
+    ];
+    for (reservation, lasts) in cases {
+        let key = reservation.key;
+        let book = Book { reservations: vec![reservation], rest: None };
+        let text = serde_json::to_string(&book).unwrap();
+        let (mut link, actions) = Link::restored(serde_json::from_str(&text).unwrap(), now);
+        assert_eq!(actions.contains(&Action::TearDown(key)), !lasts, "{text}: {actions:?}");
+        assert_eq!(matches!(link.machine.state(), State::Established { .. }), lasts);
+        if lasts {
+            assert!(
+                actions.iter().any(|action| matches!(action, Action::Probe { .. })),
+                "it is probed again"
+            );
+            let actions = link.tell(Event::Probed { key, good: true });
+            assert!(matches!(actions[..], [.., Action::Use { .. }]), "{actions:?}");
+        } else {
+            link.tell(Event::Gone(key));
+            assert_eq!(link.book, Book::default());
+        }
+    }
+}
+
+#[test]
+fn a_rest_survives_a_restart() {
+    let mut link = Link::new(Settings::default());
+    let wish_before = link.asked();
+    link.answer(wish_before.key, refused(false));
+    let (mut link, _) = Link::restored(link.book.clone(), link.now.plus(30 * MINUTE));
+    link.work(MUCH);
+    assert_eq!(wish(&link.after(29 * MINUTE)), None);
+    assert!(wish(&[link.after(2 * MINUTE), link.after(MINUTE)].concat()).is_some());
+}
+
+#[test]
+fn row_13_a_grant_that_nobody_waits_for_is_given_back_at_once() {
+    let mut link = Link::new(Settings::default());
+    let wish = link.asked();
+    link.after(10 * MINUTE);
+    link.tell(Event::Gone(wish.key));
+    let state = link.machine.state();
+    let actions = link.answer(wish.key, granted(1000, None));
+    assert!(actions.contains(&Action::TearDown(wish.key)), "{actions:?}");
+    assert_eq!(link.machine.state(), state);
+    assert_eq!(link.book.reservations[0].stage, Stage::Leaving);
+}
+
+#[test]
+fn row_14_a_circuit_whose_ends_do_not_answer_is_never_used() {
+    let mut link = Link::new(Settings::default());
+    let (wish, mut actions) = link.granted(None);
+    for _ in 0..10 {
+        actions.extend(link.after(Duration::from_secs(6)));
+        actions.extend(link.tell(Event::Probed { key: wish.key, good: false }));
+    }
+    let probes = actions.iter().filter(|action| matches!(action, Action::Probe { .. })).count();
+    assert_eq!(probes, 10, "{actions:?}");
+    assert!(actions.contains(&Action::TearDown(wish.key)));
+    assert!(!actions.iter().any(|action| matches!(action, Action::Use { .. } | Action::StopUsing(_))));
+    assert!(matches!(link.machine.state(), State::Resting(rest) if rest.why == Why::Transfer));
+}
+
+#[test]
+fn what_the_provider_holds_and_nobody_knows_is_given_back_and_what_it_lost_is_left() {
+    let mut link = Link::new(Settings::default());
+    let wish = link.used();
+    link.now = link.now.plus(MINUTE);
+    let orphan = RequestKey(77);
+    let held = |key| Held { key, up: true };
+    let actions = link.tell(Event::Listed { asked: link.now, held: vec![held(wish.key), held(orphan)] });
+    assert!(actions.contains(&Action::TearDown(orphan)), "{actions:?}");
+    assert!(!actions.contains(&Action::TearDown(wish.key)));
+    // A list from before the grant proves nothing.
+    link.tell(Event::Listed { asked: START, held: vec![] });
+    assert!(matches!(link.machine.state(), State::Established { .. }));
+    let actions = link.tell(Event::Listed { asked: link.now, held: vec![] });
+    assert!(actions.contains(&Action::StopUsing(wish.key)), "{actions:?}");
+    assert!(matches!(link.machine.state(), State::Resting(_)));
+}
+
+#[test]
+fn a_provider_that_makes_up_circuits_costs_bounded_memory() {
+    let mut link = Link::new(Settings::default());
+    let held: Vec<_> = (0..100_000).map(|number| Held { key: RequestKey(number), up: true }).collect();
+    link.tell(Event::Listed { asked: link.now, held });
+    assert!(link.machine.book().reservations.len() <= 256);
+}
+
+#[test]
+fn a_circuit_is_given_back_early_when_little_is_left_to_do() {
+    let leave = Leave { work: HOUR, during: 10 * MINUTE, hold: 30 * MINUTE };
+    let mut link = Link::new(Settings { leave: Some(leave), ..Settings::default() });
+    let wish = link.used();
+    link.work(1);
+    for minute in 0..29 {
+        assert!(
+            !link.after(MINUTE).contains(&Action::StopUsing(wish.key)),
+            "{minute}: it is to be held for half an hour"
+        );
+    }
+    let actions = [link.after(MINUTE), link.after(MINUTE)].concat();
+    assert!(actions.contains(&Action::StopUsing(wish.key)), "{actions:?}");
+    assert!(has_note(&actions, |note| matches!(note, Note::Idle { .. })));
+    assert_eq!(link.machine.state(), State::Off);
+}
+
+#[test]
+fn a_wish_needs_no_work_and_ends_with_a_word() {
+    let mut link = Link::new(Settings::default());
+    let first = wish(&link.tell(Event::Wanted(true))).unwrap();
+    let actions = link.tell(Event::Wanted(false));
+    assert!(actions.contains(&Action::TearDown(first.key)), "{actions:?}");
+    assert_eq!(link.machine.state(), State::Off);
+    // A grant that expires at once would be asked for again and again.
+    let second = wish(&link.tell(Event::Wanted(true))).unwrap();
+    let actions = link.answer(second.key, granted(1000, Some(link.now)));
+    assert!(actions.contains(&Action::TearDown(second.key)));
+    assert!(matches!(link.machine.state(), State::Resting(_)));
+}
+
+#[test]
+fn a_link_says_when_it_wants_to_be_woken() {
+    let mut link =
+        Link::new(Settings { check_every: 24 * HOUR, consistency_every: 24 * HOUR, ..Settings::default() });
+    link.tell(Event::Wanted(true));
+    assert_eq!(link.machine.next_wake(), START.plus(10 * MINUTE));
+    link.now = link.machine.next_wake();
+    link.tell(Event::Tick);
+    assert_eq!(link.machine.next_wake(), link.now.plus(HOUR), "the end of the rest");
+}

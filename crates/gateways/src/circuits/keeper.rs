@@ -1,0 +1,220 @@
+//! A thread that carries out what a link's [`Lifecycle`] decides, in its order.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use longhaul_circuits::{Action, Answer, Book, Ends, Event, Lifecycle, Note, RequestKey, State};
+use longhaul_model::{Fault, FaultCode, Timestamp};
+use longhaul_security::{read_private, write_private};
+
+use super::fixed::Fixed;
+use super::{CircuitConfig, Provider};
+
+/// How often traffic on a circuit is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Otherwise it sleeps until something is due, or as long as this.
+const SLEEP_MAX: Duration = Duration::from_secs(60);
+/// How long what is asked for or had may take to be given back at the end. What is left then is in the book.
+const END_WITHIN: Duration = Duration::from_secs(10);
+
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// What moves on the link. Called on the keeper's thread.
+pub trait Traffic: Send {
+    /// Whether the ends answer; may take some seconds.
+    fn probe(&mut self, ends: &Ends) -> bool;
+    fn use_circuit(&mut self, mbit: u64, ends: &Ends);
+    fn stop_using(&mut self);
+    fn health(&mut self) -> Health;
+    fn tell(&mut self, note: &Note);
+}
+
+/// How a circuit does.
+#[derive(Clone, Debug, Default)]
+pub struct Health {
+    /// Streams or transfers on it.
+    pub users: usize,
+    /// It carries nothing any more, and why one thinks so.
+    pub lost: Option<String>,
+}
+
+enum Command {
+    Tell(Event),
+    End,
+}
+
+/// Whose circuits, and where their book is.
+#[derive(Clone, Debug)]
+pub struct Place {
+    pub link: String,
+    pub book: PathBuf,
+    /// Unlike that of any other run.
+    pub seed: u64,
+}
+
+/// Gives everything back when dropped.
+pub struct Keeper {
+    commands: Sender<Command>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Keeper {
+    /// Takes up what a run before has left in the book.
+    pub fn start(
+        place: Place,
+        config: &CircuitConfig,
+        clock: Clock,
+        traffic: Box<dyn Traffic>,
+    ) -> Result<Keeper, Fault> {
+        let book = read_book(&place)?;
+        let (now, settings) = (clock(), config.settings.clone());
+        let machine = Lifecycle::restore(place.link, settings, place.seed, book, now);
+        let provider = Box::new(Fixed::new(config.fixed.clone()));
+        let (commands, inbox) = channel();
+        let mut working =
+            Working { machine, provider, traffic, clock, path: place.book, in_use: None, is_broken: false };
+        let thread =
+            std::thread::Builder::new().name("circuits".to_owned()).spawn(move || working.run(&inbox));
+        let failed = |error| Fault::new(FaultCode::Internal, format!("no thread for circuits: {error}"));
+        Ok(Keeper { commands, thread: Some(thread.map_err(failed)?) })
+    }
+
+    pub fn tell(&self, event: Event) {
+        // Its thread ends only with us, or by a panic, after which there are no circuits.
+        let _ = self.commands.send(Command::Tell(event));
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        let _ = self.commands.send(Command::End);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl std::fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Keeper")
+    }
+}
+
+/// A book that cannot be read may name what a provider still holds: nothing is asked for until somebody has looked.
+fn read_book(place: &Place) -> Result<Book, Fault> {
+    if !place.book.exists() {
+        return Ok(Book::default());
+    }
+    let text = read_private(&place.book)
+        .map_err(|error| Fault::new(FaultCode::StateDirectory, error.to_string()))?;
+    serde_json::from_str(&text).map_err(|error| {
+        let shown = place.book.display();
+        let detail =
+            format!("{shown} is no book of circuits ({error}); see what the provider holds, then remove it");
+        Fault::new(FaultCode::StateDirectory, detail)
+    })
+}
+
+struct Working {
+    machine: Lifecycle,
+    provider: Box<dyn Provider>,
+    traffic: Box<dyn Traffic>,
+    clock: Clock,
+    path: PathBuf,
+    in_use: Option<RequestKey>,
+    /// The book could not be written: nothing is asked for any more.
+    is_broken: bool,
+}
+
+impl Working {
+    fn run(&mut self, inbox: &Receiver<Command>) {
+        let mut ending = None;
+        loop {
+            self.carry_out();
+            let now = (self.clock)();
+            if let Some(since) = ending
+                && (self.machine.book().reservations.is_empty() || now.since(since) >= END_WITHIN)
+            {
+                return;
+            }
+            match inbox.recv_timeout(self.sleep(now)) {
+                Ok(Command::Tell(event)) => self.machine.handle(event, (self.clock)()),
+                Ok(Command::End) | Err(RecvTimeoutError::Disconnected) => {
+                    ending.get_or_insert(now);
+                    self.machine.handle(Event::Wanted(false), now);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            self.look();
+        }
+    }
+
+    fn sleep(&self, now: Timestamp) -> Duration {
+        let due = self.provider.next_news().into_iter().fold(self.machine.next_wake(), Timestamp::min);
+        let most = match self.machine.state() {
+            State::Established { used: true, .. } | State::Draining => LOOK_EVERY,
+            _ => SLEEP_MAX,
+        };
+        due.since(now).min(most)
+    }
+
+    fn look(&mut self) {
+        let now = (self.clock)();
+        for event in self.provider.news(now) {
+            self.machine.handle(event, now);
+        }
+        if matches!(self.machine.state(), State::Established { used: true, .. } | State::Draining) {
+            let health = self.traffic.health();
+            self.machine.handle(Event::Users(health.users), now);
+            if let (Some(key), Some(detail)) = (self.in_use, health.lost) {
+                self.machine.handle(Event::Answer { key, answer: Answer::Lost { detail } }, now);
+            }
+        }
+        self.machine.handle(Event::Tick, now);
+    }
+
+    fn carry_out(&mut self) {
+        while let Some(action) = self.machine.poll() {
+            let now = (self.clock)();
+            match action {
+                Action::Keep(book) => self.keep(&book),
+                // A request that is in no book could be forgotten.
+                Action::Request(_) if self.is_broken => {}
+                Action::Request(wish) => self.provider.request(&wish, now),
+                Action::TearDown(key) => self.provider.tear_down(key, now),
+                Action::List => self.provider.list(now),
+                Action::Probe { key, ends } => {
+                    let good = self.traffic.probe(&ends);
+                    self.machine.handle(Event::Probed { key, good }, (self.clock)());
+                }
+                Action::Use { key, mbit, ends } => {
+                    self.in_use = Some(key);
+                    self.traffic.use_circuit(mbit, &ends);
+                }
+                Action::StopUsing(_) => {
+                    self.in_use = None;
+                    self.traffic.stop_using();
+                }
+                Action::Note(note) => self.traffic.tell(&note),
+            }
+        }
+    }
+
+    fn keep(&mut self, book: &Book) {
+        let written = match book.is_empty() {
+            true => std::fs::remove_file(&self.path).or_else(|error| match error.kind() {
+                std::io::ErrorKind::NotFound => Ok(()),
+                _ => Err(error.to_string()),
+            }),
+            false => serde_json::to_vec(book)
+                .map_err(|error| error.to_string())
+                .and_then(|text| write_private(&self.path, &text).map_err(|error| error.to_string())),
+        };
+        self.is_broken = written.is_err();
+        if let Err(error) = written {
+            tracing::error!(error, "the book of circuits cannot be written: none is asked for");
+        }
+    }
+}
