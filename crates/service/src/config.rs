@@ -33,6 +33,8 @@ pub struct Config {
     pub history_days: u32,
     /// Finished transfers beyond this number are forgotten, oldest first.
     pub history_rows: u64,
+    /// Seconds between two peers that an agent is asked to look at; 0: none.
+    pub probe_every_s: u32,
     /// Archives of measurements to read, and meshes to watch.
     pub perfsonar: Vec<ArchiveConfig>,
     pub limits: HttpLimits,
@@ -124,6 +126,7 @@ impl Default for Config {
             report_every_ms: 1_000,
             history_days: 30,
             history_rows: 2_000_000,
+            probe_every_s: 10,
             perfsonar: Vec::new(),
             limits: HttpLimits::default(),
         }
