@@ -123,11 +123,8 @@ async fn what_cannot_be_is_refused_and_counted() {
         out_bytes_per_s: 0.0,
         capacity_bytes_per_s: None,
     };
-    let report = Report {
-        probes: vec![future, nobody, itself],
-        uplinks: vec![absurd],
-        ..beta.empty_report()
-    };
+    let report =
+        Report { probes: vec![future, nobody, itself], uplinks: vec![absurd], ..beta.empty_report() };
     beta.report(&report).await.unwrap();
     assert!(link(&world).await.probes.is_empty());
     let metrics = world.service().operations().metrics();

@@ -27,7 +27,8 @@ impl Two {
             return None;
         }
         let lab = Lab::start(&[PathConfig::new(20.0).mtu(9_000)]).unwrap();
-        let addresses: [IpAddr; 2] = [lab.address(Side::Right, 0).into(), lab.address_v6(Side::Right, 0).into()];
+        let addresses: [IpAddr; 2] =
+            [lab.address(Side::Right, 0).into(), lab.address_v6(Side::Right, 0).into()];
         let listen = |address| lab.inside(Side::Right, || TcpListener::bind(SocketAddr::new(address, 0)));
         let listeners = addresses.map(|address| listen(address).unwrap().unwrap()).into();
         Some(Two { lab, listeners })
@@ -74,8 +75,10 @@ fn a_look_finds_the_way_as_it_is() {
 #[test]
 fn what_passes_an_interface_of_a_namespace_is_counted() {
     let Some(two) = Two::start() else { return };
-    let names = two.lab.inside(Side::Left, || std::fs::read_to_string("/proc/thread-self/net/dev")).unwrap().unwrap();
-    let device = names.lines().filter_map(|line| Some(line.split_once(':')?.0.trim())).find(|name| *name != "lo");
+    let names =
+        two.lab.inside(Side::Left, || std::fs::read_to_string("/proc/thread-self/net/dev")).unwrap().unwrap();
+    let device =
+        names.lines().filter_map(|line| Some(line.split_once(':')?.0.trim())).find(|name| *name != "lo");
     let device = device.expect("a path has a device");
     let count = || two.lab.inside(Side::Left, || Traffic::read(Path::new("/"), device)).unwrap().unwrap();
     let before = count();
@@ -84,5 +87,8 @@ fn what_passes_an_interface_of_a_namespace_is_counted() {
     // Each look sends the beginning of a greeting with two large segments, over both families.
     assert!(after.sent_bytes > before.sent_bytes + 2 * 16_000, "{before:?} {after:?}");
     assert!(after.received_bytes > before.received_bytes, "{before:?} {after:?}");
-    assert!(Traffic::read(Path::new("/"), device).is_none_or(|here| here != after), "it is of that namespace");
+    assert!(
+        Traffic::read(Path::new("/"), device).is_none_or(|here| here != after),
+        "it is of that namespace"
+    );
 }

@@ -1,7 +1,7 @@
 //! Joins what agents look at and count with who they are: whose turn it is, what is believed, what stands as a problem,
 //! what is shown of a link.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use longhaul_api::measured::MeasurementsTaken;
@@ -21,6 +21,8 @@ use crate::shared::{Shared, guard};
 
 /// Of those who cannot reach a peer, so many are named.
 const NAMED_MAX: usize = 5;
+/// What nobody looked at for so long is no problem any more: its agent may look at peers no longer.
+const STANDS: Duration = Duration::from_secs(3_600);
 
 #[derive(Default)]
 pub struct Looks {
@@ -99,20 +101,21 @@ pub fn problems(shared: &Shared, now: Timestamp) -> Vec<ProblemView> {
         .probes
         .rows()
         .filter_map(|(from, to, row)| {
-            let since = row.unreachable_since?;
+            let since = row.unreachable_since.filter(|_| now.since(row.at) < STANDS)?;
             Some(Broken { from: agents.get(&from)?, to: agents.get(&to)?, since, row })
         })
         .collect();
-    let mut views: Vec<ProblemView> = gathered(&broken).into_iter().map(|group| problem(&group)).collect();
-    let sites: BTreeSet<SiteId> = agents.values().map(|agent| agent.site).collect();
-    views.extend(sites.into_iter().filter_map(|site| {
-        let name = agents.values().find(|agent| agent.site == site)?.site_name.clone();
-        let detail = format!("{name}: {}", looks.uplinks.uneven(site, now)?);
-        let fault = Fault::new(FaultCode::Stalled, detail).blaming(Blame::Network);
-        let remedy = "spread flows by ports too (layer 3+4), or give hosts addresses of their own".to_owned();
-        Some(standing(fault, remedy, now, now, Vec::new()))
-    }));
-    views
+    gathered(&broken).iter().filter_map(problem).collect()
+}
+
+/// Uplinks of one of the sites over which flows are not spread, a sentence each.
+pub fn uneven_uplinks(shared: &Shared, sites: [SiteId; 2], now: Timestamp) -> Vec<String> {
+    let directory = shared.directory();
+    let looks = guard(&shared.measured.looks);
+    let told = sites.into_iter().filter_map(|site| {
+        Some(format!("at {}: {}", directory.sites.get(&site)?.name, looks.uplinks.uneven(site, now)?))
+    });
+    told.collect()
 }
 
 struct Broken<'a> {
@@ -141,7 +144,8 @@ fn gathered<'a>(broken: &[Broken<'a>]) -> Vec<(bool, Vec<Broken<'a>>)> {
     groups.into_iter().map(|((by_source, _), group)| (by_source, group)).collect()
 }
 
-fn problem((by_source, group): &(bool, Vec<Broken<'_>>)) -> ProblemView {
+fn problem((by_source, group): &(bool, Vec<Broken<'_>>)) -> Option<ProblemView> {
+    let first = group.first()?;
     let named = |agent: &Known| format!("{} ({})", agent.site_name, agent.host);
     let other = |one: &Broken<'_>| named(if *by_source { one.to } else { one.from });
     let mut others: Vec<String> = group.iter().take(NAMED_MAX).map(other).collect();
@@ -149,25 +153,28 @@ fn problem((by_source, group): &(bool, Vec<Broken<'_>>)) -> ProblemView {
         others.push(format!("{} more", group.len() - NAMED_MAX));
     }
     let others = listed(&others);
-    let (detail, blame) = match group.first() {
-        Some(one) if *by_source => (format!("{} cannot reach {others}", named(one.from)), Blame::Target),
-        Some(one) => (format!("{others} cannot reach {}", named(one.to)), Blame::Source),
-        None => (String::new(), Blame::Network),
+    // Whoever dials is the target of data.
+    let (who, blame) = if *by_source {
+        (format!("{} cannot reach {others}", named(first.from)), Blame::Target)
+    } else {
+        (format!("{others} cannot reach {}", named(first.to)), Blame::Source)
     };
-    let first = group.first().map(|one| how(one.row)).unwrap_or_default();
-    let fault = Fault::new(FaultCode::Unreachable, format!("{detail}: {first}")).blaming(blame);
-    let examples = group
-        .iter()
-        .take(NAMED_MAX)
-        .map(|one| format!("{} → {}: {}", named(one.from), named(one.to), how(one.row)));
-    let since = group.iter().map(|one| one.since).min().unwrap_or_default();
-    let last = group.iter().map(|one| one.row.at).max().unwrap_or_default();
-    let port = group.first().and_then(|one| one.row.ways.first()).map(|way| way.address.port());
-    let port = port.map_or("the data port".to_owned(), |port| format!("TCP port {port}"));
-    let remedy = format!(
-        "open {port} between the two in the firewalls of both sites; is the agent's advertised address right?"
-    );
-    ProblemView { count: group.len() as u64, ..standing(fault, remedy, since, last, examples.collect()) }
+    let fault = Fault::new(FaultCode::Unreachable, format!("{who}: {}", how(first.row))).blaming(blame);
+    let example = |one: &Broken<'_>| format!("{} → {}: {}", named(one.from), named(one.to), how(one.row));
+    let port = first.row.ways.first().map(|way| format!("TCP port {}", way.address.port()));
+    let port = port.unwrap_or_else(|| "the data port".to_owned());
+    Some(ProblemView {
+        fault,
+        storage: None,
+        count: group.len() as u64,
+        first_seen: group.iter().map(|one| one.since).min()?,
+        last_seen: group.iter().map(|one| one.row.at).max()?,
+        remedy: format!(
+            "open {port} between them in the firewalls of both sites; check what the agent advertises"
+        ),
+        examples: group.iter().take(NAMED_MAX).map(example).collect(),
+        open: true,
+    })
 }
 
 /// Address by address, or why there is none.
@@ -184,27 +191,23 @@ fn listed(all: &[String]) -> String {
     }
 }
 
-fn standing(
-    fault: Fault,
-    remedy: String,
-    first_seen: Timestamp,
-    last_seen: Timestamp,
-    examples: Vec<String>,
-) -> ProblemView {
-    ProblemView { fault, storage: None, count: 1, first_seen, last_seen, remedy, examples, open: true }
-}
-
-/// The last look of an agent at `target` at one at `source`: where data would come from.
-pub fn short(shared: &Shared, source: SiteId, target: SiteId, now: Timestamp) -> Option<ProbeShort> {
+/// Of each source and target, the last look of an agent at the target at one at the source: where data would come from.
+pub fn shorts(shared: &Shared, now: Timestamp) -> BTreeMap<(SiteId, SiteId), ProbeShort> {
     let agents = shared.agents.connected(now);
-    let looks = guard(&shared.measured.looks);
-    let all = looks.probes.rows().filter(|(from, to, _)| between(&agents, (*from, *to), (target, source)));
-    let (_, _, row) = all.max_by_key(|(_, _, row)| row.at)?;
-    Some(ProbeShort {
-        at: row.at,
-        unreachable_since: row.unreachable_since,
-        black_hole: row.ways.iter().any(|way| way.black_hole),
-    })
+    let mut all: BTreeMap<(SiteId, SiteId), ProbeShort> = BTreeMap::new();
+    for (from, to, row) in guard(&shared.measured.looks).probes.rows() {
+        let (Some(from), Some(to)) = (agents.get(&from), agents.get(&to)) else { continue };
+        let short = || ProbeShort {
+            at: row.at,
+            unreachable_since: row.unreachable_since,
+            black_hole: row.ways.iter().any(|way| way.black_hole),
+        };
+        let known = all.entry((to.site, from.site)).or_insert_with(short);
+        if row.at > known.at {
+            *known = short();
+        }
+    }
+    all
 }
 
 fn between(
@@ -291,4 +294,54 @@ fn remarks(row: &Row) -> Vec<String> {
         }
     }
     remarks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longhaul_api::probe::ProbedWay;
+
+    fn agent(id: u64) -> Known {
+        let site_name = format!("s{id}").parse().unwrap();
+        let host = format!("h{id}");
+        Known { id: AgentId(id), site: SiteId(id), site_name, host, addresses: Vec::new() }
+    }
+
+    #[test]
+    fn a_host_that_is_silent_to_all_is_one_problem() {
+        let (agents, now) = ((0..10).map(agent).collect::<Vec<_>>(), Timestamp::from_seconds(1_000));
+        let way = ProbedWay {
+            address: "192.0.2.7:7470".parse().unwrap(),
+            reach: Reach::Silent,
+            rtts_us: Vec::new(),
+            mtu: None,
+            black_hole: false,
+            hops: Vec::new(),
+            unknown: Vec::new(),
+        };
+        let mut probes = Probes::default();
+        // All but one cannot reach 9; 1 reaches nobody.
+        let pairs = (0..9).map(|from| (from, 9)).chain((2..8).map(|to| (1, to)));
+        for (from, to) in pairs {
+            let found = ProbeResult { agent: AgentId(to), at: now, ways: vec![way.clone()], fault: None };
+            probes.note(AgentId(from), &found, now).unwrap();
+        }
+        let broken: Vec<Broken<'_>> = probes
+            .rows()
+            .map(|(from, to, row)| {
+                let (from, to) = (&agents[from.0 as usize], &agents[to.0 as usize]);
+                Broken { from, to, since: now, row }
+            })
+            .collect();
+        let all: Vec<ProblemView> = gathered(&broken).iter().filter_map(problem).collect();
+        let said: Vec<&str> = all.iter().map(|one| one.fault.detail.as_str()).collect();
+        assert_eq!(said.len(), 2, "{said:?}");
+        assert!(
+            said[0].contains("s4 (h4) and 4 more cannot reach s9 (h9): 192.0.2.7:7470 is silent"),
+            "{said:?}"
+        );
+        assert!(said[1].contains("s1 (h1) cannot reach s2 (h2), "), "{said:?}");
+        assert_eq!((all[0].count, all[0].examples.len(), all[1].count), (9, NAMED_MAX, 6));
+        assert!(all[0].remedy.contains("TCP port 7470"));
+    }
 }

@@ -56,10 +56,10 @@ impl Operations {
             });
             views.take(limit + 1).collect()
         };
-        let (now, directory) = (self.now(), self.shared.directory());
+        let (shorts, directory) = (looks::shorts(&self.shared, self.now()), self.shared.directory());
         let probed = |link: Link| {
             let site = |storage| directory.storages.get(&storage).map(|row| row.site);
-            looks::short(&self.shared, site(link.source)?, site(link.target)?, now)
+            shorts.get(&(site(link.source)?, site(link.target)?)).cloned()
         };
         let view = |(link, view)| Ok(NetworkLink { probed: probed(link), ..view });
         page(self.known(ask)?, limit, |(link, _)| Cursor(*link).to_string(), view)
@@ -102,9 +102,12 @@ impl Operations {
         let detail = self.known(ask)?;
         let detail = detail.ok_or_else(|| super::not_found("storage", source, "longhaul site list"))?;
         let (sites, now) = ((source_row.site, target_row.site), self.now());
-        let probed = looks::short(&self.shared, sites.0, sites.1, now);
+        let probed = looks::shorts(&self.shared, now).remove(&sites);
         let (probes, uplinks) = looks::views(&self.shared, sites.0, sites.1, now);
-        Ok(NetworkLinkDetail { link: NetworkLink { probed, ..detail.link }, probes, uplinks, ..detail })
+        let mut explanation = detail.explanation;
+        explanation.extend(looks::uneven_uplinks(&self.shared, [sites.0, sites.1], now));
+        let link = NetworkLink { probed, ..detail.link };
+        Ok(NetworkLinkDetail { link, explanation, probes, uplinks, ..detail })
     }
 
     pub fn network_export(&self) -> Result<Exchange, Problem> {
