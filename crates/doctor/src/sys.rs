@@ -192,7 +192,7 @@ pub(crate) fn next_error(socket: BorrowedFd<'_>) -> io::Result<Option<IcmpError>
             let error = io::Error::last_os_error();
             return if error.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(error) };
         }
-        if let Some(error) = icmp_error(&control.0[..(message.msg_controllen as usize).min(256)]) {
+        if let Some(error) = icmp_error(&control.0[..control.0.len().min(message.msg_controllen as _)]) {
             return Ok(Some(error));
         }
     }
