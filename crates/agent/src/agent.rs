@@ -18,6 +18,7 @@ use crate::control::Control;
 use crate::guard::{guarded, message};
 use crate::http::HttpControl;
 use crate::ledger::Ledger;
+use crate::measure::{Measures, UplinkConfig, run_probes, run_uplinks};
 use crate::mover::{Mover, Start, start_engine};
 use crate::null_mover::{self, NullLinks};
 use crate::spaces::Spaces;
@@ -63,6 +64,8 @@ pub(crate) struct Shared {
     /// lease arrives in between and is missing from that list.
     pub gate: tokio::sync::Mutex<()>,
     pub report_every: watch::Sender<Duration>,
+    pub measures: Measures,
+    pub uplinks: Vec<UplinkConfig>,
     pub stop: Stop,
 }
 
@@ -164,6 +167,8 @@ impl Agent {
             greeted: watch::Sender::new(false),
             gate: tokio::sync::Mutex::new(()),
             report_every: watch::Sender::new(REPORT_EVERY),
+            measures: Measures::new(config.probes),
+            uplinks: config.uplinks,
             stop,
         };
         Ok(Agent { shared: Arc::new(shared), expiring, outcomes, broken })
@@ -175,6 +180,8 @@ impl Agent {
         loops.spawn(report::run(shared.clone()));
         loops.spawn(work::run(shared.clone()));
         loops.spawn(renew::run(shared.clone()));
+        loops.spawn(run_probes(shared.clone()));
+        loops.spawn(run_uplinks(shared.clone()));
         loops.spawn(expire(shared.clone(), outcomes, expiring));
         let result = tokio::select! {
             () = shutdown => Ok(()),

@@ -4,11 +4,14 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use longhaul_api::agent::{StorageKind, StorageOffer};
+use longhaul_api::probe::UPLINKS_MAX;
 use longhaul_model::rules::PrefixRule;
 use longhaul_model::{DataSecurity, Fault, FaultCode, NameRules, StorageName};
 use longhaul_security::{ALLOWED_MAX, Access, Allow, SubjectPattern};
 use longhaul_storage::{DirectIo, FlushPolicy, Manner, PARALLEL_MAX, PosixOptions};
 use serde::{Deserialize, Serialize};
+
+use crate::measure::UplinkConfig;
 
 /// Most storages of one agent.
 pub const STORAGES_MAX: usize = 64;
@@ -62,6 +65,12 @@ pub struct Config {
     /// end, as it says. For tries of a service; all storages have to be virtual.
     #[serde(default)]
     pub null_mover: Option<PathBuf>,
+    /// Whether the ways to other agents are looked at when the service asks for it.
+    #[serde(default = "yes")]
+    pub probes: bool,
+    /// Interfaces that connect the site to the world, to be counted.
+    #[serde(default)]
+    pub uplinks: Vec<UplinkConfig>,
     pub storages: Vec<StorageConfig>,
 }
 
@@ -132,6 +141,8 @@ impl Config {
             digest_threads: 0,
             space_check_s: default_space_check_s(),
             null_mover: None,
+            probes: true,
+            uplinks: Vec::new(),
             storages,
         }
     }
@@ -153,6 +164,15 @@ impl Config {
         }
         if self.allow.len() > ALLOWED_MAX || self.allow_subjects.len() > ALLOWED_MAX {
             return wrong(format!("allow and allow_subjects hold {ALLOWED_MAX} entries each at most"));
+        }
+        if self.uplinks.len() > UPLINKS_MAX {
+            return wrong(format!("{} uplinks, the limit is {UPLINKS_MAX}", self.uplinks.len()));
+        }
+        for (place, uplink) in self.uplinks.iter().enumerate() {
+            uplink.check()?;
+            if self.uplinks[..place].iter().any(|other| other.interface == uplink.interface) {
+                return wrong(format!("uplink {} is configured twice", uplink.interface));
+            }
         }
         for (place, storage) in self.storages.iter().enumerate() {
             if self.storages[..place].iter().any(|other| other.name == storage.name) {
@@ -398,6 +418,8 @@ mod tests {
         };
         assert!(broken(&|c| c.storages.clear()).contains("no storage"));
         assert!(broken(&|c| c.memory_bytes = 1).contains("memory_bytes"));
+        let uplink = || UplinkConfig { interface: "eth0".into(), bits_per_s: None, every_s: 30 };
+        assert!(broken(&|c| c.uplinks = vec![uplink(), uplink()]).contains("eth0 is configured twice"));
         assert!(broken(&|c| c.storages.push(c.storages[0].clone())).contains("alpha is configured twice"));
         assert!(broken(&|c| c.storages[0].parallel = 65).contains("alpha: parallel is 65, the most is 64"));
         assert!(broken(&|c| c.storages[0].rules[0].pfn = "../up".into()).contains("alpha"));

@@ -5,7 +5,7 @@
 //! long as it likes (Promises 3, 5).
 //!
 //! Not here: what to move and from where (`scheduler`), moving bytes (`engine`), files and names (`storage`),
-//! certificates (`security`), what the messages look like (`api::agent`). No algorithms live here.
+//! certificates (`security`), what the messages look like (`api::agent`), how a way to a peer is looked at (`doctor::probe`). No algorithms live here.
 //! Start with [`Agent::run`] and [`Config`]; then `ledger`, which holds what must not be lost.
 
 mod agent;
@@ -20,6 +20,7 @@ mod guard;
 mod http;
 mod join;
 mod ledger;
+mod measure;
 mod mover;
 mod null_mover;
 mod record_log;
@@ -39,6 +40,7 @@ pub use agent::Agent;
 pub use config::{Config, Flush, StorageConfig};
 pub use join::{Joined, join};
 pub use null_mover::NullLinks;
+pub use measure::UplinkConfig;
 
 /// Our locks guard state that each step leaves whole, so a panic elsewhere does not spoil it.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

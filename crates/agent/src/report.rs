@@ -66,6 +66,7 @@ async fn wait_for_reason(shared: &Shared, last: Instant) {
 async fn report(shared: &Shared) -> Result<(), Fault> {
     let greeting = !*shared.greeted.borrow();
     let _gate = if greeting { Some(shared.gate.lock().await) } else { None };
+    let (probes, uplinks) = shared.measures.take();
     let sent = shared.clock.local();
     let report = Report {
         versions: AGENT_PROTOCOL,
@@ -75,6 +76,8 @@ async fn report(shared: &Shared) -> Result<(), Fault> {
         entries: shared.ledger.entries(),
         progress: progress(shared),
         spaces: shared.spaces.latest(),
+        probes,
+        uplinks,
     };
     let reply = shared.control.report(report).await?;
     if reply.version < AGENT_PROTOCOL.lowest || reply.version > AGENT_PROTOCOL.highest {
@@ -87,6 +90,7 @@ async fn report(shared: &Shared) -> Result<(), Fault> {
     shared.clock.learn(sent, reply.now, shared.clock.local());
     let (ledger, offset_us) = (shared.ledger.clone(), shared.clock.offset_us());
     let restarted = reply.say_hello;
+    shared.measures.ask(reply.probe);
     blocking(move || {
         if restarted {
             ledger.service_restarted();

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::VersionRange;
+use crate::probe::{ProbeAsked, ProbeResult, UplinkSample};
 
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub struct JoinRequest {
@@ -83,6 +84,12 @@ pub struct Report {
     /// The present state of the agent's storages; may be lost.
     #[serde(default)]
     pub spaces: Vec<StorageSpace>,
+    /// What was found on the ways to peers since the last report; may be lost.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub probes: Vec<ProbeResult>,
+    /// Counters of the site's uplinks since the last report; may be lost.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uplinks: Vec<UplinkSample>,
 }
 
 /// Who the agent is this time.
@@ -269,6 +276,9 @@ pub struct ReportReply {
     /// The service does not know this incarnation's storages (it was restarted): send `hello` again.
     #[serde(default)]
     pub say_hello: bool,
+    /// Peers to look at, when it is their turn.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub probe: Vec<ProbeAsked>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]

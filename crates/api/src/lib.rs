@@ -25,6 +25,7 @@ pub mod measured;
 pub mod native;
 pub mod network;
 pub mod openapi;
+pub mod probe;
 pub mod problem;
 pub mod routes;
 

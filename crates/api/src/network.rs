@@ -6,6 +6,8 @@ use longhaul_model::{StorageName, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::probe::{ProbeShort, ProbeView, UplinkView};
+
 /// `GET /api/v1/network`: how much is known, how good forecasts are, what changed last.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct NetworkView {
@@ -72,6 +74,9 @@ pub struct NetworkLink {
     /// When it last changed for the worse, within a day.
     #[schema(value_type = Option<String>)]
     pub worse_since: Option<Timestamp>,
+    /// The last look of an agent of the target's site at one of the source's.
+    #[serde(default)]
+    pub probed: Option<ProbeShort>,
 }
 
 /// `GET /api/v1/network/links/{source}/{target}`.
@@ -86,6 +91,12 @@ pub struct NetworkLinkDetail {
     pub changes: Vec<NetworkChange>,
     /// The last days, oldest first.
     pub history: Vec<NetworkBin>,
+    /// What agents of the two sites found on the way, in both directions.
+    #[serde(default)]
+    pub probes: Vec<ProbeView>,
+    /// Uplinks of the two sites, as far as agents count them.
+    #[serde(default)]
+    pub uplinks: Vec<UplinkView>,
 }
 
 /// A stretch of time in which a link had work.

@@ -6,9 +6,8 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
-use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,6 +21,7 @@ use rustls::{ClientConnection, ProtocolVersion};
 use crate::checks::credentials;
 use crate::checks::disk::plain;
 use crate::finding::{Finding, Group};
+use crate::probe::{Connected, connect_best, resolve};
 use crate::sys;
 use crate::tune::milliseconds;
 
@@ -123,7 +123,7 @@ pub(crate) struct Met {
 /// Waits at most some times `patience`.
 pub(crate) fn meet(peer: &Peer, patience: Duration, now: Timestamp) -> Met {
     let mut findings = Vec::new();
-    let addresses = match resolve(peer, patience) {
+    let addresses = match resolve(&peer.host, peer.port, patience) {
         Ok(addresses) => addresses,
         Err(why) => {
             findings.push(
@@ -152,23 +152,6 @@ pub(crate) fn meet(peer: &Peer, patience: Duration, now: Timestamp) -> Met {
     Met { findings, rtt_us: Some(connected.rtt_us) }
 }
 
-/// The resolver has no time limit of its own; a thread that it holds for ever is left behind.
-fn resolve(peer: &Peer, patience: Duration) -> Result<Vec<SocketAddr>, String> {
-    let (sender, receiver) = mpsc::channel();
-    let (host, port) = (peer.host.clone(), peer.port);
-    let begun = thread::Builder::new().name("resolve".into()).spawn(move || {
-        let found = (host.as_str(), port).to_socket_addrs().map(Iterator::collect::<Vec<_>>);
-        let _ = sender.send(found);
-    });
-    begun.map_err(|error| plain(&error))?;
-    match receiver.recv_timeout(patience) {
-        Ok(Ok(addresses)) if !addresses.is_empty() => Ok(addresses),
-        Ok(Ok(_)) => Err("it has no address".into()),
-        Ok(Err(error)) => Err(plain(&error)),
-        Err(_) => Err(format!("no answer within {} s", patience.as_secs())),
-    }
-}
-
 fn name(peer: &Peer, addresses: &[SocketAddr]) -> Finding {
     let count = |ipv6: bool| addresses.iter().filter(|address| address.is_ipv6() == ipv6).count();
     if peer.host.parse::<IpAddr>().is_ok() {
@@ -183,29 +166,8 @@ struct Tried {
     connected: io::Result<Connected>,
 }
 
-struct Connected {
-    socket: TcpStream,
-    /// Least of a few.
-    rtt_us: u64,
-    mss_bytes: u32,
-}
-
 fn try_address(address: SocketAddr, patience: Duration) -> Tried {
-    let connect = || -> io::Result<Connected> {
-        let mut best: Option<Connected> = None;
-        for _ in 0..CONNECTS {
-            let began = Instant::now();
-            let socket = TcpStream::connect_timeout(&address, patience)?;
-            let waited = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
-            let measured = sys::tcp_measured(socket.as_fd())?;
-            let rtt_us = waited.min(u64::from(measured.rtt_us).max(1));
-            if best.as_ref().is_none_or(|best| rtt_us < best.rtt_us) {
-                best = Some(Connected { socket, rtt_us, mss_bytes: measured.mss_bytes });
-            }
-        }
-        best.ok_or_else(|| io::Error::other("not tried"))
-    };
-    Tried { address, connected: connect() }
+    Tried { address, connected: connect_best(address, CONNECTS, patience) }
 }
 
 fn families(peer: &Peer, tried: &[Tried]) -> Vec<Finding> {

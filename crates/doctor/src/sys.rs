@@ -1,10 +1,11 @@
 //! System calls without a safe wrapper in the crates we use: the state of the kernel's clock, whether the kernel has
-//! TLS of its own, and what it knows about a connection.
+//! TLS of its own, what it knows about a connection, and the errors that routers send back.
 #![allow(unsafe_code, reason = "see each function")]
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// What the kernel believes about its clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +96,12 @@ pub(crate) struct Measured {
     pub(crate) rtt_us: u32,
     /// Of packets sent, bytes of payload.
     pub(crate) mss_bytes: u32,
+    /// They take 12 bytes of each packet.
+    pub(crate) timestamps: bool,
+    /// Segments sent that the peer's kernel has not acknowledged.
+    pub(crate) unacknowledged: u32,
+    /// Neither end has closed.
+    pub(crate) established: bool,
 }
 
 pub(crate) fn tcp_measured(socket: BorrowedFd<'_>) -> io::Result<Measured> {
@@ -115,13 +122,133 @@ pub(crate) fn tcp_measured(socket: BorrowedFd<'_>) -> io::Result<Measured> {
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(Measured { rtt_us: info.tcpi_rtt, mss_bytes: info.tcpi_snd_mss })
+    const TIMESTAMPS: u8 = 1;
+    const ESTABLISHED: u8 = 1;
+    Ok(Measured {
+        rtt_us: info.tcpi_rtt,
+        mss_bytes: info.tcpi_snd_mss,
+        timestamps: info.tcpi_options & TIMESTAMPS != 0,
+        unacknowledged: info.tcpi_unacked,
+        established: info.tcpi_state == ESTABLISHED,
+    })
+}
+
+/// What the kernel believes of the path to an address, without sending anything.
+pub(crate) fn path_mtu_of(address: SocketAddr) -> io::Result<u32> {
+    let any: IpAddr =
+        if address.is_ipv6() { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(address)?;
+    path_mtu(socket.as_fd(), address.is_ipv6())
+}
+
+/// Lets errors that come back for what a socket sends wait for [`next_error`], with who sent them.
+pub(crate) fn take_errors(socket: BorrowedFd<'_>, is_ipv6: bool) -> io::Result<()> {
+    let (level, name) =
+        if is_ipv6 { (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) } else { (libc::IPPROTO_IP, libc::IP_RECVERR) };
+    let (value, len): (libc::c_int, _) = (1, size_of::<libc::c_int>() as libc::socklen_t);
+    // SAFETY: `value` is an integer of the length given, and outlives the call.
+    let result =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, std::ptr::from_ref(&value).cast(), len) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Icmp {
+    /// It may pass no further router.
+    TimeExceeded,
+    Unreachable,
+    Other,
+}
+
+/// An error that came back over the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct IcmpError {
+    pub(crate) kind: Icmp,
+    pub(crate) from: Option<IpAddr>,
+}
+
+/// The next error of a socket that [`take_errors`] was asked for; none if there is none now. Errors of this host itself are
+/// passed over.
+pub(crate) fn next_error(socket: BorrowedFd<'_>) -> io::Result<Option<IcmpError>> {
+    /// Aligned as control messages must be; room for one with an address.
+    #[repr(align(8))]
+    struct Control([u8; 256]);
+    loop {
+        let (mut control, mut data) = (Control([0; 256]), [0u8; 64]);
+        let mut piece = libc::iovec { iov_base: data.as_mut_ptr().cast(), iov_len: data.len() };
+        // SAFETY: an all-zero `msghdr` is valid; every pointer put into it is to a local that outlives the calls, with
+        // its length, and the kernel writes no more than that.
+        let (length, message) = unsafe {
+            let mut message: libc::msghdr = std::mem::zeroed();
+            message.msg_iov = &mut piece;
+            message.msg_iovlen = 1;
+            message.msg_control = control.0.as_mut_ptr().cast();
+            message.msg_controllen = control.0.len() as _;
+            let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+            (libc::recvmsg(socket.as_raw_fd(), &mut message, flags), message)
+        };
+        if length < 0 {
+            let error = io::Error::last_os_error();
+            return if error.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(error) };
+        }
+        if let Some(error) = icmp_error(&control.0[..control.0.len().min(message.msg_controllen as _)]) {
+            return Ok(Some(error));
+        }
+    }
+}
+
+/// Reads control messages as the kernel lays them out: length, level, kind, then the error and who sent it.
+fn icmp_error(mut control: &[u8]) -> Option<IcmpError> {
+    const HEADER: usize = size_of::<libc::cmsghdr>();
+    const ERROR: usize = size_of::<libc::sock_extended_err>();
+    loop {
+        let word = |at: usize| Some(i32::from_ne_bytes(control.get(at..at + 4)?.try_into().ok()?));
+        let length = usize::from_ne_bytes(control.get(..size_of::<usize>())?.try_into().ok()?);
+        let (level, kind) = (word(HEADER - 8)?, word(HEADER - 4)?);
+        let body = control.get(HEADER..length)?;
+        let is_error = (level, kind) == (libc::IPPROTO_IP, libc::IP_RECVERR)
+            || (level, kind) == (libc::IPPROTO_IPV6, libc::IPV6_RECVERR);
+        if is_error && body.len() >= ERROR {
+            // errno u32, origin u8, type u8, code u8, padding, info u32, data u32.
+            let kind = match (body[4], body[5]) {
+                (libc::SO_EE_ORIGIN_ICMP, 11) | (libc::SO_EE_ORIGIN_ICMP6, 3) => Icmp::TimeExceeded,
+                (libc::SO_EE_ORIGIN_ICMP, 3) | (libc::SO_EE_ORIGIN_ICMP6, 1) => Icmp::Unreachable,
+                (libc::SO_EE_ORIGIN_ICMP | libc::SO_EE_ORIGIN_ICMP6, _) => Icmp::Other,
+                _ => return None,
+            };
+            return Some(IcmpError { kind, from: address(&body[ERROR..]) });
+        }
+        control = control.get(length.next_multiple_of(size_of::<usize>()).max(HEADER)..)?;
+    }
+}
+
+/// Of a `sockaddr_in` or `sockaddr_in6`.
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    let family = i32::from(u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?));
+    match family {
+        libc::AF_INET => Some(IpAddr::from(<[u8; 4]>::try_from(bytes.get(4..8)?).ok()?)),
+        libc::AF_INET6 => Some(IpAddr::from(<[u8; 16]>::try_from(bytes.get(8..24)?).ok()?)),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn whatever_control_messages_hold_is_read_without_harm(bytes in proptest::collection::vec(any::<u8>(), 0..256)) {
+            let _ = icmp_error(&bytes);
+            let mut led = 48_usize.to_ne_bytes().to_vec();
+            led.extend(libc::IPPROTO_IP.to_ne_bytes());
+            led.extend(libc::IP_RECVERR.to_ne_bytes());
+            led.extend(&bytes);
+            let _ = icmp_error(&led);
+        }
+    }
 
     #[test]
     fn a_connection_on_this_host_is_measured() {

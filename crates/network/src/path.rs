@@ -332,6 +332,12 @@ impl PathState {
         }
     }
 
+    /// It answered when it was last looked at, and that is not longer ago.
+    pub(crate) fn answers(&self, at: Timestamp, within: Duration) -> bool {
+        let seen = self.latest[Seen::Reach { up: true }.kind()];
+        self.up == Some(true) && at.since(Timestamp::from_seconds(seen.into())) < within
+    }
+
     pub(crate) fn rtt_us(&self) -> Option<f64> {
         self.rtt.known().then(|| self.rtt.mean().exp())
     }

@@ -48,6 +48,28 @@ impl Presence {
     }
 }
 
+/// What others need to know of an agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    pub id: AgentId,
+    pub site: SiteId,
+    pub site_name: SiteName,
+    pub host: String,
+    pub addresses: Vec<String>,
+}
+
+impl Known {
+    fn of(id: AgentId, presence: &Presence) -> Self {
+        Known {
+            id,
+            site: presence.site,
+            site_name: presence.site_name.clone(),
+            host: presence.host.clone(),
+            addresses: presence.addresses.clone(),
+        }
+    }
+}
+
 /// What an incarnation is to the one known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
@@ -225,6 +247,30 @@ impl Agents {
 
     pub fn is_connected(&self, agent: AgentId, now: Timestamp) -> bool {
         self.lock().get(&agent).is_some_and(|presence| presence.is_connected(now))
+    }
+
+    /// An agent that is connected.
+    pub fn known(&self, agent: AgentId, now: Timestamp) -> Option<Known> {
+        let presences = self.lock();
+        let presence = presences.get(&agent).filter(|presence| presence.is_connected(now))?;
+        Some(Known::of(agent, presence))
+    }
+
+    /// All that are connected.
+    pub fn connected(&self, now: Timestamp) -> BTreeMap<AgentId, Known> {
+        let presences = self.lock();
+        let connected = presences.iter().filter(|(_, presence)| presence.is_connected(now));
+        connected.map(|(&agent, presence)| (agent, Known::of(agent, presence))).collect()
+    }
+
+    /// Connected agents of other sites, with addresses, in order.
+    pub fn peers_of(&self, agent: AgentId, now: Timestamp) -> Vec<AgentId> {
+        let presences = self.lock();
+        let Some(site) = presences.get(&agent).map(|presence| presence.site) else { return Vec::new() };
+        let fits = |presence: &Presence| {
+            presence.site != site && !presence.addresses.is_empty() && presence.is_connected(now)
+        };
+        presences.iter().filter(|(_, presence)| fits(presence)).map(|(&peer, _)| peer).collect()
     }
 
     /// Where a storage's agent is reached by others.

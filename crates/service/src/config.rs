@@ -37,6 +37,8 @@ pub struct Config {
     pub record_dir: Option<PathBuf>,
     /// All recordings there together; the oldest go.
     pub record_bytes: u64,
+    /// Seconds between two peers that an agent is asked to look at; 0: none.
+    pub probe_every_s: u32,
     /// Archives of measurements to read, and meshes to watch.
     pub perfsonar: Vec<ArchiveConfig>,
     pub limits: HttpLimits,
@@ -130,6 +132,7 @@ impl Default for Config {
             history_rows: 2_000_000,
             record_dir: None,
             record_bytes: 4_000_000_000,
+            probe_every_s: 10,
             perfsonar: Vec::new(),
             limits: HttpLimits::default(),
         }

@@ -7,6 +7,7 @@ use longhaul_api::agent::{
     Fact, Hello, Incarnation, LeaseBatch, Outcome, RenewReply, RenewRequest, Report, ReportReply,
     StorageSpace, Task, Work, WorkRequest,
 };
+use longhaul_api::probe::{ProbeAsked, ProbeResult, UplinkSample};
 use longhaul_model::{AttemptId, Fault, FaultCode, TaskId};
 use longhaul_security::Credentials;
 use tokio::sync::watch;
@@ -37,6 +38,10 @@ pub(crate) struct DeskState {
     pub facts: Vec<Fact>,
     pub hellos: Vec<(Incarnation, Hello)>,
     pub spaces: Vec<StorageSpace>,
+    /// What the next reply asks to look at, and what was found.
+    pub probe: Vec<ProbeAsked>,
+    pub probes: Vec<ProbeResult>,
+    pub uplinks: Vec<UplinkSample>,
     pub renewed: Option<RenewReply>,
     known: Option<Incarnation>,
     parcels: Vec<Work>,
@@ -153,7 +158,10 @@ impl Desk {
             }
             state.spaces = report.spaces;
             let say_hello = state.known != Some(report.incarnation);
-            Ok(ReportReply { version: 1, acknowledged: state.acknowledged, now, say_hello })
+            state.probes.extend(report.probes);
+            state.uplinks.extend(report.uplinks);
+            let probe = std::mem::take(&mut state.probe);
+            Ok(ReportReply { version: 1, acknowledged: state.acknowledged, now, say_hello, probe })
         })
     }
 

@@ -5,13 +5,16 @@ use std::fs;
 use std::path::Path;
 
 use longhaul_api::agent::{AgentSettings, ExpectedFile, Fact, FoundFile, Lease, Task, TaskKind, Work};
-use longhaul_model::{Algorithm, AttemptId, Epoch, Fault, FaultCode, TaskId, TransferId, Verification};
+use longhaul_api::probe::{ProbeAsked, Reach};
+use longhaul_model::{
+    AgentId, Algorithm, AttemptId, Epoch, Fault, FaultCode, TaskId, TransferId, Verification,
+};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::http::Front;
-use crate::{Agent, Config, StorageConfig, join};
+use crate::{Agent, Config, StorageConfig, UplinkConfig, join};
 
 struct Site {
     config: Config,
@@ -147,6 +150,36 @@ async fn two_agents_move_a_tree_over_a_restart() {
         .await;
     assert_eq!(checked.len(), tree.len());
     assert!(checked.iter().all(|file| file.fault.is_none()));
+    target.end().await;
+    source.end().await;
+}
+
+/// Over real sockets, at the port where data are served; the counters are those of this host's loop back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_looks_at_its_peers_and_counts_its_uplink() {
+    let front = Front::open().await;
+    let (alpha, mut beta) = (Site::join(&front, "alpha", 1).await, Site::join(&front, "beta", 2).await);
+    beta.config.uplinks =
+        vec![UplinkConfig { interface: "lo".into(), bits_per_s: Some(8_000_000_000), every_s: 1 }];
+    let (desk_alpha, desk_beta) = (front.desk(1), front.desk(2));
+    let (source, target) = (alpha.start(&front), beta.start(&front));
+    let addresses =
+        desk_alpha.until(|state| state.hellos.first().map(|(_, hello)| hello.data_addresses.clone())).await;
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let asked = [(1, addresses.clone()), (8, vec![closed]), (9, vec!["no-such-host.invalid:1".into()])];
+    desk_beta.change(|state| {
+        state.probe = asked.map(|(agent, addresses)| ProbeAsked { agent: AgentId(agent), addresses }).into();
+    });
+    let found = desk_beta.until(|state| (state.probes.len() >= 3).then(|| state.probes.clone())).await;
+    let of = |agent| found.iter().find(|result| result.agent == AgentId(agent)).unwrap();
+    let way = &of(1).ways[0];
+    assert_eq!((way.reach, way.address.to_string()), (Reach::Answers, addresses[0].clone()));
+    assert!(way.rtt_us().is_some() && way.mtu.is_some() && !way.black_hole, "{way:?}");
+    assert_eq!(of(8).ways[0].reach, Reach::Refused);
+    assert!(of(9).fault.as_ref().unwrap().contains("no-such-host.invalid"));
+    let sample = desk_beta.until(|state| state.uplinks.first().cloned()).await;
+    assert_eq!((sample.interface.as_str(), sample.capacity_bytes_per_s), ("lo", Some(1e9)));
+    assert!(sample.into_bytes_per_s > 0.0 && sample.seconds > 0.0, "{sample:?}");
     target.end().await;
     source.end().await;
 }

@@ -1,6 +1,7 @@
 //! Network interfaces, and which CPUs their interrupts go to.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -42,6 +43,44 @@ impl Interface {
     }
 }
 
+/// What passed an interface since it came up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traffic {
+    pub received_bytes: u64,
+    pub sent_bytes: u64,
+    /// None where the driver does not say.
+    pub bits_per_s: Option<u64>,
+}
+
+impl Traffic {
+    /// Of one interface; none if there is no such. The counters are those of the calling thread's network namespace, which
+    /// `/sys` in a container need not be.
+    pub fn read(root: &Path, interface: &str) -> Option<Traffic> {
+        let tree = Tree { root: root.to_owned() };
+        let (received_bytes, sent_bytes) = passed(&tree.text("proc/thread-self/net/dev")?, interface)?;
+        Some(Traffic { received_bytes, sent_bytes, bits_per_s: speed(&tree, interface) })
+    }
+}
+
+/// Lines such as `  eth0: 1500 2 0 0 0 0 0 0 900 1 0 0 0 0 0 0`: eight counters of each direction, bytes first.
+fn passed(table: &str, interface: &str) -> Option<(u64, u64)> {
+    let of = |line: &str| -> Option<(u64, u64)> {
+        let (name, counters) = line.split_once(':')?;
+        let counters: Vec<&str> = counters.split_whitespace().collect();
+        let counter = |at: usize| counters.get(at)?.parse().ok();
+        if name.trim() == interface { Some((counter(0)?, counter(8)?)) } else { None }
+    };
+    table.lines().find_map(of)
+}
+
+/// Megabits per second; -1 without a link or a number.
+fn speed(tree: &Tree, interface: &str) -> Option<u64> {
+    tree.number(&format!("sys/class/net/{interface}/speed")).and_then(|speed: i64| match speed {
+        1.. => Some(speed as u64 * 1_000_000),
+        _ => None,
+    })
+}
+
 pub(super) fn read(tree: &Tree) -> Vec<Interface> {
     let interrupts = interrupts(&tree.text("proc/interrupts").unwrap_or_default());
     let names = tree.names("sys/class/net");
@@ -60,11 +99,7 @@ fn one(tree: &Tree, name: &str, interrupts: &[Queue]) -> Interface {
         up: flags & 1 != 0,
         is_loopback: flags & 8 != 0,
         mtu: tree.number(&at("mtu")),
-        // Megabits per second; -1 without a link or a number.
-        bits_per_s: tree.number(&at("speed")).and_then(|speed: i64| match speed {
-            1.. => Some(speed as u64 * 1_000_000),
-            _ => None,
-        }),
+        bits_per_s: speed(tree, name),
         transmit_queue_length: tree.number(&at("tx_queue_len")),
         dropped_in: tree.number(&at("statistics/rx_dropped")),
         received_packets: tree.number(&at("statistics/rx_packets")),
@@ -120,6 +155,15 @@ fn interrupts(text: &str) -> Vec<Queue> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reads_what_passed_an_interface() {
+        let table = "Inter-|   Receive                    |  Transmit\n face |bytes packets\n    lo:  10 1 0 0 0 0 0 0 10 1 0 0 0 0 0 0\n\
+                     bond0.12:1500 2 0 0 0 0 0 0 900 1 0 0 0 0 0 0\n  bad: x\n";
+        assert_eq!(passed(table, "bond0.12"), Some((1_500, 900)));
+        assert_eq!(passed(table, "lo"), Some((10, 10)));
+        assert_eq!((passed(table, "bond0"), passed(table, "bad"), passed("", "lo")), (None, None, None));
+    }
 
     #[test]
     fn reads_the_table_of_interrupts() {

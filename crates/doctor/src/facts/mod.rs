@@ -12,7 +12,7 @@ use std::str::FromStr;
 use longhaul_network::advice::HostLimits;
 use serde::Serialize;
 
-pub use interfaces::{Interface, Queue};
+pub use interfaces::{Interface, Queue, Traffic};
 pub use processor::Processor;
 
 /// Enough for `/proc/interrupts` and `/proc/cpuinfo` of a host with thousands of CPUs.

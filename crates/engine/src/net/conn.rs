@@ -264,7 +264,11 @@ impl Conn {
             && let Some(fault) = &fault
         {
             let from = self.socket.peer_addr().map(|from| from.to_string()).unwrap_or_default();
-            tracing::info!(from, %fault, "a stream was refused");
+            match fault.code {
+                // Looks of other agents, and of monitoring: they go before they say who they are.
+                FaultCode::ConnectionLost => tracing::debug!(from, %fault, "a stream ended before it began"),
+                _ => tracing::info!(from, %fault, "a stream was refused"),
+            }
         }
         self.inner.ended(fault, shared);
         if self.accepted {

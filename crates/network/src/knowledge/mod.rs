@@ -8,6 +8,7 @@ mod forecast;
 mod link;
 mod observe;
 mod prior;
+mod reach;
 mod report;
 mod sites;
 mod stored;
@@ -77,6 +78,8 @@ pub struct Knowledge {
     calibration: Calibration,
     /// Addresses of routers by their digest.
     hops: BTreeMap<u32, IpAddr>,
+    /// Not kept over a restart: probes tell it again.
+    silent: reach::Silent,
 }
 
 impl Knowledge {
@@ -208,9 +211,11 @@ impl Knowledge {
         self.targets.get(&target).map(|state| state.pace).unwrap_or_default()
     }
 
-    /// Share of recent attempts over the link that failed, on the careful side while there were few.
+    /// Share of recent attempts over the link that failed, on the careful side while there were few; where probes found
+    /// that nothing answers, what is to be expected.
     pub fn failure_share(&self, link: Link, now: Timestamp) -> f64 {
-        self.links.get(&link).map_or(0.0, |state| state.trouble.share(now))
+        let failed = self.links.get(&link).map_or(0.0, |state| state.trouble.share(now));
+        if self.is_silent(link, now) { failed.max(reach::SILENT_FAILURE_SHARE) } else { failed }
     }
 
     /// The same by whose fault they were, in the order of [`Blame::ALL`].

@@ -145,8 +145,10 @@ impl Knowledge {
         if path.take(&observation.seen, weight, at).is_some() {
             shift = shift.or(path.explained());
         }
-        if let Seen::Hops(hops) = &observation.seen {
-            self.know_hops(hops);
+        match &observation.seen {
+            Seen::Hops(hops) => self.know_hops(hops),
+            &Seen::Reach { up } => self.heard(key, up, at),
+            _ => {}
         }
         if let Some(shift) = shift {
             self.path_changed(key, shift, at, now);

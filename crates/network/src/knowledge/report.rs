@@ -3,6 +3,7 @@
 use longhaul_model::{Timestamp, units};
 use serde::Serialize;
 
+use super::reach::UPLINK_FULL;
 use super::{Estimate, Knowledge, Link};
 use crate::advice::{Family, PathShape, STREAMS_DEFAULT, STREAMS_MAX};
 use crate::bins::Bin;
@@ -10,8 +11,6 @@ use crate::change::Change;
 use crate::observation::{Limit, Way};
 use crate::path::PathState;
 
-/// A site's uplink this full is the bottleneck.
-const UPLINK_FULL: f64 = 0.9;
 /// What achieves this part of a bound is held up by it.
 const NEAR: f64 = 0.7;
 /// Tests that give this many times what transfers do show that the network could do more.
@@ -155,13 +154,7 @@ impl Knowledge {
 
     /// What holds the link up, by what is known: counters first, then what kernels say, then comparisons.
     pub fn bottleneck(&self, link: Link, now: Timestamp) -> Bottleneck {
-        let full = |home: crate::places::Home, into: bool| {
-            let crate::places::Home::Site(site) = home else { return false };
-            self.uplinks
-                .get(&site)
-                .and_then(|uplink| uplink.used(into, now))
-                .is_some_and(|used| used >= UPLINK_FULL)
-        };
+        let full = |home, into| self.uplink_used(home, into, now).is_some_and(|used| used >= UPLINK_FULL);
         let (source, target) = self.homes_of(link);
         if full(source, false) {
             return Bottleneck::SourceUplink;
@@ -252,8 +245,12 @@ impl Knowledge {
             Bottleneck::Unknown => "what holds it up is not known".to_owned(),
             known => format!("held up by {}", known.words()),
         });
+        lines.extend(self.uplinks_in_words(link, now));
         for path in &report.paths {
             lines.extend(path.limits_in_words());
+        }
+        if self.is_silent(link, now) {
+            lines.push("no address of the source answers agents of the target's site".to_owned());
         }
         if report.failure_share >= 0.01 {
             lines.push(format!("{:.0} % of recent attempts failed", report.failure_share * 100.0));

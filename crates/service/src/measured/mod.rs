@@ -1,11 +1,16 @@
 //! What others measured: which hosts, so which sites; then to the brain, which believes it or says why not.
 //!
-//! Pushed results and what is read from archives ([`puller`]) come through [`take`]. Not here: formats (`gateways`), the
+//! Pushed results and what is read from archives ([`puller`]) come through [`take`]; what our agents look at and count
+//! through [`looks::take`]. Not here: formats (`gateways`), the
 //! rule by which hosts belong to sites (`network::mapping`), what a measurement means (`network`).
 
+pub mod looks;
+mod probes;
 pub mod puller;
 mod seen;
 mod translate;
+mod uneven;
+mod uplinks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -34,6 +39,8 @@ const AT_ONCE: usize = 2_000;
 pub struct Measured {
     map: Mutex<Option<(Timestamp, Arc<HostMap>)>>,
     state: Mutex<State>,
+    /// What our own agents look at and count.
+    looks: Mutex<looks::Looks>,
 }
 
 #[derive(Default)]

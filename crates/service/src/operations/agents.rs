@@ -17,6 +17,7 @@ use tokio::sync::{oneshot, watch};
 use super::{Operations, bad_request, busy, problem};
 use crate::agents::Standing;
 use crate::brain::Input;
+use crate::measured::looks;
 use crate::scribe::{Job, ReportJob, items};
 
 const HOST_BYTES_MAX: usize = 255;
@@ -88,7 +89,7 @@ impl Operations {
     pub async fn agent_report(
         self: &Arc<Self>,
         peer: &AgentPeer,
-        report: Report,
+        mut report: Report,
     ) -> Result<ReportReply, Problem> {
         let version = agree(report.versions)?;
         check_order(&report)?;
@@ -108,10 +109,13 @@ impl Operations {
             }
             self.durable(peer, &report).await?
         };
+        let mut probe = Vec::new();
         if !say_hello {
+            self.measured(peer, &mut report).await?;
             self.passing(peer, report).await?;
+            probe = looks::ask(&self.shared, peer.agent);
         }
-        Ok(ReportReply { version, acknowledged, now: self.now(), say_hello })
+        Ok(ReportReply { version, acknowledged, now: self.now(), say_hello, probe })
     }
 
     /// Hands the part of a report that must be applied exactly once to the scribe, and waits until it is durable.
@@ -133,6 +137,20 @@ impl Operations {
         };
         self.shared.scribe.send(Job::Report(Box::new(job))).map_err(|_| busy("the service stops"))?;
         applied.await.map_err(|_| busy("the service stops"))?.map_err(problem)
+    }
+
+    /// What the agent looked at and counted.
+    async fn measured(self: &Arc<Self>, peer: &AgentPeer, report: &mut Report) -> Result<(), Problem> {
+        let (probes, uplinks) = (std::mem::take(&mut report.probes), std::mem::take(&mut report.uplinks));
+        if probes.is_empty() && uplinks.is_empty() {
+            return Ok(());
+        }
+        let agent = peer.agent;
+        self.run(move |operations| {
+            looks::take(&operations.shared, agent, &probes, &uplinks);
+            Ok(())
+        })
+        .await
     }
 
     /// The part that may be lost: progress and space.

@@ -16,6 +16,7 @@ use longhaul_network::{Affected, Change, Home, Knowledge, Link, LinkReport};
 use longhaul_scheduler::Lesson;
 
 use super::{Operations, PageQuery, bad_request, busy, page};
+use crate::measured::looks;
 use crate::shared::Directory;
 
 /// A change for the worse is shown with its link for so long.
@@ -56,7 +57,13 @@ impl Operations {
             });
             views.take(limit + 1).collect()
         };
-        page(self.known(ask)?, limit, |(link, _)| Cursor(*link).to_string(), |(_, view)| Ok(view))
+        let (shorts, directory) = (looks::shorts(&self.shared, self.now()), self.shared.directory());
+        let probed = |link: Link| {
+            let site = |storage| directory.storages.get(&storage).map(|row| row.site);
+            shorts.get(&(site(link.source)?, site(link.target)?)).cloned()
+        };
+        let view = |(link, view)| Ok(NetworkLink { probed: probed(link), ..view });
+        page(self.known(ask)?, limit, |(link, _)| Cursor(*link).to_string(), view)
     }
 
     pub fn network_link(
@@ -64,7 +71,8 @@ impl Operations {
         source: &StorageName,
         target: &StorageName,
     ) -> Result<NetworkLinkDetail, Problem> {
-        let link = Link { source: self.storage_row(source)?.id, target: self.storage_row(target)?.id };
+        let (source_row, target_row) = (self.storage_row(source)?, self.storage_row(target)?);
+        let link = Link { source: source_row.id, target: target_row.id };
         if link.source == link.target {
             return Err(bad_request("source and target are the same storage".to_owned()));
         }
@@ -88,9 +96,19 @@ impl Operations {
                     .map(|change| change_view(change, &directory))
                     .collect(),
                 history: knowledge.history(link).into_iter().map(bin).collect(),
+                probes: Vec::new(),
+                uplinks: Vec::new(),
             })
         };
-        self.known(ask)?.ok_or_else(|| super::not_found("storage", source, "longhaul site list"))
+        let detail = self.known(ask)?;
+        let detail = detail.ok_or_else(|| super::not_found("storage", source, "longhaul site list"))?;
+        let (sites, now) = ((source_row.site, target_row.site), self.now());
+        let probed = looks::shorts(&self.shared, now).remove(&sites);
+        let (probes, uplinks) = looks::views(&self.shared, sites.0, sites.1, now);
+        let mut explanation = detail.explanation;
+        explanation.extend(looks::uneven_uplinks(&self.shared, [sites.0, sites.1], now));
+        let link = NetworkLink { probed, ..detail.link };
+        Ok(NetworkLinkDetail { link, explanation, probes, uplinks, ..detail })
     }
 
     pub fn network_export(&self) -> Result<Exchange, Problem> {
@@ -224,6 +242,7 @@ fn link_view(report: &LinkReport, directory: &Arc<Directory>) -> Option<NetworkL
         failure_share: report.failure_share,
         held_up_by: report.bottleneck.words().to_owned(),
         worse_since: None,
+        probed: None,
     })
 }
 

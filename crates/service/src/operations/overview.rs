@@ -14,6 +14,7 @@ use longhaul_model::{Blame, Fault, FaultCode, StorageName, SubscriptionState, Ti
 use longhaul_network::Link;
 
 use super::{Operations, PageQuery, SubscriptionList, page, problem};
+use crate::measured::looks;
 use crate::metrics::Gauges;
 use crate::scribe::Job;
 
@@ -131,6 +132,7 @@ impl Operations {
                 storage.trouble.clone().map(|fault| standing(fault, Some(storage.name.clone()), now)),
             );
         }
+        views.extend(looks::problems(&self.shared, now));
         views.extend(self.shared.live.problems());
         Ok(views)
     }

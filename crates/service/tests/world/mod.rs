@@ -257,6 +257,8 @@ impl Agent {
             entries: Vec::new(),
             progress: Vec::new(),
             spaces: Vec::new(),
+            probes: Vec::new(),
+            uplinks: Vec::new(),
         }
     }
 

@@ -35,7 +35,7 @@ Options:
   --congestion NAME cubic, bbr, ...                              [default: cubic]
   --lan             no emulation: a pair of virtual Ethernet devices, MTU 9000
   --hold            print the names and wait; lines on standard input change paths, its end ends all:
-                      path 0 cut | path 0 restore | path 0 loss 1e-3 | path 0 rtt 50 | path 0 rate 100
+                      path 0 cut | path 0 restore | path 0 loss 1e-3 | path 0 rtt 50 | path 0 rate 100 | path 0 blackhole 1400
                       path 0 rate none | show
   --check           say whether this machine allows it
 ";
@@ -178,9 +178,11 @@ fn obey(lab: &Lab, line: &str) -> Result<String, String> {
         ["path", path, "loss", value] => (path, Change::Loss(number("loss", value)?)),
         ["path", path, "rtt", value] => (path, Change::RttMs(number("rtt", value)?)),
         ["path", path, "rate", value] => (path, Change::RateMbit(rate(value)?)),
+        ["path", path, "blackhole", "off"] => (path, Change::BlackHole(None)),
+        ["path", path, "blackhole", value] => (path, Change::BlackHole(Some(number("blackhole", value)?))),
         _ => {
             return Err(format!(
-                "{line:?} is not known: path N cut|restore|loss P|rtt MS|rate MBIT, or show"
+                "{line:?} is not known: path N cut|restore|loss P|rtt MS|rate MBIT|blackhole BYTES|blackhole off, or show"
             ));
         }
     };

@@ -105,6 +105,8 @@ pub enum Change {
     /// None takes the limit away. The queue follows, unless its size was given.
     RateMbit(Option<f64>),
     Loss(f64),
+    /// Larger IP packets vanish and nobody is told; none ends that.
+    BlackHole(Option<u32>),
     /// Nothing arrives any more, not even what was on the way, and nobody is told.
     Cut,
     /// Ends a cut.
@@ -122,6 +124,9 @@ impl Change {
             }
             Change::Loss(loss) if !(0.0..=1.0).contains(loss) => {
                 Err(format!("a loss of {loss}: must be 0 to 1"))
+            }
+            Change::BlackHole(Some(0)) => {
+                Err("a black hole for packets of more than 0 bytes is a cut".to_owned())
             }
             _ => Ok(()),
         }

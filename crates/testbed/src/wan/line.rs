@@ -29,6 +29,8 @@ pub(super) struct Line {
     queue_bytes_given: Option<u64>,
     queue_bytes: u64,
     cut: bool,
+    /// Larger packets vanish.
+    packet_bytes_max: Option<u32>,
     losses: Losses,
     /// When the link has finished what it began.
     link_free_ns: u64,
@@ -49,6 +51,7 @@ impl Line {
             queue_bytes_given: config.queue_bytes,
             queue_bytes: 0,
             cut: false,
+            packet_bytes_max: None,
             losses: Losses::new(config.loss, config.seed ^ (number << 32)),
             link_free_ns: 0,
             waiting: VecDeque::new(),
@@ -71,6 +74,7 @@ impl Line {
             Change::RttMs(rtt_ms) => self.delay_ns = one_way_ns(rtt_ms),
             Change::RateMbit(rate) => self.bytes_per_s = rate.map(bytes_per_s),
             Change::Loss(loss) => self.losses.change(loss),
+            Change::BlackHole(bytes) => self.packet_bytes_max = bytes,
             Change::Cut => self.cut(),
             Change::Restore => self.cut = false,
         }
@@ -94,6 +98,11 @@ impl Line {
         if self.cut {
             self.counters.packets_cut += u64::from(shape.segments);
             self.counters.bytes_cut += bytes;
+            return;
+        }
+        if self.packet_bytes_max.is_some_and(|most| shape.wire_bytes(0..1) > most.into()) {
+            self.counters.packets_lost += u64::from(shape.segments);
+            self.counters.bytes_lost += bytes;
             return;
         }
         let accepted = shape.segments_within(self.room());

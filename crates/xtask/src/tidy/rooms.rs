@@ -42,7 +42,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("engine", Kind::Edge, &["storage", "security"]),
     room("copy", Kind::Joining, &["engine", "storage", "security", "gateways"]),
     room("doctor", Kind::Joining, &["storage", "security"]),
-    room("agent", Kind::Joining, &["engine", "storage", "security"]),
+    room("agent", Kind::Joining, &["engine", "storage", "security", "doctor"]),
     room("service", Kind::Joining, &["catalog", "security", "gateways"]),
     room("web", Kind::Joining, &["service", "security"]),
     room(
@@ -56,7 +56,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room(
         "testbed",
         Kind::Top,
-        &["security", "catalog", "storage", "gateways", "engine", "agent", "service", "web"],
+        &["security", "catalog", "storage", "gateways", "engine", "doctor", "agent", "service", "web"],
     ),
     room(
         "bench",

@@ -14,6 +14,7 @@ use longhaul_model::units::{count, printable, rate};
 use longhaul_model::{FaultCode, StorageName, Timestamp};
 use longhaul_network::exchange::{Aliases, Exchange, Imported, merge};
 
+use super::probes;
 use crate::clock;
 use crate::commands::Context;
 use crate::failure::{Exit, Failure};
@@ -29,8 +30,8 @@ const CHANGES_SHOWN: usize = 10;
 
 #[derive(Debug, Subcommand)]
 pub enum LinksCommand {
-    /// How much is known, how good forecasts are, what changed last
-    Show,
+    /// How much is known, how good forecasts are, what changed last; of one link: what agents found on the way
+    Show(ShowArgs),
     /// List links: what they give, what bounds them, what holds them up
     Links(LinksArgs),
     /// Why a link gives what it gives, and what changed
@@ -56,6 +57,15 @@ pub struct LinksArgs {
     /// At most so many
     #[arg(long, default_value_t = 200)]
     limit: usize,
+}
+
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// Storage that data comes from
+    #[arg(requires = "target")]
+    source: Option<StorageName>,
+    /// Storage that data goes to
+    target: Option<StorageName>,
 }
 
 #[derive(Debug, Args)]
@@ -112,7 +122,11 @@ fn checked(pairs: &[(String, String)]) -> Result<Aliases, Failure> {
 pub async fn run(context: &Context, remote: &Remote, command: LinksCommand) -> Result<Exit, Failure> {
     let output = &context.output;
     match command {
-        LinksCommand::Show => {
+        LinksCommand::Show(ShowArgs { source: Some(source), target: Some(target) }) => {
+            let detail = detail(remote, &LinkArgs { source, target }).await?;
+            output.view(&detail, probes::human, |detail| probes::table(&detail.probes))?;
+        }
+        LinksCommand::Show(_) => {
             let view: NetworkView = remote.get(&routes::NETWORK_SHOW, &[], &[]).await?;
             output.view(&view, human, |view| changes(&view.changes, view.now))?;
         }
@@ -263,7 +277,7 @@ fn forecasts(all: &[&ForecastQuality]) -> Table {
     table
 }
 
-fn changes(all: &[NetworkChange], now: Timestamp) -> Table {
+pub(super) fn changes(all: &[NetworkChange], now: Timestamp) -> Table {
     let mut table = Table::new([left("since"), left("noticed"), prose("what changed")]);
     for change in all {
         let tone = if change.worse { Tone::Warn } else { Tone::Good };
@@ -285,11 +299,14 @@ fn links(all: &[NetworkLink]) -> Table {
         right("80 % range"),
         right("rtt"),
         right("loss"),
+        right("mtu"),
+        left("probed"),
         right("window limit"),
         right("loss limit"),
         right("failed"),
         prose("held up by"),
     ]);
+    let now = clock::now();
     for link in all {
         let range = format!("{} – {}", rate(link.rate_low), rate(link.rate_high));
         let plain = format!("{:.0}-{:.0}", link.rate_low, link.rate_high);
@@ -304,6 +321,8 @@ fn links(all: &[NetworkLink]) -> Table {
             Cell::maybe(link.loss, |loss| {
                 Cell::text(if loss > 0.0 { format!("{loss:.0e}") } else { "0".into() })
             }),
+            probes::mtu(link),
+            Cell::maybe(link.probed.as_ref(), |probed| probes::age(probed, now)),
             Cell::maybe(link.window_limit, Cell::rate),
             Cell::maybe(link.loss_limit, Cell::rate),
             Cell::text(format!("{failed:.0} %")).toned_if(failed >= 5.0, Tone::Bad),
@@ -319,11 +338,11 @@ fn sentences(title: &'static str, all: &[String]) -> Table {
     table
 }
 
-fn listed(all: &[String], width: Option<usize>) -> String {
+pub(super) fn listed(all: &[String], width: Option<usize>) -> String {
     all.iter().map(|line| wrapped(&format!("  {}", printable(line)), width, 4) + "\n").collect()
 }
 
-fn title(link: &NetworkLink, style: Style) -> String {
+pub(super) fn title(link: &NetworkLink, style: Style) -> String {
     let arrow = format!("{} → {}", link.source, link.target);
     let since = link.worse_since.map(|since| format!("   worse since {}", when::local(since, clock::now())));
     format!("{}{}\n", style.paint(Tone::Strong, &arrow), since.unwrap_or_default())

@@ -3,6 +3,7 @@
 pub mod archive;
 pub mod links;
 pub mod map;
+mod probes;
 pub mod unmapped;
 
 use clap::Subcommand;

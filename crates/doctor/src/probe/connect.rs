@@ -1,0 +1,110 @@
+//! Names to addresses, and connections that carry nothing.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::AsFd;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::checks::disk::plain;
+use crate::sys;
+
+/// A first packet may be lost by chance, and the kernel sends it again only after a second.
+const SILENT_TRIES: usize = 2;
+
+/// What came of dialling an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    Answers,
+    /// The host answers that nobody listens there.
+    Refused,
+    /// No answer at all.
+    Silent,
+    /// This host has no route to it, as one without IPv6 has none to such addresses.
+    NoRoute,
+}
+
+/// The resolver has no time limit of its own; a thread that it holds for ever is left behind.
+pub(crate) fn resolve(host: &str, port: u16, patience: Duration) -> Result<Vec<SocketAddr>, String> {
+    let (sender, receiver) = mpsc::channel();
+    let host = host.to_owned();
+    let begun = thread::Builder::new().name("resolve".into()).spawn(move || {
+        let found = (host.as_str(), port).to_socket_addrs().map(Iterator::collect::<Vec<_>>);
+        let _ = sender.send(found);
+    });
+    begun.map_err(|error| plain(&error))?;
+    match receiver.recv_timeout(patience) {
+        Ok(Ok(addresses)) if !addresses.is_empty() => Ok(addresses),
+        Ok(Ok(_)) => Err("it has no address".into()),
+        Ok(Err(error)) => Err(plain(&error)),
+        Err(_) => Err(format!("no answer within {} s", patience.as_secs())),
+    }
+}
+
+pub(crate) struct Connected {
+    pub socket: TcpStream,
+    pub rtt_us: u64,
+    pub mss_bytes: u32,
+}
+
+/// The quickest of so many connections.
+pub(crate) fn connect_best(address: SocketAddr, count: usize, patience: Duration) -> io::Result<Connected> {
+    let mut best: Option<Connected> = None;
+    for _ in 0..count {
+        let connected = connect(address, patience)?;
+        if best.as_ref().is_none_or(|best| connected.rtt_us < best.rtt_us) {
+            best = Some(connected);
+        }
+    }
+    best.ok_or_else(|| io::Error::other("not tried"))
+}
+
+/// Connections from several ports, one after the other, so that they do not wait for each other.
+pub(super) struct Ports {
+    pub rtts_us: Vec<u32>,
+    /// Still open.
+    pub last: TcpStream,
+}
+
+pub(super) fn connect_ports(address: SocketAddr, count: usize, patience: Duration) -> Result<Ports, Reach> {
+    let mut connected = first(address, patience)?;
+    let mut rtts_us = vec![bounded(connected.rtt_us)];
+    while rtts_us.len() < count {
+        // A host that stops to answer in the midst of it has answered.
+        let Ok(next) = connect(address, patience) else { break };
+        rtts_us.push(bounded(next.rtt_us));
+        connected = next;
+    }
+    Ok(Ports { rtts_us, last: connected.socket })
+}
+
+fn first(address: SocketAddr, patience: Duration) -> Result<Connected, Reach> {
+    for _ in 0..SILENT_TRIES {
+        match connect(address, patience) {
+            Ok(connected) => return Ok(connected),
+            Err(error) => match error.kind() {
+                io::ErrorKind::ConnectionRefused => return Err(Reach::Refused),
+                io::ErrorKind::NetworkUnreachable | io::ErrorKind::AddrNotAvailable => {
+                    return Err(Reach::NoRoute);
+                }
+                _ => {}
+            },
+        }
+    }
+    Err(Reach::Silent)
+}
+
+fn connect(address: SocketAddr, patience: Duration) -> io::Result<Connected> {
+    let began = Instant::now();
+    let socket = TcpStream::connect_timeout(&address, patience)?;
+    let waited = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+    let measured = sys::tcp_measured(socket.as_fd())?;
+    // The kernel's figure has no time in it during which this thread waited for a processor.
+    let rtt_us = waited.min(u64::from(measured.rtt_us).max(1));
+    Ok(Connected { socket, rtt_us, mss_bytes: measured.mss_bytes })
+}
+
+fn bounded(us: u64) -> u32 {
+    u32::try_from(us).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,95 @@
+//! Routers on the way, as `tracepath` finds them: datagrams that may pass one router more each time, and the errors that
+//! come back. The kernel hands these to the socket that sent, so no privilege is needed.
+//!
+//! Both ports are always the same: among equal paths routers choose by addresses and ports, and the way found should
+//! be the same as long as nothing changes.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::checks::disk::plain;
+use crate::sys::{self, Icmp};
+
+/// Farther is nothing on this planet.
+const HOPS_MAX: u8 = 30;
+/// So many routers in a row that do not answer: a firewall, most likely; what is behind it stays unknown.
+const SILENT_MAX: usize = 3;
+/// Routers limit how often they answer.
+const TRIES: usize = 2;
+const WAIT_MIN: Duration = Duration::from_millis(100);
+const WAIT_MAX: Duration = Duration::from_millis(600);
+/// Where `traceroute` sends to, which firewalls know; the same range serves as the source.
+const TARGET_PORT: u16 = 33_434;
+const SOURCE_PORTS: std::ops::RangeInclusive<u16> = 33_500..=33_531;
+
+pub(super) fn trace(to: IpAddr, rtt: Duration) -> Result<Vec<Option<IpAddr>>, String> {
+    let words = |error: io::Error| plain(&error);
+    let socket = open(to).map_err(words)?;
+    let wait = (rtt * 2).clamp(WAIT_MIN, WAIT_MAX);
+    let mut hops: Vec<Option<IpAddr>> = Vec::new();
+    for limit in 1..=HOPS_MAX {
+        socket.limit(limit).map_err(words)?;
+        let answer = (0..TRIES).find_map(|_| socket.ask(wait).transpose()).transpose().map_err(words)?;
+        hops.push(answer.as_ref().and_then(|answer| answer.from));
+        match answer.map(|answer| answer.kind) {
+            Some(Icmp::TimeExceeded) | None => {}
+            // The peer itself, or a router that goes no farther.
+            Some(Icmp::Unreachable | Icmp::Other) => break,
+        }
+        if hops.len() >= SILENT_MAX && hops.iter().rev().take(SILENT_MAX).all(Option::is_none) {
+            break;
+        }
+    }
+    while hops.last().is_some_and(Option::is_none) {
+        hops.pop();
+    }
+    if hops.is_empty() { Err("no router answers, nor does the peer".into()) } else { Ok(hops) }
+}
+
+struct Tracer {
+    socket: UdpSocket,
+    ipv6: bool,
+}
+
+fn open(to: IpAddr) -> io::Result<Tracer> {
+    let any: IpAddr = if to.is_ipv6() { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+    // Another program, or another agent of this host, may trace at the moment.
+    let bound = SOURCE_PORTS.map(|port| UdpSocket::bind((any, port))).find_map(Result::ok);
+    let socket = match bound {
+        Some(socket) => socket,
+        None => UdpSocket::bind((any, 0))?,
+    };
+    sys::take_errors(socket.as_fd(), to.is_ipv6())?;
+    socket.connect(SocketAddr::new(to, TARGET_PORT))?;
+    Ok(Tracer { socket, ipv6: to.is_ipv6() })
+}
+
+impl Tracer {
+    fn limit(&self, hops: u8) -> io::Result<()> {
+        let socket = socket2::SockRef::from(&self.socket);
+        if self.ipv6 { socket.set_unicast_hops_v6(hops.into()) } else { socket.set_ttl_v4(hops.into()) }
+    }
+
+    /// One datagram, and the error that it causes; none if nothing comes back in time.
+    fn ask(&self, wait: Duration) -> io::Result<Option<sys::IcmpError>> {
+        // What a former datagram caused late belongs to no hop any more, and makes the next call fail once.
+        while sys::next_error(self.socket.as_fd())?.is_some() {}
+        self.socket.send(&[]).or_else(|_| self.socket.send(&[]))?;
+        let ends = Instant::now() + wait;
+        loop {
+            if let Some(error) = sys::next_error(self.socket.as_fd())? {
+                return Ok(Some(error));
+            }
+            let left = ends.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            let left = Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() };
+            poll(&mut [PollFd::new(&self.socket, PollFlags::empty())], Some(&left))?;
+        }
+    }
+}

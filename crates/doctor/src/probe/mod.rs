@@ -1,0 +1,150 @@
+//! Looks at the way to a peer's port: does it answer, how long is the round trip, what is the largest packet that gets
+//! there, which routers are on the way. Both address families, one after the other, without any privilege.
+//!
+//! What is sent to one address: a few TCP connections that carry nothing, one that carries the beginning of a TLS
+//! greeting of at most 16 kB, and up to 60 empty datagrams to a port where nobody listens. Not here: whom to look at
+//! (the service says so), what it means for a link (`network`). Start with [`look`].
+
+mod connect;
+mod hops;
+mod mtu;
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+pub use connect::Reach;
+pub(crate) use connect::{Connected, connect_best, resolve};
+
+/// Connections to one address, each from a port of its own: equal paths and members of a bond are chosen by ports.
+pub const PORTS: usize = 8;
+/// Addresses of one family that are tried until one answers.
+const TRIED_MAX: usize = 3;
+
+/// One address family of a peer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Way {
+    /// The one that answered, or the first.
+    pub address: SocketAddr,
+    pub reach: Reach,
+    /// Of each source port, in the order tried; the least of them is the round trip.
+    pub rtts_us: Vec<u32>,
+    /// The largest IP packet that gets there; none if that could not be found out.
+    pub mtu: Option<u32>,
+    /// Larger packets than that vanish without a word.
+    pub black_hole: bool,
+    /// Routers in order, the peer last if it answers; none where one does not.
+    pub hops: Vec<Option<IpAddr>>,
+    /// What could not be found out, and why.
+    pub unknown: Vec<String>,
+}
+
+impl Way {
+    pub fn rtt_us(&self) -> Option<u32> {
+        self.rtts_us.iter().copied().min()
+    }
+}
+
+/// Looks at each address family that `addresses` (`host:port`, best first) have. Waits for an answer at most
+/// `patience`, and some times that in all. Fails if no name has an address.
+pub fn look(addresses: &[String], patience: Duration) -> Result<Vec<Way>, String> {
+    let mut found: Vec<SocketAddr> = Vec::new();
+    let mut faults = Vec::new();
+    for address in addresses {
+        let Some((host, port)) = address.rsplit_once(':') else { continue };
+        let Ok(port) = port.parse() else { continue };
+        match resolve(host.trim_matches(['[', ']']), port, patience) {
+            Ok(more) => more.into_iter().for_each(|one| {
+                if !found.contains(&one) {
+                    found.push(one);
+                }
+            }),
+            Err(why) => faults.push(format!("{host}: {why}")),
+        }
+    }
+    if found.is_empty() {
+        return Err(if faults.is_empty() { "it has no address".to_owned() } else { faults.join("; ") });
+    }
+    let of = |ipv6: bool| -> Vec<SocketAddr> {
+        found.iter().copied().filter(|one| one.is_ipv6() == ipv6).take(TRIED_MAX).collect()
+    };
+    Ok([of(false), of(true)].iter().filter_map(|family| look_at(family, patience)).collect())
+}
+
+/// None without an address.
+fn look_at(family: &[SocketAddr], patience: Duration) -> Option<Way> {
+    let mut first = None;
+    for &address in family {
+        let way = one(address, patience);
+        if way.reach == Reach::Answers {
+            return Some(way);
+        }
+        first.get_or_insert(way);
+    }
+    first
+}
+
+fn one(address: SocketAddr, patience: Duration) -> Way {
+    let mut way = Way {
+        address,
+        reach: Reach::Answers,
+        rtts_us: Vec::new(),
+        mtu: None,
+        black_hole: false,
+        hops: Vec::new(),
+        unknown: Vec::new(),
+    };
+    let connected = match connect::connect_ports(address, PORTS, patience) {
+        Ok(connected) => connected,
+        Err(reach) => return Way { reach, ..way },
+    };
+    way.rtts_us = connected.rtts_us;
+    let rtt = Duration::from_micros(way.rtt_us().unwrap_or(0).into());
+    match mtu::find(address, connected.last, rtt, patience) {
+        Ok(found) => (way.mtu, way.black_hole) = (Some(found.bytes), found.black_hole),
+        Err(why) => way.unknown.push(format!("path MTU: {why}")),
+    }
+    match hops::trace(address.ip(), rtt) {
+        Ok(hops) => way.hops = hops,
+        Err(why) => way.unknown.push(format!("routers on the way: {why}")),
+    }
+    way
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    #[test]
+    fn a_peer_on_this_host_answers_over_both_families() {
+        let (four, six) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("[::1]:0"));
+        let mut addresses = vec![four.local_addr().unwrap().to_string()];
+        addresses.extend(six.as_ref().ok().map(|six| six.local_addr().unwrap().to_string()));
+        let ways = look(&addresses, PATIENCE).unwrap();
+        assert_eq!(ways.len(), addresses.len());
+        for way in &ways {
+            assert_eq!(way.reach, Reach::Answers, "{way:?}");
+            assert_eq!(way.rtts_us.len(), PORTS);
+            assert!(way.rtt_us().unwrap() < 5_000_000);
+            assert!(way.mtu.is_some_and(|mtu| mtu >= 1_280) && !way.black_hole, "{way:?}");
+            assert_eq!(way.hops, [Some(way.address.ip())], "this host is its own last hop: {way:?}");
+        }
+    }
+
+    #[test]
+    fn a_port_where_nobody_listens_refuses() {
+        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let ways = look(&[closed.to_string()], PATIENCE).unwrap();
+        assert_eq!(ways[0].reach, Reach::Refused);
+        assert!(ways[0].rtts_us.is_empty() && ways[0].mtu.is_none());
+    }
+
+    #[test]
+    fn a_name_without_an_address_is_told() {
+        let why = look(&["no-such-host.invalid:7470".to_owned()], PATIENCE).unwrap_err();
+        assert!(why.contains("no-such-host.invalid"), "{why}");
+        assert!(look(&[], PATIENCE).is_err() && look(&["x".to_owned()], PATIENCE).is_err());
+    }
+}

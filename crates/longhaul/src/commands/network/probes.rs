@@ -1,0 +1,155 @@
+//! What agents found on the way between two storages, and the uplinks of their sites.
+
+use longhaul_api::network::{NetworkLink, NetworkLinkDetail};
+use longhaul_api::probe::{ProbeShort, ProbeView, ProbedWay, Reach, UplinkView};
+use longhaul_model::Timestamp;
+
+use super::links::{changes, listed, title};
+use crate::clock;
+use crate::table::{Cell, Table, left, prose, right};
+use crate::terminal::{Style, Tone};
+
+/// Routers named by address; of more the number is enough.
+const HOPS_SHOWN: usize = 12;
+
+/// Of `longhaul network show SOURCE TARGET`.
+pub fn human(detail: &NetworkLinkDetail, style: Style, width: Option<usize>) -> String {
+    let mut text = title(&detail.link, style);
+    if detail.probes.is_empty() {
+        text.push_str(
+            "  no agent of the one site has looked at one of the other yet; each looks at one peer every few seconds\n",
+        );
+    } else {
+        text.push_str(&table(&detail.probes).human(style, width));
+    }
+    for probe in &detail.probes {
+        let mut lines = probe.remarks.clone();
+        lines.extend(probe.ways.iter().flat_map(|way| &way.unknown).map(|what| format!("not known: {what}")));
+        lines.extend(probe.ways.iter().filter_map(route));
+        if !lines.is_empty() {
+            text.push_str(&format!("\n{} → {}\n", probe.from, probe.to));
+            text.push_str(&listed(&lines, width));
+        }
+    }
+    if !detail.uplinks.is_empty() {
+        text.push('\n');
+        text.push_str(&uplinks(&detail.uplinks).human(style, width));
+    }
+    if !detail.changes.is_empty() {
+        text.push('\n');
+        text.push_str(&changes(&detail.changes, clock::now()).human(style, width));
+    }
+    text
+}
+
+fn route(way: &ProbedWay) -> Option<String> {
+    if way.hops.is_empty() {
+        return None;
+    }
+    let named = way.hops.iter().take(HOPS_SHOWN).map(|hop| hop.map_or("*".to_owned(), |hop| hop.to_string()));
+    let named: Vec<String> = named.collect();
+    let more = way.hops.len().saturating_sub(HOPS_SHOWN);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    Some(format!("route over {}: {}{more}", way.family(), named.join(" ")))
+}
+
+pub fn table(probes: &[ProbeView]) -> Table {
+    let now = clock::now();
+    let mut table = Table::new([
+        left("from"),
+        left("to"),
+        left("looked"),
+        left("family"),
+        right("rtt"),
+        right("mtu"),
+        right("hops"),
+        left("address"),
+        prose("found"),
+    ]);
+    for probe in probes {
+        let ends = |table: &mut Table, rest: [Cell; 6]| {
+            let [family, rtt, mtu, hops, address, found] = rest;
+            let from = Cell::text(format!("{} ({})", probe.from, probe.from_host));
+            let to = Cell::text(format!("{} ({})", probe.to, probe.to_host));
+            table.row([from, to, Cell::time(probe.at, now), family, rtt, mtu, hops, address, found]);
+        };
+        for way in &probe.ways {
+            ends(&mut table, of_way(way));
+        }
+        if let Some(fault) = &probe.fault {
+            let empty = || Cell::text("");
+            let found = Cell::text(fault).toned(Tone::Bad);
+            ends(&mut table, [empty(), empty(), empty(), empty(), empty(), found]);
+        }
+    }
+    table
+}
+
+fn of_way(way: &ProbedWay) -> [Cell; 6] {
+    let answers = way.reach == Reach::Answers;
+    let tone = if way.reach == Reach::NoRoute { Tone::Faint } else { Tone::Bad };
+    let hops = (!way.hops.is_empty()).then_some(way.hops.len() as u64);
+    [
+        Cell::text(way.family()),
+        Cell::maybe(way.rtt_us(), |us| Cell::both(format!("{:.1} ms", f64::from(us) / 1e3), us.to_string())),
+        Cell::maybe(way.mtu, |mtu| size(mtu, way.black_hole)),
+        Cell::maybe(hops, Cell::count),
+        Cell::text(way.address.to_string()),
+        Cell::text(way.reach.words()).toned_if(!answers, tone),
+    ]
+}
+
+/// For the list of links.
+pub fn mtu(link: &NetworkLink) -> Cell {
+    let black_hole = link.probed.as_ref().is_some_and(|probed| probed.black_hole);
+    Cell::maybe(link.mtu, |mtu| size(mtu, black_hole))
+}
+
+fn size(mtu: u32, black_hole: bool) -> Cell {
+    let shown = if black_hole { format!("{mtu} black hole") } else { mtu.to_string() };
+    Cell::both(shown, mtu.to_string()).toned_if(black_hole, Tone::Bad)
+}
+
+/// When the link was last looked at, or since when nothing answers.
+pub fn age(probed: &ProbeShort, now: Timestamp) -> Cell {
+    match probed.unreachable_since {
+        Some(since) => Cell::both(
+            format!("silent since {}", crate::when::local(since, now)),
+            format!("silent since {since}"),
+        )
+        .toned(Tone::Bad),
+        None => Cell::time(probed.at, now),
+    }
+}
+
+fn uplinks(all: &[UplinkView]) -> Table {
+    let now = clock::now();
+    let mut table = Table::new([
+        left("uplink of"),
+        left("host"),
+        left("interface"),
+        right("in"),
+        right("out"),
+        right("capacity"),
+        right("used"),
+        left("counted"),
+    ]);
+    for uplink in all {
+        let sample = &uplink.sample;
+        let most = sample.into_bytes_per_s.max(sample.out_bytes_per_s);
+        table.row([
+            Cell::text(uplink.site.as_str()),
+            Cell::text(&uplink.host),
+            Cell::text(&sample.interface),
+            Cell::rate(sample.into_bytes_per_s),
+            Cell::rate(sample.out_bytes_per_s),
+            Cell::maybe(sample.capacity_bytes_per_s, Cell::rate),
+            Cell::maybe(sample.capacity_bytes_per_s, |capacity| {
+                let used = most / capacity * 100.0;
+                Cell::text(format!("{used:.0} %")).toned_if(used >= 90.0, Tone::Warn)
+            }),
+            Cell::time(sample.at, now),
+        ]);
+    }
+    table
+}
