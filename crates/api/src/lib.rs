@@ -26,6 +26,7 @@ pub mod network;
 pub mod openapi;
 pub mod problem;
 pub mod routes;
+pub mod steering;
 
 pub use problem::Problem;
 

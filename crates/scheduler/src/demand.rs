@@ -433,7 +433,8 @@ impl Scheduler {
         self.last_id = self.last_id.max(adopted.transfer.0);
         self.last_id = self.last_id.max(adopted.lease.map_or(0, |lease| lease.attempt.0));
         let target = self.storage_place(adopted.target);
-        let Some(&want) = self.want_of.get(&(adopted.block, target)) else {
+        let known = self.want_of.get(&(adopted.block, target)).copied();
+        let Some(want) = known.or_else(|| self.passing(adopted.block, target)) else {
             self.out.push_back(match adopted.lease {
                 Some(lease) => Decision::Cancel {
                     transfer: adopted.transfer,

@@ -13,6 +13,7 @@ mod brain;
 mod changes;
 mod choice;
 mod config;
+mod deadlines;
 mod http;
 mod live;
 mod measured;
@@ -26,6 +27,7 @@ mod scribe;
 mod service;
 mod shared;
 mod state;
+mod steering;
 mod views;
 
 use std::sync::Arc;

@@ -20,6 +20,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::agents::Agents;
 use crate::brain::{Brain, INPUTS_MAX, Input, spawn};
 use crate::changes::Changes;
+use crate::deadlines::{self, Deadlines};
 use crate::http::{self, Http, Listening};
 use crate::live::{Live, Running};
 use crate::measured::{Measured, puller};
@@ -27,7 +28,7 @@ use crate::metrics::Metrics;
 use crate::scribe::{Job, Scribe};
 use crate::shared::Shared;
 use crate::state::State;
-use crate::{Clock, Config, Operations, reader};
+use crate::{Clock, Config, Operations, reader, steering};
 
 /// What the network room believes, kept across restarts.
 const KNOWLEDGE: &str = "network-knowledge";
@@ -35,6 +36,8 @@ const TICK: Duration = Duration::from_secs(1);
 /// Ticks between two prunings of history, and between two savings of what is believed.
 const PRUNE_TICKS: u64 = 600;
 const SAVE_TICKS: u64 = 60;
+/// Between two looks at what passed through relays.
+const CLEAR_TICKS: u64 = 2;
 
 /// A running service. Dropping it without [`Service::stop`] ends it in the midst of things, and loses nothing either.
 pub struct Service {
@@ -239,6 +242,7 @@ fn share(
         sessions: Sessions::new(),
         agents,
         live: Live::default(),
+        deadlines: Deadlines::default(),
         measured: Measured::new(&config.perfsonar),
         metrics: Metrics::default(),
         changes: Changes::default(),
@@ -273,7 +277,11 @@ fn start_threads(
     let kept = shared.catalog.setting(KNOWLEDGE)?;
     // Beliefs that this version cannot read are learned again.
     let knowledge: Knowledge = kept.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
-    let settings = Settings { lease_length: shared.config.lease(), ..Settings::default() };
+    let settings = Settings {
+        lease_length: shared.config.lease(),
+        strategy: shared.config.strategy()?,
+        ..Settings::default()
+    };
     let scheduler = Scheduler::new(settings, knowledge, shared.catalog.last_id()?);
     let brain = Brain::new(scheduler, shared.clock.clone(), shared.scribe.clone(), ask);
     let scribe = Scribe::new(shared.clone());
@@ -288,6 +296,7 @@ fn start_threads(
 /// After a start: names, demands, and the transfers that were live.
 fn take_up(shared: &Shared) -> Result<(), Fault> {
     shared.refresh_directory()?;
+    shared.tell(Input::Events(steering::events(&shared.catalog)?));
     let demands = shared.catalog.demands()?;
     let live = shared.catalog.live_transfers()?;
     tracing::info!(demands = demands.len(), transfers = live.len(), "taking up");
@@ -394,6 +403,15 @@ fn housekeeping(shared: &Shared, ticks: u64) {
         tracing::info!(%agent, %site, connected, "agent");
         shared.tell(Input::Events(connection_events(agent, storages, connected)));
         shared.changes.touch(longhaul_api::native::ChangeKind::Site, site, now);
+    }
+    if ticks.is_multiple_of(deadlines::LOOK_EVERY.as_secs())
+        && let Err(error) = deadlines::watch(shared)
+    {
+        tracing::warn!(%error, "deadlines could not be looked at");
+    }
+    if ticks.is_multiple_of(CLEAR_TICKS) {
+        // Through the scribe: what leaves the catalog and what comes into it stay in order.
+        let _ = shared.scribe.send(Job::ClearRelays);
     }
     if ticks.is_multiple_of(SAVE_TICKS) {
         let keep = shared.catalog.clone();

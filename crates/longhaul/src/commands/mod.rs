@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub mod as_account;
+pub mod audit;
 pub mod bench;
 pub mod completion;
 pub mod config;
@@ -9,15 +10,18 @@ pub mod copy;
 pub mod dataset;
 pub mod digest;
 pub mod doctor;
+pub mod link;
 pub mod login;
 pub mod man;
 pub mod network;
 pub mod replica;
 pub mod serve;
 pub mod service;
+pub mod share;
 pub mod simulate;
 pub mod site;
 pub mod status;
+pub mod storage;
 pub mod subscription;
 pub mod task;
 pub mod token;
@@ -131,6 +135,10 @@ async fn remote(context: &Context, command: Command) -> Result<Exit, Failure> {
         Command::Task(command) => task::run(context, &remote, command).await,
         Command::Site(command) => site::run(context, &remote, command).await,
         Command::Network(command) => network::run(context, &remote, command).await,
+        Command::Storage(command) => storage::run(context, &remote, command).await,
+        Command::Share(command) => share::run(context, &remote, command).await,
+        Command::Link(command) => link::run(context, &remote, command).await,
+        Command::Audit(args) => audit::run(context, &remote, args).await,
         Command::Token(command) => token::run(context, &remote, command).await,
         Command::Whoami => login::whoami(context, &remote).await,
         Command::Demo(_)
