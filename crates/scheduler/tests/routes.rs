@@ -90,3 +90,17 @@ fn a_relay_may_want_the_files_itself_and_stop_wanting_them() {
     assert_eq!(world.bytes_between(1, 2), 300 * MB);
     assert!(world.arrivals.values().all(|&times| times == 1));
 }
+
+/// Nobody wants the files any more: what was on its way to the relay, or waited for it, is given up too.
+#[test]
+fn what_passes_ends_with_the_last_wish() {
+    let mut world = world(3, &[1], &[(0, 1), (1, 2)]);
+    world.add_files(1, 0, vec![5 * MB; 60]);
+    world.subscribe(1, &[1], 2, 5);
+    world.run_for(Duration::from_millis(400));
+    assert!(world.scheduler.counts().leased > 0);
+    world.cancel(1);
+    world.run_for(Duration::from_secs(60));
+    assert_eq!(world.scheduler.counts(), Default::default(), "nothing is left behind");
+    assert!(world.bytes_between(0, 1) < 300 * MB);
+}
