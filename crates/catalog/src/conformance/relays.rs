@@ -115,7 +115,7 @@ fn terms_are_kept_and_told_with_the_demands(world: &mut World) {
     world.register(dataset, 0..1, Some(ALPHA), None);
     let terms = Terms {
         community: Some("atlas".parse().unwrap()),
-        activity: Some("User Subscriptions".parse().unwrap()),
+        activity: Some("user-subscriptions".parse().unwrap()),
         strategy: None,
         deadline: Some(Timestamp(NOW.0 + 1)),
     };

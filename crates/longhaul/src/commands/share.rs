@@ -27,7 +27,7 @@ pub enum ShareCommand {
 
 #[derive(Debug, Args)]
 pub struct SetArgs {
-    /// A community, such as atlas, or an activity of one, such as "atlas/User Subscriptions"; * in place of either name
+    /// A community, such as atlas, or an activity of one, such as atlas/user-subscriptions; * in place of either name
     /// means each that is not named
     #[arg(value_name = "COMMUNITY[/ACTIVITY]")]
     whose: Whose,
@@ -107,10 +107,10 @@ mod tests {
 
     #[test]
     fn names_are_split_at_the_first_slash() {
-        let whose: Whose = "atlas/User Subscriptions".parse().unwrap();
+        let whose: Whose = "atlas/user-subscriptions".parse().unwrap();
         assert_eq!(
             (whose.community.as_str(), whose.activity.as_deref()),
-            ("atlas", Some("User Subscriptions"))
+            ("atlas", Some("user-subscriptions"))
         );
         assert_eq!("*".parse::<Whose>().unwrap().activity, None);
         assert_eq!("atlas/*".parse::<Whose>().unwrap().activity.as_deref(), Some("*"));
