@@ -86,7 +86,7 @@ fn table(shares: &[ShareView]) -> Table {
         Table::new([left("community"), left("activity"), right("weight"), right("part if all want")]);
     for share in shares {
         let others = |name: &str, all: &str| {
-            if name == OTHERS { Cell::both(all.to_owned(), OTHERS) } else { Cell::text(name) }
+            if name == OTHERS { Cell::both(all, OTHERS) } else { Cell::text(name) }
         };
         table.row([
             others(&share.community, "each other one"),
