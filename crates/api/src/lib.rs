@@ -28,6 +28,7 @@ pub mod openapi;
 pub mod probe;
 pub mod problem;
 pub mod routes;
+pub mod steering;
 
 pub use problem::Problem;
 

@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 
 use crate::agent::{AttemptTimes, LeftOut, LeftOutReason, StorageKind};
 use crate::commissioning::LinkCommission;
+use crate::steering::{Promise, Terms, TermsChange};
 
 /// One page of a list.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
@@ -187,7 +188,7 @@ pub struct VerificationRequest {
 pub struct TaskView {
     #[schema(value_type = String)]
     pub id: TaskId,
-    /// `scan`, `verify` or `delete`.
+    /// `scan`, `verify`, `delete`, or `clear` (a relay's copies that nobody waits for any more).
     pub kind: String,
     #[schema(value_type = String)]
     pub dataset: DatasetName,
@@ -234,6 +235,8 @@ pub struct Subscribe {
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     pub verification: Option<Verification>,
+    #[serde(flatten)]
+    pub terms: Terms,
 }
 
 /// `PATCH /api/v1/subscriptions/{id}`: what is absent stays.
@@ -244,6 +247,8 @@ pub struct SubscriptionChange {
     pub state: Option<SubscriptionState>,
     #[serde(default)]
     pub priority: Option<u8>,
+    #[serde(flatten)]
+    pub terms: TermsChange,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
@@ -261,6 +266,11 @@ pub struct SubscriptionView {
     pub priority: u8,
     #[schema(value_type = String)]
     pub verification: Verification,
+    #[serde(flatten)]
+    pub terms: Terms,
+    /// Of its deadline, until it is complete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub promise: Option<Promise>,
     #[schema(value_type = String)]
     pub created: Timestamp,
     pub files_wanted: u64,
@@ -387,6 +397,13 @@ pub struct AttemptView {
 pub struct Choice {
     /// The decisive reason, in words.
     pub reason: String,
+    /// The storages after the source, if the target is only on the way to another one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub way: Vec<StorageName>,
+    /// Whose share it was charged to.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub charged_to: String,
     pub candidates: Vec<Candidate>,
     /// How long it waited in the queue, in microseconds, and behind what.
     pub waited_us: u64,
@@ -401,6 +418,9 @@ pub struct Candidate {
     /// Expected time to finish, microseconds from the choice; none if unusable.
     pub finish_us: Option<u64>,
     pub rate_bytes_per_s: f64,
+    /// What the rate is expected from, after "by".
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub rate_by: String,
     /// Work given to this source before, not yet done.
     pub bytes_ahead: u64,
     /// Share of recent attempts from it that failed, 0 to 1.
@@ -509,6 +529,12 @@ pub struct StorageView {
     /// Why it takes no files now, if so.
     #[schema(value_type = Option<Object>)]
     pub trouble: Option<Fault>,
+    /// Files may pass through it on their way to others.
+    #[serde(default)]
+    pub relay: bool,
+    /// How sources of what goes there are chosen where a subscription does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strategy: Option<String>,
     pub rules_version: u32,
 }
 

@@ -11,7 +11,7 @@ use crate::native::Page;
 use crate::routes::{
     self, Access, Body, CSRF_HEADER, IDEMPOTENCY_HEADER, Method, Query, QueryKind, Route, SESSION_COOKIE,
 };
-use crate::{Problem, agent, commissioning, measured, native, network};
+use crate::{Problem, agent, commissioning, measured, native, network, steering};
 
 /// The whole description.
 pub fn document() -> Value {
@@ -207,6 +207,11 @@ fn schemas() -> Map<String, Value> {
         measured::MeasurementsTaken,
         measured::HostsChange,
         measured::HostsChanged,
+        steering::StorageChange,
+        steering::ShareChange,
+        steering::LinksView,
+        steering::LinksSet,
+        steering::LinksChange,
     );
     pages!(
         native::DatasetView,
@@ -224,6 +229,8 @@ fn schemas() -> Map<String, Value> {
         measured::HostView,
         measured::UnmappedHost,
         measured::ArchiveView,
+        steering::ShareView,
+        steering::AuditEntry,
     );
     let as_json = |schema| serde_json::to_value(schema).unwrap_or_default();
     collected.into_iter().map(|(name, schema)| (name, as_json(schema))).collect()

@@ -359,6 +359,28 @@ routes! {
         "Lists storages with their space and contents",
         asks(PAGE), gives(200, Json("Page_StorageView"));
 
+    STORAGE_CHANGE = Patch "/api/v1/storages/{storage}" "storage_change" Admin,
+        "Says whether a storage is a relay, and how sources of what goes there are chosen",
+        takes(Json("StorageChange")), gives(200, Json("StorageView"));
+    SHARE_LIST = Get "/api/v1/shares" "share_list" Viewer,
+        "Lists what communities and activities are entitled to",
+        gives(200, Json("Page_ShareView"));
+    SHARE_SET = Post "/api/v1/shares" "share_set" Admin,
+        "Changes what a community or an activity is entitled to, at once",
+        takes(Json("ShareChange")), gives(200, Json("Page_ShareView"));
+    LINK_LIST = Get "/api/v1/links" "link_list" Viewer,
+        "Lists between which storages files may go, and which of them are relays",
+        gives(200, Json("LinksView"));
+    LINK_SET = Put "/api/v1/links" "link_set" Admin,
+        "Says between which storages files may go, in place of what was",
+        takes(Json("LinksSet")), gives(200, Json("LinksView"));
+    LINK_CHANGE = Patch "/api/v1/links" "link_change" Admin,
+        "Adds links to those that are used, or takes some away",
+        takes(Json("LinksChange")), gives(200, Json("LinksView"));
+    AUDIT_LIST = Get "/api/v1/audit" "audit_list" Viewer,
+        "Lists who changed shares, links or storages, newest first",
+        asks(PAGE), gives(200, Json("Page_AuditEntry"));
+
     MEASUREMENT_SEND = Post "/api/v1/network/measurements" "measurement_send" Observer,
         "Takes what a perfSONAR host measured: pScheduler's result, or documents of version 5",
         takes(Document), gives(200, Json("MeasurementsTaken"));

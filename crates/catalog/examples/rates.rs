@@ -52,6 +52,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         target: storages[1],
         priority: 5,
         verification: Verification::EndToEnd,
+        terms: longhaul_catalog::Terms::default(),
     };
     let demands = catalog.add_subscription(&wish, NOW)?.demands;
     let subscribed = start.elapsed();

@@ -15,6 +15,7 @@ use crate::database::SCAN_TIME_MAX;
 use crate::history::{Ending, record};
 use crate::ledger::Ledger;
 use crate::pair::Presence;
+use crate::relays::is_clearing;
 use crate::{Begun, CancelledTransfer, Catalog, CatalogError, LiveTransferRow, NewAttempt, Refusal};
 
 const LIVE: &str = "SELECT l.id, l.file, f.lfn, f.size, f.digests, l.block, l.dataset, l.target, l.subscription,
@@ -117,11 +118,13 @@ pub(crate) struct Live {
     pub(crate) agent: AgentId,
     pub(crate) created: Timestamp,
     pub(crate) chosen: Timestamp,
+    /// The target is a relay, on the way.
+    pub(crate) hop: bool,
 }
 
 const CORE: &str =
     "SELECT l.id, l.file, f.size, f.digests, l.block, l.dataset, l.target, l.subscription, l.leased,
-    l.attempts, l.attempt, l.epoch, l.source, l.agent, l.created, l.chosen
+    l.attempts, l.attempt, l.epoch, l.source, l.agent, l.created, l.chosen, l.hop
     FROM live l JOIN files f ON f.id = l.file WHERE ";
 
 pub(crate) fn find_leased(tx: &Transaction<'_>, attempt: AttemptId) -> Result<Option<Live>, CatalogError> {
@@ -155,9 +158,42 @@ pub(crate) fn wait_again(
     Ok(not_before)
 }
 
+/// Ends every live transfer of the block to a relay.
+pub(crate) fn end_hops(
+    tx: &Transaction<'_>,
+    block: BlockId,
+    fault: &Fault,
+    now: Timestamp,
+) -> Result<Vec<CancelledTransfer>, CatalogError> {
+    let mut select = tx.prepare_cached(&format!("{CORE} l.hop = 1 AND l.block = ?1 ORDER BY l.id"))?;
+    let live = select.query_map([key!(block)], core_row)?.collect::<Result<Vec<_>, _>>()?;
+    live.iter().map(|live| end(tx, live, fault, now)).collect()
+}
+
+/// Who wants a block at a target.
+#[derive(Clone, Copy, PartialEq)]
+enum Wanted {
+    Nobody,
+    There,
+    /// Somebody wants it elsewhere, and it may pass here.
+    Beyond,
+}
+
+fn wanted_by(tx: &Transaction<'_>, block: BlockId, target: StorageId) -> Result<Wanted, CatalogError> {
+    let mut there = tx.prepare_cached("SELECT 1 FROM demands WHERE block = ?1 AND target = ?2")?;
+    if there.exists((key!(block), key!(target)))? {
+        return Ok(Wanted::There);
+    }
+    let mut beyond = tx.prepare_cached(
+        "SELECT 1 FROM storages WHERE id = ?2 AND relay = 1 AND EXISTS (SELECT 1 FROM demands WHERE block = ?1)",
+    )?;
+    let beyond = beyond.exists((key!(block), key!(target)))?;
+    Ok(if beyond { Wanted::Beyond } else { Wanted::Nobody })
+}
+
 fn begin(
     ledger: &mut Ledger<'_>,
-    wanted: &mut BTreeMap<(BlockId, StorageId), bool>,
+    wanted: &mut BTreeMap<(BlockId, StorageId), Wanted>,
     new: &NewAttempt,
 ) -> Result<Begun, CatalogError> {
     let tx = ledger.tx;
@@ -168,8 +204,7 @@ fn begin(
     let wanted = match wanted.get(&(block, new.target)) {
         Some(&known) => known,
         None => {
-            let mut select = tx.prepare_cached("SELECT 1 FROM demands WHERE block = ?1 AND target = ?2")?;
-            let found = select.exists((key!(block), key!(new.target)))?;
+            let found = wanted_by(tx, block, new.target)?;
             wanted.insert((block, new.target), found);
             found
         }
@@ -177,14 +212,18 @@ fn begin(
     if matches!(ledger.presence(block, new.target, new.file)?, Presence::Good(_)) {
         return Ok(Begun::Refused(Refusal::AlreadyThere));
     }
-    if !wanted {
+    if wanted == Wanted::Nobody {
         return Ok(Begun::Refused(Refusal::NotWanted));
     }
     if new.source == new.target || !ledger.usable(block, new.source, new.file)? {
         return Ok(Begun::Refused(Refusal::SourceGone));
     }
+    if is_clearing(tx, new.target, new.file)? {
+        return Ok(Begun::Refused(Refusal::Clearing));
+    }
     let dataset = ledger.block(block)?.dataset;
-    if !insert_live(tx, new, block, dataset, ledger.now)? && !renew_live(tx, new, ledger.now)? {
+    let place = Place { block, dataset, hop: wanted == Wanted::Beyond };
+    if !insert_live(tx, new, place, ledger.now)? && !renew_live(tx, new, ledger.now)? {
         return Ok(Begun::Refused(why_not_renewed(tx, new)?));
     }
     tx.prepare_cached(
@@ -194,25 +233,32 @@ fn begin(
     Ok(Begun::Leased)
 }
 
+/// What a new transfer belongs to, and whether its target is only on the way.
+#[derive(Clone, Copy)]
+struct Place {
+    block: BlockId,
+    dataset: DatasetId,
+    hop: bool,
+}
+
 fn insert_live(
     tx: &Transaction<'_>,
     new: &NewAttempt,
-    block: BlockId,
-    dataset: DatasetId,
+    place: Place,
     now: Timestamp,
 ) -> Result<bool, CatalogError> {
     // A finished transfer never comes to life again.
     let mut insert = tx.prepare_cached(
         "INSERT INTO live (id, file, block, dataset, target, subscription, leased, attempts, attempt, epoch, source,
-           agent, start_by, not_before, created, chosen, changed)
-         SELECT ?1, ?2, ?3, ?4, ?5, ?6, 1, 1, ?7, ?8, ?9, ?10, ?11, ?12, ?12, ?12, ?12
+           agent, start_by, not_before, created, chosen, changed, hop)
+         SELECT ?1, ?2, ?3, ?4, ?5, ?6, 1, 1, ?7, ?8, ?9, ?10, ?11, ?12, ?12, ?12, ?12, ?13
          WHERE NOT EXISTS (SELECT 1 FROM history WHERE transfer = ?1) ON CONFLICT DO NOTHING",
     )?;
     let inserted = insert.execute((
         key!(new.transfer),
         key!(new.file),
-        key!(block),
-        key!(dataset),
+        key!(place.block),
+        key!(place.dataset),
         key!(new.target),
         key!(new.subscription),
         key!(new.attempt),
@@ -221,6 +267,7 @@ fn insert_live(
         key!(new.agent),
         new.start_by.0,
         now.0,
+        place.hop,
     ))?;
     Ok(inserted == 1)
 }
@@ -318,6 +365,7 @@ fn core_row(row: &Row<'_>) -> rusqlite::Result<Live> {
         agent: row.id(13)?,
         created: row.time(14)?,
         chosen: row.time(15)?,
+        hop: row.get(16)?,
     })
 }
 

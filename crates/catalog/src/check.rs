@@ -125,7 +125,7 @@ const INVARIANTS: &[Invariant] = &[
     Invariant {
         name: "live transfers are wanted",
         violations: "SELECT 'transfer ' || l.id FROM live l WHERE NOT EXISTS (
-              SELECT 1 FROM demands d WHERE d.block = l.block AND d.target = l.target)
+              SELECT 1 FROM demands d WHERE d.block = l.block AND (d.target = l.target OR l.hop = 1))
             OR NOT EXISTS (SELECT 1 FROM files f WHERE f.id = l.file AND f.block = l.block)",
     },
     Invariant {

@@ -32,7 +32,11 @@ const STATEMENTS_CACHED: usize = 256;
 const STEPS_PER_LOOK: i32 = 20_000;
 
 /// Each brings the database from its place in this list to the next format. Never changed once released.
-const MIGRATIONS: &[&str] = &[include_str!("migrations/0001.sql"), include_str!("migrations/0002.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("migrations/0001.sql"),
+    include_str!("migrations/0002.sql"),
+    include_str!("migrations/0003.sql"),
+];
 
 /// A handle on the catalog; clones share it.
 #[derive(Clone)]

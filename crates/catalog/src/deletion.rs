@@ -41,6 +41,7 @@ impl Catalog {
             let keep_last = match task.kind {
                 TaskKind::Scan { .. } => return Ok(TaskFiles::default()),
                 _ if task.done => return Ok(TaskFiles::default()),
+                TaskKind::Clear => return crate::relays::page(tx, id, after, limit),
                 TaskKind::Verify => false,
                 TaskKind::Delete { force } => !force,
             };

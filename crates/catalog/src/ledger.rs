@@ -14,6 +14,7 @@ use crate::codec::{Columns, how_number, key, maybe_json};
 use crate::pair::{
     GONE, GOOD, Pair, Presence, SUSPECT, compact, exception, load_pair, store_pair, store_totals,
 };
+use crate::relays::end_idle_hops;
 use crate::subscriptions::{demand_rows_of, mark_completed};
 use crate::{BlockTotals, CancelledTransfer, CatalogError, DemandRow, How};
 
@@ -395,6 +396,7 @@ impl<'t> Ledger<'t> {
         if !served.is_empty() {
             let fault = Fault::new(longhaul_model::FaultCode::Cancelled, "the target has it by now");
             self.effects.cancelled.extend(end_unwanted(self.tx, block, target, &fault, self.now)?);
+            self.effects.cancelled.extend(end_idle_hops(self.tx, block, &fault, self.now)?);
         }
         for subscription in served {
             self.effects.demands.insert((subscription, block), None);

@@ -13,8 +13,8 @@
 //! leaves this crate. The calls block: a service makes them from threads that may.
 //!
 //! Start with [`Catalog`]; its operations are grouped by file as the data meets them: `sites`, `datasets`,
-//! `registration`, `subscriptions`, `expansion`, `attempts`, `report`, `tasks`, `deletion`, `history`, `check`; `hosts`
-//! stands by itself.
+//! `registration`, `subscriptions`, `expansion`, `attempts`, `report`, `relays`, `tasks`, `deletion`, `history`, `check`;
+//! `hosts` and `audit` stand by themselves.
 
 mod codec;
 pub mod conformance;
@@ -22,6 +22,7 @@ mod database;
 mod error;
 
 mod attempts;
+mod audit;
 mod check;
 mod datasets;
 mod deletion;
@@ -32,6 +33,7 @@ mod hosts;
 mod ledger;
 mod pair;
 mod registration;
+mod relays;
 mod replicas;
 mod report;
 mod sites;

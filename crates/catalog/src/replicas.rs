@@ -172,7 +172,11 @@ pub(crate) fn lose(
 }
 
 /// Whether a good replica that is not being deleted is at another storage.
-fn elsewhere(ledger: &mut Ledger<'_>, file: &FileRow, storage: StorageId) -> Result<bool, CatalogError> {
+pub(crate) fn elsewhere(
+    ledger: &mut Ledger<'_>,
+    file: &FileRow,
+    storage: StorageId,
+) -> Result<bool, CatalogError> {
     for other in storages_of(ledger.tx, file.block)? {
         if other != storage && ledger.usable(file.block, other, file.id)? {
             return Ok(true);

@@ -14,6 +14,7 @@ use crate::datasets::find_file;
 use crate::history::{Ending, record};
 use crate::ledger::Ledger;
 use crate::pair::Presence;
+use crate::relays::came;
 use crate::replicas::suspect;
 use crate::sites::acknowledged;
 use crate::{
@@ -124,7 +125,10 @@ impl Report<'_> {
         record(self.tx, live, &ending)?;
         delete_live(self.tx, live.id)?;
         let good = Presence::Good(How::Verified(outcome.verification));
-        self.ledger.set(live.block, live.target, live.file, live.size, good, None)?;
+        let was = self.ledger.set(live.block, live.target, live.file, live.size, good, None)?;
+        if live.hop && was == Presence::Absent {
+            came(self.tx, live, self.now)?;
+        }
         let moved = if outcome.already_there { 0 } else { live.size as i64 };
         self.count(live, Arrivals { files: 1, bytes: moved, failed: 0 });
         Ok(())

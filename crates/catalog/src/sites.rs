@@ -15,7 +15,7 @@ const SITE: &str =
 const AGENT: &str = "SELECT a.id, a.site, s.name, a.host, a.version, a.incarnation, a.nonce, a.addresses,
     a.certificate_expires, a.acknowledged, a.created, a.last_hello FROM agents a JOIN sites s ON s.id = a.site";
 const STORAGE: &str = "SELECT t.id, t.name, t.site, s.name, t.agent, t.rules, t.writable, t.case_insensitive,
-    t.total_bytes, t.free_bytes, t.trouble, t.files, t.bytes FROM storages t JOIN sites s ON s.id = t.site";
+    t.total_bytes, t.free_bytes, t.trouble, t.files, t.bytes, t.relay, t.strategy FROM storages t JOIN sites s ON s.id = t.site";
 
 impl Catalog {
     /// The site of that name, made if need be; says whether it was made.
@@ -263,7 +263,10 @@ fn find_agent(tx: &Transaction<'_>, id: AgentId) -> Result<Option<AgentRow>, Cat
     Ok(select.query_row([key!(id)], agent_row).optional()?)
 }
 
-fn find_storage(tx: &Transaction<'_>, name: &StorageName) -> Result<Option<StorageRow>, CatalogError> {
+pub(crate) fn find_storage(
+    tx: &Transaction<'_>,
+    name: &StorageName,
+) -> Result<Option<StorageRow>, CatalogError> {
     let mut select = tx.prepare_cached(&format!("{STORAGE} WHERE t.name = ?1"))?;
     Ok(select.query_row([name.as_str()], storage_row).optional()?)
 }
@@ -315,5 +318,7 @@ fn storage_row(row: &Row<'_>) -> rusqlite::Result<StorageRow> {
         trouble: row.fault(10)?,
         files: row.number(11)?,
         bytes: row.number(12)?,
+        relay: row.get(13)?,
+        strategy: row.get(14)?,
     })
 }

@@ -1,26 +1,31 @@
 //! Standing wishes, what they lack, and how far they are.
 
-use longhaul_model::{BlockId, Fault, FaultCode, StorageId, SubscriptionId, SubscriptionState, Timestamp};
+use longhaul_model::{
+    ActivityName, BlockId, CommunityName, Fault, FaultCode, StorageId, SubscriptionId, SubscriptionState,
+    Timestamp,
+};
 use rusqlite::{OptionalExtension, Row, Transaction};
 
 use crate::attempts::end_unwanted;
 use crate::codec::{Columns, key};
 use crate::database::SCAN_TIME_MAX;
 use crate::datasets::page;
+use crate::relays::end_idle_hops;
 use crate::replicas::how_counts;
 use crate::{
     CancelledTransfer, Catalog, CatalogError, DemandRow, NewSubscription, SourceTotals, SubscriptionChanged,
-    SubscriptionFilter, SubscriptionPatch, SubscriptionProgress, SubscriptionRow,
+    SubscriptionFilter, SubscriptionPatch, SubscriptionProgress, SubscriptionRow, Terms, TermsPatch,
 };
 
 const SUBSCRIPTION: &str = "SELECT s.id, s.dataset, d.name, d.community, s.block, b.name, s.target, t.name, s.state,
-    s.priority, s.verification, s.created, s.completed FROM subscriptions s JOIN datasets d ON d.id = s.dataset
+    s.priority, s.verification, s.created, s.completed, s.community, s.activity, s.strategy, s.deadline FROM subscriptions s JOIN datasets d ON d.id = s.dataset
     JOIN storages t ON t.id = s.target LEFT JOIN blocks b ON b.id = s.block";
 
 const DEMAND: &str = "SELECT d.subscription, b.dataset, d.block, d.target, s.priority, s.verification, n.community,
-    s.created, b.files - coalesce(r.files - r.suspect_files, 0), b.bytes - coalesce(r.bytes - r.suspect_bytes, 0)
+    s.created, b.files - coalesce(r.files - r.suspect_files, 0), b.bytes - coalesce(r.bytes - r.suspect_bytes, 0),
+    s.community, s.activity, coalesce(s.strategy, t.strategy), s.deadline
     FROM demands d JOIN subscriptions s ON s.id = d.subscription JOIN blocks b ON b.id = d.block
-    JOIN datasets n ON n.id = b.dataset LEFT JOIN block_replicas r ON r.block = d.block AND r.storage = d.target";
+    JOIN storages t ON t.id = d.target JOIN datasets n ON n.id = b.dataset LEFT JOIN block_replicas r ON r.block = d.block AND r.storage = d.target";
 
 /// Priorities go from 1 (least) to this.
 const PRIORITY_MAX: u8 = 9;
@@ -51,8 +56,9 @@ impl Catalog {
             }
             refuse_while_deleting(tx, new)?;
             tx.execute(
-                "INSERT INTO subscriptions (id, dataset, block, target, state, priority, verification, created)
-                 VALUES (?1, ?2, ?3, ?4, 'active', ?5, ?6, ?7)",
+                "INSERT INTO subscriptions (id, dataset, block, target, state, priority, verification, created,
+                   community, activity, strategy, deadline)
+                 VALUES (?1, ?2, ?3, ?4, 'active', ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
                 (
                     key!(new.id),
                     key!(new.dataset),
@@ -61,6 +67,10 @@ impl Catalog {
                     new.priority,
                     new.verification.word(),
                     now.0,
+                    new.terms.community.as_ref().map(CommunityName::as_str),
+                    new.terms.activity.as_ref().map(ActivityName::as_str),
+                    new.terms.strategy.as_deref(),
+                    new.terms.deadline.map(|at| at.0),
                 ),
             )?;
             raise_demands(tx, new.id, now)?;
@@ -89,9 +99,19 @@ impl Catalog {
                 return Err(CatalogError::conflict(format!("subscription {id} is {}", before.state)));
             }
             let priority = patch.priority.unwrap_or(before.priority);
+            let terms = before.terms.patched(&patch.terms);
             tx.execute(
-                "UPDATE subscriptions SET state = ?2, priority = ?3 WHERE id = ?1",
-                (key!(id), state.word(), priority),
+                "UPDATE subscriptions SET state = ?2, priority = ?3, community = ?4, activity = ?5, strategy = ?6,
+                 deadline = ?7 WHERE id = ?1",
+                (
+                    key!(id),
+                    state.word(),
+                    priority,
+                    terms.community.as_ref().map(CommunityName::as_str),
+                    terms.activity.as_ref().map(ActivityName::as_str),
+                    terms.strategy.as_deref(),
+                    terms.deadline.map(|at| at.0),
+                ),
             )?;
             let (mut demands_gone, mut cancelled) = (Vec::new(), Vec::new());
             if state != before.state {
@@ -104,7 +124,7 @@ impl Catalog {
             }
             Ok(SubscriptionChanged {
                 subscription: require(tx, id)?,
-                changed: (state, priority) != (before.state, before.priority),
+                changed: (state, priority, &terms) != (before.state, before.priority, &before.terms),
                 demands: demand_rows_by(tx, id)?,
                 demands_gone,
                 cancelled,
@@ -133,6 +153,18 @@ impl Catalog {
                 ),
                 subscription_row,
             )?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// Active ones that are not complete and have a deadline, earliest deadline first.
+    pub fn subscriptions_with_deadline(&self) -> Result<Vec<SubscriptionRow>, CatalogError> {
+        self.read(|tx| {
+            let mut select = tx.prepare_cached(&format!(
+                "{SUBSCRIPTION} WHERE s.deadline IS NOT NULL AND s.state = 'active' AND s.completed IS NULL
+                 ORDER BY s.deadline LIMIT ?1"
+            ))?;
+            let rows = select.query_map([crate::PAGE_ROWS_MAX as i64], subscription_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
@@ -246,6 +278,7 @@ fn drop_demands(
             }
             None => cancelled.extend(end_unwanted(tx, block, target, &fault, now)?),
         }
+        cancelled.extend(end_idle_hops(tx, block, &fault, now)?);
     }
     Ok((blocks, cancelled))
 }
@@ -394,7 +427,31 @@ fn subscription_row(row: &Row<'_>) -> rusqlite::Result<SubscriptionRow> {
         verification: row.parsed(10)?,
         created: row.time(11)?,
         completed: row.maybe_time(12)?,
+        terms: terms(row, 13)?,
     })
+}
+
+/// Four columns from `first`.
+fn terms(row: &Row<'_>, first: usize) -> rusqlite::Result<Terms> {
+    let named =
+        |at: usize| -> rusqlite::Result<bool> { Ok(row.get_ref(at)? != rusqlite::types::ValueRef::Null) };
+    Ok(Terms {
+        community: if named(first)? { Some(row.parsed(first)?) } else { None },
+        activity: if named(first + 1)? { Some(row.parsed(first + 1)?) } else { None },
+        strategy: row.get(first + 2)?,
+        deadline: row.maybe_time(first + 3)?,
+    })
+}
+
+impl Terms {
+    fn patched(&self, patch: &TermsPatch) -> Terms {
+        Terms {
+            community: patch.community.clone().unwrap_or_else(|| self.community.clone()),
+            activity: patch.activity.clone().unwrap_or_else(|| self.activity.clone()),
+            strategy: patch.strategy.clone().unwrap_or_else(|| self.strategy.clone()),
+            deadline: patch.deadline.unwrap_or(self.deadline),
+        }
+    }
 }
 
 fn demand_row(row: &Row<'_>) -> rusqlite::Result<DemandRow> {
@@ -409,5 +466,6 @@ fn demand_row(row: &Row<'_>) -> rusqlite::Result<DemandRow> {
         created: row.time(7)?,
         files_missing: row.number(8)?,
         bytes_missing: row.number(9)?,
+        terms: terms(row, 10)?,
     })
 }

@@ -9,6 +9,7 @@ use crate::deletion::{preview, refuse};
 use crate::ledger::Ledger;
 use crate::pair::Presence;
 use crate::registration::Registrar;
+use crate::relays;
 use crate::replicas::{lose, suspect};
 use crate::report::Report;
 use crate::{
@@ -56,7 +57,7 @@ impl Catalog {
                         .execute((key!(new.dataset), key!(new.storage)))?;
                 }
                 TaskKind::Delete { .. } => replicas = mark_deleting(tx, new, now)?,
-                TaskKind::Verify => {}
+                TaskKind::Verify | TaskKind::Clear => {}
             }
             Ok(TaskAdded { task: require(tx, new.id)?, made: true, replicas })
         })
@@ -160,7 +161,8 @@ impl Report<'_> {
                 (TaskKind::Verify, Some(fault)) => {
                     suspect(&mut self.ledger, &file, task.storage, fault, &mut self.applied.replicas)?;
                 }
-                (TaskKind::Delete { .. }, Some(_)) => {}
+                (TaskKind::Clear, None) => relays::forget(self.tx, task.storage, file.id)?,
+                (TaskKind::Delete { .. } | TaskKind::Clear, Some(_)) => {}
                 (TaskKind::Scan { .. }, _) => continue,
             }
             match &check.fault {
@@ -232,13 +234,14 @@ impl TaskKind {
             TaskKind::Scan { .. } => "scan",
             TaskKind::Verify => "verify",
             TaskKind::Delete { .. } => "delete",
+            TaskKind::Clear => "clear",
         }
     }
 
     fn path(&self) -> &str {
         match self {
             TaskKind::Scan { path, .. } => path,
-            TaskKind::Verify | TaskKind::Delete { .. } => "",
+            TaskKind::Verify | TaskKind::Delete { .. } | TaskKind::Clear => "",
         }
     }
 }
@@ -263,6 +266,9 @@ fn finish(ledger: &mut Ledger<'_>, task: &TaskRow, fault: Option<&Fault>) -> Res
         .tx
         .prepare_cached("UPDATE tasks SET done = 1, fault = ?2, finished = ?3 WHERE id = ?1 AND done = 0")?
         .execute((key!(task.id), maybe_json(fault), ledger.now.0))?;
+    if task.kind == TaskKind::Clear {
+        relays::left_behind(ledger.tx, task.id, ledger.now)?;
+    }
     if matches!(task.kind, TaskKind::Delete { .. }) {
         for block in crate::deletion::blocks_at(ledger.tx, task.dataset, task.storage)? {
             if ledger.deleting(block, task.storage)? == key!(task.id) {
@@ -277,14 +283,14 @@ fn finish(ledger: &mut Ledger<'_>, task: &TaskRow, fault: Option<&Fault>) -> Res
 fn insert(tx: &Transaction<'_>, new: &NewTask, now: Timestamp) -> Result<(), CatalogError> {
     let (algorithms, force) = match &new.kind {
         TaskKind::Scan { algorithms, .. } => (algorithms.as_slice(), false),
-        TaskKind::Verify => (&[][..], false),
+        TaskKind::Verify | TaskKind::Clear => (&[][..], false),
         TaskKind::Delete { force } => (&[][..], *force),
     };
     let last_file = tx.query_row("SELECT coalesce(max(id), 0) FROM files", [], |row| row.get::<_, i64>(0))?;
     let mut present =
         tx.prepare_cached("SELECT files, bytes FROM dataset_replicas WHERE dataset = ?1 AND storage = ?2")?;
     let (files, bytes) = match new.kind {
-        TaskKind::Scan { .. } => (0, 0),
+        TaskKind::Scan { .. } | TaskKind::Clear => (0, 0),
         TaskKind::Verify | TaskKind::Delete { .. } => present
             .query_row((key!(new.dataset), key!(new.storage)), |row| {
                 Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))
@@ -310,6 +316,26 @@ fn insert(tx: &Transaction<'_>, new: &NewTask, now: Timestamp) -> Result<(), Cat
         ),
     )?;
     Ok(())
+}
+
+/// A task that removes `files`, which are relayed there and in the catalog no more.
+pub(crate) fn add_clear(
+    tx: &Transaction<'_>,
+    new: &NewTask,
+    files: &[FileId],
+    now: Timestamp,
+) -> Result<TaskRow, CatalogError> {
+    insert(tx, new, now)?;
+    let mut take = tx.prepare_cached("UPDATE relayed SET task = ?3 WHERE storage = ?1 AND file = ?2")?;
+    for &file in files {
+        take.execute((key!(new.storage), key!(file), key!(new.id)))?;
+    }
+    tx.execute(
+        "UPDATE tasks SET files_total = ?2, bytes_total = (SELECT coalesce(sum(f.size), 0) FROM relayed r
+         JOIN files f ON f.id = r.file WHERE r.task = ?1 AND r.task <> 0) WHERE id = ?1",
+        (key!(new.id), files.len() as i64),
+    )?;
+    require(tx, new.id)
 }
 
 fn open_one(tx: &Transaction<'_>, new: &NewTask) -> Result<Option<TaskRow>, CatalogError> {
@@ -342,6 +368,7 @@ fn task_row(row: &Row<'_>) -> rusqlite::Result<TaskRow> {
         "scan" => TaskKind::Scan { path: row.get(6)?, algorithms: row.json(7)? },
         "verify" => TaskKind::Verify,
         "delete" => TaskKind::Delete { force: row.get(8)? },
+        "clear" => TaskKind::Clear,
         _ => return Err(rusqlite::Error::InvalidColumnType(1, word, rusqlite::types::Type::Text)),
     };
     let problems = row.json::<Vec<(Lfn, Fault)>>(15)?;

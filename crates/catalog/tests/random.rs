@@ -260,7 +260,7 @@ impl Run {
             return;
         }
         let wish = &mut self.model.subscriptions[which % count];
-        let patch = SubscriptionPatch { state: Some(state), priority: None };
+        let patch = SubscriptionPatch { state: Some(state), ..SubscriptionPatch::default() };
         let changed = self.world.catalog.change_subscription(wish.id, &patch, NOW);
         let allowed = wish.state == state || wish.state.may_become(state);
         assert_eq!(changed.is_ok(), allowed);

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    agent, as_account, bench, completion, config, copy, dataset, digest, doctor, load, login, man, network,
-    replica, serve, service, simulate, site, status, subscription, task, token, transfer, tune, verify,
+    agent, as_account, audit, bench, completion, config, copy, dataset, digest, doctor, link, load, login,
+    man, network, replica, serve, service, share, simulate, site, status, storage, subscription, task, token,
+    transfer, tune, verify,
 };
 use crate::demo;
 
@@ -128,7 +129,7 @@ pub enum Command {
     Dataset(dataset::DatasetCommand),
     /// Wish that a dataset or block be at a storage, and stay there
     Subscribe(subscription::SubscribeArgs),
-    /// Subscriptions: list, show, suspend, resume, cancel
+    /// Subscriptions: list, show, suspend, resume, cancel, change
     #[command(subcommand)]
     Subscription(subscription::SubscriptionCommand),
     /// Replicas: where data is, and how it was verified; delete them
@@ -145,6 +146,17 @@ pub enum Command {
     /// Sites: add, list, show, pause, resume, drain, limit
     #[command(subcommand)]
     Site(site::SiteCommand),
+    /// Storages: list, and whether files may pass through one on their way
+    #[command(subcommand)]
+    Storage(storage::StorageCommand),
+    /// Shares of communities and activities where they want more than there is: list, set, remove
+    #[command(subcommand)]
+    Share(share::ShareCommand),
+    /// Links that are used between storages: list, only, add, remove, open-all
+    #[command(subcommand)]
+    Link(link::LinkCommand),
+    /// Who changed shares, links and storages, and when
+    Audit(audit::AuditArgs),
     /// The network: what links give, why, what changed; whose measurement hosts are; exchange with other instances
     #[command(subcommand)]
     Network(network::NetworkCommand),

@@ -31,6 +31,51 @@ pub fn ago(at: Timestamp, now: Timestamp) -> String {
     format!("{} ago", units::duration(now.since(at)))
 }
 
+/// A time that somebody typed: in full, in local time, or so long from now.
+pub fn parse(text: &str) -> Result<Timestamp, String> {
+    parse_in(text, crate::clock::now(), &jiff::tz::TimeZone::system())
+}
+
+fn parse_in(text: &str, now: Timestamp, zone: &jiff::tz::TimeZone) -> Result<Timestamp, String> {
+    if let Ok(at) = text.parse() {
+        return Ok(at);
+    }
+    let bad = || {
+        let shown = units::printable(text);
+        format!(
+            "`{shown}` is no time: 14:00, \"2026-11-28 14:00\", 2026-11-28T13:00:00Z, or from now: 90m, 6h, 2d"
+        )
+    };
+    if let Some(seconds) = seconds(text) {
+        return Ok(now + Duration::from_secs(seconds));
+    }
+    let present = jiff::Timestamp::from_microsecond(now.0).map_err(|_| bad())?.to_zoned(zone.clone());
+    let moment = match (text.parse::<jiff::civil::DateTime>(), text.parse::<jiff::civil::Time>()) {
+        (Ok(moment), _) => moment.to_zoned(zone.clone()).map_err(|_| bad())?,
+        (_, Ok(time)) => {
+            let today = present.date().to_datetime(time).to_zoned(zone.clone()).map_err(|_| bad())?;
+            // A time of the day that has passed is tomorrow's.
+            if today > present { today } else { today.tomorrow().map_err(|_| bad())? }
+        }
+        _ => return Err(bad()),
+    };
+    Ok(Timestamp(moment.timestamp().as_microsecond()))
+}
+
+/// `90m`, `6h`, `2d`, `30s`.
+fn seconds(text: &str) -> Option<u64> {
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let each = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        _ => return None,
+    };
+    // A century is enough, and no sum overflows.
+    number.parse::<u64>().ok()?.checked_mul(each).filter(|seconds| *seconds < 100 * 366 * 86_400)
+}
+
 fn in_zone(at: Timestamp, now: Timestamp, zone: &jiff::tz::TimeZone) -> String {
     let zoned = |at: Timestamp| jiff::Timestamp::from_microsecond(at.0).map(|at| at.to_zoned(zone.clone()));
     let (Ok(moment), Ok(present)) = (zoned(at), zoned(now)) else { return at.to_string() };
@@ -46,6 +91,20 @@ fn in_zone(at: Timestamp, now: Timestamp, zone: &jiff::tz::TimeZone) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_read_as_people_type_them() {
+        let zone = jiff::tz::TimeZone::fixed(jiff::tz::offset(1));
+        let now = "2026-11-21T14:02:11Z".parse().unwrap();
+        let read = |text: &str| parse_in(text, now, &zone).map(|at| at.to_string());
+        assert_eq!(read("2026-11-28T13:00:00Z").unwrap(), read("2026-11-28 14:00").unwrap());
+        assert_eq!(read("16:00").unwrap(), read("2026-11-21T15:00:00Z").unwrap());
+        assert_eq!(read("15:00").unwrap(), read("2026-11-22T14:00:00Z").unwrap(), "it has passed today");
+        assert_eq!(read("90m").unwrap(), read("2026-11-21T15:32:11Z").unwrap());
+        for wrong in ["", "soon", "25:00", "-3h", "9999999999999d", "é", "2026-13-01 10:00"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn shows_no_more_of_the_date_than_is_needed() {

@@ -129,6 +129,7 @@ pub struct ChoiceInWords {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct CandidateInWords {
+    pub id: StorageId,
     pub storage: StorageName,
     pub chosen: bool,
     /// None if unusable.

@@ -131,7 +131,6 @@ impl Scheduler {
     fn remove_want(&mut self, place: u32, now: Timestamp) {
         let transfers: Vec<u32> = self.wants[place].transfers.iter().copied().collect();
         transfers.into_iter().for_each(|transfer| self.drop_transfer(transfer, now));
-        self.drop_relays(self.wants[place].block, place, now);
         self.set_left(place, 0, 0);
         self.aside.remove(&place);
         if let Some(want) = self.wants.remove(place) {
@@ -149,22 +148,6 @@ impl Scheduler {
             self.unlease(place, longhaul_network::End::Void, 0, now);
         }
         self.forget(place);
-    }
-
-    /// What only passes through on its way to somebody who wants it need not, when nobody does any more.
-    fn drop_relays(&mut self, block: BlockId, gone: u32, now: Timestamp) {
-        let here = self.want_of.range((block, 0)..=(block, u32::MAX)).map(|(_, &want)| want);
-        let relays: Vec<u32> = here.filter(|&want| want != gone && self.wants[want].relay).collect();
-        for want in relays {
-            let transfers: Vec<u32> = self.wants[want].transfers.iter().copied().collect();
-            for place in transfers {
-                let row = &self.files[self.transfers[place].file_row];
-                let wanted = |other: u32| !self.wants[self.transfers[other].want].relay;
-                if !row.transfers.iter().any(wanted) {
-                    self.drop_transfer(place, now);
-                }
-            }
-        }
     }
 
     pub(crate) fn want_by_demand(&self, id: DemandId) -> Option<u32> {
@@ -447,7 +430,8 @@ impl Scheduler {
         self.last_id = self.last_id.max(adopted.transfer.0);
         self.last_id = self.last_id.max(adopted.lease.map_or(0, |lease| lease.attempt.0));
         let target = self.storage_place(adopted.target);
-        let Some(&want) = self.want_of.get(&(adopted.block, target)) else {
+        let known = self.want_of.get(&(adopted.block, target)).copied();
+        let Some(want) = known.or_else(|| self.passing(adopted.block, target)) else {
             self.out.push_back(match adopted.lease {
                 Some(lease) => Decision::Cancel {
                     transfer: adopted.transfer,

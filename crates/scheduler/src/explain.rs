@@ -24,6 +24,7 @@ impl Scheduler {
             candidates: candidates
                 .filter_map(|(at, candidate)| {
                     Some(CandidateInWords {
+                        id: candidate.storage,
                         storage: self.known_name(candidate.storage)?.clone(),
                         chosen: at == 0 && usable.is_some(),
                         finish: candidate.unusable.is_none().then_some(candidate.finish),
@@ -199,6 +200,10 @@ impl Scheduler {
                 format!("{name} is full or read-only; one file is tried in {wait}, at {until}")
             }
         }
+    }
+
+    pub fn storage_name(&self, storage: StorageId) -> Option<&longhaul_model::StorageName> {
+        self.known_name(storage)
     }
 
     fn known_name(&self, storage: StorageId) -> Option<&longhaul_model::StorageName> {

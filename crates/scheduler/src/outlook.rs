@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use longhaul_model::{Fault, StorageId, SubscriptionId, Timestamp, TransferId, units};
-use longhaul_network::{Estimate, Link};
+use longhaul_network::{Basis, Estimate, Link};
 
 use crate::explain::{amount, unusable_in_words};
 use crate::query::{Counts, LeasedNow, LinkNow, Outlook, TransferNow};
@@ -15,7 +15,7 @@ use crate::state::{Phase, Subscription};
 
 /// A target's rate is never known better than this, since the future is not the past.
 const SPREAD_MIN: f64 = 0.1;
-const TENTH: f64 = 1.2816;
+pub(crate) const TENTH: f64 = 1.2816;
 /// For files without bytes, when nothing is known about the pace of files.
 const FILES_PER_S: f64 = 500.0;
 
@@ -67,7 +67,8 @@ impl Scheduler {
         outlook.held_up_by.retain(|reason| Some(reason) != outlook.why_none.as_ref());
         outlook.held_up_by.truncate(REASONS_MAX);
         if outlook.why_none.is_none() {
-            let (median, ninety) = self.finish_time(row, subscription, &standing, now);
+            let (median, ninety, basis) = self.finish_time(row, subscription, &standing, now);
+            outlook.rests_on = Some(basis.words());
             outlook.median = Some(median);
             outlook.ninety = Some(ninety);
         }
@@ -197,7 +198,7 @@ impl Scheduler {
         id: SubscriptionId,
         standing: &Standing,
         now: Timestamp,
-    ) -> (Timestamp, Timestamp) {
+    ) -> (Timestamp, Timestamp, Basis) {
         let estimate = self.target_rate(row.target, standing);
         let site = self.sites[self.storages[row.target].site].info.as_ref();
         let limit =
@@ -210,7 +211,7 @@ impl Scheduler {
         // The longer it takes, the more the ups and downs even out; what remains is that the rate itself changes.
         let spread = estimate.spread / (1.0 + seconds / 60.0).sqrt() + SPREAD_MIN;
         let at = |seconds: f64| now + Duration::from_secs_f64(seconds.clamp(0.0, 3e9));
-        (at(seconds), at(seconds * (TENTH * spread).exp()))
+        (at(seconds), at(seconds * (TENTH * spread).exp()), estimate.basis)
     }
 
     /// The rate at which `bytes` of an activity's turn will come, beside those of others: its share while they want

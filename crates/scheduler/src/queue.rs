@@ -266,13 +266,18 @@ impl Scheduler {
         self.by_id.remove(&transfer.id);
         let row = &mut self.files[transfer.file_row];
         row.transfers.remove(place);
-        if row.transfers.len() == 0 {
+        let others: Vec<u32> = row.transfers.iter().collect();
+        if others.is_empty() {
             self.by_file.remove(row.file.0);
             self.files.remove(transfer.file_row);
         }
         let want = &mut self.wants[transfer.want];
+        let passing = want.relay;
         want.transfers.remove(&place);
         self.refill.insert(transfer.target);
         self.after_forget(transfer.want);
+        if !passing {
+            self.end_idle_hops(&others);
+        }
     }
 }

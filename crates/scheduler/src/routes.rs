@@ -10,12 +10,13 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
-use longhaul_model::{StorageId, Timestamp, TransferId};
+use longhaul_model::{BlockId, StorageId, Timestamp, TransferId};
 use longhaul_network::Link;
 
+use crate::decision::{CancelWhy, Decision};
 use crate::event::WantedFile;
 use crate::scheduler::Scheduler;
-use crate::state::{Phase, Want};
+use crate::state::{Leased, Phase, Want};
 
 /// How long distances to a target are believed.
 const KEPT: Duration = Duration::from_secs(60);
@@ -90,24 +91,73 @@ impl Scheduler {
     fn hop(&mut self, place: u32, relay: u32, sources: &[u32], now: Timestamp) {
         let transfer = &self.transfers[place];
         let (file, size, want) = (transfer.file, transfer.size, transfer.want);
-        let (block, party, rank) = (self.wants[want].block, self.wants[want].party, self.wants[want].rank);
-        let level = self.storages[transfer.target].target.lanes.level(self.wants[want].lane);
-        let relayed = match self.want_of.get(&(block, relay)) {
-            Some(&known) => known,
-            None => {
-                let lane = self.storages[relay].target.lanes.lane(party, level, &self.parties);
-                let strategy = self.wants[want].strategy;
-                let new = self.wants.add(Want::relay(block, relay, lane, party, strategy, rank));
-                self.want_of.insert((block, relay), new);
-                new
-            }
-        };
+        let relayed = self.relay_want(want, relay);
         let position = self.wants[relayed].positions;
         self.wants[relayed].positions += 1;
         let id = TransferId(self.next_id(now));
         let wanted = WantedFile { file, size, sources: Vec::new() };
         // None if the file is on its way there already.
         self.add_transfer(relayed, id, &wanted, sources, position, now);
+    }
+
+    /// What passes through `relay` of the block of `want`, in its place among others.
+    fn relay_want(&mut self, want: u32, relay: u32) -> u32 {
+        let (block, party, rank) = (self.wants[want].block, self.wants[want].party, self.wants[want].rank);
+        if let Some(&known) = self.want_of.get(&(block, relay)) {
+            return known;
+        }
+        let level = self.storages[self.wants[want].target].target.lanes.level(self.wants[want].lane);
+        let lane = self.storages[relay].target.lanes.lane(party, level, &self.parties);
+        let strategy = self.wants[want].strategy;
+        let new = self.wants.add(Want::relay(block, relay, lane, party, strategy, rank));
+        self.want_of.insert((block, relay), new);
+        new
+    }
+
+    /// `others` are the transfers of a file besides one that is over: if all of them only brought it nearer, they are
+    /// over too.
+    pub(crate) fn end_idle_hops(&mut self, others: &[u32]) {
+        if !others.iter().all(|&other| self.wants[self.transfers[other].want].relay) {
+            return;
+        }
+        let now = self.clock.now();
+        for &hop in others {
+            let transfer = self.transfers[hop].id;
+            self.out.push_back(match self.transfers[hop].lease() {
+                Some(Leased { attempt, agent, .. }) => {
+                    Decision::Cancel { transfer, attempt, agent, why: CancelWhy::Unwanted }
+                }
+                None => Decision::Drop { transfer },
+            });
+            if self.transfers[hop].lease().is_some() {
+                self.unlease(hop, longhaul_network::End::Void, 0, now);
+            }
+            self.forget(hop);
+        }
+    }
+
+    /// What of a block passes through a relay, for a transfer there that was live before a restart: taken up as long
+    /// as somebody wants the block elsewhere.
+    pub(crate) fn passing(&mut self, block: BlockId, relay: u32) -> Option<u32> {
+        if !self.storages[relay].relay {
+            return None;
+        }
+        let wants = self.want_of.range((block, 0)..=(block, u32::MAX)).map(|(_, &want)| want);
+        let beyond =
+            wants.filter(|&want| !self.wants[want].relay).min_by_key(|&want| self.wants[want].rank)?;
+        Some(self.relay_want(beyond, relay))
+    }
+
+    /// The storages after `source` on the way to `target`, as it was found last; none if the way is direct or unknown.
+    pub fn way(&self, source: StorageId, target: StorageId) -> Option<Vec<StorageId>> {
+        let (from, to) = (*self.storage_of.get(&source)?, *self.storage_of.get(&target)?);
+        let (_, ways) = self.routes.kept.get(&to)?;
+        let (mut place, mut way) = (from, Vec::new());
+        while place != to && way.len() <= ways.len() {
+            place = ways.get(&place)?.1;
+            way.push(self.storages[place].id);
+        }
+        Some(way)
     }
 
     /// The least time from everywhere to a target, backwards from it over relays.

@@ -38,7 +38,7 @@ impl Scheduler {
             self.move_storage(place, site);
         }
         let row = &mut self.storages[place];
-        row.relay = info.relay;
+        let relays = std::mem::replace(&mut row.relay, info.relay) != info.relay;
         let eased = row.trouble.is_some() && info.trouble.is_none();
         let news = row.name.as_ref() != Some(&info.name) || row.writable != info.writable || before != site;
         let same_trouble = row.trouble == info.trouble;
@@ -49,7 +49,7 @@ impl Scheduler {
             // It says itself that there is room: no need to probe.
             row.target.room = Breaker::default();
         }
-        if news || !same_trouble {
+        if news || relays || !same_trouble {
             self.usable_again();
             self.wake_all();
         }

@@ -10,16 +10,17 @@ use std::time::Duration;
 use longhaul_catalog::{DemandRow, ExpandedFile, LiveTransferRow};
 use longhaul_model::limits::BATCH_ITEMS_MAX;
 use longhaul_model::{
-    AgentId, AttemptId, BlockId, DigestSet, Fault, FileId, Lfn, StorageId, SubscriptionId, Timestamp,
-    TransferId, TransferState, Verification,
+    AgentId, AttemptId, BlockId, DigestSet, Fault, FileId, Lfn, StorageId, StorageName, SubscriptionId,
+    Timestamp, TransferId, TransferState, Verification,
 };
 use longhaul_network::exchange::Imported;
-use longhaul_network::{Observation, Refused};
+use longhaul_network::{Knowledge, Link, Observation, Refused};
 use longhaul_scheduler::{
     Adopted, AdoptedLease, CancelWhy, Decision, Demand, DemandId, Event, Lease, Lesson, Party, Scheduler,
     WantedFile,
 };
 
+use crate::choice::About;
 use crate::reader::Question;
 use crate::recorded::Recorded;
 use crate::scribe::Job;
@@ -232,9 +233,10 @@ impl Brain {
             id,
             target: row.target,
             priority: row.priority,
-            party: Party { community: row.community.clone(), activity: None },
-            deadline: None,
-            strategy: None,
+            party: party(&row),
+            deadline: row.terms.deadline,
+            // Checked when it was set.
+            strategy: row.terms.strategy.as_ref().and_then(|name| name.parse().ok()),
             created: row.created,
             files_left: row.files_missing,
             bytes_left: row.bytes_missing,
@@ -268,6 +270,10 @@ impl Brain {
         for (target, block, file) in done {
             if let Some(wanted) = self.wanted.get_mut(&(*block, *target)) {
                 wanted.files.remove(file);
+                // Of a relay's: only what was live before a restart stood here.
+                if wanted.files.is_empty() && wanted.demands.is_empty() {
+                    self.wanted.remove(&(*block, *target));
+                }
             }
         }
     }
@@ -359,29 +365,67 @@ impl Brain {
     }
 
     fn grant(&mut self, lease: Lease, now: Timestamp) -> Option<Order> {
-        let wanted = self.wanted.get(&(lease.block, lease.target));
-        let known = wanted.and_then(|wanted| Some((wanted, wanted.files.get(&lease.file)?)));
-        let charged = known.and_then(|(wanted, known)| {
-            let first = wanted
-                .demands
-                .values()
-                .min_by_key(|row| (std::cmp::Reverse(row.priority), row.created, row.subscription))?;
-            let strictest = wanted.demands.values().map(|row| row.verification).max()?;
-            Some((known, first.subscription, strictest))
-        });
-        let Some((known, subscription, verification)) = charged else {
+        let Some((known, wanted)) = self.purpose(&lease) else {
             // The demand went away between two events: the scheduler is about to hear of it.
             self.scheduler.handle(Event::LeaseReleased { attempt: lease.attempt }, now);
             return None;
         };
+        let first = wanted
+            .iter()
+            .min_by_key(|row| (std::cmp::Reverse(row.priority), row.created, row.subscription))?;
+        let strictest = wanted.iter().map(|row| row.verification).max()?;
+        let knowledge = self.scheduler.knowledge();
+        let rate_by = |source| knowledge.rate(Link { source, target: lease.target }, now).basis.words();
+        let about = About { way: self.way(&lease, first.target), charged_to: party_in_words(&party(first)) };
         Some(Order::Lease(Box::new(Grant {
             lfn: known.lfn.clone(),
             digests: known.digests.clone(),
-            verification,
-            subscription,
-            choice: choice::to_json(self.scheduler.explain(&lease.choice)),
+            verification: strictest,
+            subscription: first.subscription,
+            choice: choice::to_json(self.scheduler.explain(&lease.choice), about, rate_by),
             lease,
         })))
+    }
+
+    /// The file of a lease, and who wants it: at its target, or beyond it if that is a relay.
+    fn purpose(&self, lease: &Lease) -> Option<(&Known, Vec<&DemandRow>)> {
+        let here = self.wanted.get(&(lease.block, lease.target));
+        if let Some(wanted) = here.filter(|wanted| !wanted.demands.is_empty()) {
+            return Some((wanted.files.get(&lease.file)?, wanted.demands.values().collect()));
+        }
+        let of_block = (lease.block, StorageId(0))..=(lease.block, StorageId(u64::MAX));
+        let all = || self.wanted.range(of_block.clone()).map(|(_, wanted)| wanted);
+        let known = all().find_map(|wanted| wanted.files.get(&lease.file))?;
+        // Those who are known to lack it, else (after a restart) all who want the block.
+        let lack_it = all().filter(|wanted| wanted.files.contains_key(&lease.file));
+        let mut wanted: Vec<&DemandRow> = lack_it.flat_map(|wanted| wanted.demands.values()).collect();
+        if wanted.is_empty() {
+            wanted = all().flat_map(|wanted| wanted.demands.values()).collect();
+        }
+        (!wanted.is_empty()).then_some((known, wanted))
+    }
+
+    /// The storages after the source, up to where it is wanted; none if that is the target.
+    fn way(&self, lease: &Lease, wanted_at: StorageId) -> Vec<StorageName> {
+        if wanted_at == lease.target {
+            return Vec::new();
+        }
+        let beyond = self.scheduler.way(lease.target, wanted_at).unwrap_or_else(|| vec![wanted_at]);
+        let storages = std::iter::once(lease.target).chain(beyond);
+        storages.filter_map(|storage| self.scheduler.storage_name(storage).cloned()).collect()
+    }
+}
+
+/// Whose share a demand is charged to.
+fn party(row: &DemandRow) -> Party {
+    let community = row.terms.community.clone().unwrap_or_else(|| row.community.clone());
+    Party { community, activity: row.terms.activity.clone() }
+}
+
+fn party_in_words(party: &Party) -> String {
+    match &party.activity {
+        Some(activity) => format!("{}, {activity}", party.community),
+        None => party.community.to_string(),
     }
 }
 

@@ -3,12 +3,22 @@
 use std::time::Duration;
 
 use longhaul_api::native::{Candidate, Choice};
+use longhaul_model::{StorageId, StorageName};
 use longhaul_scheduler::ChoiceInWords;
 
-/// As it is kept with the attempt.
-pub fn to_json(words: ChoiceInWords) -> String {
+/// What a choice was about besides its source.
+pub struct About {
+    /// The storages after the source, if the target is only on the way to another one.
+    pub way: Vec<StorageName>,
+    pub charged_to: String,
+}
+
+/// As it is kept with the attempt. `rate_by`: what the rate expected from a source rests on.
+pub fn to_json(words: ChoiceInWords, about: About, rate_by: impl Fn(StorageId) -> &'static str) -> String {
     let choice = Choice {
         reason: words.reason,
+        way: about.way,
+        charged_to: about.charged_to,
         candidates: words
             .candidates
             .into_iter()
@@ -17,6 +27,7 @@ pub fn to_json(words: ChoiceInWords) -> String {
                 chosen: candidate.chosen,
                 finish_us: candidate.finish.map(micros),
                 rate_bytes_per_s: candidate.rate_bytes_per_s,
+                rate_by: rate_by(candidate.id).to_owned(),
                 bytes_ahead: candidate.bytes_ahead,
                 failure_share: candidate.failure_share,
                 unusable: candidate.unusable,

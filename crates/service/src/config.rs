@@ -8,6 +8,7 @@ use std::time::Duration;
 use longhaul_gateways::perfsonar::archive::{Archive, Settings};
 use longhaul_model::Fault;
 use longhaul_model::FaultCode;
+use longhaul_scheduler::Strategy;
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,6 +40,8 @@ pub struct Config {
     pub record_bytes: u64,
     /// Seconds between two peers that an agent is asked to look at; 0: none.
     pub probe_every_s: u32,
+    /// How sources are chosen where neither a subscription nor its target says: `best`, or one of FTS3's nine.
+    pub strategy: String,
     /// Archives of measurements to read, and meshes to watch.
     pub perfsonar: Vec<ArchiveConfig>,
     pub limits: HttpLimits,
@@ -133,6 +136,7 @@ impl Default for Config {
             record_dir: None,
             record_bytes: 4_000_000_000,
             probe_every_s: 10,
+            strategy: "best".to_owned(),
             perfsonar: Vec::new(),
             limits: HttpLimits::default(),
         }
@@ -201,7 +205,13 @@ impl Config {
                 return bad(format!("service.{name} is 0: it must be positive"));
             }
         }
+        self.strategy()?;
         self.perfsonar.iter().try_for_each(ArchiveConfig::check)
+    }
+
+    pub(crate) fn strategy(&self) -> Result<Strategy, Fault> {
+        let parsed = self.strategy.parse::<Strategy>();
+        parsed.map_err(|error| Fault::new(FaultCode::BadRequest, format!("service.strategy: {error}")))
     }
 
     pub fn lease(&self) -> Duration {
@@ -219,6 +229,13 @@ mod tests {
         assert!(config.check().is_ok());
         config.http = Some(SocketAddr::from(([192, 0, 2, 1], 80)));
         assert!(config.check().unwrap_err().detail.contains("loopback"));
+    }
+
+    #[test]
+    fn an_unknown_strategy_is_told_with_those_that_are_known() {
+        let config = Config { strategy: "fastest".into(), ..Config::default() };
+        let detail = config.check().unwrap_err().detail;
+        assert!(detail.starts_with("service.strategy:") && detail.contains("orderly"), "{detail}");
     }
 
     #[test]

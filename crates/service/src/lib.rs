@@ -14,6 +14,7 @@ mod changes;
 mod choice;
 mod commissioning;
 mod config;
+mod deadlines;
 mod http;
 mod live;
 mod measured;
@@ -28,6 +29,7 @@ mod scribe;
 mod service;
 mod shared;
 mod state;
+mod steering;
 mod views;
 
 use std::sync::Arc;

@@ -21,6 +21,7 @@ use crate::agents::Agents;
 use crate::brain::{Brain, INPUTS_MAX, Input, spawn};
 use crate::changes::Changes;
 use crate::commissioning;
+use crate::deadlines::{self, Deadlines};
 use crate::http::{self, Http, Listening};
 use crate::live::{Live, Running};
 use crate::measured::{Measured, puller};
@@ -29,7 +30,7 @@ use crate::recorded::Recorded;
 use crate::scribe::{Job, Scribe};
 use crate::shared::Shared;
 use crate::state::State;
-use crate::{Clock, Config, Operations, reader};
+use crate::{Clock, Config, Operations, reader, steering};
 
 /// What the network room believes, kept across restarts.
 const KNOWLEDGE: &str = "network-knowledge";
@@ -37,6 +38,8 @@ const TICK: Duration = Duration::from_secs(1);
 /// Ticks between two prunings of history, and between two savings of what is believed.
 const PRUNE_TICKS: u64 = 600;
 const SAVE_TICKS: u64 = 60;
+/// Between two looks at what passed through relays.
+const CLEAR_TICKS: u64 = 2;
 
 /// A running service. Dropping it without [`Service::stop`] ends it in the midst of things, and loses nothing either.
 pub struct Service {
@@ -241,6 +244,7 @@ fn share(
         sessions: Sessions::new(),
         agents,
         live: Live::default(),
+        deadlines: Deadlines::default(),
         measured: Measured::new(&config.perfsonar),
         metrics: Metrics::default(),
         changes: Changes::default(),
@@ -274,7 +278,11 @@ fn start_threads(
     (ask, questions): (Sender<reader::Question>, Receiver<reader::Question>),
 ) -> Result<Threads, Fault> {
     let kept = shared.catalog.setting(KNOWLEDGE)?;
-    let settings = Settings { lease_length: shared.config.lease(), ..Settings::default() };
+    let settings = Settings {
+        lease_length: shared.config.lease(),
+        strategy: shared.config.strategy()?,
+        ..Settings::default()
+    };
     let last_id = shared.catalog.last_id()?;
     let mut scheduler = Recorded::new(settings, kept.as_deref(), last_id);
     if let Some(directory) = &shared.config.record_dir {
@@ -294,6 +302,7 @@ fn start_threads(
 /// After a start: names, demands, and the transfers that were live.
 fn take_up(shared: &Shared) -> Result<(), Fault> {
     shared.refresh_directory()?;
+    shared.tell(Input::Events(steering::events(&shared.catalog)?));
     let demands = shared.catalog.demands()?;
     let live = shared.catalog.live_transfers()?;
     tracing::info!(demands = demands.len(), transfers = live.len(), "taking up");
@@ -401,6 +410,15 @@ fn housekeeping(shared: &Shared, ticks: u64) {
         tracing::info!(%agent, %site, connected, "agent");
         shared.tell(Input::Events(connection_events(agent, storages, connected)));
         shared.changes.touch(longhaul_api::native::ChangeKind::Site, site, now);
+    }
+    if ticks.is_multiple_of(deadlines::LOOK_EVERY.as_secs())
+        && let Err(error) = deadlines::watch(shared)
+    {
+        tracing::warn!(%error, "deadlines could not be looked at");
+    }
+    if ticks.is_multiple_of(CLEAR_TICKS) {
+        // Through the scribe: what leaves the catalog and what comes into it stay in order.
+        let _ = shared.scribe.send(Job::ClearRelays);
     }
     if ticks.is_multiple_of(SAVE_TICKS) {
         let keep = shared.catalog.clone();

@@ -12,6 +12,7 @@ use longhaul_security::{Authority, Sessions};
 use crate::agents::Agents;
 use crate::brain::Input;
 use crate::changes::Changes;
+use crate::deadlines::Deadlines;
 use crate::live::Live;
 use crate::measured::Measured;
 use crate::metrics::Metrics;
@@ -30,6 +31,7 @@ pub struct Shared {
     pub sessions: Sessions,
     pub agents: Agents,
     pub live: Live,
+    pub deadlines: Deadlines,
     pub measured: Measured,
     pub metrics: Metrics,
     pub changes: Changes,
@@ -122,7 +124,7 @@ fn storage_event(row: &StorageRow) -> Event {
         name: row.name.clone(),
         site: row.site,
         writable: row.writable,
-        relay: false,
+        relay: row.relay,
         trouble: row.trouble.clone(),
     })
 }

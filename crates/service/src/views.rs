@@ -87,6 +87,7 @@ pub fn task(row: catalog::TaskRow, waits_for: Option<String>) -> TaskView {
         catalog::TaskKind::Scan { .. } => "scan",
         catalog::TaskKind::Verify => "verify",
         catalog::TaskKind::Delete { .. } => "delete",
+        catalog::TaskKind::Clear => "clear",
     };
     TaskView {
         id: row.id,
@@ -178,6 +179,8 @@ pub fn storage(row: &catalog::StorageRow, kind: StorageKind) -> StorageView {
         files: row.files,
         bytes: row.bytes,
         trouble: row.trouble.clone(),
+        relay: row.relay,
+        strategy: row.strategy.clone(),
         rules_version: row.rules.version,
     }
 }

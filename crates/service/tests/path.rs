@@ -278,8 +278,10 @@ async fn cancelling_and_pausing_take_leases_back() {
         admin.request(&routes::SITE_CHANGE).parameter("beta").json(&open).send().await.unwrap();
     assert_eq!(site.reason, None);
     let again = beta.leases(2).await;
-    let cancel =
-        SubscriptionChange { state: Some(longhaul_model::SubscriptionState::Cancelled), priority: None };
+    let cancel = SubscriptionChange {
+        state: Some(longhaul_model::SubscriptionState::Cancelled),
+        ..SubscriptionChange::default()
+    };
     let _: SubscriptionView = admin
         .request(&routes::SUBSCRIPTION_CHANGE)
         .parameter(subscription)

@@ -10,7 +10,7 @@ use std::time::Duration;
 use longhaul_api::measured::*;
 use longhaul_api::native::*;
 use longhaul_api::routes::{self, Access, Body, Method, Route};
-use longhaul_api::{AGENT_PROTOCOL, Problem, agent, network};
+use longhaul_api::{AGENT_PROTOCOL, Problem, agent, network, steering};
 use longhaul_security::{Credentials, JoinToken, agent_client_tls, new_signing_request};
 use longhaul_testbed::http::{Api, Reply};
 use longhaul_testbed::{Deployment, Random, ServiceOptions, SiteOptions, tree};
@@ -71,6 +71,10 @@ fn understood(name: &str, body: &[u8]) -> Result<(), String> {
         "Page_NetworkLink" => Page<network::NetworkLink>,
         "NetworkLinkDetail" => network::NetworkLinkDetail,
         "NetworkImported" => network::NetworkImported,
+        "StorageView" => StorageView,
+        "Page_ShareView" => Page<steering::ShareView>,
+        "LinksView" => steering::LinksView,
+        "Page_AuditEntry" => Page<steering::AuditEntry>,
     }
 }
 
@@ -186,6 +190,7 @@ fn all_routes_are_walked() {
     walk.get(&routes::TRANSFER_SHOW, &[&transfer], &[]);
     sites(&mut walk);
     measured(&mut walk);
+    steering(&mut walk);
     agents(&mut walk, &deployment);
     overview(&mut walk);
     access(&mut walk, &deployment);
@@ -324,6 +329,24 @@ fn sites(walk: &mut Walk) {
     let changed =
         walk.json(&routes::SITE_CHANGE, &["gamma"], json!({ "state": "paused", "reason": "not yet" }));
     assert_eq!(changed["state"], json!("paused"));
+}
+
+fn steering(walk: &mut Walk) {
+    let storage = walk.json(&routes::STORAGE_CHANGE, &["beta"], json!({ "relay": true, "strategy": "auto" }));
+    assert_eq!((&storage["relay"], &storage["strategy"]), (&json!(true), &json!("queue")));
+    walk.json(&routes::STORAGE_CHANGE, &["beta"], json!({ "strategy": "none" }));
+    let shares = walk.json(&routes::SHARE_SET, &[], json!({ "community": "atlas", "weight": 3 }));
+    assert_eq!(walk.get(&routes::SHARE_LIST, &[], &[]), shares);
+    let set =
+        walk.json(&routes::LINK_SET, &[], json!({ "links": [{ "source": "alpha", "target": "beta" }] }));
+    assert_eq!(set["open"], json!(false));
+    let back = json!({ "add": [{ "source": "beta", "target": "alpha" }] });
+    assert_eq!(walk.json(&routes::LINK_CHANGE, &[], back)["links"].as_array().unwrap().len(), 2);
+    walk.json(&routes::LINK_SET, &[], json!({ "links": null }));
+    assert_eq!(walk.get(&routes::LINK_LIST, &[], &[])["open"], json!(true));
+    let audit = walk.get(&routes::AUDIT_LIST, &[], &[("limit", "2")]);
+    assert_eq!(audit["items"][0]["what"], json!("links: from every storage to every other"));
+    assert!(audit["next"].is_string());
 }
 
 fn measured(walk: &mut Walk) {

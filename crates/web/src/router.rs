@@ -370,6 +370,7 @@ async fn subscribe(
             storage: parse(&form.storage)?,
             priority: None,
             verification: None,
+            terms: longhaul_api::steering::Terms::default(),
         };
         operations.subscription_create(&request)
     };
@@ -390,7 +391,8 @@ async fn change_subscription(
     Form(form): Form<SubscriptionForm>,
 ) -> Response {
     let back = format!("/ui/subscriptions/{}", crate::show::segment(&id));
-    let patch = SubscriptionChange { state: form.state, priority: form.priority };
+    let patch =
+        SubscriptionChange { state: form.state, priority: form.priority, ..SubscriptionChange::default() };
     let act = move |operations: &Operations| operations.subscription_change(parse(&id)?, &patch);
     change(operations, headers, &form.form_token, "subscription-change", back, act).await
 }

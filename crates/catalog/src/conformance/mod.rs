@@ -7,6 +7,7 @@
 mod hosts;
 mod placement;
 mod registration;
+mod relays;
 mod transfers;
 
 use longhaul_model::{
@@ -26,7 +27,13 @@ pub type Make<'a> = dyn Fn() -> Box<dyn Fn() -> Catalog> + 'a;
 
 /// Asserts all that is asked of a backend.
 pub fn check(make: &Make<'_>) {
-    let all = [registration::SCENARIOS, placement::SCENARIOS, transfers::SCENARIOS, hosts::SCENARIOS];
+    let all = [
+        registration::SCENARIOS,
+        placement::SCENARIOS,
+        transfers::SCENARIOS,
+        relays::SCENARIOS,
+        hosts::SCENARIOS,
+    ];
     for scenario in all.into_iter().flatten() {
         let open = make();
         let mut world = World::new(open());
@@ -113,6 +120,7 @@ impl World {
             target: self.storages[target],
             priority: 5,
             verification: Verification::EndToEnd,
+            terms: crate::Terms::default(),
         };
         self.catalog.add_subscription(&new, self.now).unwrap()
     }

@@ -20,8 +20,11 @@ pub(super) const SCENARIOS: &[fn(&mut World)] = &[
     removal_is_checked,
 ];
 
-const CANCEL: SubscriptionPatch =
-    SubscriptionPatch { state: Some(SubscriptionState::Cancelled), priority: None };
+const CANCEL: SubscriptionPatch = SubscriptionPatch {
+    state: Some(SubscriptionState::Cancelled),
+    priority: None,
+    terms: crate::TermsPatch { community: None, activity: None, strategy: None, deadline: None },
+};
 
 fn code(error: CatalogError) -> FaultCode {
     Fault::from(error).code
@@ -62,7 +65,7 @@ fn the_same_wish_is_one_subscription(world: &mut World) {
     world.catalog.change_subscription(first.subscription.id, &CANCEL, NOW).unwrap();
     let error = world.catalog.change_subscription(
         first.subscription.id,
-        &SubscriptionPatch { state: Some(SubscriptionState::Active), priority: None },
+        &SubscriptionPatch { state: Some(SubscriptionState::Active), ..SubscriptionPatch::default() },
         NOW,
     );
     assert_eq!(code(error.unwrap_err()), FaultCode::Conflict);
@@ -100,7 +103,8 @@ fn suspended_subscriptions_want_nothing(world: &mut World) {
     let dataset = world.dataset("a");
     world.register(dataset, 0..2, Some(ALPHA), None);
     let id = world.subscribe(dataset, None, BETA).subscription.id;
-    let to = |state| SubscriptionPatch { state: Some(state), priority: Some(9) };
+    let to =
+        |state| SubscriptionPatch { state: Some(state), priority: Some(9), ..SubscriptionPatch::default() };
     let suspended = world.catalog.change_subscription(id, &to(SubscriptionState::Suspended), NOW).unwrap();
     assert!(suspended.demands.is_empty() && suspended.subscription.priority == 9);
     assert!(world.register(dataset, 2..3, Some(ALPHA), None).demands.is_empty());
@@ -202,6 +206,7 @@ fn a_deletion_runs_file_by_file(world: &mut World) {
         target: world.storages[BETA],
         priority: 5,
         verification: longhaul_model::Verification::Wire,
+        terms: crate::Terms::default(),
     };
     assert_eq!(code(world.catalog.add_subscription(&refused, NOW).unwrap_err()), FaultCode::Conflict);
     let demand = world.subscribe(dataset, None, GAMMA).demands.remove(0);

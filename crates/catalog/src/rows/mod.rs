@@ -1,5 +1,6 @@
 //! What the operations take and return. Plain data; names and ids are `model`'s.
 
+mod audit;
 mod datasets;
 mod hosts;
 mod sites;
@@ -7,6 +8,7 @@ mod subscriptions;
 mod tasks;
 mod transfers;
 
+pub use audit::*;
 pub use datasets::*;
 pub use hosts::*;
 pub use sites::*;

@@ -92,6 +92,17 @@ pub struct StorageRow {
     /// Replicas recorded here.
     pub files: u64,
     pub bytes: u64,
+    /// Files may pass through it on their way to others.
+    pub relay: bool,
+    /// How sources of what goes there are chosen where a subscription does not say.
+    pub strategy: Option<String>,
+}
+
+/// What is absent stays; `Some(None)` takes it away.
+#[derive(Clone, Debug, Default)]
+pub struct StoragePatch {
+    pub relay: Option<bool>,
+    pub strategy: Option<Option<String>>,
 }
 
 /// The present state of a storage, as its agent reports it.

@@ -1,8 +1,8 @@
 //! Subscriptions, what they still lack, and how far they are.
 
 use longhaul_model::{
-    AttemptId, BlockId, BlockName, CommunityName, DatasetId, DatasetName, StorageId, StorageName,
-    SubscriptionId, SubscriptionState, Timestamp, TransferId, Verification,
+    ActivityName, AttemptId, BlockId, BlockName, CommunityName, DatasetId, DatasetName, StorageId,
+    StorageName, SubscriptionId, SubscriptionState, Timestamp, TransferId, Verification,
 };
 
 use super::datasets::HowCounts;
@@ -18,6 +18,19 @@ pub struct NewSubscription {
     /// 1 (least) to 9.
     pub priority: u8,
     pub verification: Verification,
+    pub terms: Terms,
+}
+
+/// What a subscription asks for beside its priority.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// Whose share it is charged to; none: that of the dataset's community.
+    pub community: Option<CommunityName>,
+    pub activity: Option<ActivityName>,
+    /// How sources are chosen, by name; none: as the target or the service has it.
+    pub strategy: Option<String>,
+    /// When all of it should be there.
+    pub deadline: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +46,7 @@ pub struct SubscriptionRow {
     pub state: SubscriptionState,
     pub priority: u8,
     pub verification: Verification,
+    pub terms: Terms,
     pub created: Timestamp,
     /// When it last became complete; none while it is not.
     pub completed: Option<Timestamp>,
@@ -51,10 +65,20 @@ pub struct SubscriptionFilter {
 }
 
 /// What is absent stays.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct SubscriptionPatch {
     pub state: Option<SubscriptionState>,
     pub priority: Option<u8>,
+    pub terms: TermsPatch,
+}
+
+/// What is absent stays; `Some(None)` takes it away.
+#[derive(Clone, Debug, Default)]
+pub struct TermsPatch {
+    pub community: Option<Option<CommunityName>>,
+    pub activity: Option<Option<ActivityName>>,
+    pub strategy: Option<Option<String>>,
+    pub deadline: Option<Option<Timestamp>>,
 }
 
 /// What one active subscription lacks in one block. A row exists exactly as long as something lacks.
@@ -66,7 +90,10 @@ pub struct DemandRow {
     pub target: StorageId,
     pub priority: u8,
     pub verification: Verification,
+    /// Of the dataset.
     pub community: CommunityName,
+    /// With the strategy of the target where the subscription names none.
+    pub terms: Terms,
     /// When the subscription was made.
     pub created: Timestamp,
     pub files_missing: u64,

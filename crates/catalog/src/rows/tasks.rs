@@ -13,6 +13,8 @@ pub enum TaskKind {
     Verify,
     /// Remove each file. `force` takes the last good replica too.
     Delete { force: bool },
+    /// Remove files that came to a relay on their way and are needed there no more.
+    Clear,
 }
 
 #[derive(Clone, Debug)]

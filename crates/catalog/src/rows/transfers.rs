@@ -64,6 +64,8 @@ pub enum Refusal {
     SourceGone,
     #[error("another transfer brings the file there, or this one is leased")]
     Live,
+    #[error("an earlier copy of the file is just being removed there")]
+    Clearing,
     #[error("the epoch is not newer than that of the last lease")]
     StaleEpoch,
 }

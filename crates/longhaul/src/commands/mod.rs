@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub mod as_account;
+pub mod audit;
 pub mod bench;
 pub mod commission;
 pub mod completion;
@@ -10,6 +11,7 @@ pub mod copy;
 pub mod dataset;
 pub mod digest;
 pub mod doctor;
+pub mod link;
 pub mod load;
 pub mod login;
 pub mod man;
@@ -18,9 +20,11 @@ pub mod replay;
 pub mod replica;
 pub mod serve;
 pub mod service;
+pub mod share;
 pub mod simulate;
 pub mod site;
 pub mod status;
+pub mod storage;
 pub mod subscription;
 pub mod task;
 pub mod token;
@@ -136,6 +140,10 @@ async fn remote(context: &Context, command: Command) -> Result<Exit, Failure> {
         Command::Site(command) => site::run(context, &remote, command).await,
         Command::Network(command) => network::run(context, &remote, command).await,
         Command::Load(args) => load::run(context, &remote, &args).await,
+        Command::Storage(command) => storage::run(context, &remote, command).await,
+        Command::Share(command) => share::run(context, &remote, command).await,
+        Command::Link(command) => link::run(context, &remote, command).await,
+        Command::Audit(args) => audit::run(context, &remote, args).await,
         Command::Token(command) => token::run(context, &remote, command).await,
         Command::Whoami => login::whoami(context, &remote).await,
         Command::Demo(_)

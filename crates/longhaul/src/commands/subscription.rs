@@ -5,11 +5,13 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use longhaul_api::native::{Page, Subscribe, SubscriptionChange, SubscriptionView};
 use longhaul_api::routes;
+use longhaul_api::steering::{Terms, TermsChange};
 use longhaul_model::units::{self, bytes, count, printable};
 use longhaul_model::{
-    BlockName, DatasetName, FaultCode, StorageName, SubscriptionId, SubscriptionState, Timestamp,
-    Verification,
+    ActivityName, BlockName, CommunityName, DatasetName, FaultCode, StorageName, SubscriptionId,
+    SubscriptionState, Timestamp, Verification,
 };
+use longhaul_scheduler::Strategy;
 
 use super::{Context, status, words};
 use crate::clock;
@@ -36,6 +38,18 @@ pub struct SubscribeArgs {
     /// How to compare: wire, end-to-end (if not given) or readback
     #[arg(long, value_name = "HOW")]
     verify: Option<Verification>,
+    /// Whose share it is charged to; the dataset's community if not given
+    #[arg(long)]
+    community: Option<CommunityName>,
+    /// Class of work within the community, such as production
+    #[arg(long)]
+    activity: Option<ActivityName>,
+    /// How sources are chosen: best or one of FTS3's nine; as the target or the service has it if not given
+    #[arg(long)]
+    strategy: Option<Strategy>,
+    /// When all of it shall be there: 14:00, "2026-11-28 14:00", 2026-11-28T13:00:00Z, or from now: 90m, 6h, 2d
+    #[arg(long, value_name = "TIME", value_parser = when::parse)]
+    deadline: Option<Timestamp>,
     /// Wait until it is complete there, with progress; with a time such as 600 at most so many seconds
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "0", require_equals = true)]
     wait: Option<u64>,
@@ -73,6 +87,39 @@ pub enum SubscriptionCommand {
         #[arg(value_parser = clap::value_parser!(u8).range(PRIORITIES))]
         priority: u8,
     },
+    /// Change whose share it is charged to, how its sources are chosen, or its deadline
+    Change(ChangeArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct ChangeArgs {
+    /// Id of the subscription
+    subscription: SubscriptionId,
+    #[command(flatten)]
+    what: Changes,
+}
+
+/// What is not given stays.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+pub struct Changes {
+    /// Whose share it is charged to, or none: the dataset's community
+    #[arg(long)]
+    community: Option<String>,
+    /// Class of work within the community, or none
+    #[arg(long)]
+    activity: Option<String>,
+    /// How sources are chosen, or none: as the target or the service has it
+    #[arg(long, value_parser = super::storage::strategy)]
+    strategy: Option<String>,
+    /// When all of it shall be there, as for subscribe, or none
+    #[arg(long, value_name = "TIME", value_parser = maybe_time)]
+    deadline: Option<String>,
+}
+
+/// As the API has it: a time in full, or none.
+fn maybe_time(text: &str) -> Result<String, String> {
+    if text == "none" { Ok(text.to_owned()) } else { when::parse(text).map(|at| at.to_string()) }
 }
 
 #[derive(Debug, Args)]
@@ -115,16 +162,26 @@ pub async fn subscribe(context: &Context, remote: &Remote, args: SubscribeArgs) 
         storage: args.storage,
         priority: args.priority,
         verification: args.verify,
+        terms: Terms {
+            community: args.community,
+            activity: args.activity,
+            strategy: args.strategy.map(|strategy| strategy.to_string()),
+            deadline: args.deadline,
+        },
     };
     let made: SubscriptionView = remote.post(&routes::SUBSCRIPTION_CREATE, &[], &wish).await?;
     let Some(seconds) = args.wait else {
         context.output.sentence(&made, |made| {
             format!(
-                "{} will be at {}: {}, {} to go; see: longhaul subscription show {}",
+                "{} will be at {}: {}, {} to go{}; see: longhaul subscription show {}",
                 what(made),
                 made.storage,
                 words::files(made.files_wanted.saturating_sub(made.files_present)),
                 bytes(made.bytes_wanted.saturating_sub(made.bytes_present)),
+                made.promise
+                    .as_ref()
+                    .map(|promise| format!("; {}", printable(&promise.words)))
+                    .unwrap_or_default(),
                 made.id
             )
         })?;
@@ -242,11 +299,27 @@ pub async fn run(context: &Context, remote: &Remote, command: SubscriptionComman
         SubscriptionCommand::Priority { subscription, priority } => {
             (subscription, SubscriptionChange { priority: Some(priority), ..SubscriptionChange::default() })
         }
+        SubscriptionCommand::Change(args) => {
+            let Changes { community, activity, strategy, deadline } = args.what;
+            let terms = TermsChange { community, activity, strategy, deadline };
+            (args.subscription, SubscriptionChange { terms, ..SubscriptionChange::default() })
+        }
     };
     let view: SubscriptionView =
         remote.patch(&routes::SUBSCRIPTION_CHANGE, &[&id.to_string()], &change).await?;
     context.output.sentence(&view, |view| {
-        format!("{} to {} is {}, priority {}", what(view), view.storage, view.state, view.priority)
+        let terms = terms(&view.terms);
+        let promise = view.promise.as_ref().map(|promise| format!("; {}", printable(&promise.words)));
+        format!(
+            "{} to {} is {}, priority {}{}{}{}",
+            what(view),
+            view.storage,
+            view.state,
+            view.priority,
+            if terms.is_empty() { "" } else { ", " },
+            terms,
+            promise.unwrap_or_default()
+        )
     })?;
     Ok(Exit::Ok)
 }
@@ -269,6 +342,15 @@ async fn list(context: &Context, remote: &Remote, args: ListArgs) -> Result<Exit
 
 fn what(view: &SubscriptionView) -> String {
     view.block.as_ref().map_or_else(|| view.dataset.to_string(), |block| block.to_string())
+}
+
+/// Empty if there is nothing to say.
+fn terms(terms: &Terms) -> String {
+    let mut parts = Vec::new();
+    parts.extend(terms.community.as_ref().map(|community| format!("charged to {community}")));
+    parts.extend(terms.activity.as_ref().map(|activity| format!("activity {activity}")));
+    parts.extend(terms.strategy.as_ref().map(|strategy| format!("sources by {}", printable(strategy))));
+    parts.join(", ")
 }
 
 fn table(list: &[SubscriptionView], now: Timestamp) -> Table {
@@ -335,6 +417,18 @@ fn human(view: &SubscriptionView, style: Style, width: Option<usize>) -> String 
         ("wanted", view.verification.to_string()),
         ("created", when::local(view.created, now)),
     ];
+    let terms = terms(&view.terms);
+    if !terms.is_empty() {
+        lines.push(("terms", terms));
+    }
+    match (&view.promise, view.terms.deadline) {
+        (Some(promise), _) => {
+            let danger = if promise.in_danger_since.is_some() { "in danger: " } else { "" };
+            lines.push(("deadline", format!("{danger}{}", printable(&promise.words))));
+        }
+        (None, Some(deadline)) => lines.push(("deadline", when::local(deadline, now))),
+        (None, None) => {}
+    }
     if view.failed_files > 0 {
         lines.push(("failed", words::files(view.failed_files)));
     }

@@ -233,6 +233,16 @@ fn explain(detail: &TransferDetail, now: Timestamp, style: Style, width: Option<
             when::local(attempt.chosen, now),
             printable(&attempt.choice.reason)
         ));
+        if let Some(wanted_at) = attempt.choice.way.last() {
+            let way: Vec<String> = std::iter::once(&attempt.source)
+                .chain(&attempt.choice.way)
+                .map(ToString::to_string)
+                .collect();
+            text.push_str(&format!("  on the way to {wanted_at}: {}\n", way.join(" → ")));
+        }
+        if !attempt.choice.charged_to.is_empty() {
+            text.push_str(&format!("  charged to {}\n", printable(&attempt.choice.charged_to)));
+        }
         let table = candidates(Some((&attempt.choice, attempt.chosen)), now);
         let table = table.human(style, width.map(|width| width.saturating_sub(2)));
         table.lines().for_each(|line| text.push_str(&format!("  {line}\n")));
@@ -273,6 +283,7 @@ fn candidates(choice: Option<(&Choice, Timestamp)>, now: Timestamp) -> Table {
         left("source"),
         left("expected"),
         right("rate"),
+        left("known by"),
         right("work ahead"),
         right("failures"),
         prose("cannot be used because"),
@@ -285,6 +296,7 @@ fn candidates(choice: Option<(&Choice, Timestamp)>, now: Timestamp) -> Table {
                 .toned_if(candidate.chosen, Tone::Strong),
             Cell::maybe(candidate.finish_us, |us| Cell::time(chosen.plus(Duration::from_micros(us)), now)),
             Cell::rate(candidate.rate_bytes_per_s),
+            Cell::text(&candidate.rate_by),
             Cell::bytes(candidate.bytes_ahead),
             Cell::both(
                 format!("{:.1} %", 100.0 * candidate.failure_share),
@@ -348,6 +360,7 @@ mod tests {
             chosen,
             finish_us: unusable.is_none().then_some(38_000_000),
             rate_bytes_per_s: 110e6,
+            rate_by: "its own transfers".into(),
             bytes_ahead: 12_000_000_000,
             failure_share: 0.001,
             unusable: unusable.map(str::to_owned),
@@ -374,6 +387,8 @@ mod tests {
                 chosen: at(0.0),
                 choice: Choice {
                     reason: "beta, because it finishes first: 38 s".into(),
+                    way: vec!["gamma".parse().unwrap(), "delta".parse().unwrap()],
+                    charged_to: "atlas, production".into(),
                     candidates: vec![
                         candidate("beta", true, None),
                         candidate("alpha", false, Some("paused")),
@@ -407,6 +422,9 @@ mod tests {
             "higgs/run7-aod  higgs/run7/\\u{1b}[2Jf00172.root  4.10 GB  → gamma      attempt 1, done in 37 s, verified end-to-end",
             "beta, because it finishes first",
             "* beta",
+            "on the way to delta: beta → gamma → delta",
+            "charged to atlas, production",
+            "its own transfers",
             "paused",
             "waited 6.2 s (slot on beta → gamma: 8 of 8 busy)",
             "data 37 s",

@@ -299,6 +299,8 @@ mod tests {
             state: SubscriptionState::Active,
             priority: 5,
             verification: Verification::EndToEnd,
+            terms: longhaul_api::steering::Terms::default(),
+            promise: None,
             created: now(),
             files_wanted: 2_000,
             bytes_wanted: 1_000_000_000,

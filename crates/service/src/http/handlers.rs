@@ -91,6 +91,15 @@ pub fn handler(operation: &str) -> Option<Handler> {
         "site_join_token" => |ops, call| json!(ops.site_join_token(&call.parameter("site")?, &call.json()?)?),
         "site_commission" => |ops, call| json!(ops.site_commission(&call.parameter("site")?, call.json()?)?),
         "storage_list" => |ops, call| json!(ops.storage_list(&call.page()?)?),
+        "storage_change" => |ops, call| {
+            json!(ops.storage_change(call.caller()?, &call.parameter("storage")?, &call.json()?)?)
+        },
+        "share_list" => |ops, _| json!(ops.share_list()?),
+        "share_set" => |ops, call| json!(ops.share_set(call.caller()?, &call.json()?)?),
+        "link_list" => |ops, _| json!(ops.link_list()?),
+        "link_set" => |ops, call| json!(ops.link_set(call.caller()?, &call.json()?)?),
+        "link_change" => |ops, call| json!(ops.link_change(call.caller()?, &call.json()?)?),
+        "audit_list" => |ops, call| json!(ops.audit_list(&call.page()?)?),
         "measurement_send" | "measurement_put" => {
             |ops, call| json!(ops.measurement_send(call.caller()?, call.observer.as_deref(), &call.body)?)
         }

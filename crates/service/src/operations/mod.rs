@@ -14,6 +14,7 @@ mod network;
 mod overview;
 mod replicas;
 mod sites;
+mod steering;
 mod subscriptions;
 mod tasks;
 mod transfers;

@@ -133,6 +133,19 @@ impl Operations {
             );
         }
         views.extend(looks::problems(&self.shared, now));
+        for (id, danger) in self.shared.deadlines.all() {
+            let fault = Fault::new(FaultCode::Conflict, format!("deadline in danger: {}", danger.words))
+                .blaming(Blame::Network);
+            let remedy = format!(
+                "see what holds it up: longhaul subscription show {id}; raise its priority or its share"
+            );
+            let seen = ProblemView {
+                first_seen: danger.since,
+                last_seen: danger.seen,
+                ..standing(fault, None, now)
+            };
+            views.push(ProblemView { remedy, examples: vec![id.to_string()], ..seen });
+        }
         views.extend(self.shared.live.problems());
         Ok(views)
     }

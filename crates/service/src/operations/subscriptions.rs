@@ -10,9 +10,10 @@ use longhaul_model::{
 };
 use longhaul_scheduler::{DemandId, Outlook};
 
+use super::steering::{terms, terms_patch, terms_view};
 use super::{Operations, PageQuery, bad_request, not_found, page, problem};
 use crate::brain::Input;
-use crate::views;
+use crate::{deadlines, views};
 
 const PRIORITY: u8 = 5;
 
@@ -48,6 +49,7 @@ impl Operations {
             target: target.id,
             priority: priority(request.priority)?.unwrap_or(PRIORITY),
             verification: request.verification.unwrap_or(Verification::EndToEnd),
+            terms: terms(&request.terms, self.now())?,
         };
         let changed = self.shared.catalog.add_subscription(&new, self.now()).map_err(problem)?;
         tracing::info!(subscription = %changed.subscription.id, dataset = %dataset.name, target = %target.name, made = changed.changed, "subscribed");
@@ -59,7 +61,11 @@ impl Operations {
         id: SubscriptionId,
         change: &SubscriptionChange,
     ) -> Result<SubscriptionView, Problem> {
-        let patch = SubscriptionPatch { state: change.state, priority: priority(change.priority)? };
+        let patch = SubscriptionPatch {
+            state: change.state,
+            priority: priority(change.priority)?,
+            terms: terms_patch(&change.terms, self.now())?,
+        };
         let changed = self.shared.catalog.change_subscription(id, &patch, self.now()).map_err(problem)?;
         tracing::info!(subscription = %id, state = %changed.subscription.state, priority = changed.subscription.priority, "subscription changed");
         self.subscription_changed(changed)
@@ -131,6 +137,10 @@ impl Operations {
         // A subscription older than this process had its first byte before anyone here could see it.
         let seen = self.shared.live.first_byte(row.id).filter(|_| self.shared.started <= row.created);
         let since = seen.unwrap_or(row.created);
+        let promise = outlook
+            .as_ref()
+            .filter(|_| !progress.complete && row.state == SubscriptionState::Active)
+            .and_then(|outlook| deadlines::promise(&row, outlook, self.shared.deadlines.since(row.id), now));
         Ok(SubscriptionView {
             id: row.id,
             dataset: row.dataset_name,
@@ -139,6 +149,8 @@ impl Operations {
             state: row.state,
             priority: row.priority,
             verification: row.verification,
+            terms: terms_view(row.terms),
+            promise,
             created: row.created,
             files_wanted: progress.files_wanted,
             bytes_wanted: progress.bytes_wanted,

@@ -32,6 +32,8 @@ const PROBE_EVERY: Duration = Duration::from_secs(1);
 pub enum Job {
     Orders(Vec<Order>),
     Report(Box<ReportJob>),
+    /// Has what nobody waits for any more removed from relays.
+    ClearRelays,
     /// A new task of a storage, for its agent if that is there.
     Task(TaskId),
     /// Answered when all that came before is done with.
@@ -74,6 +76,7 @@ impl Scribe {
                 match job {
                     Job::Orders(orders) => self.orders(orders),
                     Job::Report(report) => self.report(*report),
+                    Job::ClearRelays => self.clear_relays(),
                     Job::Task(task) => self.deliver_task(task),
                     // Whoever asked may have given up.
                     Job::Fence(reached) => drop(reached.send(())),

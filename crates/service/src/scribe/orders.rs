@@ -235,7 +235,7 @@ fn refused(grant: &Grant, refusal: Refusal) -> Vec<Event> {
             Event::LeaseReleased { attempt: lease.attempt },
         ],
         Refusal::NotWanted | Refusal::StaleEpoch => vec![again(Retry::Now)],
-        Refusal::Live => vec![again(Retry::Later)],
+        Refusal::Live | Refusal::Clearing => vec![again(Retry::Later)],
         Refusal::NoSuchFile => vec![again(Retry::Never)],
     }
 }

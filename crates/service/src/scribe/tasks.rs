@@ -27,6 +27,22 @@ impl Scribe {
         }
     }
 
+    pub(super) fn clear_relays(&self) {
+        if self.shared.trouble().is_some() {
+            return;
+        }
+        match self.shared.catalog.clear_relays(|| self.shared.new_id(), self.shared.now()) {
+            Ok((tasks, change)) => {
+                self.tell_replicas(change);
+                for task in tasks {
+                    tracing::info!(task = %task.id, storage = %task.storage_name, files = task.files_total, "a relay is cleared");
+                    self.deliver_task(task.id);
+                }
+            }
+            Err(error) => tracing::warn!(%error, "relays could not be cleared"),
+        }
+    }
+
     pub(super) fn send_task(&self, agent: AgentId, row: &TaskRow) -> Result<(), CatalogError> {
         let kind = match &row.kind {
             longhaul_catalog::TaskKind::Scan { path, algorithms } => TaskKind::Scan {
@@ -36,6 +52,7 @@ impl Scribe {
             },
             longhaul_catalog::TaskKind::Verify => TaskKind::Verify { files: self.page(row.id)? },
             longhaul_catalog::TaskKind::Delete { .. } => TaskKind::Delete { files: self.page(row.id)? },
+            longhaul_catalog::TaskKind::Clear => TaskKind::Delete { files: self.page(row.id)? },
         };
         self.shared.agents.put_task(agent, Task { id: row.id, storage: row.storage_name.clone(), kind });
         Ok(())

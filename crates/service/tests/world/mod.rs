@@ -11,6 +11,7 @@ use axum::Router;
 use longhaul_api::agent::*;
 use longhaul_api::client::Client;
 use longhaul_api::native::*;
+use longhaul_api::steering::Terms;
 use longhaul_api::{AGENT_PROTOCOL, Problem, routes};
 use longhaul_model::{AgentId, AttemptId, DigestSet, NameRules, Timestamp, Verification};
 use longhaul_security::{
@@ -157,6 +158,7 @@ impl World {
             storage: storage.parse().unwrap(),
             priority: None,
             verification: None,
+            terms: Terms::default(),
         };
         self.admin().request(&routes::SUBSCRIPTION_CREATE).json(&wish).send().await.unwrap()
     }

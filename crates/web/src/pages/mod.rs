@@ -36,6 +36,7 @@ mod tests {
         AgentView, Candidate, Choice, Expected, LinkView, Page, ProblemView, SiteLimits, SiteState, SiteView,
         Status, StorageView, SubscriptionView, TransferDetail, TransferQuery, TransferView,
     };
+    use longhaul_api::steering::{Promise, Terms};
     use longhaul_model::{
         AgentId, AttemptId, DigestSet, Fault, FaultCode, SubscriptionId, SubscriptionState, TransferId,
         TransferState, Verification,
@@ -62,6 +63,12 @@ mod tests {
             state: SubscriptionState::Active,
             priority: 5,
             verification: Verification::EndToEnd,
+            terms: Terms { strategy: Some("<u>best".into()), ..Terms::default() },
+            promise: Some(Promise {
+                chance: Some(0.4),
+                words: "40 % chance <u>".into(),
+                in_danger_since: Some(Timestamp::from_seconds(1_763_717_400)),
+            }),
             created: Timestamp::from_seconds(1_763_717_000),
             files_wanted: 2_000,
             bytes_wanted: 1_000_000_000,
@@ -146,6 +153,7 @@ mod tests {
             chosen: false,
             finish_us: None,
             rate_bytes_per_s: f64::NAN,
+            rate_by: "<u>".into(),
             bytes_ahead: 0,
             failure_share: 0.5,
             unusable: Some("<s>paused</s>".into()),
@@ -187,6 +195,8 @@ mod tests {
                 files: 0,
                 bytes: 0,
                 trouble: None,
+                relay: true,
+                strategy: Some("<u>best".into()),
                 rules_version: 1,
             }],
             agents: vec![AgentView {

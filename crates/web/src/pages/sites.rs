@@ -120,7 +120,8 @@ fn storages(list: &[StorageView]) -> Markup {
                 thead { tr { th scope="col" { "storage" } th scope="col" { "used" } th.number scope="col" { "free" } th.number scope="col" { "files of ours" }
                     th.number scope="col" { "bytes of ours" } th scope="col" { "state" } } }
                 tbody { @for storage in list { tr {
-                    td { (storage.name) @if storage.kind == StorageKind::Virtual { " " span.soft { "virtual" } } @if !storage.writable { " " span.soft { "read only" } } }
+                    td { (storage.name) @if storage.kind == StorageKind::Virtual { " " span.soft { "virtual" } } @if !storage.writable { " " span.soft { "read only" } }
+                        @if storage.relay { " " span.soft { "relay" } } @if let Some(strategy) = &storage.strategy { " " span.soft { "sources by " (strategy) } } }
                     td { (show::bar(storage.total_bytes.saturating_sub(storage.free_bytes), storage.total_bytes)) }
                     td.number { (show::size(storage.free_bytes)) } td.number { (units::count(storage.files)) } td.number { (show::size(storage.bytes)) }
                     td { @if let Some(fault) = &storage.trouble { (show::fault(fault)) } @else { (show::state("good", "well")) } }

@@ -44,7 +44,9 @@ pub fn table(context: Context<'_>, items: &[SubscriptionView]) -> Markup {
                     td.number.wide { (units::count(item.files_wanted.saturating_sub(item.files_present))) }
                     td.number.wide { (show::size(item.bytes_wanted.saturating_sub(item.bytes_present))) }
                     td.number data-label="rate" { @if item.complete { "–" } @else { (show::rate(item.rate_now)) } }
-                    td data-label="expected" { (standing(context, item)) }
+                    td data-label="expected" { (standing(context, item))
+                        @if item.promise.as_ref().is_some_and(|promise| promise.in_danger_since.is_some()) { br; (show::state("bad", "deadline in danger")) }
+                    }
                     td data-label="held up by" { @if !item.complete { @for (place, reason) in item.expected.held_up_by.iter().take(2).enumerate() {
                         @if place > 0 { br; } (reason)
                     } } }
@@ -87,6 +89,11 @@ pub fn subscription(context: Context<'_>, item: &SubscriptionView) -> Markup {
             h2 { "When?" }
             dl.facts {
                 dt { "expected" } dd { (standing(context, item)) }
+                @if let Some(promise) = &item.promise { dt { "deadline" } dd {
+                    @if promise.in_danger_since.is_some() { (show::state("bad", "in danger")) " " }
+                    (promise.words)
+                } }
+                @else if let Some(deadline) = item.terms.deadline { dt { "deadline" } dd { (show::time(deadline, context.now)) } }
                 @if let Some(at) = item.completed { dt { "completed" } dd { (show::time(at, context.now)) } }
                 dt { "rate" } dd { (show::rate(item.rate_now)) " now, " (show::rate(item.rate_average)) " on average" }
                 dt { "running" } dd { (units::count(item.files_running)) " files" }
@@ -103,7 +110,11 @@ pub fn subscription(context: Context<'_>, item: &SubscriptionView) -> Markup {
             h2 { "Was it verified?" }
             p { (show::verified(&item.verified)) ". Asked for: " (item.verification) "." }
             (changes(context, item))
-            p.soft { "id " code { (item.id) } " · priority " (item.priority) " · asked for " (show::time(item.created, context.now))
+            p.soft { "id " code { (item.id) } " · priority " (item.priority)
+                @if let Some(community) = &item.terms.community { " · charged to " (community) }
+                @if let Some(activity) = &item.terms.activity { " · activity " (activity) }
+                @if let Some(strategy) = &item.terms.strategy { " · sources by " (strategy) }
+                " · asked for " (show::time(item.created, context.now))
                 " · " a href={ "/ui/datasets/" (show::segment(item.dataset.as_str())) } { "dataset" }
                 " · " a href={ "/ui/transfers?dataset=" (show::segment(item.dataset.as_str())) "&target=" (item.storage) } { "its transfers" } }
         },

@@ -157,7 +157,7 @@ fn choice(choice: &Choice) -> Markup {
         @if !choice.waited_for.is_empty() { p { b { "Waited for: " } (choice.waited_for) } }
         @if !choice.candidates.is_empty() {
             div.scroll { table {
-                thead { tr { th scope="col" { "candidate" } th.number scope="col" { "would take" } th.number scope="col" { "rate" }
+                thead { tr { th scope="col" { "candidate" } th.number scope="col" { "would take" } th.number scope="col" { "rate" } th scope="col" { "known by" }
                     th.number scope="col" { "work ahead" } th.number scope="col" { "failures" } th scope="col" { "" } } }
                 tbody { @for candidate in &choice.candidates { (candidate_row(candidate)) } }
             } }
@@ -171,6 +171,7 @@ fn candidate_row(candidate: &Candidate) -> Markup {
             td { (candidate.storage) }
             td.number { @if let Some(us) = candidate.finish_us { (units::duration(Duration::from_micros(us))) } @else { "–" } }
             td.number { (show::rate(candidate.rate_bytes_per_s)) }
+            td.soft { (candidate.rate_by) }
             td.number { (show::size(candidate.bytes_ahead)) }
             td.number { (format!("{:.1} %", candidate.failure_share * 100.0)) }
             td { @if candidate.chosen { (show::state("good", "chosen")) }

@@ -1,0 +1,82 @@
+//! What administrators decided for all (shares, links, what a storage is for): kept as settings and columns, each
+//! change with who made it, when, and what it was, in one transaction.
+
+use longhaul_model::{StorageName, Timestamp};
+use rusqlite::{OptionalExtension, Transaction};
+
+use crate::codec::{Columns, key};
+use crate::{AuditRow, Catalog, CatalogError, PAGE_ROWS_MAX, StoragePatch, StorageRow};
+
+/// Older ones are forgotten.
+const ENTRIES_MAX: i64 = 10_000;
+
+impl Catalog {
+    /// Changes a setting: `change` gets the present value and gives the new one and, in a sentence, what changed; an
+    /// error leaves everything as it was.
+    pub fn change_setting<E: From<CatalogError>>(
+        &self,
+        setting: &str,
+        who: &str,
+        now: Timestamp,
+        change: impl FnOnce(Option<&str>) -> Result<(String, String), E>,
+    ) -> Result<(), E> {
+        self.write(|tx| {
+            let present: Option<String> = tx
+                .query_row("SELECT value FROM settings WHERE name = ?1", [setting], |row| row.get(0))
+                .optional()
+                .map_err(CatalogError::from)?;
+            let (value, what) = change(present.as_deref())?;
+            tx.execute(
+                "INSERT INTO settings (name, value) VALUES (?1, ?2)
+                 ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+                (setting, &value),
+            )
+            .map_err(CatalogError::from)?;
+            Ok(record(tx, who, &what, now)?)
+        })
+    }
+
+    /// What a storage is for.
+    pub fn change_storage(
+        &self,
+        name: &StorageName,
+        patch: &StoragePatch,
+        who: &str,
+        now: Timestamp,
+    ) -> Result<StorageRow, CatalogError> {
+        self.write(|tx| {
+            let known = crate::sites::find_storage(tx, name)?;
+            let mut row = known.ok_or_else(|| CatalogError::not_found("storage", name))?;
+            row.relay = patch.relay.unwrap_or(row.relay);
+            row.strategy = patch.strategy.clone().unwrap_or(row.strategy);
+            tx.execute(
+                "UPDATE storages SET relay = ?2, strategy = ?3 WHERE id = ?1",
+                (key!(row.id), row.relay, &row.strategy),
+            )?;
+            let relay = if row.relay { "a relay" } else { "no relay" };
+            let strategy = row.strategy.as_deref().unwrap_or("the service's strategy");
+            record(tx, who, &format!("storage {name}: {relay}, sources by {strategy}"), now)?;
+            Ok(row)
+        })
+    }
+
+    /// Newest first, those before `before` if given.
+    pub fn audit(&self, before: Option<u64>, limit: usize) -> Result<Vec<AuditRow>, CatalogError> {
+        self.read(|tx| {
+            let mut select = tx.prepare_cached(
+                "SELECT id, at, who, what FROM audit WHERE id < ?1 ORDER BY id DESC LIMIT ?2",
+            )?;
+            let before = before.map_or(i64::MAX, crate::codec::number);
+            let rows = select.query_map((before, limit.min(PAGE_ROWS_MAX + 1) as i64), |row| {
+                Ok(AuditRow { id: row.number(0)?, at: row.time(1)?, who: row.get(2)?, what: row.get(3)? })
+            })?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+}
+
+fn record(tx: &Transaction<'_>, who: &str, what: &str, now: Timestamp) -> Result<(), CatalogError> {
+    tx.execute("INSERT INTO audit (at, who, what) VALUES (?1, ?2, ?3)", (now.0, who, what))?;
+    tx.execute("DELETE FROM audit WHERE id <= (SELECT max(id) FROM audit) - ?1", [ENTRIES_MAX])?;
+    Ok(())
+}

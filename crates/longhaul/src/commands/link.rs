@@ -1,0 +1,104 @@
+//! `longhaul link`.
+
+use clap::{Args, Subcommand};
+use longhaul_api::routes;
+use longhaul_api::steering::{AllowedLink, LinksChange, LinksSet, LinksView};
+use longhaul_model::StorageName;
+
+use super::Context;
+use crate::failure::{Exit, Failure};
+use crate::remote::Remote;
+use crate::table::{Cell, Table, left};
+use crate::terminal::Style;
+
+#[derive(Debug, Subcommand)]
+pub enum LinkCommand {
+    /// List between which storages files may go, and which of them are relays
+    List,
+    /// Use only these links, in place of what was
+    Only(PairsArgs),
+    /// Add links to those that are used
+    Add(PairsArgs),
+    /// Take links away from those that are used
+    Remove(PairsArgs),
+    /// Let files go from every storage to every other, as at first
+    OpenAll,
+}
+
+#[derive(Debug, Args)]
+pub struct PairsArgs {
+    /// Links from one storage to another, such as alpha:beta
+    #[arg(value_name = "SOURCE:TARGET", required = true)]
+    links: Vec<Pair>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pair(AllowedLink);
+
+impl std::str::FromStr for Pair {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (source, target) = text.split_once(':').ok_or("a link is SOURCE:TARGET, such as alpha:beta")?;
+        let name = |text: &str| StorageName::parse(text).map_err(|error| error.to_string());
+        Ok(Pair(AllowedLink { source: name(source)?, target: name(target)? }))
+    }
+}
+
+impl PairsArgs {
+    fn links(self) -> Vec<AllowedLink> {
+        self.links.into_iter().map(|Pair(link)| link).collect()
+    }
+}
+
+pub async fn run(context: &Context, remote: &Remote, command: LinkCommand) -> Result<Exit, Failure> {
+    let set = |links| LinksSet { links };
+    let view: LinksView = match command {
+        LinkCommand::List => remote.get(&routes::LINK_LIST, &[], &[]).await?,
+        LinkCommand::Only(args) => remote.post(&routes::LINK_SET, &[], &set(Some(args.links()))).await?,
+        LinkCommand::OpenAll => remote.post(&routes::LINK_SET, &[], &set(None)).await?,
+        LinkCommand::Add(args) => {
+            let change = LinksChange { add: args.links(), remove: Vec::new() };
+            remote.patch(&routes::LINK_CHANGE, &[], &change).await?
+        }
+        LinkCommand::Remove(args) => {
+            let change = LinksChange { add: Vec::new(), remove: args.links() };
+            remote.patch(&routes::LINK_CHANGE, &[], &change).await?
+        }
+    };
+    context.output.view(&view, human, table)?;
+    Ok(Exit::Ok)
+}
+
+fn human(view: &LinksView, style: Style, width: Option<usize>) -> String {
+    let relays: Vec<String> = view.relays.iter().map(ToString::to_string).collect();
+    let relays = match relays.is_empty() {
+        true => "no storage is a relay; make one: longhaul storage set NAME --relay yes\n".to_owned(),
+        false => format!("files may pass through {}\n", relays.join(", ")),
+    };
+    match view.open {
+        true => format!("files may go from every storage to every other\n{relays}"),
+        false => format!("files may go over these links only\n{}{relays}", table(view).human(style, width)),
+    }
+}
+
+fn table(view: &LinksView) -> Table {
+    let mut table = Table::new([left("from"), left("to")]);
+    for link in &view.links {
+        table.row([Cell::text(link.source.as_str()), Cell::text(link.target.as_str())]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_has_two_ends() {
+        let pair: Pair = "alpha:beta".parse().unwrap();
+        assert_eq!((pair.0.source.as_str(), pair.0.target.as_str()), ("alpha", "beta"));
+        for wrong in ["alpha", "alpha:", ":beta", "a b:c"] {
+            assert!(wrong.parse::<Pair>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! `longhaul share`.
+
+use clap::{Args, Subcommand};
+use longhaul_api::native::Page;
+use longhaul_api::routes;
+use longhaul_api::steering::{ShareChange, ShareView};
+use longhaul_model::{ActivityName, CommunityName};
+
+use super::Context;
+use crate::failure::{Exit, Failure};
+use crate::remote::Remote;
+use crate::table::{Cell, Table, left, right};
+
+#[derive(Debug, Subcommand)]
+pub enum ShareCommand {
+    /// List what communities and activities are entitled to
+    List,
+    /// Set a weight: 3 against 1 is three bytes against one, where both want more than there is; takes effect at once
+    Set(SetArgs),
+    /// Name a community or activity no more: it gets what the others of its kind get
+    Remove {
+        /// As for set
+        #[arg(value_name = "COMMUNITY[/ACTIVITY]")]
+        whose: Whose,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct SetArgs {
+    /// A community, such as atlas, or an activity of one, such as atlas/user-subscriptions; * in place of either name
+    /// means each that is not named
+    #[arg(value_name = "COMMUNITY[/ACTIVITY]")]
+    whose: Whose,
+    /// 0 to 1,000,000; 0 gets only what nobody else can use
+    weight: f64,
+}
+
+/// Names as the API has them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Whose {
+    community: String,
+    activity: Option<String>,
+}
+
+const OTHERS: &str = "*";
+
+impl std::str::FromStr for Whose {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (community, activity) = match text.split_once('/') {
+            Some((community, activity)) => (community, Some(activity)),
+            None => (text, None),
+        };
+        if community == OTHERS && activity.is_some() {
+            return Err("activities are those of one community: name it".to_owned());
+        }
+        if community != OTHERS {
+            CommunityName::parse(community).map_err(|error| error.to_string())?;
+        }
+        if let Some(activity) = activity.filter(|activity| *activity != OTHERS) {
+            ActivityName::parse(activity).map_err(|error| error.to_string())?;
+        }
+        Ok(Whose { community: community.to_owned(), activity: activity.map(str::to_owned) })
+    }
+}
+
+pub async fn run(context: &Context, remote: &Remote, command: ShareCommand) -> Result<Exit, Failure> {
+    let change = match command {
+        ShareCommand::List => {
+            let items: Vec<ShareView> = remote.all(&routes::SHARE_LIST, &[], &[]).await?;
+            context.output.table(&Page { items, next: None }, |page| table(&page.items))?;
+            return Ok(Exit::Ok);
+        }
+        ShareCommand::Set(args) => (args.whose, Some(args.weight)),
+        ShareCommand::Remove { whose } => (whose, None),
+    };
+    let (Whose { community, activity }, weight) = change;
+    let change = ShareChange { community, activity, weight };
+    let page: Page<ShareView> = remote.post(&routes::SHARE_SET, &[], &change).await?;
+    context.output.table(&page, |page| table(&page.items))?;
+    Ok(Exit::Ok)
+}
+
+fn table(shares: &[ShareView]) -> Table {
+    let mut table =
+        Table::new([left("community"), left("activity"), right("weight"), right("part if all want")]);
+    for share in shares {
+        let others = |name: &str, all: &str| {
+            if name == OTHERS { Cell::both(all, OTHERS) } else { Cell::text(name) }
+        };
+        table.row([
+            others(&share.community, "each other one"),
+            match &share.activity {
+                None => Cell::both("", ""),
+                Some(activity) => others(activity, "each other one, and none"),
+            },
+            Cell::text(share.weight.to_string()),
+            Cell::both(format!("{:.1} %", 100.0 * share.part), format!("{:.4}", share.part)),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_split_at_the_first_slash() {
+        let whose: Whose = "atlas/user-subscriptions".parse().unwrap();
+        assert_eq!(
+            (whose.community.as_str(), whose.activity.as_deref()),
+            ("atlas", Some("user-subscriptions"))
+        );
+        assert_eq!("*".parse::<Whose>().unwrap().activity, None);
+        assert_eq!("atlas/*".parse::<Whose>().unwrap().activity.as_deref(), Some("*"));
+        for wrong in ["", "*/production", "a\nb", "atlas/"] {
+            assert!(wrong.parse::<Whose>().is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! `longhaul storage`.
+
+use clap::{Args, Subcommand};
+use longhaul_api::native::{Page, StorageView};
+use longhaul_api::routes;
+use longhaul_api::steering::StorageChange;
+use longhaul_model::StorageName;
+use longhaul_scheduler::Strategy;
+
+use super::Context;
+use crate::failure::{Exit, Failure};
+use crate::remote::Remote;
+use crate::table::{Cell, Table, left, prose, right};
+use crate::terminal::Tone;
+
+#[derive(Debug, Subcommand)]
+pub enum StorageCommand {
+    /// List storages with their space and what they are for
+    List,
+    /// Say what a storage is for; takes effect at once
+    Set(SetArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct SetArgs {
+    /// Name of the storage
+    storage: StorageName,
+    #[command(flatten)]
+    what: What,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+pub struct What {
+    /// Whether files may pass through it on their way to others: yes or no
+    #[arg(long, value_name = "YES|NO", value_parser = yes_or_no)]
+    relay: Option<bool>,
+    /// How sources of what goes there are chosen where a subscription does not say: best, one of FTS3's nine, or none
+    /// (as the service has it)
+    #[arg(long, value_parser = strategy)]
+    strategy: Option<String>,
+}
+
+fn yes_or_no(text: &str) -> Result<bool, String> {
+    match text {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err("it is yes or no".to_owned()),
+    }
+}
+
+/// A strategy by name, or none.
+pub fn strategy(text: &str) -> Result<String, String> {
+    match text {
+        "none" => Ok(text.to_owned()),
+        _ => text.parse::<Strategy>().map(|strategy| strategy.to_string()).map_err(|error| error.to_string()),
+    }
+}
+
+pub async fn run(context: &Context, remote: &Remote, command: StorageCommand) -> Result<Exit, Failure> {
+    match command {
+        StorageCommand::List => {
+            let items: Vec<StorageView> = remote.all(&routes::STORAGE_LIST, &[], &[]).await?;
+            context.output.table(&Page { items, next: None }, |page| table(&page.items))?;
+        }
+        StorageCommand::Set(args) => {
+            let change = StorageChange { relay: args.what.relay, strategy: args.what.strategy };
+            let view: StorageView =
+                remote.patch(&routes::STORAGE_CHANGE, &[args.storage.as_str()], &change).await?;
+            context.output.sentence(&view, |view| {
+                let relay = if view.relay { "a relay" } else { "no relay" };
+                let strategy = view.strategy.as_deref().unwrap_or("the service's strategy");
+                format!("{} is {relay}; sources of what goes there are chosen by {strategy}", view.name)
+            })?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn table(storages: &[StorageView]) -> Table {
+    let mut table = Table::new([
+        left("storage"),
+        left("writable"),
+        left("relay"),
+        left("sources by"),
+        right("free"),
+        right("of"),
+        right("files"),
+        right("bytes"),
+        prose("trouble"),
+    ]);
+    let yes = |value: bool| Cell::text(if value { "yes" } else { "no" });
+    for storage in storages {
+        table.row([
+            Cell::text(storage.name.as_str()),
+            yes(storage.writable),
+            yes(storage.relay),
+            Cell::maybe(storage.strategy.as_ref(), Cell::text),
+            Cell::bytes(storage.free_bytes),
+            Cell::bytes(storage.total_bytes),
+            Cell::count(storage.files),
+            Cell::bytes(storage.bytes),
+            Cell::text(storage.trouble.as_ref().map(|fault| fault.to_string()).unwrap_or_default())
+                .toned(Tone::Warn),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strategies_are_those_that_are_known() {
+        assert_eq!(strategy("auto").unwrap(), "queue");
+        assert_eq!(strategy("none").unwrap(), "none");
+        assert!(strategy("fastest").unwrap_err().contains("known are best"));
+        assert!(yes_or_no("maybe").is_err());
+    }
+}

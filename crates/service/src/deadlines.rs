@@ -1,0 +1,180 @@
+//! Deadlines: how likely each is kept, and a warning while one is more likely missed than kept.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use longhaul_api::native::ChangeKind;
+use longhaul_api::steering::Promise;
+use longhaul_catalog::{CatalogError, SubscriptionRow};
+use longhaul_model::{SubscriptionId, Timestamp, units};
+use longhaul_scheduler::{Outlook, Scheduler};
+
+use crate::brain;
+use crate::shared::{Shared, guard};
+
+/// Below this chance a warning is given …
+const DANGER_BELOW: f64 = 0.5;
+/// … and above this one it is taken back; in between it stays as it is, so that it does not flicker.
+const SAFE_ABOVE: f64 = 0.75;
+
+/// Deadlines in danger, as they were looked at last.
+#[derive(Default)]
+pub struct Deadlines {
+    danger: Mutex<BTreeMap<SubscriptionId, Danger>>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Danger {
+    pub since: Timestamp,
+    pub seen: Timestamp,
+    /// What, where to and why, in a sentence.
+    pub words: String,
+}
+
+impl Deadlines {
+    pub fn since(&self, subscription: SubscriptionId) -> Option<Timestamp> {
+        guard(&self.danger).get(&subscription).map(|danger| danger.since)
+    }
+
+    pub fn all(&self) -> Vec<(SubscriptionId, Danger)> {
+        guard(&self.danger).iter().map(|(id, danger)| (*id, danger.clone())).collect()
+    }
+
+    /// Takes in how likely they are now; returns those whose standing changed, with whether they are in danger.
+    fn look(&self, seen: Vec<(SubscriptionId, f64, String)>, now: Timestamp) -> Vec<(SubscriptionId, bool)> {
+        let mut danger = guard(&self.danger);
+        let mut changed = Vec::new();
+        let before = std::mem::take(&mut *danger);
+        for (id, chance, words) in seen {
+            let was = before.get(&id).map(|danger| danger.since);
+            let is = chance < if was.is_some() { SAFE_ABOVE } else { DANGER_BELOW };
+            if is {
+                danger.insert(id, Danger { since: was.unwrap_or(now), seen: now, words });
+            }
+            if is != was.is_some() {
+                changed.push((id, is));
+            }
+        }
+        let gone = before
+            .keys()
+            .filter(|id| !danger.contains_key(*id) && !changed.iter().any(|(seen, _)| seen == *id));
+        let gone: Vec<(SubscriptionId, bool)> = gone.map(|id| (*id, false)).collect();
+        changed.extend(gone);
+        changed
+    }
+}
+
+/// Looks at every deadline. One without an estimate is in danger when more than half of its time is over: something
+/// stands in the way that nobody can tell the end of.
+pub fn watch(shared: &Shared) -> Result<(), CatalogError> {
+    let rows = shared.catalog.subscriptions_with_deadline()?;
+    if rows.is_empty() && shared.deadlines.all().is_empty() {
+        return Ok(());
+    }
+    let ids: Vec<SubscriptionId> = rows.iter().map(|row| row.id).collect();
+    let ask = move |scheduler: &Scheduler, now: Timestamp| {
+        ids.into_iter().map(|id| scheduler.outlook(id, now)).collect::<Vec<Outlook>>()
+    };
+    // A brain that does not answer is asked again at the next look.
+    let Some(outlooks) = brain::ask(&shared.brain, ask) else { return Ok(()) };
+    let now = shared.now();
+    let seen = rows.iter().zip(outlooks).filter_map(|(row, outlook)| {
+        let promise = promise(row, &outlook, None, now)?;
+        let what = row.block_name.as_ref().map_or_else(|| row.dataset_name.to_string(), ToString::to_string);
+        let words = format!("{what} at {}: {}", row.target_name, promise.words);
+        Some((row.id, promise.chance.unwrap_or_else(|| blindly(row, now)), words))
+    });
+    for (id, danger) in shared.deadlines.look(seen.collect(), now) {
+        if danger {
+            tracing::warn!(subscription = %id, "its deadline is in danger");
+        } else {
+            tracing::info!(subscription = %id, "its deadline is in danger no more");
+        }
+        shared.changes.touch(ChangeKind::Subscription, id, now);
+        shared.changes.touch(ChangeKind::Problem, "", now);
+    }
+    Ok(())
+}
+
+/// What to go by without an estimate.
+fn blindly(row: &SubscriptionRow, now: Timestamp) -> f64 {
+    let all = row.terms.deadline.map_or(Duration::ZERO, |deadline| deadline.since(row.created));
+    if now.since(row.created) > all / 2 { 0.0 } else { 1.0 }
+}
+
+/// What can be said about a subscription's deadline; none if it has none.
+pub fn promise(
+    row: &SubscriptionRow,
+    outlook: &Outlook,
+    in_danger_since: Option<Timestamp>,
+    now: Timestamp,
+) -> Option<Promise> {
+    let deadline = row.terms.deadline?;
+    if deadline <= now {
+        let late = units::duration(now.since(deadline));
+        let words = format!("the deadline {deadline} passed {late} ago");
+        return Some(Promise { chance: Some(0.0), words, in_danger_since });
+    }
+    let chance = outlook.chance_by(deadline, now);
+    let words = match (chance, &outlook.why_none) {
+        (Some(chance), _) => {
+            let rests_on = outlook.rests_on.map(|basis| format!(", by {basis}")).unwrap_or_default();
+            let spare = spare(outlook.median, deadline);
+            format!("{} chance by {deadline}{spare}{rests_on}", percent(chance))
+        }
+        (None, Some(why)) => format!("no chance can be told for {deadline}: {why}"),
+        (None, None) => format!("no chance can be told for {deadline}"),
+    };
+    Some(Promise { chance, words, in_danger_since })
+}
+
+/// How far from the deadline it is expected.
+fn spare(median: Option<Timestamp>, deadline: Timestamp) -> String {
+    match median {
+        Some(median) if median <= deadline => {
+            format!(", expected {} before", units::duration(deadline.since(median)))
+        }
+        Some(median) => format!(", expected {} after", units::duration(median.since(deadline))),
+        None => String::new(),
+    }
+}
+
+/// Nothing is certain beforehand.
+fn percent(chance: f64) -> String {
+    match chance {
+        chance if chance > 0.99 => "more than 99 %".to_owned(),
+        chance if chance < 0.01 => "less than 1 %".to_owned(),
+        chance => format!("{:.0} %", 100.0 * chance),
+    }
+}
+
+/// How often deadlines are looked at.
+pub const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warning_comes_once_and_goes_only_when_it_is_safe_again() {
+        let deadlines = Deadlines::default();
+        let id = SubscriptionId(1);
+        let at = Timestamp::from_seconds;
+        let look = |chance, seconds| deadlines.look(vec![(id, chance, String::new())], at(seconds));
+        assert_eq!(look(0.6, 1), []);
+        assert_eq!(look(0.4, 2), [(id, true)]);
+        assert_eq!(look(0.6, 3), [], "better, and not yet well");
+        assert_eq!(deadlines.since(id), Some(at(2)));
+        assert_eq!(look(0.8, 4), [(id, false)]);
+        assert_eq!(look(0.6, 5), []);
+        assert_eq!(look(0.1, 6), [(id, true)]);
+        assert_eq!(deadlines.look(Vec::new(), at(7)), [(id, false)], "it is complete, or wanted no more");
+        assert!(deadlines.all().is_empty());
+    }
+
+    #[test]
+    fn nothing_is_promised_as_certain() {
+        assert_eq!([percent(1.0), percent(0.9), percent(0.0)], ["more than 99 %", "90 %", "less than 1 %"]);
+    }
+}

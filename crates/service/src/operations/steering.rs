@@ -1,0 +1,373 @@
+//! Shares, links and what storages are for: changed while the service runs, and recorded with who changed them.
+
+use std::collections::BTreeSet;
+
+use longhaul_api::Problem;
+use longhaul_api::native::{ChangeKind, Page, StorageView};
+use longhaul_api::steering::{
+    AllowedLink, AuditEntry, LinksChange, LinksSet, LinksView, ShareChange, ShareView, StorageChange, Terms,
+    TermsChange,
+};
+use longhaul_catalog as catalog;
+use longhaul_catalog::CatalogError;
+use longhaul_model::units::printable;
+use longhaul_model::{Fault, FaultCode, StorageId, StorageName, Timestamp};
+use longhaul_scheduler::Strategy;
+
+use super::{Caller, Operations, PageQuery, bad_request, page, problem};
+use crate::brain::Input;
+use crate::steering::{
+    KeptLinks, KeptShares, LINKS, LINKS_MAX, SHARES, Whose, links_event, read_links, write_links,
+};
+use crate::views;
+
+const OTHERS: &str = "*";
+const NONE: &str = "none";
+
+/// Either the catalog's trouble or what is wrong with the change.
+enum Refused {
+    Catalog(CatalogError),
+    Change(Problem),
+}
+
+impl From<CatalogError> for Refused {
+    fn from(error: CatalogError) -> Self {
+        Refused::Catalog(error)
+    }
+}
+
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Problem {
+        match refused {
+            Refused::Catalog(error) => problem(error),
+            Refused::Change(problem) => problem,
+        }
+    }
+}
+
+impl Operations {
+    pub fn share_list(&self) -> Result<Page<ShareView>, Problem> {
+        let kept = self.shared.catalog.setting(SHARES).map_err(problem)?;
+        Ok(Page { items: share_views(&KeptShares::read(kept.as_deref())), next: None })
+    }
+
+    pub fn share_set(&self, caller: &Caller, change: &ShareChange) -> Result<Page<ShareView>, Problem> {
+        let whose = whose(change)?;
+        let mut shares = KeptShares::default();
+        let changed = self.shared.catalog.change_setting::<Refused>(
+            SHARES,
+            &caller.principal.name,
+            self.now(),
+            |present| {
+                shares = KeptShares::read(present);
+                shares.set(&whose, change.weight).map_err(|fault| Refused::Change(fault.into()))?;
+                let text = serde_json::to_string(&shares).unwrap_or_default();
+                Ok((text, share_in_words(change)))
+            },
+        );
+        changed.map_err(Problem::from)?;
+        tracing::info!(by = %caller.principal.name, "{}", share_in_words(change));
+        self.shared.tell(Input::Events(vec![shares.event()]));
+        self.shared.changes.touch(ChangeKind::Status, "", self.now());
+        Ok(Page { items: share_views(&shares), next: None })
+    }
+
+    pub fn link_list(&self) -> Result<LinksView, Problem> {
+        let kept = self.shared.catalog.setting(LINKS).map_err(problem)?;
+        Ok(self.links_view(&read_links(kept.as_deref()).map_err(problem)?))
+    }
+
+    pub fn link_set(&self, caller: &Caller, set: &LinksSet) -> Result<LinksView, Problem> {
+        let links = match &set.links {
+            None => None,
+            Some(list) => Some(self.pairs(list)?),
+        };
+        let what = match &links {
+            None => "links: from every storage to every other".to_owned(),
+            Some(links) => format!("links: only the {} listed", links.len()),
+        };
+        self.links_changed(caller, |_| Ok((links, what)))
+    }
+
+    pub fn link_change(&self, caller: &Caller, change: &LinksChange) -> Result<LinksView, Problem> {
+        let (add, remove) = (self.pairs(&change.add)?, self.pairs(&change.remove)?);
+        self.links_changed(caller, |present| {
+            let Some(mut links) = present else {
+                let detail = "files may go from every storage to every other now: a single link can be neither added \
+                    nor taken away";
+                return Err(Problem::from(Fault::new(FaultCode::Conflict, detail))
+                    .with_remedy("name all links that shall be used, at once: longhaul link only SOURCE:TARGET…"));
+            };
+            if let Some(pair) = remove.iter().find(|pair| !links.contains(pair)) {
+                let directory = self.shared.directory();
+                let name = |id| directory.name(id).map(|name| name.to_string()).unwrap_or_default();
+                let detail = format!("{} to {} is no listed link", name(pair.0), name(pair.1));
+                return Err(Problem::from(Fault::new(FaultCode::NotFound, detail))
+                    .with_remedy("see which there are: longhaul link list"));
+            }
+            links.retain(|pair| !remove.contains(pair));
+            links.extend(add);
+            if links.len() > LINKS_MAX {
+                return Err(bad_request(format!("{} links, the limit is {LINKS_MAX}", links.len())));
+            }
+            Ok((Some(links), links_in_words(change)))
+        })
+    }
+
+    fn links_changed(
+        &self,
+        caller: &Caller,
+        change: impl FnOnce(KeptLinks) -> Result<(KeptLinks, String), Problem>,
+    ) -> Result<LinksView, Problem> {
+        let mut links = None;
+        let changed = self.shared.catalog.change_setting::<Refused>(
+            LINKS,
+            &caller.principal.name,
+            self.now(),
+            |present| {
+                let (new, what) = change(read_links(present)?).map_err(Refused::Change)?;
+                tracing::info!(by = %caller.principal.name, "{what}");
+                links = new;
+                Ok((write_links(&links), what))
+            },
+        );
+        changed.map_err(Problem::from)?;
+        self.shared.tell(Input::Events(vec![links_event(&links)]));
+        self.shared.changes.touch(ChangeKind::Status, "", self.now());
+        Ok(self.links_view(&links))
+    }
+
+    fn pairs(&self, list: &[AllowedLink]) -> Result<BTreeSet<(StorageId, StorageId)>, Problem> {
+        if list.len() > LINKS_MAX {
+            return Err(bad_request(format!("{} links, the limit is {LINKS_MAX}", list.len())));
+        }
+        let mut pairs = BTreeSet::new();
+        for link in list {
+            let (source, target) = (self.storage_row(&link.source)?.id, self.storage_row(&link.target)?.id);
+            if source == target {
+                return Err(bad_request(format!("{} to itself is no link", link.source)));
+            }
+            pairs.insert((source, target));
+        }
+        Ok(pairs)
+    }
+
+    fn links_view(&self, links: &KeptLinks) -> LinksView {
+        let directory = self.shared.directory();
+        // A storage that is gone has no name, and no link.
+        let named = |&(source, target): &(StorageId, StorageId)| {
+            Some(AllowedLink { source: directory.name(source)?, target: directory.name(target)? })
+        };
+        let mut list: Vec<AllowedLink> = links.iter().flatten().filter_map(named).collect();
+        list.sort();
+        let relays = directory.storages.values().filter(|row| row.relay).map(|row| row.name.clone());
+        LinksView { open: links.is_none(), links: list, relays: relays.collect() }
+    }
+
+    pub fn storage_change(
+        &self,
+        caller: &Caller,
+        name: &StorageName,
+        change: &StorageChange,
+    ) -> Result<StorageView, Problem> {
+        let strategy = change.strategy.as_deref().map(maybe_strategy).transpose()?;
+        let row = self.storage_row(name)?;
+        if change.relay == Some(true) && !row.writable {
+            let detail = format!(
+                "{name} takes no files: its agent serves it read-only, so nothing can pass through it"
+            );
+            return Err(Fault::new(FaultCode::Conflict, detail).into());
+        }
+        let patch = catalog::StoragePatch { relay: change.relay, strategy };
+        let row = self
+            .shared
+            .catalog
+            .change_storage(name, &patch, &caller.principal.name, self.now())
+            .map_err(problem)?;
+        tracing::info!(storage = %name, relay = row.relay, strategy = row.strategy, by = %caller.principal.name, "storage changed");
+        self.shared.refresh_directory().map_err(problem)?;
+        if patch.strategy.is_some() {
+            // What is wanted there goes by it from now on.
+            let mut demands = self.shared.catalog.demands().map_err(problem)?;
+            demands.retain(|demand| demand.target == row.id);
+            self.shared.tell(Input::Demands { now: demands, gone: Vec::new() });
+        }
+        self.shared.changes.touch(ChangeKind::Site, &row.site_name, self.now());
+        Ok(views::storage(&row))
+    }
+
+    pub fn audit_list(&self, query: &PageQuery) -> Result<Page<AuditEntry>, Problem> {
+        let limit = query.limit();
+        let rows = self.shared.catalog.audit(query.after()?, limit + 1).map_err(problem)?;
+        let view =
+            |row: catalog::AuditRow| Ok(AuditEntry { id: row.id, at: row.at, who: row.who, what: row.what });
+        page(rows, limit, |row| row.id.to_string(), view)
+    }
+}
+
+fn whose(change: &ShareChange) -> Result<Whose, Problem> {
+    if change.community == OTHERS {
+        return match change.activity {
+            None => Ok(Whose::OtherCommunities),
+            Some(_) => Err(bad_request("activities are those of one community: name it")),
+        };
+    }
+    let name = parse("community", &change.community)?;
+    Ok(match change.activity.as_deref() {
+        None => Whose::Community(name),
+        Some(OTHERS) => Whose::OtherActivities(name),
+        Some(activity) => Whose::Activity(name, parse("activity", activity)?),
+    })
+}
+
+fn share_in_words(change: &ShareChange) -> String {
+    let whose = match (&change.community, &change.activity) {
+        (community, None) => community.clone(),
+        (community, Some(activity)) => format!("{community}/{activity}"),
+    };
+    match change.weight {
+        Some(weight) => format!("share of {whose}: {weight}"),
+        None => format!("share of {whose}: as those not named"),
+    }
+}
+
+fn links_in_words(change: &LinksChange) -> String {
+    let shown = |list: &[AllowedLink]| {
+        let first: Vec<String> =
+            list.iter().take(5).map(|link| format!("{}:{}", link.source, link.target)).collect();
+        let more = list.len().saturating_sub(first.len());
+        if more > 0 { format!("{} and {more} more", first.join(", ")) } else { first.join(", ") }
+    };
+    match (change.add.is_empty(), change.remove.is_empty()) {
+        (false, true) => format!("links added: {}", shown(&change.add)),
+        (true, false) => format!("links taken away: {}", shown(&change.remove)),
+        (true, true) => "links: nothing changed".to_owned(),
+        (false, false) => {
+            format!("links added: {}; taken away: {}", shown(&change.add), shown(&change.remove))
+        }
+    }
+}
+
+fn share_views(shares: &KeptShares) -> Vec<ShareView> {
+    let part = |weight: f64, sum: f64| if sum > 0.0 { weight / sum } else { 0.0 };
+    let mut views = Vec::new();
+    for (name, row) in &shares.communities {
+        let mut view = |activity: Option<&str>, weight: f64, sum: f64| {
+            views.push(ShareView {
+                community: name.as_str().to_owned(),
+                activity: activity.map(str::to_owned),
+                weight,
+                part: part(weight, sum),
+            });
+        };
+        view(None, row.weight, shares.sum());
+        row.activities
+            .iter()
+            .for_each(|(activity, weight)| view(Some(activity.as_str()), *weight, row.sum()));
+        view(Some(OTHERS), row.others, row.sum());
+    }
+    views.push(ShareView {
+        community: OTHERS.to_owned(),
+        activity: None,
+        weight: shares.others,
+        part: part(shares.others, shares.sum()),
+    });
+    views
+}
+
+fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(what: &str, text: &str) -> Result<T, Problem> {
+    text.parse().map_err(|error: T::Err| bad_request(printable(&format!("{what}: {error}"))))
+}
+
+/// A strategy under its own name, or none.
+fn maybe_strategy(text: &str) -> Result<Option<String>, Problem> {
+    if text == NONE {
+        return Ok(None);
+    }
+    let strategy: Strategy = parse("strategy", text)?;
+    Ok(Some(strategy.name().to_owned()))
+}
+
+/// A deadline that is over when it is set is a slip of the pen.
+fn ahead(deadline: Timestamp, now: Timestamp) -> Result<Timestamp, Problem> {
+    if deadline > now {
+        return Ok(deadline);
+    }
+    Err(bad_request(format!("the deadline {deadline} has passed already: it is {now}")))
+}
+
+pub(super) fn terms(terms: &Terms, now: Timestamp) -> Result<catalog::Terms, Problem> {
+    Ok(catalog::Terms {
+        community: terms.community.clone(),
+        activity: terms.activity.clone(),
+        strategy: terms.strategy.as_deref().map(maybe_strategy).transpose()?.flatten(),
+        deadline: terms.deadline.map(|deadline| ahead(deadline, now)).transpose()?,
+    })
+}
+
+pub(super) fn terms_patch(change: &TermsChange, now: Timestamp) -> Result<catalog::TermsPatch, Problem> {
+    fn maybe<T: std::str::FromStr<Err: std::fmt::Display>>(
+        what: &str,
+        text: Option<&String>,
+    ) -> Result<Option<Option<T>>, Problem> {
+        let read = |text: &String| if text == NONE { Ok(None) } else { parse(what, text).map(Some) };
+        text.map(read).transpose()
+    }
+    let deadline: Option<Option<Timestamp>> = maybe("deadline", change.deadline.as_ref())?;
+    if let Some(Some(deadline)) = deadline {
+        ahead(deadline, now)?;
+    }
+    Ok(catalog::TermsPatch {
+        community: maybe("community", change.community.as_ref())?,
+        activity: maybe("activity", change.activity.as_ref())?,
+        strategy: change.strategy.as_deref().map(maybe_strategy).transpose()?,
+        deadline,
+    })
+}
+
+pub(super) fn terms_view(terms: catalog::Terms) -> Terms {
+    Terms {
+        community: terms.community,
+        activity: terms.activity,
+        strategy: terms.strategy,
+        deadline: terms.deadline,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terms_are_checked_and_none_takes_away() {
+        let now = Timestamp::from_seconds(1_800_000_000);
+        let bad = |terms_given: Terms| terms(&terms_given, now).unwrap_err().detail;
+        let fastest = Terms { strategy: Some("fastest".into()), ..Terms::default() };
+        assert!(bad(fastest).contains("known are best, orderly"));
+        assert!(bad(Terms { deadline: Some(now), ..Terms::default() }).contains("has passed"));
+        let auto = Terms { strategy: Some("auto".into()), ..Terms::default() };
+        assert_eq!(terms(&auto, now).unwrap().strategy.as_deref(), Some("queue"));
+        let change = TermsChange {
+            activity: Some("none".into()),
+            deadline: Some("soon".into()),
+            ..TermsChange::default()
+        };
+        assert!(terms_patch(&change, now).unwrap_err().detail.starts_with("deadline:"));
+        let patch = terms_patch(&TermsChange { deadline: None, ..change }, now).unwrap();
+        assert_eq!((patch.activity, patch.community), (Some(None), None));
+    }
+
+    #[test]
+    fn activities_are_those_of_one_community() {
+        let change = |community: &str, activity: Option<&str>| {
+            whose(&ShareChange {
+                community: community.into(),
+                activity: activity.map(Into::into),
+                weight: None,
+            })
+        };
+        assert!(change("*", Some("production")).is_err() && change("a b", None).is_err());
+        assert_eq!(change("*", None).unwrap(), Whose::OtherCommunities);
+        assert_eq!(change("atlas", Some("*")).unwrap(), Whose::OtherActivities("atlas".parse().unwrap()));
+    }
+}
