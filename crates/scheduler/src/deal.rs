@@ -165,11 +165,13 @@ impl Scheduler {
                 continue;
             }
             let given = link.bytes as f64;
-            // Where many files are needed for that rate, a few of them bring less.
+            // Where many files are needed for that rate, fewer bring less of it.
             let number = link.at_once.files(least);
-            let part =
-                if number > least { (f64::from(link.files) / f64::from(number)).min(1.0) } else { 1.0 };
-            let soon = (part * link.rate_heard(now) * (seconds + REPORTED_S)).min(given);
+            let reach = match number > least {
+                true => seconds * (f64::from(link.files) / f64::from(number)).min(1.0),
+                false => seconds + REPORTED_S,
+            };
+            let soon = (link.rate_heard(now) * reach).min(given);
             files += f64::from(link.files) * if given > 0.0 { soon / given } else { 1.0 };
             bytes += soon;
         }
