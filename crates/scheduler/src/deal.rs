@@ -84,6 +84,9 @@ impl Scheduler {
             return None;
         }
         let low = self.appetite(target, now)?;
+        if self.is_wide(target, now) {
+            return None;
+        }
         let Some((place, lane)) = self.pick(target, low, now) else {
             if low && !self.storages[target].target.starved {
                 self.storages[target].target.starved = true;
@@ -101,7 +104,7 @@ impl Scheduler {
             let active = self.storages[target].target.leased.len() as u32;
             return (active < fts3::STORAGE_ACTIVE).then_some(true);
         }
-        let always = self.settings.lease_files_always;
+        let always = self.settings.lease_files_coming;
         let full = |length| self.window(target, length, now).is_full(always);
         (!full(self.settings.lease_window)).then(|| !full(self.settings.lease_window_low))
     }
@@ -155,13 +158,20 @@ impl Scheduler {
     /// Of what a target holds, what can be there within `seconds`: a slow source that was given much must not keep
     /// the target from using the others.
     fn coming(&self, target: u32, seconds: f64, now: Timestamp) -> (f64, f64) {
+        let least = self.settings.lease_files_always;
         let (mut files, mut bytes) = (0.0, 0.0);
         for link in self.storages[target].target.links.values() {
             if link.files == 0 {
                 continue;
             }
             let given = link.bytes as f64;
-            let soon = (link.rate_heard(now) * (seconds + REPORTED_S)).min(given);
+            // Where many files are needed for that rate, fewer bring less of it.
+            let number = link.at_once.files(least);
+            let reach = match number > least {
+                true => seconds * (f64::from(link.files) / f64::from(number)).min(1.0),
+                false => seconds + REPORTED_S,
+            };
+            let soon = (link.rate_heard(now) * reach).min(given);
             files += f64::from(link.files) * if given > 0.0 { soon / given } else { 1.0 };
             bytes += soon;
         }
@@ -220,6 +230,12 @@ impl Scheduler {
                     self.sites[site].wait_out.add(target, level);
                     if self.sites[site].has_slot(false) {
                         self.relieved.insert(site);
+                    }
+                    continue;
+                }
+                Some(Unusable::WindowFull { .. }) => {
+                    if let Some(link) = self.storages[target].target.links.get_mut(&source) {
+                        link.at_once.held_back();
                     }
                     continue;
                 }
@@ -334,7 +350,8 @@ impl Scheduler {
             return link.files >= slots || self.storages[source].files_ahead >= fts3::STORAGE_ACTIVE;
         }
         let most = self.settings.lease_files_max / 4 * 3;
-        let enough = link.files >= self.settings.lease_files_always && link.bytes >= self.link_bytes(link);
+        let at_once = link.at_once.files(self.settings.lease_files_always);
+        let enough = link.files >= at_once && link.bytes >= self.link_bytes(link);
         link.files >= most || enough
     }
 
@@ -507,12 +524,14 @@ impl Scheduler {
         let (size, target) = (u128::from(transfer.size), transfer.target);
         self.count(place, true);
         self.by_attempt.insert(lease.attempt.0, place);
+        let sent = self.storages[lease.source].sent;
         let row = &mut self.storages[target];
         row.target.leased.insert(place);
         row.target.leased_bytes += size;
         let link = row.target.links.entry(lease.source).or_default();
         if link.files == 0 {
             link.heard = now;
+            link.source_sent = sent;
         }
         link.files += 1;
         link.bytes += size;

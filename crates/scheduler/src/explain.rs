@@ -139,11 +139,24 @@ impl Scheduler {
                 None => return self.turn_in_words(transfer),
                 Some(why) => {
                     let name = self.name(self.storages[source.storage].id);
-                    reasons.push(format!("{name} {}", unusable_in_words(why)));
+                    let at_once = self.at_once_in_words(source.storage, target, why);
+                    reasons.push(format!("{name} {}{at_once}", unusable_in_words(why)));
                 }
             }
         }
         format!("no source can be used now: {}", reasons.join("; "))
+    }
+
+    /// Why a link has no more than so many files at once.
+    fn at_once_in_words(&self, source: u32, target: u32, why: Unusable) -> String {
+        let link = self.storages[target].target.links.get(&source);
+        match (why, link) {
+            (Unusable::WindowFull { .. }, Some(link)) => {
+                let files = link.at_once.files(self.settings.lease_files_always);
+                format!(" ({files} large ones at once, {})", link.at_once.in_words())
+            }
+            _ => String::new(),
+        }
     }
 
     fn turn_in_words(&self, transfer: &Transfer) -> String {

@@ -11,6 +11,7 @@
 //! `outcome` (what follows). By which rule a source is chosen is a [`Strategy`].
 
 mod assign;
+mod at_once;
 mod breaker;
 mod deal;
 pub mod decision;
@@ -41,6 +42,7 @@ mod strategy;
 mod table;
 mod topology;
 mod waiters;
+mod width;
 
 pub use decision::{
     CancelWhy, Candidate, CandidateInWords, Choice, ChoiceInWords, Decision, Lease, Unusable,

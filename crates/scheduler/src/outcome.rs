@@ -55,6 +55,12 @@ impl Scheduler {
         }
         self.storages[lease.source].bytes_ahead -= u128::from(more);
         if more > 0 {
+            self.came(target, lease.source, more, true, now);
+            if done == more
+                && let Some(link) = self.storages[target].target.links.get_mut(&lease.source)
+            {
+                link.moving += 1;
+            }
             let link = Link { source: self.storages[lease.source].id, target: self.storages[target].id };
             self.knowledge.arrived(link, more, now);
             if let Some(optimizer) = self.optimizer(target, lease.source, now) {
@@ -74,6 +80,8 @@ impl Scheduler {
         }
         let transfer = &self.transfers[place];
         let target = transfer.target;
+        self.came(target, lease.source, bytes, false, now);
+        let transfer = &self.transfers[place];
         let rest = u128::from(transfer.size - lease.bytes_done);
         let want = &mut self.wants[transfer.want];
         want.bytes_arrived -= u128::from(lease.bytes_done);
@@ -85,6 +93,7 @@ impl Scheduler {
         if let Some(link) = row.target.links.get_mut(&lease.source) {
             link.files -= 1;
             link.bytes -= rest;
+            link.moving -= u32::from(lease.bytes_done > 0);
             if end == End::Arrived {
                 link.heard = now;
             }

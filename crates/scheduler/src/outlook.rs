@@ -254,6 +254,8 @@ impl Scheduler {
                     target: link.target,
                     leased_files: state.files,
                     leased_bytes: u64::try_from(state.bytes).unwrap_or(u64::MAX),
+                    at_once: state.at_once.files(self.settings.lease_files_always),
+                    at_once_why: state.at_once.in_words(),
                     rate_now: self.knowledge.rate_now(link, now),
                     rate_expected: self.knowledge.rate(link, now).bytes_per_s,
                     failure_share: self.knowledge.failure_share(link, now),

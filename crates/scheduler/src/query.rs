@@ -46,6 +46,9 @@ pub struct LinkNow {
     pub target: StorageId,
     pub leased_files: u32,
     pub leased_bytes: u64,
+    /// So many large files it may have at once, and why.
+    pub at_once: u32,
+    pub at_once_why: String,
     /// Measured lately; 0 when nothing is leased.
     pub rate_now: f64,
     /// What we expect of it.

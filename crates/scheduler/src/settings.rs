@@ -64,8 +64,17 @@ pub struct Settings {
     pub lease_files_min: u32,
     /// However fast it is: what an agent journals, what a restart must adopt.
     pub lease_files_max: u32,
-    /// So many files may be leased whatever their size, so that large ones overlap at their ends.
+    /// So many files of a link may be leased whatever their size, so that large ones overlap at their ends; and
+    /// more where more are seen to pay, see `at_once`.
     pub lease_files_always: u32,
+    /// A target to which fewer files than this are coming within that time has room for more, whatever their size:
+    /// so large files come over all links that have some.
+    pub lease_files_coming: u32,
+    /// Of a target so many files may be leased over all links, counted by their links' numbers; and more where more
+    /// are seen to pay.
+    pub target_files_always: u32,
+    /// That many are enough only if this much work is there.
+    pub target_window: Duration,
     /// An attempt not begun after this long must not begin.
     pub lease_length: Duration,
 
@@ -103,7 +112,10 @@ impl Default for Settings {
             lease_bytes_min: 128_000_000,
             lease_files_min: 1_000,
             lease_files_max: 4_000,
-            lease_files_always: 8,
+            lease_files_always: 2,
+            lease_files_coming: 8,
+            target_files_always: 6,
+            target_window: Duration::from_secs(1),
             lease_length: Duration::from_secs(600),
             share_claim: Duration::from_secs(60),
             nominal_bytes_per_s: 250e6,

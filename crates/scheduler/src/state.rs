@@ -7,6 +7,7 @@ use longhaul_model::{
     AgentId, AttemptId, BlockId, Fault, FileId, StorageId, StorageName, SubscriptionId, Timestamp, TransferId,
 };
 
+use crate::at_once::AtOnce;
 use crate::breaker::Breaker;
 use crate::event::{SiteInfo, SiteState};
 use crate::key::Key;
@@ -68,6 +69,8 @@ pub(crate) struct Storage {
     /// As a source: given to it and not yet arrived, over all its links.
     pub bytes_ahead: u128,
     pub files_ahead: u32,
+    /// Bytes that have come from it since the start.
+    pub sent: f64,
     /// Opens when nobody reaches it.
     pub reach: Breaker,
     pub total: Remembered,
@@ -88,6 +91,7 @@ impl Storage {
             connected: false,
             bytes_ahead: 0,
             files_ahead: 0,
+            sent: 0.0,
             reach: Breaker::default(),
             total: Remembered::default(),
             target: Target::default(),
@@ -119,6 +123,12 @@ pub(crate) struct Target {
     pub room: Breaker,
     pub resting: u32,
     pub parked: u32,
+    /// Bytes that have come since the start.
+    pub come: f64,
+    /// Bytes that its sources have sent to anybody while they had work for it.
+    pub sources_sent: f64,
+    /// How much is leased at once over all its links.
+    pub at_once: AtOnce,
     /// Leases dealt since the start.
     pub dealt: u64,
     /// There was room and nothing that could be leased.
@@ -157,6 +167,13 @@ pub(crate) struct LinkState {
     /// Leased and not ended.
     pub files: u32,
     pub bytes: u128,
+    /// Of these files, of how many something has come; and the bytes that have come since the start.
+    pub moving: u32,
+    pub come: f64,
+    /// What its source had sent when that was added to the target's sum.
+    pub source_sent: f64,
+    /// How many of its files are leased at once.
+    pub at_once: AtOnce,
     /// Opens when this target does not reach this source.
     pub reach: Breaker,
     pub rate: Remembered,
