@@ -39,8 +39,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub use agent::Agent;
 pub use config::{Config, Flush, StorageConfig};
 pub use join::{Joined, join};
-pub use null_mover::NullLinks;
 pub use measure::UplinkConfig;
+pub use null_mover::NullLinks;
 
 /// Our locks guard state that each step leaves whole, so a panic elsewhere does not spoil it.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -14,7 +14,7 @@ use longhaul_model::{
     Timestamp, TransferId, TransferState, Verification,
 };
 use longhaul_network::exchange::Imported;
-use longhaul_network::{Knowledge, Link, Observation, Refused};
+use longhaul_network::{Link, Observation, Refused};
 use longhaul_scheduler::{
     Adopted, AdoptedLease, CancelWhy, Decision, Demand, DemandId, Event, Lease, Lesson, Party, Scheduler,
     WantedFile,

@@ -1,31 +1,38 @@
-//! Test transfers beside production: a community of its own with a small share. What they said of links is kept by
-//! `operations::commissioning`.
+//! Test transfers beside production: a community of its own with a small share, unless an administrator sets another.
+//! What they said of links is kept by `operations::commissioning`.
 
-use std::collections::BTreeMap;
-
-use longhaul_scheduler::{CommunityShare, Shares};
+use longhaul_model::CommunityName;
+use longhaul_scheduler::CommunityShare;
 
 /// Whose work test transfers are.
 const COMMUNITY: &str = "commissioning";
 /// Beside one other community that wants the same target: a byte in twenty. What nobody else wants they may have all.
 const WEIGHT: f64 = 1.0 / 19.0;
 
-/// All others are equal.
-pub(crate) fn shares() -> Shares {
-    let name = COMMUNITY.parse().ok();
-    let communities: BTreeMap<_, _> =
-        name.map(|name| (name, CommunityShare::of(WEIGHT))).into_iter().collect();
-    Shares { communities, ..Shares::default() }
+/// What they are entitled to where nothing else was set.
+pub(crate) fn shares() -> Option<(CommunityName, CommunityShare)> {
+    Some((COMMUNITY.parse().ok()?, CommunityShare::of(WEIGHT)))
 }
 
 #[cfg(test)]
 mod tests {
+    use longhaul_scheduler::{Event, Shares};
+
+    use crate::steering::{KeptShares, Whose};
+
     use super::*;
 
+    fn weight(kept: &KeptShares) -> (f64, f64) {
+        let Event::Shares(Shares { communities, default }) = kept.event() else { panic!("shares") };
+        (communities[&COMMUNITY.parse().unwrap()].weight, default)
+    }
+
     #[test]
-    fn tests_have_a_twentieth_beside_another() {
-        let shares = shares();
-        let own = &shares.communities[&COMMUNITY.parse().unwrap()];
-        assert!((own.weight / (own.weight + shares.default) - 0.05).abs() < 1e-9);
+    fn tests_have_a_twentieth_beside_another_unless_it_is_set() {
+        let mut kept = KeptShares::default();
+        let (own, other) = weight(&kept);
+        assert!((own / (own + other) - 0.05).abs() < 1e-9);
+        kept.set(&Whose::Community(COMMUNITY.parse().unwrap()), Some(3.0)).unwrap();
+        assert_eq!(weight(&kept), (3.0, 1.0));
     }
 }

@@ -20,7 +20,6 @@ use tokio_rustls::TlsAcceptor;
 use crate::agents::Agents;
 use crate::brain::{Brain, INPUTS_MAX, Input, spawn};
 use crate::changes::Changes;
-use crate::commissioning;
 use crate::deadlines::{self, Deadlines};
 use crate::http::{self, Http, Listening};
 use crate::live::{Live, Running};
@@ -306,7 +305,6 @@ fn take_up(shared: &Shared) -> Result<(), Fault> {
     let demands = shared.catalog.demands()?;
     let live = shared.catalog.live_transfers()?;
     tracing::info!(demands = demands.len(), transfers = live.len(), "taking up");
-    shared.tell(Input::Events(vec![Event::Shares(commissioning::shares())]));
     shared.tell(Input::Demands { now: demands, gone: Vec::new() });
     for row in live {
         let sources = match shared.catalog.replicas_of_file(&row.lfn)? {

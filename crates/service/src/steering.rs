@@ -7,6 +7,8 @@ use longhaul_model::{ActivityName, CommunityName, Fault, FaultCode, StorageId};
 use longhaul_scheduler::{CommunityShare, Event, Shares};
 use serde::{Deserialize, Serialize};
 
+use crate::commissioning;
+
 /// Names of the settings.
 pub const SHARES: &str = "shares";
 pub const LINKS: &str = "links";
@@ -122,7 +124,9 @@ impl KeptShares {
             activities: row.activities.clone(),
             default_activity: row.others,
         };
-        let communities = self.communities.iter().map(|(name, row)| (name.clone(), share(row))).collect();
+        let named = self.communities.iter().map(|(name, row)| (name.clone(), share(row)));
+        // What somebody has set goes before what is usual.
+        let communities = commissioning::shares().into_iter().chain(named).collect();
         Event::Shares(Shares { communities, default: self.others })
     }
 }

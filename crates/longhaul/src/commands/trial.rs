@@ -9,6 +9,7 @@ use longhaul_api::native::{
     TransferView,
 };
 use longhaul_api::routes;
+use longhaul_api::steering::Terms;
 use longhaul_model::{
     CommunityName, DatasetName, FaultCode, Lfn, SiteName, StorageName, SubscriptionState, Timestamp,
 };
@@ -78,6 +79,7 @@ impl Trial {
             storage: self.target.clone(),
             priority: Some(PRIORITY),
             verification: None,
+            terms: Terms::default(),
         };
         remote.post(&routes::SUBSCRIPTION_CREATE, &[], &wish).await
     }

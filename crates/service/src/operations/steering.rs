@@ -193,7 +193,7 @@ impl Operations {
             self.shared.tell(Input::Demands { now: demands, gone: Vec::new() });
         }
         self.shared.changes.touch(ChangeKind::Site, &row.site_name, self.now());
-        Ok(views::storage(&row))
+        Ok(views::storage(&row, self.shared.agents.kind_of(row.id)))
     }
 
     pub fn audit_list(&self, query: &PageQuery) -> Result<Page<AuditEntry>, Problem> {

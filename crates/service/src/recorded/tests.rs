@@ -405,6 +405,7 @@ fn demand(block: u64, target: u64, created: Timestamp) -> DemandRow {
         verification: Verification::EndToEnd,
         community: ["atlas", "cms", "belle"][block as usize % 3].parse().unwrap(),
         created,
+        terms: Default::default(),
         files_missing: FILES_OF_BLOCK,
         bytes_missing: FILES_OF_BLOCK * SIZE,
     }
