@@ -15,7 +15,6 @@ const SMALL: [&str; 8] =
 
 fn commission(deployment: &Deployment, words: &[&str]) -> (i32, Value) {
     let ran = deployment.longhaul(&[&["site", "commission"], words, &["--json"]].concat());
-    println!("{ran}");
     (ran.status, ran.json())
 }
 
@@ -129,7 +128,7 @@ fn a_loaded_service_loses_nothing() {
     let words =
         ["load", "--count", "40", "--files", "100", "--rate", "20", "--sizes", "1kB:9,10MB:1", "--seed", "4"];
     let ran = deployment.longhaul(&[&words[..], &["--wait", "180", "--json"]].concat());
-    println!("{ran}");
+
     let report = ran.ok().json();
     assert_eq!((&report["submitted"], &report["complete"]), (&json!(40), &json!(40)));
     assert_eq!((&report["files_done"], &report["files_failed"]), (&json!(FILES), &json!(0)));

@@ -124,6 +124,7 @@ pub fn order(sources: Vec<Place>, target: Place, options: Options) -> CopyOrder 
         detach: false,
         replicas: Vec::new(),
         blake3: None,
+        circuit: None,
     }
 }
 
