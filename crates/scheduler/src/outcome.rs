@@ -320,12 +320,15 @@ impl Scheduler {
     pub(crate) fn replica_added(&mut self, file: FileId, storage: u32, now: Timestamp) {
         self.news.replica(file, storage);
         let places = self.transfers_of_file(file);
+        let came = places.iter().copied().find(|&place| self.transfers[place].target == storage);
         for place in places {
-            if self.transfers[place].target != storage {
+            if Some(place) != came {
                 self.add_source(place, storage, now);
-            } else if self.transfers[place].lease().is_none() {
-                self.complete(place); // It came there by another way.
             }
+        }
+        // Last: with it what only brought the file nearer may end.
+        if let Some(place) = came.filter(|&place| self.transfers[place].lease().is_none()) {
+            self.complete(place); // It came there by another way.
         }
     }
 

@@ -12,6 +12,8 @@ use longhaul_testbed::wan::{Change, Direction, Lab, PathConfig, Side};
 use longhaul_testbed::{AdHoc, Process, Random, TICK, needs, tree};
 
 const SIZE: u64 = 48_000_000;
+/// Chunks that were asked for, at most.
+const IN_FLIGHT: u64 = 10 << 20;
 const WITHIN: Duration = Duration::from_secs(600);
 /// The plain way, and the circuit.
 const PLAIN: usize = 0;
@@ -64,10 +66,10 @@ impl World {
         said
     }
 
-    /// What is sent twice would be seen in what was carried.
+    /// Twice comes at the most what was under way on the way that was left.
     fn assert_once(&self) {
         let carried = self.carried(PLAIN) + self.carried(CIRCUIT);
-        assert!(carried < SIZE + SIZE / 20, "{carried} bytes were carried for {SIZE}");
+        assert!(carried < SIZE + SIZE / 20 + IN_FLIGHT, "{carried} bytes were carried for {SIZE}");
     }
 }
 
