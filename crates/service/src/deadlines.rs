@@ -119,7 +119,8 @@ pub fn promise(
     let chance = outlook.chance_by(deadline, now);
     let words = match (chance, &outlook.why_none) {
         (Some(chance), _) => {
-            let rests_on = outlook.rests_on.map(|basis| format!(", by {basis}")).unwrap_or_default();
+            let rests_on =
+                outlook.rests_on.map(|basis| format!("; the rate rests on {basis}")).unwrap_or_default();
             let spare = spare(outlook.median, deadline);
             format!("{} chance by {deadline}{spare}{rests_on}", percent(chance))
         }

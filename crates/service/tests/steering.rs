@@ -177,7 +177,11 @@ async fn a_deadline_is_answered_and_warned_of() {
     let made = subscribe(&world, &wish("d", "beta", terms(10 * 86_400))).await;
     let promise = made.promise.unwrap();
     assert!(promise.chance.unwrap() > 0.9, "{promise:?}");
-    assert!(promise.words.contains("chance by") && promise.words.contains(", by "), "{}", promise.words);
+    assert!(
+        promise.words.contains("chance by") && promise.words.contains("the rate rests on "),
+        "{}",
+        promise.words
+    );
 
     let soon = (now + Duration::from_secs(20)).to_string();
     set_deadline(&world, &made.id.to_string(), &soon).await;

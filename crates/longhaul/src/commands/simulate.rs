@@ -255,18 +255,20 @@ fn remarks(text: &mut String, report: &Report, style: Style) {
 
 /// What came of the scheduler's knowledge of the network: its forecasts, and the changes that it noticed.
 fn learned(text: &mut String, learned: &Learned) {
-    let scored = learned.forecasts.iter().filter(|quality| quality.outcomes > 0);
-    let parts: Vec<String> = scored
-        .map(|quality| {
-            let ratio = quality.score_ratio.map(|ratio| format!(", {ratio:.2} of the score of former rates"));
-            format!("{:.0} %{}", quality.within * 100.0, ratio.unwrap_or_default())
-        })
-        .collect();
-    if !parts.is_empty() {
+    let scored: Vec<_> = learned.forecasts.iter().filter(|quality| quality.outcomes > 0).collect();
+    if !scored.is_empty() {
+        let within: Vec<_> =
+            scored.iter().map(|quality| format!("{:.0} %", quality.within * 100.0)).collect();
+        // Below one is better than what a link's former rates by themselves would have said.
+        let ratios: Vec<_> = scored
+            .iter()
+            .map(|quality| quality.score_ratio.map_or("–".to_owned(), |ratio| format!("{ratio:.2}")))
+            .collect();
         let _ = writeln!(
             text,
-            "  within their 90 % of forecasts, by the history of links, least first: {}",
-            parts.join("; ")
+            "  forecasts, by quarters of links' history, least first: {} within 90 % intervals; score {} of that of former rates",
+            within.join(", "),
+            ratios.join(", ")
         );
     }
     if let Some(first) = learned.noticed.first() {
