@@ -207,8 +207,9 @@ proptest! {
             prop_assert!((part - wish.share).abs() < 0.03, "{wish:?} got {part:.3}");
             // One part in `relief` is for those below the highest; what is under way and one file either way.
             let relief = f64::from(Settings::default().relief);
-            // Of the lower one comes what was leased before, and what fills batches, beside its relief.
-            let least = if wish.priority == highest { 0.4 } else { 0.4 / relief };
+            // Of the lower one comes what was leased before, and what fills batches, beside its relief: in one world of
+            // some thousands most of what its party gets in this time. Nobody starves by it.
+            let least = if wish.priority == highest { 0.2 } else { 0.2 / relief };
             let least = least * wish.share * all - 3.0 * (LARGEST as f64 + TURN_BYTES);
             prop_assert!(*got_here > least, "{wish:?} got {got_here:.0} of at least {least:.0}");
         }
