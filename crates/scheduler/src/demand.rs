@@ -140,7 +140,8 @@ impl Scheduler {
         self.route_again();
     }
 
-    fn drop_transfer(&mut self, place: u32, now: Timestamp) {
+    /// Nobody wants it any more; a lease is taken back.
+    pub(crate) fn drop_transfer(&mut self, place: u32, now: Timestamp) {
         if let Some(lease) = self.transfers[place].lease() {
             let (transfer, why) = (self.transfers[place].id, CancelWhy::Unwanted);
             let Leased { attempt, agent, .. } = lease;

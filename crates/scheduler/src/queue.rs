@@ -266,18 +266,18 @@ impl Scheduler {
         self.by_id.remove(&transfer.id);
         let row = &mut self.files[transfer.file_row];
         row.transfers.remove(place);
-        let others: Vec<u32> = row.transfers.iter().collect();
-        if others.is_empty() {
+        let is_hop = |place: u32| self.wants[self.transfers[place].want].relay;
+        let idle = !self.wants[transfer.want].relay && row.transfers.iter().all(is_hop);
+        // Of most files there is none.
+        let hops: Vec<u32> = if idle { row.transfers.iter().collect() } else { Vec::new() };
+        if row.transfers.len() == 0 {
             self.by_file.remove(row.file.0);
             self.files.remove(transfer.file_row);
         }
         let want = &mut self.wants[transfer.want];
-        let passing = want.relay;
         want.transfers.remove(&place);
         self.refill.insert(transfer.target);
         self.after_forget(transfer.want);
-        if !passing {
-            self.end_idle_hops(&others);
-        }
+        self.end_idle_hops(hops);
     }
 }

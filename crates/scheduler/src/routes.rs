@@ -13,10 +13,10 @@ use std::time::Duration;
 use longhaul_model::{BlockId, StorageId, Timestamp, TransferId};
 use longhaul_network::Link;
 
-use crate::decision::{CancelWhy, Decision};
+use crate::decision::Decision;
 use crate::event::WantedFile;
 use crate::scheduler::Scheduler;
-use crate::state::{Leased, Phase, Want};
+use crate::state::{Phase, Want};
 
 /// How long distances to a target are believed.
 const KEPT: Duration = Duration::from_secs(60);
@@ -114,25 +114,15 @@ impl Scheduler {
         new
     }
 
-    /// `others` are the transfers of a file besides one that is over: if all of them only brought it nearer, they are
-    /// over too.
-    pub(crate) fn end_idle_hops(&mut self, others: &[u32]) {
-        if !others.iter().all(|&other| self.wants[self.transfers[other].want].relay) {
-            return;
-        }
+    /// Transfers that only brought a file nearer to one that is over: they are over too.
+    pub(crate) fn end_idle_hops(&mut self, hops: Vec<u32>) {
         let now = self.clock.now();
-        for &hop in others {
-            let transfer = self.transfers[hop].id;
-            self.out.push_back(match self.transfers[hop].lease() {
-                Some(Leased { attempt, agent, .. }) => {
-                    Decision::Cancel { transfer, attempt, agent, why: CancelWhy::Unwanted }
-                }
-                None => Decision::Drop { transfer },
-            });
-            if self.transfers[hop].lease().is_some() {
-                self.unlease(hop, longhaul_network::End::Void, 0, now);
+        for hop in hops {
+            let row = &self.transfers[hop];
+            if row.lease().is_none() {
+                self.out.push_back(Decision::Drop { transfer: row.id });
             }
-            self.forget(hop);
+            self.drop_transfer(hop, now);
         }
     }
 
