@@ -23,35 +23,27 @@ const PROBE_WITHIN: Duration = Duration::from_secs(2);
 /// From the order to use a circuit until its streams must be there.
 const MOVE_WITHIN: Duration = Duration::from_secs(10);
 
-/// Gives the circuit back when dropped.
-#[derive(Debug)]
-pub(crate) struct Circuit {
-    _keeper: Keeper,
-}
-
-impl Circuit {
-    /// `story` hears what is done and why.
-    pub(crate) fn start(
-        config: &CircuitConfig,
-        site: &Arc<Site>,
-        source: &Source,
-        state: &StateDir,
-        story: Arc<Story>,
-    ) -> Result<Circuit, Fault> {
-        let mut seed = [0; 8];
-        rand::fill(&mut seed)
-            .map_err(|_| Fault::new(FaultCode::Internal, "the system gives no random numbers"))?;
-        let place = Place {
-            link: format!("{}→{}", source.agent, site.agent()),
-            book: state.path().join(BOOK),
-            seed: u64::from_le_bytes(seed),
-        };
-        let (site, addresses) = (site.clone(), source.addresses.clone());
-        let streams = Streams { site, source: source.agent, plain: addresses, used: None, story };
-        let keeper = Keeper::start(place, config, Arc::new(clock::now), Box::new(streams))?;
-        keeper.tell(Event::Wanted(true));
-        Ok(Circuit { _keeper: keeper })
-    }
+/// Asks for a circuit; what comes back gives it back when dropped. `story` hears what is done and why.
+pub(crate) fn ask_for(
+    config: &CircuitConfig,
+    site: &Arc<Site>,
+    source: &Source,
+    state: &StateDir,
+    story: Arc<Story>,
+) -> Result<Keeper, Fault> {
+    let mut seed = [0; 8];
+    rand::fill(&mut seed)
+        .map_err(|_| Fault::new(FaultCode::Internal, "the system gives no random numbers"))?;
+    let place = Place {
+        link: format!("{}→{}", source.agent, site.agent()),
+        book: state.path().join(BOOK),
+        seed: u64::from_le_bytes(seed),
+    };
+    let (site, addresses) = (site.clone(), source.addresses.clone());
+    let streams = Streams { site, source: source.agent, plain: addresses, used: None, story };
+    let keeper = Keeper::start(place, config, Arc::new(clock::now), Box::new(streams))?;
+    keeper.tell(Event::Wanted(true));
+    Ok(keeper)
 }
 
 /// The streams of one session.

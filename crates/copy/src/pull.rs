@@ -19,7 +19,7 @@ use longhaul_model::{Algorithm, DataSecurity, Digest, DigestSet, Fault, FaultCod
 use longhaul_storage::FlushPolicy;
 
 use crate::agenda::{Agenda, Planned, plan_ahead};
-use crate::circuit::Circuit;
+use crate::circuit;
 use crate::fetching::{Ended, Fetching, Wanted};
 use crate::landing::Landing;
 use crate::options::Options;
@@ -219,7 +219,7 @@ impl Pull<'_> {
         let _circuit = match self.circuit {
             Some(config) => {
                 let story = progress.circuit_story();
-                Some(Circuit::start(config, site, &source, state, story)?)
+                Some(circuit::ask_for(config, site, &source, state, story)?)
             }
             None => None,
         };

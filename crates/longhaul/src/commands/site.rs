@@ -328,16 +328,11 @@ fn storages(site: &SiteView) -> Table {
     ]);
     for storage in &site.storages {
         let kind = if storage.kind == StorageKind::Virtual { " (virtual)" } else { "" };
-        table.row([
+        let own = [
             Cell::both(format!("{}{kind}", storage.name), storage.name.as_str()),
             Cell::text(if storage.writable { "yes" } else { "no" }),
-            Cell::bytes(storage.free_bytes),
-            Cell::bytes(storage.total_bytes),
-            Cell::count(storage.files),
-            Cell::bytes(storage.bytes),
-            Cell::text(storage.trouble.as_ref().map(|fault| fault.to_string()).unwrap_or_default())
-                .toned(Tone::Warn),
-        ]);
+        ];
+        table.row(own.into_iter().chain(super::storage::holds(storage)));
     }
     table
 }

@@ -91,20 +91,27 @@ fn table(storages: &[StorageView]) -> Table {
     ]);
     let yes = |value: bool| Cell::text(if value { "yes" } else { "no" });
     for storage in storages {
-        table.row([
+        let own = [
             Cell::text(storage.name.as_str()),
             yes(storage.writable),
             yes(storage.relay),
             Cell::maybe(storage.strategy.as_ref(), Cell::text),
-            Cell::bytes(storage.free_bytes),
-            Cell::bytes(storage.total_bytes),
-            Cell::count(storage.files),
-            Cell::bytes(storage.bytes),
-            Cell::text(storage.trouble.as_ref().map(|fault| fault.to_string()).unwrap_or_default())
-                .toned(Tone::Warn),
-        ]);
+        ];
+        table.row(own.into_iter().chain(holds(storage)));
     }
     table
+}
+
+/// What room it has and what lies there: free, of, files, bytes, trouble.
+pub(super) fn holds(storage: &StorageView) -> [Cell; 5] {
+    let trouble = storage.trouble.as_ref().map(|fault| fault.to_string()).unwrap_or_default();
+    [
+        Cell::bytes(storage.free_bytes),
+        Cell::bytes(storage.total_bytes),
+        Cell::count(storage.files),
+        Cell::bytes(storage.bytes),
+        Cell::text(trouble).toned(Tone::Warn),
+    ]
 }
 
 #[cfg(test)]

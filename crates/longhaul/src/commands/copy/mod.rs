@@ -16,6 +16,7 @@ use longhaul_copy::{
     CircuitConfig, CircuitNote, CopyOrder, DataSecurity, FileOutcome, Options, Outcome, Place, Progress,
     ReplicaShare, ReplicaTotals, Stop, Totals, copy, copy_pairs,
 };
+use longhaul_gateways::circuits::FILE_BYTES_MAX as CIRCUIT_BYTES_MAX;
 use longhaul_model::units::{self, printable};
 use longhaul_model::{Algorithm, Digest, Fault, FaultCode, TrafficClass, Verification};
 
@@ -41,8 +42,6 @@ What is there and differs is an error, unless --update or --checksum says what t
 Exit status
   0 everything is there, verified   7 some files failed   130 interrupted; others: longhaul --help";
 
-/// More of a file about a circuit is not read, and refused.
-const CIRCUIT_BYTES_MAX: u64 = 64 << 10;
 /// Failed files named at the end.
 const FAILED_SHOWN: usize = 10;
 
@@ -452,8 +451,8 @@ fn order(args: &CopyArgs) -> Result<CopyOrder, Failure> {
 fn circuit(path: &Path) -> Result<CircuitConfig, Fault> {
     let shown = printable(&path.to_string_lossy());
     let mut text = String::new();
-    let read =
-        std::fs::File::open(path).and_then(|file| file.take(CIRCUIT_BYTES_MAX + 1).read_to_string(&mut text));
+    let read = std::fs::File::open(path)
+        .and_then(|file| file.take(CIRCUIT_BYTES_MAX as u64 + 1).read_to_string(&mut text));
     read.map_err(|error| Fault::new(FaultCode::BadRequest, format!("{shown}: {error}")))?;
     CircuitConfig::parse(&text, &shown)
 }
