@@ -13,6 +13,7 @@
 pub mod conformance;
 mod digest;
 mod interface;
+mod listing;
 pub mod memory;
 mod posix;
 mod virtual_store;

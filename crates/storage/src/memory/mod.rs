@@ -14,6 +14,7 @@ use longhaul_model::{Blame, Fault, FaultCode, Pfn, StorageName};
 pub use faults::UnflushedNames;
 use state::State;
 
+use crate::listing::visit_all;
 use crate::{
     Capabilities, Commit, Identity, LeftOut, SourceFile, Space, Storage, TargetFile, TempName, Visit,
 };
@@ -250,15 +251,7 @@ impl Storage for FaultyStore {
             self.check_name(&start)?;
         }
         let found = self.state().visits(&self.name, path);
-        if found.is_empty() && !path.is_empty() {
-            return Err(Fault::new(FaultCode::SourceMissing, format!("{}:{path}", self.name)));
-        }
-        for item in found {
-            if visit(item).is_break() {
-                break;
-            }
-        }
-        Ok(())
+        visit_all(found, (&self.name, path), visit)
     }
 }
 

@@ -6,6 +6,7 @@ use longhaul_model::{Fault, FaultCode, Pfn, StorageName};
 
 use super::Operation;
 use super::faults::Faults;
+use crate::listing::is_beneath;
 use crate::{Commit, Identity, LeftOut, MODE_BITS, TempName, Visit};
 
 #[derive(Clone, Default)]
@@ -274,18 +275,14 @@ impl State {
 
     /// Everything at and beneath `start`, in the order of names, component by component.
     pub(super) fn visits(&self, storage: &StorageName, start: &str) -> Vec<Visit> {
-        let beneath = |path: &str| {
-            start.is_empty()
-                || path.strip_prefix(start).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
         let mut found: Vec<(Vec<String>, Visit)> = Vec::new();
         let key = |path: &str| path.split('/').map(str::to_owned).collect();
-        for (path, &number) in self.names.iter().filter(|(path, _)| beneath(path)) {
+        for (path, &number) in self.names.iter().filter(|(path, _)| is_beneath(path, start)) {
             if let Ok(at) = Pfn::new(storage.clone(), path) {
                 found.push((key(path), Visit::File { at, identity: self.identity(number) }));
             }
         }
-        for (path, reason, detail) in self.left_out.iter().filter(|(path, ..)| beneath(path)) {
+        for (path, reason, detail) in self.left_out.iter().filter(|(path, ..)| is_beneath(path, start)) {
             let visit = Visit::LeftOut { path: path.clone(), reason: *reason, detail: detail.clone() };
             found.push((key(path), visit));
         }

@@ -20,6 +20,7 @@ pub use content::VirtualContent;
 use content::origin;
 use state::State;
 
+use crate::listing::visit_all;
 use crate::{Capabilities, Commit, Identity, SourceFile, Space, Storage, TargetFile, TempName, Visit};
 
 /// What it says its size is: so much that no test is refused, and all of it is always free.
@@ -196,15 +197,7 @@ impl Storage for Virtual {
             self.check_name(&Pfn::new(self.name.clone(), path).map_err(bad)?)?;
         }
         let found = self.state().visits(&self.name, path);
-        if found.is_empty() && !path.is_empty() {
-            return Err(Fault::new(FaultCode::SourceMissing, format!("{}:{path}", self.name)));
-        }
-        for item in found {
-            if visit(item).is_break() {
-                break;
-            }
-        }
-        Ok(())
+        visit_all(found, (&self.name, path), visit)
     }
 }
 

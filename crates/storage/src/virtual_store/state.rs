@@ -6,6 +6,7 @@ use longhaul_model::digest::crc32c_combine;
 use longhaul_model::{Fault, FaultCode, Pfn, StorageName};
 
 use super::content::{VirtualContent, origin};
+use crate::listing::is_beneath;
 use crate::{Commit, Identity, TempName, Visit};
 
 /// Files remembered; beyond it the oldest leave by themselves. A hundred bytes each.
@@ -144,12 +145,8 @@ impl State {
 
     /// Everything at and beneath `start`, in the order of names, component by component.
     pub(super) fn visits(&self, storage: &StorageName, start: &str) -> Vec<Visit> {
-        let beneath = |path: &str| {
-            let rest = path.strip_prefix(start);
-            start.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
         let mut found: Vec<(&String, &Record)> =
-            self.records.iter().filter(|(path, _)| beneath(path)).collect();
+            self.records.iter().filter(|(path, _)| is_beneath(path, start)).collect();
         found.sort_by(|one, other| one.0.split('/').cmp(other.0.split('/')));
         let visit = |(path, record): (&String, &Record)| {
             let at = Pfn::new(storage.clone(), path).ok()?;

@@ -1,0 +1,29 @@
+//! Walks over stores whose contents are known as a whole.
+
+use std::ops::ControlFlow;
+
+use longhaul_model::{Fault, FaultCode, StorageName};
+
+use crate::Visit;
+
+/// Whether a path is `start` or lies below it; everything lies below the empty one.
+pub(crate) fn is_beneath(path: &str, start: &str) -> bool {
+    start.is_empty() || path.strip_prefix(start).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Visits what was found at and below `start`, as long as the visitor wants more.
+pub(crate) fn visit_all(
+    found: Vec<Visit>,
+    (storage, start): (&StorageName, &str),
+    visit: &mut dyn FnMut(Visit) -> ControlFlow<()>,
+) -> Result<(), Fault> {
+    if found.is_empty() && !start.is_empty() {
+        return Err(Fault::new(FaultCode::SourceMissing, format!("{storage}:{start}")));
+    }
+    for item in found {
+        if visit(item).is_break() {
+            break;
+        }
+    }
+    Ok(())
+}
