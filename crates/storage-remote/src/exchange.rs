@@ -42,6 +42,9 @@ const BUFFER_BYTES_MAX: usize = 512 << 10;
 /// Of the text of an error that is read.
 const ERROR_BYTES_MAX: usize = 4 << 10;
 
+/// The credential that an active party shall show to the other one.
+pub(crate) const TRANSFER_AUTHORIZATION: &str = "transferheaderauthorization";
+
 pub(crate) type Body = UnsyncBoxBody<Bytes, io::Error>;
 
 pub(crate) enum Payload {
@@ -71,8 +74,6 @@ impl<'a> Call<'a> {
         Call { method, url, credential, headers: HeaderMap::new(), payload: Payload::None, within }
     }
 
-    /// # Panics
-    /// If the value has characters that a header cannot hold: callers check what comes from outside.
     pub(crate) fn header(mut self, name: &'static str, value: &str) -> Result<Call<'a>, Failure> {
         let value = HeaderValue::from_str(value)
             .map_err(|_| Failure::new(Kind::Order, format!("{name}: characters that no header can hold")))?;
@@ -80,9 +81,6 @@ impl<'a> Call<'a> {
         Ok(self)
     }
 }
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Place(u64, Identity);
 
 struct Connection {
     sender: SendRequest<Body>,
@@ -117,6 +115,7 @@ pub(crate) struct Answer {
     pub(crate) url: RemoteUrl,
     body: Incoming,
     connection: Option<Connection>,
+    reusable: bool,
     place: (String, Identity),
     idle: Arc<Mutex<Idle>>,
 }
@@ -127,10 +126,15 @@ impl Exchange {
     }
 
     /// Follows redirects. Any status comes back as an answer.
-    pub(crate) async fn send(&self, call: Call<'_>) -> Result<Answer, Failure> {
+    pub(crate) async fn send(&self, mut call: Call<'_>) -> Result<Answer, Failure> {
         let mut url = call.url.clone();
         for _ in 0..=REDIRECTS_MAX {
-            let credential = if self.may_see(call.url, &url) { call.credential } else { &Credential::None };
+            let trusted = self.may_see(call.url, &url);
+            let credential = if trusted { call.credential } else { &Credential::None };
+            if !trusted {
+                // What is for the other end of a copy is as secret as what is for this one.
+                call.headers.remove(TRANSFER_AUTHORIZATION);
+            }
             let answer = self.send_once(&call, &url, credential).await?;
             if !follows(answer.status, &call.method) {
                 return Ok(answer);
@@ -174,7 +178,13 @@ impl Exchange {
             match sent {
                 Ok(Ok(response)) => {
                     let (head, body) = response.into_parts();
+                    // An answer before the end of what we send: the rest of it stands in the way of a next request.
+                    let whole = match &call.payload {
+                        Payload::Upload(upload) => upload.is_sent(),
+                        _ => true,
+                    };
                     return Ok(Answer {
+                        reusable: whole,
                         status: head.status,
                         headers: head.headers,
                         url: url.clone(),
@@ -317,7 +327,10 @@ impl Answer {
     }
 
     fn give_back(&mut self) {
-        let Some(connection) = self.connection.take().filter(|open| !open.sender.is_closed()) else { return };
+        let Some(connection) = self.connection.take() else { return };
+        if !self.reusable || connection.sender.is_closed() {
+            return;
+        }
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.count >= IDLE_MAX {
             idle.places.clear();

@@ -8,14 +8,20 @@
 mod address;
 mod checksum;
 mod config;
+mod copy;
 mod dial;
 mod exchange;
 mod failure;
+mod markers;
 mod multistatus;
+mod naming;
 mod order;
 mod remote;
+mod stream;
+mod tpc;
 mod upload;
 mod url;
+mod verify;
 mod webdav;
 
 pub use address::Network;

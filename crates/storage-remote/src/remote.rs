@@ -1,7 +1,7 @@
 //! The client of all remote storages: what can be asked of one, with the answers as [`Fault`]s where they are none.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use longhaul_model::{Algorithm, Blame, Fault, FaultCode};
@@ -10,10 +10,11 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use tokio::time::Instant;
 
+use crate::checksum::Checksum;
 use crate::config::{RemoteConfig, Trust};
 use crate::dial::Dialler;
 use crate::exchange::Exchange;
-use crate::failure::Failure;
+use crate::naming::Renames;
 use crate::order::{End, Entry, Stat};
 use crate::url::RemoteUrl;
 use crate::webdav::{Place, Renamed};
@@ -25,7 +26,8 @@ const AUTHORITIES: &[&str] =
 /// Knows its connections and what it has learned of servers; one for a process.
 pub struct Remote {
     pub(crate) config: RemoteConfig,
-    pub(crate) exchange: Exchange,
+    pub(crate) exchange: Arc<Exchange>,
+    pub(crate) renames: Renames,
     /// Collections that were there a moment ago.
     pub(crate) seen: Seen,
 }
@@ -36,7 +38,7 @@ impl Remote {
         let dialler = Dialler::new(roots, config.allow.clone(), config.times.connect)
             .map_err(|failure| failure.fault())?;
         let exchange = Exchange::new(dialler, config.redirect_hosts.clone());
-        Ok(Remote { exchange, seen: Seen::default(), config })
+        Ok(Remote { exchange: Arc::new(exchange), renames: Renames::default(), seen: Seen::default(), config })
     }
 
     /// What is there; none if nothing. With an algorithm, its checksum if the storage tells it.
@@ -65,6 +67,17 @@ impl Remote {
         // A parent of nothing below it is the collection itself.
         let below = RemoteUrl::parse(&format!("{}/x", end.url.trim_end_matches('/')))?;
         self.make_parents(place.at(&below)).await.map_err(|failure| failure.fault())
+    }
+
+    /// The checksum of a file: as the storage tells it, else by reading where that is allowed.
+    pub async fn checksum(&self, end: &End, algorithm: Algorithm) -> Result<Checksum, Fault> {
+        let url = RemoteUrl::parse(&end.url)?;
+        let place = Place { url: &url, credential: &end.credential };
+        let found = self.head(place, Some(algorithm)).await.map_err(|failure| failure.fault())?;
+        let Some(stat) = found else {
+            return Err(Fault::new(FaultCode::SourceMissing, format!("{url}: there is no such file")));
+        };
+        self.told_or_read(place, &stat, algorithm).await.map_err(|failure| failure.fault())
     }
 
     /// Deletes a file, or a collection that is empty; says whether there was one.
@@ -138,8 +151,22 @@ impl Seen {
         }
         seen.insert(url.to_string(), Instant::now());
     }
+}
 
-    pub(crate) fn forget(&self, url: &RemoteUrl) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&url.to_string());
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Cancel, CopyOrder};
+
+    fn movable<T: Send>(_: &T) {}
+
+    /// Whoever copies does so in tasks.
+    #[test]
+    fn copies_can_go_from_thread_to_thread() {
+        let copying = |remote: &'static Remote, order: &'static CopyOrder, cancel: &'static Cancel| {
+            let future = remote.copy(order, &|_| {}, cancel);
+            movable(&future);
+        };
+        let _ = copying;
     }
 }

@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -33,7 +33,6 @@ pub(crate) struct Upload {
     may_send: Duration,
     /// Without a byte going anywhere.
     stall: Duration,
-    begun: Arc<AtomicBool>,
 }
 
 impl Upload {
@@ -45,7 +44,6 @@ impl Upload {
             open: Arc::new(watch::channel(false).0),
             may_send,
             stall,
-            begun: Arc::default(),
         }
     }
 
@@ -53,9 +51,8 @@ impl Upload {
         self.len
     }
 
-    /// Whether any byte was handed to a server: then they are gone.
-    pub(crate) fn has_begun(&self) -> bool {
-        self.begun.load(Ordering::Acquire)
+    pub(crate) fn is_sent(&self) -> bool {
+        self.sent.load(Ordering::Relaxed) >= self.len
     }
 
     pub(crate) fn ask(&self, request: &mut Request<Body>) {
@@ -130,7 +127,6 @@ impl hyper::body::Body for UploadBody {
         }
         if self.pieces.is_none() {
             let pieces = self.upload.pieces.lock().unwrap_or_else(PoisonError::into_inner).take();
-            self.upload.begun.store(true, Ordering::Release);
             self.pieces = pieces;
         }
         let Some(pieces) = &mut self.pieces else {

@@ -26,6 +26,12 @@ impl<'a> Place<'a> {
     }
 }
 
+/// A method that HTTP itself has no name for.
+pub(crate) fn method(name: &'static str) -> Method {
+    // The names here are words; only an empty one or one with signs would be refused.
+    Method::from_bytes(name.as_bytes()).unwrap_or(Method::OPTIONS)
+}
+
 /// What became of a rename.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Renamed {
@@ -91,7 +97,7 @@ impl Remote {
     }
 
     async fn propfind(&self, place: Place<'_>, depth: &str) -> Result<Option<Vec<Member>>, Failure> {
-        let mut call = self.call("PROPFIND".parse().unwrap_or_default(), place);
+        let mut call = self.call(method("PROPFIND"), place);
         call = call.header("depth", depth)?.header("content-type", "application/xml")?;
         call.payload = Payload::Bytes(Bytes::from_static(multistatus::REQUEST.as_bytes()));
         let answer = self.exchange.send(call).await?;
@@ -136,7 +142,7 @@ impl Remote {
 
     /// One collection. Its parent has to be there; that it is there itself is fine.
     pub(crate) async fn make_collection(&self, place: Place<'_>) -> Result<(), Failure> {
-        let call = self.call("MKCOL".parse().unwrap_or_default(), place);
+        let call = self.call(method("MKCOL"), place);
         let answer = self.exchange.send(call).await?;
         if answer.status.is_success() || answer.status == StatusCode::METHOD_NOT_ALLOWED {
             answer.finish().await;
@@ -195,7 +201,7 @@ impl Remote {
         to: &RemoteUrl,
         overwrite: bool,
     ) -> Result<Renamed, Failure> {
-        let call = self.call("MOVE".parse().unwrap_or_default(), from);
+        let call = self.call(method("MOVE"), from);
         let call = call
             .header("destination", &to.whole())?
             .header("overwrite", if overwrite { "T" } else { "F" })?;
