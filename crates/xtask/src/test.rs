@@ -23,11 +23,13 @@ pub(crate) struct Counts {
 
 /// What some tests watch others with, or need as the other end: for what, its name, its Debian package, how to see that
 /// it works.
-const PROGRAMS: [(&str, &str, &str, &str); 4] = [
+const PROGRAMS: [(&str, &str, &str, &str); 6] = [
     ("the order of flushes", "strace", "strace", "-V"),
     ("the emulated WAN", "ip", "iproute2", "-V"),
     ("round trips of the emulated WAN", "ping", "iputils-ping", "-V"),
     ("TLS with another implementation", "openssl", "openssl", "version"),
+    ("copies among storages of others", "xrootd", "xrootd-server", "-v"),
+    ("copies with a plain WebDAV server", "nginx", "nginx", "-v"),
 ];
 
 pub(crate) fn run() -> Result<(), String> {
