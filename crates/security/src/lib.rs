@@ -12,6 +12,7 @@ mod access;
 mod authority;
 mod error;
 mod files;
+pub mod grid;
 pub mod gridmap;
 mod identity;
 mod origin;

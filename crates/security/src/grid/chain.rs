@@ -1,0 +1,105 @@
+//! The walk from the certificate shown to a trusted root: proxies by our own rules, the rest by webpki.
+
+use longhaul_model::{Fault, FaultCode, Timestamp};
+use rustls::pki_types::{CertificateDer, UnixTime};
+use webpki::{EndEntityCert, KeyUsage};
+
+use super::certificate::Certificate;
+use super::trust::Trusted;
+
+/// Certificates of one chain, the root too.
+pub(super) const CHAIN_MAX: usize = 16;
+/// Of one certificate: a proxy holds the attribute certificates of several organisations at most.
+pub(super) const CERTIFICATE_BYTES_MAX: usize = 32 << 10;
+
+/// A chain whose certificates are all good.
+pub(super) struct Verified<'a> {
+    pub(super) end_entity: Certificate<'a>,
+    pub(super) not_after: Timestamp,
+}
+
+pub(super) fn parse<'a>(chain: &'a [CertificateDer<'_>]) -> Result<Vec<Certificate<'a>>, Fault> {
+    if chain.is_empty() {
+        return Err(refused("no certificate was shown".into()));
+    }
+    if chain.len() > CHAIN_MAX {
+        return Err(refused(format!("the chain has {} certificates, {CHAIN_MAX} are accepted", chain.len())));
+    }
+    let mut parsed = Vec::with_capacity(chain.len());
+    for (place, der) in chain.iter().enumerate() {
+        let place = place + 1;
+        if der.len() > CERTIFICATE_BYTES_MAX {
+            return Err(refused(format!("certificate {place} of the chain has more than {CERTIFICATE_BYTES_MAX} bytes")));
+        }
+        let certificate = Certificate::parse(der)
+            .map_err(|why| refused(format!("certificate {place} of the chain is malformed: {why}")))?;
+        parsed.push(certificate);
+    }
+    Ok(parsed)
+}
+
+pub(super) fn verify<'a>(sent: Vec<Certificate<'a>>, trusted: &Trusted, now: Timestamp) -> Result<Verified<'a>, Fault> {
+    let mut sent = sent.into_iter();
+    let Some(end_entity) = sent.next() else { return Err(refused("no certificate was shown".into())) };
+    let others: Vec<Certificate<'a>> = sent.collect();
+    let not_after = end_entity_path(&end_entity, &others, trusted, now)?;
+    Ok(Verified { end_entity, not_after })
+}
+
+/// From an end-entity certificate to a root; when the first certificate of this path expires.
+fn end_entity_path(
+    end_entity: &Certificate<'_>,
+    others: &[Certificate<'_>],
+    trusted: &Trusted,
+    now: Timestamp,
+) -> Result<Timestamp, Fault> {
+    let subject = end_entity.shown();
+    let flawed = |error: webpki::Error| refused(explain(&error, end_entity));
+    let der = CertificateDer::from(end_entity.der);
+    let parsed = EndEntityCert::try_from(&der).map_err(flawed)?;
+    let mut intermediates: Vec<CertificateDer<'_>> =
+        others.iter().map(|other| CertificateDer::from(other.der)).collect();
+    intermediates.extend(trusted.intermediates().map(|der| CertificateDer::from(&der[..])));
+    let time = UnixTime::since_unix_epoch(now.since(Timestamp(0)));
+    let path = parsed
+        .verify_for_usage(
+            webpki::ALL_VERIFICATION_ALGS,
+            trusted.anchors(),
+            &intermediates,
+            time,
+            KeyUsage::client_auth(),
+            None,
+            None,
+        )
+        .map_err(flawed)?;
+    let mut not_after = end_entity.not_after;
+    for certificate in path.intermediate_certificates() {
+        let der = certificate.der();
+        let certificate =
+            Certificate::parse(&der).map_err(|why| refused(format!("an issuer of {subject} is malformed: {why}")))?;
+        not_after = not_after.min(certificate.not_after);
+    }
+    Ok(not_after)
+}
+
+/// What webpki found, in words for the holder.
+fn explain(error: &webpki::Error, end_entity: &Certificate<'_>) -> String {
+    use webpki::Error::*;
+    let subject = end_entity.shown();
+    let issuer = end_entity.issuer.one_line().unwrap_or_default();
+    match error {
+        UnknownIssuer => format!("{subject} is from an authority that is not trusted here: {issuer}"),
+        CertExpired { .. } => format!("{subject}, or an authority above it, has expired"),
+        CertNotValidYet { .. } => format!("{subject}, or an authority above it, is not valid yet: are the clocks right?"),
+        CaUsedAsEndEntity => format!("{subject} is an authority's certificate, which is nobody's identity"),
+        InvalidSignatureForPublicKey => {
+            format!("{subject} has a signature that is not by the authority it names, {issuer}")
+        }
+        RequiredEkuNotFoundContext(_) => format!("{subject} is not meant for clients of TLS"),
+        other => format!("{subject} cannot be verified: {other}"),
+    }
+}
+
+pub(super) fn refused(detail: String) -> Fault {
+    Fault::new(FaultCode::NotAuthenticated, detail)
+}
