@@ -5,6 +5,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use webpki::{EndEntityCert, KeyUsage};
 
 use super::certificate::Certificate;
+use super::proxy::{self, PROXIES_MAX};
 use super::trust::Trusted;
 
 /// Certificates of one chain, the root too.
@@ -14,7 +15,10 @@ pub(super) const CERTIFICATE_BYTES_MAX: usize = 32 << 10;
 
 /// A chain whose certificates are all good.
 pub(super) struct Verified<'a> {
+    /// The proxies, the one shown first.
+    pub(super) proxies: Vec<Certificate<'a>>,
     pub(super) end_entity: Certificate<'a>,
+    pub(super) limited: bool,
     pub(super) not_after: Timestamp,
 }
 
@@ -38,12 +42,45 @@ pub(super) fn parse<'a>(chain: &'a [CertificateDer<'_>]) -> Result<Vec<Certifica
     Ok(parsed)
 }
 
-pub(super) fn verify<'a>(sent: Vec<Certificate<'a>>, trusted: &Trusted, now: Timestamp) -> Result<Verified<'a>, Fault> {
-    let mut sent = sent.into_iter();
-    let Some(end_entity) = sent.next() else { return Err(refused("no certificate was shown".into())) };
-    let others: Vec<Certificate<'a>> = sent.collect();
-    let not_after = end_entity_path(&end_entity, &others, trusted, now)?;
-    Ok(Verified { end_entity, not_after })
+pub(super) fn verify<'a>(
+    mut sent: Vec<Certificate<'a>>,
+    trusted: &Trusted,
+    now: Timestamp,
+) -> Result<Verified<'a>, Fault> {
+    let mut proxies: Vec<Certificate<'a>> = Vec::new();
+    let mut limited = false;
+    let mut current = sent.remove(0);
+    while let Some(info) = proxy::info(&current)? {
+        // Those nearer to the leaf were walked first, and are what follows it.
+        if info.path_length.is_some_and(|most| proxies.len() > most as usize) {
+            let detail = format!("{} allows fewer proxies to follow it than there are", current.shown());
+            return Err(refused(detail));
+        }
+        if proxies.len() == PROXIES_MAX {
+            return Err(refused(format!("the chain has more than {PROXIES_MAX} proxies")));
+        }
+        limited |= info.limited;
+        let issuer = take_issuer(&mut sent, &current)?;
+        proxy::check(&current, &issuer, now)?;
+        proxies.push(std::mem::replace(&mut current, issuer));
+    }
+    proxy::refuse_legacy(&current)?;
+    let not_after = end_entity_path(&current, &sent, trusted, now)?;
+    let not_after = proxies.iter().map(|proxy| proxy.not_after).fold(not_after, Ord::min);
+    Ok(Verified { proxies, end_entity: current, limited, not_after })
+}
+
+/// The certificate of the signer of a proxy. Several may have its name (renewed ones have): the one with its key.
+fn take_issuer<'a>(sent: &mut Vec<Certificate<'a>>, proxy: &Certificate<'_>) -> Result<Certificate<'a>, Fault> {
+    let named = |other: &Certificate<'_>| other.subject == proxy.issuer;
+    let signed = sent.iter().position(|other| named(other) && proxy.signed.verify(other.key).is_ok());
+    match signed.or_else(|| sent.iter().position(named)) {
+        Some(place) => Ok(sent.remove(place)),
+        None => Err(refused(format!(
+            "the certificate that signed the proxy {} was not shown: send the whole chain",
+            proxy.shown()
+        ))),
+    }
 }
 
 /// From an end-entity certificate to a root; when the first certificate of this path expires.

@@ -9,6 +9,7 @@ mod der;
 mod directory;
 mod identity;
 mod name;
+mod proxy;
 mod trust;
 
 pub use identity::GridIdentity;

@@ -100,8 +100,8 @@ impl GridTrust {
         Ok(GridIdentity {
             subject: line(verified.end_entity.subject)?,
             issuer: line(verified.end_entity.issuer)?,
-            proxies: 0,
-            limited: false,
+            proxies: verified.proxies.len(),
+            limited: verified.limited,
             fqans: Vec::new(),
             fqan_problem: None,
             not_after: verified.not_after,
