@@ -10,6 +10,7 @@
 
 mod access;
 mod authority;
+pub mod delegation;
 mod error;
 mod files;
 pub mod grid;
