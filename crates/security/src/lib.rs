@@ -10,6 +10,7 @@
 
 mod access;
 mod authority;
+pub mod bearer;
 pub mod delegation;
 mod error;
 mod files;

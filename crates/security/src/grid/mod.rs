@@ -17,3 +17,4 @@ pub use name::{canonical, same_subject};
 pub use trust::{GridSettings, GridTrust, Reloaded, Revocation};
 
 pub(crate) use certificate::Certificate;
+pub(crate) use identity::delegation_id as delegation_id_of;
