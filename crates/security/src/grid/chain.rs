@@ -2,7 +2,7 @@
 
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use rustls::pki_types::{CertificateDer, UnixTime};
-use webpki::{EndEntityCert, KeyUsage};
+use webpki::{EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeIdIter, KeyUsage};
 
 use super::certificate::Certificate;
 use super::proxy::{self, PROXIES_MAX};
@@ -20,6 +20,16 @@ pub(super) struct Verified<'a> {
     pub(super) end_entity: Certificate<'a>,
     pub(super) limited: bool,
     pub(super) not_after: Timestamp,
+    /// When this has to be looked at again: something it rests on expires then.
+    pub(super) recheck: Timestamp,
+}
+
+/// From an end-entity certificate to a root.
+pub(super) struct Path {
+    /// Subjects of the authorities, the nearest first.
+    pub(super) issuers: Vec<String>,
+    not_after: Timestamp,
+    recheck: Timestamp,
 }
 
 pub(super) fn parse<'a>(chain: &'a [CertificateDer<'_>]) -> Result<Vec<Certificate<'a>>, Fault> {
@@ -65,9 +75,10 @@ pub(super) fn verify<'a>(
         proxies.push(std::mem::replace(&mut current, issuer));
     }
     proxy::refuse_legacy(&current)?;
-    let not_after = end_entity_path(&current, &sent, trusted, now)?;
-    let not_after = proxies.iter().map(|proxy| proxy.not_after).fold(not_after, Ord::min);
-    Ok(Verified { proxies, end_entity: current, limited, not_after })
+    let path = path(&current, &sent, trusted, now, Purpose::Client)?;
+    let not_after = proxies.iter().map(|proxy| proxy.not_after).fold(path.not_after, Ord::min);
+    let recheck = path.recheck.min(not_after);
+    Ok(Verified { proxies, end_entity: current, limited, not_after, recheck })
 }
 
 /// The certificate of the signer of a proxy. Several may have its name (renewed ones have): the one with its key.
@@ -83,13 +94,38 @@ fn take_issuer<'a>(sent: &mut Vec<Certificate<'a>>, proxy: &Certificate<'_>) -> 
     }
 }
 
-/// From an end-entity certificate to a root; when the first certificate of this path expires.
-fn end_entity_path(
+/// Of a VOMS server, whose certificate may be for servers only.
+pub(super) fn server_path(
+    server: &Certificate<'_>,
+    others: &[Certificate<'_>],
+    trusted: &Trusted,
+    now: Timestamp,
+) -> Result<Path, Fault> {
+    path(server, others, trusted, now, Purpose::Any)
+}
+
+#[derive(Clone, Copy)]
+enum Purpose {
+    Client,
+    Any,
+}
+
+impl ExtendedKeyUsageValidator for Purpose {
+    fn validate(&self, purposes: KeyPurposeIdIter<'_, '_>) -> Result<(), webpki::Error> {
+        match self {
+            Purpose::Client => KeyUsage::client_auth().validate(purposes),
+            Purpose::Any => Ok(()),
+        }
+    }
+}
+
+fn path(
     end_entity: &Certificate<'_>,
     others: &[Certificate<'_>],
     trusted: &Trusted,
     now: Timestamp,
-) -> Result<Timestamp, Fault> {
+    purpose: Purpose,
+) -> Result<Path, Fault> {
     let subject = end_entity.shown();
     let flawed = |error: webpki::Error| refused(explain(&error, end_entity));
     let der = CertificateDer::from(end_entity.der);
@@ -98,25 +134,37 @@ fn end_entity_path(
         others.iter().map(|other| CertificateDer::from(other.der)).collect();
     intermediates.extend(trusted.intermediates().map(|der| CertificateDer::from(&der[..])));
     let time = UnixTime::since_unix_epoch(now.since(Timestamp(0)));
-    let path = parsed
+    let verified = parsed
         .verify_for_usage(
             webpki::ALL_VERIFICATION_ALGS,
             trusted.anchors(),
             &intermediates,
             time,
-            KeyUsage::client_auth(),
-            None,
+            purpose,
+            None, // revocation is looked at below, by rules of the grid
             None,
         )
         .map_err(flawed)?;
-    let mut not_after = end_entity.not_after;
-    for certificate in path.intermediate_certificates() {
-        let der = certificate.der();
-        let certificate =
+    let mut path = Path { issuers: Vec::new(), not_after: end_entity.not_after, recheck: end_entity.not_after };
+    path.add(end_entity, trusted, now)?;
+    for authority in verified.intermediate_certificates() {
+        let der = authority.der();
+        let authority =
             Certificate::parse(&der).map_err(|why| refused(format!("an issuer of {subject} is malformed: {why}")))?;
-        not_after = not_after.min(certificate.not_after);
+        path.add(&authority, trusted, now)?;
     }
-    Ok(not_after)
+    Ok(path)
+}
+
+impl Path {
+    /// Adds the issuer of `certificate`, once it may have issued it and has not taken it back.
+    fn add(&mut self, certificate: &Certificate<'_>, trusted: &Trusted, now: Timestamp) -> Result<(), Fault> {
+        let (issuer, until) = trusted.check_issued(certificate, now)?;
+        self.issuers.push(issuer);
+        self.not_after = self.not_after.min(certificate.not_after);
+        self.recheck = until.map_or(self.recheck, |until| self.recheck.min(until)).min(certificate.not_after);
+        Ok(())
+    }
 }
 
 /// What webpki found, in words for the holder.

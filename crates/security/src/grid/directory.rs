@@ -20,7 +20,7 @@ pub(super) struct Directory<T> {
 }
 
 /// Made when a file was read, told apart by what changes when it is written or replaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     device: u64,
     inode: u64,
@@ -55,7 +55,8 @@ impl<T> Directory<T> {
     ) -> Result<bool, Fault> {
         let found = list(directory, wanted)?;
         let before = self.files.len();
-        self.files.retain(|name, _| found.iter().any(|(other, _, _)| other == name));
+        let names: BTreeSet<&str> = found.iter().map(|(name, _, _)| name.as_str()).collect();
+        self.files.retain(|name, _| names.contains(name.as_str()));
         let mut changed = self.files.len() != before;
         for (name, stamp, bytes_max) in found {
             let old = self.files.get(&name);
@@ -87,8 +88,7 @@ impl<T> Directory<T> {
     }
 }
 
-/// Names, stamps and largest sizes of the files of interest. Of several names of one file (links by two kinds of hashes)
-/// of one kind, the first counts.
+/// Names, stamps and largest sizes of the files of interest.
 fn list(directory: &Path, wanted: &dyn Fn(&str) -> Option<u64>) -> Result<Vec<(String, Stamp, u64)>, Fault> {
     let failed = |error: std::io::Error| {
         Fault::new(FaultCode::StateDirectory, format!("cannot read the directory {}: {error}", directory.display()))
@@ -104,7 +104,6 @@ fn list(directory: &Path, wanted: &dyn Fn(&str) -> Option<u64>) -> Result<Vec<(S
         }
     }
     let mut found = Vec::new();
-    let mut seen = BTreeSet::new();
     for name in names {
         let Some(bytes_max) = wanted(&name) else { continue };
         // A link to nothing is as good as no file.
@@ -116,7 +115,7 @@ fn list(directory: &Path, wanted: &dyn Fn(&str) -> Option<u64>) -> Result<Vec<(S
             modified: (metadata.mtime(), metadata.mtime_nsec()),
             changed: (metadata.ctime(), metadata.ctime_nsec()),
         };
-        if metadata.is_file() && seen.insert((stamp, bytes_max)) {
+        if metadata.is_file() {
             found.push((name, stamp, bytes_max));
         }
     }

@@ -7,14 +7,20 @@ mod certificate;
 mod chain;
 mod der;
 mod directory;
+mod files;
 mod identity;
+mod lsc;
 mod name;
+mod policy;
 mod proxy;
+mod revocation;
 mod trust;
+mod voms;
 
 pub use identity::GridIdentity;
 pub use name::{canonical, same_subject};
-pub use trust::{GridSettings, GridTrust, Reloaded, Revocation};
+pub use files::{GridSettings, Reloaded, Revocation};
+pub use trust::GridTrust;
 
-pub(crate) use certificate::Certificate;
+pub(crate) use certificate::{Certificate, public_key as key_parts};
 pub(crate) use identity::delegation_id as delegation_id_of;

@@ -1,15 +1,10 @@
 //! Delegation as a client of FTS does it: ask for a request, sign a proxy for its key, send it with the chain.
 
-// clippy.toml allows these in tests, which does not reach the helpers of an integration test.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod pki;
-
 use std::sync::{Arc, OnceLock};
 
 use longhaul_model::FaultCode;
 use longhaul_security::delegation::{self, Delegated, DelegationRequest};
-use pki::*;
+use crate::pki::*;
 use rcgen::{CertificateSigningRequestParams, KeyPair, PublicKeyData};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};

@@ -1,13 +1,10 @@
 //! Chains of the grid against a directory of authorities: who is whom, and who is nobody.
 
-// clippy.toml allows these in tests, which does not reach the helpers of an integration test.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod pki;
+use std::sync::Arc;
 
 use longhaul_model::{FaultCode, Timestamp};
 use longhaul_security::grid::{GridIdentity, GridTrust};
-use pki::*;
+use crate::pki::*;
 
 /// The refusal's text, which must not be an acceptance.
 fn refusal(trust: &GridTrust, holders: &[&Holder], now: Timestamp) -> String {
@@ -16,7 +13,7 @@ fn refusal(trust: &GridTrust, holders: &[&Holder], now: Timestamp) -> String {
     fault.detail
 }
 
-fn accepted(trust: &GridTrust, holders: &[&Holder]) -> GridIdentity {
+fn accepted(trust: &GridTrust, holders: &[&Holder]) -> Arc<GridIdentity> {
     trust.verify_chain(&chain(holders), NOW).unwrap()
 }
 

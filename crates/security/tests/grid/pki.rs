@@ -1,13 +1,11 @@
 //! A grid's authorities, users and proxies, written byte by byte, so that a test can make what no library would.
 
-#![allow(dead_code)] // every test file uses its part
-
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_model::Timestamp;
-use longhaul_security::grid::{GridSettings, GridTrust, Revocation};
+use longhaul_security::grid::{GridSettings, GridTrust};
 use rcgen::{KeyPair, PublicKeyData, SigningKey};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
@@ -312,7 +310,7 @@ impl Grid {
     }
 
     pub fn settings(&self) -> GridSettings {
-        GridSettings { directory: self.path().into(), revocation: Revocation::IfPresent }
+        GridSettings::new(self.path())
     }
 
     pub fn trust(&self) -> GridTrust {
