@@ -9,6 +9,7 @@
 pub mod digest;
 pub mod fault;
 pub mod id;
+pub mod job;
 pub mod lifecycle;
 pub mod limits;
 pub mod name;
@@ -23,6 +24,7 @@ pub use id::{
     AgentId, AttemptId, BlockId, DatasetId, Epoch, FileId, IdMaker, IncidentId, SiteId, StorageId,
     SubscriptionId, TaskId, TransferId,
 };
+pub use job::{JobFileState, JobId, JobKind, JobState};
 pub use lifecycle::{DataSecurity, SubscriptionState, TrafficClass, TransferState, Verification};
 pub use name::{
     ActivityName, BlockName, CommunityName, DatasetName, Lfn, NameError, Pfn, SiteName, StorageName,
