@@ -17,6 +17,17 @@ struct Invariant {
 
 const INVARIANTS: &[Invariant] = &[
     Invariant {
+        name: "jobs count their files",
+        violations: "SELECT 'job ' || j.number FROM jobs j LEFT JOIN (
+              SELECT job, count(*) AS n, sum(state = 11) AS finished, sum(state = 12) AS failed,
+                sum(state = 13) AS canceled, sum(state = 6) AS active, sum(state = 7) AS archiving,
+                sum(state IN (1, 2, 9)) AS staging FROM job_files GROUP BY job) f ON f.job = j.number
+            WHERE j.files <> coalesce(f.n, 0) OR (j.grouped = 0 AND f.n IS NOT NULL AND (
+              j.files_finished <> f.finished OR j.files_failed <> f.failed OR j.files_canceled <> f.canceled
+              OR j.files_active <> f.active OR j.files_archiving <> f.archiving OR j.files_staging <> f.staging
+              OR j.files_waiting <> f.n - f.finished - f.failed - f.canceled - f.active - f.archiving - f.staging))",
+    },
+    Invariant {
         name: "blocks count their files",
         violations: "SELECT 'block ' || b.name FROM blocks b LEFT JOIN (
               SELECT block, count(*) AS n, sum(size) AS s, max(id) AS m FROM files GROUP BY block) f ON f.block = b.id
@@ -187,6 +198,7 @@ mod tests {
     #[test]
     fn each_broken_state_is_found() {
         let breaks = [
+            ("UPDATE jobs SET files_waiting = files_waiting + 1", "jobs count their files"),
             ("UPDATE blocks SET files = files + 1", "blocks count their files"),
             ("UPDATE files SET block = 99 WHERE id = 1", "files belong to a block"),
             ("UPDATE datasets SET bytes = bytes + 1", "datasets count their blocks"),

@@ -14,7 +14,7 @@
 //!
 //! Start with [`Catalog`]; its operations are grouped by file as the data meets them: `sites`, `datasets`,
 //! `registration`, `subscriptions`, `expansion`, `attempts`, `report`, `relays`, `tasks`, `deletion`, `history`, `check`;
-//! `hosts` and `audit` stand by themselves.
+//! `jobs`, `hosts` and `audit` stand by themselves.
 
 mod codec;
 pub mod conformance;
@@ -30,6 +30,7 @@ mod expansion;
 mod history;
 mod holding;
 mod hosts;
+mod jobs;
 mod ledger;
 mod pair;
 mod registration;

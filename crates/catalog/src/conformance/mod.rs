@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
 
 mod hosts;
+mod jobs;
 mod placement;
 mod registration;
 mod relays;
@@ -33,6 +34,7 @@ pub fn check(make: &Make<'_>) {
         transfers::SCENARIOS,
         relays::SCENARIOS,
         hosts::SCENARIOS,
+        jobs::SCENARIOS,
     ];
     for scenario in all.into_iter().flatten() {
         let open = make();
@@ -230,4 +232,5 @@ pub(crate) fn small_world(catalog: &Catalog) {
     let (first, second) = (file(0), file(1));
     world.bring(first, ALPHA, BETA);
     world.lease(second, ALPHA, BETA);
+    jobs::one(&world);
 }

@@ -3,6 +3,7 @@
 mod audit;
 mod datasets;
 mod hosts;
+mod jobs;
 mod sites;
 mod subscriptions;
 mod tasks;
@@ -11,6 +12,7 @@ mod transfers;
 pub use audit::*;
 pub use datasets::*;
 pub use hosts::*;
+pub use jobs::*;
 pub use sites::*;
 pub use subscriptions::*;
 pub use tasks::*;

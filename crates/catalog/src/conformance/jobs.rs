@@ -1,0 +1,373 @@
+//! Jobs: what is submitted is there, each file ends once, and what follows for its job follows in the same transaction.
+
+use std::time::Duration;
+
+use longhaul_model::job::{CANCELED_BY_USER, FILES_FAILED, TOO_LONG_IN_QUEUE};
+use longhaul_model::{AttemptId, JobFileState, JobId, JobKind, JobState, Timestamp};
+
+use super::{NOW, World};
+use crate::{
+    DelegationRow, JobCanceled, JobFileChange, JobFileChanged, JobFileQuery, JobFileStep, JobQuery, JobWork,
+    JobsChanged, NewJob, NewJobFile, Submitted,
+};
+
+pub(super) const SCENARIOS: &[fn(&mut World)] = &[
+    jobs_are_listed_by_what_is_said_of_them,
+    a_file_ends_once,
+    replicas_are_tried_until_one_arrives,
+    hops_follow_each_other,
+    jobs_are_cancelled_and_expire,
+    what_ran_before_a_restart_waits_again,
+    priorities_move_what_waits,
+    delegations_are_kept,
+];
+
+fn id(number: u64) -> JobId {
+    JobId((u128::from(number) << 64) | 7)
+}
+
+fn file(index: u32, source: &str, target: &str, state: JobFileState) -> NewJobFile {
+    NewJobFile {
+        index,
+        source: source.into(),
+        target: target.into(),
+        size: Some(10),
+        checksum: None,
+        activity: "default".into(),
+        state,
+        details: "{}".into(),
+    }
+}
+
+fn job(number: u64, kind: JobKind, files: Vec<NewJobFile>) -> NewJob {
+    NewJob {
+        id: id(number),
+        kind,
+        vo: "higgs".into(),
+        user: "/CN=alice".into(),
+        credential: "c1".into(),
+        priority: 3,
+        strategy: "best".into(),
+        submitted: NOW + Duration::from_secs(number),
+        expires: None,
+        details: "{}".into(),
+        refuse_duplicates: true,
+        files,
+    }
+}
+
+/// `count` files from a to b.
+fn plain(number: u64, count: u32) -> NewJob {
+    let one = |at| {
+        let (source, target) = (format!("https://a/{number}/{at}"), format!("https://b/{number}/{at}"));
+        file(at, &source, &target, JobFileState::Submitted)
+    };
+    job(number, JobKind::Regular, (0..count).map(one).collect())
+}
+
+/// A job that waits.
+#[cfg(test)]
+pub(super) fn one(world: &World) {
+    assert_eq!(world.catalog.submit_jobs(&[plain(1, 1)]).unwrap().0, [Submitted::Made]);
+}
+
+struct Play<'a> {
+    world: &'a World,
+    attempts: u64,
+}
+
+impl Play<'_> {
+    fn submit(&self, job: NewJob) -> JobsChanged {
+        let (answers, changed) = self.world.catalog.submit_jobs(&[job]).unwrap();
+        assert_eq!(answers, [Submitted::Made]);
+        changed
+    }
+
+    fn change(&self, file: u64, attempt: u64, step: JobFileStep) -> (JobFileChanged, JobsChanged) {
+        let change = JobFileChange { file, attempt: AttemptId(attempt), step };
+        let (mut answers, changed) = self.world.catalog.change_job_files(&[change], self.world.now).unwrap();
+        (answers.remove(0), changed)
+    }
+
+    /// Of the end point of a URL.
+    fn end(&self, url: &str) -> u64 {
+        self.world.catalog.job_ends().unwrap().iter().find(|end| end.url == url).unwrap().id
+    }
+
+    fn begin(&mut self, file: u64, source: &str) -> (u64, JobWork) {
+        self.attempts += 1;
+        let step = JobFileStep::Begin { source: self.end(source), choice: "{}".into() };
+        match self.change(file, self.attempts, step).0 {
+            JobFileChanged::Begun(work) => (self.attempts, *work),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Begins a file, and ends it.
+    fn run(&mut self, file: u64, source: &str, step: JobFileStep) -> JobsChanged {
+        let (attempt, work) = self.begin(file, source);
+        self.change(work.file.id, attempt, JobFileStep::Started);
+        let (answer, changed) = self.change(work.file.id, attempt, step);
+        assert!(matches!(answer, JobFileChanged::Done));
+        changed
+    }
+
+    fn state(&self, number: u64) -> (JobState, String) {
+        let row = self.world.catalog.jobs(&[id(number)]).unwrap().remove(0).unwrap();
+        assert_eq!(row.finished.is_some(), row.state.is_terminal());
+        (row.state, row.reason)
+    }
+
+    fn files(&self, number: u64) -> Vec<JobFileState> {
+        let files = self.world.catalog.job_files(&[id(number)]).unwrap().remove(0);
+        files.into_iter().map(|file| file.state).collect()
+    }
+
+    fn waiting(&self) -> Vec<(u64, Vec<u64>)> {
+        let queues = self.world.catalog.job_queues().unwrap();
+        let files = queues.iter().flat_map(|queue| {
+            self.world.catalog.queued_job_files(queue.id, None, 100, self.world.now).unwrap()
+        });
+        files.map(|file| (file.file, file.sources)).collect()
+    }
+}
+
+fn arrived() -> JobFileStep {
+    JobFileStep::Arrived { bytes: 10, mode: "pull".into() }
+}
+
+fn failed() -> JobFileStep {
+    JobFileStep::Failed { reason: "SOURCE [2] gone".into(), recoverable: false }
+}
+
+fn jobs_are_listed_by_what_is_said_of_them(world: &mut World) {
+    let play = Play { world, attempts: 0 };
+    let changed = play.submit(plain(1, 2));
+    assert_eq!((changed.files.len(), changed.new_queues.len(), changed.new_ends.len()), (2, 1, 2));
+    let mut other = plain(2, 1);
+    other.vo = "other".into();
+    other.files[0].source = "davs://c:8443/x".into();
+    let changed = play.submit(other);
+    assert_eq!((changed.new_queues.len(), changed.new_ends.len()), (1, 1));
+    let answers = world.catalog.submit_jobs(&[plain(1, 1), {
+        let mut again = plain(3, 1);
+        again.files[0].target = "https://b/1/1".into();
+        again
+    }]);
+    let twice = Submitted::DuplicateTarget("https://b/1/1".into());
+    assert_eq!(answers.unwrap().0, [Submitted::DuplicateId, twice]);
+    let mut bad = plain(4, 1);
+    bad.files[0].source = "nowhere".into();
+    assert_eq!(world.catalog.submit_jobs(&[bad]).unwrap().0, [Submitted::BadUrl("nowhere".into())]);
+
+    let list = |query: JobQuery| -> Vec<JobId> {
+        world.catalog.list_jobs(&query).unwrap().into_iter().map(|job| job.id).collect()
+    };
+    assert_eq!(list(JobQuery::default()), [id(2), id(1)]);
+    assert_eq!(list(JobQuery { limit: 1, ..JobQuery::default() }), [id(2)]);
+    assert_eq!(list(JobQuery { vo: Some("higgs".into()), ..JobQuery::default() }), [id(1)]);
+    assert_eq!(list(JobQuery { source_se: Some("davs://c".into()), ..JobQuery::default() }), [id(2)]);
+    let both =
+        JobQuery { credential: Some("c1".into()), user: Some("/CN=alice".into()), ..JobQuery::default() };
+    assert_eq!(list(JobQuery { unfinished_only: true, ..both }), [id(2), id(1)]);
+    assert!(list(JobQuery { states: vec![JobState::Finished], ..JobQuery::default() }).is_empty());
+    assert!(list(JobQuery { finished_since: Some(NOW), ..JobQuery::default() }).is_empty());
+    let files = |query: JobFileQuery| world.catalog.list_job_files(&query).unwrap().len();
+    assert_eq!(files(JobFileQuery { unfinished_only: true, ..JobFileQuery::default() }), 3);
+    assert_eq!(files(JobFileQuery { vo: Some("other".into()), ..JobFileQuery::default() }), 1);
+    assert_eq!(files(JobFileQuery { target: Some("https://b/1/0".into()), ..JobFileQuery::default() }), 1);
+    assert_eq!(files(JobFileQuery { finished_since: Some(NOW), ..JobFileQuery::default() }), 0);
+    let rows = world.catalog.jobs(&[id(9), id(1)]).unwrap();
+    assert!(rows[0].is_none() && rows[1].as_ref().unwrap().source_se.as_deref() == Some("https://a"));
+}
+
+fn a_file_ends_once(world: &mut World) {
+    let mut play = Play { world, attempts: 0 };
+    play.submit(plain(1, 2));
+    let waiting = play.waiting();
+    let (first, second) = (waiting[0].0, waiting[1].0);
+    let (attempt, work) = play.begin(first, "https://a");
+    assert_eq!((work.file.source.as_str(), work.job.id), ("https://a/1/0", id(1)));
+    assert_eq!(play.state(1).0, JobState::Submitted);
+    play.change(first, attempt, JobFileStep::Started);
+    assert_eq!(play.state(1).0, JobState::Active);
+    // Of another attempt, or begun already: nothing happens.
+    assert!(matches!(play.change(first, attempt + 9, arrived()).0, JobFileChanged::Refused));
+    let again = JobFileStep::Begin { source: play.end("https://a"), choice: "{}".into() };
+    assert!(matches!(play.change(first, 99, again).0, JobFileChanged::Refused));
+    // It is tried again, not at once.
+    let later = play.world.now + Duration::from_secs(60);
+    let step = JobFileStep::Again { reason: "TRANSFER [110] slow".into(), not_before: later };
+    play.change(first, attempt, step);
+    assert_eq!(play.waiting().len(), 1);
+    assert_eq!(play.world.catalog.resting_job_files(play.world.now).unwrap().len(), 1);
+    assert_eq!(play.state(1).0, JobState::Active);
+    let (attempt, _) = play.begin(first, "https://a");
+    play.change(first, attempt, JobFileStep::Started);
+    assert!(matches!(play.change(first, attempt, arrived()).0, JobFileChanged::Done));
+    assert!(matches!(play.change(first, attempt, failed()).0, JobFileChanged::Refused));
+    let changed = play.run(second, "https://a", failed());
+    assert_eq!(changed.jobs, [(id(1), JobState::FinishedDirty)]);
+    assert_eq!(play.state(1), (JobState::FinishedDirty, FILES_FAILED.into()));
+    let attempts = play.world.catalog.job_file_attempts(first).unwrap();
+    let told: Vec<_> = attempts.iter().map(|one| (one.number, one.reason.is_some(), one.bytes)).collect();
+    assert_eq!(told, [(1, true, None), (2, false, Some(10))]);
+    let ended = JobQuery { finished_since: Some(NOW), ..JobQuery::default() };
+    assert_eq!(play.world.catalog.list_jobs(&ended).unwrap().len(), 1);
+    assert!(play.world.catalog.job_queues().unwrap().is_empty());
+}
+
+fn replicas_are_tried_until_one_arrives(world: &mut World) {
+    let mut play = Play { world, attempts: 0 };
+    let replica = |host: &str, state| file(0, &format!("https://{host}/f"), "https://t/f", state);
+    let files = || {
+        let rest = ["r2", "r3"].map(|host| replica(host, JobFileState::NotUsed));
+        [vec![replica("r1", JobFileState::Submitted)], rest.to_vec()].concat()
+    };
+    play.submit(job(1, JobKind::Replicas, files()));
+    let (first, sources) = play.waiting().remove(0);
+    let ends = ["https://r1", "https://r2", "https://r3"].map(|url| play.end(url));
+    assert_eq!(sources, ends);
+    // The second is chosen in place of the first, and fails: then it is the first's turn again.
+    play.run(first, "https://r2", failed());
+    assert_eq!(play.files(1), [JobFileState::Submitted, JobFileState::Failed, JobFileState::NotUsed]);
+    assert_eq!(play.state(1).0, JobState::Active);
+    assert_eq!(play.waiting(), [(first, vec![ends[0], ends[2]])]);
+    play.run(first, "https://r3", arrived());
+    assert_eq!(play.files(1), [JobFileState::NotUsed, JobFileState::Failed, JobFileState::Finished]);
+    assert_eq!(play.state(1).0, JobState::Finished);
+    let row = play.world.catalog.jobs(&[id(1)]).unwrap().remove(0).unwrap();
+    assert_eq!(row.source_se.as_deref(), Some("https://r3"));
+    // What was never needed blocks nobody.
+    play.submit(job(2, JobKind::Replicas, files()));
+    for host in ["https://r1", "https://r2", "https://r3"] {
+        let (next, _) = play.waiting().remove(0);
+        play.run(next, host, failed());
+    }
+    assert_eq!(play.state(2), (JobState::Failed, FILES_FAILED.into()));
+}
+
+fn hops_follow_each_other(world: &mut World) {
+    let mut play = Play { world, attempts: 0 };
+    let hops = |number: u64| {
+        let hop = |at, source: &str, target: &str, state| {
+            let path = |host: &str| format!("https://{host}/{number}");
+            file(at, &path(source), &path(target), state)
+        };
+        let files = vec![
+            hop(0, "a", "b", JobFileState::Submitted),
+            hop(1, "b", "c", JobFileState::NotUsed),
+            hop(2, "c", "d", JobFileState::NotUsed),
+        ];
+        job(number, JobKind::Hops, files)
+    };
+    play.submit(hops(1));
+    let row = play.world.catalog.jobs(&[id(1)]).unwrap().remove(0).unwrap();
+    assert_eq!((row.source_se.as_deref(), row.target_se.as_deref()), (Some("https://a"), Some("https://d")));
+    for (host, left) in [("https://a", 1), ("https://b", 1), ("https://c", 0)] {
+        let (next, sources) = play.waiting().remove(0);
+        assert_eq!(sources, [play.end(host)]);
+        play.run(next, host, arrived());
+        assert_eq!(play.waiting().len(), left);
+    }
+    assert_eq!(play.state(1).0, JobState::Finished);
+    play.submit(hops(2));
+    let (next, _) = play.waiting().remove(0);
+    play.run(next, "https://a", arrived());
+    let (next, _) = play.waiting().remove(0);
+    play.run(next, "https://b", failed());
+    assert_eq!(play.files(2), [JobFileState::Finished, JobFileState::Failed, JobFileState::NotUsed]);
+    assert_eq!(play.state(2).0, JobState::Failed);
+    assert!(play.waiting().is_empty());
+}
+
+fn jobs_are_cancelled_and_expire(world: &mut World) {
+    let mut play = Play { world, attempts: 0 };
+    play.submit(plain(1, 3));
+    let files: Vec<u64> = play.waiting().into_iter().map(|(file, _)| file).collect();
+    play.run(files[0], "https://a", arrived());
+    let (attempt, _) = play.begin(files[1], "https://a");
+    let cancel = |wanted: &[(JobId, Option<Vec<u64>>)]| {
+        play.world.catalog.cancel_job_files(wanted, CANCELED_BY_USER, play.world.now).unwrap()
+    };
+    let (answers, changed) = cancel(&[(id(1), Some(vec![files[0], files[2], 999])), (id(9), None)]);
+    let states = vec![Some(JobFileState::Finished), Some(JobFileState::Canceled), None];
+    assert_eq!(answers, [JobCanceled::Done(states), JobCanceled::Unknown]);
+    assert_eq!(changed.files.len(), 1);
+    let (answers, changed) = cancel(&[(id(1), None), (id(1), None)]);
+    assert_eq!(answers, [JobCanceled::Done(Vec::new()), JobCanceled::Ended]);
+    assert_eq!((changed.files[0].from, changed.files[0].attempt), (JobFileState::Ready, AttemptId(attempt)));
+    assert_eq!(play.state(1), (JobState::Canceled, CANCELED_BY_USER.into()));
+    assert!(matches!(play.change(files[1], attempt, arrived()).0, JobFileChanged::Refused));
+    assert!(play.waiting().is_empty());
+
+    let mut brief = plain(2, 2);
+    brief.expires = Some(NOW + Duration::from_secs(100));
+    play.submit(brief);
+    let (running, _) = play.waiting().remove(0);
+    let (attempt, _) = play.begin(running, "https://a");
+    assert!(play.world.catalog.expire_jobs(NOW).unwrap().files.is_empty());
+    let changed = play.world.catalog.expire_jobs(NOW + Duration::from_secs(101)).unwrap();
+    assert_eq!((changed.files.len(), changed.jobs.len()), (1, 0));
+    play.change(running, attempt, JobFileStep::Started);
+    play.change(running, attempt, arrived());
+    assert_eq!(play.state(2).0, JobState::Canceled);
+    let files = play.world.catalog.job_files(&[id(2)]).unwrap().remove(0);
+    assert_eq!(files[1].reason, TOO_LONG_IN_QUEUE);
+}
+
+fn what_ran_before_a_restart_waits_again(world: &mut World) {
+    let mut play = Play { world, attempts: 0 };
+    play.submit(plain(1, 2));
+    let (first, _) = play.waiting().remove(0);
+    let (attempt, _) = play.begin(first, "https://a");
+    play.change(first, attempt, JobFileStep::Started);
+    assert_eq!(play.waiting().len(), 1);
+    assert_eq!(play.world.catalog.last_id().unwrap().max(attempt), play.world.catalog.last_id().unwrap());
+    play.world.catalog.release_running_jobs(play.world.now).unwrap();
+    assert_eq!(play.waiting().len(), 2);
+    // What a mover of before still says is of an attempt that is over.
+    assert!(matches!(play.change(first, attempt, arrived()).0, JobFileChanged::Refused));
+    let queue = play.world.catalog.job_queues().unwrap().remove(0);
+    assert_eq!((queue.files, queue.bytes), (2, 20));
+    play.attempts += 10;
+    play.run(first, "https://a", arrived());
+    assert_eq!(play.files(1), [JobFileState::Finished, JobFileState::Submitted]);
+}
+
+fn priorities_move_what_waits(world: &mut World) {
+    let play = Play { world, attempts: 0 };
+    play.submit(plain(1, 2));
+    let (answers, changed) = world.catalog.set_job_priority(&[id(1), id(9)], 5).unwrap();
+    assert_eq!((answers, changed.files.len()), (vec![Some(true), None], 2));
+    let queue = world.catalog.job_queues().unwrap().remove(0);
+    assert_eq!((queue.priority, queue.files), (5, 2));
+    let (forced, changed) = world.catalog.force_job_files(&[play.waiting()[1].0], world.now).unwrap();
+    assert_eq!((forced, changed.files[0].to), (1, JobFileState::ForceStart));
+    assert_eq!(world.catalog.job_queues().unwrap().len(), 2);
+    assert_eq!(play.waiting().len(), 2);
+}
+
+fn delegations_are_kept(world: &mut World) {
+    let row = DelegationRow {
+        id: "c1".into(),
+        user: "/CN=alice".into(),
+        request: Some(vec![1]),
+        proxy: None,
+        expires: None,
+        details: "{}".into(),
+        changed: NOW,
+    };
+    world.catalog.put_delegation(&row).unwrap();
+    let given = DelegationRow {
+        request: None,
+        proxy: Some(vec![2]),
+        expires: Some(NOW + Duration::from_secs(1)),
+        ..row
+    };
+    world.catalog.put_delegation(&given).unwrap();
+    assert_eq!(world.catalog.delegation("c1").unwrap(), Some(given));
+    assert_eq!(world.catalog.forget_delegations(NOW).unwrap(), 0);
+    assert_eq!(world.catalog.forget_delegations(Timestamp::MAX).unwrap(), 1);
+    assert!(!world.catalog.delete_delegation("c1").unwrap());
+}

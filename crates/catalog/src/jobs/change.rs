@@ -1,0 +1,341 @@
+//! What happens to the files of jobs, and what follows for their jobs.
+
+use std::collections::BTreeMap;
+
+use longhaul_model::job::{JobFileAt, Tally, next_hop, next_replicas};
+use longhaul_model::{AttemptId, JobFileState, JobId, JobKind, JobState, Timestamp};
+use rusqlite::{OptionalExtension, Row, Transaction};
+
+use super::{FILE, Head, JOB, file_place, file_row, file_state, head, job_place, job_row, number_back};
+use crate::codec::{Columns, key, number};
+use crate::{
+    Catalog, CatalogError, JobFileChange, JobFileChanged, JobFileNews, JobFileStep, JobWork, JobsChanged,
+};
+
+impl Catalog {
+    /// Applies what happened, in its order; each change for itself. Durable when this returns.
+    pub fn change_job_files(
+        &self,
+        changes: &[JobFileChange],
+        now: Timestamp,
+    ) -> Result<(Vec<JobFileChanged>, JobsChanged), CatalogError> {
+        self.write(|tx| {
+            let mut changer = Changer::new(tx, now);
+            let answers = changes.iter().map(|change| changer.apply(change));
+            let answers = answers.collect::<Result<Vec<_>, CatalogError>>()?;
+            Ok((answers, changer.finish()?))
+        })
+    }
+}
+
+/// A file as far as its state goes.
+pub(super) struct FileHead {
+    pub id: i64,
+    pub job: i64,
+    pub state: JobFileState,
+    pub queue: i64,
+    pub attempt: i64,
+    pub source_end: i64,
+    pub size: Option<u64>,
+}
+
+pub(super) const FILE_HEAD: &str = "SELECT id, job, state, queue, attempt, source_end, size FROM job_files";
+
+pub(super) fn file_head_row(row: &Row<'_>) -> rusqlite::Result<FileHead> {
+    Ok(FileHead {
+        id: row.get(0)?,
+        job: row.get(1)?,
+        state: file_state(row, 2)?,
+        queue: row.get(3)?,
+        attempt: row.get(4)?,
+        source_end: row.get(5)?,
+        size: row.maybe_number(6)?,
+    })
+}
+
+/// One transaction's changes. Jobs that were touched are settled at its end.
+pub(super) struct Changer<'t> {
+    pub tx: &'t Transaction<'t>,
+    pub now: Timestamp,
+    touched: BTreeMap<i64, Head>,
+    pub changed: JobsChanged,
+}
+
+impl<'t> Changer<'t> {
+    pub(super) fn new(tx: &'t Transaction<'t>, now: Timestamp) -> Self {
+        Changer { tx, now, touched: BTreeMap::new(), changed: JobsChanged::default() }
+    }
+
+    fn apply(&mut self, change: &JobFileChange) -> Result<JobFileChanged, CatalogError> {
+        let Some(file) = self.file(change.file)? else { return Ok(JobFileChanged::Refused) };
+        if let JobFileStep::Begin { source, choice } = &change.step {
+            return self.begin(file, change.attempt, *source, choice);
+        }
+        if file.attempt != key!(change.attempt) || !file.state.is_running() {
+            return Ok(JobFileChanged::Refused);
+        }
+        match &change.step {
+            JobFileStep::Begin { .. } => {}
+            JobFileStep::Started => {
+                self.run("UPDATE job_files SET started = ?2 WHERE id = ?1", (file.id, self.now.0))?;
+                self.set(&file, JobFileState::Active)?;
+            }
+            JobFileStep::Arrived { bytes, mode } => {
+                self.run(
+                    "UPDATE job_files SET bytes = ?2, mode = ?3 WHERE id = ?1",
+                    (file.id, number(*bytes), mode),
+                )?;
+                self.attempt_ended(&file, None, Some(*bytes))?;
+                self.set(&file, JobFileState::Finished)?;
+            }
+            JobFileStep::Again { reason, not_before } => {
+                self.run(
+                    "UPDATE job_files SET reason = ?2, not_before = ?3, retries = retries + 1, recoverable = 1
+                     WHERE id = ?1",
+                    (file.id, reason, not_before.0),
+                )?;
+                self.attempt_ended(&file, Some(reason), None)?;
+                self.set(&file, JobFileState::Submitted)?;
+            }
+            JobFileStep::Failed { reason, recoverable } => {
+                self.run(
+                    "UPDATE job_files SET reason = ?2, recoverable = ?3 WHERE id = ?1",
+                    (file.id, reason, recoverable),
+                )?;
+                self.attempt_ended(&file, Some(reason), None)?;
+                self.set(&file, JobFileState::Failed)?;
+            }
+            JobFileStep::Released => self.release(&file)?,
+        }
+        Ok(JobFileChanged::Done)
+    }
+
+    /// Back to the queue, without a trace.
+    pub(super) fn release(&mut self, file: &FileHead) -> Result<(), CatalogError> {
+        self.run("DELETE FROM job_attempts WHERE attempt = ?1", [file.attempt])?;
+        self.run("UPDATE job_files SET started = NULL WHERE id = ?1", [file.id])?;
+        self.set(file, JobFileState::Submitted)
+    }
+
+    fn begin(
+        &mut self,
+        asked: FileHead,
+        attempt: AttemptId,
+        source: u64,
+        choice: &str,
+    ) -> Result<JobFileChanged, CatalogError> {
+        if !asked.state.is_queued() {
+            return Ok(JobFileChanged::Refused);
+        }
+        let file = match self.at_source(&asked, number(source))? {
+            Some(file) if file.id != asked.id => {
+                self.set(&asked, JobFileState::NotUsed)?;
+                file
+            }
+            Some(file) => file,
+            None => return Ok(JobFileChanged::Refused),
+        };
+        self.run(
+            "UPDATE job_files SET attempt = ?2, started = NULL WHERE id = ?1",
+            (file.id, key!(attempt)),
+        )?;
+        self.run(
+            "INSERT INTO job_attempts (attempt, file, began, choice) VALUES (?1, ?2, ?3, ?4)",
+            (key!(attempt), file.id, self.now.0, choice),
+        )?;
+        self.set(&FileHead { attempt: key!(attempt), ..file }, JobFileState::Ready)?;
+        Ok(JobFileChanged::Begun(Box::new(self.work(&asked, file.id)?)))
+    }
+
+    /// The file itself, or the first replica of it that is at that end point and was not tried.
+    fn at_source(&self, asked: &FileHead, source: i64) -> Result<Option<FileHead>, CatalogError> {
+        if asked.source_end == source {
+            return self.file(number_back(asked.id));
+        }
+        let mut select = self.tx.prepare_cached(&format!(
+            "{FILE_HEAD} WHERE job = ?1 AND source_end = ?2 AND state = ?3 ORDER BY id LIMIT 1"
+        ))?;
+        let wanted = (asked.job, source, file_place(JobFileState::NotUsed));
+        Ok(select.query_row(wanted, file_head_row).optional()?)
+    }
+
+    fn work(&self, asked: &FileHead, file: i64) -> Result<JobWork, CatalogError> {
+        let mut job = self.tx.prepare_cached(&format!("{JOB} WHERE j.number = ?1"))?;
+        let mut select = self.tx.prepare_cached(&format!("{FILE} WHERE f.id = ?1"))?;
+        Ok(JobWork { job: job.query_row([asked.job], job_row)?, file: select.query_row([file], file_row)? })
+    }
+
+    fn attempt_ended(
+        &self,
+        file: &FileHead,
+        reason: Option<&str>,
+        bytes: Option<u64>,
+    ) -> Result<(), CatalogError> {
+        self.run(
+            "UPDATE job_attempts SET ended = ?2, reason = ?3, bytes = ?4 WHERE attempt = ?1",
+            (file.attempt, self.now.0, reason, bytes.map(number)),
+        )
+    }
+
+    pub(super) fn file(&self, id: u64) -> Result<Option<FileHead>, CatalogError> {
+        let mut select = self.tx.prepare_cached(&format!("{FILE_HEAD} WHERE id = ?1"))?;
+        Ok(select.query_row([number(id)], file_head_row).optional()?)
+    }
+
+    pub(super) fn run(&self, statement: &str, values: impl rusqlite::Params) -> Result<(), CatalogError> {
+        self.tx.prepare_cached(statement)?.execute(values)?;
+        Ok(())
+    }
+
+    /// Puts a file into another state, and counts it there.
+    pub(super) fn set(&mut self, file: &FileHead, to: JobFileState) -> Result<(), CatalogError> {
+        if file.state == to {
+            return Ok(());
+        }
+        if !file.state.may_become(to) {
+            let text = format!("a file of a job would go from {} to {to}", file.state);
+            return Err(CatalogError::refused(longhaul_model::FaultCode::Internal, text));
+        }
+        let ended = to.is_terminal().then_some(self.now.0);
+        self.run(
+            "UPDATE job_files SET state = ?2, finished = ?3 WHERE id = ?1",
+            (file.id, file_place(to), ended),
+        )?;
+        let tx = self.tx;
+        let job = match self.touched.entry(file.job) {
+            std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
+            std::collections::btree_map::Entry::Vacant(entry) => {
+                let job = head(tx, file.job)?;
+                entry.insert(job.ok_or_else(|| CatalogError::not_found("job of file", file.id))?)
+            }
+        };
+        job.tally.moved(file.state, to);
+        self.changed.files.push(JobFileNews {
+            job: job.id,
+            file: number_back(file.id),
+            from: file.state,
+            to,
+            queue_before: number_back(file.queue),
+            queue: number_back(file.queue),
+            size: file.size,
+            attempt: AttemptId(number_back(file.attempt)),
+        });
+        Ok(())
+    }
+
+    /// The job as it is counted so far, if a file of it was changed.
+    pub(super) fn tally(&self, job: i64) -> Option<Tally> {
+        self.touched.get(&job).map(|head| head.tally)
+    }
+
+    /// Gives turns, and says what has become of the jobs.
+    pub(super) fn finish(mut self) -> Result<JobsChanged, CatalogError> {
+        let numbers: Vec<i64> = self.touched.keys().copied().collect();
+        for number in numbers {
+            self.settle(number)?;
+        }
+        Ok(self.changed)
+    }
+
+    fn settle(&mut self, number: i64) -> Result<(), CatalogError> {
+        let Some(job) = self.touched.get(&number) else { return Ok(()) };
+        let (kind, was) = (job.kind, job.state);
+        let mut verdict = job.tally.verdict(kind, was);
+        if job.grouped {
+            let mut files = self.files_of(number)?;
+            if let Some(next) = turn(kind, &files) {
+                let file = &files[next].1;
+                self.set(file, JobFileState::Submitted)?;
+                files[next].0.state = JobFileState::Submitted;
+            }
+            let places: Vec<JobFileAt> = files.iter().map(|(at, _)| *at).collect();
+            verdict = Tally::of_groups(kind, &places).verdict(kind, was);
+        }
+        // An end stays: it was asked for.
+        if !was.is_terminal() {
+            self.write(number, verdict.state, verdict.reason)?;
+        } else {
+            self.write_tally(number)?;
+        }
+        Ok(())
+    }
+
+    fn files_of(&self, job: i64) -> Result<Vec<(JobFileAt, FileHead)>, CatalogError> {
+        let mut select = self.tx.prepare_cached(
+            "SELECT id, job, state, queue, attempt, source_end, size, place FROM job_files WHERE job = ?1 ORDER BY id",
+        )?;
+        let rows = select.query_map([job], |row| {
+            let file = file_head_row(row)?;
+            Ok((JobFileAt { index: row.get(7)?, state: file.state }, file))
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    pub(super) fn write(&mut self, number: i64, state: JobState, reason: &str) -> Result<(), CatalogError> {
+        self.write_tally(number)?;
+        let Some(job) = self.touched.get_mut(&number) else { return Ok(()) };
+        if job.state == state {
+            return Ok(());
+        }
+        job.state = state;
+        let (id, kind) = (job.id, job.kind);
+        self.changed.jobs.push((id, state));
+        self.run(
+            "UPDATE jobs SET state = ?2, reason = ?3, finished = ?4 WHERE number = ?1",
+            (number, job_place(state), reason, state.is_terminal().then_some(self.now.0)),
+        )?;
+        if kind == JobKind::Replicas && state == JobState::Finished {
+            self.name_source(number)?;
+        }
+        Ok(())
+    }
+
+    /// The source of a job with replicas is the one that was used.
+    fn name_source(&self, number: i64) -> Result<(), CatalogError> {
+        let mut select =
+            self.tx.prepare_cached("SELECT source FROM job_files WHERE job = ?1 AND state = ?2 LIMIT 1")?;
+        let used: String =
+            select.query_row((number, file_place(JobFileState::Finished)), |row| row.get(0))?;
+        let element = longhaul_model::job::storage_element(&used);
+        self.run("UPDATE jobs SET source_se = ?2 WHERE number = ?1", (number, element))
+    }
+
+    fn write_tally(&self, number: i64) -> Result<(), CatalogError> {
+        let Some(job) = self.touched.get(&number) else { return Ok(()) };
+        let tally = &job.tally;
+        self.run(
+            "UPDATE jobs SET files_finished = ?2, files_failed = ?3, files_canceled = ?4, files_active = ?5,
+             files_staging = ?6, files_archiving = ?7, files_waiting = ?8 WHERE number = ?1",
+            (
+                job.number,
+                tally.finished as i64,
+                tally.failed as i64,
+                tally.canceled as i64,
+                tally.active as i64,
+                tally.staging as i64,
+                tally.archiving as i64,
+                tally.waiting as i64,
+            ),
+        )
+    }
+
+    /// A job that is touched by what is asked of it, not by its files.
+    pub(super) fn touch(&mut self, number: i64) -> Result<Option<(JobId, JobState)>, CatalogError> {
+        if !self.touched.contains_key(&number)
+            && let Some(job) = head(self.tx, number)?
+        {
+            self.touched.insert(number, job);
+        }
+        Ok(self.touched.get(&number).map(|job| (job.id, job.state)))
+    }
+}
+
+/// Whose turn it is, if anybody's.
+fn turn(kind: JobKind, files: &[(JobFileAt, FileHead)]) -> Option<usize> {
+    let places: Vec<JobFileAt> = files.iter().map(|(at, _)| *at).collect();
+    match kind {
+        JobKind::Hops => next_hop(&places),
+        JobKind::Replicas => next_replicas(&places).first().copied(),
+        JobKind::Regular | JobKind::Reuse => None,
+    }
+}

@@ -1,0 +1,65 @@
+//! Credentials that users gave us to act for them.
+
+use longhaul_model::Timestamp;
+use rusqlite::{OptionalExtension, Row};
+
+use crate::codec::Columns;
+use crate::{Catalog, CatalogError, DelegationRow};
+
+impl Catalog {
+    pub fn delegation(&self, id: &str) -> Result<Option<DelegationRow>, CatalogError> {
+        self.read(|tx| {
+            let mut select = tx.prepare_cached(
+                "SELECT id, user, request, proxy, expires, details, changed FROM delegations WHERE id = ?1",
+            )?;
+            Ok(select.query_row([id], delegation_row).optional()?)
+        })
+    }
+
+    /// In place of what was there.
+    pub fn put_delegation(&self, row: &DelegationRow) -> Result<(), CatalogError> {
+        self.write(|tx| {
+            tx.execute(
+                "INSERT INTO delegations (id, user, request, proxy, expires, details, changed)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (id) DO UPDATE SET user = excluded.user,
+                 request = excluded.request, proxy = excluded.proxy, expires = excluded.expires,
+                 details = excluded.details, changed = excluded.changed",
+                (
+                    &row.id,
+                    &row.user,
+                    &row.request,
+                    &row.proxy,
+                    row.expires.map(|at| at.0),
+                    &row.details,
+                    row.changed.0,
+                ),
+            )?;
+            Ok(())
+        })
+    }
+
+    /// Says whether there was one.
+    pub fn delete_delegation(&self, id: &str) -> Result<bool, CatalogError> {
+        self.write(|tx| Ok(tx.execute("DELETE FROM delegations WHERE id = ?1", [id])? > 0))
+    }
+
+    /// Those of which nothing is of use any more; says how many.
+    pub fn forget_delegations(&self, expired_before: Timestamp) -> Result<usize, CatalogError> {
+        self.write(|tx| {
+            Ok(tx
+                .execute("DELETE FROM delegations WHERE expires < ?1 AND changed < ?1", [expired_before.0])?)
+        })
+    }
+}
+
+fn delegation_row(row: &Row<'_>) -> rusqlite::Result<DelegationRow> {
+    Ok(DelegationRow {
+        id: row.get(0)?,
+        user: row.get(1)?,
+        request: row.get(2)?,
+        proxy: row.get(3)?,
+        expires: row.maybe_time(4)?,
+        details: row.get(5)?,
+        changed: row.time(6)?,
+    })
+}

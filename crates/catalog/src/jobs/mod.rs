@@ -1,0 +1,207 @@
+//! Jobs and their files. States follow by the rules of `model::job`, and only here.
+
+mod change;
+mod delegations;
+mod end;
+mod read;
+mod submit;
+
+use longhaul_model::job::Tally;
+use longhaul_model::{JobFileState, JobId, JobState};
+use rusqlite::{OptionalExtension, Row, Transaction};
+
+use crate::codec::{Columns, number};
+use crate::{CatalogError, JobEndRow, JobFileRow, JobQueueRow, JobRow};
+
+/// Priority of the queues of what an administrator put before all others.
+pub const FORCED_PRIORITY: u8 = 6;
+
+const JOB: &str = "SELECT j.number, j.id, j.kind, j.state, j.vo, j.user, j.credential, j.priority, j.strategy,
+    j.source_se, j.target_se, j.submitted, j.expires, j.finished, j.canceled, j.reason, j.files, j.details FROM jobs j";
+
+const FILE: &str = "SELECT f.id, j.id, f.place, f.state, f.source, f.target, f.size, f.checksum, q.activity, j.vo,
+    j.priority, f.retries, f.attempt, f.not_before, f.reason, f.recoverable, f.started, f.finished, f.bytes, f.mode,
+    f.details FROM job_files f JOIN jobs j ON j.number = f.job JOIN job_queues q ON q.id = f.queue";
+
+fn job_row(row: &Row<'_>) -> rusqlite::Result<JobRow> {
+    Ok(JobRow {
+        id: job_id(row, 1)?,
+        kind: row.parsed(2)?,
+        state: job_state(row, 3)?,
+        vo: row.get(4)?,
+        user: row.get(5)?,
+        credential: row.get(6)?,
+        priority: row.get(7)?,
+        strategy: row.get(8)?,
+        source_se: row.get(9)?,
+        target_se: row.get(10)?,
+        submitted: row.time(11)?,
+        expires: row.maybe_time(12)?,
+        finished: row.maybe_time(13)?,
+        canceled: row.get(14)?,
+        reason: row.get(15)?,
+        files: row.number(16)?,
+        details: row.get(17)?,
+    })
+}
+
+fn file_row(row: &Row<'_>) -> rusqlite::Result<JobFileRow> {
+    let attempt = row.number(12)?;
+    Ok(JobFileRow {
+        id: row.number(0)?,
+        job: job_id(row, 1)?,
+        index: row.get(2)?,
+        state: file_state(row, 3)?,
+        source: row.get(4)?,
+        target: row.get(5)?,
+        size: row.maybe_number(6)?,
+        checksum: row.get(7)?,
+        activity: row.get(8)?,
+        vo: row.get(9)?,
+        priority: row.get(10)?,
+        retries: row.get(11)?,
+        attempt: (attempt > 0).then_some(attempt.into()),
+        not_before: row.time(13)?,
+        reason: row.get(14)?,
+        recoverable: row.get(15)?,
+        started: row.maybe_time(16)?,
+        finished: row.maybe_time(17)?,
+        bytes: row.maybe_number(18)?,
+        mode: row.get(19)?,
+        details: row.get(20)?,
+    })
+}
+
+fn job_id(row: &Row<'_>, at: usize) -> rusqlite::Result<JobId> {
+    row.get::<_, [u8; 16]>(at).map(|bytes| JobId(u128::from_be_bytes(bytes)))
+}
+
+fn id_bytes(id: JobId) -> [u8; 16] {
+    id.0.to_be_bytes()
+}
+
+/// States are kept as their places in `ALL`: the indices over them stay small.
+fn job_state(row: &Row<'_>, at: usize) -> rusqlite::Result<JobState> {
+    place_of(JobState::ALL, row, at)
+}
+
+fn file_state(row: &Row<'_>, at: usize) -> rusqlite::Result<JobFileState> {
+    place_of(JobFileState::ALL, row, at)
+}
+
+fn place_of<T: Copy>(all: &[T], row: &Row<'_>, at: usize) -> rusqlite::Result<T> {
+    let place: i64 = row.get(at)?;
+    let state = usize::try_from(place).ok().and_then(|place| all.get(place)).copied();
+    state.ok_or(rusqlite::Error::IntegralValueOutOfRange(at, place))
+}
+
+fn job_place(state: JobState) -> i64 {
+    place(JobState::ALL, state)
+}
+
+fn file_place(state: JobFileState) -> i64 {
+    place(JobFileState::ALL, state)
+}
+
+fn place<T: PartialEq>(all: &[T], state: T) -> i64 {
+    all.iter().position(|one| *one == state).map_or(-1, |place| place as i64)
+}
+
+/// What decides about a job's state.
+struct Head {
+    number: i64,
+    id: JobId,
+    kind: longhaul_model::JobKind,
+    state: JobState,
+    grouped: bool,
+    tally: Tally,
+}
+
+fn head(tx: &Transaction<'_>, number: i64) -> Result<Option<Head>, CatalogError> {
+    let mut select = tx.prepare_cached(
+        "SELECT id, kind, state, grouped, files, files_finished, files_failed, files_canceled, files_active,
+         files_staging, files_archiving, files_waiting FROM jobs WHERE number = ?1",
+    )?;
+    let found = select.query_row([number], |row| {
+        Ok(Head {
+            number,
+            id: job_id(row, 0)?,
+            kind: row.parsed(1)?,
+            state: job_state(row, 2)?,
+            grouped: row.get(3)?,
+            tally: Tally {
+                total: row.number(4)?,
+                finished: row.number(5)?,
+                failed: row.number(6)?,
+                canceled: row.number(7)?,
+                active: row.number(8)?,
+                staging: row.number(9)?,
+                archiving: row.number(10)?,
+                waiting: row.number(11)?,
+            },
+        })
+    });
+    Ok(found.optional()?)
+}
+
+fn number_of(tx: &Transaction<'_>, id: JobId) -> Result<Option<i64>, CatalogError> {
+    let mut select = tx.prepare_cached("SELECT number FROM jobs WHERE id = ?1")?;
+    Ok(select.query_row([id_bytes(id)], |row| row.get(0)).optional()?)
+}
+
+/// The end point of a URL, made if it is new.
+fn end_of(tx: &Transaction<'_>, url: &str, new: &mut Vec<JobEndRow>) -> Result<i64, CatalogError> {
+    let mut select = tx.prepare_cached("SELECT id FROM job_ends WHERE url = ?1")?;
+    if let Some(id) = select.query_row([url], |row| row.get(0)).optional()? {
+        return Ok(id);
+    }
+    tx.prepare_cached("INSERT INTO job_ends (url) VALUES (?1)")?.execute([url])?;
+    let id = tx.last_insert_rowid();
+    new.push(JobEndRow { id: number_back(id), url: url.to_owned() });
+    Ok(id)
+}
+
+/// The terms of a queue.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Terms {
+    target: i64,
+    vo: String,
+    activity: String,
+    priority: u8,
+    strategy: String,
+}
+
+fn queue_of(tx: &Transaction<'_>, terms: &Terms, new: &mut Vec<JobQueueRow>) -> Result<i64, CatalogError> {
+    let values = (terms.target, &terms.vo, &terms.activity, terms.priority, &terms.strategy);
+    let mut select = tx.prepare_cached(
+        "SELECT id FROM job_queues WHERE target = ?1 AND vo = ?2 AND activity = ?3 AND priority = ?4 AND strategy = ?5",
+    )?;
+    if let Some(id) = select.query_row(values, |row| row.get(0)).optional()? {
+        return Ok(id);
+    }
+    tx.prepare_cached(
+        "INSERT INTO job_queues (target, vo, activity, priority, strategy) VALUES (?1, ?2, ?3, ?4, ?5)",
+    )?
+    .execute(values)?;
+    let id = tx.last_insert_rowid();
+    new.push(JobQueueRow {
+        id: number_back(id),
+        target: number_back(terms.target),
+        vo: terms.vo.clone(),
+        activity: terms.activity.clone(),
+        priority: terms.priority,
+        strategy: terms.strategy.clone(),
+        files: 0,
+        bytes: 0,
+    });
+    Ok(id)
+}
+
+/// Row ids are positive.
+fn number_back(id: i64) -> u64 {
+    id.max(0) as u64
+}
+
+fn maybe(size: Option<u64>) -> Option<i64> {
+    size.map(number)
+}

@@ -1,0 +1,333 @@
+//! Questions about jobs. Every list is a page of an index.
+
+use longhaul_model::{JobFileState, JobId, JobState, Timestamp};
+use rusqlite::types::Value;
+use rusqlite::{OptionalExtension, Transaction, params_from_iter};
+
+use super::{
+    FILE, JOB, file_place, file_row, file_state, id_bytes, job_place, job_row, number_back, number_of,
+};
+use crate::codec::{Columns, number};
+use crate::database::SCAN_TIME_MAX;
+use crate::{
+    Catalog, CatalogError, JobAttemptRow, JobEndRow, JobFileQuery, JobFileRow, JobQuery, JobQueueRow, JobRow,
+    PAGE_ROWS_MAX, QueuedJobFile,
+};
+
+/// Replicas of one file that a question for the next files tells of.
+const SOURCES_MAX: i64 = 32;
+
+impl Catalog {
+    /// In the order asked for; none where there is no such job.
+    pub fn jobs(&self, ids: &[JobId]) -> Result<Vec<Option<JobRow>>, CatalogError> {
+        self.read(|tx| {
+            let mut select = tx.prepare_cached(&format!("{JOB} WHERE j.id = ?1"))?;
+            let rows = ids.iter().map(|&id| select.query_row([id_bytes(id)], job_row).optional());
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// The files of each, in the order of their ids; none of a job that there is not.
+    pub fn job_files(&self, ids: &[JobId]) -> Result<Vec<Vec<JobFileRow>>, CatalogError> {
+        self.read(|tx| {
+            let mut select = tx.prepare_cached(&format!("{FILE} WHERE f.job = ?1 ORDER BY f.id"))?;
+            let mut all = Vec::with_capacity(ids.len());
+            for &id in ids {
+                let mut files = Vec::new();
+                if let Some(number) = number_of(tx, id)? {
+                    for row in select.query_map([number], file_row)? {
+                        files.push(row?);
+                    }
+                }
+                all.push(files);
+            }
+            Ok(all)
+        })
+    }
+
+    /// Newest first.
+    pub fn list_jobs(&self, query: &JobQuery) -> Result<Vec<JobRow>, CatalogError> {
+        self.read(|tx| {
+            let mut found: Vec<JobRow> = Vec::new();
+            for question in job_questions(query) {
+                let mut select = tx.prepare_cached(&question.text)?;
+                for row in select.query_map(params_from_iter(question.values), job_row)? {
+                    found.push(row?);
+                }
+            }
+            found.sort_by(|a, b| (b.submitted, b.id).cmp(&(a.submitted, a.id)));
+            found.truncate(rows_of(query.limit));
+            Ok(found)
+        })
+    }
+
+    /// In the order of their ids, newest first.
+    pub fn list_job_files(&self, query: &JobFileQuery) -> Result<Vec<JobFileRow>, CatalogError> {
+        self.read(|tx| {
+            let mut found: Vec<JobFileRow> = Vec::new();
+            for question in file_questions(query) {
+                let mut select = tx.prepare_cached(&question.text)?;
+                for row in select.query_map(params_from_iter(question.values), file_row)? {
+                    found.push(row?);
+                }
+            }
+            found.sort_by_key(|file| std::cmp::Reverse(file.id));
+            found.truncate(rows_of(query.limit));
+            Ok(found)
+        })
+    }
+
+    /// Attempts of a file that began, oldest first.
+    pub fn job_file_attempts(&self, file: u64) -> Result<Vec<JobAttemptRow>, CatalogError> {
+        self.read(|tx| {
+            let mut select = tx.prepare_cached(
+                "SELECT attempt, began, ended, reason, bytes, choice FROM job_attempts WHERE file = ?1
+                 ORDER BY attempt LIMIT ?2",
+            )?;
+            let mut rows = Vec::new();
+            for row in select.query_map((number(file), PAGE_ROWS_MAX as i64), |row| {
+                Ok((
+                    row.id(0)?,
+                    row.time(1)?,
+                    row.maybe_time(2)?,
+                    row.get(3)?,
+                    row.maybe_number(4)?,
+                    row.get(5)?,
+                ))
+            })? {
+                let (attempt, began, ended, reason, bytes, choice) = row?;
+                let number = rows.len() as u32 + 1;
+                rows.push(JobAttemptRow { file, attempt, number, began, ended, reason, bytes, choice });
+            }
+            Ok(rows)
+        })
+    }
+
+    /// Files of a queue whose turn it may be, in the order of their ids, those behind `after`.
+    pub fn queued_job_files(
+        &self,
+        queue: u64,
+        after: Option<u64>,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Vec<QueuedJobFile>, CatalogError> {
+        self.read(|tx| {
+            let mut select = tx.prepare_cached(
+                "SELECT f.id, f.size, f.source_end, f.job, j.kind = 'R' FROM job_files f INDEXED BY job_files_waiting
+                 JOIN jobs j ON j.number = f.job
+                 WHERE f.queue = ?1 AND f.id > ?2 AND f.state IN (3, 4) AND f.not_before <= ?3 ORDER BY f.id LIMIT ?4",
+            )?;
+            let wanted = (number(queue), after.map_or(0, number), now.0, number(limit as u64));
+            let rows = select.query_map(wanted, |row| {
+                Ok((row.number(0)?, row.maybe_number(1)?, row.number(2)?, row.get(3)?, row.get(4)?))
+            })?;
+            let mut files = Vec::new();
+            for row in rows {
+                let (file, size, source, job, replicas): (u64, Option<u64>, u64, i64, bool) = row?;
+                let mut sources = vec![source];
+                if replicas {
+                    untried(tx, job, &mut sources)?;
+                }
+                files.push(QueuedJobFile { file, size, sources });
+            }
+            Ok(files)
+        })
+    }
+
+    /// All queues in which something waits or runs. For the start of a service.
+    pub fn job_queues(&self) -> Result<Vec<JobQueueRow>, CatalogError> {
+        self.read_within(SCAN_TIME_MAX, |tx| {
+            let mut select = tx.prepare_cached(
+                "SELECT q.id, q.target, q.vo, q.activity, q.priority, q.strategy, w.files, w.bytes FROM (
+                   SELECT queue, count(*) AS files, sum(coalesce(size, 0)) AS bytes FROM job_files
+                   WHERE state IN (3, 4, 5, 6) GROUP BY queue) w JOIN job_queues q ON q.id = w.queue ORDER BY q.id",
+            )?;
+            let rows = select.query_map([], |row| {
+                Ok(JobQueueRow {
+                    id: row.number(0)?,
+                    target: row.number(1)?,
+                    vo: row.get(2)?,
+                    activity: row.get(3)?,
+                    priority: row.get(4)?,
+                    strategy: row.get(5)?,
+                    files: row.number(6)?,
+                    bytes: row.number(7)?,
+                })
+            })?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
+    pub fn job_queue(&self, id: u64) -> Result<Option<JobQueueRow>, CatalogError> {
+        self.read(|tx| {
+            let mut select = tx.prepare_cached(
+                "SELECT id, target, vo, activity, priority, strategy FROM job_queues WHERE id = ?1",
+            )?;
+            let found = select.query_row([number(id)], |row| {
+                Ok(JobQueueRow {
+                    id: row.number(0)?,
+                    target: row.number(1)?,
+                    vo: row.get(2)?,
+                    activity: row.get(3)?,
+                    priority: row.get(4)?,
+                    strategy: row.get(5)?,
+                    files: 0,
+                    bytes: 0,
+                })
+            });
+            Ok(found.optional()?)
+        })
+    }
+
+    pub fn job_ends(&self) -> Result<Vec<JobEndRow>, CatalogError> {
+        self.read(|tx| {
+            let mut select = tx.prepare_cached("SELECT id, url FROM job_ends ORDER BY id")?;
+            let rows = select.query_map([], |row| Ok(JobEndRow { id: row.number(0)?, url: row.get(1)? }))?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// Files that wait for their next try, and since when they may: those in the future, soonest first.
+    pub fn resting_job_files(&self, now: Timestamp) -> Result<Vec<(Timestamp, u64)>, CatalogError> {
+        self.read_within(SCAN_TIME_MAX, |tx| {
+            let mut select = tx.prepare_cached(
+                "SELECT not_before, queue FROM job_files WHERE state IN (3, 4) AND not_before > ?1
+                 ORDER BY not_before",
+            )?;
+            let rows = select.query_map([now.0], |row| Ok((row.time(0)?, row.number(1)?)))?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// How many files are in each state; for the start of a service, and for looking at all.
+    pub fn count_job_files(&self) -> Result<Vec<(JobFileState, u64)>, CatalogError> {
+        self.read_within(SCAN_TIME_MAX, |tx| {
+            let mut select = tx.prepare_cached("SELECT state, count(*) FROM job_files GROUP BY state")?;
+            let rows = select.query_map([], |row| Ok((file_state(row, 0)?, row.number(1)?)))?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+}
+
+/// End points of replicas that have not had their turn.
+fn untried(tx: &Transaction<'_>, job: i64, sources: &mut Vec<u64>) -> Result<(), CatalogError> {
+    let mut select = tx.prepare_cached(
+        "SELECT source_end FROM job_files WHERE job = ?1 AND state = ?2 ORDER BY id LIMIT ?3",
+    )?;
+    let wanted = (job, file_place(JobFileState::NotUsed), SOURCES_MAX);
+    for source in select.query_map(wanted, |row| row.get(0))? {
+        let source = number_back(source?);
+        if !sources.contains(&source) {
+            sources.push(source);
+        }
+    }
+    Ok(())
+}
+
+fn rows_of(limit: usize) -> usize {
+    if limit == 0 { PAGE_ROWS_MAX } else { limit.min(PAGE_ROWS_MAX) }
+}
+
+/// A statement and its values.
+struct Question {
+    text: String,
+    values: Vec<Value>,
+}
+
+impl Question {
+    fn value(&mut self, value: impl Into<Value>) -> String {
+        self.values.push(value.into());
+        format!("?{}", self.values.len())
+    }
+}
+
+/// One question per state, so that each is a range of an index that has the state before the time. The narrowest
+/// thing that is said picks the index.
+fn job_questions(query: &JobQuery) -> Vec<Question> {
+    let said = [
+        ("j.source_se", &query.source_se, "jobs_by_source"),
+        ("j.target_se", &query.target_se, "jobs_by_target"),
+        ("j.credential", &query.credential, "jobs_by_credential"),
+        ("j.user", &query.user, "jobs_by_user"),
+        ("j.vo", &query.vo, "jobs_by_vo"),
+    ];
+    let index = match query.finished_since {
+        Some(_) => "jobs_by_end",
+        None => {
+            said.iter().find(|(_, value, _)| value.is_some()).map_or("jobs_by_state", |(_, _, index)| index)
+        }
+    };
+    let mut states: Vec<JobState> = match query.states.is_empty() {
+        true => JobState::ALL.to_vec(),
+        false => query.states.clone(),
+    };
+    if query.unfinished_only {
+        states.retain(|state| !state.is_terminal());
+    }
+    states.sort_by_key(|&state| job_place(state));
+    states.dedup();
+    let question = |state: JobState| {
+        let mut question = Question { text: format!("{JOB} INDEXED BY {index} WHERE "), values: Vec::new() };
+        let mut terms = Vec::new();
+        for (column, value, _) in &said {
+            if let Some(value) = value {
+                let place = question.value(value.clone());
+                terms.push(format!("{column} = {place}"));
+            }
+        }
+        let place = question.value(job_place(state));
+        terms.push(format!("j.state = {place}"));
+        if let Some(since) = query.finished_since {
+            let place = question.value(since.0);
+            terms.push(format!("j.finished >= {place} AND j.finished IS NOT NULL"));
+        }
+        let limit = question.value(rows_of(query.limit) as i64);
+        question.text += &terms.join(" AND ");
+        question.text += &format!(" ORDER BY j.submitted DESC LIMIT {limit}");
+        question
+    };
+    states.into_iter().map(question).collect()
+}
+
+fn file_questions(query: &JobFileQuery) -> Vec<Question> {
+    let index = match () {
+        () if query.finished_since.is_some() => "job_files_ended",
+        () => "job_files_by_state",
+    };
+    let mut states: Vec<JobFileState> = match query.states.is_empty() {
+        true => JobFileState::ALL.to_vec(),
+        false => query.states.clone(),
+    };
+    if query.unfinished_only {
+        states.retain(|state| !state.is_terminal());
+    }
+    states.sort_by_key(|&state| file_place(state));
+    states.dedup();
+    let question = |state: JobFileState| {
+        let text = FILE.replace("FROM job_files f", &format!("FROM job_files f INDEXED BY {index}"));
+        let mut question = Question { text: format!("{text} WHERE "), values: Vec::new() };
+        let place = question.value(file_place(state));
+        let mut terms = vec![format!("f.state = {place}")];
+        let said = [
+            ("j.vo", &query.vo),
+            ("j.source_se", &query.source_se),
+            ("j.target_se", &query.target_se),
+            ("f.target", &query.target),
+        ];
+        for (column, value) in said {
+            if let Some(value) = value {
+                let place = question.value(value.clone());
+                terms.push(format!("{column} = {place}"));
+            }
+        }
+        if let Some(since) = query.finished_since {
+            let place = question.value(since.0);
+            terms.push(format!("f.finished >= {place} AND f.finished IS NOT NULL"));
+        }
+        let limit = question.value(rows_of(query.limit) as i64);
+        question.text += &terms.join(" AND ");
+        question.text += &format!(" ORDER BY f.id DESC LIMIT {limit}");
+        question
+    };
+    states.into_iter().map(question).collect()
+}

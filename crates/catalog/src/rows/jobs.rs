@@ -1,0 +1,278 @@
+//! Copies between URLs, as users of FTS submit them.
+
+use longhaul_model::{AttemptId, JobFileState, JobId, JobKind, JobState, Timestamp};
+
+#[derive(Clone, Debug)]
+pub struct NewJob {
+    pub id: JobId,
+    pub kind: JobKind,
+    pub vo: String,
+    /// The subject of a certificate, or of a token.
+    pub user: String,
+    /// Of the delegated credential.
+    pub credential: String,
+    /// 1 to 5, 5 the most urgent.
+    pub priority: u8,
+    /// By which rule a source is chosen.
+    pub strategy: String,
+    pub submitted: Timestamp,
+    pub expires: Option<Timestamp>,
+    /// A JSON object: all else that is said of the job.
+    pub details: String,
+    /// Refuse it if a file of another job is on its way to one of its targets.
+    pub refuse_duplicates: bool,
+    pub files: Vec<NewJobFile>,
+}
+
+#[derive(Clone, Debug)]
+pub struct NewJobFile {
+    pub index: u32,
+    pub source: String,
+    pub target: String,
+    pub size: Option<u64>,
+    /// `ALGORITHM:value`, or the algorithm alone.
+    pub checksum: Option<String>,
+    pub activity: String,
+    pub state: JobFileState,
+    /// A JSON object.
+    pub details: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Submitted {
+    Made,
+    /// There is a job of that id.
+    DuplicateId,
+    /// Another file is on its way to this target.
+    DuplicateTarget(String),
+    /// This is no URL with a host.
+    BadUrl(String),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobRow {
+    pub id: JobId,
+    pub kind: JobKind,
+    pub state: JobState,
+    pub vo: String,
+    pub user: String,
+    pub credential: String,
+    pub priority: u8,
+    pub strategy: String,
+    /// `scheme://host`; none if the files differ.
+    pub source_se: Option<String>,
+    pub target_se: Option<String>,
+    pub submitted: Timestamp,
+    pub expires: Option<Timestamp>,
+    pub finished: Option<Timestamp>,
+    pub canceled: bool,
+    pub reason: String,
+    pub files: u64,
+    pub details: String,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobFileRow {
+    pub id: u64,
+    pub job: JobId,
+    pub index: u32,
+    pub state: JobFileState,
+    pub source: String,
+    pub target: String,
+    pub size: Option<u64>,
+    pub checksum: Option<String>,
+    pub activity: String,
+    pub vo: String,
+    pub priority: u8,
+    pub retries: u32,
+    /// The last one; none before the first.
+    pub attempt: Option<AttemptId>,
+    /// Not tried again before.
+    pub not_before: Timestamp,
+    pub reason: String,
+    pub recoverable: bool,
+    pub started: Option<Timestamp>,
+    pub finished: Option<Timestamp>,
+    /// That arrived, or were found to be there.
+    pub bytes: Option<u64>,
+    /// By which way: pull, push, streamed.
+    pub mode: Option<String>,
+    pub details: String,
+}
+
+/// Which jobs; each thing said narrows it. At least one should be, or `unfinished_only`.
+#[derive(Clone, Debug, Default)]
+pub struct JobQuery {
+    pub vo: Option<String>,
+    pub user: Option<String>,
+    pub credential: Option<String>,
+    pub source_se: Option<String>,
+    pub target_se: Option<String>,
+    /// Empty: all.
+    pub states: Vec<JobState>,
+    pub unfinished_only: bool,
+    pub finished_since: Option<Timestamp>,
+    /// 0: a page.
+    pub limit: usize,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct JobFileQuery {
+    pub vo: Option<String>,
+    pub source_se: Option<String>,
+    pub target_se: Option<String>,
+    pub target: Option<String>,
+    /// Empty: all.
+    pub states: Vec<JobFileState>,
+    pub unfinished_only: bool,
+    pub finished_since: Option<Timestamp>,
+    pub limit: usize,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobAttemptRow {
+    pub file: u64,
+    pub attempt: AttemptId,
+    /// Of this file, from 1.
+    pub number: u32,
+    pub began: Timestamp,
+    pub ended: Option<Timestamp>,
+    pub reason: Option<String>,
+    pub bytes: Option<u64>,
+    /// JSON: why then, and why from there.
+    pub choice: String,
+}
+
+/// What waits for one end point under the same terms.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobQueueRow {
+    pub id: u64,
+    /// Of the end point.
+    pub target: u64,
+    pub vo: String,
+    pub activity: String,
+    /// As of jobs; 6 for what an administrator put before all others.
+    pub priority: u8,
+    pub strategy: String,
+    /// Waiting or running, as of now.
+    pub files: u64,
+    pub bytes: u64,
+}
+
+/// A server by scheme, host and port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobEndRow {
+    pub id: u64,
+    pub url: String,
+}
+
+/// A file whose turn it may be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueuedJobFile {
+    pub file: u64,
+    pub size: Option<u64>,
+    /// End points of it and of the replicas that were not tried.
+    pub sources: Vec<u64>,
+}
+
+/// What happened to a file.
+#[derive(Clone, Debug)]
+pub struct JobFileChange {
+    pub file: u64,
+    /// Of the attempt that this is about; what is told of another one changes nothing.
+    pub attempt: AttemptId,
+    pub step: JobFileStep,
+}
+
+#[derive(Clone, Debug)]
+pub enum JobFileStep {
+    /// It, or its replica at this end point, is about to be copied. The change's attempt is the new one.
+    Begin {
+        source: u64,
+        choice: String,
+    },
+    /// Bytes are about to flow.
+    Started,
+    Arrived {
+        bytes: u64,
+        mode: String,
+    },
+    /// Another attempt follows, not before then.
+    Again {
+        reason: String,
+        not_before: Timestamp,
+    },
+    Failed {
+        reason: String,
+        recoverable: bool,
+    },
+    /// It did not come about: back to the queue, as if nothing had been.
+    Released,
+}
+
+/// What became of one change.
+#[derive(Clone, Debug)]
+pub enum JobFileChanged {
+    /// Of `Begin`: what is to be copied.
+    Begun(Box<JobWork>),
+    Done,
+    /// The state moved on, or the attempt is another.
+    Refused,
+}
+
+/// All that a mover must know.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobWork {
+    pub job: JobRow,
+    pub file: JobFileRow,
+}
+
+/// A file was in one state and is in another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobFileNews {
+    pub job: JobId,
+    pub file: u64,
+    pub from: JobFileState,
+    pub to: JobFileState,
+    /// Queues before and now.
+    pub queue_before: u64,
+    pub queue: u64,
+    pub size: Option<u64>,
+    /// The last one, 0 before the first.
+    pub attempt: AttemptId,
+}
+
+/// What a transaction changed beside what was asked.
+#[derive(Clone, Debug, Default)]
+pub struct JobsChanged {
+    pub files: Vec<JobFileNews>,
+    /// Jobs that are in another state now.
+    pub jobs: Vec<(JobId, JobState)>,
+    /// Queues and end points that did not exist before.
+    pub new_queues: Vec<JobQueueRow>,
+    pub new_ends: Vec<JobEndRow>,
+}
+
+/// For one entry of a cancellation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JobCanceled {
+    Unknown,
+    /// It had ended already.
+    Ended,
+    /// The state of each file that was asked for; none: it belongs to no file of the job.
+    Done(Vec<Option<JobFileState>>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DelegationRow {
+    pub id: String,
+    pub user: String,
+    /// The key of a request that was not answered yet; sealed.
+    pub request: Option<Vec<u8>>,
+    /// Sealed.
+    pub proxy: Option<Vec<u8>>,
+    pub expires: Option<Timestamp>,
+    /// JSON: attributes and the like.
+    pub details: String,
+    pub changed: Timestamp,
+}
