@@ -11,6 +11,8 @@ use longhaul_model::FaultCode;
 use longhaul_scheduler::Strategy;
 use serde::{Deserialize, Serialize};
 
+use crate::fts::FtsConfig;
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -44,6 +46,8 @@ pub struct Config {
     pub strategy: String,
     /// Archives of measurements to read, and meshes to watch.
     pub perfsonar: Vec<ArchiveConfig>,
+    /// The FTS3 REST API.
+    pub fts: FtsConfig,
     pub limits: HttpLimits,
 }
 
@@ -138,6 +142,7 @@ impl Default for Config {
             probe_every_s: 10,
             strategy: "best".to_owned(),
             perfsonar: Vec::new(),
+            fts: FtsConfig::default(),
             limits: HttpLimits::default(),
         }
     }
@@ -206,6 +211,7 @@ impl Config {
             }
         }
         self.strategy()?;
+        self.fts.check()?;
         self.perfsonar.iter().try_for_each(ArchiveConfig::check)
     }
 

@@ -15,6 +15,7 @@ mod choice;
 mod commissioning;
 mod config;
 mod deadlines;
+mod fts;
 mod http;
 mod live;
 mod measured;
@@ -40,6 +41,7 @@ use longhaul_model::Timestamp;
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 pub use config::{ArchiveConfig, Config, HttpLimits};
+pub use fts::{FtsConfig, FtsPerson, Reach};
 pub use operations::{Caller, FileList, Login, Operations, PageQuery, SubscriptionList, TaskList};
 pub use service::Service;
 pub use state::{InitReply, init};

@@ -19,9 +19,9 @@ pub use configuration::{
 pub use identity::{
     BASE_ID, Level, Levels, WhoAmI, delegation_id, delegation_id_of_token, deterministic_id, uuid5, vo_id,
 };
-pub use query::{FileQuery, JobQuery, Parameters, split_list};
+pub use query::{FileQuery, JobQuery, Parameters, decode, split_list};
 pub use refusal::Refusal;
 pub use render::{
-    Chosen, ErrorEntry, FileView, JobEntry, JobView, Moment, NO_SUCH_JOB, RetryView, capabilities, no_such_job,
+    Chosen, ErrorEntry, Fielded, FileView, JobEntry, JobView, Moment, NO_SUCH_JOB, RetryView, capabilities, no_such_job,
 };
 pub use submission::{Submission, SubmittedFile, WantedId};

@@ -8,6 +8,7 @@ mod ask;
 mod bans;
 mod configuration;
 mod delegation;
+mod desk;
 mod door;
 mod files;
 mod jobs;

@@ -56,6 +56,10 @@ pub fn unknown(why: impl std::fmt::Display) -> Refusal {
     Refusal::new(401, format!("A valid X509 certificate or proxy is needed, or a token: {why}"))
 }
 
+fn not_allowed(operation: &str) -> Refusal {
+    Refusal::forbidden(format!("Not enough permissions for the operation {operation}"))
+}
+
 /// By token or by certificate; the token wins.
 pub fn identify(
     operations: &Operations,
@@ -76,7 +80,7 @@ pub fn identify(
     }
     let config = &operations.config().fts;
     if !person.is_root && !person.vos.first().is_some_and(|vo| config.serves(vo)) {
-        return Err(Refusal::forbidden("The user does not belong to any authorized vo"));
+        person.levels.clear();
     }
     Ok(person)
 }
@@ -153,14 +157,17 @@ impl Person {
         if self.method == Method::Nobody {
             return Err(unknown("no credential was shown"));
         }
-        self.level(operation).ok_or_else(|| Refusal::forbidden(format!("Not enough permissions for \"{operation}\"")))
+        if self.levels.is_empty() {
+            return Err(Refusal::forbidden("The user does not belong to any authorized vo"));
+        }
+        self.level(operation).ok_or_else(|| not_allowed(operation))
     }
 
     /// A right over what is everybody's.
     pub fn needs_all(&self, operation: &str) -> Result<(), Refusal> {
         match self.needs(operation)? {
             Level::All => Ok(()),
-            _ => Err(Refusal::forbidden(format!("Not enough permissions for \"{operation}\""))),
+            _ => Err(not_allowed(operation)),
         }
     }
 

@@ -3,6 +3,7 @@
 mod files;
 mod fields;
 mod parameters;
+mod schema;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +15,7 @@ use super::Refusal;
 use fields::Fields;
 
 pub use parameters::Parameters;
+pub use schema::schema;
 
 /// FTS's own strategies; `auto` is `queue`.
 const STRATEGIES: [&str; 10] = [

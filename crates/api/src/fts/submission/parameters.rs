@@ -17,6 +17,7 @@ const STAGING_S_DEFAULT: i64 = 604_800;
 /// Every job-level value beside kind, priority and expiry, under the names of FTS's job object; kept with the job as
 /// JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Parameters {
     pub job_metadata: Value,
     pub auth_method: String,
@@ -42,6 +43,35 @@ pub struct Parameters {
     pub ipv6: bool,
     pub s3alternate: bool,
     pub unmanaged_tokens: bool,
+}
+
+/// What a job whose parameters cannot be read is taken to have said.
+impl Default for Parameters {
+    fn default() -> Self {
+        Parameters {
+            job_metadata: Value::Null,
+            auth_method: String::new(),
+            retry: 0,
+            retry_delay: 0,
+            overwrite_flag: None,
+            verify_checksum: 'n',
+            source_spacetoken: String::new(),
+            destination_spacetoken: String::new(),
+            copy_pin_lifetime: -1,
+            bring_online: -1,
+            archive_timeout: -1,
+            dst_file_report: false,
+            timeout: None,
+            nostreams: None,
+            buffer_size: None,
+            strict_copy: false,
+            disable_cleanup: false,
+            ipv4: false,
+            ipv6: false,
+            s3alternate: false,
+            unmanaged_tokens: false,
+        }
+    }
 }
 
 impl Parameters {
