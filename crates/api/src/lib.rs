@@ -21,6 +21,7 @@ pub mod agent;
 #[cfg(feature = "client")]
 pub mod client;
 pub mod commissioning;
+pub mod fts;
 pub mod measured;
 pub mod native;
 pub mod network;

@@ -47,5 +47,6 @@ pub mod rows;
 pub use database::{Catalog, PAGE_ROWS_MAX};
 pub use error::{AddError, CatalogError, ManifestError};
 pub use hosts::HOSTS_MAX;
+pub use jobs::{JobName, StorageStep};
 pub use rows::*;
 pub use tasks::{TASK_PROBLEMS_MAX, TaskAdded};

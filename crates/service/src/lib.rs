@@ -15,6 +15,7 @@ mod choice;
 mod commissioning;
 mod config;
 mod deadlines;
+mod fts;
 mod http;
 mod jobs;
 mod live;
@@ -44,6 +45,7 @@ pub use config::{ArchiveConfig, Config, HttpLimits};
 pub use jobs::{
     CopyOrder, Credential, End, ForeignMover, JobNews, Jobs, JobsConfig, Moved, Progress, Stop, Verify,
 };
+pub use fts::{FtsConfig, FtsPerson, Reach};
 pub use operations::{Caller, FileList, Login, Operations, PageQuery, SubscriptionList, TaskList};
 pub use service::Service;
 pub use state::{InitReply, init};

@@ -268,6 +268,7 @@ fn share(
         metrics: Metrics::default(),
         changes: Changes::default(),
         recording: Arc::default(),
+        fts: crate::fts::Kept::default(),
         brain: brain.clone(),
         scribe: scribe.clone(),
         jobs: desk,

@@ -37,6 +37,7 @@ pub struct Shared {
     pub metrics: Metrics,
     pub changes: Changes,
     pub recording: Arc<Recording>,
+    pub fts: crate::fts::Kept,
     pub brain: SyncSender<Input>,
     pub scribe: Sender<Job>,
     pub jobs: Jobs,

@@ -48,6 +48,7 @@ pub(crate) fn run() -> Result<(), String> {
     })?;
     run_step("build", || run_command(cargo().args(["build", "--release", "--workspace"])))?;
     let chromium = optional("the pages in a browser", tools::chromium(), &mut missing)?;
+    let fts3 = optional("the FTS3 client", tools::fts3_client(), &mut missing)?;
     let mut folders = Vec::new();
     for (what, name, package, probe) in PROGRAMS {
         folders.extend(optional(what, tools::program(name, package, probe), &mut missing)?.flatten());
@@ -59,6 +60,9 @@ pub(crate) fn run() -> Result<(), String> {
         command.args(["test", "--release", "--workspace", "--no-fail-fast"]);
         if let Some(path) = &chromium {
             command.env("LONGHAUL_CHROMIUM", path);
+        }
+        if let Some(python) = &fts3 {
+            command.env("LONGHAUL_FTS3_PYTHON", python);
         }
         let path = std::env::var_os("PATH").unwrap_or_default();
         let path = folders.iter().cloned().chain(std::env::split_paths(&path));

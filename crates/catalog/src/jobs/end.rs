@@ -161,7 +161,7 @@ impl Changer<'_> {
         self.write(number, JobState::Canceled, reason)
     }
 
-    fn cancel(&mut self, file: &FileHead, reason: &str) -> Result<(), CatalogError> {
+    pub(super) fn cancel(&mut self, file: &FileHead, reason: &str) -> Result<(), CatalogError> {
         self.run("UPDATE job_files SET reason = ?2 WHERE id = ?1", (file.id, reason))?;
         if file.state.is_running() {
             self.run(

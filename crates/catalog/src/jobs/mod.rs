@@ -3,7 +3,9 @@
 mod change;
 mod delegations;
 mod end;
+mod names;
 mod read;
+mod storage;
 mod submit;
 
 use longhaul_model::job::Tally;
@@ -12,6 +14,9 @@ use rusqlite::{OptionalExtension, Row, Transaction};
 
 use crate::codec::{Columns, number};
 use crate::{CatalogError, JobEndRow, JobFileRow, JobQueueRow, JobRow};
+
+pub use names::JobName;
+pub use storage::StorageStep;
 
 /// Priority of the queues of what an administrator put before all others.
 pub const FORCED_PRIORITY: u8 = 6;

@@ -2,7 +2,7 @@
 //! enough. Handlers never see a request that the guard did not let through.
 
 mod answer;
-mod body;
+pub(crate) mod body;
 mod call;
 mod cookie;
 mod events;
@@ -81,6 +81,7 @@ pub fn router(http: &Arc<Http>, extra: Router) -> Router {
     let wrong_method = http.clone();
     let pages = http.clone();
     let outer = http.clone();
+    let fts = http.clone();
     let extra = extra
         .layer(axum::middleware::from_fn(move |request, next| guard::pages(pages.clone(), request, next)));
     router
@@ -89,6 +90,7 @@ pub fn router(http: &Arc<Http>, extra: Router) -> Router {
         .method_not_allowed_fallback(move |request: Request| {
             no_route(wrong_method, request, StatusCode::METHOD_NOT_ALLOWED)
         })
+        .layer(axum::middleware::from_fn(move |request, next| crate::fts::door(fts.clone(), request, next)))
         .layer(axum::middleware::from_fn(move |request, next| guard::all(outer.clone(), request, next)))
 }
 

@@ -52,11 +52,16 @@ impl Operations {
     }
 
     pub fn share_set(&self, caller: &Caller, change: &ShareChange) -> Result<Page<ShareView>, Problem> {
+        self.share_set_by(&caller.principal.name, change)
+    }
+
+    /// The same for who has no account with us, such as a user of FTS's interface.
+    pub(crate) fn share_set_by(&self, who: &str, change: &ShareChange) -> Result<Page<ShareView>, Problem> {
         let whose = whose(change)?;
         let mut shares = KeptShares::default();
         let changed = self.shared.catalog.change_setting::<Refused>(
             SHARES,
-            &caller.principal.name,
+            who,
             self.now(),
             |present| {
                 shares = KeptShares::read(present);
@@ -66,7 +71,7 @@ impl Operations {
             },
         );
         changed.map_err(Problem::from)?;
-        tracing::info!(by = %caller.principal.name, "{}", share_in_words(change));
+        tracing::info!(by = who, "{}", share_in_words(change));
         self.shared.tell(Input::Events(vec![shares.event()]));
         self.shared.changes.touch(ChangeKind::Status, "", self.now());
         Ok(Page { items: share_views(&shares), next: None })

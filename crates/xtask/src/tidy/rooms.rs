@@ -79,6 +79,7 @@ const PURE_DEPENDENCIES: &[&str] = &[
     "md-5",
     "serde",
     "serde_json",
+    "sha1",
     "sha2",
     "simd-adler32",
     "thiserror",

@@ -1,0 +1,200 @@
+//! The queries of lists.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use longhaul_model::job::{JobFileState, JobState};
+use longhaul_model::units::printable;
+
+use super::Refusal;
+
+const VALUE_BYTES_MAX: usize = 32 << 10;
+const PAIRS_MAX: usize = 50;
+const LIST_ITEMS_MAX: usize = 10_000;
+
+/// Decoded parameters of a request; of one given twice the first counts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Parameters(pub BTreeMap<String, String>);
+
+impl Parameters {
+    pub fn parse(query: &str) -> Result<Parameters, Refusal> {
+        let mut parameters = BTreeMap::new();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            if value.len() > VALUE_BYTES_MAX || parameters.len() >= PAIRS_MAX {
+                return Err(Refusal::bad("The query is too long"));
+            }
+            let decoded = |text: &str| decode(text).ok_or_else(|| Refusal::bad("The query is not UTF-8"));
+            parameters.entry(decoded(name)?).or_insert(decoded(value)?);
+        }
+        Ok(Parameters(parameters))
+    }
+
+    /// None if absent or empty.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str).filter(|text| !text.is_empty())
+    }
+
+    fn number(&self, name: &str, most: u32) -> Result<Option<u32>, Refusal> {
+        let Some(text) = self.get(name) else { return Ok(None) };
+        let number = text.parse::<u32>().ok().filter(|number| *number <= most);
+        let shown = printable(&text.chars().take(40).collect::<String>());
+        number.map(Some).ok_or_else(|| Refusal::bad(format!("{name} is {shown}: 0 to {most} is expected")))
+    }
+
+    fn states<T: std::str::FromStr>(&self) -> Result<Option<Vec<T>>, Refusal> {
+        let Some(text) = self.get("state_in") else { return Ok(None) };
+        // A state that does not exist (any more) matches nothing.
+        Ok(Some(split_list(text)?.iter().filter_map(|word| word.parse().ok()).collect()))
+    }
+
+    fn window(&self) -> Result<Option<Duration>, Refusal> {
+        let Some(text) = self.get("time_window") else { return Ok(None) };
+        let (hours, minutes) = text.split_once(':').unwrap_or((text, "0"));
+        let number = |text: &str| text.parse::<u32>().ok().filter(|number| *number < 1_000_000);
+        match (number(hours), number(minutes)) {
+            (Some(hours), Some(minutes)) => {
+                Ok(Some(Duration::from_secs(u64::from(hours) * 3_600 + u64::from(minutes) * 60)))
+            }
+            _ => Err(Refusal::bad("time_window is expected as H or H:M")),
+        }
+    }
+}
+
+/// Percent signs and plus signs; none if the result is no UTF-8.
+pub fn decode(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        match byte {
+            b'+' => bytes.push(b' '),
+            b'%' => {
+                let digit = |byte: Option<u8>| byte.and_then(|byte| (byte as char).to_digit(16));
+                let (high, low) = (digit(rest.next())?, digit(rest.next())?);
+                bytes.push((high * 16 + low) as u8);
+            }
+            byte => bytes.push(byte),
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// A comma list; empty items are skipped.
+pub fn split_list(text: &str) -> Result<Vec<&str>, Refusal> {
+    let items: Vec<&str> = text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect();
+    if items.len() > LIST_ITEMS_MAX {
+        return Err(Refusal::bad(format!("more than {LIST_ITEMS_MAX} items in a list")));
+    }
+    Ok(items)
+}
+
+/// `GET /jobs`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JobQuery {
+    pub user_dn: Option<String>,
+    pub vo: Option<String>,
+    pub delegation_id: Option<String>,
+    pub source_se: Option<String>,
+    pub dest_se: Option<String>,
+    pub states: Option<Vec<JobState>>,
+    pub limit: Option<u32>,
+    pub window: Option<Duration>,
+    pub fields: Option<Vec<String>>,
+}
+
+impl JobQuery {
+    pub const LIMIT_MAX: u32 = 500;
+
+    pub fn parse(parameters: &Parameters) -> Result<JobQuery, Refusal> {
+        let text = |name| parameters.get(name).map(str::to_owned);
+        let fields = parameters.get("fields").map(split_list).transpose()?;
+        Ok(JobQuery {
+            user_dn: text("user_dn"),
+            vo: text("vo_name"),
+            delegation_id: text("dlg_id"),
+            source_se: text("source_se"),
+            dest_se: text("dest_se"),
+            states: parameters.states()?,
+            limit: parameters.number("limit", Self::LIMIT_MAX)?.filter(|limit| *limit > 0),
+            window: parameters.window()?,
+            fields: fields.map(|fields| fields.into_iter().map(str::to_owned).collect()),
+        })
+    }
+
+    /// Without states only what has not ended; with states but neither window nor limit too.
+    pub fn unfinished_only(&self) -> bool {
+        self.states.is_none() || (self.limit.is_none() && self.window.is_none())
+    }
+}
+
+/// `GET /files`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FileQuery {
+    pub vo: Option<String>,
+    pub source_se: Option<String>,
+    pub dest_se: Option<String>,
+    pub dest_surl: Option<String>,
+    pub states: Option<Vec<JobFileState>>,
+    pub limit: u32,
+    pub window: Option<Duration>,
+}
+
+impl FileQuery {
+    pub const LIMIT_MAX: u32 = 1_000;
+
+    pub fn parse(parameters: &Parameters) -> Result<FileQuery, Refusal> {
+        let text = |name| parameters.get(name).map(str::to_owned);
+        Ok(FileQuery {
+            vo: text("vo_name"),
+            source_se: text("source_se"),
+            dest_se: text("dest_se"),
+            dest_surl: text("dest_surl"),
+            states: parameters.states()?,
+            limit: parameters.number("limit", Self::LIMIT_MAX)?.filter(|limit| *limit > 0).unwrap_or(Self::LIMIT_MAX),
+            window: parameters.window()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn jobs(query: &str) -> Result<JobQuery, Refusal> {
+        Parameters::parse(query).and_then(|parameters| JobQuery::parse(&parameters))
+    }
+
+    #[test]
+    fn a_list_is_asked_for_as_fts_is() {
+        let query = jobs("state_in=FINISHED,FAILED,DELETE&limit=500&time_window=1:30&user_dn=/CN=a%20b+c&vo_name=").unwrap();
+        assert_eq!(query.states, Some(vec![JobState::Finished, JobState::Failed]));
+        assert_eq!((query.limit, query.window), (Some(500), Some(Duration::from_secs(5_400))));
+        assert_eq!((query.user_dn.as_deref(), query.vo), (Some("/CN=a b c"), None));
+        assert!(jobs("limit=501").is_err() && jobs("limit=-1").is_err() && jobs("time_window=x").is_err());
+        assert!(jobs("user_dn=%ff").is_err() && jobs("user_dn=%4").is_err());
+    }
+
+    #[test]
+    fn ended_jobs_are_listed_only_within_bounds() {
+        assert!(jobs("").unwrap().unfinished_only());
+        assert!(jobs("state_in=FINISHED").unwrap().unfinished_only());
+        assert!(!jobs("state_in=FINISHED&limit=5").unwrap().unfinished_only());
+        assert!(!jobs("state_in=FINISHED&time_window=5").unwrap().unfinished_only());
+        assert!(jobs("limit=5").unwrap().unfinished_only());
+    }
+
+    proptest! {
+        #[test]
+        fn no_query_breaks_it(query in "[\\PC]{0,80}") {
+            let _ = jobs(&query);
+            let _ = Parameters::parse(&query).and_then(|parameters| FileQuery::parse(&parameters));
+        }
+
+        #[test]
+        fn what_is_encoded_comes_back(text in "[\\PC]{0,40}") {
+            let encoded: String = text.bytes().map(|byte| format!("%{byte:02X}")).collect();
+            prop_assert_eq!(decode(&encoded), Some(text));
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What becomes of waiting files when one of their ends is closed, or opened again.
+
+use longhaul_model::job::storage_element;
+use longhaul_model::{JobFileState, JobId, Timestamp};
+use rusqlite::types::Value;
+use rusqlite::{Transaction, params_from_iter};
+
+use super::change::{Changer, FILE_HEAD, file_head_row};
+use super::{file_place, head};
+use crate::{Catalog, CatalogError, JobsChanged};
+
+/// Files that one transaction looks after; the caller comes again until all are done.
+const AT_ONCE: i64 = 2_000;
+
+/// What is done to files that wait for a storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StorageStep<'a> {
+    /// They end, for this reason.
+    Cancel(&'a str),
+    /// They wait until they are released.
+    Hold,
+    Release,
+}
+
+impl StorageStep<'_> {
+    /// From which states, and to which.
+    fn states(self) -> &'static [(JobFileState, JobFileState)] {
+        use JobFileState::*;
+        match self {
+            StorageStep::Cancel(_) => &[
+                (TokenPrep, Canceled),
+                (Staging, Canceled),
+                (Started, Canceled),
+                (Submitted, Canceled),
+                (ForceStart, Canceled),
+                (Ready, Canceled),
+                (Active, Canceled),
+                (OnHold, Canceled),
+                (OnHoldStaging, Canceled),
+                (NotUsed, Canceled),
+            ],
+            StorageStep::Hold => &[(Submitted, OnHold), (Staging, OnHoldStaging)],
+            StorageStep::Release => &[(OnHold, Submitted), (OnHoldStaging, Staging)],
+        }
+    }
+}
+
+impl Catalog {
+    /// Does that to files that come from or go to this storage (`scheme://host`), of one community or of all. Gives the
+    /// jobs they belong to; asked again until there is none.
+    pub fn step_storage_files(
+        &self,
+        storage: &str,
+        vo: Option<&str>,
+        step: StorageStep<'_>,
+        now: Timestamp,
+    ) -> Result<(Vec<JobId>, JobsChanged), CatalogError> {
+        self.write(|tx| {
+            let ends = ends_of(tx, storage)?;
+            let mut changer = Changer::new(tx, now);
+            let mut jobs: Vec<i64> = Vec::new();
+            if ends.is_empty() {
+                return Ok((Vec::new(), changer.finish()?));
+            }
+            for (from, to) in step.states() {
+                for file in waiting(tx, *from, &ends, vo)? {
+                    jobs.push(file.job);
+                    match step {
+                        StorageStep::Cancel(reason) => changer.cancel(&file, reason)?,
+                        _ => changer.set(&file, *to)?,
+                    }
+                }
+                if jobs.len() >= AT_ONCE as usize {
+                    break;
+                }
+            }
+            jobs.sort_unstable();
+            jobs.dedup();
+            let mut ids = Vec::with_capacity(jobs.len());
+            for job in jobs {
+                ids.extend(head(tx, job)?.map(|head| head.id));
+            }
+            Ok((ids, changer.finish()?))
+        })
+    }
+}
+
+/// The servers of a storage: it may have several ports.
+fn ends_of(tx: &Transaction<'_>, storage: &str) -> Result<Vec<i64>, CatalogError> {
+    // The range holds more than the storage's own, such as longer host names.
+    let mut select = tx.prepare_cached("SELECT id, url FROM job_ends WHERE url >= ?1 AND url < ?1 || ';'")?;
+    let rows = select.query_map([storage], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?)))?;
+    let mut ends = Vec::new();
+    for row in rows {
+        let (id, url) = row?;
+        if storage_element(&url).as_deref() == Some(storage) {
+            ends.push(id);
+        }
+    }
+    Ok(ends)
+}
+
+fn waiting(
+    tx: &Transaction<'_>,
+    state: JobFileState,
+    ends: &[i64],
+    vo: Option<&str>,
+) -> Result<Vec<super::change::FileHead>, CatalogError> {
+    let places = vec!["?"; ends.len()].join(", ");
+    let of_vo = if vo.is_some() { "AND job IN (SELECT number FROM jobs WHERE vo = ?)" } else { "" };
+    let text = format!(
+        "{FILE_HEAD} INDEXED BY job_files_by_state WHERE state = ? AND (source_end IN ({places}) OR target_end IN ({places})) \
+         {of_vo} ORDER BY id LIMIT {AT_ONCE}"
+    );
+    let ends = || ends.iter().map(|end| Value::from(*end));
+    let values = std::iter::once(Value::from(file_place(state))).chain(ends()).chain(ends());
+    let values = values.chain(vo.map(|vo| Value::from(vo.to_owned())));
+    let mut select = tx.prepare(&text)?;
+    let rows = select.query_map(params_from_iter(values), file_head_row)?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}

@@ -1,0 +1,207 @@
+//! From a request at one of FTS's paths to its answer.
+
+use std::sync::Arc;
+
+use axum::extract::Request;
+use axum::middleware::Next;
+use axum::response::Response;
+use http::{HeaderMap, Method, header};
+use longhaul_api::fts::{self, Parameters, Refusal};
+
+use super::ask::{Ask, Reply, refused};
+use super::{bans, configuration, delegation, files, jobs, network, person, status, submit};
+use crate::fts::kept::refusal;
+use crate::http::{Http, Peer, body};
+use crate::operations::Operations;
+
+/// First words of FTS's paths. The native API and the pages have others.
+const WORDS: [&str; 14] = [
+    "whoami",
+    "delegation",
+    "jobs",
+    "files",
+    "archive",
+    "ban",
+    "status",
+    "admin",
+    "config",
+    "optimizer",
+    "autocomplete",
+    "dm",
+    "cs",
+    "api-docs",
+];
+
+/// Before the other routes: FTS's paths are answered here, all others go on.
+pub async fn door(http: Arc<Http>, request: Request, next: Next) -> Response {
+    let Some(path) = path_of(&request) else { return next.run(request).await };
+    match answer(&http, path, request).await {
+        Ok(reply) => reply.into_response(),
+        Err(refusal) => {
+            if refusal.status >= 500 {
+                tracing::error!(status = refusal.status, "fts: {}", refusal.message);
+            } else {
+                tracing::info!(status = refusal.status, "fts: request refused: {}", refusal.message);
+            }
+            refused(&refusal)
+        }
+    }
+}
+
+/// The words of the path if it is one of FTS's. Clients send `//jobs` where `/jobs` is meant.
+fn path_of(request: &Request) -> Option<Vec<String>> {
+    let words: Vec<&str> = request.uri().path().split('/').filter(|word| !word.is_empty()).collect();
+    match words.first() {
+        // Browsers are led to the pages.
+        None if accepts_html(request.headers()) => return None,
+        None => return Some(Vec::new()),
+        Some(first) if WORDS.contains(first) => {}
+        Some(_) => return None,
+    }
+    // What is no UTF-8 names nothing.
+    let decode = |word: &&str| fts::decode(&word.replace('+', "%2B")).unwrap_or_default();
+    Some(words.iter().map(decode).collect())
+}
+
+fn accepts_html(headers: &HeaderMap) -> bool {
+    text(headers, header::ACCEPT).contains("text/html")
+}
+
+fn text(headers: &HeaderMap, name: header::HeaderName) -> &str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+async fn answer(http: &Arc<Http>, path: Vec<String>, request: Request) -> Result<Reply, Refusal> {
+    let operations = &http.operations;
+    let (parts, sent) = request.into_parts();
+    same_origin(&parts.headers, &operations.config().fts.origins)?;
+    let limits = &operations.config().limits;
+    body::check_length(&parts.headers, limits.body_bytes).map_err(refusal)?;
+    let body = body::collect(sent, limits).await.map_err(refusal)?;
+    let query = Parameters::parse(parts.uri.query().unwrap_or_default())?;
+    let peer = parts.extensions.get::<Peer>().cloned();
+    let authorization = parts.headers.get(header::AUTHORIZATION).map(|value| value.to_str().map(str::to_owned));
+    let authorization = authorization.transpose().map_err(|_| person::unknown("the Authorization header is no text"))?;
+    let content_type = text(&parts.headers, header::CONTENT_TYPE).to_owned();
+    let user_agent = text(&parts.headers, header::USER_AGENT).to_owned();
+    let method = parts.method;
+    let done = operations.run(move |operations| {
+        let answer = || {
+            let person = person::identify(operations, authorization.as_deref(), peer.as_ref())?;
+            let ask = Ask { method, path, query, content_type, user_agent, person, body };
+            dispatch(operations, &ask)
+        };
+        Ok(answer())
+    });
+    done.await.map_err(refusal)?
+}
+
+/// A page of another site must not act in its visitor's name.
+fn same_origin(headers: &HeaderMap, trusted: &[String]) -> Result<(), Refusal> {
+    let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
+    let origin = origin.to_str().unwrap_or_default();
+    let place = origin.split_once("://").map_or("", |(_, place)| place);
+    let host = text(headers, header::HOST);
+    let known = |name: &str| !place.is_empty() && place.eq_ignore_ascii_case(name);
+    if known(host) || trusted.iter().any(|name| known(name)) {
+        return Ok(());
+    }
+    Err(Refusal::forbidden("Host and Origin do not match"))
+}
+
+fn dispatch(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
+    let words: Vec<&str> = ask.path.iter().map(String::as_str).collect();
+    let (get, post, put, delete) = (
+        ask.method == Method::GET || ask.method == Method::HEAD,
+        ask.method == Method::POST,
+        ask.method == Method::PUT,
+        ask.method == Method::DELETE,
+    );
+    match words.as_slice() {
+        [] if get => Reply::json(&fts::capabilities()),
+        ["api-docs", "schema", "submit"] if get => Reply::json(&fts::submission::schema()),
+        ["whoami"] if get => Reply::json(&ask.person.whoami()),
+        ["whoami", "certificate"] if get => ask.person.certificate(),
+        ["delegation", rest @ ..] => delegation::answer(operations, ask, rest),
+        ["jobs"] if get => jobs::list(operations, ask),
+        ["jobs"] if post || put => submit::submit(operations, ask),
+        ["jobs", "all"] if delete => jobs::cancel_all(operations, ask, None),
+        ["jobs", "vo", vo] if delete => jobs::cancel_all(operations, ask, Some(vo)),
+        ["jobs", ids] if get => jobs::show(operations, ask, ids),
+        ["jobs", ids] if delete => jobs::cancel(operations, ask, ids),
+        ["jobs", ids] if post => jobs::modify(operations, ask, ids),
+        ["jobs", id, "files"] if get => files::of_job(operations, ask, id),
+        ["jobs", id, "files", chosen] if delete => files::cancel(operations, ask, id, chosen),
+        ["jobs", id, "files", file, "retries"] if get => files::retries(operations, ask, id, file),
+        ["jobs", id, "dm"] if get => files::deletions(operations, ask, id),
+        ["jobs", id, field] if get => jobs::field(operations, ask, id, field),
+        ["files"] if get => files::list(operations, ask),
+        ["archive"] if get => jobs::list(operations, ask),
+        ["archive", id] if get => files::archived(operations, ask, id, None),
+        ["archive", id, field] if get => files::archived(operations, ask, id, Some(field)),
+        ["ban", "se"] => bans::storages(operations, ask),
+        ["ban", "dn"] => bans::people(operations, ask),
+        ["status", "hosts"] if get => status::hosts(operations, ask),
+        ["admin", "force-start"] if post => status::force_start(operations, ask),
+        ["config", rest @ ..] => configuration::answer(operations, ask, rest),
+        ["optimizer", rest @ ..] => network::answer(operations, ask, rest),
+        ["autocomplete", what] if get => status::autocomplete(operations, ask, what),
+        ["whoami" | "jobs" | "files" | "archive" | "status" | "admin" | "autocomplete", ..] | [] => Err(no_route(ask)),
+        _ => Err(Refusal::missing("Not found")),
+    }
+}
+
+/// The path may be one for another method.
+pub fn no_route(ask: &Ask) -> Refusal {
+    let known = matches!(
+        ask.path.iter().map(String::as_str).collect::<Vec<_>>().as_slice(),
+        [] | ["whoami"] | ["whoami", "certificate"] | ["jobs"] | ["jobs", ..] | ["files"] | ["archive", ..]
+            | ["status", "hosts"] | ["admin", "force-start"] | ["config", ..] | ["optimizer", ..]
+            | ["autocomplete", _] | ["delegation", ..] | ["ban", _]
+    );
+    if known {
+        Refusal::new(405, "The method is not allowed for the requested URL.")
+    } else {
+        Refusal::missing("The requested URL was not found on the server.")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+
+    fn of(uri: &str, accept: &str) -> Option<Vec<String>> {
+        path_of(&Request::builder().uri(uri).header(header::ACCEPT, accept).body(Body::empty()).unwrap())
+    }
+
+    #[test]
+    fn doubled_and_trailing_slashes_mean_one() {
+        let json = "application/json";
+        for uri in ["/jobs", "//jobs", "/jobs/", "///jobs//"] {
+            assert_eq!(of(uri, json), Some(vec!["jobs".to_owned()]), "{uri}");
+        }
+        assert_eq!(of("//config/links/a%2Fb+c", json).unwrap()[2], "a/b+c");
+        assert_eq!(of("//", json), Some(Vec::new()));
+        assert_eq!(of("/", "text/html,*/*"), None);
+        assert_eq!(of("/api/v1/status", json), None);
+        assert_eq!(of("/ui/", json), None);
+    }
+
+    #[test]
+    fn pages_of_other_sites_are_refused() {
+        let check = |host: &str, origin: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, host.parse().unwrap());
+            if let Some(origin) = origin {
+                headers.insert(header::ORIGIN, origin.parse().unwrap());
+            }
+            same_origin(&headers, &["trusted.example:443".to_owned()])
+        };
+        assert!(check("fts:8446", None).is_ok() && check("fts:8446", Some("https://FTS:8446")).is_ok());
+        assert!(check("fts:8446", Some("https://trusted.example:443")).is_ok());
+        for origin in ["https://evil.example", "null", "", "https://fts:8446.evil.example"] {
+            assert_eq!(check("fts:8446", Some(origin)).unwrap_err().message, "Host and Origin do not match");
+        }
+    }
+}

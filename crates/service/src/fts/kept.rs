@@ -1,0 +1,159 @@
+//! The objects of FTS's configuration as this service keeps them: one setting of the catalog each, with a record of every
+//! change, and a copy in memory for the questions of each request.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use longhaul_api::fts::{
+    ActivityShares, Ban, BanStatus, GlobalSettings, Grant, LinkSettings, Refusal, ShareSetting, StorageSettings,
+};
+use longhaul_catalog::{Catalog, CatalogError};
+use longhaul_model::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::operations;
+
+/// Name of the setting.
+const SETTING: &str = "fts";
+/// Objects of each kind.
+const OBJECTS_MAX: usize = 20_000;
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Objects {
+    pub banned_storages: Vec<Ban>,
+    pub banned_people: Vec<Ban>,
+    pub grants: BTreeSet<Grant>,
+    pub links: BTreeMap<String, LinkSettings>,
+    pub shares: Vec<ShareSetting>,
+    pub storages: BTreeMap<String, StorageSettings>,
+    pub activities: BTreeMap<String, ActivityShares>,
+    pub globals: BTreeMap<String, GlobalSettings>,
+    /// Hosts that take no new work.
+    pub draining: BTreeSet<String>,
+}
+
+impl Objects {
+    /// The ban that concerns a storage for a VO, the most severe one.
+    pub fn ban_of(&self, storage: &str, vo: &str) -> Option<&Ban> {
+        let mut bans = self.banned_storages.iter().filter(|ban| ban.who == storage && (ban.vo == "*" || ban.vo == vo));
+        let first = bans.next()?;
+        Some(bans.fold(first, |worst, ban| if ban.status == BanStatus::WaitAndSubmit { worst } else { ban }))
+    }
+
+    pub fn is_banned(&self, dn: &str) -> bool {
+        self.banned_people.iter().any(|ban| ban.who == dn)
+    }
+
+    fn check(&self) -> Result<(), Refusal> {
+        let counts = [
+            self.banned_storages.len(),
+            self.banned_people.len(),
+            self.grants.len(),
+            self.links.len(),
+            self.shares.len(),
+            self.storages.len(),
+            self.activities.len(),
+            self.globals.len(),
+            self.draining.len(),
+        ];
+        if counts.iter().any(|count| *count > OBJECTS_MAX) {
+            return Err(Refusal::bad(format!("more than {OBJECTS_MAX} objects of one kind: remove some first")));
+        }
+        Ok(())
+    }
+}
+
+/// Read at the first question, then as long as the service lives.
+#[derive(Default)]
+pub struct Kept(RwLock<Option<Arc<Objects>>>);
+
+/// Either the catalog's trouble or what is wrong with the change.
+struct Wrong(Refusal);
+
+impl From<CatalogError> for Wrong {
+    fn from(error: CatalogError) -> Wrong {
+        Wrong(refusal(operations::problem(error)))
+    }
+}
+
+/// A problem in FTS's form.
+pub fn refusal(problem: longhaul_api::Problem) -> Refusal {
+    Refusal::new(problem.status, problem.to_string())
+}
+
+impl Kept {
+    pub fn get(&self, catalog: &Catalog) -> Result<Arc<Objects>, Refusal> {
+        let present = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(objects) = present {
+            return Ok(objects);
+        }
+        let mut place = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(objects) = &*place {
+            return Ok(objects.clone());
+        }
+        let objects = Arc::new(read(catalog.setting(SETTING).map_err(|error| Wrong::from(error).0)?.as_deref())?);
+        *place = Some(objects.clone());
+        Ok(objects)
+    }
+
+    /// Changes the objects; `change` says in a sentence what it did. Durable, and recorded, when this returns.
+    pub fn change<T>(
+        &self,
+        catalog: &Catalog,
+        who: &str,
+        now: Timestamp,
+        change: impl FnOnce(&mut Objects) -> Result<(T, String), Refusal>,
+    ) -> Result<T, Refusal> {
+        // Held over the transaction, so that what is in memory is what was written last.
+        let mut place = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut made = None;
+        let done = catalog.change_setting::<Wrong>(SETTING, who, now, |present| {
+            let mut objects = read(present).map_err(Wrong)?;
+            let (result, what) = change(&mut objects).map_err(Wrong)?;
+            objects.check().map_err(Wrong)?;
+            let text = serde_json::to_string(&objects).unwrap_or_default();
+            made = Some((objects, result));
+            tracing::info!(by = who, "{what}");
+            Ok((text, format!("fts: {what}")))
+        });
+        done.map_err(|wrong| wrong.0)?;
+        let (objects, result) = made.ok_or_else(|| Refusal::new(500, "the change was not made"))?;
+        *place = Some(Arc::new(objects));
+        Ok(result)
+    }
+}
+
+/// Bans that cannot be read must not let in whom they kept out.
+fn read(text: Option<&str>) -> Result<Objects, Refusal> {
+    let Some(text) = text else { return Ok(Objects::default()) };
+    serde_json::from_str(text)
+        .map_err(|error| Refusal::new(500, format!("the kept configuration of FTS cannot be read: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ban(vo: &str, status: BanStatus) -> Ban {
+        Ban { who: "https://a".into(), message: None, since: 0, admin_dn: "x".into(), vo: vo.into(), status }
+    }
+
+    #[test]
+    fn the_most_severe_ban_counts_and_only_for_its_community() {
+        let mut objects = Objects::default();
+        objects.banned_storages = vec![ban("atlas", BanStatus::WaitAndSubmit), ban("*", BanStatus::Wait)];
+        assert_eq!(objects.ban_of("https://a", "atlas").unwrap().status, BanStatus::Wait);
+        objects.banned_storages.pop();
+        assert!(objects.ban_of("https://a", "cms").is_none() && objects.ban_of("https://b", "atlas").is_none());
+    }
+
+    #[test]
+    fn objects_read_as_they_are_written_and_damage_lets_nobody_in() {
+        let mut objects = Objects::default();
+        objects.banned_people.push(ban("*", BanStatus::Cancel));
+        let text = serde_json::to_string(&objects).unwrap();
+        assert_eq!(read(Some(&text)).unwrap(), objects);
+        assert_eq!(read(Some("{")).unwrap_err().status, 500);
+    }
+}

@@ -1,0 +1,219 @@
+//! Who asks, and how far their rights reach.
+
+use longhaul_api::fts::{self, BASE_ID, Level, Levels, Refusal, WhoAmI};
+use longhaul_model::Timestamp;
+use longhaul_security::Role;
+
+use super::ask::Reply;
+use super::kept::refusal;
+use crate::http::Peer;
+use crate::operations::Operations;
+
+#[derive(Clone, Debug)]
+pub struct Person {
+    /// The subject of a certificate without what proxies add to it, or of a token.
+    pub dn: String,
+    pub fqans: Vec<String>,
+    /// The first is whose work a job is.
+    pub vos: Vec<String>,
+    pub delegation_id: String,
+    pub method: Method,
+    pub is_root: bool,
+    pub levels: Levels,
+    pub scope: Option<String>,
+    pub expires: Option<Timestamp>,
+    /// The token with which they came: it may serve at the storages too, unless it is one of ours.
+    pub token: Option<Token>,
+    /// As they showed it.
+    pub chain_pem: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    Certificate,
+    Token,
+    Nobody,
+}
+
+/// A bearer token; never shown.
+#[derive(Clone)]
+pub struct Token {
+    pub text: String,
+    /// An API token of this deployment: it must not leave it.
+    pub ours: bool,
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(secret)")
+    }
+}
+
+/// Operations of which an administrator may do all.
+const OPERATIONS: [&str; 5] = ["transfer", "deleg", "config", "datamanagement", "admin"];
+
+pub fn unknown(why: impl std::fmt::Display) -> Refusal {
+    Refusal::new(401, format!("A valid X509 certificate or proxy is needed, or a token: {why}"))
+}
+
+fn not_allowed(operation: &str) -> Refusal {
+    Refusal::forbidden(format!("Not enough permissions for the operation {operation}"))
+}
+
+/// By token or by certificate; the token wins.
+pub fn identify(
+    operations: &Operations,
+    authorization: Option<&str>,
+    peer: Option<&Peer>,
+) -> Result<Person, Refusal> {
+    let person = match authorization {
+        Some(value) => of_token(operations, value)?,
+        None => of_peer(operations, peer)?,
+    };
+    let Some(mut person) = person else { return Ok(Person::nobody()) };
+    let kept = operations.shared.fts.get(&operations.shared.catalog)?;
+    if kept.is_banned(&person.dn) {
+        return Err(Refusal::forbidden("The user has been banned"));
+    }
+    for grant in kept.grants.iter().filter(|grant| grant.dn == person.dn) {
+        person.levels.insert(grant.operation.clone(), longhaul_api::fts::Grant::LEVEL);
+    }
+    let config = &operations.config().fts;
+    if !person.is_root && !person.vos.first().is_some_and(|vo| config.serves(vo)) {
+        person.levels.clear();
+    }
+    Ok(person)
+}
+
+fn of_token(operations: &Operations, authorization: &str) -> Result<Option<Person>, Refusal> {
+    let parts = authorization.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    let token = parts.map(|(_, token)| token.trim()).filter(|token| !token.is_empty());
+    let token = token.ok_or_else(|| unknown("the Authorization header must be: Bearer TOKEN"))?;
+    let caller = operations.caller_of_token(token).map_err(refusal)?;
+    let config = operations.config();
+    let named = config.fts.person(&caller.principal.name);
+    let is_root = caller.principal.role == Role::Admin;
+    let levels = match (is_root, named) {
+        (true, _) => OPERATIONS.map(|operation| (operation.to_owned(), Level::All)).into(),
+        (false, Some(named)) => named.levels(),
+        (false, None) => Levels::new(),
+    };
+    // An administrator's own jobs are the deployment's.
+    let of_deployment = is_root.then(|| config.deployment.clone());
+    let vo = named.map(|named| named.community.as_str().to_owned()).or(of_deployment);
+    let dn = caller.principal.name;
+    Ok(Some(Person {
+        delegation_id: fts::delegation_id_of_token(&config.deployment, &dn),
+        dn,
+        fqans: Vec::new(),
+        vos: vo.into_iter().collect(),
+        method: Method::Token,
+        is_root,
+        levels,
+        scope: None,
+        expires: caller.expires,
+        token: Some(Token { text: token.to_owned(), ours: true }),
+        chain_pem: None,
+    }))
+}
+
+/// Certificates of our agents are nobody's: machines submit no jobs.
+fn of_peer(_operations: &Operations, _peer: Option<&Peer>) -> Result<Option<Person>, Refusal> {
+    Ok(None)
+}
+
+impl Person {
+    fn nobody() -> Person {
+        Person {
+            dn: "anon".to_owned(),
+            fqans: Vec::new(),
+            vos: Vec::new(),
+            delegation_id: String::new(),
+            method: Method::Nobody,
+            is_root: false,
+            levels: Levels::new(),
+            scope: None,
+            expires: None,
+            token: None,
+            chain_pem: None,
+        }
+    }
+
+    pub fn vo(&self) -> &str {
+        self.vos.first().map_or("", String::as_str)
+    }
+
+    /// As it is put into a job's metadata.
+    pub fn auth_method(&self) -> &'static str {
+        if self.method == Method::Certificate { "certificate" } else { "oauth2" }
+    }
+
+    pub fn level(&self, operation: &str) -> Option<Level> {
+        self.levels.get(operation).copied()
+    }
+
+    /// The reach of a right that is needed at least for what is one's own.
+    pub fn needs(&self, operation: &str) -> Result<Level, Refusal> {
+        if self.method == Method::Nobody {
+            return Err(unknown("no credential was shown"));
+        }
+        if self.levels.is_empty() {
+            return Err(Refusal::forbidden("The user does not belong to any authorized vo"));
+        }
+        self.level(operation).ok_or_else(|| not_allowed(operation))
+    }
+
+    /// A right over what is everybody's.
+    pub fn needs_all(&self, operation: &str) -> Result<(), Refusal> {
+        match self.needs(operation)? {
+            Level::All => Ok(()),
+            _ => Err(not_allowed(operation)),
+        }
+    }
+
+    pub fn needs_root(&self) -> Result<(), Refusal> {
+        if self.method == Method::Nobody {
+            return Err(unknown("no credential was shown"));
+        }
+        if self.is_root { Ok(()) } else { Err(Refusal::forbidden("User does not have root privileges")) }
+    }
+
+    /// Whether a job of that VO and owner may be seen and changed.
+    pub fn may_touch(&self, vo: &str, credential: &str) -> bool {
+        let own = self.method != Method::Nobody && credential == self.delegation_id;
+        match self.level("transfer") {
+            Some(Level::All) => true,
+            Some(Level::Vo) => own || self.vos.iter().any(|mine| mine == vo),
+            Some(Level::Own) => own,
+            None => false,
+        }
+    }
+
+    pub fn whoami(&self) -> WhoAmI {
+        let is_token = self.method == Method::Token;
+        WhoAmI {
+            user_dn: self.dn.clone(),
+            dn: if self.method == Method::Nobody { Vec::new() } else { vec![self.dn.clone()] },
+            base_id: BASE_ID,
+            voms_cred: self.fqans.clone(),
+            vos_id: self.vos.iter().map(|vo| fts::vo_id(vo)).collect(),
+            vos: self.vos.clone(),
+            roles: Vec::new(),
+            level: self.levels.clone(),
+            delegation_id: self.delegation_id.clone(),
+            method: match self.method {
+                Method::Certificate => "certificate",
+                Method::Token => "oauth2",
+                Method::Nobody => "unauthenticated",
+            },
+            is_root: self.is_root,
+            oauth2_scope: self.scope.clone().or(is_token.then(String::new)),
+            wlcg_profile: is_token.then_some(self.token.as_ref().is_some_and(|token| !token.ours)),
+        }
+    }
+
+    pub fn certificate(&self) -> Result<Reply, Refusal> {
+        let chain = self.chain_pem.as_ref().ok_or_else(|| Refusal::forbidden("Certificate required"))?;
+        Ok(Reply::text("application/x-pem-file", chain.clone()))
+    }
+}

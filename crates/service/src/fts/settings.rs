@@ -1,0 +1,130 @@
+//! What an administrator can set about the FTS3 API.
+
+use longhaul_api::fts::{Level, Levels};
+use longhaul_model::{CommunityName, Fault, FaultCode};
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FtsConfig {
+    /// What API tokens, certificates and other tokens stand for. Whoever is not named has what their own credential
+    /// says, and API tokens that are not named only what their role gives them.
+    pub people: Vec<FtsPerson>,
+    /// Communities that are served; empty: all.
+    pub communities: Vec<CommunityName>,
+    /// Longest metadata of a job or a file, as JSON.
+    pub metadata_bytes: u32,
+    /// Ended jobs are listed in the archive after this many days.
+    pub archive_days: u32,
+    /// Hosts of pages elsewhere that may call, as `host:port`.
+    pub origins: Vec<String>,
+    /// Whether a job is refused while another file is on its way to the same target.
+    pub check_duplicates: bool,
+}
+
+/// Somebody, by the name of an API token, a certificate's subject, or a token's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FtsPerson {
+    pub name: String,
+    pub community: CommunityName,
+    #[serde(default = "of_community")]
+    pub transfer: Reach,
+    #[serde(default)]
+    pub config: Reach,
+    #[serde(default)]
+    pub datamanagement: Reach,
+    #[serde(default)]
+    pub admin: Reach,
+}
+
+fn of_community() -> Reach {
+    Reach::Community
+}
+
+/// How far a right reaches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reach {
+    #[default]
+    None,
+    Own,
+    Community,
+    All,
+}
+
+impl Reach {
+    pub fn level(self) -> Option<Level> {
+        match self {
+            Reach::None => None,
+            Reach::Own => Some(Level::Own),
+            Reach::Community => Some(Level::Vo),
+            Reach::All => Some(Level::All),
+        }
+    }
+}
+
+impl Default for FtsConfig {
+    fn default() -> Self {
+        FtsConfig {
+            people: Vec::new(),
+            communities: Vec::new(),
+            metadata_bytes: 1_024,
+            archive_days: 7,
+            origins: Vec::new(),
+            check_duplicates: false,
+        }
+    }
+}
+
+impl FtsConfig {
+    pub fn check(&self) -> Result<(), Fault> {
+        let mut names: Vec<&str> = self.people.iter().map(|person| person.name.as_str()).collect();
+        names.sort_unstable();
+        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            let detail = format!("service.fts.people names {:?} twice", pair[0]);
+            return Err(Fault::new(FaultCode::BadRequest, detail));
+        }
+        Ok(())
+    }
+
+    pub fn person(&self, name: &str) -> Option<&FtsPerson> {
+        self.people.iter().find(|person| person.name == name)
+    }
+
+    pub fn serves(&self, vo: &str) -> bool {
+        self.communities.is_empty() || self.communities.iter().any(|name| name.as_str() == vo)
+    }
+}
+
+impl FtsPerson {
+    pub fn levels(&self) -> Levels {
+        let of = [
+            ("transfer", self.transfer.level()),
+            ("deleg", Some(Level::Own)),
+            ("config", self.config.level().or(self.admin.level().filter(|level| *level == Level::All))),
+            ("datamanagement", self.datamanagement.level()),
+            ("admin", self.admin.level()),
+        ];
+        of.into_iter().filter_map(|(operation, level)| Some((operation.to_owned(), level?))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_person_has_what_is_written_and_is_named_once() {
+        let text = r#"{"people":[{"name":"alice","community":"atlas","admin":"all"}]}"#;
+        let mut config: FtsConfig = serde_json::from_str(text).unwrap();
+        let levels = config.person("alice").unwrap().levels();
+        assert_eq!((levels["transfer"], levels["config"]), (Level::Vo, Level::All));
+        assert!(!levels.contains_key("datamanagement") && config.person("bob").is_none());
+        assert!(config.check().is_ok() && config.serves("cms"));
+        config.people.push(config.people[0].clone());
+        assert!(config.check().unwrap_err().detail.contains("\"alice\" twice"));
+        config.communities = vec!["atlas".parse().unwrap()];
+        assert!(config.serves("atlas") && !config.serves("cms"));
+    }
+}
