@@ -10,6 +10,7 @@
 
 mod access;
 mod authority;
+mod door;
 mod error;
 mod files;
 pub mod gridmap;
@@ -26,6 +27,7 @@ mod token;
 
 pub use access::{ALLOWED_MAX, Access, Allow, SubjectPattern};
 pub use authority::{Authority, Issued, KeyPair, new_signing_request};
+pub use door::{door_server_tls, subject_names};
 pub use error::SecurityError;
 pub use files::{read_private, write_private};
 pub use identity::{Credentials, PeerIdentity, expires, needs_renewal, peer_identity};

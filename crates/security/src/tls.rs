@@ -189,14 +189,14 @@ fn certificate_fault(reason: &CertificateError) -> Fault {
     }
 }
 
-fn provider() -> Arc<CryptoProvider> {
+pub(crate) fn provider() -> Arc<CryptoProvider> {
     let mut provider = rustls::crypto::aws_lc_rs::default_provider();
     // The client's order counts: AES-128-GCM is as safe here as AES-256-GCM and a tenth to a third cheaper.
     provider.cipher_suites.sort_by_key(|suite| suite.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256);
     Arc::new(provider)
 }
 
-fn internal(error: rustls::Error) -> Fault {
+pub(crate) fn internal(error: rustls::Error) -> Fault {
     Fault::new(FaultCode::Internal, format!("TLS settings: {error}"))
 }
 
@@ -213,7 +213,7 @@ fn client(
         .with_custom_certificate_verifier(Arc::new(verifier)))
 }
 
-fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, SecurityError> {
+pub(crate) fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, SecurityError> {
     let chain = CertificateDer::pem_slice_iter(pem.as_bytes())
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| SecurityError::unusable("certificate", error))?;
