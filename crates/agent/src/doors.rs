@@ -306,7 +306,7 @@ impl Doors {
     /// Opens them and serves until told to stop. Returns earlier only with what stands in the way.
     pub(crate) async fn run(
         self,
-        credentials: impl Fn() -> Option<Credentials> + Send + 'static,
+        credentials: impl Fn() -> Option<Credentials> + Send + Sync + 'static,
         mut stop: watch::Receiver<bool>,
     ) -> Result<(), Fault> {
         let mut open = JoinSet::new();

@@ -177,6 +177,7 @@ impl Call {
 pub(crate) async fn serve(shared: Arc<Shared>, peer: Peer, request: Request<Incoming>) -> Answer {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let is_head = method == Method::HEAD;
+    let in_chunks = request.headers().contains_key(header::TRANSFER_ENCODING);
     let mut answer = match answer(shared, &peer, request).await {
         Ok(answer) => answer,
         Err(refusal) => {
@@ -192,6 +193,11 @@ pub(crate) async fn serve(shared: Arc<Shared>, peer: Peer, request: Request<Inco
     };
     let headers = answer.headers_mut();
     headers.entry(header::SERVER).or_insert(HeaderValue::from_static("longhaul"));
+    if in_chunks {
+        // RFC 9112, 6.1: where both framings were given, the one that was not believed must not frame what follows. The
+        // HTTP library hides that there were two, so the connection ends with every request of this kind.
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     answer
 }
@@ -243,9 +249,6 @@ fn options() -> Answer {
 /// What two programs on the way could understand differently. The HTTP library refuses most of it by itself.
 fn check_framing(request: &Request<Incoming>) -> Outcome<()> {
     let headers = request.headers();
-    if headers.contains_key(header::TRANSFER_ENCODING) && headers.contains_key(header::CONTENT_LENGTH) {
-        return Err(Refusal::bad("both Content-Length and Transfer-Encoding are given"));
-    }
     single(headers, "host")?;
     if single(headers, "content-encoding")?.is_some_and(|coding| !coding.eq_ignore_ascii_case("identity")) {
         let text = "bodies are taken as they are: leave out Content-Encoding";

@@ -25,8 +25,11 @@ use crate::patient::Patient;
 use crate::settings::Outgoing;
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(60);
-/// A storage may compute a checksum, or bring a file from tape, before it answers.
 const ANSWER_WITHIN: Duration = Duration::from_secs(120);
+/// A storage may read the whole file for its checksum before it answers.
+const DIGEST_WITHIN: Duration = Duration::from_secs(1_800);
+/// An upload is answered after its last byte; its own stall limit watches until then.
+const UPLOAD_WITHIN: Duration = Duration::from_secs(24 * 3_600);
 const REDIRECTS_MAX: usize = 8;
 /// Of a text that says what went wrong at the other side.
 const TEXT_BYTES_MAX: usize = 400;
@@ -78,7 +81,7 @@ impl Remote {
             let mut request = self.request(&method, &url, more)?;
             body(&mut request);
             let mut connection = self.connect(&url).await?;
-            let response = tokio::time::timeout(self.answer_within(&method), connection.send_request(request));
+            let response = tokio::time::timeout(answer_within(&method), connection.send_request(request));
             let response = response.await.map_err(|_| "the remote side does not answer".to_owned())?;
             let response = response.map_err(|error| format!("connection to the remote side: {error}"))?;
             let status = response.status();
@@ -89,11 +92,6 @@ impl Remote {
             url = redirected(&url, &response)?;
         }
         Err(format!("the remote side redirects more than {REDIRECTS_MAX} times"))
-    }
-
-    /// An upload is answered after its last byte; its own stall limit watches until then.
-    fn answer_within(&self, method: &Method) -> Duration {
-        if *method == Method::PUT { Duration::from_secs(24 * 3_600) } else { ANSWER_WITHIN }
     }
 
     fn request(
@@ -203,6 +201,14 @@ impl Remote {
         let said = String::from_utf8(text).ok().filter(|text| is_plain(text)).map(|text| one_line(&text));
         let said = said.filter(|text| !text.is_empty()).unwrap_or_else(|| reason(status));
         format!("Remote side failed with status code {}; error message: \"{said}\"", status.as_u16())
+    }
+}
+
+fn answer_within(method: &Method) -> Duration {
+    match *method {
+        Method::HEAD => DIGEST_WITHIN,
+        Method::PUT => UPLOAD_WITHIN,
+        _ => ANSWER_WITHIN,
     }
 }
 

@@ -39,6 +39,9 @@ pub(super) async fn pull(
     let mut more = wants();
     more.extend(before.etag.clone().map(|etag| (header::IF_MATCH, etag)));
     let heard = remote.send(Method::GET, &more, |_| {}).await?;
+    if heard.url.path().ends_with('/') {
+        return Err("the source is a directory, not a file".into());
+    }
     if heard.response.status() != http::StatusCode::OK {
         return Err(remote.refused(heard).await);
     }

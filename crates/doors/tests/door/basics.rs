@@ -85,6 +85,7 @@ fn uploads_of_all_kinds() {
     assert_eq!(wire.reply(false).status, 100);
     wire.send(b"abc");
     assert_eq!(wire.reply(false).status, 201);
+    let mut wire = house.connect();
     wire.send(format!("{head}Transfer-Encoding: chunked\r\n\r\n2\r\nde\r\n1\r\nf\r\n0\r\n\r\n").as_bytes());
     assert_eq!(wire.reply(false).status, 204);
     assert_eq!(std::fs::read(house.root.join("x")).unwrap(), b"def");

@@ -88,8 +88,8 @@ fn litmus() {
     }
     let (_, said) = run("props");
     for test in ["propfind_invalid", "propfind_invalid2", "propfind_d0"] {
-        let line = said.lines().find(|line| line.contains(&format!(" {test}.")));
-        assert!(line.is_some_and(|line| line.contains("pass")), "{test}:\n{said}");
+        let passed = |line: &str| line.contains(&format!(" {test}.")) && line.contains("pass");
+        assert!(said.lines().any(passed), "{test}:\n{said}");
     }
 }
 
@@ -141,7 +141,9 @@ fn davix() {
     assert!(got.stdout == bytes);
     let listed = String::from_utf8_lossy(&ran(davix("davix-ls").arg("-l").arg(house.url("/d"))).stdout).into_owned();
     assert!(listed.contains("2000000") && listed.contains('f'), "{listed}");
-    ran(davix("davix-mv").arg(house.url("/d/f")).arg(house.url("/d/g")));
+    // Debian's 0.8.4 ends with 255 whatever came of it.
+    davix("davix-mv").arg(house.url("/d/f")).arg(house.url("/d/g")).output().unwrap();
+    assert!(house.root.join("d/g").exists() && !house.root.join("d/f").exists());
     ran(davix("davix-rm").arg(house.url("/d/g")));
     assert!(!house.root.join("d/g").exists());
 }

@@ -64,6 +64,8 @@ impl House {
         let (ca_pem, certificate, key) = certificates(directory.path());
         let ca = directory.path().join("ca.pem");
         std::fs::write(&ca, &ca_pem).unwrap();
+        std::fs::write(directory.path().join("certificate.pem"), &certificate).unwrap();
+        std::fs::write(directory.path().join("key.pem"), &key).unwrap();
         let storage = Posix::open(PosixOptions {
             name: "disk".parse().unwrap(),
             root: root.clone(),
@@ -109,6 +111,12 @@ impl House {
 
     pub fn file(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
+    }
+
+    /// For another server of this house's name.
+    pub fn server_tls(&self) -> Arc<rustls::ServerConfig> {
+        let text = |name| std::fs::read_to_string(self.file(name)).unwrap();
+        door_server_tls(&text("certificate.pem"), &text("key.pem"), &[]).unwrap()
     }
 
     pub fn connect(&self) -> Wire {

@@ -58,7 +58,7 @@ fn a_failed_pull_changes_nothing() {
     };
     for (url, why) in [
         (source.url("/none"), "status code 404"),
-        (source.url("/"), "status code"),
+        (source.url("/"), "a directory"),
         (format!("https://localhost:{closed}/f"), "refused"),
         (nobody.url("/f"), "TLS with localhost"),
     ] {
@@ -128,16 +128,88 @@ fn this_network_is_not_reached() {
     assert!(said.contains("not at a public address"), "{said}");
 }
 
+/// What a source says, one answer for each connection in turn, the last one for ever. It ends by itself with the test.
+fn false_source(house: &House, answers: &[&str]) -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://localhost:{}/f", listener.local_addr().unwrap().port());
+    let tls = house.server_tls();
+    let answers: Vec<String> = answers.iter().map(|answer| answer.replace("SELF", &url)).collect();
+    std::thread::spawn(move || {
+        for number in 0.. {
+            let Ok((stream, _)) = listener.accept() else { return };
+            let Ok(connection) = rustls::ServerConnection::new(tls.clone()) else { return };
+            let mut stream = rustls::StreamOwned::new(connection, stream);
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                match std::io::Read::read(&mut stream, &mut byte) {
+                    Ok(1) => head.push(byte[0]),
+                    _ => break,
+                }
+            }
+            let answer = answers[number.min(answers.len() - 1)].clone();
+            let _ = std::io::Write::write_all(&mut stream, answer.as_bytes());
+            if answer.contains("X-Then: wait") {
+                // Until the other side goes.
+                let _ = std::io::Read::read(&mut stream, &mut [0]);
+            }
+            stream.conn.send_close_notify();
+            let _ = std::io::Write::flush(&mut stream);
+        }
+    });
+    url
+}
+
+const HEAD_OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nDigest: adler32=062c0215\r\n\r\n";
+
+/// Promises 1 and 2, whatever a source does.
+#[test]
+fn sources_that_lie_or_break_change_nothing() {
+    let target = House::new();
+    std::fs::write(target.root.join("f"), "old").unwrap();
+    for (answers, why) in [
+        (&[HEAD_OK, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhellO"] as &[&str], "adler32"),
+        (&[HEAD_OK, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"], "5 bytes first and 0 then"),
+        (&[HEAD_OK, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel"], "connection lost"),
+        (&[HEAD_OK, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n0\r\n\r\n"], "2 of 5 bytes"),
+        (&[HEAD_OK, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n7\r\nhello!!\r\n0\r\n\r\n"], "more bytes"),
+        (&[HEAD_OK, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nDigest: adler32=1\r\n\r\nhello"], "first and"),
+        (&[HEAD_OK, "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\nhello"], "encoded"),
+        (&[HEAD_OK, "HTTP/1.1 206 Partial Content\r\nContent-Length: 5\r\n\r\nhello"], "206"),
+        (&["HTTP/1.1 302 Found\r\nLocation: SELF\r\nContent-Length: 0\r\n\r\n"], "redirects more than"),
+        (&["HTTP/1.1 302 Found\r\nLocation: http://localhost/\r\nContent-Length: 0\r\n\r\n"], "http:// is not taken"),
+        (&["HTTP/1.1 302 Found\r\nLocation: file:///etc/passwd\r\nContent-Length: 0\r\n\r\n"], "redirects"),
+        (&["HTTP/1.1 302 Found\r\nLocation: https://10.0.0.1/x\r\nContent-Length: 0\r\n\r\n"], "public address"),
+        (&["HTTP/1.1 404 Not Found\r\nContent-Length: 22\r\n\r\ngone\nsuccess: Created\n"], "status code 404"),
+        (&["soup\r\n\r\n"], "connection to the remote side"),
+        (&[""], "connection to the remote side"),
+    ] {
+        let url = false_source(&target, answers);
+        let reply = pull(&target, "/f", &url, &[]);
+        let said = last_line(&reply);
+        assert!(said.starts_with("failure: ") && said.contains(why), "{answers:?}: {said}");
+        assert!(!reply.text().contains("\nsuccess"), "{}", reply.text());
+        assert_eq!(std::fs::read(target.root.join("f")).unwrap(), b"old", "{answers:?}");
+    }
+    let bare = ["HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"];
+    let url = false_source(&target, &bare);
+    let must = pull(&target, "/f", &url, &[("RequireChecksumVerification", "true")]);
+    assert!(last_line(&must).contains("no checksum"), "{}", must.text());
+    let url = false_source(&target, &bare);
+    assert_eq!(last_line(&pull(&target, "/f", &url, &[])), "success: Created");
+    target.wait_until_clean();
+}
+
 #[test]
 fn a_copy_ends_with_its_client() {
-    let (source, target) = pair();
-    std::fs::File::create(source.root.join("large")).unwrap().set_len(200 << 30).unwrap();
+    let target = House::new();
+    let half = "HTTP/1.1 200 OK\r\nX-Then: wait\r\nContent-Length: 5\r\n\r\nhe";
+    let url = false_source(&target, &[HEAD_OK, half]);
     let mut wire = target.connect();
-    let (url, port) = (source.url("/large"), target.address.port());
+    let port = target.address.port();
     wire.send(
         format!(
-            "COPY /large HTTP/1.1\r\nHost: localhost:{port}\r\nAuthorization: Bearer {WRITER}\r\nSource: {url}\r\n\
-             TransferHeaderAuthorization: Bearer {READER}\r\nWant: x\r\n\r\n"
+            "COPY /f HTTP/1.1\r\nHost: localhost:{port}\r\nAuthorization: Bearer {WRITER}\r\nSource: {url}\r\n\r\n"
         )
         .as_bytes(),
     );
@@ -149,5 +221,5 @@ fn a_copy_ends_with_its_client() {
     assert!(begun, "it is on its way");
     drop(wire);
     target.wait_until_clean();
-    assert!(!target.root.join("large").exists());
+    assert!(!target.root.join("f").exists());
 }
