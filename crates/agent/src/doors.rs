@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_doors::{Access, Door, Grant, Limits, May, Outgoing, Renewer, Rights, Settings, Subjects, read_tokens};
+use longhaul_doors::{
+    Access, Door, Grant, Limits, May, Outgoing, Renewer, Rights, Settings, Subjects, read_tokens,
+};
 use longhaul_model::{Fault, FaultCode, StorageName};
 use longhaul_security::{
     Allow, Credentials, OutsideTrust, door_server_tls, gridmap, outside_client_tls, read_private, secret_hash,
@@ -129,7 +131,10 @@ impl DoorConfig {
         if self.certificate.is_some() != self.key.is_some() {
             return Err(format!("door of {name}: certificate and key come together"));
         }
-        let bounds = [("connections", self.connections, CONNECTIONS_MAX), ("transfers", self.transfers, TRANSFERS_MAX)];
+        let bounds = [
+            ("connections", self.connections, CONNECTIONS_MAX),
+            ("transfers", self.transfers, TRANSFERS_MAX),
+        ];
         for (what, value, most) in bounds {
             if value == 0 || value > most {
                 return Err(format!("door of {name}: {what} is {value}; 1 to {most} is possible"));
@@ -158,7 +163,12 @@ impl DoorConfig {
 
     fn limits(&self) -> Limits {
         let connections_of_address = (self.connections / 2).max(1);
-        Limits { connections: self.connections, connections_of_address, transfers: self.transfers, ..Limits::default() }
+        Limits {
+            connections: self.connections,
+            connections_of_address,
+            transfers: self.transfers,
+            ..Limits::default()
+        }
     }
 
     /// For copies with other servers; none if they are switched off.
@@ -218,7 +228,8 @@ impl DoorConfig {
         }
         if let Some(path) = &self.tokens {
             read.text(path)?;
-            rights.tokens = read_tokens(path).map_err(|error| Fault::new(FaultCode::BadRequest, error.to_string()))?;
+            rights.tokens =
+                read_tokens(path).map_err(|error| Fault::new(FaultCode::BadRequest, error.to_string()))?;
         }
         Ok((Access { tls, identities, rights }, secret_hash(&read.seen)))
     }
@@ -292,10 +303,17 @@ impl Doors {
         let mut prepared = Vec::new();
         for config in configs {
             let found = storages.iter().find(|storage| *storage.name() == config.storage);
-            let storage = found.ok_or_else(|| Fault::new(FaultCode::BadRequest, "a door without a storage"))?;
+            let storage =
+                found.ok_or_else(|| Fault::new(FaultCode::BadRequest, "a door without a storage"))?;
             let (access, seen) = config.access(own)?;
             let outgoing = config.outgoing()?;
-            prepared.push(Prepared { config: config.clone(), storage: storage.clone(), access, outgoing, seen });
+            prepared.push(Prepared {
+                config: config.clone(),
+                storage: storage.clone(),
+                access,
+                outgoing,
+                seen,
+            });
         }
         // What the agent's engine puts into a work directory begins with another mark.
         let mut owner = [0; 8];

@@ -24,7 +24,11 @@ fn main() -> Result<(), Failure> {
         root: PathBuf::from(root),
         work: None,
         writable: true,
-        flush: if std::env::var_os("NO_FLUSH").is_some() { FlushPolicy::None } else { FlushPolicy::default() },
+        flush: if std::env::var_os("NO_FLUSH").is_some() {
+            FlushPolicy::None
+        } else {
+            FlushPolicy::default()
+        },
     })?;
     let outgoing = match &authorities {
         None => None,

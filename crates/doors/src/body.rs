@@ -41,10 +41,7 @@ impl hyper::body::Body for Body {
     type Data = Bytes;
     type Error = io::Error;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         match self.get_mut() {
             Body::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Body::File(file) => file.poll(context).map(|piece| piece.map(|piece| piece.map(Frame::data))),
@@ -109,6 +106,10 @@ impl FileBody {
             let (file, buffers, offset) = (self.file.clone(), self.buffers.clone(), self.next);
             let len = (self.end - offset).min(BUFFER_BYTES as u64);
             let is_last = offset + len == self.end;
+            // It ends with a look at the file, which has to come after all reads.
+            if is_last && !self.reads.is_empty() {
+                break;
+            }
             self.next += len;
             self.reads.push_back(tokio::task::spawn_blocking(move || {
                 read(file.as_ref(), &buffers, (offset, len), is_last)
@@ -123,25 +124,21 @@ impl FileBody {
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         self.read_ahead();
         let Some(first) = self.reads.front_mut() else { return Poll::Ready(None) };
-        let read = match Pin::new(first).poll(context) {
-            Poll::Pending => return Poll::Pending,
-            Poll::Ready(Ok(Ok(bytes))) => bytes,
-            Poll::Ready(failed) => {
-                let error = match failed {
-                    Ok(Err(fault)) => io::Error::other(fault),
-                    Err(error) => io::Error::other(error),
-                    Ok(Ok(_)) => io::Error::other("unreachable"),
-                };
+        let Poll::Ready(done) = Pin::new(first).poll(context) else { return Poll::Pending };
+        self.reads.pop_front();
+        let read = done.map_err(io::Error::other).and_then(|read| read.map_err(io::Error::other));
+        match &read {
+            Ok(bytes) => {
+                self.left -= bytes.len() as u64;
+                self.read_ahead();
+            }
+            Err(error) => {
                 tracing::warn!(%error, "a file cannot be sent to its end");
                 (self.next, self.end, self.left) = (0, 0, 0);
                 self.reads.clear();
-                return Poll::Ready(Some(Err(error)));
             }
-        };
-        self.reads.pop_front();
-        self.left -= read.len() as u64;
-        self.read_ahead();
-        Poll::Ready(Some(Ok(read)))
+        }
+        Poll::Ready(Some(read))
     }
 }
 

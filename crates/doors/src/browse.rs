@@ -29,7 +29,8 @@ pub(crate) fn page(call: &Call) -> Outcome {
             Some(name).filter(|name| !name.contains('/'))
         }
     };
-    let listing = directories(shared.storage().as_ref())?.list(&place.path, after.as_deref(), PAGE_ENTRIES)?;
+    let listing =
+        directories(shared.storage().as_ref())?.list(&place.path, after.as_deref(), PAGE_ENTRIES)?;
     let shown: Vec<&Entry> = listing
         .entries
         .iter()

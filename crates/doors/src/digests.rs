@@ -18,8 +18,7 @@ const REMEMBERED_MAX: usize = 20_000;
 /// Algorithms of one header; a list without end is nobody's.
 const LISTED_MAX: usize = 32;
 /// Better first: the cheap ones are remembered from when the file came.
-const SERVED: [Algorithm; 4] =
-    [Algorithm::Adler32, Algorithm::Crc32c, Algorithm::Md5, Algorithm::Sha256];
+const SERVED: [Algorithm; 4] = [Algorithm::Adler32, Algorithm::Crc32c, Algorithm::Md5, Algorithm::Sha256];
 
 fn old_name(algorithm: Algorithm) -> &'static str {
     match algorithm {
@@ -181,7 +180,9 @@ impl Remembered {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all = digests.clone();
         match state.known.get(path) {
-            Some((version, known)) if version == identity => known.iter().for_each(|digest| all.insert(*digest)),
+            Some((version, known)) if version == identity => {
+                known.iter().for_each(|digest| all.insert(*digest))
+            }
             Some(_) => {}
             None => state.order.push_back(path.to_owned()),
         }
@@ -201,7 +202,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn headers(list: &[(&'static str, &str)]) -> HeaderMap {
-        list.iter().map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap())).collect()
+        list.iter()
+            .map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap()))
+            .collect()
     }
 
     fn of(bytes: &[u8]) -> DigestSet {
@@ -254,7 +257,10 @@ mod tests {
         ] {
             assert!(claimed(&headers(&[bad])).is_err(), "{bad:?}");
         }
-        assert_eq!(parse(Algorithm::Adler32, "1").map(|digest| digest.to_string()), Some("adler32:00000001".into()));
+        assert_eq!(
+            parse(Algorithm::Adler32, "1").map(|digest| digest.to_string()),
+            Some("adler32:00000001".into())
+        );
     }
 
     #[test]

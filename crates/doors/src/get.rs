@@ -15,7 +15,7 @@ use crate::buffers::BUFFER_BYTES;
 use crate::conditions::{self, Reading, etag, http_date};
 use crate::digests::Want;
 use crate::ranges::{self, Wanted};
-use crate::request::{Place, single};
+use crate::request::{Place, encode, single};
 use crate::serve::{Call, Shared, blocking};
 
 /// Of one read for digests.
@@ -27,7 +27,10 @@ const PARTS_TYPE: &str = "application/octet-stream";
 enum Opened {
     Directory(Identity),
     /// A small file is read at once: it is not worth a second visit to another thread.
-    File { file: Arc<dyn SourceFile>, at_once: Option<Bytes> },
+    File {
+        file: Arc<dyn SourceFile>,
+        at_once: Option<Bytes>,
+    },
 }
 
 pub(crate) async fn get(call: Call, is_head: bool) -> Outcome {
@@ -65,7 +68,12 @@ pub(crate) async fn get(call: Call, is_head: bool) -> Outcome {
         (Wanted::Whole, Some(turn)) => {
             let body = match at_once {
                 Some(bytes) => Body::Whole(Some(bytes)),
-                None => Body::File(Box::new(FileBody::new(file, shared.buffers.clone(), (0, identity.size), turn))),
+                None => Body::File(Box::new(FileBody::new(
+                    file,
+                    shared.buffers.clone(),
+                    (0, identity.size),
+                    turn,
+                ))),
             };
             whole(body, identity.size)
         }
@@ -73,7 +81,9 @@ pub(crate) async fn get(call: Call, is_head: bool) -> Outcome {
             ([part], turn) => {
                 let body = match turn {
                     None => Body::empty(),
-                    Some(turn) => Body::File(Box::new(FileBody::new(file, shared.buffers.clone(), *part, turn))),
+                    Some(turn) => {
+                        Body::File(Box::new(FileBody::new(file, shared.buffers.clone(), *part, turn)))
+                    }
                 };
                 one_part(body, *part, identity.size)
             }
@@ -122,7 +132,7 @@ async fn directory(call: Call, is_head: bool, identity: &Identity) -> Outcome {
     }
     if !call.place.slash {
         // Links in the page are relative to the directory.
-        let to = format!("{}/", call.request.uri().path());
+        let to = format!("/{}/", encode(&call.place.path));
         let refusal = Refusal::new(StatusCode::PERMANENT_REDIRECT, "a directory's address ends with /");
         return Ok(refusal.with(header::LOCATION, &to).into_answer());
     }
@@ -216,11 +226,13 @@ pub(crate) async fn digests(
         return Ok(known);
     }
     let turn = shared.digest_turns.acquire().await;
-    let _turn = turn.map_err(|_| crate::serve::busy("the door is closing", std::time::Duration::from_secs(10)))?;
+    let _turn =
+        turn.map_err(|_| crate::serve::busy("the door is closing", std::time::Duration::from_secs(10)))?;
     let (shared, place) = (shared.clone(), place.clone());
     blocking(move || {
         let at = place.pfn(shared.storage().name())?;
-        let (found, version) = digest_file(shared.storage().as_ref(), &at, missing, &mut vec![0; DIGEST_BYTES])?;
+        let (found, version) =
+            digest_file(shared.storage().as_ref(), &at, missing, &mut vec![0; DIGEST_BYTES])?;
         shared.remembered.keep(&place.path, &version, &found);
         Ok(shared.remembered.get(&place.path, &version))
     })

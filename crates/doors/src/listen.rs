@@ -46,7 +46,8 @@ impl Door {
         let mut listeners = Vec::with_capacity(listen.len());
         for address in listen {
             let listener = TcpListener::bind(address).await.map_err(|error| {
-                let detail = format!("the door of {} cannot listen at {address}: {error}", settings.storage.name());
+                let detail =
+                    format!("the door of {} cannot listen at {address}: {error}", settings.storage.name());
                 Fault::new(FaultCode::StateDirectory, detail)
             })?;
             listeners.push(listener);
@@ -56,7 +57,8 @@ impl Door {
         if let Ok(Err(fault)) = tidied {
             tracing::warn!(%fault, "what an earlier run left of files stays for now");
         }
-        let run = random().map_err(|error| Fault::new(FaultCode::Internal, format!("/dev/urandom: {error}")))?;
+        let run =
+            random().map_err(|error| Fault::new(FaultCode::Internal, format!("/dev/urandom: {error}")))?;
         Ok(Door { shared: Arc::new(Shared::new(settings, access, run)), listeners })
     }
 
@@ -191,7 +193,12 @@ async fn listen(
     let _ = tokio::time::timeout(STOP_GRACE, async { while tasks.join_next().await.is_some() {} }).await;
 }
 
-async fn connection(shared: Arc<Shared>, stream: TcpStream, address: SocketAddr, stop: watch::Receiver<bool>) {
+async fn connection(
+    shared: Arc<Shared>,
+    stream: TcpStream,
+    address: SocketAddr,
+    stop: watch::Receiver<bool>,
+) {
     let _ = stream.set_nodelay(true);
     let limits = shared.settings.limits;
     let access = shared.access();

@@ -53,7 +53,8 @@ pub(crate) async fn propfind(mut call: Call) -> Outcome {
         blocking(move || Ok(shared.look(&place)?)).await?
     };
     let entry = entry.filter(|entry| entry.is_directory || !call.place.slash);
-    let entry = entry.ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "there is no such file or directory"))?;
+    let entry =
+        entry.ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "there is no such file or directory"))?;
     let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
     tokio::task::spawn_blocking(move || {
         if let Err(error) = tell(&call, &question, entry, depth_one, &sender) {
@@ -105,16 +106,14 @@ fn question(body: &[u8]) -> Outcome<Question> {
 type Sender = mpsc::Sender<io::Result<Bytes>>;
 
 fn tell(call: &Call, question: &Question, entry: Entry, depth_one: bool, sender: &Sender) -> io::Result<()> {
-    let send = |text: String| {
-        sender.blocking_send(Ok(text.into())).map_err(|_| io::Error::other("the client went"))
-    };
+    let send =
+        |text: String| sender.blocking_send(Ok(text.into())).map_err(|_| io::Error::other("the client went"));
     let failed = |fault: longhaul_model::Fault| io::Error::other(fault);
     let (shared, place) = (&call.shared, &call.place);
     let is_directory = entry.is_directory;
     let space = is_directory.then(|| shared.storage().space().ok()).flatten();
-    let mut text = String::from(
-        "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:multistatus xmlns:D=\"DAV:\">\n",
-    );
+    let mut text =
+        String::from("<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:multistatus xmlns:D=\"DAV:\">\n");
     response(&mut text, shared, &place.path, &entry, question, space);
     let mut after: Option<String> = None;
     while depth_one && is_directory {
@@ -268,7 +267,8 @@ pub(crate) async fn proppatch(mut call: Call) -> Outcome {
         let (shared, place) = (call.shared.clone(), call.place.clone());
         blocking(move || Ok(shared.look(&place)?)).await?
     };
-    let entry = entry.ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "there is no such file or directory"))?;
+    let entry =
+        entry.ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "there is no such file or directory"))?;
     let names: Vec<&Name> = root
         .children
         .iter()
@@ -300,7 +300,8 @@ mod tests {
     #[test]
     fn questions_are_understood() {
         assert_eq!(question(b"").unwrap(), Question::All);
-        let asked = question(b"<propfind xmlns='DAV:'><prop><getetag/><a xmlns='urn:x'/></prop></propfind>").unwrap();
+        let asked =
+            question(b"<propfind xmlns='DAV:'><prop><getetag/><a xmlns='urn:x'/></prop></propfind>").unwrap();
         let Question::Some(names) = asked else { panic!("{asked:?}") };
         assert!(names[0].is_dav("getetag"));
         assert_eq!(unknown(&names[1]), "<x:a xmlns:x=\"urn:x\"/>");

@@ -51,7 +51,8 @@ pub(crate) async fn put(mut call: Call) -> Outcome {
     let mut incoming = incoming.await?;
     receive(&mut call, &mut incoming, length).await?;
     let conditions = call.request.headers().clone();
-    let (identity, replaced) = blocking(move || incoming.finish(|found| check_for_change(&conditions, found))).await?;
+    let (identity, replaced) =
+        blocking(move || incoming.finish(|found| check_for_change(&conditions, found))).await?;
     drop(turn);
     let mut answer = empty(if replaced { StatusCode::NO_CONTENT } else { StatusCode::CREATED });
     set(answer.headers_mut(), header::ETAG, &etag(&identity));
@@ -248,20 +249,25 @@ impl Incoming {
     }
 
     /// Compares and commits; `check` is asked again about what is there, if that has changed. Says whether a file was replaced.
-    pub(crate) fn finish(mut self, check: impl Fn(Option<&Identity>) -> Outcome<()>) -> Outcome<(Identity, bool)> {
+    pub(crate) fn finish(
+        mut self,
+        check: impl Fn(Option<&Identity>) -> Outcome<()>,
+    ) -> Outcome<(Identity, bool)> {
         let Some(writer) = self.writer.take() else {
             return Err(Fault::new(FaultCode::Internal, "a file ends while it is written to").into());
         };
         let digests = writer.hasher.finish();
         if let Some((ours, theirs)) = digests.contradiction(&self.claimed) {
-            let text = format!("the bytes that came have {ours}, {theirs} was given; nothing of them is kept");
+            let text =
+                format!("the bytes that came have {ours}, {theirs} was given; nothing of them is kept");
             return Err(Refusal::bad(text));
         }
         let replaced = self.commit(check)?;
         self.guard.is_kept = true;
         let storage = self.shared.storage();
         let there = storage.stat(&self.at)?;
-        let identity = there.ok_or_else(|| Fault::new(FaultCode::Conflict, "the file was removed at once"))?;
+        let identity =
+            there.ok_or_else(|| Fault::new(FaultCode::Conflict, "the file was removed at once"))?;
         // Somebody else's replacement a moment later has other digests.
         if identity.size == self.taken {
             self.shared.remembered.keep(&self.place.path, &identity, &digests);

@@ -37,9 +37,12 @@ impl Place {
         }
         let mut components = Vec::new();
         for component in raw.split('/').filter(|component| !component.is_empty()) {
-            let name = decode(component).ok_or_else(|| Refusal::bad("the path is not percent-encoded UTF-8"))?;
+            let name =
+                decode(component).ok_or_else(|| Refusal::bad("the path is not percent-encoded UTF-8"))?;
             if name.is_empty() || name.contains(['/', '\\']) || name.chars().any(char::is_control) {
-                return Err(Refusal::bad("the path has a component with a slash, backslash or control character"));
+                return Err(Refusal::bad(
+                    "the path has a component with a slash, backslash or control character",
+                ));
             }
             if matches!(name.as_str(), "." | "..") {
                 return Err(Refusal::bad("the path has a component . or .."));
@@ -149,7 +152,8 @@ pub(crate) fn destination(text: &str, headers: &HeaderMap, names: &[String]) -> 
 }
 
 fn with_port(authority: &str) -> String {
-    let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| port.bytes().all(|c| c.is_ascii_digit()));
+    let has_port =
+        authority.rsplit_once(':').is_some_and(|(_, port)| port.bytes().all(|c| c.is_ascii_digit()));
     if has_port { authority.to_owned() } else { format!("{authority}:443") }
 }
 
@@ -165,8 +169,20 @@ mod tests {
         assert_eq!(place("/a//b/"), Some(("a/b".into(), true)));
         assert_eq!(place("/a%20b/%c3%a9"), Some(("a b/é".into(), false)));
         for bad in [
-            "a", "/../x", "/a/%2e%2e/b", "/a%2Fb", "/a%2fb", "/a%00", "/a%0a", "/a%5cb", "/%", "/%4", "/%zz", "/%ff",
-            "/./a", "/%2E",
+            "a",
+            "/../x",
+            "/a/%2e%2e/b",
+            "/a%2Fb",
+            "/a%2fb",
+            "/a%00",
+            "/a%0a",
+            "/a%5cb",
+            "/%",
+            "/%4",
+            "/%zz",
+            "/%ff",
+            "/./a",
+            "/%2E",
         ] {
             assert!(Place::parse(bad).is_err(), "{bad}");
         }
@@ -186,7 +202,13 @@ mod tests {
         assert_eq!(here("https://DOOR:8443/a%20b?x=y"), Some("a b".into()));
         assert_eq!(here("https://alias.example/a"), Some("a".into()));
         assert_eq!(here("/a"), Some("a".into()));
-        for other in ["https://door/a", "https://door:1/a", "http://door:8443/a", "file:///etc/passwd", "//door:8443/a"] {
+        for other in [
+            "https://door/a",
+            "https://door:1/a",
+            "http://door:8443/a",
+            "file:///etc/passwd",
+            "//door:8443/a",
+        ] {
             assert_eq!(here(other), None, "{other}");
         }
     }

@@ -129,7 +129,10 @@ impl Rights {
             let hash = secret_hash(token);
             let before = grants.len();
             grants.extend(
-                self.tokens.iter().filter(|(known, _)| same_hash(known, &hash)).map(|(_, grant)| grant.clone()),
+                self.tokens
+                    .iter()
+                    .filter(|(known, _)| same_hash(known, &hash))
+                    .map(|(_, grant)| grant.clone()),
             );
             if grants.len() == before {
                 return Err(not_authenticated("the bearer token is not known here", Some("invalid_token")));

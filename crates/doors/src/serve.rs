@@ -20,8 +20,7 @@ use crate::{get, propfind, put, tree};
 
 /// Files read for their digests at once: each takes a core.
 const DIGESTS_AT_ONCE: usize = 2;
-pub(crate) const ALLOW: &str =
-    "OPTIONS, GET, HEAD, PUT, DELETE, MKCOL, COPY, MOVE, PROPFIND, PROPPATCH";
+pub(crate) const ALLOW: &str = "OPTIONS, GET, HEAD, PUT, DELETE, MKCOL, COPY, MOVE, PROPFIND, PROPPATCH";
 
 /// What all connections of a door share.
 pub(crate) struct Shared {
@@ -178,8 +177,15 @@ pub(crate) async fn serve(shared: Arc<Shared>, peer: Peer, request: Request<Inco
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let is_head = method == Method::HEAD;
     let in_chunks = request.headers().contains_key(header::TRANSFER_ENCODING);
+    let changes = !matches!(method.as_str(), "GET" | "HEAD" | "OPTIONS" | "PROPFIND");
     let mut answer = match answer(shared, &peer, request).await {
-        Ok(answer) => answer,
+        Ok(answer) => {
+            if changes {
+                tracing::info!(%method, path = %longhaul_model::units::printable(&path), from = %peer.address,
+                    who = ?peer.subjects, status = answer.status().as_u16(), "changed through a door");
+            }
+            answer
+        }
         Err(refusal) => {
             let text = longhaul_model::units::printable(&refusal.text);
             tracing::debug!(%method, path = %longhaul_model::units::printable(&path), from = %peer.address,

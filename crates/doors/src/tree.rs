@@ -28,7 +28,8 @@ pub(crate) async fn make(mut call: Call) -> Outcome {
         return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "MKCOL takes no body"));
     }
     blocking(move || {
-        let exists = || Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "there is something of this name already");
+        let exists =
+            || Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "there is something of this name already");
         if call.place.is_root() {
             return Err(exists());
         }
@@ -91,7 +92,9 @@ pub(crate) async fn rename(call: Call) -> Outcome {
 pub(crate) async fn copy(call: Call) -> Outcome {
     let headers = call.request.headers();
     match (single(headers, "source")?, single(headers, "destination")?) {
-        (Some(_), Some(_)) => return Err(Refusal::bad("Source and Destination are given: one of them is needed")),
+        (Some(_), Some(_)) => {
+            return Err(Refusal::bad("Source and Destination are given: one of them is needed"));
+        }
         (Some(source), None) => {
             let source = source.to_owned();
             return third_party::pull(call, &source).await;

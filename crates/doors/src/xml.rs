@@ -77,7 +77,9 @@ impl<'a> Reader<'a> {
             if let Some(rest) = self.rest.strip_prefix("</") {
                 self.rest = rest;
                 let name = self.until('>')?.trim_end();
-                let Some((element, opened, outer)) = open.pop() else { return Err("an end without a start".into()) };
+                let Some((element, opened, outer)) = open.pop() else {
+                    return Err("an end without a start".into());
+                };
                 if name != opened {
                     return Err(format!("<{opened}> ends with </{name}>"));
                 }
@@ -94,7 +96,8 @@ impl<'a> Reader<'a> {
                 }
                 let outer = spaces.clone();
                 declare(&tag, &mut spaces)?;
-                let element = Element { name: resolve(tag.name, &spaces)?, children: Vec::new(), text: String::new() };
+                let element =
+                    Element { name: resolve(tag.name, &spaces)?, children: Vec::new(), text: String::new() };
                 for (name, _) in tag.attributes.iter().filter(|(name, _)| !name.starts_with("xmlns")) {
                     if name.contains(':') {
                         resolve(name, &spaces)?;
@@ -112,7 +115,11 @@ impl<'a> Reader<'a> {
                 Some((parent, ..)) => parent.children.push(element),
                 None => {
                     self.skip_misc()?;
-                    return if self.rest.is_empty() { Ok(element) } else { Err("something follows its end".into()) };
+                    return if self.rest.is_empty() {
+                        Ok(element)
+                    } else {
+                        Err("something follows its end".into())
+                    };
                 }
             }
         }
@@ -209,8 +216,14 @@ impl<'a> Reader<'a> {
                 return Err("attributes are not separated".into());
             }
             let key = self.name()?;
-            self.rest = self.rest.trim_start().strip_prefix('=').ok_or("an attribute has no value")?.trim_start();
-            let quote = self.rest.chars().next().filter(|c| matches!(c, '"' | '\'')).ok_or("a value has no quotes")?;
+            self.rest =
+                self.rest.trim_start().strip_prefix('=').ok_or("an attribute has no value")?.trim_start();
+            let quote = self
+                .rest
+                .chars()
+                .next()
+                .filter(|c| matches!(c, '"' | '\''))
+                .ok_or("a value has no quotes")?;
             self.rest = &self.rest[1..];
             let raw = self.until(quote)?;
             if raw.contains('<') {
@@ -315,8 +328,11 @@ mod tests {
         let root = parse(text).unwrap();
         assert!(root.name.is_dav("propfind"));
         let prop = root.child("prop").unwrap();
-        let names: Vec<(&str, &str)> =
-            prop.children.iter().map(|child| (child.name.space.as_str(), child.name.local.as_str())).collect();
+        let names: Vec<(&str, &str)> = prop
+            .children
+            .iter()
+            .map(|child| (child.name.space.as_str(), child.name.local.as_str()))
+            .collect();
         assert_eq!(names, [("DAV:", "getetag"), ("urn:other", "a"), ("urn:c", "c")]);
         assert_eq!(prop.children[1].text, "x&y<z>");
     }
@@ -328,10 +344,37 @@ mod tests {
         let many = format!("<a {}/>", (0..40).map(|n| format!("a{n}='' ")).collect::<String>());
         let large = format!("<a>{}</a>", "x".repeat(XML_BYTES_MAX));
         for bad in [
-            "", "x", "<", "<a", "<a>", "<a></b>", "</a>", "<a/><b/>", "<a b=c/>", "<a b='1' b='2'/>", "<a>&x;</a>",
-            "<a>&#0;</a>", "<a>&lt</a>", "<b:a/>", "<a xmlns:b=''/>", "<a x:y='1'/>", "<a b='<'/>", "<a b='1'c='2'/>",
-            "<!DOCTYPE a [<!ENTITY x 'y'>]><a>&x;</a>", "<!DOCTYPE a SYSTEM 'file:///etc/passwd'><a/>", "<a><!ELEMENT b></a>",
-            "<a><![CDATA[</a>", "<!-- <a/>", "<?xml", "<:a/>", "<a:/>", "<a:b:c/>", &deep, &wide, &many, &large,
+            "",
+            "x",
+            "<",
+            "<a",
+            "<a>",
+            "<a></b>",
+            "</a>",
+            "<a/><b/>",
+            "<a b=c/>",
+            "<a b='1' b='2'/>",
+            "<a>&x;</a>",
+            "<a>&#0;</a>",
+            "<a>&lt</a>",
+            "<b:a/>",
+            "<a xmlns:b=''/>",
+            "<a x:y='1'/>",
+            "<a b='<'/>",
+            "<a b='1'c='2'/>",
+            "<!DOCTYPE a [<!ENTITY x 'y'>]><a>&x;</a>",
+            "<!DOCTYPE a SYSTEM 'file:///etc/passwd'><a/>",
+            "<a><!ELEMENT b></a>",
+            "<a><![CDATA[</a>",
+            "<!-- <a/>",
+            "<?xml",
+            "<:a/>",
+            "<a:/>",
+            "<a:b:c/>",
+            &deep,
+            &wide,
+            &many,
+            &large,
         ] {
             assert!(parse(bad.as_bytes()).is_err(), "{}", &bad[..bad.len().min(60)]);
         }

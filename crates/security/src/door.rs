@@ -57,7 +57,8 @@ pub fn subject_names(connection: &CommonState, identities: bool) -> Vec<String> 
     let Some(certificate) = connection.peer_certificates().and_then(|chain| chain.first()) else {
         return Vec::new();
     };
-    let identity = peer_identity(certificate).ok().filter(|_| identities).map(|identity| identity.to_string());
+    let identity =
+        peer_identity(certificate).ok().filter(|_| identities).map(|identity| identity.to_string());
     slash_form(certificate).into_iter().chain(identity).collect()
 }
 

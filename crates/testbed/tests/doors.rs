@@ -37,14 +37,17 @@ fn an_agent_opens_its_storage_to_outside_clients() {
     fs::write(&pair, format!("{}{}", credentials.certificate_pem, credentials.key_pem)).unwrap();
     let curl = |arguments: &[&str], path: &str| {
         let mut command = Command::new("curl");
-        command.args(["-sS", "--max-time", "60", "-o", "/dev/stdout", "-w", "\n%{http_code}", "--cacert"]).arg(&ca);
+        command
+            .args(["-sS", "--max-time", "60", "-o", "/dev/stdout", "-w", "\n%{http_code}", "--cacert"])
+            .arg(&ca);
         command.args(["--resolve", &format!("agent.longhaul:{port}:127.0.0.1")]).args(arguments);
         let output = command.arg(format!("https://agent.longhaul:{port}{path}")).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let (body, status) = text.rsplit_once('\n').unwrap();
         (status.parse::<u32>().unwrap(), body.to_owned())
     };
-    let opened = deployment.await_answer(Duration::from_secs(30), || (curl(&["-I"], "/").0 == 200).then_some(()));
+    let opened =
+        deployment.await_answer(Duration::from_secs(30), || (curl(&["-I"], "/").0 == 200).then_some(()));
     assert!(opened.is_some(), "{}", deployment.log("alpha").tail());
 
     let file = deployment.directory().join("file");
@@ -61,7 +64,8 @@ fn an_agent_opens_its_storage_to_outside_clients() {
     deployment.register("run", "alpha");
     assert_eq!(deployment.json(&["dataset", "show", "run"])["files"], 2);
     deployment.restart("alpha");
-    let again = deployment.await_answer(Duration::from_secs(30), || (curl(&["-I"], "/run/a").0 == 200).then_some(()));
+    let again =
+        deployment.await_answer(Duration::from_secs(30), || (curl(&["-I"], "/run/a").0 == 200).then_some(()));
     assert!(again.is_some(), "{}", deployment.log("alpha").tail());
     assert!(deployment.stop("alpha").success());
     assert_eq!(curl(&[], "/run/a").0, 0, "closed with its agent");

@@ -120,7 +120,8 @@ impl Remote {
 
     async fn connect(&self, url: &Uri) -> Result<SendRequest<Sent>, String> {
         let dial = tokio::time::timeout(CONNECT_WITHIN, self.dial(url)).await;
-        let (stream, address) = dial.map_err(|_| "connecting to the remote side took too long".to_owned())??;
+        let (stream, address) =
+            dial.map_err(|_| "connecting to the remote side took too long".to_owned())??;
         self.progress.connected(address);
         let _ = stream.set_nodelay(true);
         let host = host_of(url)?;
@@ -138,7 +139,8 @@ impl Remote {
             .max_buf_size(128 << 10)
             .handshake(TokioIo::new(stream))
             .await;
-        let (sender, connection) = shaken.map_err(|error| format!("connection to the remote side: {error}"))?;
+        let (sender, connection) =
+            shaken.map_err(|error| format!("connection to the remote side: {error}"))?;
         // Ends when the exchange is dropped.
         tokio::spawn(async move {
             if let Err(error) = connection.await {
@@ -153,11 +155,15 @@ impl Remote {
         let host = host_of(url)?;
         let port = url.port_u16().unwrap_or(443);
         let found = tokio::net::lookup_host((host, port)).await;
-        let found: Vec<SocketAddr> = found.map_err(|error| format!("{}: {error}", printable(host)))?.collect();
+        let found: Vec<SocketAddr> =
+            found.map_err(|error| format!("{}: {error}", printable(host)))?.collect();
         let mut last = format!("{} has no address", printable(host));
         for address in found {
             if !may_dial(address.ip(), &self.outgoing.allow) {
-                last = format!("{} is not at a public address, and not at one that is allowed here", printable(host));
+                last = format!(
+                    "{} is not at a public address, and not at one that is allowed here",
+                    printable(host)
+                );
                 continue;
             }
             match TcpStream::connect(address).await {
@@ -172,7 +178,8 @@ impl Remote {
     pub(crate) async fn next(&self, body: &mut Incoming) -> Result<Option<Bytes>, String> {
         loop {
             let frame = tokio::time::timeout(self.stall, body.frame()).await;
-            let late = format!("no bytes have been received from the source in {} seconds", self.stall.as_secs());
+            let late =
+                format!("no bytes have been received from the source in {} seconds", self.stall.as_secs());
             match frame.map_err(|_| late)? {
                 None => return Ok(None),
                 Some(Err(error)) => return Err(format!("connection lost during transfer: {error}")),
@@ -237,7 +244,9 @@ pub(crate) fn parse_url(text: &str) -> Outcome<Uri> {
 }
 
 fn host_of(url: &Uri) -> Result<&str, String> {
-    url.host().map(|host| host.trim_matches(['[', ']'])).ok_or_else(|| "the remote URL has no host".to_owned())
+    url.host()
+        .map(|host| host.trim_matches(['[', ']']))
+        .ok_or_else(|| "the remote URL has no host".to_owned())
 }
 
 fn same_host(one: &Uri, other: &Uri) -> bool {
@@ -258,8 +267,20 @@ fn redirected(from: &Uri, response: &Response<Incoming>) -> Result<Uri, String> 
 const PREFIX: &str = "transferheader";
 /// What frames the exchange or belongs to one hop is not for the client to say.
 const NOT_FORWARDED: &[&str] = &[
-    "connection", "content-encoding", "content-length", "content-range", "expect", "host", "keep-alive",
-    "proxy-authenticate", "proxy-authorization", "range", "te", "trailer", "transfer-encoding", "upgrade",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-range",
+    "expect",
+    "host",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "range",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
 ];
 
 /// The headers that the client gives for the other party. The HTTP library has seen to it that no value breaks a line.
@@ -292,7 +313,9 @@ mod tests {
 
     #[test]
     fn only_https_without_users_is_dialled() {
-        for good in ["https://a.example/x?copy_mode=pull&a=%20", "davs://a.example:1094/x", "https://[2001:db8::1]/x"] {
+        for good in
+            ["https://a.example/x?copy_mode=pull&a=%20", "davs://a.example:1094/x", "https://[2001:db8::1]/x"]
+        {
             assert!(parse_url(good).is_ok(), "{good}");
         }
         for (bad, status) in [

@@ -100,8 +100,13 @@ mod tests {
         progress.connected("[2001:db8::1]:443".parse().unwrap());
         assert!(progress.marker(100).contains("    Stripe Transfer Time: 0\n"));
         let marker = progress.marker(105);
-        assert!(marker.starts_with("Perf Marker\n    Timestamp: 105\n") && marker.ends_with("\nEnd\n"), "{marker}");
-        assert!(marker.contains("    Stripe Bytes Transferred: 7\n") && marker.contains("Transfer Time: 5\n"));
+        assert!(
+            marker.starts_with("Perf Marker\n    Timestamp: 105\n") && marker.ends_with("\nEnd\n"),
+            "{marker}"
+        );
+        assert!(
+            marker.contains("    Stripe Bytes Transferred: 7\n") && marker.contains("Transfer Time: 5\n")
+        );
         assert!(marker.contains("    RemoteConnections: tcp:[2001:db8::1]:443\n"));
     }
 

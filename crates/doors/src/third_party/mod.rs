@@ -50,7 +50,14 @@ pub(crate) async fn pull(call: Call, source: &str) -> Outcome {
     }
     let turn = call.shared.turn().await?;
     let (sender, pieces) = mpsc::channel(MARKERS_AHEAD);
-    let copy = pull::pull(call.shared.clone(), call.place.clone(), remote, terms, (found, overwrite), progress.clone());
+    let copy = pull::pull(
+        call.shared.clone(),
+        call.place.clone(),
+        remote,
+        terms,
+        (found, overwrite),
+        progress.clone(),
+    );
     tokio::spawn(async move {
         tell(copy, progress, sender).await;
         drop(turn);

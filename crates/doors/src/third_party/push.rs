@@ -71,7 +71,10 @@ async fn compare(
     etag: Option<HeaderValue>,
 ) -> Result<(), String> {
     let wants = [
-        (HeaderName::from_static("want-digest"), HeaderValue::from_static("adler32, crc32c;q=0.9, md5;q=0.3")),
+        (
+            HeaderName::from_static("want-digest"),
+            HeaderValue::from_static("adler32, crc32c;q=0.9, md5;q=0.3"),
+        ),
         (HeaderName::from_static("want-repr-digest"), HeaderValue::from_static("adler=10, sha-256=5, md5=3")),
     ];
     let heard = remote.send(Method::HEAD, &wants, |_| {}).await?;
@@ -84,17 +87,18 @@ async fn compare(
     }
     let headers = heard.response.headers();
     let theirs = claimed(headers).map_err(said)?;
-    let length: Option<u64> = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-    let mut wrong = length.filter(|length| *length != identity.size).map(|length| {
-        format!("the destination has {length} bytes, {} were sent", identity.size)
-    });
+    let length: Option<u64> =
+        headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    let mut wrong = length
+        .filter(|length| *length != identity.size)
+        .map(|length| format!("the destination has {length} bytes, {} were sent", identity.size));
     let algorithm: Option<Algorithm> = theirs.algorithms().next();
     if let (None, Some(algorithm)) = (&wrong, algorithm) {
         let want = Want { old: Some(algorithm), new: None };
         let ours = digests(shared, place, identity, want).await.map_err(said)?;
-        wrong = ours
-            .contradiction(&theirs)
-            .map(|(ours, theirs)| format!("checksum mismatch: {ours} was sent, the destination has {theirs}"));
+        wrong = ours.contradiction(&theirs).map(|(ours, theirs)| {
+            format!("checksum mismatch: {ours} was sent, the destination has {theirs}")
+        });
     }
     let Some(wrong) = wrong else {
         return match algorithm {

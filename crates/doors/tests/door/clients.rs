@@ -44,17 +44,25 @@ fn curl() {
     ran(curl().args(["-H", &token, "-T"]).arg(house.file("in")).arg(house.url("/d/f")));
     assert!(std::fs::read(house.root.join("d/f")).unwrap() == bytes);
     let alice = house.file("alice.pem");
-    ran(curl().arg("-E").arg(&alice).args(["-H", "Expect: 100-continue", "-T"]).arg(house.file("in")).arg(house.url("/d/g")));
+    ran(curl()
+        .arg("-E")
+        .arg(&alice)
+        .args(["-H", "Expect: 100-continue", "-T"])
+        .arg(house.file("in"))
+        .arg(house.url("/d/g")));
     let out = house.file("out");
     ran(curl().arg("-E").arg(&alice).arg("-o").arg(&out).arg(house.url("/d/g")));
     assert!(std::fs::read(&out).unwrap() == bytes);
-    let part = ran(curl().args(["-H", &format!("Authorization: bearer {READER}"), "-r", "10-19"]).arg(house.url("/d/g")));
+    let part = ran(curl()
+        .args(["-H", &format!("Authorization: bearer {READER}"), "-r", "10-19"])
+        .arg(house.url("/d/g")));
     assert_eq!(part.stdout, bytes[10..20]);
     for (certificate, path) in [("mallory.pem", "/d/g"), ("alice.pem", "/d/none")] {
         let refused = curl().arg("-E").arg(house.file(certificate)).arg(house.url(path)).output().unwrap();
         assert!(!refused.status.success(), "{certificate} {path}");
     }
-    let shown = String::from_utf8_lossy(&ran(curl().args(["-E"]).arg(&alice).arg(house.url("/d/"))).stdout).into_owned();
+    let shown = String::from_utf8_lossy(&ran(curl().args(["-E"]).arg(&alice).arg(house.url("/d/"))).stdout)
+        .into_owned();
     assert!(shown.contains("./g"), "{shown}");
 }
 
@@ -69,7 +77,11 @@ fn litmus() {
     let house = House::with(changes);
     // Its only credentials are a user and a password, which a door does not take: it comes with a client certificate.
     let p12 = house.file("alice.p12");
-    ran(Command::new("openssl").args(["pkcs12", "-export", "-passout", "pass:", "-in"]).arg(house.file("alice.pem")).arg("-out").arg(&p12));
+    ran(Command::new("openssl")
+        .args(["pkcs12", "-export", "-passout", "pass:", "-in"])
+        .arg(house.file("alice.pem"))
+        .arg("-out")
+        .arg(&p12));
     let run = |suite: &str| {
         let output = Command::new("litmus")
             .arg("-k")
@@ -106,7 +118,12 @@ fn rclone() {
     }
     let rclone = || {
         let mut command = Command::new("rclone");
-        command.args(["--ca-cert"]).arg(&house.ca).args(["--config", "/dev/null", "--webdav-vendor", "other"]);
+        command.args(["--ca-cert"]).arg(&house.ca).args([
+            "--config",
+            "/dev/null",
+            "--webdav-vendor",
+            "other",
+        ]);
         command.args(["--webdav-url", &house.url("/"), "--webdav-bearer-token", WRITER]);
         command
     };
@@ -115,7 +132,9 @@ fn rclone() {
     ran(rclone().args(["moveto", ":webdav:up/one", ":webdav:up/uno"]));
     let back = house.file("back");
     ran(rclone().args(["copy", ":webdav:up"]).arg(&back));
-    assert!(std::fs::read(back.join("a/b/three")).unwrap() == std::fs::read(local.join("a/b/three")).unwrap());
+    assert!(
+        std::fs::read(back.join("a/b/three")).unwrap() == std::fs::read(local.join("a/b/three")).unwrap()
+    );
     assert!(back.join("uno").exists() && back.join("a/ü x").exists());
     let about = String::from_utf8_lossy(&ran(rclone().args(["about", ":webdav:"])).stdout).into_owned();
     assert!(about.contains("Free:"), "{about}");
@@ -131,7 +150,14 @@ fn davix() {
     let alice = house.file("alice.pem");
     let davix = |tool: &str| {
         let mut command = Command::new(tool);
-        command.arg("--capath").arg(house.file("none")).arg("-k").arg("-E").arg(&alice).arg("--key").arg(&alice);
+        command
+            .arg("--capath")
+            .arg(house.file("none"))
+            .arg("-k")
+            .arg("-E")
+            .arg(&alice)
+            .arg("--key")
+            .arg(&alice);
         command
     };
     ran(davix("davix-mkdir").arg(house.url("/d")));
@@ -139,7 +165,8 @@ fn davix() {
     assert!(std::fs::read(house.root.join("d/f")).unwrap() == bytes);
     let got = ran(davix("davix-get").arg(house.url("/d/f")));
     assert!(got.stdout == bytes);
-    let listed = String::from_utf8_lossy(&ran(davix("davix-ls").arg("-l").arg(house.url("/d"))).stdout).into_owned();
+    let listed =
+        String::from_utf8_lossy(&ran(davix("davix-ls").arg("-l").arg(house.url("/d"))).stdout).into_owned();
     assert!(listed.contains("2000000") && listed.contains('f'), "{listed}");
     // Debian's 0.8.4 ends with 255 whatever came of it.
     davix("davix-mv").arg(house.url("/d/f")).arg(house.url("/d/g")).output().unwrap();

@@ -21,13 +21,29 @@ fn nothing_outside_is_reached() {
     std::os::unix::fs::symlink(house.file(""), house.root.join("up")).unwrap();
     std::fs::write(house.root.join("f"), "x").unwrap();
     for path in [
-        "/../secret", "/%2e%2e/secret", "/..%2fsecret", "/a/../../secret", "/.%2e/secret", "//../secret", "/f/../../secret",
-        "/%00", "/a%5c..%5csecret", "/link", "/up/secret", "/.longhaul/temps", "/.longhaul", "/./f",
+        "/../secret",
+        "/%2e%2e/secret",
+        "/..%2fsecret",
+        "/a/../../secret",
+        "/.%2e/secret",
+        "//../secret",
+        "/f/../../secret",
+        "/%00",
+        "/a%5c..%5csecret",
+        "/link",
+        "/up/secret",
+        "/.longhaul/temps",
+        "/.longhaul",
+        "/./f",
     ] {
         for method in ["GET", "PUT", "DELETE", "PROPFIND", "MKCOL"] {
             let reply = house.ask(method, path, &[("Depth", "0")], b"");
             assert!((400..500).contains(&reply.status), "{method} {path}: {}", reply.status);
-            assert!(!reply.text().contains("secret\n") && !reply.text().contains("root:"), "{}", reply.text());
+            assert!(
+                !reply.text().contains("secret\n") && !reply.text().contains("root:"),
+                "{}",
+                reply.text()
+            );
         }
         let from = house.ask("MOVE", "/f", &[("Destination", path)], b"").status;
         assert!((400..500).contains(&from), "MOVE to {path}: {from}");
@@ -61,10 +77,16 @@ fn requests_that_can_be_read_in_two_ways_are_refused() {
         assert!(!house.root.join("smuggled").exists(), "{smuggled:?}");
     }
     // Two framings: chunks count, and nothing after them is taken for a request.
-    for both in ["Content-Length: 60\r\nTransfer-Encoding: chunked", "Transfer-Encoding: chunked\r\nContent-Length: 60"] {
+    for both in [
+        "Content-Length: 60\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: chunked\r\nContent-Length: 60",
+    ] {
         let mut wire = house.connect();
         let inner = head("PUT", "/smuggled");
-        wire.send(format!("{}{both}\r\n\r\n0\r\n\r\n{inner}Content-Length: 0\r\n\r\n", head("PUT", "/x")).as_bytes());
+        wire.send(
+            format!("{}{both}\r\n\r\n0\r\n\r\n{inner}Content-Length: 0\r\n\r\n", head("PUT", "/x"))
+                .as_bytes(),
+        );
         let first = wire.reply(false);
         assert!(first.status >= 400 || first.header("connection") == Some("close"), "{first:?}");
         assert_eq!(wire.reply(false).status, 0);

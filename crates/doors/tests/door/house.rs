@@ -38,7 +38,14 @@ pub struct Changes {
 
 impl Default for Changes {
     fn default() -> Self {
-        Changes { limits: Limits::default(), make_parents: true, delete_trees: false, anonymous: false, dials: vec!["127.0.0.0/8"], trusts: None }
+        Changes {
+            limits: Limits::default(),
+            make_parents: true,
+            delete_trees: false,
+            anonymous: false,
+            dials: vec!["127.0.0.0/8"],
+            trusts: None,
+        }
     }
 }
 
@@ -91,12 +98,14 @@ impl House {
             delete_trees: changes.delete_trees,
             owner: *b"testdoor",
             outgoing: Some(Arc::new(Outgoing {
-                tls: outside_client_tls(OutsideTrust::Authorities(&changes.trusts.unwrap_or(ca_pem))).unwrap(),
+                tls: outside_client_tls(OutsideTrust::Authorities(&changes.trusts.unwrap_or(ca_pem)))
+                    .unwrap(),
                 allow: changes.dials.iter().map(|network| network.parse().unwrap()).collect(),
             })),
             limits: changes.limits,
         };
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let listen = ["127.0.0.1:0".parse().unwrap()];
         let door = runtime.block_on(Door::open(settings, access, &listen)).unwrap();
         let address = door.addresses()[0];
@@ -139,9 +148,10 @@ impl House {
         if !body.is_empty() || method == "PUT" {
             head.push_str(&format!("Content-Length: {}\r\n", body.len()));
         }
-        headers.iter().filter(|(name, value)| !(*name == "Authorization" && value.is_empty())).for_each(
-            |(name, value)| head.push_str(&format!("{name}: {value}\r\n")),
-        );
+        headers
+            .iter()
+            .filter(|(name, value)| !(*name == "Authorization" && value.is_empty()))
+            .for_each(|(name, value)| head.push_str(&format!("{name}: {value}\r\n")));
         head.push_str("\r\n");
         wire.send(head.as_bytes());
         wire.send(body);
@@ -225,7 +235,14 @@ impl Wire {
             let mut byte = [0];
             match self.stream.read(&mut byte) {
                 Ok(1) => head.push(byte[0]),
-                _ => return Reply { status: 0, head: String::from_utf8_lossy(&head).into(), body: vec![], whole: false },
+                _ => {
+                    return Reply {
+                        status: 0,
+                        head: String::from_utf8_lossy(&head).into(),
+                        body: vec![],
+                        whole: false,
+                    };
+                }
             }
         }
         let head = String::from_utf8(head).unwrap();

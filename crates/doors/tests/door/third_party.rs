@@ -28,7 +28,8 @@ fn files_are_pulled_and_pushed() {
     let (source, target) = pair();
     std::fs::write(source.root.join("f"), bytes()).unwrap();
     let url = source.url("/f?copy_mode=pull");
-    let more = [("Credential", "none"), ("X-Number-Of-Streams", "4"), ("RequireChecksumVerification", "true")];
+    let more =
+        [("Credential", "none"), ("X-Number-Of-Streams", "4"), ("RequireChecksumVerification", "true")];
     let pulled = pull(&target, "/in/f", &url, &more);
     assert_eq!((pulled.status, last_line(&pulled).as_str()), (202, "success: Created"), "{}", pulled.text());
     assert!(pulled.text().contains("    Stripe Bytes Transferred: 5000000\n"), "{}", pulled.text());
@@ -43,7 +44,11 @@ fn files_are_pulled_and_pushed() {
     assert_eq!((pushed.status, last_line(&pushed).as_str()), (202, "success: Created"), "{}", pushed.text());
     assert!(std::fs::read(source.root.join("pushed")).unwrap() == bytes());
     let again = target.ask("COPY", "/in/f", &[headers[0], headers[1], ("Overwrite", "F")], b"");
-    assert!(last_line(&again).starts_with("failure: Remote side failed with status code 412"), "{}", again.text());
+    assert!(
+        last_line(&again).starts_with("failure: Remote side failed with status code 412"),
+        "{}",
+        again.text()
+    );
 }
 
 #[test]
@@ -107,7 +112,8 @@ fn what_is_asked_wrongly_is_refused_at_once() {
     assert_eq!(target.ask("COPY", "/g", &[("Source", &url), ("Authorization", "")], b"").status, 401);
     let reader = format!("Bearer {READER}");
     assert_eq!(target.ask("COPY", "/g", &[("Source", &url), ("Authorization", &reader)], b"").status, 403);
-    let framed = pull(&target, "/g", &url, &[("TransferHeaderContent-Length", "7"), ("TransferHeaderHost", "x")]);
+    let framed =
+        pull(&target, "/g", &url, &[("TransferHeaderContent-Length", "7"), ("TransferHeaderHost", "x")]);
     assert_eq!(last_line(&framed), "success: Created");
 }
 
@@ -171,16 +177,34 @@ fn sources_that_lie_or_break_change_nothing() {
         (&[HEAD_OK, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhellO"] as &[&str], "adler32"),
         (&[HEAD_OK, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"], "5 bytes first and 0 then"),
         (&[HEAD_OK, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel"], "connection lost"),
-        (&[HEAD_OK, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n0\r\n\r\n"], "2 of 5 bytes"),
-        (&[HEAD_OK, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n7\r\nhello!!\r\n0\r\n\r\n"], "more bytes"),
+        (
+            &[HEAD_OK, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n0\r\n\r\n"],
+            "2 of 5 bytes",
+        ),
+        (
+            &[HEAD_OK, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n7\r\nhello!!\r\n0\r\n\r\n"],
+            "more bytes",
+        ),
         (&[HEAD_OK, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nDigest: adler32=1\r\n\r\nhello"], "first and"),
-        (&[HEAD_OK, "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\nhello"], "encoded"),
+        (
+            &[HEAD_OK, "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\nhello"],
+            "encoded",
+        ),
         (&[HEAD_OK, "HTTP/1.1 206 Partial Content\r\nContent-Length: 5\r\n\r\nhello"], "206"),
         (&["HTTP/1.1 302 Found\r\nLocation: SELF\r\nContent-Length: 0\r\n\r\n"], "redirects more than"),
-        (&["HTTP/1.1 302 Found\r\nLocation: http://localhost/\r\nContent-Length: 0\r\n\r\n"], "http:// is not taken"),
+        (
+            &["HTTP/1.1 302 Found\r\nLocation: http://localhost/\r\nContent-Length: 0\r\n\r\n"],
+            "http:// is not taken",
+        ),
         (&["HTTP/1.1 302 Found\r\nLocation: file:///etc/passwd\r\nContent-Length: 0\r\n\r\n"], "redirects"),
-        (&["HTTP/1.1 302 Found\r\nLocation: https://10.0.0.1/x\r\nContent-Length: 0\r\n\r\n"], "public address"),
-        (&["HTTP/1.1 404 Not Found\r\nContent-Length: 22\r\n\r\ngone\nsuccess: Created\n"], "status code 404"),
+        (
+            &["HTTP/1.1 302 Found\r\nLocation: https://10.0.0.1/x\r\nContent-Length: 0\r\n\r\n"],
+            "public address",
+        ),
+        (
+            &["HTTP/1.1 404 Not Found\r\nContent-Length: 22\r\n\r\ngone\nsuccess: Created\n"],
+            "status code 404",
+        ),
         (&["soup\r\n\r\n"], "connection to the remote side"),
         (&[""], "connection to the remote side"),
     ] {
@@ -191,7 +215,8 @@ fn sources_that_lie_or_break_change_nothing() {
         assert!(!reply.text().contains("\nsuccess"), "{}", reply.text());
         assert_eq!(std::fs::read(target.root.join("f")).unwrap(), b"old", "{answers:?}");
     }
-    let bare = ["HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"];
+    let bare =
+        ["HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"];
     let url = false_source(&target, &bare);
     let must = pull(&target, "/f", &url, &[("RequireChecksumVerification", "true")]);
     assert!(last_line(&must).contains("no checksum"), "{}", must.text());

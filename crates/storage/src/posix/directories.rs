@@ -16,8 +16,8 @@ use super::fault::{Role, fault};
 use super::names::NamePage;
 use super::seam::Call;
 use super::work::twin_of;
-use crate::directories::{Directories, Entry, Listing};
 use crate::Identity;
+use crate::directories::{Directories, Entry, Listing};
 
 impl Directories for Posix {
     fn look(&self, path: &str) -> Result<Option<Entry>, Fault> {
@@ -47,7 +47,8 @@ impl Directories for Posix {
         // What cannot be a name of ours cannot be asked for either.
         let hidden = |name: &[u8]| {
             let inside = join(path, name);
-            self.beneath.is_reserved(&join_bytes(&real, name)) || inside.is_none_or(|at| self.pfn(&at).is_err())
+            self.beneath.is_reserved(&join_bytes(&real, name))
+                || inside.is_none_or(|at| self.pfn(&at).is_err())
         };
         let page = NamePage::read(&directory, after.map(str::as_bytes), limit, hidden).map_err(failed)?;
         let mut entries = Vec::with_capacity(page.names.len());
@@ -171,8 +172,8 @@ impl Posix {
         if !self.case_insensitive() || fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).is_err() {
             return Ok(());
         }
-        let twin = twin_of(directory, name)
-            .map_err(|errno| fault(Role::Read, errno, at).blaming(Blame::Target))?;
+        let twin =
+            twin_of(directory, name).map_err(|errno| fault(Role::Read, errno, at).blaming(Blame::Target))?;
         match twin {
             None => Ok(()),
             Some(_) => Err(Fault::new(FaultCode::CaseTwin, at.to_string())),

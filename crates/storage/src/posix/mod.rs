@@ -35,7 +35,8 @@ use rustix::fs::{self, Advice, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::{self, Errno};
 
 use crate::{
-    Capabilities, Commit, Directories, Identity, Nearby, SourceFile, Space, Storage, TargetFile, TempName, Visit,
+    Capabilities, Commit, Directories, Identity, Nearby, SourceFile, Space, Storage, TargetFile, TempName,
+    Visit,
 };
 pub use beneath::NoLinks;
 use beneath::{Astray, Beneath, Resolver};
