@@ -17,6 +17,7 @@ mod changes;
 pub mod clock;
 mod deployment;
 pub mod effort;
+pub mod foreign;
 pub mod hostile;
 pub mod http;
 mod log;

@@ -38,6 +38,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("security", Kind::Edge, &[]),
     room("catalog", Kind::Edge, &[]),
     room("storage", Kind::Edge, &[]),
+    room("storage-remote", Kind::Edge, &[]),
     room("gateways", Kind::Edge, &["security"]),
     room("engine", Kind::Edge, &["storage", "security"]),
     room("doors", Kind::Edge, &["storage", "security"]),
@@ -50,14 +51,17 @@ pub(crate) const ROOMS: &[Room] = &[
         "longhaul",
         Kind::Top,
         &[
-            "security", "catalog", "storage", "gateways", "engine", "copy", "doctor", "agent", "service",
-            "web",
+            "security", "catalog", "storage", "storage-remote", "gateways", "engine", "copy", "doctor",
+            "agent", "service", "web",
         ],
     ),
     room(
         "testbed",
         Kind::Top,
-        &["security", "catalog", "storage", "gateways", "engine", "doctor", "agent", "service", "web"],
+        &[
+            "security", "catalog", "storage", "storage-remote", "gateways", "engine", "doctor", "agent",
+            "service", "web",
+        ],
     ),
     room(
         "bench",
