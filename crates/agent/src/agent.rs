@@ -15,9 +15,11 @@ use crate::attempts::{Expiring, Outcomes};
 use crate::clock::ServiceClock;
 use crate::config::Config;
 use crate::control::Control;
+use crate::doors::Doors;
 use crate::guard::{guarded, message};
 use crate::http::HttpControl;
 use crate::ledger::Ledger;
+use crate::locked;
 use crate::measure::{Measures, UplinkConfig, run_probes, run_uplinks};
 use crate::mover::{Mover, Start, start_engine};
 use crate::null_mover::{self, NullLinks};
@@ -31,6 +33,8 @@ use crate::{renew, report, work};
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// How often leases of an earlier run are looked at for expiry.
 const EXPIRY_CHECK: Duration = Duration::from_secs(1);
+/// Doors let requests under way end, within a little less.
+const DOORS_GRACE: Duration = Duration::from_secs(7);
 /// The stop waits this often and this long for steps that are under way.
 const STOP_CHECKS_MAX: u32 = 1_000;
 const STOP_CHECK: Duration = Duration::from_millis(10);
@@ -40,6 +44,7 @@ pub struct Agent {
     shared: Arc<Shared>,
     expiring: Expiring,
     outcomes: Arc<Outcomes>,
+    doors: Doors,
     /// Something of ours that must not fail has failed.
     broken: watch::Receiver<Option<Fault>>,
 }
@@ -103,6 +108,7 @@ impl Agent {
     ) -> Result<Agent, Fault> {
         let exports = open_storages(&config)?;
         let storages: Vec<_> = exports.iter().map(|export| export.storage.clone()).collect();
+        let doors = Doors::prepare(&config.doors, &storages, &identity.credentials(), identity.agent.0)?;
         let incarnation = state.next_incarnation()?;
         let ledger = Arc::new(Ledger::open(state.path())?);
         let clock = ServiceClock::new(clock, ledger.clock_offset());
@@ -171,11 +177,15 @@ impl Agent {
             uplinks: config.uplinks,
             stop,
         };
-        Ok(Agent { shared: Arc::new(shared), expiring, outcomes, broken })
+        Ok(Agent { shared: Arc::new(shared), expiring, outcomes, doors, broken })
     }
 
     pub(crate) async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<(), Fault> {
-        let Agent { shared, expiring, outcomes, mut broken } = self;
+        let Agent { shared, expiring, outcomes, doors, mut broken } = self;
+        let (close, closed) = watch::channel(false);
+        let alive = Arc::downgrade(&shared);
+        let credentials = move || alive.upgrade().map(|shared| locked(&shared.identity).credentials());
+        let mut doors = tokio::spawn(doors.run(credentials, closed));
         let mut loops = JoinSet::new();
         loops.spawn(report::run(shared.clone()));
         loops.spawn(work::run(shared.clone()));
@@ -186,8 +196,16 @@ impl Agent {
         let result = tokio::select! {
             () = shutdown => Ok(()),
             Some(ended_loop) = loops.join_next() => Err(ended_loop.unwrap_or_else(|error| ended("a loop", error))),
+            ended_doors = &mut doors => Err(match ended_doors {
+                Ok(Err(fault)) => fault,
+                other => ended("the doors", format!("{other:?}")),
+            }),
             Ok(fault) = broken.wait_for(Option::is_some) => Err(fault.clone().unwrap_or_else(|| ended("the engine", "it broke"))),
         };
+        close.send_replace(true);
+        if !doors.is_finished() && tokio::time::timeout(DOORS_GRACE, &mut doors).await.is_err() {
+            doors.abort();
+        }
         loops.shutdown().await;
         let stopped = tokio::task::spawn_blocking(move || stop(shared)).await;
         stopped.map_err(|error| ended("the stop", error))?;

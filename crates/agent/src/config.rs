@@ -11,6 +11,7 @@ use longhaul_security::{ALLOWED_MAX, Access, Allow, SubjectPattern};
 use longhaul_storage::{DirectIo, FlushPolicy, Manner, PARALLEL_MAX, PosixOptions};
 use serde::{Deserialize, Serialize};
 
+use crate::doors::{DOORS_MAX, DoorConfig};
 use crate::measure::UplinkConfig;
 
 /// Most storages of one agent.
@@ -71,6 +72,9 @@ pub struct Config {
     /// Interfaces that connect the site to the world, to be counted.
     #[serde(default)]
     pub uplinks: Vec<UplinkConfig>,
+    /// Storages that are open to outside clients by HTTPS and WebDAV.
+    #[serde(default)]
+    pub doors: Vec<DoorConfig>,
     pub storages: Vec<StorageConfig>,
 }
 
@@ -143,6 +147,7 @@ impl Config {
             null_mover: None,
             probes: true,
             uplinks: Vec::new(),
+            doors: Vec::new(),
             storages,
         }
     }
@@ -173,6 +178,13 @@ impl Config {
             if self.uplinks[..place].iter().any(|other| other.interface == uplink.interface) {
                 return wrong(format!("uplink {} is configured twice", uplink.interface));
             }
+        }
+        if self.doors.len() > DOORS_MAX {
+            return wrong(format!("{} doors, the limit is {DOORS_MAX}", self.doors.len()));
+        }
+        let names: Vec<StorageName> = self.storages.iter().map(|storage| storage.name.clone()).collect();
+        for door in &self.doors {
+            door.check(&names).or_else(wrong)?;
         }
         for (place, storage) in self.storages.iter().enumerate() {
             if self.storages[..place].iter().any(|other| other.name == storage.name) {

@@ -16,6 +16,7 @@ mod bent;
 mod clock;
 mod config;
 mod control;
+mod doors;
 mod guard;
 mod http;
 mod join;
@@ -38,6 +39,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use agent::Agent;
 pub use config::{Config, Flush, StorageConfig};
+pub use doors::{DoorConfig, DoorRight, DoorRule};
 pub use join::{Joined, join};
 pub use measure::UplinkConfig;
 pub use null_mover::NullLinks;

@@ -203,7 +203,7 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(provider)
 }
 
-fn internal(error: rustls::Error) -> Fault {
+pub(crate) fn internal(error: rustls::Error) -> Fault {
     Fault::new(FaultCode::Internal, format!("TLS settings: {error}"))
 }
 
@@ -220,7 +220,7 @@ fn client(
         .with_custom_certificate_verifier(Arc::new(verifier)))
 }
 
-fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, SecurityError> {
+pub(crate) fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, SecurityError> {
     let chain = CertificateDer::pem_slice_iter(pem.as_bytes())
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| SecurityError::unusable("certificate", error))?;

@@ -41,9 +41,10 @@ pub(crate) const ROOMS: &[Room] = &[
     room("storage-remote", Kind::Edge, &[]),
     room("gateways", Kind::Edge, &["security"]),
     room("engine", Kind::Edge, &["storage", "security"]),
+    room("doors", Kind::Edge, &["storage", "security"]),
     room("copy", Kind::Joining, &["engine", "storage", "security", "gateways"]),
     room("doctor", Kind::Joining, &["storage", "security"]),
-    room("agent", Kind::Joining, &["engine", "storage", "security", "doctor"]),
+    room("agent", Kind::Joining, &["engine", "storage", "doors", "security", "doctor"]),
     room("service", Kind::Joining, &["catalog", "security", "gateways"]),
     room("web", Kind::Joining, &["service", "security"]),
     room(
