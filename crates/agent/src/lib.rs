@@ -13,6 +13,7 @@ mod attempts;
 mod backoff;
 #[cfg(test)]
 mod bent;
+mod circuits;
 mod clock;
 mod config;
 mod control;
@@ -37,6 +38,7 @@ mod work;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use agent::Agent;
+pub use circuits::CircuitLinkConfig;
 pub use config::{Config, Flush, StorageConfig};
 pub use join::{Joined, join};
 pub use measure::UplinkConfig;
