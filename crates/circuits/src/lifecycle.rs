@@ -438,12 +438,14 @@ impl Lifecycle {
         if let Some(reservation) = reservation {
             self.give_back(reservation, now);
         }
+        self.note_rest();
     }
 
     /// Nothing is to be given back.
     fn rest(&mut self, why: Why, now: Timestamp) {
         self.set_rest(why, now);
         self.keep();
+        self.note_rest();
     }
 
     fn set_rest(&mut self, why: Why, now: Timestamp) {
@@ -453,7 +455,13 @@ impl Lifecycle {
         };
         let rest = Rest { why, since: now, until: now.plus(window) };
         self.phase = Phase::Resting { rest, until: Due::at(rest.until, window) };
-        self.note(Note::Rests { until: rest.until });
+    }
+
+    /// Said once it is written down.
+    fn note_rest(&mut self) {
+        if let Phase::Resting { rest, .. } = self.phase {
+            self.note(Note::Rests { until: rest.until });
+        }
     }
 
     fn give_back(&mut self, reservation: Reservation, now: Timestamp) {

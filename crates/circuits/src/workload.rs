@@ -92,8 +92,11 @@ impl Workload {
         seen.or_else(|| self.plain.bytes_per_s()).or(self.told)
     }
 
-    /// How long what waits takes.
+    /// How long what waits takes. Nothing takes no time, at whatever rate.
     fn work(&self, circuit: bool) -> Option<Duration> {
+        if self.pending_bytes == 0 {
+            return Some(Duration::ZERO);
+        }
         let seconds = self.pending_bytes as f64 / self.rate(circuit)?;
         Some(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
     }
@@ -223,6 +226,16 @@ mod tests {
             prop_assume!((circuit as f64 - bound).abs() > 1e-3);
             prop_assert_eq!(load.slower(&slower).is_some(), for_s >= 300 && (circuit as f64) < bound);
         }
+    }
+
+    #[test]
+    fn nothing_to_do_is_little_even_if_no_rate_is_known() {
+        let leave = Leave { work: seconds(1), during: Duration::ZERO, hold: Duration::ZERO };
+        let mut load = Workload::default();
+        load.waits(0, None);
+        assert_eq!(load.little(&leave, START, START), Some(Duration::ZERO));
+        load.waits(1, None);
+        assert_eq!(load.little(&leave, START, START), None);
     }
 
     #[test]

@@ -160,7 +160,7 @@ fn the_experiment_of_the_paper_in_small() {
         background_mbit: 30.0,
         half_s: 10.0,
         file_bytes: 300_000,
-        work_s: 6,
+        work_s: 12,
         ..Experiment::default()
     };
     let outcome = experiment.run().unwrap();

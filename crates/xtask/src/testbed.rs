@@ -1,6 +1,8 @@
 //! `cargo xtask testbed`: builds everything once, then hands over to the scenario, an example of `crates/testbed`.
 
-use crate::tools::{cargo, run_command};
+use std::process::Command;
+
+use crate::tools::{cargo, run_command, target};
 
 const SCENARIOS: &[&str] = &["anse"];
 
@@ -9,9 +11,5 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
         return Err(format!("usage: cargo xtask testbed {} [OPTIONS]", SCENARIOS.join("|")));
     };
     run_command(cargo().args(["build", "--release", "--quiet", "--workspace", "--examples", "--bins"]))?;
-    run_command(
-        cargo()
-            .args(["run", "--release", "--quiet", "--workspace", "--example", scenario, "--"])
-            .args(options),
-    )
+    run_command(Command::new(target().join("release/examples").join(scenario)).args(options))
 }

@@ -8,6 +8,7 @@ use longhaul_storage::VirtualContent;
 use serde_json::json;
 
 use crate::wan::{Direction, Lab, PathConfig, Side};
+use crate::run::{COMMAND_WITHIN, Ran};
 use crate::{Deployment, Log, ServiceOptions, SiteOptions, free_port};
 
 /// The way that is there anyway.
@@ -142,7 +143,9 @@ impl<'a> World<'a> {
     }
 
     pub fn wait_for(&self, job: &str, within: Duration) {
-        self.deployment.deliver(job, &format!("{TARGET}-test"), within.as_secs());
+        let wait = format!("--wait={}", within.as_secs());
+        let words = ["subscribe", job, &format!("{TARGET}-test"), &wait];
+        Ran::of(&mut self.deployment.command(&words), within + COMMAND_WITHIN).ok();
     }
 
     /// What a path has carried towards the target, headers included.
