@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::attempts::{Expiring, Outcomes};
+use crate::circuits::{self, Circuits};
 use crate::clock::ServiceClock;
 use crate::config::Config;
 use crate::control::Control;
@@ -71,6 +72,7 @@ pub(crate) struct Shared {
     pub report_every: watch::Sender<Duration>,
     pub measures: Measures,
     pub uplinks: Vec<UplinkConfig>,
+    pub circuits: Arc<Circuits>,
     pub stop: Stop,
 }
 
@@ -107,6 +109,7 @@ impl Agent {
         start_mover: impl FnOnce(Start) -> Result<Box<dyn Mover>, Fault>,
     ) -> Result<Agent, Fault> {
         let exports = open_storages(&config)?;
+        let circuits = Arc::new(Circuits::read(&config.circuits)?);
         let storages: Vec<_> = exports.iter().map(|export| export.storage.clone()).collect();
         let doors = Doors::prepare(&config.doors, &storages, &identity.credentials(), identity.agent.0)?;
         let incarnation = state.next_incarnation()?;
@@ -117,7 +120,12 @@ impl Agent {
 
         let spaces = Spaces::watch(&storages, Duration::from_secs(config.space_check_s.into()));
         let outcomes =
-            Arc::new(Outcomes { ledger: ledger.clone(), spaces: spaces.clone(), stop: stop.clone() });
+            Arc::new(Outcomes {
+                ledger: ledger.clone(),
+                circuits: circuits.clone(),
+                spaces: spaces.clone(),
+                stop: stop.clone(),
+            });
         let take = outcomes.clone();
         let events = move |events| {
             if let Err(fault) = guarded("keeping outcomes", || take.take(events)) {
@@ -139,7 +147,7 @@ impl Agent {
             engine.set_limits(settings.in_bytes_per_s, settings.out_bytes_per_s);
         }
         let (resumed, tasks_left) = ledger.resumed();
-        let expiring = Expiring::resume(engine.as_ref(), resumed);
+        let expiring = Expiring::resume(engine.as_ref(), &circuits, resumed);
         let offers = config.storages.iter().zip(&storages).map(|(storage, open)| {
             let can = open.capabilities();
             storage.offer(storage.writable && can.writable, can.case_insensitive)
@@ -175,9 +183,12 @@ impl Agent {
             report_every: watch::Sender::new(REPORT_EVERY),
             measures: Measures::new(config.probes),
             uplinks: config.uplinks,
+            circuits,
             stop,
         };
-        Ok(Agent { shared: Arc::new(shared), expiring, outcomes, doors, broken })
+        let shared = Arc::new(shared);
+        Circuits::start(&shared)?;
+        Ok(Agent { shared, expiring, outcomes, doors, broken })
     }
 
     pub(crate) async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<(), Fault> {
@@ -192,6 +203,9 @@ impl Agent {
         loops.spawn(renew::run(shared.clone()));
         loops.spawn(run_probes(shared.clone()));
         loops.spawn(run_uplinks(shared.clone()));
+        if !shared.circuits.is_empty() {
+            loops.spawn(circuits::run(shared.clone()));
+        }
         loops.spawn(expire(shared.clone(), outcomes, expiring));
         let result = tokio::select! {
             () = shutdown => Ok(()),
@@ -218,6 +232,8 @@ impl Agent {
 }
 
 fn stop(shared: Arc<Shared>) {
+    // While its streams still move.
+    shared.circuits.end();
     shared.stop.set();
     shared.spaces.stop();
     shared.tasks.join();

@@ -13,6 +13,7 @@ mod attempts;
 mod backoff;
 #[cfg(test)]
 mod bent;
+mod circuits;
 mod clock;
 mod config;
 mod control;
@@ -38,6 +39,7 @@ mod work;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use agent::Agent;
+pub use circuits::CircuitLinkConfig;
 pub use config::{Config, Flush, StorageConfig};
 pub use doors::{DoorConfig, DoorRight, DoorRule};
 pub use join::{Joined, join};

@@ -53,7 +53,7 @@ pub use event::{
     WantedFile,
 };
 pub use lesson::Lesson;
-pub use query::{Counts, LeasedNow, LinkNow, Outlook, TransferNow};
+pub use query::{Counts, LeasedNow, LinkAhead, LinkNow, Outlook, TransferNow};
 pub use scheduler::Scheduler;
 pub use settings::{Backoff, Rules, Settings};
 pub use shares::{CommunityShare, Party, Shares};

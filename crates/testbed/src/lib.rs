@@ -12,6 +12,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::print_stderr)]
 
 mod ad_hoc;
+pub mod anse;
 pub mod browser;
 mod changes;
 pub mod clock;

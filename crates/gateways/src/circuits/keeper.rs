@@ -143,7 +143,7 @@ impl Working {
                 Ok(Command::Tell(event)) => self.machine.handle(event, (self.clock)()),
                 Ok(Command::End) | Err(RecvTimeoutError::Disconnected) => {
                     ending.get_or_insert(now);
-                    self.machine.handle(Event::Wanted(false), now);
+                    self.machine.handle(Event::Ended, now);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }

@@ -2,17 +2,19 @@
 //! decides: books before requests, use before give-back.
 //!
 //! Not here: when a circuit is worth asking for (`circuits`), and how streams move onto it (`engine`, by way of
-//! [`Traffic`]).
+//! [`Streams`]).
 
 mod config;
 mod fixed;
 mod keeper;
+mod streams;
 
 use longhaul_circuits::{Event, RequestKey, Wish};
 use longhaul_model::Timestamp;
 
 pub use config::{CircuitConfig, FILE_BYTES_MAX, FixedConfig};
 pub use keeper::{Clock, Health, Keeper, Place, Traffic};
+pub use streams::{Streams, Ways};
 
 /// One link's side of a provider. Nothing here waits: answers come as news.
 trait Provider: Send {

@@ -44,7 +44,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("doors", Kind::Edge, &["storage", "security"]),
     room("copy", Kind::Joining, &["engine", "storage", "security", "gateways"]),
     room("doctor", Kind::Joining, &["storage", "security"]),
-    room("agent", Kind::Joining, &["engine", "storage", "doors", "security", "doctor"]),
+    room("agent", Kind::Joining, &["engine", "storage", "doors", "security", "doctor", "gateways"]),
     room("service", Kind::Joining, &["catalog", "security", "gateways"]),
     room("web", Kind::Joining, &["service", "security"]),
     room(
