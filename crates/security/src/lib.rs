@@ -30,7 +30,7 @@ pub use error::SecurityError;
 pub use files::{read_private, write_private};
 pub use identity::{Credentials, PeerIdentity, expires, needs_renewal, peer_identity};
 pub use origin::check_origin;
-pub use outside::{OutsideTrust, outside_client_tls};
+pub use outside::{OutsideIdentity, OutsideTrust, outside_client_tls, outside_client_tls_as};
 pub use permit::{Permit, PermitVerifier, list_digest};
 pub use role::{Action, Principal, Role, authorise};
 pub use session::{Session, Sessions};

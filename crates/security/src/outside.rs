@@ -7,7 +7,7 @@ use longhaul_model::{Fault, FaultCode};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
@@ -20,20 +20,45 @@ pub enum OutsideTrust<'a> {
     Anyone,
 }
 
+/// Who a client says it is, to servers that ask.
+#[derive(Clone, Copy, Debug)]
+pub struct OutsideIdentity<'a> {
+    /// In PEM, its own certificate first.
+    pub chain: &'a str,
+    pub key: &'a str,
+}
+
 /// Of a client that shows no certificate.
 pub fn outside_client_tls(trust: OutsideTrust<'_>) -> Result<Arc<ClientConfig>, Fault> {
+    outside_client_tls_as(trust, None)
+}
+
+/// Of a client that shows a certificate, if it has one.
+pub fn outside_client_tls_as(
+    trust: OutsideTrust<'_>,
+    identity: Option<OutsideIdentity<'_>>,
+) -> Result<Arc<ClientConfig>, Fault> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&TLS13, &TLS12])
         .map_err(|error| Fault::new(FaultCode::Internal, format!("TLS settings: {error}")))?;
-    let config = match trust {
-        OutsideTrust::Authorities(pem) => builder.with_root_certificates(roots(pem)?).with_no_client_auth(),
+    let builder = match trust {
+        OutsideTrust::Authorities(pem) => builder.with_root_certificates(roots(pem)?),
         OutsideTrust::Anyone => builder
             .dangerous() // asked for by name
-            .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
-            .with_no_client_auth(),
+            .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider))),
     };
-    Ok(Arc::new(config))
+    let Some(identity) = identity else { return Ok(Arc::new(builder.with_no_client_auth())) };
+    let unusable = |what: &str, error: String| {
+        Fault::new(FaultCode::BadRequest, format!("the {what} cannot be used: {error}"))
+    };
+    let chain = CertificateDer::pem_slice_iter(identity.chain.as_bytes())
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| unusable("certificate", error.to_string()))?;
+    let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes())
+        .map_err(|error| unusable("private key", error.to_string()))?;
+    let config = builder.with_client_auth_cert(chain, key);
+    Ok(Arc::new(config.map_err(|error| unusable("certificate and key", error.to_string()))?))
 }
 
 /// Bundles of systems hold some certificates that are not understood: those are left out, as everywhere.
@@ -95,5 +120,8 @@ mod tests {
         assert!(outside_client_tls(OutsideTrust::Anyone).is_ok());
         let refused = outside_client_tls(OutsideTrust::Authorities("no certificates")).unwrap_err();
         assert!(refused.detail.contains("no certificate"), "{refused}");
+        let identity = OutsideIdentity { chain: "no certificate", key: "no key" };
+        let refused = outside_client_tls_as(OutsideTrust::Anyone, Some(identity)).unwrap_err();
+        assert!(refused.detail.contains("key cannot be used"), "{refused}");
     }
 }
