@@ -9,6 +9,7 @@ mod fixed;
 mod keeper;
 mod nsi;
 mod remote;
+mod rest;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use longhaul_model::{Fault, Timestamp};
 pub use config::{Access, CircuitConfig, FILE_BYTES_MAX, FixedConfig, ProviderConfig};
 pub use keeper::{Clock, Health, Keeper, Place, Traffic};
 pub use nsi::NsiConfig;
+pub use rest::{OscarsConfig, SenseConfig};
 
 /// Called by a provider, on a thread of its own, when it has news.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
@@ -46,5 +48,7 @@ pub fn open(config: &CircuitConfig, link: &str, book: &Path, wake: Wake) -> Resu
     match &config.provider {
         ProviderConfig::Static(config) => Ok(Box::new(fixed::Fixed::new(config.clone()))),
         ProviderConfig::Nsi(config) => nsi::open(config, link, ground()?, config.access.caller()?),
+        ProviderConfig::Oscars(config) => rest::open_oscars(config, link, ground()?, config.access.caller()?),
+        ProviderConfig::Sense(config) => rest::open_sense(config, link, ground()?, config.access.caller()?),
     }
 }

@@ -28,7 +28,8 @@ pub(super) const CONNECTIONS_MAX: usize = 256;
 enum Asked {
     Discovery,
     List { asked: Timestamp },
-    Of { serial: u64, operation: Operation },
+    /// Of a connection, under the id that it had then.
+    Of { serial: u64, operation: Operation, id: Option<String> },
 }
 
 /// Random numbers, of which correlation ids are made.
@@ -151,7 +152,7 @@ impl Nsi {
             body: request.envelope(&header),
         };
         // Its confirmation may come before its acknowledgement.
-        if let Asked::Of { serial, operation } = &asked {
+        if let Asked::Of { serial, operation, .. } = &asked {
             self.expected.insert(correlation, (*serial, *operation));
         }
         Some(self.call(call, asked))
@@ -179,8 +180,8 @@ impl Nsi {
         if self.endpoint.is_none() {
             return self.discover(now);
         }
-        let (stage, id) = (connection.stage, connection.id.clone());
-        let id = id.unwrap_or_default();
+        let (stage, known) = (connection.stage, connection.id.clone());
+        let id = known.clone().unwrap_or_default();
         let (operation, request) = match stage {
             Stage::Find => return self.ask_list(now),
             Stage::Reserve => (Operation::Reserve, Request::Reserve(self.reserve(serial, now))),
@@ -195,7 +196,7 @@ impl Nsi {
             | Stage::Aborting
             | Stage::Terminating => (Operation::Query, Request::Query(Some(id))),
         };
-        let call = self.send(&request, Asked::Of { serial, operation });
+        let call = self.send(&request, Asked::Of { serial, operation, id: known });
         if let Some(connection) = self.connections.get_mut(&serial) {
             connection.call = call;
         }
@@ -470,11 +471,13 @@ impl Dialogue for Nsi {
         match self.calls.remove(&call) {
             Some(Asked::Discovery) => self.discovered(answer, now),
             Some(Asked::List { asked }) => self.listed(answer, asked, now),
-            Some(Asked::Of { serial, operation }) => {
-                if let Some(connection) = self.connections.get_mut(&serial) {
-                    connection.call = None;
+            Some(Asked::Of { serial, operation, id }) => {
+                let Some(connection) = self.connections.get_mut(&serial) else { return };
+                connection.call = None;
+                // It may be reserved anew meanwhile, and what is said of the old one means nothing.
+                if operation == Operation::Reserve || connection.id == id {
+                    self.answered(serial, operation, answer, now);
                 }
-                self.answered(serial, operation, answer, now);
                 self.drive(serial, now);
             }
             None => {}

@@ -50,11 +50,11 @@ pub(crate) struct Rest {
 impl Rest {
     pub(crate) fn new(protocol: Box<dyn Protocol>, names: Names) -> Rest {
         Rest {
+            token: protocol.given_token(),
             protocol,
             names,
             jobs: BTreeMap::new(),
             calls: BTreeMap::new(),
-            token: None,
             login: None,
             login_next: Timestamp::ZERO,
             login_failures: 0,
@@ -127,6 +127,11 @@ impl Rest {
         false
     }
 
+    /// It is refused: there is another one after the next login.
+    fn forget_token(&mut self) {
+        self.token = self.protocol.given_token();
+    }
+
     fn logged_in(&mut self, answer: Result<Heard, Fault>, now: Timestamp) {
         self.login = None;
         let token = answer.map_err(|fault| fault.to_string()).and_then(|heard| self.protocol.token(&heard));
@@ -186,7 +191,7 @@ impl Rest {
             Err(fault) => Next::Unclear(fault.to_string()),
             // The token is too old, or the provider has forgotten it.
             Ok(heard) if heard.status == 401 => {
-                self.token = None;
+                self.forget_token();
                 Next::Unclear(unexpected(&heard))
             }
             Ok(heard) => self.protocol.hear(job, &heard, self.skew),
@@ -266,7 +271,9 @@ impl Rest {
             return self.refuse(serial, true, "the provider gives 0 Mbit/s".to_owned(), now);
         }
         job.is_told = true;
-        let (key, grant) = (job.key, Grant { mbit: job.mbit, ends, expires: job.end });
+        // What does not end by itself is given back in time.
+        let expires = job.end.or(job.lifetime.map(|lifetime| now.plus(lifetime)));
+        let (key, grant) = (job.key, Grant { mbit: job.mbit, ends, expires });
         self.tell(Event::Answer { key, answer: Answer::Granted(grant) });
     }
 
@@ -297,7 +304,7 @@ impl Rest {
 
     fn list_answered(&mut self, key: RequestKey, answer: Result<Heard, Fault>) {
         if answer.as_ref().is_ok_and(|heard| heard.status == 401) {
-            self.token = None;
+            self.forget_token();
         }
         let up = answer.map_err(|fault| fault.to_string()).and_then(|heard| self.protocol.is_up(&heard));
         let Some(list) = &mut self.list else { return };

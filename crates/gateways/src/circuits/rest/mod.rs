@@ -8,16 +8,18 @@ mod machine;
 mod oscars;
 mod sense;
 
+use std::path::Path;
 use std::time::Duration;
 
 use longhaul_circuits::RequestKey;
-use longhaul_model::Timestamp;
+use longhaul_model::{Fault, FaultCode, Timestamp};
+use longhaul_security::read_private;
 
-use super::remote::{Call, CallId, Heard};
-pub(super) use machine::Rest;
-pub(super) use oscars::Oscars;
+use super::Provider;
+use super::remote::{Call, CallId, Caller, Ground, Heard};
+use machine::Rest;
 pub use oscars::OscarsConfig;
-pub(super) use sense::Sense;
+pub(super) use oscars::vlans;
 pub use sense::SenseConfig;
 
 /// ```text
@@ -93,6 +95,10 @@ pub(super) trait Protocol: Send {
     /// How a token is got; none if none is needed.
     fn login(&self) -> Option<Call>;
     fn token(&self, heard: &Heard) -> Result<String, String>;
+    /// One that needs no login.
+    fn given_token(&self) -> Option<String> {
+        None
+    }
     /// How it is shown.
     fn authorise(&self, token: &str) -> (&'static str, String);
     /// What comes first.
@@ -103,6 +109,37 @@ pub(super) trait Protocol: Send {
     /// The question that [`Protocol::is_up`] is about.
     fn examine(&self, name: &str) -> Call;
     fn ends(&self) -> longhaul_circuits::Ends;
+}
+
+pub(super) fn open_oscars(
+    config: &OscarsConfig,
+    link: &str,
+    ground: Ground,
+    caller: Caller,
+) -> Result<Box<dyn Provider>, Fault> {
+    let protocol = oscars::Oscars::new(config.clone(), read_secret(&config.secret)?, link);
+    open(Box::new(protocol), ground, caller)
+}
+
+pub(super) fn open_sense(
+    config: &SenseConfig,
+    link: &str,
+    ground: Ground,
+    caller: Caller,
+) -> Result<Box<dyn Provider>, Fault> {
+    let (client_secret, password) = (read_secret(&config.client_secret)?, read_secret(&config.password)?);
+    let protocol = sense::Sense::new(config.clone(), client_secret, password, link);
+    open(Box::new(protocol), ground, caller)
+}
+
+fn open(protocol: Box<dyn Protocol>, ground: Ground, caller: Caller) -> Result<Box<dyn Provider>, Fault> {
+    let names = ground.read_names()?;
+    Ok(Box::new(ground.start(caller, Box::new(Rest::new(protocol, names)))))
+}
+
+fn read_secret(path: &Path) -> Result<String, Fault> {
+    let text = read_private(path).map_err(|error| Fault::new(FaultCode::BadRequest, error.to_string()))?;
+    Ok(text.trim_end_matches(['\n', '\r']).to_owned())
 }
 
 /// Of an answer that is not what was asked for.

@@ -1,5 +1,6 @@
 //! OSCARS 1.x: a VLAN at a port of each site and a pipe between the two devices, held, then committed.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use longhaul_circuits::Ends;
@@ -22,9 +23,10 @@ const LOOKS: u32 = 3;
 pub struct OscarsConfig {
     /// Without a slash at its end.
     pub(crate) url: String,
-    /// An account, whose password was read from its file; or a token that is given from outside.
+    /// An account; none has a token that was given from outside.
     pub(crate) username: Option<String>,
-    pub(crate) secret: String,
+    /// The file with the account's password, or with the token.
+    pub(crate) secret: PathBuf,
     /// How the token is shown: `Authentication`, or `Authorization` as a bearer.
     pub(crate) is_bearer: bool,
     /// As `device:port`, and the VLANs that the site's own network has there.
@@ -37,12 +39,13 @@ pub struct OscarsConfig {
 
 pub(crate) struct Oscars {
     config: OscarsConfig,
+    secret: String,
     mark: String,
 }
 
 impl Oscars {
-    pub(crate) fn new(config: OscarsConfig, link: &str) -> Oscars {
-        Oscars { config, mark: format!("longhaul {link}") }
+    pub(crate) fn new(config: OscarsConfig, secret: String, link: &str) -> Oscars {
+        Oscars { config, secret, mark: format!("longhaul {link}") }
     }
 
     fn call(&self, method: http::Method, path: &str, kind: &str, body: String) -> Call {
@@ -168,7 +171,7 @@ fn granted(connection: &Value, job: &mut Job, skew: i64) {
 impl Protocol for Oscars {
     fn login(&self) -> Option<Call> {
         let username = self.config.username.as_ref()?;
-        let body = json!({ "username": username, "password": self.config.secret });
+        let body = json!({ "username": username, "password": self.secret });
         Some(self.post("/api/account/login", &body))
     }
 
@@ -178,6 +181,10 @@ impl Protocol for Oscars {
             heard.status == 200 && token.len() < 8_192 && token.bytes().all(|byte| byte.is_ascii_graphic())
         });
         token.map(str::to_owned).ok_or_else(|| unexpected(&Heard { body: String::new(), ..heard.clone() }))
+    }
+
+    fn given_token(&self) -> Option<String> {
+        self.config.username.is_none().then(|| self.secret.clone())
     }
 
     fn authorise(&self, token: &str) -> (&'static str, String) {

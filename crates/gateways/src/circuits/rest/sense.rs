@@ -1,5 +1,7 @@
 //! SENSE-O: an instance with an intent, compiled, provisioned, and cancelled before it is deleted.
 
+use std::path::PathBuf;
+
 use longhaul_circuits::Ends;
 use longhaul_model::Timestamp;
 use serde_json::{Value, json};
@@ -19,9 +21,11 @@ pub struct SenseConfig {
     /// Where tokens are got.
     pub(crate) token_url: String,
     pub(crate) client_id: String,
-    pub(crate) client_secret: String,
+    /// The file with it.
+    pub(crate) client_secret: PathBuf,
     pub(crate) username: String,
-    pub(crate) password: String,
+    /// The file with it.
+    pub(crate) password: PathBuf,
     pub(crate) source_uri: String,
     pub(crate) target_uri: String,
     /// `any`, a VLAN or a range of them.
@@ -32,12 +36,14 @@ pub struct SenseConfig {
 
 pub(crate) struct Sense {
     config: SenseConfig,
+    client_secret: String,
+    password: String,
     mark: String,
 }
 
 impl Sense {
-    pub(crate) fn new(config: SenseConfig, link: &str) -> Sense {
-        Sense { config, mark: format!("longhaul {link}") }
+    pub(crate) fn new(config: SenseConfig, client_secret: String, password: String, link: &str) -> Sense {
+        Sense { config, client_secret, password, mark: format!("longhaul {link}") }
     }
 
     fn call(&self, method: http::Method, path: &str, body: String) -> Call {
@@ -108,9 +114,9 @@ impl Protocol for Sense {
         let form: Vec<String> = [
             ("grant_type", "password"),
             ("client_id", &self.config.client_id),
-            ("client_secret", &self.config.client_secret),
+            ("client_secret", &self.client_secret),
             ("username", &self.config.username),
-            ("password", &self.config.password),
+            ("password", &self.password),
         ]
         .into_iter()
         .map(|(name, value)| format!("{name}={}", in_url(value)))
@@ -167,11 +173,7 @@ impl Protocol for Sense {
             (Stage::Examine | Stage::Wait | Stage::Settle | Stage::Up, 404) => Next::Gone,
             (Stage::Wait | Stage::Up, 200) => waited(job, heard),
             (Stage::Settle, 200) => match heard.body.trim().trim_matches('"') {
-                "STABLE" => {
-                    // There is no end in what it tells: it lasts until it is cancelled.
-                    job.end = None;
-                    Next::Granted
-                }
+                "STABLE" => Next::Granted,
                 "EXPIRED" => Next::Refused { less: false, detail: "it has expired".to_owned() },
                 _ => Next::Again,
             },

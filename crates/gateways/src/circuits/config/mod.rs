@@ -1,27 +1,24 @@
 //! What a person writes down about the circuits of a link: TOML, checked as a whole.
 
-use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+mod remote;
+
+use std::net::IpAddr;
 use std::time::Duration;
 
 use longhaul_circuits::{Ends, Settings};
 use longhaul_model::{Fault, FaultCode};
-use longhaul_security::{OutsideIdentity, OutsideTrust, outside_client_tls_as, read_private};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::nsi::NsiConfig;
-use super::remote::{Caller, Trust};
+use super::rest::{OscarsConfig, SenseConfig};
+pub use remote::Access;
 
 /// A file about one link is a few lines.
 pub const FILE_BYTES_MAX: usize = 64 << 10;
 /// A petabit per second, and a hundred years.
 const MBIT_MAX: u64 = 1_000_000_000;
 const SECONDS_MAX: f64 = 3.2e9;
-/// Of names and addresses.
-const TEXT_BYTES_MAX: usize = 1_000;
-/// Hold times of providers are two minutes, of which half is ours.
-const HOLD_S: f64 = 60.0;
 
 /// The provider of a link's circuits, and what it is asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +31,8 @@ pub struct CircuitConfig {
 pub enum ProviderConfig {
     Static(FixedConfig),
     Nsi(NsiConfig),
+    Oscars(OscarsConfig),
+    Sense(SenseConfig),
 }
 
 /// Address pairs that are always there. Whatever else is set is for trying out what happens.
@@ -49,37 +48,6 @@ pub struct FixedConfig {
     pub refuse: Option<String>,
     /// It never answers a request.
     pub silent: bool,
-}
-
-/// How a provider is spoken to, and who is believed to be it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Access {
-    /// Authorities in PEM; none: those of the system.
-    pub(crate) authorities: Option<PathBuf>,
-    /// What we show, and its key, in PEM.
-    pub(crate) certificate: Option<PathBuf>,
-    pub(crate) key: Option<PathBuf>,
-    /// How long an answer may take.
-    pub(crate) answer: Option<Duration>,
-}
-
-impl Access {
-    pub(super) fn caller(&self) -> Result<Caller, Fault> {
-        Ok(Caller::new(self.tls()?, self.answer))
-    }
-
-    fn tls(&self) -> Result<Trust, Fault> {
-        let authorities = crate::authorities::read(self.authorities.as_deref())?;
-        let trust = OutsideTrust::Authorities(&authorities);
-        let (Some(certificate), Some(key)) = (&self.certificate, &self.key) else {
-            return outside_client_tls_as(trust, None);
-        };
-        let read = |path: &PathBuf| {
-            read_private(path).map_err(|error| Fault::new(FaultCode::BadRequest, error.to_string()))
-        };
-        let (chain, key) = (read(certificate)?, read(key)?);
-        outside_client_tls_as(trust, Some(OutsideIdentity { chain: &chain, key: &key }))
-    }
 }
 
 /// What is said of every provider.
@@ -107,22 +75,9 @@ struct Static {
     silent: bool,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Nsi {
-    url: Option<String>,
-    provider_nsa: Option<String>,
-    discovery: Option<String>,
-    requester_nsa: String,
-    source_stp: String,
-    target_stp: String,
-    listen: Option<SocketAddr>,
-    reply_to: Option<String>,
-    hold_s: Option<f64>,
-    authorities: Option<PathBuf>,
-    certificate: Option<PathBuf>,
-    key: Option<PathBuf>,
-    answer_s: Option<f64>,
+/// Those of the names, and the others.
+fn split(table: toml::Table, names: &[&str]) -> (toml::Table, toml::Table) {
+    table.into_iter().partition(|(name, _)| names.contains(&name.as_str()))
 }
 
 /// Reads one file; `shown` names it in errors.
@@ -170,42 +125,6 @@ impl Reader<'_> {
         Ok(Ends { source: common.source.clone(), target: common.target.clone() })
     }
 
-    /// A name that goes into a document: printable, and not without end.
-    fn text(&self, name: &str, value: String) -> Result<String, Fault> {
-        let sound = !value.is_empty()
-            && value.len() <= TEXT_BYTES_MAX
-            && value.bytes().all(|byte| byte.is_ascii_graphic());
-        match sound {
-            true => Ok(value),
-            false => Err(self.wrong(format!("{name} is to be a name without spaces, not {value:?}"))),
-        }
-    }
-
-    fn url(&self, name: &str, value: String) -> Result<String, Fault> {
-        let value = self.text(name, value)?;
-        let parsed = value.parse::<http::Uri>().ok();
-        let has_host = parsed.is_some_and(|uri| uri.host().is_some_and(|host| !host.is_empty()));
-        let begins = value.starts_with("https://") || value.starts_with("http://");
-        match begins && has_host && !value.contains('@') {
-            true => Ok(value),
-            false => Err(self.wrong(format!("{name} is to be an address like https://host/path, not {value:?}"))),
-        }
-    }
-
-    fn access(
-        &self,
-        authorities: Option<PathBuf>,
-        certificate: Option<PathBuf>,
-        key: Option<PathBuf>,
-        answer_s: Option<f64>,
-    ) -> Result<Access, Fault> {
-        if certificate.is_some() != key.is_some() {
-            return Err(self.wrong("certificate and key come together"));
-        }
-        let answer = answer_s.map(|value| self.seconds("answer_s", value)).transpose()?;
-        Ok(Access { authorities, certificate, key, answer })
-    }
-
     fn fixed(&self, common: &Common, rest: toml::Table) -> Result<ProviderConfig, Fault> {
         let file: Static = self.part(rest)?;
         Ok(ProviderConfig::Static(FixedConfig {
@@ -215,28 +134,6 @@ impl Reader<'_> {
             lasts: common.lasts_s.map(|value| self.seconds("lasts_s", value)).transpose()?,
             refuse: file.refuse,
             silent: file.silent,
-        }))
-    }
-
-    fn nsi(&self, common: &Common, rest: toml::Table) -> Result<ProviderConfig, Fault> {
-        let file: Nsi = self.part(rest)?;
-        let url = |name: &str, value: Option<String>| value.map(|value| self.url(name, value)).transpose();
-        let known = file.url.is_some() && file.provider_nsa.is_some();
-        if known == file.discovery.is_some() {
-            return Err(self.wrong("either url and provider_nsa say where the provider is, or discovery"));
-        }
-        Ok(ProviderConfig::Nsi(NsiConfig {
-            url: url("url", file.url)?,
-            provider_nsa: file.provider_nsa.map(|value| self.text("provider_nsa", value)).transpose()?,
-            discovery: url("discovery", file.discovery)?,
-            requester_nsa: self.text("requester_nsa", file.requester_nsa)?,
-            source_stp: self.text("source_stp", file.source_stp)?,
-            target_stp: self.text("target_stp", file.target_stp)?,
-            listen: file.listen,
-            reply_to: url("reply_to", file.reply_to)?,
-            hold: self.seconds("hold_s", file.hold_s.unwrap_or(HOLD_S))?,
-            access: self.access(file.authorities, file.certificate, file.key, file.answer_s)?,
-            ends: self.ends(common)?,
         }))
     }
 }
@@ -250,14 +147,16 @@ impl CircuitConfig {
         }
         let table: toml::Table =
             toml::from_str(text).map_err(|error| reader.wrong(error.to_string().trim_end()))?;
-        let (common, rest): (toml::Table, toml::Table) =
-            table.into_iter().partition(|(name, _)| COMMON.contains(&name.as_str()));
+        let (common, rest) = split(table, COMMON);
         let common: Common = reader.part(common)?;
         let provider = match common.provider.as_str() {
             "static" => reader.fixed(&common, rest)?,
-            "nsi" => reader.nsi(&common, rest)?,
+            "nsi" => ProviderConfig::Nsi(reader.nsi(&common, rest)?),
+            "oscars" => ProviderConfig::Oscars(reader.oscars(&common, rest)?),
+            "sense" => ProviderConfig::Sense(reader.sense(&common, rest)?),
             other => {
-                return Err(reader.wrong(format!("provider {other:?} is not known; known are \"static\" and \"nsi\"")));
+                let known = "static, nsi, oscars, sense";
+                return Err(reader.wrong(format!("provider {other:?} is not known; known are {known}")));
             }
         };
         let capacity = reader.mbit("mbit", common.mbit)?;
@@ -313,6 +212,30 @@ mod tests {
             let fault = nsi(more).unwrap_err();
             assert!(fault.detail.contains(expected), "{more}: {fault}");
         }
+    }
+
+    #[test]
+    fn providers_that_are_asked_only_want_to_know_who_asks() {
+        let read = |provider: &str, more: &str| {
+            CircuitConfig::parse(&format!("{}{more}\n", GOOD.replace("static", provider)), "uplink.toml")
+        };
+        let ports = "url = \"https://o/\"\nsource_port = \"a:1\"\ntarget_port = \"b:1\"\n";
+        let known = format!("{ports}vlans = \"7-9\"\ntoken_file = \"t\"\n");
+        let ProviderConfig::Oscars(oscars) = read("oscars", &known).unwrap().provider else { panic!("it is OSCARS") };
+        assert_eq!(oscars.url, "https://o");
+        for (more, expected) in [
+            (format!("{ports}vlans = \"7\"\n"), "either username and password_file"),
+            (format!("{ports}vlans = \"9-7\"\ntoken_file = \"t\"\n"), "vlans are numbers"),
+            (known.replace("a:1", "a"), "source_port is device:port"),
+        ] {
+            let fault = read("oscars", &more).unwrap_err();
+            assert!(fault.detail.contains(expected), "{more}: {fault}");
+        }
+        let sense = "url = \"https://s.example/StackV-web/restapi\"\nclient_id = \"c\"\nclient_secret_file = \"f\"\n\
+                     username = \"u\"\npassword_file = \"p\"\nsource_uri = \"urn:a\"\ntarget_uri = \"urn:b\"\n";
+        let ProviderConfig::Sense(sense) = read("sense", sense).unwrap().provider else { panic!("it is SENSE") };
+        assert_eq!(sense.token_url, "https://s.example/auth/realms/StackV/protocol/openid-connect/token");
+        assert_eq!(sense.vlans, "any");
     }
 
     #[test]
