@@ -8,6 +8,7 @@
 //! Start with [`perfsonar::Harvest`], which is what every form of perfSONAR's results becomes; and with
 //! [`circuits::Keeper`], behind which every provider of circuits stands.
 
+mod authorities;
 pub mod circuits;
 pub mod cric;
 mod lenient;

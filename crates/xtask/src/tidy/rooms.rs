@@ -68,6 +68,8 @@ pub(crate) const ROOMS: &[Room] = &[
         Kind::Top,
         &["security", "catalog", "storage", "engine", "doctor", "agent", "service", "testbed"],
     ),
+    // What it shared with the rooms that it tests would be tested by nobody.
+    room("provider", Kind::Top, &[]),
     room("xtask", Kind::Top, &[]),
 ];
 

@@ -1,0 +1,8 @@
+//! A provider agent of NSI CS 2.1 with the habits of those that are in use.
+
+mod agent;
+mod connection;
+mod discovery;
+mod soap;
+
+pub(crate) use agent::{Agent, Callback, Job, answer, carry_out, force_end, handles, set_active, tell_of_unknown};
