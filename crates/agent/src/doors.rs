@@ -345,13 +345,15 @@ impl Doors {
             open.spawn(door.run(stop.clone()));
         }
         loop {
-            tokio::select! {
-                _ = stop.wait_for(|stop| *stop) => break,
-                () = tokio::time::sleep(RENEW_EVERY) => {
-                    if let Some(own) = credentials() {
-                        renewals = renew(renewals, own).await?;
-                    }
-                }
+            let stopped = tokio::select! {
+                _ = stop.wait_for(|stop| *stop) => true,
+                () = tokio::time::sleep(RENEW_EVERY) => false,
+            };
+            if stopped {
+                break;
+            }
+            if let Some(own) = credentials() {
+                renewals = renew(renewals, own).await?;
             }
         }
         while open.join_next().await.is_some() {}

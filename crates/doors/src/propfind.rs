@@ -5,7 +5,6 @@
 use std::io;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::{HeaderName, Response, StatusCode, header};
 use longhaul_model::Algorithm;
 use longhaul_storage::{Entry, Space};
@@ -55,9 +54,25 @@ pub(crate) async fn propfind(mut call: Call) -> Outcome {
     let entry = entry.filter(|entry| entry.is_directory || !call.place.slash);
     let entry =
         entry.ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "there is no such file or directory"))?;
+    if !(depth_one && entry.is_directory) {
+        let mut text = String::new();
+        let about_one = move || {
+            // Neither a directory is read nor a client waited for, so nothing can fail.
+            let _ = tell(&call, &question, entry, false, &mut |piece| {
+                text.push_str(&piece);
+                Ok(())
+            });
+            Ok(text)
+        };
+        return Ok(multistatus(Body::from(blocking(about_one).await?)));
+    }
+    let listing = call.shared.listing().await?;
     let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
     tokio::task::spawn_blocking(move || {
-        if let Err(error) = tell(&call, &question, entry, depth_one, &sender) {
+        let _listing = listing;
+        let gone = |_| io::Error::other("the client went");
+        let mut send = |piece: String| sender.blocking_send(Ok(piece.into())).map_err(gone);
+        if let Err(error) = tell(&call, &question, entry, true, &mut send) {
             // The client sees a broken answer, never a short one that looks whole.
             let _ = sender.blocking_send(Err(error));
         }
@@ -103,11 +118,10 @@ fn question(body: &[u8]) -> Outcome<Question> {
     Ok(Question::Some(prop.children.iter().map(|child| child.name.clone()).collect()))
 }
 
-type Sender = mpsc::Sender<io::Result<Bytes>>;
+/// Takes the next piece of an answer.
+type Send<'a> = &'a mut dyn FnMut(String) -> io::Result<()>;
 
-fn tell(call: &Call, question: &Question, entry: Entry, depth_one: bool, sender: &Sender) -> io::Result<()> {
-    let send =
-        |text: String| sender.blocking_send(Ok(text.into())).map_err(|_| io::Error::other("the client went"));
+fn tell(call: &Call, question: &Question, entry: Entry, depth_one: bool, send: Send<'_>) -> io::Result<()> {
     let failed = |fault: longhaul_model::Fault| io::Error::other(fault);
     let (shared, place) = (&call.shared, &call.place);
     let is_directory = entry.is_directory;

@@ -4,6 +4,7 @@
 //! Decided before anything is looked at, so that what is there is nobody's business who may not read it.
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use http::{HeaderMap, StatusCode, header};
@@ -69,6 +70,9 @@ impl std::error::Error for TokenFileError {}
 /// a token.
 pub fn read_tokens(path: &Path) -> Result<Vec<([u8; 32], Grant)>, TokenFileError> {
     let text = read_private(path).map_err(|error| TokenFileError(error.to_string()))?;
+    if std::fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o077 != 0) {
+        tracing::warn!(file = %path.display(), "others may read this file of tokens: chmod 600");
+    }
     parse_tokens(&text).map_err(|why| TokenFileError(format!("{}: {why}", path.display())))
 }
 

@@ -18,6 +18,8 @@ use crate::rights::{Granted, May};
 use crate::settings::{Access, Settings};
 use crate::{get, propfind, put, tree};
 
+/// Directories told at once: each keeps a thread as long as its client takes what it asked for.
+const LISTINGS_AT_ONCE: usize = 32;
 /// Files read for their digests at once: each takes a core.
 const DIGESTS_AT_ONCE: usize = 2;
 pub(crate) const ALLOW: &str = "OPTIONS, GET, HEAD, PUT, DELETE, MKCOL, COPY, MOVE, PROPFIND, PROPPATCH";
@@ -29,6 +31,7 @@ pub(crate) struct Shared {
     pub(crate) buffers: Arc<Buffers>,
     pub(crate) remembered: Remembered,
     pub(crate) turns: Arc<Semaphore>,
+    listings: Arc<Semaphore>,
     pub(crate) digest_turns: Semaphore,
     /// For temporary names: what no other run of this process had.
     pub(crate) run: u32,
@@ -49,6 +52,7 @@ impl Shared {
         Shared {
             access: RwLock::new(Arc::new(access)),
             turns: Arc::new(Semaphore::new(settings.limits.transfers)),
+            listings: Arc::new(Semaphore::new(LISTINGS_AT_ONCE)),
             digest_turns: Semaphore::new(DIGESTS_AT_ONCE),
             buffers: Arc::default(),
             remembered: Remembered::default(),
@@ -82,13 +86,19 @@ impl Shared {
 
     /// Waits until one more file may be under way.
     pub(crate) async fn turn(&self) -> Outcome<OwnedSemaphorePermit> {
-        let turn = tokio::time::timeout(self.settings.limits.turn, self.turns.clone().acquire_owned());
+        self.wait(&self.turns, "as many files as this door bears are on their way").await
+    }
+
+    /// Waits until one more directory may be told.
+    pub(crate) async fn listing(&self) -> Outcome<OwnedSemaphorePermit> {
+        self.wait(&self.listings, "as many directories as this door bears are being listed").await
+    }
+
+    async fn wait(&self, turns: &Arc<Semaphore>, why_not: &str) -> Outcome<OwnedSemaphorePermit> {
+        let turn = tokio::time::timeout(self.settings.limits.turn, turns.clone().acquire_owned());
         match turn.await {
             Ok(Ok(turn)) => Ok(turn),
-            _ => {
-                let text = format!("{} files are on their way already", self.settings.limits.transfers);
-                Err(busy(text, Duration::from_secs(10)))
-            }
+            _ => Err(busy(why_not, Duration::from_secs(10))),
         }
     }
 

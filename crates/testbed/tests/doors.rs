@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use longhaul_testbed::foreign::{ForeignAuthority, Xrootd};
 use longhaul_testbed::{Deployment, SiteOptions, free_port, needs};
 
 const TOKEN: &str = "writer-0123456789abcdef";
@@ -74,4 +75,70 @@ fn an_agent_opens_its_storage_to_outside_clients() {
 
 fn read(root: &Path, path: &str) -> String {
     fs::read_to_string(root.join(path)).unwrap()
+}
+
+/// Each asks the other, in both directions, with a client certificate here and a token on the way to the door.
+#[test]
+fn a_door_and_xrootd_copy_from_and_to_each_other() {
+    for (name, probe) in [("xrootd", "-v"), ("openssl", "version"), ("curl", "--version")] {
+        if !needs::program(name, &[probe]) {
+            return needs::not_run("copies between a door and XRootD", &format!("there is no {name}"));
+        }
+    }
+    let authority = ForeignAuthority::new("grid");
+    let xrootd = Xrootd::start(&authority);
+    let mut deployment = Deployment::new();
+    let here = deployment.directory().to_owned();
+    let write = |name: &str, text: &str| {
+        fs::write(here.join(name), text).unwrap();
+        here.join(name)
+    };
+    let (certificate, key) = authority.issue("door");
+    let (certificate, key) = (write("door.pem", &certificate), write("door.key", &key));
+    let (user, user_key) = authority.issue("robot");
+    let user = write("robot.pem", &format!("{user}{user_key}"));
+    let tokens = write("tokens", &format!("write / {TOKEN}\n"));
+    let (ca, port) = (authority.ca_file(), free_port());
+    let mut options = SiteOptions::new("alpha");
+    options.settings = format!(
+        "[[agent.doors]]\nstorage = \"alpha\"\nlisten = [\"127.0.0.1:{port}\"]\ncertificate = {certificate:?}\nkey = {key:?}\n\
+         client_authorities = [{ca:?}]\ntokens = {tokens:?}\nthird_party_authorities = [{ca:?}]\n\
+         third_party_allow = [\"127.0.0.0/8\", \"::1\"]\nallow = [{{ subjects = [\"/CN=robot\"], may = \"write\" }}]\n"
+    );
+    deployment.add_site(options);
+    let door = |path: &str| format!("https://localhost:{port}/{path}");
+    let copy = |at: &str, header: &str, other: &str| {
+        let mut command = Command::new("curl");
+        command.args(["-sS", "--max-time", "60", "-X", "COPY", "--cacert"]).arg(&ca).arg("-E").arg(&user);
+        command.args(["-H", &format!("{header}: {other}"), "-H", "Credential: none", "-H", "Overwrite: T"]);
+        command.args(["-H", &format!("TransferHeaderAuthorization: Bearer {TOKEN}"), at]);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let last = said.lines().last().unwrap_or_default();
+        assert!(
+            last.starts_with("success"),
+            "{header} {other} at {at}: {said}{}\n{}\n{}",
+            String::from_utf8_lossy(&output.stderr),
+            xrootd.log(),
+            deployment.log("alpha").tail()
+        );
+    };
+    let open = || std::net::TcpStream::connect(("127.0.0.1", port)).ok();
+    assert!(
+        deployment.await_answer(Duration::from_secs(30), open).is_some(),
+        "{}",
+        deployment.log("alpha").tail()
+    );
+    let bytes: Vec<u8> = (0..9_000_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    xrootd.put("there", &bytes);
+    let root = deployment.storage("alpha");
+
+    copy(&door("in/pulled"), "Source", &xrootd.url("there"));
+    assert!(fs::read(root.join("in/pulled")).unwrap() == bytes);
+    copy(&door("in/pulled"), "Destination", &xrootd.url("pushed"));
+    assert!(fs::read(xrootd.data().join("pushed")).unwrap() == bytes);
+    copy(&xrootd.url("fetched"), "Source", &door("in/pulled"));
+    assert!(fs::read(xrootd.data().join("fetched")).unwrap() == bytes);
+    copy(&xrootd.url("there"), "Destination", &door("in/sent"));
+    assert!(fs::read(root.join("in/sent")).unwrap() == bytes);
 }

@@ -28,6 +28,8 @@ const PROGRAMS: [(&str, &str, &str, &str); 10] = [
     ("the emulated WAN", "ip", "iproute2", "-V"),
     ("round trips of the emulated WAN", "ping", "iputils-ping", "-V"),
     ("TLS with another implementation", "openssl", "openssl", "version"),
+    ("copies among storages of others", "xrootd", "xrootd-server", "-v"),
+    ("copies with a plain WebDAV server", "nginx", "nginx", "-v"),
     ("doors with curl", "curl", "curl", "--version"),
     ("doors with litmus", "litmus", "litmus", ""),
     ("doors with rclone", "rclone", "rclone", "version"),

@@ -166,6 +166,10 @@ fn the_slow_are_not_waited_for() {
     let mut wire = house.connect();
     wire.send(b"GET /f HTTP/1.1\r\nHost");
     assert_eq!(wire.reply(false).status, 0, "the head does not come");
+    let mut idle = house.connect();
+    idle.send(format!("{}\r\n", head("OPTIONS", "/")).as_bytes());
+    assert_eq!(idle.reply(false).status, 200);
+    assert!(idle.is_closed(), "a connection without requests");
     let silent = std::net::TcpStream::connect(house.address).unwrap();
     silent.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     assert_eq!(std::io::Read::read(&mut &silent, &mut [0]).unwrap(), 0, "the handshake does not come");

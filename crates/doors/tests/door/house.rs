@@ -277,6 +277,14 @@ impl Wire {
         }
     }
 
+    /// Waits for the other side to close; false if it goes on.
+    pub fn is_closed(&mut self) -> bool {
+        match self.stream.read(&mut [0]) {
+            Ok(read) => read == 0,
+            Err(error) => !matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut),
+        }
+    }
+
     pub fn line(&mut self) -> Option<String> {
         let mut line = Vec::new();
         while !line.ends_with(b"\r\n") {
