@@ -23,11 +23,12 @@ pub(crate) struct Counts {
 
 /// What some tests watch others with, or need as the other end: for what, its name, its Debian package, how to see that
 /// it works.
-const PROGRAMS: [(&str, &str, &str, &str); 4] = [
+const PROGRAMS: [(&str, &str, &str, &str); 5] = [
     ("the order of flushes", "strace", "strace", "-V"),
     ("the emulated WAN", "ip", "iproute2", "-V"),
     ("round trips of the emulated WAN", "ping", "iputils-ping", "-V"),
     ("TLS with another implementation", "openssl", "openssl", "version"),
+    ("proxies with attributes by the tools of VOMS", "voms-proxy-fake", "voms-clients", "--version"),
 ];
 
 pub(crate) fn run() -> Result<(), String> {
