@@ -98,7 +98,7 @@ fn list(value: &[u8]) -> Read<Vec<&[u8]>> {
 
 struct AttributeCertificate<'a> {
     signed: Signed<'a>,
-    holder_issuer: Name<'a>,
+    holder: Name<'a>,
     holder_serial: &'a [u8],
     issuer: Name<'a>,
     not_before: Timestamp,
@@ -113,7 +113,7 @@ impl<'a> AttributeCertificate<'a> {
         let signed = Signed::parse(der)?;
         let mut parts = only(signed.message, SEQUENCE)?;
         let _version = parts.expect(INTEGER)?;
-        let (holder_issuer, holder_serial) = holder(parts.open(SEQUENCE)?)?;
+        let (holder, holder_serial) = holder(parts.open(SEQUENCE)?)?;
         // v2Form; version 1 named the issuer without the tag.
         let mut issuer = match parts.optional(context(0))? {
             Some(form) => Reader::new(form).open(SEQUENCE)?,
@@ -135,7 +135,7 @@ impl<'a> AttributeCertificate<'a> {
         parts.end()?;
         Ok(AttributeCertificate {
             signed,
-            holder_issuer,
+            holder,
             holder_serial,
             issuer,
             not_before,
@@ -148,7 +148,9 @@ impl<'a> AttributeCertificate<'a> {
 
     fn verify(&self, end_entity: &Certificate<'_>, trusted: &Trusted, now: Timestamp) -> Result<(), String> {
         let vo = &self.vo;
-        if self.holder_issuer != end_entity.issuer || self.holder_serial != end_entity.serial {
+        // VOMS's older servers and tools put the holder's own name where the standard wants the issuer's.
+        let named = self.holder == end_entity.issuer || self.holder == end_entity.subject;
+        if !named || self.holder_serial != end_entity.serial {
             return Err(format!("the attributes of {vo} are of another user"));
         }
         if now < self.not_before || now > self.not_after {

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_model::{AgentId, Fault, Timestamp};
+use longhaul_model::{AgentId, Fault};
 use longhaul_security::grid::GridTrust;
 use longhaul_security::{
     Authority, ClientIdentity, Credentials, OutsideTrust, agent_client_tls, client_of, grid_server_tls,
@@ -93,12 +93,6 @@ impl Service {
         assert!(!server.is_handshaking(), "the handshake hangs");
         client_of(&server, DEPLOYMENT, grid, NOW).map_err(|fault: Fault| fault.detail)
     }
-}
-
-/// Of the deployment's certificates, which rustls compares with the system's clock.
-fn clock() -> Timestamp {
-    let since = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap();
-    Timestamp(since.as_micros() as i64)
 }
 
 fn subject(met: Result<Option<ClientIdentity>, String>) -> (String, usize) {

@@ -12,6 +12,12 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 pub const NOW: Timestamp = Timestamp(1_780_000_000_000_000);
 pub const DAY: Duration = Duration::from_secs(86_400);
 
+/// For what others compare with the system's clock: rustls, and programs.
+pub fn clock() -> Timestamp {
+    let since = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    Timestamp(since.as_micros() as i64)
+}
+
 pub const INHERIT_ALL: &[u64] = &[1, 3, 6, 1, 5, 5, 7, 21, 1];
 pub const INDEPENDENT: &[u64] = &[1, 3, 6, 1, 5, 5, 7, 21, 2];
 pub const LIMITED: &[u64] = &[1, 3, 6, 1, 4, 1, 3536, 1, 1, 1, 9];

@@ -1,9 +1,13 @@
 //! Attributes of virtual organisations, in attribute certificates made byte by byte.
 
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use longhaul_model::Timestamp;
 use longhaul_security::grid::{GridIdentity, GridSettings, GridTrust};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 
 use crate::pki::*;
 
@@ -132,6 +136,9 @@ fn attributes_of_a_trusted_server_count_in_their_order() {
     );
     assert_eq!(identity.vos(), ["atlas", "atlas/de"]);
     assert_eq!(identity.roles(), ["production"]);
+    let mut by_name = world.attributes();
+    by_name.holder.0 = ALICE.into();
+    assert_eq!(world.shown(&trust, &[&by_name], NOW).fqans.len(), 3);
     // A further proxy carries them on.
     let first = world.proxy(&[world.attributes().der()]);
     let second = first.proxy().sign();
@@ -182,6 +189,7 @@ fn attributes_that_break_a_rule_do_not_count() {
     };
     says(&|ac| ac.holder.1 = 9999, "of another user");
     says(&|ac| ac.holder.0 = "/CN=another CA".into(), "of another user");
+    says(&|ac| ac.holder = (ALICE.into(), 9999), "of another user");
     says(&|ac| ac.until = NOW - DAY / 48, "make a new proxy");
     says(&|ac| ac.from = NOW + DAY / 48, "make a new proxy");
     says(&|ac| ac.fqans.push("/cms/Role=production"), "speaks for others: /cms/Role=production");
@@ -247,4 +255,60 @@ fn a_server_is_known_by_its_chain_or_its_certificate() {
     attributes.brings = vec![middle.clone()];
     world.grid.write("middle.pem", middle.pem());
     assert_eq!(world.shown(&world.trust(), &[&attributes], NOW).fqans.len(), 3);
+}
+
+/// A proxy with attributes as the tools of VOMS write it.
+#[test]
+fn proxies_by_the_tools_of_voms_are_read() {
+    let tool = "voms-proxy-fake";
+    let probe = Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if !probe.is_ok_and(|status| status.success()) {
+        assert!(!std::env::var("CI").is_ok_and(|value| value == "true"), "NOT RUN: {tool} is not installed");
+        println!("\n*** NOT RUN: attributes by the tools of VOMS: {tool} is not installed ***\n");
+        return;
+    }
+    let grid = Grid::with_keys(rsa_key(), rsa_key());
+    // The tool has a clock.
+    let now = clock();
+    let valid = |mut draft: Draft| {
+        (draft.not_before, draft.not_after) = (now - DAY, now + DAY * 10);
+        draft.sign()
+    };
+    // It names the key of an issuer by this.
+    let key_id = || extension(&[2, 5, 29, 14], false, tlv(0x04, &[7; 20]));
+    let issued = |subject: &str| grid.ca.issues(subject).with(basic_constraints(false)).with(key_id());
+    let alice = valid(issued(ALICE).with(key_usage(0xa0)).key(&rsa_key()));
+    let server = valid(issued(SERVER).key(&rsa_key()));
+    let file = |name: &str, content: String| {
+        let path = grid.write(name, content);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        path
+    };
+    let proxy = grid.path().join("proxy");
+    let output = Command::new(tool)
+        .arg("-cert")
+        .arg(file("keys/alice", alice.pem()))
+        .arg("-key")
+        .arg(file("keys/alice.key", alice.key.serialize_pem()))
+        .arg("-hostcert")
+        .arg(file("keys/server", server.pem()))
+        .arg("-hostkey")
+        .arg(file("keys/server.key", server.key.serialize_pem()))
+        .args(["-certdir", grid.path().to_str().unwrap(), "-voms", "atlas", "-uri", "voms.example.org:15001"])
+        .args(["-fqan", "/atlas/Role=production/Capability=NULL", "-rfc", "-bits", "2048", "-out"])
+        .arg(&proxy)
+        .env("HOME", grid.path())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let shown = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{shown}");
+    grid.write("vomsdir/atlas/voms.example.org.lsc", format!("{SERVER}\n{CA}\n"));
+    let settings = GridSettings { voms_directory: Some(grid.path().join("vomsdir")), ..grid.settings() };
+    let trust = GridTrust::load(settings, now).unwrap();
+    let pem = std::fs::read(&proxy).unwrap();
+    let sent: Vec<_> = CertificateDer::pem_slice_iter(&pem).map(Result::unwrap).collect();
+    let identity = trust.verify_chain(&sent, clock()).unwrap();
+    assert_eq!((identity.subject.as_str(), identity.proxies), (ALICE, 1));
+    assert_eq!(identity.fqans, ["/atlas/Role=production/Capability=NULL"], "{:?}", identity.fqan_problem);
 }
