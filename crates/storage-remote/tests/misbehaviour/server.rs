@@ -13,7 +13,7 @@ use tokio_rustls::TlsAcceptor;
 pub struct Asked {
     pub method: String,
     pub path: String,
-    head: String,
+    pub head: String,
     /// What came for a PUT.
     pub body: Vec<u8>,
 }
