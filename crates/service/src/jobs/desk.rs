@@ -117,7 +117,9 @@ impl Batch {
                 Work::Lease(lease, choice) => batch.leases.push((lease, choice)),
                 Work::TakeBack(attempt, _) => batch.taken_back.push(attempt),
                 Work::Ended(attempt, result) => batch.ended.push((attempt, result)),
-                asked @ (Work::Cancel(..) | Work::Priority(..) | Work::Force(..)) => batch.asked.push(asked),
+                asked @ (Work::Cancel(..) | Work::Priority(..) | Work::Force(..) | Work::Changed(..)) => {
+                    batch.asked.push(asked)
+                }
                 Work::Stop => batch.stop = true,
             }
         }
@@ -200,6 +202,7 @@ impl Desk {
             Work::Force(files, reply) => {
                 self.answer(catalog.force_job_files(&files, now), reply, now, events)
             }
+            Work::Changed(changed) => self.changed(*changed, now, events),
             _ => {}
         }
     }

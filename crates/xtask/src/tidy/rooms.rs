@@ -45,7 +45,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("copy", Kind::Joining, &["engine", "storage", "security", "gateways"]),
     room("doctor", Kind::Joining, &["storage", "security"]),
     room("agent", Kind::Joining, &["engine", "storage", "doors", "security", "doctor", "gateways"]),
-    room("service", Kind::Joining, &["catalog", "security", "gateways"]),
+    room("service", Kind::Joining, &["catalog", "security", "gateways", "storage-remote"]),
     room("web", Kind::Joining, &["service", "security"]),
     room(
         "longhaul",
