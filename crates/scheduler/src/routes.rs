@@ -64,7 +64,9 @@ impl Scheduler {
 
     /// Whether files may go from one storage to the other at once.
     pub(crate) fn is_link(&self, source: u32, target: u32) -> bool {
-        self.routes.links.as_ref().is_none_or(|links| links.pairs.contains(&(source, target)))
+        // End points of jobs are nobody's to link: who may use them is for their jobs to say.
+        let of_jobs = || longhaul_model::job::of_jobs(self.storages[target].id.0);
+        self.routes.links.as_ref().is_none_or(|links| links.pairs.contains(&(source, target)) || of_jobs())
     }
 
     /// No replica of a transfer has a link to its target: brings one nearer, if there is a way.

@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use longhaul_catalog::{DemandRow, ExpandedFile, LiveTransferRow};
+use longhaul_model::job::of_jobs;
 use longhaul_model::limits::BATCH_ITEMS_MAX;
 use longhaul_model::{
     AgentId, AttemptId, BlockId, DigestSet, Fault, FileId, Lfn, StorageId, StorageName, SubscriptionId,
@@ -24,7 +25,7 @@ use crate::choice::About;
 use crate::reader::Question;
 use crate::recorded::Recorded;
 use crate::scribe::Job;
-use crate::{Clock, choice};
+use crate::{Clock, choice, jobs};
 
 /// Inputs that may wait for the brain; whoever sends more waits.
 pub const INPUTS_MAX: usize = 10_000;
@@ -50,6 +51,11 @@ pub enum Input {
         target: StorageId,
         files: Option<Vec<ExpandedFile>>,
         exhausted: bool,
+    },
+    /// The same of a queue of jobs, with whether there are no more.
+    ExpandedJobs {
+        demand: DemandId,
+        files: Option<(Vec<WantedFile>, bool)>,
     },
     /// The scribe has written a batch of decisions, or could not.
     Written {
@@ -119,6 +125,9 @@ pub struct Brain {
     pub clock: Clock,
     pub scribe: Sender<Job>,
     pub reader: Sender<Question>,
+    pub desk: Sender<jobs::Work>,
+    /// Whose share the queues of jobs are charged to, in words.
+    charged: BTreeMap<BlockId, String>,
     wanted: BTreeMap<(BlockId, StorageId), Wanted>,
     failed: BTreeSet<(StorageId, FileId)>,
     /// A batch is with the scribe.
@@ -130,12 +139,20 @@ pub struct Brain {
 }
 
 impl Brain {
-    pub fn new(scheduler: Recorded, clock: Clock, scribe: Sender<Job>, reader: Sender<Question>) -> Self {
+    pub fn new(
+        scheduler: Recorded,
+        clock: Clock,
+        scribe: Sender<Job>,
+        reader: Sender<Question>,
+        desk: Sender<jobs::Work>,
+    ) -> Self {
         Brain {
             scheduler,
             clock,
             scribe,
             reader,
+            desk,
+            charged: BTreeMap::new(),
             wanted: BTreeMap::new(),
             failed: BTreeSet::new(),
             writing: false,
@@ -187,6 +204,13 @@ impl Brain {
             Input::Expanded { demand, files: None, .. } => {
                 self.scheduler.handle(Event::ExpandFailed { demand }, now)
             }
+            Input::ExpandedJobs { demand, files } => {
+                let event = match files {
+                    Some((files, exhausted)) => Event::Files { demand, files, exhausted },
+                    None => Event::ExpandFailed { demand },
+                };
+                self.scheduler.handle(event, now);
+            }
             Input::Written { events, trouble } => {
                 self.writing = false;
                 self.in_flight.clear();
@@ -223,7 +247,18 @@ impl Brain {
                 let coming = self.in_flight.iter().filter(|(to, _)| to == agent);
                 attempts.extend(coming.map(|&(_, attempt)| attempt));
             }
+            self.note_charged(&event);
             self.scheduler.handle(event, now);
+        }
+    }
+
+    fn note_charged(&mut self, event: &Event) {
+        match event {
+            Event::Demand(demand) if jobs::is_ours(demand.id.block) => {
+                self.charged.insert(demand.id.block, party_in_words(&demand.party));
+            }
+            Event::DemandGone { id } if jobs::is_ours(id.block) => drop(self.charged.remove(&id.block)),
+            _ => {}
         }
     }
 
@@ -337,7 +372,14 @@ impl Brain {
                     // The reader ends only when everything does.
                     let _ = self.reader.send(Question { demand, block, target, after, limit });
                 }
+                Decision::Lease(lease) if jobs::is_ours(lease.block) => self.hand_over(lease, now),
                 Decision::Lease(lease) => orders.extend(self.grant(lease, now)),
+                // The desk is gone only when everything is.
+                Decision::Cancel { attempt, agent: jobs::MOVERS, why, .. } => {
+                    let _ = self.desk.send(jobs::Work::TakeBack(attempt, why));
+                }
+                // Of jobs, the desk has decided already.
+                Decision::Suspect { file, .. } | Decision::Fail { file, .. } if of_jobs(file.0) => {}
                 Decision::Cancel { transfer, attempt, agent, why } => {
                     orders.push(Order::Cancel { transfer, attempt, agent, why });
                 }
@@ -362,6 +404,16 @@ impl Brain {
             }));
             let _ = self.scribe.send(Job::Orders(orders));
         }
+    }
+
+    /// A copy of a job's file: the desk makes it durable and has it done.
+    fn hand_over(&mut self, lease: Lease, now: Timestamp) {
+        let knowledge = self.scheduler.knowledge();
+        let rate_by = |source| knowledge.rate(Link { source, target: lease.target }, now).basis.words();
+        let charged_to = self.charged.get(&lease.block).cloned().unwrap_or_default();
+        let about = About { way: Vec::new(), charged_to };
+        let choice = choice::to_json(self.scheduler.explain(&lease.choice), about, rate_by);
+        let _ = self.desk.send(jobs::Work::Lease(Box::new(lease), choice));
     }
 
     fn grant(&mut self, lease: Lease, now: Timestamp) -> Option<Order> {

@@ -12,6 +12,7 @@ use longhaul_scheduler::Strategy;
 use serde::{Deserialize, Serialize};
 
 use crate::fts::FtsConfig;
+use crate::jobs::JobsConfig;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -48,6 +49,8 @@ pub struct Config {
     pub perfsonar: Vec<ArchiveConfig>,
     /// The FTS3 REST API.
     pub fts: FtsConfig,
+    /// Copies between URLs, as users of FTS submit them.
+    pub jobs: JobsConfig,
     pub limits: HttpLimits,
 }
 
@@ -143,6 +146,7 @@ impl Default for Config {
             strategy: "best".to_owned(),
             perfsonar: Vec::new(),
             fts: FtsConfig::default(),
+            jobs: JobsConfig::default(),
             limits: HttpLimits::default(),
         }
     }
@@ -212,6 +216,7 @@ impl Config {
         }
         self.strategy()?;
         self.fts.check()?;
+        self.jobs.check()?;
         self.perfsonar.iter().try_for_each(ArchiveConfig::check)
     }
 

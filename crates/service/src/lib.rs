@@ -1,9 +1,9 @@
 //! The control plane: the loops that join catalog, scheduler and network, and the HTTP API over them.
 //!
-//! Three threads of events and one of requests. The *brain* (`brain`) owns the scheduler and what we believe of the
+//! Four threads of events and one of requests. The *brain* (`brain`) owns the scheduler and what we believe of the
 //! network; it never waits for a disk. The *scribe* (`scribe`) makes decisions and reports durable, many in one
 //! transaction, and only then lets them leave the process. The *reader* (`reader`) fetches from the catalog what
-//! the brain asks for. Requests of people and programs are answered by [`Operations`], one method per route.
+//! the brain asks for. The *desk* (`jobs`) does for copies between URLs what the scribe does for the rest. Requests of people and programs are answered by [`Operations`], one method per route.
 //!
 //! Not here: what moves next (`scheduler`), what is stored how (`catalog`), pages (`web`), moving bytes (`agent`, `engine`).
 //! Start with [`Service::start`], then follow a lease: `brain` → `scribe` → `agents` (outboxes) → `http::agent`.
@@ -17,6 +17,7 @@ mod config;
 mod deadlines;
 mod fts;
 mod http;
+mod jobs;
 mod live;
 mod measured;
 mod metrics;
@@ -42,6 +43,9 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 pub use config::{ArchiveConfig, Config, HttpLimits};
 pub use fts::{FtsConfig, FtsPerson, Reach};
+pub use jobs::{
+    CopyOrder, Credential, End, ForeignMover, JobNews, Jobs, JobsConfig, Moved, Progress, Stop, Verify,
+};
 pub use operations::{Caller, FileList, Login, Operations, PageQuery, SubscriptionList, TaskList};
 pub use service::Service;
 pub use state::{InitReply, init};

@@ -22,6 +22,7 @@ use crate::brain::{Brain, INPUTS_MAX, Input, spawn};
 use crate::changes::Changes;
 use crate::deadlines::{self, Deadlines};
 use crate::http::{self, Http, Listening};
+use crate::jobs::{self, ForeignMover, Jobs, Work};
 use crate::live::{Live, Running};
 use crate::measured::{Measured, puller};
 use crate::metrics::Metrics;
@@ -55,6 +56,7 @@ struct Threads {
     brain: Option<JoinHandle<Scheduler>>,
     scribe: Option<JoinHandle<()>>,
     reader: Option<JoinHandle<()>>,
+    desk: Option<JoinHandle<()>>,
 }
 
 impl Service {
@@ -64,6 +66,16 @@ impl Service {
         clock: Clock,
         pages: impl FnOnce(&Arc<Operations>) -> Router,
     ) -> Result<Service, Fault> {
+        Service::start_with(config, clock, None, pages).await
+    }
+
+    /// As [`Service::start`]; copies of jobs are done by `mover`, and wait where there is none.
+    pub async fn start_with(
+        config: Config,
+        clock: Clock,
+        mover: Option<Arc<dyn ForeignMover>>,
+        pages: impl FnOnce(&Arc<Operations>) -> Router,
+    ) -> Result<Service, Fault> {
         config.check()?;
         let now = clock();
         let opening = config.state_dir.clone();
@@ -71,14 +83,18 @@ impl Service {
             .await
             .map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))??;
         let sockets = Sockets::bind(&config).await?;
-        let (inputs, jobs, questions) = (sync_channel(INPUTS_MAX), channel(), channel());
-        let shared = Arc::new(share(&config, &clock, state, &sockets, (&inputs.0, &jobs.0))?);
+        let desk = Jobs::new();
+        let (inputs, writing, questions) = (sync_channel(INPUTS_MAX), channel(), channel());
+        let shared = Arc::new(share(&config, &clock, state, &sockets, (&inputs.0, &writing.0), desk.0)?);
         let operations = Arc::new(Operations::new(shared.clone()));
-        let threads = start_threads(&shared, inputs.1, jobs.1, questions)?;
+        let mut threads = start_threads(&shared, inputs.1, writing.1, questions)?;
         let taking_up = shared.clone();
         tokio::task::spawn_blocking(move || take_up(&taking_up))
             .await
             .map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))??;
+        // After the limits and shares of all: what jobs wait for is ordered by them.
+        let (counter, runtime) = (shared.clone(), tokio::runtime::Handle::current());
+        threads.desk = Some(spawn("desk", move || jobs::run(counter, &desk.1, mover, runtime))?);
         let (stop, stopped) = watch::channel(false);
         let mut service = Service {
             addresses: sockets.secure_addresses.clone(),
@@ -166,6 +182,7 @@ impl Drop for Service {
         let shared = &self.operations.shared;
         // After `stop` nobody listens any more. Otherwise the threads end by themselves.
         let _ = shared.brain.try_send(Input::Stop);
+        shared.jobs.tell(Work::Stop);
         let _ = shared.scribe.send(Job::Stop);
     }
 }
@@ -178,6 +195,8 @@ impl Threads {
         let _ = shared.scribe.send(Job::Stop);
         drop(self.scribe.take().map(JoinHandle::join));
         drop(self.reader.take().map(JoinHandle::join));
+        shared.jobs.tell(Work::Stop);
+        drop(self.desk.take().map(JoinHandle::join));
         if let Some(scheduler) = scheduler {
             save_knowledge(shared, &scheduler);
         }
@@ -231,6 +250,7 @@ fn share(
     state: State,
     sockets: &Sockets,
     (brain, scribe): (&std::sync::mpsc::SyncSender<Input>, &Sender<Job>),
+    desk: Jobs,
 ) -> Result<Shared, Fault> {
     let last_id = state.catalog.last_id()?;
     let agents = Agents::default();
@@ -251,6 +271,7 @@ fn share(
         fts: crate::fts::Kept::default(),
         brain: brain.clone(),
         scribe: scribe.clone(),
+        jobs: desk,
         directory: RwLock::default(),
         ids: Mutex::new(IdMaker::after(last_id)),
         trouble: Mutex::new(None),
@@ -289,13 +310,15 @@ fn start_threads(
         let bounds = (directory.as_path(), shared.config.record_bytes);
         scheduler.record(kept, last_id, bounds, shared.recording.clone(), shared.now())?;
     }
-    let brain = Brain::new(scheduler, shared.clock.clone(), shared.scribe.clone(), ask);
+    let desk = shared.jobs.desk();
+    let brain = Brain::new(scheduler, shared.clock.clone(), shared.scribe.clone(), ask, desk);
     let scribe = Scribe::new(shared.clone());
-    let (catalog, to_brain) = (shared.catalog.clone(), shared.brain.clone());
+    let (catalog, to_brain, time) = (shared.catalog.clone(), shared.brain.clone(), shared.clock.clone());
     Ok(Threads {
         brain: Some(spawn("brain", move || brain.run(&inputs))?),
         scribe: Some(spawn("scribe", move || scribe.run(&jobs))?),
-        reader: Some(spawn("reader", move || reader::run(&catalog, &questions, &to_brain))?),
+        reader: Some(spawn("reader", move || reader::run(&catalog, &questions, &to_brain, &time))?),
+        desk: None,
     })
 }
 

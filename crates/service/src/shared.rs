@@ -13,6 +13,7 @@ use crate::agents::Agents;
 use crate::brain::Input;
 use crate::changes::Changes;
 use crate::deadlines::Deadlines;
+use crate::jobs::Jobs;
 use crate::live::Live;
 use crate::measured::Measured;
 use crate::metrics::Metrics;
@@ -39,6 +40,7 @@ pub struct Shared {
     pub fts: crate::fts::Kept,
     pub brain: SyncSender<Input>,
     pub scribe: Sender<Job>,
+    pub jobs: Jobs,
     pub directory: RwLock<Arc<Directory>>,
     pub ids: Mutex<IdMaker>,
     /// Why the catalog cannot be written now, if so.

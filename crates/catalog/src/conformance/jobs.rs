@@ -96,7 +96,7 @@ impl Play<'_> {
 
     fn begin(&mut self, file: u64, source: &str) -> (u64, JobWork) {
         self.attempts += 1;
-        let step = JobFileStep::Begin { source: self.end(source), choice: "{}".into() };
+        let step = JobFileStep::Begin { source: self.end(source), choice: "{}".into(), started: false };
         match self.change(file, self.attempts, step).0 {
             JobFileChanged::Begun(work) => (self.attempts, *work),
             other => panic!("{other:?}"),
@@ -193,7 +193,7 @@ fn a_file_ends_once(world: &mut World) {
     assert_eq!(play.state(1).0, JobState::Active);
     // Of another attempt, or begun already: nothing happens.
     assert!(matches!(play.change(first, attempt + 9, arrived()).0, JobFileChanged::Refused));
-    let again = JobFileStep::Begin { source: play.end("https://a"), choice: "{}".into() };
+    let again = JobFileStep::Begin { source: play.end("https://a"), choice: "{}".into(), started: false };
     assert!(matches!(play.change(first, 99, again).0, JobFileChanged::Refused));
     // It is tried again, not at once.
     let later = play.world.now + Duration::from_secs(60);

@@ -68,8 +68,9 @@ impl<'t> Changer<'t> {
 
     fn apply(&mut self, change: &JobFileChange) -> Result<JobFileChanged, CatalogError> {
         let Some(file) = self.file(change.file)? else { return Ok(JobFileChanged::Refused) };
-        if let JobFileStep::Begin { source, choice } = &change.step {
-            return self.begin(file, change.attempt, *source, choice);
+        if let JobFileStep::Begin { source, choice, started } = &change.step {
+            let started = started.then_some(self.now);
+            return self.begin(file, change.attempt, *source, choice, started);
         }
         if file.attempt != key!(change.attempt) || !file.state.is_running() {
             return Ok(JobFileChanged::Refused);
@@ -123,6 +124,7 @@ impl<'t> Changer<'t> {
         attempt: AttemptId,
         source: u64,
         choice: &str,
+        started: Option<Timestamp>,
     ) -> Result<JobFileChanged, CatalogError> {
         if !asked.state.is_queued() {
             return Ok(JobFileChanged::Refused);
@@ -136,14 +138,15 @@ impl<'t> Changer<'t> {
             None => return Ok(JobFileChanged::Refused),
         };
         self.run(
-            "UPDATE job_files SET attempt = ?2, started = NULL WHERE id = ?1",
-            (file.id, key!(attempt)),
+            "UPDATE job_files SET attempt = ?2, started = ?3 WHERE id = ?1",
+            (file.id, key!(attempt), started.map(|at| at.0)),
         )?;
         self.run(
             "INSERT INTO job_attempts (attempt, file, began, choice) VALUES (?1, ?2, ?3, ?4)",
             (key!(attempt), file.id, self.now.0, choice),
         )?;
-        self.set(&FileHead { attempt: key!(attempt), ..file }, JobFileState::Ready)?;
+        let state = if started.is_some() { JobFileState::Active } else { JobFileState::Ready };
+        self.set(&FileHead { attempt: key!(attempt), ..file }, state)?;
         Ok(JobFileChanged::Begun(Box::new(self.work(&asked, file.id)?)))
     }
 

@@ -186,10 +186,12 @@ pub struct JobFileChange {
 
 #[derive(Clone, Debug)]
 pub enum JobFileStep {
-    /// It, or its replica at this end point, is about to be copied. The change's attempt is the new one.
+    /// It, or its replica at this end point, is about to be copied: at once if `started`. The change's attempt is the
+    /// new one.
     Begin {
         source: u64,
         choice: String,
+        started: bool,
     },
     /// Bytes are about to flow.
     Started,

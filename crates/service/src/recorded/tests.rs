@@ -161,7 +161,7 @@ fn record_a_day(directory: &Path) -> u64 {
     scheduler.record(None, 0, (directory, 1 << 30), recording.clone(), BEGIN).unwrap();
     let ticking = clock.clone();
     let now = Arc::new(move || Timestamp(ticking.load(Ordering::Relaxed)));
-    let brain = Brain::new(scheduler, now, scribe, reader);
+    let brain = Brain::new(scheduler, now, scribe, reader, channel().0);
     let thinking = spawn("brain", move || brain.run(&heard)).unwrap();
     let mut day = Day {
         clock,

@@ -1,0 +1,160 @@
+//! The copies that run now, no more than configured, and those that wait for one to end.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use longhaul_model::{AttemptId, Fault, FaultCode, Timestamp};
+use longhaul_scheduler::Event;
+use tokio::sync::watch;
+
+use super::mover::{CopyOrder, ForeignMover};
+use super::{Jobs, Work};
+use crate::brain::Input;
+use crate::shared::{Shared, guard};
+
+/// The scheduler hears of a copy's progress no more often.
+const TOLD_EVERY: Duration = Duration::from_millis(500);
+
+/// Files that are being copied, by their number.
+#[derive(Default)]
+pub struct Moving(Mutex<BTreeMap<u64, Arc<Counter>>>);
+
+struct Counter {
+    bytes: AtomicU64,
+    told: AtomicI64,
+    since: Timestamp,
+}
+
+/// How far a copy is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    pub bytes: u64,
+    pub since: Timestamp,
+}
+
+impl Moving {
+    pub fn progress(&self, file: u64) -> Option<Progress> {
+        let moving = guard(&self.0);
+        let counter = moving.get(&file)?;
+        Some(Progress { bytes: counter.bytes.load(Ordering::Relaxed), since: counter.since })
+    }
+}
+
+/// One that waits for room.
+struct Ready {
+    attempt: AttemptId,
+    file: u64,
+    order: CopyOrder,
+}
+
+pub struct Copies {
+    shared: Arc<Shared>,
+    mover: Option<Arc<dyn ForeignMover>>,
+    runtime: tokio::runtime::Handle,
+    most: usize,
+    running: BTreeMap<AttemptId, watch::Sender<bool>>,
+    ready: VecDeque<Ready>,
+}
+
+impl Copies {
+    pub fn new(
+        shared: Arc<Shared>,
+        mover: Option<Arc<dyn ForeignMover>>,
+        runtime: tokio::runtime::Handle,
+    ) -> Self {
+        let most = shared.config.jobs.copies as usize;
+        Copies { shared, mover, runtime, most, running: BTreeMap::new(), ready: VecDeque::new() }
+    }
+
+    pub fn can_move(&self) -> bool {
+        self.mover.is_some()
+    }
+
+    /// How many more could run now.
+    pub fn room(&self) -> usize {
+        self.most.saturating_sub(self.running.len() + self.ready.len())
+    }
+
+    /// Starts it, or puts it behind those that wait.
+    pub fn add(&mut self, attempt: AttemptId, file: u64, order: CopyOrder, started: bool) {
+        let ready = Ready { attempt, file, order };
+        if started { self.start(ready) } else { self.ready.push_back(ready) }
+    }
+
+    /// Those that may run now; they are to be started when that is durable.
+    pub fn next(&mut self) -> Vec<(u64, AttemptId)> {
+        let room = self.most.saturating_sub(self.running.len()).min(self.ready.len());
+        self.ready.iter().take(room).map(|ready| (ready.file, ready.attempt)).collect()
+    }
+
+    /// One of those that [`Copies::next`] named.
+    pub fn go(&mut self, attempt: AttemptId) {
+        if let Some(at) = self.ready.iter().position(|ready| ready.attempt == attempt)
+            && let Some(ready) = self.ready.remove(at)
+        {
+            self.start(ready);
+        }
+    }
+
+    /// It has ended, or shall not begin.
+    pub fn forget(&mut self, attempt: AttemptId) {
+        self.running.remove(&attempt);
+        self.ready.retain(|ready| ready.attempt != attempt);
+    }
+
+    /// Asks it to end. It is said when it has.
+    pub fn stop(&mut self, attempt: AttemptId) {
+        self.ready.retain(|ready| ready.attempt != attempt);
+        if let Some(stop) = self.running.get(&attempt) {
+            stop.send_replace(true);
+        }
+    }
+
+    pub fn stop_all(&mut self) {
+        self.ready.clear();
+        self.running.values().for_each(|stop| drop(stop.send_replace(true)));
+    }
+
+    fn start(&mut self, ready: Ready) {
+        let Some(mover) = self.mover.clone() else { return };
+        let (stop, stopped) = watch::channel(false);
+        self.running.insert(ready.attempt, stop);
+        let shared = self.shared.clone();
+        self.runtime.spawn(run(shared, mover, ready, stopped));
+    }
+}
+
+async fn run(shared: Arc<Shared>, mover: Arc<dyn ForeignMover>, ready: Ready, stop: watch::Receiver<bool>) {
+    let Ready { attempt, file, order } = ready;
+    let now = shared.now();
+    let counter = Arc::new(Counter { bytes: AtomicU64::new(0), told: AtomicI64::new(now.0), since: now });
+    let jobs: &Jobs = &shared.jobs;
+    guard(&jobs.moving.0).insert(file, counter.clone());
+    let (clock, brain) = (shared.clock.clone(), shared.brain.clone());
+    // In a task of its own, so that a panic of a mover is the end of one copy.
+    let copying = tokio::spawn(async move {
+        let progress = |bytes: u64| counter.came(bytes, attempt, clock(), &brain);
+        mover.copy(order, &progress, stop).await
+    });
+    let result = copying.await.unwrap_or_else(|error| {
+        Err(Fault::new(FaultCode::Internal, format!("the copy ended abnormally: {error}")))
+    });
+    guard(&jobs.moving.0).remove(&file);
+    jobs.tell(Work::Ended(attempt, result));
+}
+
+impl Counter {
+    fn came(&self, bytes: u64, attempt: AttemptId, now: Timestamp, brain: &SyncSender<Input>) {
+        self.bytes.fetch_max(bytes, Ordering::Relaxed);
+        let told = self.told.load(Ordering::Relaxed);
+        if now.since(Timestamp(told)) >= TOLD_EVERY
+            && self.told.compare_exchange(told, now.0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
+            // What the brain has no time for is said again with the next.
+            let _ = brain.try_send(Input::Events(vec![Event::Progress { attempt, bytes_done: bytes }]));
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Jobs: copies between URLs of storages that need not know us, as users of FTS submit them.
+//!
+//! One thread, the *desk*, through which all that happens to jobs becomes durable, many things in one transaction, and
+//! only then is told: to who asked, to the scheduler, to the movers. The scheduler is the same as that of subscriptions
+//! (`docs/decisions/0017`): end points are storages of it, and what waits for one end point under the same terms is one
+//! demand, of whose files it asks a window at a time.
+//!
+//! Not here: the states (`model::job`), rows (`catalog`), how bytes move ([`ForeignMover`]), FTS's own paths and texts (`fts`).
+//! Start with [`Jobs`], then follow a file: `desk` → `queues` → `brain` → `desk` → `copies` → `desk`.
+
+mod copies;
+mod desk;
+mod ids;
+mod mover;
+mod order;
+mod queues;
+mod terms;
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use longhaul_catalog::{JobCanceled, JobFileNews, NewJob, StorageStep, Submitted};
+use longhaul_model::{AttemptId, Fault, FaultCode, JobId, JobState};
+use longhaul_scheduler::{CancelWhy, Lease};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{broadcast, oneshot};
+
+pub use copies::{Moving, Progress};
+pub use desk::run;
+pub use ids::{MOVERS, file, file_number, is_ours, queue, source};
+pub use mover::{CopyOrder, Credential, End, ForeignMover, Stop, Verify};
+pub use queues::SIZE_ASSUMED;
+
+/// What an administrator can set about jobs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct JobsConfig {
+    /// Copies at a time, over all end points; further ones wait until one ends.
+    pub copies: u32,
+    /// Copies at a time from one host, and to one host.
+    pub host_copies: u32,
+    /// How often a file is tried again where its job does not say.
+    pub retries: u32,
+    /// Seconds between two tries where its job does not say.
+    pub retry_delay_s: u32,
+}
+
+impl Default for JobsConfig {
+    fn default() -> Self {
+        JobsConfig { copies: 400, host_copies: 60, retries: 0, retry_delay_s: 120 }
+    }
+}
+
+impl JobsConfig {
+    pub fn check(&self) -> Result<(), Fault> {
+        for (name, value) in [("copies", self.copies), ("host_copies", self.host_copies)] {
+            if value == 0 {
+                let text = format!("service.jobs.{name} is 0: it must be positive");
+                return Err(Fault::new(FaultCode::BadRequest, text));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the desk is told.
+pub enum Work {
+    Submit(Vec<NewJob>, Reply<Vec<Submitted>>),
+    Cancel(Vec<(JobId, Option<Vec<u64>>)>, String, Reply<Vec<JobCanceled>>),
+    Priority(Vec<JobId>, u8, Reply<Vec<Option<bool>>>),
+    Force(Vec<u64>, Reply<usize>),
+    /// Files that wait for a storage (`scheme://host`), of one community or of all; some jobs at a time.
+    Storage(String, Option<String>, StorageStep<'static>, Reply<Vec<JobId>>),
+    /// The scheduler decided, with its reasons.
+    Lease(Box<Lease>, String),
+    TakeBack(AttemptId, CancelWhy),
+    /// A mover is done.
+    Ended(AttemptId, Result<Moved, Fault>),
+    Stop,
+}
+
+pub type Reply<T> = oneshot::Sender<Result<T, Fault>>;
+
+/// A file that is whole at its target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moved {
+    pub bytes: u64,
+    /// By which way, in one word.
+    pub mode: String,
+}
+
+/// What changed, told after it is durable; who is slow misses some.
+#[derive(Clone, Debug)]
+pub enum JobNews {
+    File(JobFileNews),
+    Job(JobId, JobState),
+}
+
+/// News that wait for the slowest listener.
+const NEWS_MAX: usize = 4_096;
+
+/// The desk's counter: everything is durable when it is answered.
+pub struct Jobs {
+    desk: Sender<Work>,
+    news: broadcast::Sender<JobNews>,
+    moving: Moving,
+}
+
+impl Jobs {
+    pub fn new() -> (Jobs, Receiver<Work>) {
+        let (desk, work) = channel();
+        (Jobs { desk, news: broadcast::Sender::new(NEWS_MAX), moving: Moving::default() }, work)
+    }
+
+    /// Each job for itself.
+    pub async fn submit(&self, jobs: Vec<NewJob>) -> Result<Vec<Submitted>, Fault> {
+        self.ask(|reply| Work::Submit(jobs, reply)).await
+    }
+
+    /// Ends jobs, or some of their files, for that reason.
+    pub async fn cancel(
+        &self,
+        wanted: Vec<(JobId, Option<Vec<u64>>)>,
+        reason: &str,
+    ) -> Result<Vec<JobCanceled>, Fault> {
+        self.ask(|reply| Work::Cancel(wanted, reason.to_owned(), reply)).await
+    }
+
+    /// None: there is no such job; false: it has ended.
+    pub async fn priority(&self, jobs: Vec<JobId>, priority: u8) -> Result<Vec<Option<bool>>, Fault> {
+        self.ask(|reply| Work::Priority(jobs, priority.clamp(1, 5), reply)).await
+    }
+
+    /// Puts waiting files before all others; says how many were waiting.
+    pub async fn force_start(&self, files: Vec<u64>) -> Result<usize, Fault> {
+        self.ask(|reply| Work::Force(files, reply)).await
+    }
+
+    /// Does that to files that come from or go to a storage. Some jobs at a time: to be asked again until there is none.
+    pub async fn storage(
+        &self,
+        storage: &str,
+        vo: Option<&str>,
+        step: StorageStep<'static>,
+    ) -> Result<Vec<JobId>, Fault> {
+        self.ask(|reply| Work::Storage(storage.to_owned(), vo.map(str::to_owned), step, reply)).await
+    }
+
+    pub fn news(&self) -> broadcast::Receiver<JobNews> {
+        self.news.subscribe()
+    }
+
+    /// How far a file is that is being copied.
+    pub fn progress(&self, file: u64) -> Option<Progress> {
+        self.moving.progress(file)
+    }
+
+    pub(crate) fn desk(&self) -> Sender<Work> {
+        self.desk.clone()
+    }
+
+    pub(crate) fn tell(&self, work: Work) {
+        // The desk is gone only when the service stops.
+        let _ = self.desk.send(work);
+    }
+
+    async fn ask<T>(&self, work: impl FnOnce(Reply<T>) -> Work) -> Result<T, Fault> {
+        let (reply, answer) = oneshot::channel();
+        self.tell(work(reply));
+        answer.await.unwrap_or_else(|_| Err(Fault::new(FaultCode::Busy, "the service is stopping")))
+    }
+}

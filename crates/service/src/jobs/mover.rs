@@ -1,0 +1,78 @@
+//! What moves the bytes of a job's file. The binary gives one.
+
+use std::fmt;
+use std::pin::Pin;
+use std::time::Duration;
+
+use longhaul_model::{AttemptId, Fault};
+use tokio::sync::watch;
+use zeroize::Zeroizing;
+
+use super::Moved;
+
+/// Copies between URLs. A file that was copied is whole at its target and durable there, or it is not said.
+pub trait ForeignMover: Send + Sync {
+    /// Tells `progress` the bytes that have arrived, and ends soon after `stop` says so.
+    fn copy<'a>(
+        &'a self,
+        order: CopyOrder,
+        progress: &'a (dyn Fn(u64) + Sync),
+        stop: Stop,
+    ) -> Pin<Box<dyn Future<Output = Result<Moved, Fault>> + Send + 'a>>;
+}
+
+/// Becomes true when the copy shall end.
+pub type Stop = watch::Receiver<bool>;
+
+#[derive(Clone, Debug)]
+pub struct CopyOrder {
+    /// Names what is not whole yet.
+    pub attempt: AttemptId,
+    pub source: End,
+    pub target: End,
+    pub size: Option<u64>,
+    /// `ALGORITHM:value`, or the algorithm alone.
+    pub checksum: Option<String>,
+    pub verify: Verify,
+    /// Replace what stands under the target's name.
+    pub overwrite: bool,
+    /// For the whole copy; none: by its size.
+    pub timeout: Option<Duration>,
+    pub streams: u32,
+}
+
+#[derive(Clone, Debug)]
+pub struct End {
+    pub url: String,
+    pub credential: Credential,
+}
+
+/// By what a user acts at an end. Says nothing of itself.
+#[derive(Clone, Default)]
+pub enum Credential {
+    #[default]
+    None,
+    Bearer(Zeroizing<String>),
+    /// A certificate with its chain and its key.
+    Pem(Zeroizing<String>),
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Credential::None => "None",
+            Credential::Bearer(_) => "Bearer(…)",
+            Credential::Pem(_) => "Pem(…)",
+        })
+    }
+}
+
+/// Which checksums are compared with what the user gave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verify {
+    #[default]
+    None,
+    Source,
+    Target,
+    Both,
+}

@@ -1,0 +1,52 @@
+//! What a mover is told of a file.
+
+use longhaul_catalog::{Catalog, CatalogError, JobWork};
+use longhaul_model::{AttemptId, Fault, JobKind};
+use serde::Deserialize;
+use zeroize::Zeroizing;
+
+use super::mover::{CopyOrder, Credential, End};
+use super::terms::Terms;
+
+/// Tokens of the two ends, where a job came with tokens.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Tokens {
+    source_token: Option<String>,
+    destination_token: Option<String>,
+}
+
+pub fn order(
+    catalog: &Catalog,
+    work: &JobWork,
+    terms: &Terms,
+    attempt: AttemptId,
+) -> Result<CopyOrder, Fault> {
+    let (job, file) = (&work.job, &work.file);
+    let tokens: Tokens = serde_json::from_str(&file.details).unwrap_or_default();
+    let delegated = delegated(catalog, &job.credential)?;
+    let end = |url: &str, token: Option<String>| End {
+        url: url.to_owned(),
+        credential: token
+            .map_or_else(|| delegated.clone(), |token| Credential::Bearer(Zeroizing::new(token))),
+    };
+    let last_hop = job.kind != JobKind::Hops || u64::from(file.index) + 1 >= job.files;
+    Ok(CopyOrder {
+        attempt,
+        source: end(&file.source, tokens.source_token),
+        target: end(&file.target, tokens.destination_token),
+        size: file.size,
+        checksum: file.checksum.clone(),
+        verify: terms.verify,
+        overwrite: terms.overwrites(file.retries, last_hop),
+        timeout: terms.timeout,
+        streams: terms.streams,
+    })
+}
+
+/// The proxy that the user of a job gave us, if one.
+fn delegated(catalog: &Catalog, credential: &str) -> Result<Credential, CatalogError> {
+    let proxy = catalog.delegation(credential)?.and_then(|row| row.proxy);
+    let pem = proxy.and_then(|proxy| String::from_utf8(proxy).ok());
+    Ok(pem.map_or(Credential::None, |pem| Credential::Pem(Zeroizing::new(pem))))
+}

@@ -1,0 +1,116 @@
+//! What a job says of its copies, among the details that are kept as they came.
+
+use std::time::Duration;
+
+use longhaul_catalog::JobRow;
+use serde::Deserialize;
+
+use super::mover::Verify;
+
+/// Longer than that nobody waits for a copy, nor between two.
+const LONGEST: Duration = Duration::from_secs(30 * 24 * 3_600);
+
+/// As FTS names them; what is missing or of another type is as if it had not been said.
+#[derive(Debug, Default, PartialEq)]
+pub struct Terms {
+    /// 0: as is usual here; negative: never.
+    pub retry: i64,
+    pub retry_delay: Option<Duration>,
+    pub verify: Verify,
+    /// Y always, R on a retry, M on hops before the last, D and Q when it is on disk only.
+    pub overwrite: Option<char>,
+    pub timeout: Option<Duration>,
+    pub streams: u32,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Said {
+    retry: serde_json::Value,
+    retry_delay: serde_json::Value,
+    verify_checksum: serde_json::Value,
+    overwrite_flag: serde_json::Value,
+    timeout: serde_json::Value,
+    nostreams: serde_json::Value,
+    internal_job_params: serde_json::Value,
+}
+
+impl Terms {
+    pub fn of(job: &JobRow) -> Terms {
+        Terms::read(&job.details)
+    }
+
+    fn read(details: &str) -> Terms {
+        let said: Said = serde_json::from_str(details).unwrap_or_default();
+        let packed = said.internal_job_params.as_str().unwrap_or_default();
+        let either = |value: &serde_json::Value, name| number(value).or_else(|| of_packed(packed, name));
+        let seconds = |value: Option<i64>| {
+            let seconds = value.filter(|value| *value > 0)?.unsigned_abs();
+            Some(Duration::from_secs(seconds).min(LONGEST))
+        };
+        let first = |value: &serde_json::Value| value.as_str().and_then(|text| text.chars().next());
+        Terms {
+            retry: number(&said.retry).unwrap_or(0),
+            retry_delay: seconds(number(&said.retry_delay)),
+            verify: match first(&said.verify_checksum) {
+                Some('s') => Verify::Source,
+                Some('t') => Verify::Target,
+                Some('b') => Verify::Both,
+                _ => Verify::None,
+            },
+            overwrite: first(&said.overwrite_flag),
+            timeout: seconds(either(&said.timeout, "timeout")),
+            streams: either(&said.nostreams, "nostreams").unwrap_or(0).clamp(0, 64) as u32,
+        }
+    }
+
+    /// Whether what stands at the target may be replaced, at this try of this file.
+    pub fn overwrites(&self, retries: u32, last_hop: bool) -> bool {
+        match self.overwrite {
+            Some('Y') => true,
+            Some('R') => retries > 0,
+            Some('M') => !last_hop,
+            _ => false,
+        }
+    }
+}
+
+/// Also of those that send numbers as texts.
+fn number(value: &serde_json::Value) -> Option<i64> {
+    value.as_i64().or_else(|| value.as_str()?.parse().ok())
+}
+
+/// `nostreams:4,timeout:3600,strict`
+fn of_packed(packed: &str, name: &str) -> Option<i64> {
+    packed.split(',').find_map(|one| one.strip_prefix(name)?.strip_prefix(':')?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terms_are_read_as_clients_write_them() {
+        let terms = Terms::read(
+            r#"{"retry":-1,"retry_delay":7,"verify_checksum":"both","overwrite_flag":"R","timeout":"60",
+                "internal_job_params":"nostreams:4,timeout:3600,strict","other":[1]}"#,
+        );
+        assert_eq!(
+            terms,
+            Terms {
+                retry: -1,
+                retry_delay: Some(Duration::from_secs(7)),
+                verify: Verify::Both,
+                overwrite: Some('R'),
+                timeout: Some(Duration::from_secs(60)),
+                streams: 4,
+            }
+        );
+        assert!(!terms.overwrites(0, true) && terms.overwrites(1, true));
+        for odd in ["", "[]", "{}", r#"{"retry":[],"timeout":-5,"verify_checksum":7}"#] {
+            assert_eq!(Terms::read(odd), Terms::default(), "{odd}");
+        }
+        let huge = Terms::read(r#"{"timeout":9223372036854775807}"#);
+        assert_eq!(huge.timeout, Some(LONGEST));
+    }
+}

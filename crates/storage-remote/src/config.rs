@@ -1,0 +1,82 @@
+//! What a deployment sets for its dealings with remote storages. Defaults are those that peers are used to.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::address::Network;
+
+/// Whom we believe to be the servers that they say they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Trust {
+    /// The authorities of the system.
+    #[default]
+    System,
+    /// The certificates in these files, PEM.
+    Files(Vec<PathBuf>),
+    /// These certificates, PEM.
+    Pem(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteConfig {
+    pub trust: Trust,
+    /// Loopback, link-local and private addresses that may be dialled all the same.
+    pub allow: Vec<Network>,
+    /// Hosts (`pool.example.org`, or `.example.org` for all below) to which credentials go along when a storage
+    /// redirects there. To all others go none.
+    pub redirect_hosts: Vec<String>,
+    /// Whether a checksum that a storage does not tell is computed by reading the file.
+    pub checksum_by_reading: bool,
+    pub times: Times,
+}
+
+/// How long what may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// For a name, a connection and a handshake.
+    pub connect: Duration,
+    /// For the head of an answer.
+    pub answer: Duration,
+    /// For the head of an answer for which a storage may have to read a file.
+    pub checksum: Duration,
+    /// Without a byte of data, or a marker of a third-party copy.
+    pub stall: Duration,
+    /// With markers, but no more bytes than before.
+    pub progress: Duration,
+    /// Of a whole copy: this much, and `copy_per_mib` for each MiB.
+    pub copy: Duration,
+    pub copy_per_mib: Duration,
+    /// For an answer of 100 to a PUT that asked for it.
+    pub may_send: Duration,
+    /// For all that is done after a failure.
+    pub cleanup: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Times {
+        Times {
+            connect: Duration::from_secs(60),
+            answer: Duration::from_secs(120),
+            // What gfal2 waits for a storage that has to compute it.
+            checksum: Duration::from_secs(1_800),
+            stall: Duration::from_secs(60),
+            progress: Duration::from_secs(180),
+            copy: Duration::from_secs(600),
+            copy_per_mib: Duration::from_secs(2),
+            may_send: Duration::from_secs(2),
+            cleanup: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Default for RemoteConfig {
+    fn default() -> RemoteConfig {
+        RemoteConfig {
+            trust: Trust::default(),
+            allow: Vec::new(),
+            redirect_hosts: Vec::new(),
+            checksum_by_reading: true,
+            times: Times::default(),
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! One copy, step by step: what is at the source, what is at the target, the bytes by the first way that works, the comparison,
+//! and the name. Whatever goes wrong, the target has a whole file under its name, or what it had before.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use longhaul_model::{Fault, FaultCode};
+use tokio::time::{Instant, timeout_at};
+
+use crate::failure::{Failure, Kind, Scope};
+use crate::naming::{Arrival, arrival, check_tag};
+use crate::order::{Cancel, CopyDone, CopyOrder, Mode, Stat};
+use crate::remote::Remote;
+use crate::stream::{Placed, Progress};
+use crate::tpc::{Terms, another_way_may_help};
+use crate::url::RemoteUrl;
+use crate::verify::Comparison;
+use crate::webdav::{Place, Renamed};
+
+const MIB: u64 = 1 << 20;
+
+/// An order with its names understood.
+struct Plan<'a> {
+    order: &'a CopyOrder,
+    source: RemoteUrl,
+    target: RemoteUrl,
+    begun: Instant,
+    /// What the present try writes, and whether anybody may still be writing it.
+    writing: Mutex<Option<Arrival>>,
+}
+
+impl Plan<'_> {
+    fn source(&self) -> Place<'_> {
+        Place { url: &self.source, credential: &self.order.source.credential }
+    }
+
+    fn target(&self) -> Place<'_> {
+        Place { url: &self.target, credential: &self.order.target.credential }
+    }
+
+    fn write(&self, arrival: Option<Arrival>) {
+        *self.writing.lock().unwrap_or_else(PoisonError::into_inner) = arrival;
+    }
+}
+
+/// What the first look at both ends found.
+struct Found {
+    stat: Stat,
+    replaces: bool,
+    renames: bool,
+    modes: Vec<Mode>,
+}
+
+impl Remote {
+    /// Copies one file. A fault's detail is the reason as FTS writes it: `SCOPE [errno] text`.
+    ///
+    /// `progress` hears how many bytes have been moved; they may begin anew with another way. Dropping the future ends the copy as well,
+    /// without cleaning up.
+    pub async fn copy(
+        &self,
+        order: &CopyOrder,
+        progress: &(dyn Fn(u64) + Send + Sync),
+        cancel: &Cancel,
+    ) -> Result<CopyDone, Fault> {
+        let plan = plan(order)?;
+        let ended = tokio::select! {
+            biased;
+            () = cancel.cancelled() => {
+                Err((Scope::Transfer, Failure::new(Kind::Cancelled, "Transfer canceled")))
+            }
+            ended = self.copy_in_time(&plan, progress) => ended,
+        };
+        let (scope, mut failure) = match ended {
+            Ok(done) => return Ok(done),
+            Err(failed) => failed,
+        };
+        let left = plan.writing.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(arrival) = left {
+            let known = !matches!(failure.kind, Kind::TimedOut | Kind::Lost);
+            if let Some(left) = self.clean_up(plan.target(), &arrival, known, None).await {
+                failure.text = format!("{} ({left})", failure.text);
+            }
+        }
+        Err(failure.at(scope))
+    }
+
+    async fn copy_in_time(&self, plan: &Plan<'_>, progress: Progress<'_>) -> Placed<CopyDone> {
+        let mut comparison = Comparison::of(plan.order);
+        let limit = self.limit(plan.order, plan.order.size);
+        let found = timeout_at(plan.begun + limit, self.look(plan, &mut comparison));
+        let found = found.await.map_err(|_| overdue(limit))??;
+        let limit = self.limit(plan.order, Some(found.stat.size));
+        let moved = timeout_at(plan.begun + limit, self.bring(plan, &found, &mut comparison, progress));
+        let (mode, failed_before) = moved.await.map_err(|_| overdue(limit))??;
+        Ok(CopyDone {
+            mode,
+            bytes: found.stat.size,
+            verified: comparison.verified,
+            source_checksum: comparison.source,
+            target_checksum: comparison.target,
+            failed_before,
+        })
+    }
+
+    fn limit(&self, order: &CopyOrder, size: Option<u64>) -> Duration {
+        let times = &self.config.times;
+        order.timeout.unwrap_or_else(|| {
+            let mebibytes = u32::try_from(size.unwrap_or(0).div_ceil(MIB)).unwrap_or(u32::MAX);
+            times.copy.saturating_add(times.copy_per_mib.saturating_mul(mebibytes))
+        })
+    }
+
+    /// Both ends as they are, the source's checksum, and room for the file.
+    async fn look(&self, plan: &Plan<'_>, comparison: &mut Comparison) -> Placed<Found> {
+        let (at_source, at_target) = (|failure| (Scope::Source, failure), |failure| (Scope::Target, failure));
+        let order = plan.order;
+        let wanted = comparison.of_source();
+        let Some(stat) = self.head(plan.source(), wanted).await.map_err(at_source)? else {
+            let text = format!("HEAD {}: No such file or directory", plan.source);
+            return Err(at_source(Failure::new(Kind::Status(http::StatusCode::NOT_FOUND), text)));
+        };
+        if stat.is_collection {
+            let text = format!("{} is a collection: Is a directory", plan.source);
+            return Err(at_source(Failure::new(Kind::Order, text)));
+        }
+        if let Some(size) = order.size.filter(|size| *size != stat.size) {
+            let text = format!("User-defined and source file size mismatch ({size} != {})", stat.size);
+            return Err(at_source(Failure::new(Kind::WrongSize, text)));
+        }
+        let mut modes = order.modes.clone();
+        if let Some(algorithm) = wanted {
+            if let Some(told) = stat.checksum.clone() {
+                comparison.take_source(told)?;
+            } else if modes.contains(&Mode::Stream) {
+                // Through us it is computed on the way; any other way it would have to be read twice.
+                modes = vec![Mode::Stream];
+            } else {
+                let read = self.told_or_read(plan.source(), &stat, algorithm).await.map_err(at_source)?;
+                comparison.take_source(read)?;
+            }
+        }
+        let there = self.head(plan.target(), None).await.map_err(at_target)?;
+        if there.is_some() && !order.overwrite {
+            return Err(at_target(exists()));
+        }
+        if there.is_none() {
+            self.make_parents(plan.target()).await.map_err(at_target)?;
+        }
+        let renames = self.renames(plan.target(), &order.tag).await.map_err(at_target)?;
+        Ok(Found { stat, replaces: there.is_some(), renames, modes })
+    }
+
+    /// By one way after the other, until one works or no other would help.
+    async fn bring(
+        &self,
+        plan: &Plan<'_>,
+        found: &Found,
+        comparison: &mut Comparison,
+        progress: Progress<'_>,
+    ) -> Placed<(Mode, Vec<String>)> {
+        let mut failed_before = Vec::new();
+        for (place, &mode) in found.modes.iter().enumerate() {
+            let arrival = arrival(&plan.target, &plan.order.tag, mode, found.renames);
+            plan.write(Some(arrival.clone()));
+            let moved = self.bring_by(mode, plan, found, &arrival, comparison, progress).await;
+            let Err((scope, failure)) = moved else {
+                self.settle(plan, found, &arrival, comparison).await?;
+                return Ok((mode, failed_before));
+            };
+            let unknown = matches!(failure.kind, Kind::TimedOut | Kind::Lost);
+            let may_go_on = arrival.temporary || !unknown;
+            let is_last = place + 1 == found.modes.len();
+            if is_last || mode == Mode::Stream || !may_go_on || !another_way_may_help(&failure) {
+                return Err((scope, with_earlier(failure, &failed_before)));
+            }
+            self.clean_up(plan.target(), &arrival, !unknown, None).await;
+            plan.write(None);
+            tracing::debug!(%mode, target = %plan.target, "another way after: {}", failure.text);
+            failed_before.push(format!("{mode}: {}", failure.text));
+        }
+        let text = "no way of copying is allowed: neither pull, push nor stream";
+        Err((Scope::Transfer, Failure::new(Kind::Order, text)))
+    }
+
+    async fn bring_by(
+        &self,
+        mode: Mode,
+        plan: &Plan<'_>,
+        found: &Found,
+        arrival: &Arrival,
+        comparison: &mut Comparison,
+        progress: Progress<'_>,
+    ) -> Placed<()> {
+        let target = plan.target().at(&arrival.url);
+        if mode == Mode::Stream {
+            let algorithms: Vec<_> = comparison.algorithm().into_iter().collect();
+            let streams = plan.order.streams;
+            let sent = self.stream(plan.source(), &found.stat, target, &algorithms, streams, progress).await;
+            let digests = sent?;
+            return match algorithms.first().and_then(|algorithm| digests.get(*algorithm)) {
+                Some(digest) => comparison.take_source(crate::checksum::Checksum::of(&digest)),
+                None => Ok(()),
+            };
+        }
+        let terms = Terms {
+            overwrite: !arrival.temporary && found.replaces,
+            streams: plan.order.streams,
+            size: found.stat.size,
+        };
+        let copied = self.third_party(mode, plan.source(), target, terms, progress).await;
+        copied.map_err(|failure| (Scope::Transfer, failure))
+    }
+
+    /// Compares what has arrived, and gives it its name.
+    async fn settle(
+        &self,
+        plan: &Plan<'_>,
+        found: &Found,
+        arrival: &Arrival,
+        comparison: &mut Comparison,
+    ) -> Placed<()> {
+        let at_target = |failure| (Scope::Target, failure);
+        let here = plan.target().at(&arrival.url);
+        self.compare_target(here, found.stat.size, comparison).await?;
+        if !arrival.temporary {
+            return Ok(());
+        }
+        match self.move_to(here, &plan.target, plan.order.overwrite).await {
+            Ok(Renamed::Done) => {}
+            Ok(Renamed::Exists) => return Err(at_target(exists())),
+            Err(failure) => {
+                // The answer may be lost and the rename done.
+                let there = self.head(plan.target(), None).await.map_err(at_target)?;
+                let gone = self.head(here, None).await.map_err(at_target)?.is_none();
+                if !gone || there.is_none_or(|stat| stat.size != found.stat.size) {
+                    return Err(at_target(failure));
+                }
+            }
+        }
+        plan.write(None);
+        let there = self.head(plan.target(), None).await.map_err(at_target)?;
+        if there.is_none_or(|stat| stat.size != found.stat.size) {
+            let text = format!("{}: renamed to its name, and not there", plan.target);
+            return Err(at_target(Failure::new(Kind::Told, text)));
+        }
+        Ok(())
+    }
+}
+
+fn plan(order: &CopyOrder) -> Result<Plan<'_>, Fault> {
+    let of_order = |fault: Fault| Failure::of_fault(&fault);
+    let parse = |url: &str, scope| RemoteUrl::parse(url).map_err(|fault| of_order(fault).at(scope));
+    let source = parse(&order.source.url, Scope::Source)?;
+    let target = parse(&order.target.url, Scope::Target)?;
+    check_tag(&order.tag).map_err(|failure| failure.at(Scope::Transfer))?;
+    if source.is_same_file(&target) {
+        let text = format!("source and destination are the same file: {source}");
+        return Err(Failure::new(Kind::Order, text).at(Scope::Transfer));
+    }
+    if target.path().ends_with('/') {
+        let text = format!("{target} names a collection, not a file");
+        return Err(Failure::new(Kind::Order, text).at(Scope::Target));
+    }
+    let unnamed = order.checksum.as_ref().is_some_and(|sum| crate::checksum::wanted(sum.algorithm).is_none());
+    if unnamed {
+        let detail = "TRANSFER [22] storages know no such checksum";
+        return Err(Fault::new(FaultCode::BadRequest, detail));
+    }
+    Ok(Plan { order, source, target, begun: Instant::now(), writing: Mutex::default() })
+}
+
+fn exists() -> Failure {
+    Failure::new(Kind::Exists, "Destination file exists and overwrite is not enabled")
+}
+
+fn overdue(limit: Duration) -> (Scope, Failure) {
+    let text = format!("Operation timed out: not done within {} s", limit.as_secs());
+    (Scope::Transfer, Failure::new(Kind::TimedOut, text))
+}
+
+/// The last cause counts; the ones before it are kept.
+fn with_earlier(failure: Failure, before: &[String]) -> Failure {
+    if before.is_empty() {
+        return failure;
+    }
+    Failure { text: format!("{} (before: {})", failure.text, before.join("; ")), ..failure }
+}

@@ -1,0 +1,182 @@
+//! Connections to storages: a name is resolved once, the addresses are judged, and one of those is dialled, so that a name
+//! that changes meanwhile leads nowhere else.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, RootCertStore};
+use sha2::Digest as _;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use crate::address::{self, Network};
+use crate::failure::{Failure, Kind};
+use crate::order::Credential;
+use crate::url::RemoteUrl;
+
+/// Certificates whose settings are kept ready; beyond that all are made again.
+const CERTIFICATES_KEPT: usize = 256;
+/// Of one chain.
+const CHAIN_MAX: usize = 16;
+/// Addresses of one name that are tried.
+const ADDRESSES_MAX: usize = 8;
+/// Then the next address is tried.
+const ADDRESS_WITHIN: Duration = Duration::from_secs(15);
+
+pub(crate) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
+
+/// Which certificate a connection was made with: connections are not shared between them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Identity(Option<[u8; 32]>);
+
+impl Identity {
+    pub(crate) fn of(credential: &Credential) -> Identity {
+        let Credential::Certificate { chain_pem, key_pem } = credential else { return Identity(None) };
+        let mut hash = sha2::Sha256::new();
+        hash.update((chain_pem.len() as u64).to_be_bytes());
+        hash.update(chain_pem.as_bytes());
+        hash.update(key_pem.as_bytes());
+        Identity(Some(hash.finalize().into()))
+    }
+}
+
+pub(crate) struct Dialler {
+    provider: Arc<CryptoProvider>,
+    roots: Arc<RootCertStore>,
+    anonymous: Arc<ClientConfig>,
+    certified: Mutex<HashMap<Identity, Arc<ClientConfig>>>,
+    allow: Vec<Network>,
+    within: Duration,
+}
+
+impl Dialler {
+    pub(crate) fn new(
+        roots: RootCertStore,
+        allow: Vec<Network>,
+        within: Duration,
+    ) -> Result<Dialler, Failure> {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let roots = Arc::new(roots);
+        let anonymous = builder(&provider, &roots)?.with_no_client_auth();
+        Ok(Dialler {
+            provider,
+            roots,
+            anonymous: Arc::new(anonymous),
+            certified: Mutex::default(),
+            allow,
+            within,
+        })
+    }
+
+    pub(crate) async fn dial(
+        &self,
+        url: &RemoteUrl,
+        credential: &Credential,
+    ) -> Result<Box<dyn Duplex>, Failure> {
+        match timeout(self.within, self.dial_at_leisure(url, credential)).await {
+            Ok(dialled) => dialled,
+            Err(_) => {
+                let text = format!("{}: no connection within {} s", url.authority(), self.within.as_secs());
+                Err(Failure::new(Kind::Unreachable, text))
+            }
+        }
+    }
+
+    async fn dial_at_leisure(
+        &self,
+        url: &RemoteUrl,
+        credential: &Credential,
+    ) -> Result<Box<dyn Duplex>, Failure> {
+        let tcp = self.connect(url).await?;
+        // Small requests wait for nothing.
+        let _ = tcp.set_nodelay(true);
+        if !url.is_secure() {
+            return Ok(Box::new(tcp));
+        }
+        let tls = TlsConnector::from(self.tls(credential)?);
+        let name = ServerName::try_from(url.host().to_owned())
+            .map_err(|_| Failure::new(Kind::Order, format!("{}: no name of a host", url.host())))?;
+        let stream = tls
+            .connect(name, tcp)
+            .await
+            .map_err(|error| Failure::new(Kind::Tls, format!("{}: TLS: {error}", url.authority())))?;
+        Ok(Box::new(stream))
+    }
+
+    async fn connect(&self, url: &RemoteUrl) -> Result<TcpStream, Failure> {
+        let unreachable =
+            |text: String| Failure::new(Kind::Unreachable, format!("{}: {text}", url.authority()));
+        let found: Vec<SocketAddr> = tokio::net::lookup_host((url.host(), url.port()))
+            .await
+            .map_err(|error| unreachable(format!("the name is not resolved: {error}")))?
+            .take(ADDRESSES_MAX)
+            .collect();
+        let mut last = unreachable("the name has no address".into());
+        for address in found {
+            if let Err(what) = address::check(address.ip(), &self.allow) {
+                let text = format!("{} is {what}, which is not allowed here", url.host());
+                last = Failure::new(Kind::Refused, text);
+                continue;
+            }
+            match timeout(ADDRESS_WITHIN, TcpStream::connect(address)).await {
+                Ok(Ok(stream)) => return Ok(stream),
+                Ok(Err(error)) => last = unreachable(error.to_string()),
+                Err(_) => last = unreachable("no answer".into()),
+            }
+        }
+        Err(last)
+    }
+
+    fn tls(&self, credential: &Credential) -> Result<Arc<ClientConfig>, Failure> {
+        let Credential::Certificate { chain_pem, key_pem } = credential else {
+            return Ok(self.anonymous.clone());
+        };
+        let identity = Identity::of(credential);
+        let mut certified = self.certified.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = certified.get(&identity) {
+            return Ok(found.clone());
+        }
+        let bad = |why: &str| Failure::new(Kind::Order, format!("the certificate or its key: {why}"));
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(chain_pem.as_bytes())
+            .take(CHAIN_MAX)
+            .collect::<Result<_, _>>()
+            .map_err(|error| bad(&error.to_string()))?;
+        let key =
+            PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(|error| bad(&error.to_string()))?;
+        let key =
+            self.provider.key_provider.load_private_key(key).map_err(|error| bad(&error.to_string()))?;
+        if chain.is_empty() {
+            return Err(bad("there is no certificate"));
+        }
+        // Not by `with_client_auth_cert`: that reads the certificate as a server's, and a proxy has critical extensions
+        // that none of a server has.
+        let resolver = SingleCertAndKey::from(CertifiedKey::new(chain, key));
+        let config = builder(&self.provider, &self.roots)?.with_client_cert_resolver(Arc::new(resolver));
+        let config = Arc::new(config);
+        if certified.len() >= CERTIFICATES_KEPT {
+            certified.clear();
+        }
+        certified.insert(identity, config.clone());
+        Ok(config)
+    }
+}
+
+fn builder(
+    provider: &Arc<CryptoProvider>,
+    roots: &Arc<RootCertStore>,
+) -> Result<rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCert>, Failure> {
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&[&TLS13, &TLS12])
+        .map_err(|error| Failure::new(Kind::Order, format!("TLS settings: {error}")))?;
+    Ok(builder.with_root_certificates(roots.clone()))
+}

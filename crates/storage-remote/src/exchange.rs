@@ -1,0 +1,424 @@
+//! One request and its answer over a connection that may have been used before: redirects by our rules, bounds on time
+//! and size, and connections given back when an answer has been read to its end.
+//!
+//! Start with [`Exchange::send`].
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{
+    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, HOST, HeaderValue, LOCATION, USER_AGENT,
+};
+use http::{HeaderMap, Method, Request, StatusCode, Uri};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Empty, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+
+use crate::dial::{Dialler, Identity};
+use crate::failure::{Failure, Kind, told};
+use crate::order::Credential;
+use crate::upload::Upload;
+use crate::url::RemoteUrl;
+
+/// Redirects of one request.
+pub(crate) const REDIRECTS_MAX: usize = 8;
+/// Connections kept to one server with one certificate, and how long.
+const IDLE_EACH_MAX: usize = 32;
+const IDLE_MAX: usize = 512;
+const IDLE_FOR: Duration = Duration::from_secs(20);
+/// A connection that does not say within this that it is ready is not used again.
+const READY_WITHIN: Duration = Duration::from_millis(200);
+/// What a server may put before its body.
+const HEADERS_MAX: usize = 100;
+/// Of a connection's buffer: the largest piece of a body.
+const BUFFER_BYTES_MAX: usize = 512 << 10;
+/// Of the text of an error that is read.
+const ERROR_BYTES_MAX: usize = 4 << 10;
+
+/// The credential that an active party shall show to the other one.
+pub(crate) const TRANSFER_AUTHORIZATION: &str = "transferheaderauthorization";
+
+pub(crate) type Body = UnsyncBoxBody<Bytes, io::Error>;
+
+pub(crate) enum Payload {
+    None,
+    Bytes(Bytes),
+    /// Sent once, to the server that asks for it.
+    Upload(Upload),
+}
+
+pub(crate) struct Call<'a> {
+    pub(crate) method: Method,
+    pub(crate) url: &'a RemoteUrl,
+    pub(crate) credential: &'a Credential,
+    pub(crate) headers: HeaderMap,
+    pub(crate) payload: Payload,
+    /// For the head of the answer, from the end of what is sent.
+    pub(crate) within: Duration,
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn new(
+        method: Method,
+        url: &'a RemoteUrl,
+        credential: &'a Credential,
+        within: Duration,
+    ) -> Call<'a> {
+        Call { method, url, credential, headers: HeaderMap::new(), payload: Payload::None, within }
+    }
+
+    pub(crate) fn header(mut self, name: &'static str, value: &str) -> Result<Call<'a>, Failure> {
+        let value = HeaderValue::from_str(value)
+            .map_err(|_| Failure::new(Kind::Order, format!("{name}: characters that no header can hold")))?;
+        self.headers.insert(name, value);
+        Ok(self)
+    }
+}
+
+struct Connection {
+    sender: SendRequest<Body>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Connection {
+    /// Closes at once, whatever is under way: that is how the other side learns that nobody waits any more.
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+#[derive(Default)]
+struct Idle {
+    places: HashMap<(String, Identity), VecDeque<(Connection, Instant)>>,
+    count: usize,
+}
+
+/// All our connections.
+pub(crate) struct Exchange {
+    dialler: Dialler,
+    redirect_hosts: Vec<String>,
+    idle: Arc<Mutex<Idle>>,
+}
+
+/// The head of an answer, and its body as it comes.
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    /// Who answered, after redirects.
+    pub(crate) url: RemoteUrl,
+    body: Incoming,
+    connection: Option<Connection>,
+    reusable: bool,
+    place: (String, Identity),
+    idle: Arc<Mutex<Idle>>,
+}
+
+impl Exchange {
+    pub(crate) fn new(dialler: Dialler, redirect_hosts: Vec<String>) -> Exchange {
+        Exchange { dialler, redirect_hosts, idle: Arc::default() }
+    }
+
+    /// Follows redirects. Any status comes back as an answer.
+    pub(crate) async fn send(&self, mut call: Call<'_>) -> Result<Answer, Failure> {
+        let mut url = call.url.clone();
+        for _ in 0..=REDIRECTS_MAX {
+            let trusted = self.may_see(call.url, &url);
+            let credential = if trusted { call.credential } else { &Credential::None };
+            if !trusted {
+                // What is for the other end of a copy is as secret as what is for this one.
+                call.headers.remove(TRANSFER_AUTHORIZATION);
+            }
+            let answer = self.send_once(&call, &url, credential).await?;
+            if !follows(answer.status, &call.method) {
+                return Ok(answer);
+            }
+            let location = answer.headers.get(LOCATION).and_then(|value| value.to_str().ok());
+            let Some(location) = location else { return Ok(answer) };
+            url = url.redirected(location).map_err(|fault| Failure::of_fault(&fault))?;
+            answer.finish().await;
+        }
+        let text = format!("{}: redirected more than {REDIRECTS_MAX} times", call.url);
+        Err(Failure::new(Kind::Refused, text))
+    }
+
+    /// Credentials go to whom they are meant for, and to where the configuration says.
+    fn may_see(&self, meant: &RemoteUrl, url: &RemoteUrl) -> bool {
+        let listed = |host: &String| match host.strip_prefix('.') {
+            Some(_) => url.host().ends_with(host.as_str()),
+            None => url.host() == host,
+        };
+        meant.origin() == url.origin() || (url.is_secure() && self.redirect_hosts.iter().any(listed))
+    }
+
+    async fn send_once(
+        &self,
+        call: &Call<'_>,
+        url: &RemoteUrl,
+        credential: &Credential,
+    ) -> Result<Answer, Failure> {
+        let place = (url.origin(), Identity::of(credential));
+        let mut request = request(call, url, credential)?;
+        loop {
+            let (mut connection, used) = match self.take(&place).await {
+                Some(connection) => (connection, true),
+                None => (self.connect(url, credential).await?, false),
+            };
+            let sending = connection.sender.try_send_request(request);
+            let sent = match &call.payload {
+                Payload::Upload(upload) => upload.watch(sending, call.within).await,
+                _ => timeout(call.within, sending).await.map_err(|_| call.within),
+            };
+            match sent {
+                Ok(Ok(response)) => {
+                    let (head, body) = response.into_parts();
+                    // An answer before the end of what we send: the rest of it stands in the way of a next request.
+                    let whole = match &call.payload {
+                        Payload::Upload(upload) => upload.is_sent(),
+                        _ => true,
+                    };
+                    return Ok(Answer {
+                        reusable: whole,
+                        status: head.status,
+                        headers: head.headers,
+                        url: url.clone(),
+                        body,
+                        connection: Some(connection),
+                        place,
+                        idle: self.idle.clone(),
+                    });
+                }
+                // Nothing of it was sent: the server had closed the connection meanwhile.
+                Ok(Err(mut error)) if used && error.message().is_some() => match error.take_message() {
+                    Some(unsent) => request = unsent,
+                    None => return Err(lost(call, url, &"the connection was closed")),
+                },
+                // A server may close an idle connection in the moment in which we ask.
+                Ok(Err(_)) if used && repeats(call) => request = self::request(call, url, credential)?,
+                Ok(Err(error)) => return Err(lost(call, url, &error.into_error())),
+                Err(waited) => {
+                    let text = format!(
+                        "{} {url}: Operation timed out: no answer for {} s",
+                        call.method,
+                        waited.as_secs()
+                    );
+                    return Err(Failure::new(Kind::TimedOut, text));
+                }
+            }
+        }
+    }
+
+    async fn connect(&self, url: &RemoteUrl, credential: &Credential) -> Result<Connection, Failure> {
+        let stream = self.dialler.dial(url, credential).await?;
+        let (sender, connection) = http1::Builder::new()
+            .max_buf_size(BUFFER_BYTES_MAX)
+            .max_headers(HEADERS_MAX)
+            .handshake::<_, Body>(TokioIo::new(stream))
+            .await
+            .map_err(|error| Failure::new(Kind::Lost, format!("{}: {error}", url.authority())))?;
+        // Its end is seen by the sender.
+        let task = tokio::spawn(async move { drop(connection.await) });
+        Ok(Connection { sender, task })
+    }
+
+    async fn take(&self, place: &(String, Identity)) -> Option<Connection> {
+        loop {
+            let (mut connection, since) = {
+                let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+                let taken = idle.places.get_mut(place)?.pop_back()?;
+                idle.count -= 1;
+                taken
+            };
+            let fresh = since.elapsed() < IDLE_FOR && !connection.sender.is_closed();
+            if fresh && matches!(timeout(READY_WITHIN, connection.sender.ready()).await, Ok(Ok(()))) {
+                return Some(connection);
+            }
+        }
+    }
+}
+
+impl Answer {
+    /// Fails unless it is a success.
+    pub(crate) async fn ok(self, what: &str) -> Result<Answer, Failure> {
+        if self.status.is_success() { Ok(self) } else { Err(self.into_failure(what).await) }
+    }
+
+    /// What a refusal says, with a little of its text.
+    pub(crate) async fn into_failure(self, what: &str) -> Failure {
+        let (status, url) = (self.status, self.url.clone());
+        let plain = self
+            .headers
+            .get(http::header::CONTENT_TYPE)
+            .and_then(|value| value.to_str().ok())
+            .is_none_or(|kind| kind.starts_with("text/plain") || kind.starts_with("application/json"));
+        let mut text = format!("{what} {url}: {status}");
+        if let Ok(body) = self.bytes(ERROR_BYTES_MAX, Duration::from_secs(5)).await {
+            let body = told(&String::from_utf8_lossy(&body));
+            if plain && !body.is_empty() {
+                text.push_str(": ");
+                text.push_str(&body);
+            }
+        }
+        Failure::new(Kind::Status(status), text)
+    }
+
+    /// The next piece of the body; none at its end.
+    pub(crate) async fn data(&mut self, within: Duration) -> Result<Option<Bytes>, Failure> {
+        loop {
+            match timeout(within, self.body.frame()).await {
+                Ok(Some(Ok(frame))) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Ok(Some(data));
+                    }
+                }
+                Ok(Some(Err(error))) => {
+                    let text = format!("{}: the connection broke: {}", self.url, causes(&error));
+                    return Err(Failure::new(Kind::Lost, text));
+                }
+                Ok(None) => {
+                    self.give_back();
+                    return Ok(None);
+                }
+                Err(_) => {
+                    let text = format!("{}: no byte for {} s", self.url, within.as_secs());
+                    return Err(Failure::new(Kind::TimedOut, text));
+                }
+            }
+        }
+    }
+
+    /// The whole body, if it has no more than `most` bytes.
+    pub(crate) async fn bytes(mut self, most: usize, within: Duration) -> Result<Bytes, Failure> {
+        let mut whole = BytesMut::new();
+        while let Some(data) = self.data(within).await? {
+            if whole.len() + data.len() > most {
+                let text = format!("{}: the answer has more than {most} bytes", self.url);
+                return Err(Failure::new(Kind::Malformed, text));
+            }
+            whole.extend_from_slice(&data);
+        }
+        Ok(whole.freeze())
+    }
+
+    /// Reads what is left, if it is little, so that the connection can be used again.
+    pub(crate) async fn finish(self) {
+        let _ = self.bytes(ERROR_BYTES_MAX, Duration::from_secs(5)).await;
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// The length that the head tells.
+    pub(crate) fn length(&self) -> Option<u64> {
+        self.header(CONTENT_LENGTH.as_str()).and_then(|text| text.trim().parse().ok())
+    }
+
+    /// Data that are packed are not the file.
+    pub(crate) fn is_packed(&self) -> bool {
+        self.headers
+            .get(CONTENT_ENCODING)
+            .is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
+    }
+
+    fn give_back(&mut self) {
+        let Some(connection) = self.connection.take() else { return };
+        if !self.reusable || connection.sender.is_closed() {
+            return;
+        }
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.count >= IDLE_MAX {
+            idle.places.clear();
+            idle.count = 0;
+        }
+        let kept = idle.places.entry(self.place.clone()).or_default();
+        kept.push_back((connection, Instant::now()));
+        let over = kept.len() > IDLE_EACH_MAX;
+        if over {
+            kept.pop_front();
+        } else {
+            idle.count += 1;
+        }
+    }
+}
+
+fn follows(status: StatusCode, method: &Method) -> bool {
+    match status.as_u16() {
+        301 | 302 | 307 | 308 => true,
+        303 => *method == Method::GET || *method == Method::HEAD,
+        _ => false,
+    }
+}
+
+/// Whether asking twice does the same as asking once.
+fn repeats(call: &Call<'_>) -> bool {
+    matches!(call.payload, Payload::None | Payload::Bytes(_))
+        && matches!(call.method.as_str(), "GET" | "HEAD" | "OPTIONS" | "PROPFIND")
+}
+
+fn request(call: &Call<'_>, url: &RemoteUrl, credential: &Credential) -> Result<Request<Body>, Failure> {
+    let malformed = |_| Failure::new(Kind::Order, format!("{url}: no request can be made of it"));
+    let uri: Uri = url.request_target().parse().map_err(malformed)?;
+    let (body, length) = match &call.payload {
+        Payload::None => (Empty::new().map_err(|never| match never {}).boxed_unsync(), None),
+        Payload::Bytes(bytes) => (
+            Full::new(bytes.clone()).map_err(|never| match never {}).boxed_unsync(),
+            Some(bytes.len() as u64),
+        ),
+        Payload::Upload(upload) => (upload.body().boxed_unsync(), Some(upload.len())),
+    };
+    let mut request = Request::new(body);
+    *request.method_mut() = call.method.clone();
+    *request.uri_mut() = uri;
+    let headers = request.headers_mut();
+    *headers = call.headers.clone();
+    let text = |value: String| {
+        HeaderValue::try_from(value).map_err(|_| Failure::new(Kind::Order, format!("{url}: not a header")))
+    };
+    headers.insert(HOST, text(url.authority())?);
+    headers.insert(USER_AGENT, HeaderValue::from_static(concat!("longhaul/", env!("CARGO_PKG_VERSION"))));
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    if let Some(length) = length {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    if let Credential::Bearer(token) = credential {
+        if !url.is_secure() {
+            let text = format!("{url}: a token is sent over TLS only: use https or davs");
+            return Err(Failure::new(Kind::Refused, text));
+        }
+        headers.insert(AUTHORIZATION, bearer(token)?);
+    }
+    if let Payload::Upload(upload) = &call.payload {
+        upload.ask(&mut request);
+    }
+    Ok(request)
+}
+
+/// The word with a capital, as some servers know no other.
+pub(crate) fn bearer(token: &str) -> Result<HeaderValue, Failure> {
+    let mut value = HeaderValue::try_from(format!("Bearer {token}"))
+        .map_err(|_| Failure::new(Kind::Order, "the token holds characters that no header can hold"))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+fn lost(call: &Call<'_>, url: &RemoteUrl, error: &dyn std::fmt::Display) -> Failure {
+    Failure::new(Kind::Lost, format!("{} {url}: the connection broke: {error}", call.method))
+}
+
+/// hyper says the least in the first line.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text = format!("{text}: {cause}");
+        next = cause.source();
+    }
+    text
+}

@@ -1,0 +1,330 @@
+//! Answers to PROPFIND, read within bounds: no document type, no entities but the five of XML, and never more depth, size or
+//! members than named here. The server that sends them is not trusted.
+
+use longhaul_model::Algorithm;
+use quick_xml::NsReader;
+use quick_xml::events::Event;
+use quick_xml::name::ResolveResult;
+
+use crate::checksum::{Checksum, read_value};
+use crate::order::Stat;
+use crate::url::decoded;
+
+/// A document that is read.
+pub(crate) const BYTES_MAX: usize = 16 << 20;
+/// Members of one collection.
+pub(crate) const MEMBERS_MAX: usize = 50_000;
+const DEPTH_MAX: usize = 32;
+/// Text of one property.
+const TEXT_BYTES_MAX: usize = 8 << 10;
+const ATTRIBUTES_MAX: usize = 32;
+const DAV: &[u8] = b"DAV:";
+
+/// What we ask for.
+pub(crate) const REQUEST: &str = r#"<?xml version="1.0" encoding="utf-8"?>
+<D:propfind xmlns:D="DAV:" xmlns:C="http://www.dcache.org/2013/webdav"><D:prop><D:resourcetype/><D:getcontentlength/><D:getlastmodified/><D:getetag/><C:Checksums/></D:prop></D:propfind>"#;
+
+/// One `response`: whose it is, as a decoded path, and what it says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Member {
+    pub(crate) path: Vec<u8>,
+    pub(crate) stat: Stat,
+    /// Has a property with status 200, or no properties at all.
+    pub(crate) found: bool,
+    /// All that were told.
+    pub(crate) checksums: Vec<Checksum>,
+}
+
+/// What an element means to us.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Tag {
+    Response,
+    Href,
+    Propstat,
+    Status,
+    Prop,
+    ResourceType,
+    Collection,
+    Length,
+    Modified,
+    Etag,
+    Checksums,
+    Other,
+}
+
+fn tag(namespace: &ResolveResult<'_>, local: &[u8]) -> Tag {
+    let ResolveResult::Bound(namespace) = namespace else { return Tag::Other };
+    if namespace.as_ref() != DAV {
+        // dCache tells several in one, StoRM one.
+        return if local == b"Checksums" || local == b"Checksum" { Tag::Checksums } else { Tag::Other };
+    }
+    match local {
+        b"response" => Tag::Response,
+        b"href" => Tag::Href,
+        b"propstat" => Tag::Propstat,
+        b"status" => Tag::Status,
+        b"prop" => Tag::Prop,
+        b"resourcetype" => Tag::ResourceType,
+        b"collection" => Tag::Collection,
+        b"getcontentlength" => Tag::Length,
+        b"getlastmodified" => Tag::Modified,
+        b"getetag" => Tag::Etag,
+        _ => Tag::Other,
+    }
+}
+
+/// # Errors
+/// What is wrong with it, in words.
+pub(crate) fn read(document: &[u8]) -> Result<Vec<Member>, String> {
+    if document.len() > BYTES_MAX {
+        return Err(format!("it has more than {BYTES_MAX} bytes"));
+    }
+    let mut reader = NsReader::from_reader(document);
+    let mut found = Reading::default();
+    loop {
+        let (namespace, event) = reader.read_resolved_event().map_err(|error| error.to_string())?;
+        match event {
+            Event::Start(element) | Event::Empty(element)
+                if element.attributes().with_checks(false).count() > ATTRIBUTES_MAX =>
+            {
+                return Err(format!("an element has more than {ATTRIBUTES_MAX} attributes"));
+            }
+            Event::Start(element) => found.begin(tag(&namespace, element.local_name().as_ref()))?,
+            Event::Empty(element) => {
+                found.begin(tag(&namespace, element.local_name().as_ref()))?;
+                found.end()?;
+            }
+            Event::End(_) => found.end()?,
+            Event::Text(text) => {
+                let text = text.decode().map_err(|error| error.to_string())?;
+                found.text(&text)?;
+            }
+            Event::CData(text) => {
+                let text = text.decode().map_err(|error| error.to_string())?;
+                found.text(&text)?;
+            }
+            Event::GeneralRef(entity) => {
+                let character = match entity.resolve_char_ref().map_err(|error| error.to_string())? {
+                    Some(character) => character,
+                    None => known_entity(&entity)?,
+                };
+                found.text(character.encode_utf8(&mut [0; 4]))?;
+            }
+            Event::DocType(_) => return Err("it has a document type, which none of these needs".into()),
+            Event::Eof => break,
+            Event::Decl(_) | Event::PI(_) | Event::Comment(_) => {}
+        }
+    }
+    if !found.open.is_empty() {
+        return Err("it ends early".into());
+    }
+    Ok(found.members)
+}
+
+fn known_entity(name: &[u8]) -> Result<char, String> {
+    match name {
+        b"amp" => Ok('&'),
+        b"lt" => Ok('<'),
+        b"gt" => Ok('>'),
+        b"quot" => Ok('"'),
+        b"apos" => Ok('\''),
+        _ => Err("it has an entity of its own".into()),
+    }
+}
+
+#[derive(Default)]
+struct Reading {
+    open: Vec<Tag>,
+    text: String,
+    members: Vec<Member>,
+    member: Member,
+    /// What one `propstat` says, until its status is known.
+    stat: Stat,
+    checksums: Vec<Checksum>,
+    ok: Option<bool>,
+    propstats: usize,
+}
+
+impl Reading {
+    fn begin(&mut self, tag: Tag) -> Result<(), String> {
+        if self.open.len() >= DEPTH_MAX {
+            return Err(format!("it is nested deeper than {DEPTH_MAX}"));
+        }
+        self.text.clear();
+        match tag {
+            Tag::Response => {
+                self.member = Member::default();
+                self.propstats = 0;
+                self.ok = None;
+            }
+            Tag::Propstat => {
+                (self.stat, self.ok) = (Stat::default(), None);
+                self.checksums.clear();
+                self.propstats += 1;
+            }
+            _ => {}
+        }
+        self.open.push(tag);
+        Ok(())
+    }
+
+    fn text(&mut self, text: &str) -> Result<(), String> {
+        if self.text.len() + text.len() > TEXT_BYTES_MAX {
+            return Err(format!("a text in it has more than {TEXT_BYTES_MAX} bytes"));
+        }
+        self.text.push_str(text);
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        let tag = self.open.pop().ok_or("it ends more than it begins")?;
+        let within = self.open.last().copied();
+        let text = std::mem::take(&mut self.text);
+        let text = text.trim();
+        match (tag, within) {
+            (Tag::Href, Some(Tag::Response)) => self.member.path = path_of(text),
+            (Tag::Status, Some(Tag::Propstat | Tag::Response)) => {
+                self.ok =
+                    Some(text.split_ascii_whitespace().nth(1).is_some_and(|code| code.starts_with('2')));
+            }
+            (Tag::Collection, Some(Tag::ResourceType)) => self.stat.is_collection = true,
+            (Tag::Length, Some(Tag::Prop)) => {
+                // Collections have none, or an empty one.
+                self.stat.size = if text.is_empty() {
+                    0
+                } else {
+                    text.parse().map_err(|_| "a length in it is no number".to_owned())?
+                };
+            }
+            (Tag::Modified, Some(Tag::Prop)) => self.stat.modified = some(text),
+            (Tag::Etag, Some(Tag::Prop)) => self.stat.etag = some(text),
+            (Tag::Checksums, Some(Tag::Prop)) => self.checksums = checksums(text),
+            (Tag::Propstat, _) if self.ok != Some(false) => {
+                self.member.stat = std::mem::take(&mut self.stat);
+                self.member.checksums = std::mem::take(&mut self.checksums);
+                self.member.found = true;
+            }
+            (Tag::Response, _) => {
+                self.member.found |= self.propstats == 0 && self.ok != Some(false);
+                if self.members.len() >= MEMBERS_MAX {
+                    return Err(format!("it has more than {MEMBERS_MAX} members"));
+                }
+                self.members.push(std::mem::take(&mut self.member));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn some(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// `adler32=0a1b2c3d;md5=…`, or with commas.
+fn checksums(text: &str) -> Vec<Checksum> {
+    let one = |part: &str| {
+        let (name, value) = part.split_once('=')?;
+        let unknown: Checksum = name.trim().parse().ok()?;
+        read_value(value.trim(), unknown.algorithm)
+    };
+    text.split([',', ';']).take(8).filter_map(one).collect()
+}
+
+/// An absolute path or a whole URL; decoded once.
+fn path_of(href: &str) -> Vec<u8> {
+    let path = match href.split_once("://") {
+        Some((_, rest)) => rest.find('/').map_or("/", |at| &rest[at..]),
+        None => href,
+    };
+    decoded(path.split(['?', '#']).next().unwrap_or_default())
+}
+
+impl Member {
+    pub(crate) fn checksum(&self, wanted: Algorithm) -> Option<Checksum> {
+        self.checksums.iter().find(|checksum| checksum.algorithm == wanted).cloned()
+    }
+
+    /// Its last segment; none if it is no name that a member of a collection can have.
+    pub(crate) fn name(&self) -> Option<String> {
+        let path = self.path.strip_suffix(b"/").unwrap_or(&self.path);
+        let last = path.rsplit(|&byte| byte == b'/').next()?;
+        let name = String::from_utf8(last.to_vec()).ok()?;
+        let sound =
+            !name.is_empty() && name != "." && name != ".." && !name.contains(|c: char| c.is_control());
+        sound.then_some(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const XROOTD: &str = r#"<?xml version="1.0" encoding="utf-8"?>
+<D:multistatus xmlns:D="DAV:" xmlns:ns1="http://apache.org/dav/props/" xmlns:ns0="DAV:">
+<D:response xmlns:lp1="DAV:" xmlns:lp2="http://apache.org/dav/props/" xmlns:lp3="LCGDM:">
+<D:href>//data/a%20b&amp;c</D:href>
+<D:propstat>
+<D:prop>
+<lp1:getcontentlength>42</lp1:getcontentlength>
+<lp1:getlastmodified>Mon, 12 Feb 2024 10:00:00 GMT</lp1:getlastmodified>
+<lp1:resourcetype/>
+</D:prop>
+<D:status>HTTP/1.1 200 OK</D:status>
+</D:propstat>
+<D:propstat><D:prop><D:getetag/></D:prop><D:status>HTTP/1.1 404 Not Found</D:status></D:propstat>
+</D:response>
+<D:response><D:href>https://a.example/data/dir/</D:href><D:propstat><D:prop>
+<D:resourcetype><D:collection/></D:resourcetype>
+<C:Checksums xmlns:C="http://www.dcache.org/2013/webdav">md5=1B2M2Y8AsgTpgAmY7PhCfg==,adler32=0a1b2c3d</C:Checksums>
+</D:prop><D:status>HTTP/1.1 200 OK</D:status></D:propstat></D:response>
+</D:multistatus>"#;
+
+    #[test]
+    fn what_servers_send_is_understood() {
+        let members = read(XROOTD.as_bytes()).unwrap();
+        assert_eq!(members.len(), 2);
+        assert_eq!(members[0].name().unwrap(), "a b&c");
+        assert_eq!((members[0].stat.size, members[0].stat.is_collection), (42, false));
+        assert!(members[0].found && members[0].stat.modified.is_some());
+        assert_eq!((members[1].name().unwrap().as_str(), members[1].stat.is_collection), ("dir", true));
+        assert_eq!(members[1].checksum(Algorithm::Adler32).unwrap().to_string(), "ADLER32:0a1b2c3d");
+    }
+
+    #[test]
+    fn bombs_are_refused() {
+        let bomb = r#"<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><x>&b;</x>"#;
+        assert!(read(bomb.as_bytes()).unwrap_err().contains("document type"));
+        assert!(read(b"<x>&b;</x>").unwrap_err().contains("entity"));
+        let deep = "<a>".repeat(40);
+        assert!(read(deep.as_bytes()).unwrap_err().contains("nested"));
+        let long = format!("<a>{}</a>", "x".repeat(9_000));
+        assert!(read(long.as_bytes()).unwrap_err().contains("bytes"));
+        let many = format!("<a xmlns='DAV:'>{}</a>", "<response/>".repeat(MEMBERS_MAX + 1));
+        assert!(read(many.as_bytes()).unwrap_err().contains("members"));
+        let attributes: String = (0..40).map(|n| format!(" a{n}=''")).collect();
+        assert!(read(format!("<a{attributes}/>").as_bytes()).unwrap_err().contains("attributes"));
+        assert!(read(b"<a>").is_err());
+        assert!(read(b"<a></b>").is_err());
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_are_none() {
+        for path in ["/a/..", "/a/.", "/", "", "/a/x\n"] {
+            assert_eq!(Member { path: path.into(), ..Member::default() }.name(), None, "{path:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_upsets_it(document in prop::collection::vec(
+            prop::sample::select(vec!["<D:response>", "</D:response>", "<D:href>", "</D:href>", "/a%2e", "&amp;", "&#x41;", "<D:propstat>",
+                "</D:propstat>", "<D:prop/>", "<!--", "-->", "<![CDATA[", "]]>", "<", ">", "\u{0}", "ü", "<D:status>HTTP/1.1 200", "</D:status>"]), 0..40)) {
+            let whole = format!("<D:multistatus xmlns:D='DAV:'>{}</D:multistatus>", document.concat());
+            let _ = read(whole.as_bytes());
+            let _ = read(document.concat().as_bytes());
+        }
+    }
+}

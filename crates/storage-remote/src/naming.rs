@@ -1,0 +1,142 @@
+//! Under which name a file arrives. Where a storage can rename, under one of this attempt's own, so that a failed copy never
+//! takes the place of a good file and a late deletion never meets a later attempt; else under its own.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use http::StatusCode;
+use tokio::time::{Instant, timeout};
+
+use crate::failure::{Failure, Kind};
+use crate::order::Mode;
+use crate::remote::Remote;
+use crate::url::RemoteUrl;
+use crate::webdav::{Place, method};
+
+/// Names of temporary files begin so.
+const PREFIX: &str = ".longhaul-";
+const TAG_BYTES_MAX: usize = 80;
+/// What was learned of a server is asked again after this.
+const KNOWN_FOR: Duration = Duration::from_secs(600);
+const KNOWN_MAX: usize = 4_096;
+
+/// Servers that rename, and those that do not.
+#[derive(Default)]
+pub(crate) struct Renames(Mutex<HashMap<String, (bool, Instant)>>);
+
+/// The name under which one try writes.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Arrival {
+    pub(crate) url: RemoteUrl,
+    /// Nobody else has this name; it is given the file's own in the end.
+    pub(crate) temporary: bool,
+}
+
+pub(crate) fn check_tag(tag: &str) -> Result<(), Failure> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    if tag.is_empty() || tag.len() > TAG_BYTES_MAX || !tag.bytes().all(plain) {
+        let text = format!("the tag of an attempt has 1 to {TAG_BYTES_MAX} letters, digits and hyphens");
+        return Err(Failure::new(Kind::Order, text));
+    }
+    Ok(())
+}
+
+/// Each try has its own: an earlier one may still be written to.
+pub(crate) fn arrival(target: &RemoteUrl, tag: &str, mode: Mode, renames: bool) -> Arrival {
+    let temporary = renames.then(|| target.sibling(&format!("{PREFIX}{tag}-{mode}"))).flatten();
+    match temporary {
+        Some(url) => Arrival { url, temporary: true },
+        None => Arrival { url: target.clone(), temporary: false },
+    }
+}
+
+impl Remote {
+    /// Whether a file beside the target could be renamed: asked by renaming what is not there. Who has no right to more than
+    /// the file itself gets no temporary name either.
+    pub(crate) async fn renames(&self, target: Place<'_>, tag: &str) -> Result<bool, Failure> {
+        let key = target.url.origin();
+        {
+            let known = self.renames.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some((answer, since)) = known.get(&key)
+                && since.elapsed() < KNOWN_FOR
+            {
+                return Ok(*answer);
+            }
+        }
+        let names = (
+            target.url.sibling(&format!("{PREFIX}{tag}-none")),
+            target.url.sibling(&format!("{PREFIX}{tag}-not")),
+        );
+        let (Some(from), Some(to)) = names else { return Ok(false) };
+        let call = self.call(method("MOVE"), target.at(&from));
+        let call = call.header("destination", &to.whole())?.header("overwrite", "F")?;
+        let answer = self.exchange.send(call).await?;
+        let status = answer.status;
+        answer.finish().await;
+        let (can, keep) = match status {
+            StatusCode::NOT_FOUND | StatusCode::GONE | StatusCode::CONFLICT => (true, true),
+            StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => (false, true),
+            // Of this credential at this place.
+            _ => (false, false),
+        };
+        if keep {
+            let mut known = self.renames.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if known.len() >= KNOWN_MAX {
+                known.clear();
+            }
+            known.insert(key, (can, Instant::now()));
+        }
+        Ok(can)
+    }
+
+    /// Deletes what a failed try has left, as far as it is surely ours; says what may be left. Never blindly: what is there is
+    /// looked at first, and deleted only while it is the same.
+    ///
+    /// A file under its own name is left alone when nobody knows whether the storage still writes it: a deletion that is
+    /// carried out late would hit the next attempt.
+    pub(crate) async fn clean_up(
+        &self,
+        target: Place<'_>,
+        arrival: &Arrival,
+        known: bool,
+        whole: Option<u64>,
+    ) -> Option<String> {
+        let may_be_left = || Some(format!("{} may be left", arrival.url));
+        if !arrival.temporary && !known {
+            return may_be_left();
+        }
+        let place = target.at(&arrival.url);
+        let cleaning = async {
+            let Some(stat) = self.head(place, None).await? else { return Ok(true) };
+            // Under the file's own name, something whole is nothing that a failed try has left.
+            if !arrival.temporary && whole == Some(stat.size) {
+                return Ok(false);
+            }
+            let strong = stat.etag.as_deref().filter(|etag| !etag.starts_with("W/"));
+            self.delete(place, strong).await.map(|_| true)
+        };
+        match timeout(self.config.times.cleanup, cleaning).await {
+            Ok(Ok::<bool, Failure>(true)) => None,
+            Ok(Ok(false) | Err(_)) | Err(_) => may_be_left(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_attempts_are_their_own() {
+        let target = RemoteUrl::parse("https://a/x/y?t=1").unwrap();
+        let one = arrival(&target, "7-1", Mode::Pull, true);
+        assert_eq!(one.url.whole(), "https://a/x/.longhaul-7-1-pull?t=1");
+        assert_ne!(one, arrival(&target, "7-1", Mode::Stream, true));
+        assert_ne!(one, arrival(&target, "7-2", Mode::Pull, true));
+        assert_eq!(arrival(&target, "7-1", Mode::Pull, false), Arrival { url: target, temporary: false });
+        for wrong in ["", "a/b", "..", "a b", &"x".repeat(100)] {
+            assert!(check_tag(wrong).is_err(), "{wrong}");
+        }
+    }
+}

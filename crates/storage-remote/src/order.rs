@@ -1,0 +1,218 @@
+//! What a copy is asked for, and what is told of it when it is done.
+
+use std::fmt;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use zeroize::Zeroizing;
+
+use crate::checksum::Checksum;
+
+/// Who we are to one end. Never shown, never logged, wiped when dropped.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub enum Credential {
+    #[default]
+    None,
+    /// A token (or a macaroon), without the word `Bearer`.
+    Bearer(Zeroizing<String>),
+    /// A certificate with its key, both in PEM. A delegated proxy is one: the proxy first, then its issuers.
+    Certificate { chain_pem: Zeroizing<String>, key_pem: Zeroizing<String> },
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Credential::None => "None",
+            Credential::Bearer(_) => "Bearer(..)",
+            Credential::Certificate { .. } => "Certificate(..)",
+        })
+    }
+}
+
+/// A file of a storage, and who we are there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    /// `https`, `http`, `davs` or `dav`.
+    pub url: String,
+    pub credential: Credential,
+}
+
+impl End {
+    pub fn new(url: impl Into<String>, credential: Credential) -> End {
+        End { url: url.into(), credential }
+    }
+}
+
+/// Who moves the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// The target, asked to fetch the file.
+    Pull,
+    /// The source, asked to send it.
+    Push,
+    /// We: from the one to the other.
+    Stream,
+}
+
+impl Mode {
+    pub const ALL: &'static [Mode] = &[Mode::Pull, Mode::Push, Mode::Stream];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Mode::Pull => "pull",
+            Mode::Push => "push",
+            Mode::Stream => "stream",
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+/// Which checksums are compared with what the user named, and with each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ChecksumMode {
+    #[default]
+    None,
+    Source,
+    Target,
+    Both,
+}
+
+impl ChecksumMode {
+    pub fn source(self) -> bool {
+        matches!(self, ChecksumMode::Source | ChecksumMode::Both)
+    }
+
+    pub fn target(self) -> bool {
+        matches!(self, ChecksumMode::Target | ChecksumMode::Both)
+    }
+}
+
+/// One file from one end to the other.
+#[derive(Clone, Debug)]
+pub struct CopyOrder {
+    /// Of this attempt and no other: temporary names at the target bear it. Letters, digits and `-` only.
+    pub tag: String,
+    pub source: End,
+    pub target: End,
+    /// What the user says the source has.
+    pub size: Option<u64>,
+    /// Algorithm and, if the user knows it, the value.
+    pub checksum: Option<Checksum>,
+    pub checksum_mode: ChecksumMode,
+    /// Whether a file at the target is replaced.
+    pub overwrite: bool,
+    /// Tried one after the other, while the error is one that another way may cure.
+    pub modes: Vec<Mode>,
+    /// For all of it. None: ten minutes, and two seconds for each MiB.
+    pub timeout: Option<Duration>,
+    /// Connections that the data may use at once; at least one.
+    pub streams: u16,
+}
+
+impl CopyOrder {
+    /// By whichever way works, replacing nothing, nothing compared but the size.
+    pub fn new(tag: impl Into<String>, source: End, target: End) -> CopyOrder {
+        CopyOrder {
+            tag: tag.into(),
+            source,
+            target,
+            size: None,
+            checksum: None,
+            checksum_mode: ChecksumMode::None,
+            overwrite: false,
+            modes: Mode::ALL.to_vec(),
+            timeout: None,
+            streams: 1,
+        }
+    }
+}
+
+/// What was compared and found equal. The sizes of source and target always are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// The source's checksum with the user's.
+    pub source_with_user: bool,
+    /// The target's checksum with the user's.
+    pub target_with_user: bool,
+    /// The target's checksum with the source's.
+    pub target_with_source: bool,
+}
+
+/// A copy that is complete at the target, under its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyDone {
+    /// The way that worked.
+    pub mode: Mode,
+    pub bytes: u64,
+    pub verified: Verified,
+    pub source_checksum: Option<Checksum>,
+    pub target_checksum: Option<Checksum>,
+    /// What the ways before it failed with, as `mode: text`.
+    pub failed_before: Vec<String>,
+}
+
+/// What is known of a file or collection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stat {
+    pub size: u64,
+    pub is_collection: bool,
+    /// As sent, with quotes; `W/` before a weak one.
+    pub etag: Option<String>,
+    /// As sent: a date of HTTP.
+    pub modified: Option<String>,
+    /// Whether parts of it can be asked for.
+    pub ranges: bool,
+    /// The one that was asked for, if the storage told it.
+    pub checksum: Option<Checksum>,
+}
+
+/// One member of a collection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its last segment, decoded.
+    pub name: String,
+    pub stat: Stat,
+}
+
+/// Asks a copy to end. Dropping it asks nothing.
+#[derive(Debug)]
+pub struct Canceller(watch::Sender<bool>);
+
+/// Tells a copy whether it shall end; copies of it tell the same.
+#[derive(Clone, Debug)]
+pub struct Cancel(watch::Receiver<bool>);
+
+/// The two ends of a cancellation.
+pub fn cancellation() -> (Canceller, Cancel) {
+    let (sender, receiver) = watch::channel(false);
+    (Canceller(sender), Cancel(receiver))
+}
+
+impl Canceller {
+    pub fn cancel(&self) {
+        self.0.send_replace(true);
+    }
+}
+
+impl Cancel {
+    /// One that is never asked for.
+    pub fn never() -> Cancel {
+        cancellation().1
+    }
+
+    pub fn is_cancelled(&self) -> bool {
+        *self.0.borrow()
+    }
+
+    /// Ends when it is asked for, else never.
+    pub async fn cancelled(&self) {
+        if self.0.clone().wait_for(|asked| *asked).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The client of all remote storages: what can be asked of one, with the answers as [`Fault`]s where they are none.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use longhaul_model::{Algorithm, Blame, Fault, FaultCode};
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use tokio::time::Instant;
+
+use crate::checksum::Checksum;
+use crate::config::{RemoteConfig, Trust};
+use crate::dial::Dialler;
+use crate::exchange::Exchange;
+use crate::naming::Renames;
+use crate::order::{End, Entry, Stat};
+use crate::url::RemoteUrl;
+use crate::webdav::{Place, Renamed};
+
+/// Where systems keep the authorities that they believe.
+const AUTHORITIES: &[&str] =
+    &["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+
+/// Knows its connections and what it has learned of servers; one for a process.
+pub struct Remote {
+    pub(crate) config: RemoteConfig,
+    pub(crate) exchange: Arc<Exchange>,
+    pub(crate) renames: Renames,
+    /// Collections that were there a moment ago.
+    pub(crate) seen: Seen,
+}
+
+impl Remote {
+    pub fn new(config: RemoteConfig) -> Result<Remote, Fault> {
+        let roots = roots(&config.trust)?;
+        let dialler = Dialler::new(roots, config.allow.clone(), config.times.connect)
+            .map_err(|failure| failure.fault())?;
+        let exchange = Exchange::new(dialler, config.redirect_hosts.clone());
+        Ok(Remote {
+            exchange: Arc::new(exchange),
+            renames: Renames::default(),
+            seen: Seen::default(),
+            config,
+        })
+    }
+
+    /// What is there; none if nothing. With an algorithm, its checksum if the storage tells it.
+    pub async fn stat(&self, end: &End, checksum: Option<Algorithm>) -> Result<Option<Stat>, Fault> {
+        let url = RemoteUrl::parse(&end.url)?;
+        let place = Place { url: &url, credential: &end.credential };
+        let found = if url.path().ends_with('/') {
+            self.find(place, checksum).await
+        } else {
+            self.head(place, checksum).await
+        };
+        found.map_err(|failure| failure.fault())
+    }
+
+    /// The members of a collection, none of what is below them.
+    pub async fn list(&self, end: &End) -> Result<Vec<Entry>, Fault> {
+        let url = RemoteUrl::parse(&end.url)?;
+        let place = Place { url: &url, credential: &end.credential };
+        self.members(place).await.map_err(|failure| failure.fault())
+    }
+
+    /// A collection, and those above it that are missing.
+    pub async fn mkdir(&self, end: &End) -> Result<(), Fault> {
+        let url = RemoteUrl::parse(&format!("{}/", end.url.trim_end_matches('/')))?;
+        let place = Place { url: &url, credential: &end.credential };
+        // A parent of nothing below it is the collection itself.
+        let below = RemoteUrl::parse(&format!("{}/x", end.url.trim_end_matches('/')))?;
+        self.make_parents(place.at(&below)).await.map_err(|failure| failure.fault())
+    }
+
+    /// The checksum of a file: as the storage tells it, else by reading where that is allowed.
+    pub async fn checksum(&self, end: &End, algorithm: Algorithm) -> Result<Checksum, Fault> {
+        let url = RemoteUrl::parse(&end.url)?;
+        let place = Place { url: &url, credential: &end.credential };
+        let found = self.head(place, Some(algorithm)).await.map_err(|failure| failure.fault())?;
+        let Some(stat) = found else {
+            return Err(Fault::new(FaultCode::SourceMissing, format!("{url}: there is no such file")));
+        };
+        self.told_or_read(place, &stat, algorithm).await.map_err(|failure| failure.fault())
+    }
+
+    /// Deletes a file, or a collection that is empty; says whether there was one.
+    pub async fn remove(&self, end: &End) -> Result<bool, Fault> {
+        let url = RemoteUrl::parse(&end.url)?;
+        let place = Place { url: &url, credential: &end.credential };
+        self.delete(place, None).await.map_err(|failure| failure.fault())
+    }
+
+    /// Gives a file another name of the same storage. Without `overwrite`, a file that has the name stays.
+    pub async fn rename(&self, end: &End, to: &str, overwrite: bool) -> Result<(), Fault> {
+        let (url, to) = (RemoteUrl::parse(&end.url)?, RemoteUrl::parse(to)?);
+        if url.origin() != to.origin() {
+            let detail = format!("{url} and {to} are on two storages");
+            return Err(Fault::new(FaultCode::BadRequest, detail));
+        }
+        let place = Place { url: &url, credential: &end.credential };
+        match self.move_to(place, &to, overwrite).await.map_err(|failure| failure.fault())? {
+            Renamed::Done => Ok(()),
+            Renamed::Exists => {
+                Err(Fault::new(FaultCode::NameClash, format!("{to} exists")).blaming(Blame::Target))
+            }
+        }
+    }
+}
+
+fn roots(trust: &Trust) -> Result<RootCertStore, Fault> {
+    let read = |path: &std::path::Path| {
+        std::fs::read_to_string(path).map_err(|error| {
+            Fault::new(FaultCode::BadRequest, format!("authorities of storages: {}: {error}", path.display()))
+        })
+    };
+    let texts = match trust {
+        Trust::Pem(pem) => vec![pem.clone()],
+        Trust::Files(files) => files.iter().map(|file| read(file)).collect::<Result<_, _>>()?,
+        Trust::System => {
+            let found = AUTHORITIES.iter().map(std::path::Path::new).find(|path| path.is_file());
+            found.map(read).transpose()?.into_iter().collect()
+        }
+    };
+    let mut roots = RootCertStore::empty();
+    for text in texts {
+        // Bundles of systems hold some certificates that are not understood: those are left out, as everywhere.
+        let certificates = CertificateDer::pem_slice_iter(text.as_bytes()).filter_map(Result::ok);
+        roots.add_parsable_certificates(certificates);
+    }
+    if roots.is_empty() {
+        let detail = "no certificate of an authority was found, so no storage can be believed";
+        return Err(Fault::new(FaultCode::BadRequest, detail));
+    }
+    Ok(roots)
+}
+
+/// Things known for a while.
+#[derive(Default)]
+pub(crate) struct Seen(Mutex<HashMap<String, Instant>>);
+
+const SEEN_FOR: Duration = Duration::from_secs(60);
+const SEEN_MAX: usize = 20_000;
+
+impl Seen {
+    pub(crate) fn has(&self, url: &RemoteUrl) -> bool {
+        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.get(&url.to_string()).is_some_and(|since| since.elapsed() < SEEN_FOR)
+    }
+
+    pub(crate) fn add(&self, url: &RemoteUrl) {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.len() >= SEEN_MAX {
+            seen.clear();
+        }
+        seen.insert(url.to_string(), Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Cancel, CopyOrder};
+
+    fn movable<T: Send>(_: &T) {}
+
+    /// Whoever copies does so in tasks.
+    #[test]
+    fn copies_can_go_from_thread_to_thread() {
+        let copying = |remote: &'static Remote, order: &'static CopyOrder, cancel: &'static Cancel| {
+            let future = remote.copy(order, &|_| {}, cancel);
+            movable(&future);
+        };
+        let _ = copying;
+    }
+}

@@ -1,0 +1,153 @@
+//! Third-party copies (HTTP-TPC): one storage is asked to fetch from, or to send to, the other, and tells how it goes.
+//!
+//! The status line says nothing about success: only the last line of the body does, and a body without one is a failure.
+//! Closing the connection ends the copy.
+
+use tokio::time::Instant;
+
+use crate::exchange::{TRANSFER_AUTHORIZATION, bearer};
+use crate::failure::{Failure, Kind, told};
+use crate::markers::{Markers, Outcome};
+use crate::order::{Credential, Mode};
+use crate::remote::Remote;
+use crate::stream::Progress;
+use crate::webdav::{Place, method};
+
+/// What a third-party copy is told besides its two ends.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms {
+    pub(crate) overwrite: bool,
+    pub(crate) streams: u16,
+    pub(crate) size: u64,
+}
+
+impl Remote {
+    /// # Panics
+    /// If the mode is none of the two that let storages copy.
+    pub(crate) async fn third_party(
+        &self,
+        mode: Mode,
+        source: Place<'_>,
+        target: Place<'_>,
+        terms: Terms,
+        progress: Progress<'_>,
+    ) -> Result<(), Failure> {
+        let (active, passive, header) = match mode {
+            Mode::Pull => (target, source, "source"),
+            Mode::Push => (source, target, "destination"),
+            Mode::Stream => unreachable!("streams go through us"),
+        };
+        let mut call = self.call(method("COPY"), active);
+        call = call
+            .header(header, &passive.url.whole())?
+            .header("overwrite", if terms.overwrite { "T" } else { "F" })?
+            .header("credential", "none")?
+            // We compare ourselves, and a source without digests is no reason to refuse.
+            .header("requirechecksumverification", "false")?
+            .header("accept", "text/perf-marker-stream, text/plain")?;
+        if terms.streams > 1 {
+            call = call.header("x-number-of-streams", &terms.streams.to_string())?;
+        }
+        if let Some(token) = self.passive_token(active, passive, mode).await? {
+            call.headers.insert(TRANSFER_AUTHORIZATION, bearer(&token)?);
+        }
+        let mut answer = self.exchange.send(call).await?.ok("COPY").await?;
+        let times = self.config.times;
+        let mut markers = Markers::default();
+        let mut last = (0, Instant::now());
+        while let Some(data) = answer.data(times.stall).await? {
+            markers.feed(&data);
+            if markers.outcome().is_some() {
+                break;
+            }
+            let moved = markers.bytes();
+            if moved != last.0 {
+                last = (moved, Instant::now());
+                progress(moved.min(terms.size));
+            }
+            // With all bytes there the storage may still compute a checksum.
+            let patience = if moved >= terms.size { times.checksum } else { times.progress };
+            if last.1.elapsed() >= patience {
+                let text = format!(
+                    "COPY {}: Operation timed out: {moved} of {} bytes for {} s",
+                    active.url,
+                    terms.size,
+                    patience.as_secs()
+                );
+                return Err(Failure::new(Kind::TimedOut, text));
+            }
+        }
+        let url = active.url;
+        let blocks = markers.blocks();
+        match markers.end() {
+            Some(Outcome::Success) => {
+                answer.finish().await;
+                Ok(())
+            }
+            Some(Outcome::Failure { text, status }) => {
+                answer.finish().await;
+                let status = status.and_then(|status| http::StatusCode::from_u16(status).ok());
+                let kind = status.map_or(Kind::Told, Kind::Status);
+                Err(Failure::new(kind, format!("COPY {url} ({mode}): {}", told(&text))))
+            }
+            None => {
+                let text = format!(
+                    "COPY {url} ({mode}): it ended after {blocks} markers without saying how it went"
+                );
+                Err(Failure::new(Kind::Lost, text))
+            }
+        }
+    }
+
+    /// The token that the active party shall show. It is sent, and shown, over TLS only.
+    async fn passive_token(
+        &self,
+        active: Place<'_>,
+        passive: Place<'_>,
+        _mode: Mode,
+    ) -> Result<Option<zeroize::Zeroizing<String>>, Failure> {
+        match passive.credential {
+            Credential::Bearer(token) if active.url.is_secure() && passive.url.is_secure() => {
+                Ok(Some(token.clone()))
+            }
+            Credential::Bearer(_) => {
+                let text = format!("{}: a token is handed on over TLS only: use https or davs", passive.url);
+                Err(Failure::new(Kind::Refused, text))
+            }
+            Credential::None | Credential::Certificate { .. } => Ok(None),
+        }
+    }
+}
+
+/// Whether the other direction, or we, may succeed where this failed: only what lies between the two, or what one of them does
+/// not do. Never what is the same for all: a file that is not there, one that is damaged, a full target.
+pub(crate) fn another_way_may_help(failure: &Failure) -> bool {
+    match failure.kind {
+        Kind::Status(status) => matches!(status.as_u16(), 400 | 401 | 403 | 405 | 501 | 502 | 504),
+        Kind::Refused => false,
+        Kind::Told => {
+            let text = failure.text.to_ascii_lowercase();
+            let between = [
+                "connect",
+                "resolve",
+                "refused",
+                "timed out",
+                "timeout",
+                "unreachable",
+                "tls",
+                "ssl",
+                "certificate",
+                "no route",
+                "not supported",
+                "unsupported",
+                "credential",
+                "authoriz",
+                "permission",
+            ];
+            between.iter().any(|word| text.contains(word)) && !text.contains("checksum")
+        }
+        // Nobody knows what became of it, so its name is left alone and the other way takes its own.
+        Kind::TimedOut | Kind::Lost => true,
+        _ => false,
+    }
+}

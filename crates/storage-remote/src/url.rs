@@ -1,0 +1,357 @@
+//! URLs of remote files: which are accepted, how they are sent, and how they are shown (without what follows `?`, where
+//! storages and users put credentials).
+
+use std::fmt;
+
+use longhaul_model::units::printable;
+use longhaul_model::{Fault, FaultCode};
+
+/// Longer paths are refused.
+const PATH_BYTES_MAX: usize = 4 << 10;
+const URL_BYTES_MAX: usize = 8 << 10;
+const HOST_BYTES_MAX: usize = 255;
+/// What the URLs of a copy may begin with.
+pub const SCHEMES: &[&str] = &["https", "davs", "http", "dav"];
+
+/// An absolute URL over HTTP.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RemoteUrl {
+    secure: bool,
+    /// Lower case; IPv6 addresses without brackets.
+    host: String,
+    port: u16,
+    /// Percent-encoded, begins with `/`.
+    path: String,
+    query: Option<String>,
+}
+
+impl RemoteUrl {
+    pub fn parse(text: &str) -> Result<RemoteUrl, Fault> {
+        let refuse = |why: &str| {
+            let shown: String = text.split(['?', '#']).next().unwrap_or_default().chars().take(120).collect();
+            // Nothing before an @ is repeated: it may be a password.
+            let shown = shown.rsplit('@').next().unwrap_or_default();
+            Err(Fault::new(FaultCode::BadRequest, format!("the URL {}: {why}", printable(shown))))
+        };
+        if text.len() > URL_BYTES_MAX {
+            return refuse("it is too long");
+        }
+        let Some((scheme, rest)) = text.split_once("://") else {
+            return refuse("it has no scheme; https, davs, http and dav are accepted");
+        };
+        let secure = match scheme.to_ascii_lowercase().as_str() {
+            "https" | "davs" => true,
+            "http" | "dav" => false,
+            _ => return refuse("this scheme is not spoken here; https, davs, http and dav are accepted"),
+        };
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (authority, rest) = rest.split_at(end);
+        if authority.contains('@') {
+            return refuse("a user name in it is not accepted");
+        }
+        if rest.contains('#') {
+            return refuse("a fragment (#) in it is not accepted");
+        }
+        let Some((host, port)) = host_and_port(authority, secure) else {
+            return refuse("its host or port is malformed");
+        };
+        let (path, query) = match rest.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (rest, None),
+        };
+        let path = encoded(if path.is_empty() { "/" } else { path });
+        if let Err(why) = check_path(&path) {
+            return refuse(why);
+        }
+        Ok(RemoteUrl { secure, host, port, path, query: query.map(encoded) })
+    }
+
+    /// Where a redirect leads to; never from https to http.
+    pub(crate) fn redirected(&self, location: &str) -> Result<RemoteUrl, Fault> {
+        let scheme = if self.secure { "https" } else { "http" };
+        let next = if location.contains("://") {
+            RemoteUrl::parse(location)?
+        } else if let Some(rest) = location.strip_prefix("//") {
+            RemoteUrl::parse(&format!("{scheme}://{rest}"))?
+        } else if location.starts_with('/') {
+            RemoteUrl::parse(&format!("{scheme}://{}{location}", self.authority()))?
+        } else {
+            let detail = format!("{self} redirects to a relative name");
+            return Err(Fault::new(FaultCode::ProtocolError, detail));
+        };
+        if self.secure && !next.secure {
+            let detail = format!("{self} redirects to {next}: from https to http none is followed");
+            return Err(Fault::new(FaultCode::NotAllowed, detail));
+        }
+        Ok(next)
+    }
+
+    pub fn is_secure(&self) -> bool {
+        self.secure
+    }
+
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// For `Host`, and in front of a path: the port only where it is not the scheme's own.
+    pub(crate) fn authority(&self) -> String {
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        let usual = if self.secure { 443 } else { 80 };
+        if self.port == usual { host } else { format!("{host}:{}", self.port) }
+    }
+
+    /// For the first line of a request.
+    pub(crate) fn request_target(&self) -> String {
+        match &self.query {
+            Some(query) => format!("{}?{query}", self.path),
+            None => self.path.clone(),
+        }
+    }
+
+    /// For another server, that shall use it: with what follows `?`.
+    pub(crate) fn whole(&self) -> String {
+        let scheme = if self.secure { "https" } else { "http" };
+        format!("{scheme}://{}{}", self.authority(), self.request_target())
+    }
+
+    /// Scheme, host and port: what may see the same credentials.
+    pub(crate) fn origin(&self) -> String {
+        let scheme = if self.secure { "https" } else { "http" };
+        format!("{scheme}://{}:{}", self.host, self.port)
+    }
+
+    /// Whether both name one file of one server, as far as names tell.
+    pub(crate) fn is_same_file(&self, other: &RemoteUrl) -> bool {
+        let plain = |url: &RemoteUrl| {
+            decoded(&url.path)
+                .split(|&byte| byte == b'/')
+                .filter(|part| !part.is_empty())
+                .map(<[u8]>::to_vec)
+                .collect::<Vec<_>>()
+        };
+        self.host == other.host && self.port == other.port && plain(self) == plain(other)
+    }
+
+    /// The collection that it is in, with a slash at its end; nothing above the root.
+    pub(crate) fn parent(&self) -> Option<RemoteUrl> {
+        let path = self.path.trim_end_matches('/');
+        let end = path.rfind('/')?;
+        Some(RemoteUrl { path: format!("{}/", path[..end].trim_end_matches('/')), ..self.clone() })
+    }
+
+    /// Another name beside it, of characters that need no encoding.
+    pub(crate) fn sibling(&self, name: &str) -> Option<RemoteUrl> {
+        let end = self.path.rfind('/')?;
+        Some(RemoteUrl { path: format!("{}/{name}", &self.path[..end]), ..self.clone() })
+    }
+
+    /// The last segment, decoded as far as it is text.
+    pub(crate) fn name(&self) -> String {
+        let last = self.path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+        String::from_utf8_lossy(&decoded(last)).into_owned()
+    }
+}
+
+impl fmt::Display for RemoteUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.secure { "https" } else { "http" };
+        write!(f, "{scheme}://{}{}", self.authority(), self.path)
+    }
+}
+
+impl fmt::Debug for RemoteUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+fn host_and_port(authority: &str, secure: bool) -> Option<(String, u16)> {
+    let (host, port) = if let Some(rest) = authority.strip_prefix('[') {
+        let (host, port) = rest.split_once(']')?;
+        host.parse::<std::net::Ipv6Addr>().ok()?;
+        (host, port)
+    } else {
+        let end = authority.find(':').unwrap_or(authority.len());
+        let (host, port) = authority.split_at(end);
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+        if host.is_empty() || !host.bytes().all(plain) {
+            return None;
+        }
+        (host, port)
+    };
+    let port = match port.strip_prefix(':') {
+        Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => digits.parse().ok()?,
+        Some(_) => return None,
+        None if port.is_empty() => {
+            if secure {
+                443
+            } else {
+                80
+            }
+        }
+        None => return None,
+    };
+    (host.len() <= HOST_BYTES_MAX && port > 0).then(|| (host.to_ascii_lowercase(), port))
+}
+
+/// What may not stand in a request line is percent-encoded; what is encoded already stays so.
+fn encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b' ' | b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}' | 0..0x20 | 0x7f.. => {
+                out.push_str(&format!("%{byte:02X}"));
+            }
+            _ => out.push(char::from(byte)),
+        }
+    }
+    out
+}
+
+fn check_path(path: &str) -> Result<(), &'static str> {
+    if path.len() > PATH_BYTES_MAX {
+        return Err("its path is too long");
+    }
+    for segment in path.split('/') {
+        let bytes = decoded(segment);
+        if bytes.iter().any(|byte| *byte < 0x20 || *byte == 0x7f) {
+            return Err("its path holds control characters");
+        }
+        if bytes.contains(&b'/') {
+            return Err("its path holds an encoded slash");
+        }
+        if bytes == b".." || bytes == b"." {
+            return Err("its path holds . or .. as a name");
+        }
+    }
+    Ok(())
+}
+
+/// Percent-decoded once; a `%` that begins no escape stands for itself.
+pub(crate) fn decoded(text: &str) -> Vec<u8> {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let escape = (bytes[at] == b'%')
+            .then(|| text.get(at + 1..at + 3))
+            .flatten()
+            .filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
+            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        match escape {
+            Some(byte) => {
+                out.push(byte);
+                at += 3;
+            }
+            None => {
+                out.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_is_accepted_is_sent_as_it_was_written() {
+        for (text, whole, shown) in [
+            ("https://A.example", "https://a.example/", "https://a.example/"),
+            ("davs://a.example:443/x y", "https://a.example/x%20y", "https://a.example/x%20y"),
+            (
+                "dav://a:8080//x//ü?authz=secret",
+                "http://a:8080//x//%C3%BC?authz=secret",
+                "http://a:8080//x//%C3%BC",
+            ),
+            (
+                "https://[2001:DB8::1]:1094/x%2e",
+                "https://[2001:db8::1]:1094/x%2e",
+                "https://[2001:db8::1]:1094/x%2e",
+            ),
+        ] {
+            let url = RemoteUrl::parse(text).unwrap();
+            assert_eq!(url.whole(), whole);
+            assert_eq!(url.to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn what_is_dangerous_is_refused() {
+        for text in [
+            "",
+            "/etc/passwd",
+            "file:///etc/passwd",
+            "root://a//x",
+            "gopher://a/x",
+            "https://",
+            "https:///x",
+            "https://user:secret@a/x",
+            "https://a:0/x",
+            "https://a:99999/x",
+            "https://a:8x/x",
+            "https://[::1/x",
+            "https://[nonsense]/x",
+            "https://a b/x",
+            "https://a/../x",
+            "https://a/%2e%2E/x",
+            "https://a/x%2fy",
+            "https://a/x%00",
+            "https://a/x\r\nHost: b",
+            "https://a/x#y",
+        ] {
+            let fault = RemoteUrl::parse(text).unwrap_err();
+            assert!(!fault.detail.contains("secret"), "{fault}");
+        }
+        assert!(RemoteUrl::parse(&format!("https://a/{}", "x".repeat(5_000))).is_err());
+    }
+
+    #[test]
+    fn redirects_never_leave_tls() {
+        let url = RemoteUrl::parse("https://a/x?y").unwrap();
+        assert_eq!(url.redirected("/z").unwrap().whole(), "https://a/z");
+        assert_eq!(url.redirected("//b:8443/z?t=1").unwrap().whole(), "https://b:8443/z?t=1");
+        assert_eq!(url.redirected("http://a/x").unwrap_err().code, FaultCode::NotAllowed);
+        assert!(url.redirected("file:///etc/passwd").is_err());
+        assert!(url.redirected("z").is_err());
+        let plain = RemoteUrl::parse("http://a/x").unwrap();
+        assert!(plain.redirected("https://a/x").unwrap().is_secure());
+    }
+
+    #[test]
+    fn neighbours_are_found() {
+        let url = RemoteUrl::parse("https://a/x/y/z%20z?t").unwrap();
+        assert_eq!(url.parent().unwrap().path(), "/x/y/");
+        assert_eq!(url.parent().unwrap().parent().unwrap().path(), "/x/");
+        assert_eq!(url.sibling(".t").unwrap().path(), "/x/y/.t");
+        assert_eq!(url.name(), "z z");
+        assert!(RemoteUrl::parse("https://a/").unwrap().parent().is_none());
+        let same = RemoteUrl::parse("davs://A:443//x/y/z z").unwrap();
+        assert!(url.is_same_file(&same));
+        assert!(!url.is_same_file(&url.parent().unwrap()));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_upsets_it(text in "(https|davs|http)?(://)?.{0,80}") {
+            if let Ok(url) = RemoteUrl::parse(&text) {
+                let again = RemoteUrl::parse(&url.whole()).unwrap();
+                prop_assert_eq!(again.whole(), url.whole());
+                prop_assert!(url.whole().bytes().all(|byte| byte > 0x20 && byte < 0x7f));
+            }
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! What can be asked of one storage: what is there, and to make, rename and delete it.
+
+use bytes::Bytes;
+use http::header::ETAG;
+use http::{Method, StatusCode};
+use longhaul_model::Algorithm;
+
+use crate::checksum::{told, wanted};
+use crate::exchange::{Answer, Call, Payload};
+use crate::failure::{Failure, Kind};
+use crate::multistatus::{self, Member};
+use crate::order::{Credential, Entry, Stat};
+use crate::remote::Remote;
+use crate::url::RemoteUrl;
+
+/// A file or collection and who we are there.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) url: &'a RemoteUrl,
+    pub(crate) credential: &'a Credential,
+}
+
+impl<'a> Place<'a> {
+    pub(crate) fn at(self, url: &'a RemoteUrl) -> Place<'a> {
+        Place { url, ..self }
+    }
+}
+
+/// A method that HTTP itself has no name for.
+pub(crate) fn method(name: &'static str) -> Method {
+    // The names here are words; only an empty one or one with signs would be refused.
+    Method::from_bytes(name.as_bytes()).unwrap_or(Method::OPTIONS)
+}
+
+/// What became of a rename.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Renamed {
+    Done,
+    /// Something has the name, and was to stay.
+    Exists,
+}
+
+impl Remote {
+    pub(crate) fn call<'a>(&self, method: Method, place: Place<'a>) -> Call<'a> {
+        Call::new(method, place.url, place.credential, self.config.times.answer)
+    }
+
+    /// A file by HEAD, with the checksum if it is asked for and told. None: there is nothing.
+    pub(crate) async fn head(
+        &self,
+        place: Place<'_>,
+        checksum: Option<Algorithm>,
+    ) -> Result<Option<Stat>, Failure> {
+        let mut call = self.call(Method::HEAD, place);
+        if let Some((plain, structured)) = checksum.and_then(wanted) {
+            call = call.header("want-digest", plain)?.header("want-repr-digest", &structured)?;
+            call.within = self.config.times.checksum;
+        }
+        let answer = self.exchange.send(call).await?;
+        match answer.status {
+            StatusCode::NOT_FOUND | StatusCode::GONE => {
+                answer.finish().await;
+                Ok(None)
+            }
+            StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => {
+                answer.finish().await;
+                self.find(place, checksum).await
+            }
+            // XRootD without checksums refuses the question, not the file.
+            StatusCode::FORBIDDEN if checksum.is_some() => {
+                answer.finish().await;
+                Box::pin(self.head(place, None)).await
+            }
+            status if status.is_success() => {
+                let Some(size) = answer.length() else {
+                    answer.finish().await;
+                    return self.find(place, checksum).await;
+                };
+                let stat = stat_of(&answer, size, checksum);
+                answer.finish().await;
+                Ok(Some(stat))
+            }
+            _ => Err(answer.into_failure("HEAD").await),
+        }
+    }
+
+    /// The same by PROPFIND, which knows collections.
+    pub(crate) async fn find(
+        &self,
+        place: Place<'_>,
+        checksum: Option<Algorithm>,
+    ) -> Result<Option<Stat>, Failure> {
+        let Some(members) = self.propfind(place, "0").await? else { return Ok(None) };
+        let Some(member) = members.into_iter().find(|member| member.found) else { return Ok(None) };
+        let checksum = checksum.and_then(|wanted| member.checksum(wanted));
+        Ok(Some(Stat { checksum, ranges: true, ..member.stat }))
+    }
+
+    async fn propfind(&self, place: Place<'_>, depth: &str) -> Result<Option<Vec<Member>>, Failure> {
+        let mut call = self.call(method("PROPFIND"), place);
+        call = call.header("depth", depth)?.header("content-type", "application/xml")?;
+        call.payload = Payload::Bytes(Bytes::from_static(multistatus::REQUEST.as_bytes()));
+        let answer = self.exchange.send(call).await?;
+        if matches!(answer.status, StatusCode::NOT_FOUND | StatusCode::GONE) {
+            answer.finish().await;
+            return Ok(None);
+        }
+        if answer.status != StatusCode::MULTI_STATUS {
+            return Err(answer.into_failure("PROPFIND").await);
+        }
+        let url = answer.url.clone();
+        let document = answer.bytes(multistatus::BYTES_MAX, self.config.times.stall).await?;
+        let members = multistatus::read(&document)
+            .map_err(|why| Failure::new(Kind::Malformed, format!("PROPFIND {url}: the answer: {why}")))?;
+        Ok(Some(members))
+    }
+
+    /// The members of a collection; never what is below them.
+    pub(crate) async fn members(&self, place: Place<'_>) -> Result<Vec<Entry>, Failure> {
+        let Some(members) = self.propfind(place, "1").await? else {
+            let text = format!("PROPFIND {}: there is no such collection", place.url);
+            return Err(Failure::new(Kind::Status(StatusCode::NOT_FOUND), text));
+        };
+        let plain = |path: &[u8]| {
+            let parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty());
+            parts.map(<[u8]>::to_vec).collect::<Vec<_>>()
+        };
+        let own = plain(&crate::url::decoded(place.url.path()));
+        let mut entries = Vec::new();
+        for member in members.into_iter().filter(|member| member.found) {
+            let path = plain(&member.path);
+            // The collection itself is among the answers; what is neither it nor directly in it was not asked for.
+            if path.len() != own.len() + 1 || !path.starts_with(&own) {
+                continue;
+            }
+            if let Some(name) = member.name() {
+                entries.push(Entry { name, stat: Stat { ranges: true, ..member.stat } });
+            }
+        }
+        Ok(entries)
+    }
+
+    /// One collection. Its parent has to be there; that it is there itself is fine.
+    pub(crate) async fn make_collection(&self, place: Place<'_>) -> Result<(), Failure> {
+        let call = self.call(method("MKCOL"), place);
+        let answer = self.exchange.send(call).await?;
+        if answer.status.is_success() || answer.status == StatusCode::METHOD_NOT_ALLOWED {
+            answer.finish().await;
+            return Ok(());
+        }
+        Err(answer.into_failure("MKCOL").await)
+    }
+
+    /// All collections above a file, from the first missing one down.
+    pub(crate) async fn make_parents(&self, file: Place<'_>) -> Result<(), Failure> {
+        let mut missing = Vec::new();
+        let mut next = file.url.parent();
+        while let Some(above) = next.take().filter(|above| above.path() != "/") {
+            if self.seen.has(&above) {
+                break;
+            }
+            match self.find(file.at(&above), None).await {
+                Ok(Some(_)) => {
+                    self.seen.add(&above);
+                    break;
+                }
+                Ok(None) => {}
+                // Where we may not look we may not make either, or need not: then the copy itself tells.
+                Err(failure) if matches!(failure.kind, Kind::Status(_)) => break,
+                Err(failure) => return Err(failure),
+            }
+            next = above.parent();
+            missing.push(above);
+        }
+        for collection in missing.iter().rev() {
+            self.make_collection(file.at(collection)).await?;
+            self.seen.add(collection);
+        }
+        Ok(())
+    }
+
+    /// Deletes a file; with an ETag, only while it has that. Says whether there was one.
+    pub(crate) async fn delete(&self, place: Place<'_>, etag: Option<&str>) -> Result<bool, Failure> {
+        let mut call = self.call(Method::DELETE, place);
+        if let Some(etag) = etag {
+            call = call.header("if-match", etag)?;
+        }
+        let answer = self.exchange.send(call).await?;
+        if matches!(answer.status, StatusCode::NOT_FOUND | StatusCode::GONE) {
+            answer.finish().await;
+            return Ok(false);
+        }
+        answer.ok("DELETE").await?.finish().await;
+        Ok(true)
+    }
+
+    /// Gives a file another name of the same storage.
+    pub(crate) async fn move_to(
+        &self,
+        from: Place<'_>,
+        to: &RemoteUrl,
+        overwrite: bool,
+    ) -> Result<Renamed, Failure> {
+        let call = self.call(method("MOVE"), from);
+        let call = call
+            .header("destination", &to.whole())?
+            .header("overwrite", if overwrite { "T" } else { "F" })?;
+        let answer = self.exchange.send(call).await?;
+        if answer.status == StatusCode::PRECONDITION_FAILED {
+            answer.finish().await;
+            return Ok(Renamed::Exists);
+        }
+        answer.ok("MOVE").await?.finish().await;
+        Ok(Renamed::Done)
+    }
+}
+
+fn stat_of(answer: &Answer, size: u64, checksum: Option<Algorithm>) -> Stat {
+    let text = |name: &str| answer.header(name).map(str::to_owned);
+    Stat {
+        size,
+        is_collection: answer.header("content-type").is_some_and(|kind| kind.contains("unix-directory")),
+        etag: text(ETAG.as_str()),
+        modified: text("last-modified"),
+        ranges: answer.header("accept-ranges").is_none_or(|units| units.contains("bytes")),
+        checksum: checksum.and_then(|wanted| told(&answer.headers, wanted)),
+    }
+}
