@@ -11,8 +11,8 @@ use longhaul_model::FaultCode;
 use longhaul_scheduler::Strategy;
 use serde::{Deserialize, Serialize};
 
-use crate::jobs::JobsConfig;
 use crate::fts::FtsConfig;
+use crate::jobs::JobsConfig;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -47,10 +47,10 @@ pub struct Config {
     pub strategy: String,
     /// Archives of measurements to read, and meshes to watch.
     pub perfsonar: Vec<ArchiveConfig>,
-    /// Copies between URLs, as users of FTS submit them.
-    pub jobs: JobsConfig,
     /// The FTS3 REST API.
     pub fts: FtsConfig,
+    /// Copies between URLs, as users of FTS submit them.
+    pub jobs: JobsConfig,
     pub limits: HttpLimits,
 }
 
@@ -145,8 +145,8 @@ impl Default for Config {
             probe_every_s: 10,
             strategy: "best".to_owned(),
             perfsonar: Vec::new(),
-            jobs: JobsConfig::default(),
             fts: FtsConfig::default(),
+            jobs: JobsConfig::default(),
             limits: HttpLimits::default(),
         }
     }
@@ -215,8 +215,8 @@ impl Config {
             }
         }
         self.strategy()?;
-        self.jobs.check()?;
         self.fts.check()?;
+        self.jobs.check()?;
         self.perfsonar.iter().try_for_each(ArchiveConfig::check)
     }
 

@@ -6,6 +6,7 @@ import sys
 
 import bindings  # noqa: F401  (each module adds its cases)
 import certificates  # noqa: F401
+import isolation  # noqa: F401
 import options  # noqa: F401
 import tools  # noqa: F401
 from not_served import NOT_SERVED

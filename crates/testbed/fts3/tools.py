@@ -15,8 +15,10 @@ from world import (
     path,
     run,
     same,
+    silent,
     source,
     status,
+    storage,
     submit,
     target,
 )
@@ -144,12 +146,13 @@ def listed_vo():
 
 @case("list --source --destination")
 def listed_storages():
-    ends = ["https://list-a.example.org/x", "https://list-b.example.org/x"]
+    here, there = silent(2), silent(3)
+    ends = [here + "/x", there + "/x"]
     job = submit(files=ends)
     run_list = lambda *words: run("fts-rest-transfer-list", *words).out
-    assert job in run_list("--source", "https://list-a.example.org")
-    assert job in run_list("--destination", "https://list-b.example.org")
-    both = run_list("--source", "https://list-a.example.org", "--destination", SILENT_SE)
+    assert job in run_list("--source", storage(here))
+    assert job in run_list("--destination", storage(there))
+    both = run_list("--source", storage(here), "--destination", SILENT_SE)
     assert job not in both
     run("fts-rest-transfer-cancel", job, fails=None)
 
@@ -204,33 +207,34 @@ def cancel_foreign():
 
 @case("ban --storage cancels what is queued, and --unban lets in again")
 def ban_storage():
-    ends = ["https://ban-a.example.org/x", "https://ban-b.example.org/x"]
+    banned = silent(4)
+    ends = [banned + "/x", silent(5) + "/x"]
     job = submit(files=ends, who="manager")
-    lines = run("fts-rest-ban", "--storage", "https://ban-a.example.org", who="manager").lines()
+    lines = run("fts-rest-ban", "--storage", storage(banned), who="manager").lines()
     same(lines, ["Affected jobs:", job])
     found = status(job, who="manager")
     same((found["job_state"], found["files"][0]["reason"]), ("CANCELED", "Storage banned"))
     ran = run("fts-rest-transfer-submit", *ends, who="manager", fails=True)
-    assert "https://ban-a.example.org is banned" in ran.out, ran
-    same(run("fts-rest-ban", "--storage", "https://ban-a.example.org", "--unban", who="manager").out, "")
+    assert storage(banned) + " is banned" in ran.out, ran
+    same(run("fts-rest-ban", "--storage", storage(banned), "--unban", who="manager").out, "")
     run("fts-rest-transfer-cancel", submit(files=ends, who="manager"), who="manager", fails=None)
 
 
 @case("ban --storage of one that has no jobs")
 def ban_nothing():
-    storage = "https://idle.example.org"
-    same(run("fts-rest-ban", "--storage", storage, who="manager").lines(), ["No jobs affected"])
-    run("fts-rest-ban", "--storage", storage, "--unban", who="manager")
+    idle = "https://idle.example.org"
+    same(run("fts-rest-ban", "--storage", idle, who="manager").lines(), ["No jobs affected"])
+    run("fts-rest-ban", "--storage", idle, "--unban", who="manager")
 
 
 @case("ban --status wait --allow-submit --timeout")
 def ban_wait():
-    storage = "https://wait-a.example.org"
-    words = ["--storage", storage, "--status", "WAIT", "--timeout", "60", "--allow-submit"]
+    held = silent(6)
+    words = ["--storage", storage(held), "--status", "WAIT", "--timeout", "60", "--allow-submit"]
     run("fts-rest-ban", *words, who="manager")
-    job = submit(files=[storage + "/x", "https://wait-b.example.org/x"], who="manager")
+    job = submit(files=[held + "/x", silent(7) + "/x"], who="manager")
     same(status(job, who="manager")["files"][0]["file_state"], "ON_HOLD")
-    run("fts-rest-ban", "--storage", storage, "--unban", who="manager")
+    run("fts-rest-ban", "--storage", storage(held), "--unban", who="manager")
     assert status(job, who="manager")["files"][0]["file_state"] != "ON_HOLD"
     run("fts-rest-transfer-cancel", job, who="manager", fails=None)
 

@@ -23,12 +23,25 @@ SCRIPTS = os.path.dirname(sys.executable)
 # States of a job or file that has not ended, whatever the scheduler made of it meanwhile.
 WAITING = ("SUBMITTED", "READY", "ACTIVE")
 
-# A storage that takes connections and never says a word: what is sent there is under way for as long as a case lasts.
-_silent = socket.socket()
-_silent.bind(("127.0.0.1", 0))
-_silent.listen(128)
-SILENT = "https://127.0.0.1:%d" % _silent.getsockname()[1]
-SILENT_SE = "https://127.0.0.1"
+
+
+def silent(number):
+    """A storage that takes connections and never says a word: what is sent there is under way as long as a case lasts."""
+    listener = socket.socket()
+    listener.bind(("127.0.0.%d" % number, 0))
+    listener.listen(128)
+    _listeners.append(listener)
+    return "https://127.0.0.%d:%d" % (number, listener.getsockname()[1])
+
+
+def storage(url):
+    """What FTS calls a storage: without the port."""
+    return url.rsplit(":", 1)[0]
+
+
+_listeners = []
+SILENT = silent(1)
+SILENT_SE = storage(SILENT)
 
 _numbers = iter(range(1, 1_000_000))
 

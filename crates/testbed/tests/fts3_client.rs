@@ -23,7 +23,10 @@ const PEOPLE: [(&str, &str, &str); 4] = [
 #[test]
 fn the_unmodified_client_sees_what_the_reference_promises() {
     let Some(python) = client() else {
-        return needs::not_run("the fts3 client", "no Python with fts3 3.14.2 (the test command installs it)");
+        return needs::not_run(
+            "the fts3 client",
+            "no Python with fts3 3.14.2 (the test command installs it)",
+        );
     };
     if !needs::program("openssl", &["version"]) {
         return needs::not_run("the fts3 client", "no openssl here");
@@ -60,10 +63,8 @@ fn the_unmodified_client_sees_what_the_reference_promises() {
 /// A Python with the client: the one that the test command made, or told of.
 fn client() -> Option<PathBuf> {
     let told = std::env::var_os("LONGHAUL_FTS3_PYTHON").map(PathBuf::from);
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"),
-        PathBuf::from,
-    );
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"), PathBuf::from);
     let made = || Some(target.join("tools/fts3/bin/python")).filter(|path| path.exists());
     told.or_else(made)
 }

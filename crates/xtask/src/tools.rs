@@ -122,7 +122,8 @@ pub(crate) fn fts3_client() -> Result<PathBuf, String> {
     let path = std::iter::once(folder.join("bin")).chain(std::env::split_paths(&path));
     let path = std::env::join_paths(path).map_err(|error| error.to_string())?;
     let pip = |words: &[&str]| {
-        let quiet = ["-m", "pip", "install", "-q", "--disable-pip-version-check", "--root-user-action=ignore"];
+        let quiet =
+            ["-m", "pip", "install", "-q", "--disable-pip-version-check", "--root-user-action=ignore"];
         run_command(Command::new(&python).args(quiet).args(words).env("PATH", &path))
     };
     pip(&["setuptools", "wheel", "swig"])?;

@@ -79,7 +79,9 @@ impl Ban {
 fn flag(value: Option<&Value>) -> bool {
     match value {
         Some(Value::Bool(flag)) => *flag,
-        Some(Value::String(text)) => matches!(text.to_ascii_lowercase().as_str(), "true" | "1" | "yes" | "on"),
+        Some(Value::String(text)) => {
+            matches!(text.to_ascii_lowercase().as_str(), "true" | "1" | "yes" | "on")
+        }
         Some(Value::Number(number)) => number.as_i64() != Some(0),
         _ => false,
     }
@@ -129,7 +131,8 @@ fn known(body: &Map<String, Value>, fields: &[(&str, Kind)]) -> Result<Map<Strin
 }
 
 fn typed<T: for<'de> Deserialize<'de>>(checked: Map<String, Value>) -> Result<T, Refusal> {
-    serde_json::from_value(Value::Object(checked)).map_err(|error| Refusal::bad(format!("Malformed configuration: {error}")))
+    serde_json::from_value(Value::Object(checked))
+        .map_err(|error| Refusal::bad(format!("Malformed configuration: {error}")))
 }
 
 /// Of one pair of storages, or of a storage with all others.
@@ -183,7 +186,9 @@ impl LinkSettings {
         link.source = storage(&link.source)?;
         link.destination = storage(&link.destination)?;
         if link.min_active == 0 || link.max_active < link.min_active {
-            return Err(Refusal::bad("max_active must be equal or greater than min_active, and both positive"));
+            return Err(Refusal::bad(
+                "max_active must be equal or greater than min_active, and both positive",
+            ));
         }
         if link.optimizer_mode > 3 {
             return Err(Refusal::bad("optimizer_mode must be between 0 and 3"));
@@ -198,7 +203,12 @@ fn storage(text: &str) -> Result<String, Refusal> {
         return Ok(any());
     }
     let element = storage_element(text);
-    element.ok_or_else(|| Refusal::bad(format!("{} is neither a storage (scheme://host) nor *", bounded("storage", text, 255).unwrap_or_default())))
+    element.ok_or_else(|| {
+        Refusal::bad(format!(
+            "{} is neither a storage (scheme://host) nor *",
+            bounded("storage", text, 255).unwrap_or_default()
+        ))
+    })
 }
 
 /// A VO's weight on a pair.
@@ -268,7 +278,8 @@ impl StorageSettings {
                 Some(_) => Err(malformed()),
             };
             let se_info = part("se_info")?.map(|info| known(info, &STORAGE_FIELDS)).transpose()?;
-            if let Some(support) = se_info.as_ref().and_then(|info| info.get("tpc_support")).and_then(Value::as_str)
+            if let Some(support) =
+                se_info.as_ref().and_then(|info| info.get("tpc_support")).and_then(Value::as_str)
                 && !["FULL", "PULL", "PUSH", "NONE"].contains(&support)
             {
                 return Err(Refusal::bad("tpc_support must be one of FULL, PULL, PUSH, NONE"));
@@ -358,7 +369,8 @@ impl ActivityShares {
         let mut add = |object: &Map<String, Value>| {
             for (activity, weight) in object {
                 let weight = weight.as_f64().filter(|weight| weight.is_finite() && *weight >= 0.0);
-                let weight = weight.ok_or_else(|| Refusal::bad("Share values must be numbers of at least 0"))?;
+                let weight =
+                    weight.ok_or_else(|| Refusal::bad("Share values must be numbers of at least 0"))?;
                 share.insert(bounded("an activity", activity, 255)?.to_lowercase(), weight);
             }
             Ok::<(), Refusal>(())
@@ -395,7 +407,10 @@ impl Grant {
             return Err(Refusal::bad("Missing dn or operation"));
         };
         if !Self::OPERATIONS.contains(&operation) {
-            return Err(Refusal::bad(format!("The operation has to be one of {}", Self::OPERATIONS.join(", "))));
+            return Err(Refusal::bad(format!(
+                "The operation has to be one of {}",
+                Self::OPERATIONS.join(", ")
+            )));
         }
         Ok(Grant { dn: bounded("dn", dn, 1_024)?, operation: operation.to_owned() })
     }
@@ -417,7 +432,8 @@ mod tests {
         assert_eq!(wrong.message, "status can only be cancel or wait");
         let wrong = ban(json!({ "storage": "https://a", "allow_submit": true })).unwrap_err();
         assert_eq!(wrong.message, "allow_submit and status = CANCEL can not be combined");
-        let (storage, status, _) = ban(json!({ "storage": "HTTPS://a:443/x", "status": "Wait", "allow_submit": true })).unwrap();
+        let (storage, status, _) =
+            ban(json!({ "storage": "HTTPS://a:443/x", "status": "Wait", "allow_submit": true })).unwrap();
         assert_eq!((storage.as_str(), status), ("https://a", BanStatus::WaitAndSubmit));
     }
 
@@ -427,7 +443,10 @@ mod tests {
         let plain = link(json!({ "symbolicname": "x", "source": "davs://A:443/p" })).unwrap();
         assert_eq!((plain.source.as_str(), plain.destination.as_str()), ("davs://a", "*"));
         assert_eq!((plain.min_active, plain.max_active), (2, 2));
-        assert_eq!(link(json!({ "symbolicname": "x", "colour": 1 })).unwrap_err().message, "Field colour unknown");
+        assert_eq!(
+            link(json!({ "symbolicname": "x", "colour": 1 })).unwrap_err().message,
+            "Field colour unknown"
+        );
         let wrong = link(json!({ "symbolicname": "x", "max_active": "many" })).unwrap_err();
         assert_eq!(wrong.message, "Field max_active is expected to be int");
         assert!(link(json!({ "source": "*" })).is_err());
@@ -444,9 +463,14 @@ mod tests {
         let changes = parse(change).unwrap();
         kept.merge(&changes[0].1);
         let view = kept.view();
-        assert_eq!((&view["se_info"]["inbound_max_active"], &view["se_info"]["site"]), (&json!(5), &Value::Null));
+        assert_eq!(
+            (&view["se_info"]["inbound_max_active"], &view["se_info"]["site"]),
+            (&json!(5), &Value::Null)
+        );
         assert_eq!(view["operations"], json!({ "atlas": { "staging": 100 } }));
-        kept.merge(&parse(json!({ "davs://x": { "operations": { "atlas": { "staging": 0 } } } })).unwrap()[0].1);
+        kept.merge(
+            &parse(json!({ "davs://x": { "operations": { "atlas": { "staging": 0 } } } })).unwrap()[0].1,
+        );
         assert_eq!(kept.view()["operations"], json!({}));
         assert!(parse(json!({ "davs://x": { "se_info": { "colour": 1 } } })).is_err());
         assert_eq!(parse(json!({ "nothing": {} })).unwrap_err().message, "Malformed configuration");
@@ -456,15 +480,19 @@ mod tests {
     #[test]
     fn shares_are_positive_and_activities_come_in_both_forms() {
         let share = |value: Value| ShareSetting::parse(&object(value));
-        assert!(share(json!({ "source": "davs://a/x", "destination": "*", "vo": "atlas", "share": 0 })).is_err());
-        let kept = share(json!({ "source": "davs://a/x", "destination": "*", "vo": "atlas", "share": "80" })).unwrap();
+        assert!(
+            share(json!({ "source": "davs://a/x", "destination": "*", "vo": "atlas", "share": 0 })).is_err()
+        );
+        let kept = share(json!({ "source": "davs://a/x", "destination": "*", "vo": "atlas", "share": "80" }))
+            .unwrap();
         assert_eq!((kept.source.as_str(), kept.share), ("davs://a", 80.0));
         let activities = |value: Value| ActivityShares::parse(&object(value)).unwrap().share;
         let wanted = BTreeMap::from([("a".to_owned(), 0.7), ("default".to_owned(), 0.3)]);
         assert_eq!(activities(json!({ "vo": "atlas", "share": { "A": 0.7, "default": 0.3 } })), wanted);
         assert_eq!(activities(json!({ "vo": "atlas", "share": [{ "A": 0.7 }, { "default": 0.3 }] })), wanted);
         assert!(Grant::parse(&object(json!({ "dn": "/CN=a", "operation": "admin" }))).is_err());
-        let (vo, values) = GlobalSettings::parse(&object(json!({ "retry": 3, "no_streaming": null }))).unwrap();
+        let (vo, values) =
+            GlobalSettings::parse(&object(json!({ "retry": 3, "no_streaming": null }))).unwrap();
         assert_eq!((vo.as_str(), values.len()), ("*", 1));
     }
 }

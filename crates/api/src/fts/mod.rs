@@ -22,6 +22,7 @@ pub use identity::{
 pub use query::{FileQuery, JobQuery, Parameters, decode, split_list};
 pub use refusal::Refusal;
 pub use render::{
-    Chosen, ErrorEntry, Fielded, FileView, JobEntry, JobView, Moment, NO_SUCH_JOB, RetryView, capabilities, no_such_job,
+    Chosen, ErrorEntry, Fielded, FileView, JobEntry, JobView, Moment, NO_SUCH_JOB, RetryView, capabilities,
+    no_such_job,
 };
 pub use submission::{Submission, SubmittedFile, WantedId};

@@ -150,7 +150,10 @@ impl FileQuery {
             dest_se: text("dest_se"),
             dest_surl: text("dest_surl"),
             states: parameters.states()?,
-            limit: parameters.number("limit", Self::LIMIT_MAX)?.filter(|limit| *limit > 0).unwrap_or(Self::LIMIT_MAX),
+            limit: parameters
+                .number("limit", Self::LIMIT_MAX)?
+                .filter(|limit| *limit > 0)
+                .unwrap_or(Self::LIMIT_MAX),
             window: parameters.window()?,
         })
     }
@@ -167,7 +170,9 @@ mod tests {
 
     #[test]
     fn a_list_is_asked_for_as_fts_is() {
-        let query = jobs("state_in=FINISHED,FAILED,DELETE&limit=500&time_window=1:30&user_dn=/CN=a%20b+c&vo_name=").unwrap();
+        let query =
+            jobs("state_in=FINISHED,FAILED,DELETE&limit=500&time_window=1:30&user_dn=/CN=a%20b+c&vo_name=")
+                .unwrap();
         assert_eq!(query.states, Some(vec![JobState::Finished, JobState::Failed]));
         assert_eq!((query.limit, query.window), (Some(500), Some(Duration::from_secs(5_400))));
         assert_eq!((query.user_dn.as_deref(), query.vo), (Some("/CN=a b c"), None));

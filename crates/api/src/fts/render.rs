@@ -2,8 +2,8 @@
 
 use longhaul_model::Timestamp;
 use longhaul_model::job::{JobFileState, JobId, JobKind, JobState};
-use serde::ser::{SerializeMap, Serializer};
 use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
 use serde_json::{Value, json};
 
 use super::Refusal;
@@ -301,7 +301,10 @@ mod tests {
         let entry = JobEntry { job: &job, http_status: "200 Ok", http_message: None, files: None };
         let value = serde_json::to_value(&entry).unwrap();
         assert_eq!((&value["job_state"], &value["job_type"]), (&json!("FINISHEDDIRTY"), &json!("N")));
-        assert_eq!((&value["overwrite_flag"], &value["submit_time"]), (&json!("Y"), &json!("2026-11-21T07:40:31")));
+        assert_eq!(
+            (&value["overwrite_flag"], &value["submit_time"]),
+            (&json!("Y"), &json!("2026-11-21T07:40:31"))
+        );
         assert_eq!(value["dest_se"], Value::Null);
         assert!(value.get("http_message").is_none() && value.get("files").is_none());
         let entry = JobEntry { http_message: Some(None), files: Some((&[], &[])), ..entry };

@@ -37,7 +37,10 @@ pub fn check(given: &str) -> Result<(String, String), Refusal> {
     }
     if !SCHEMES.contains(&scheme.as_str()) {
         let known = SCHEMES.join(", ");
-        return Err(invalid(format!("{scheme} is no scheme that is served ({}): known are {known}", shown())));
+        return Err(invalid(format!(
+            "{scheme} is no scheme that is served ({}): known are {known}",
+            shown()
+        )));
     }
     let element = storage_element(url).filter(|_| rest.starts_with("//"));
     let element = element.ok_or_else(|| invalid(format!("Missing host ({})", shown())))?;
@@ -61,7 +64,10 @@ mod tests {
     #[test]
     fn urls_are_checked_as_fts_does() {
         let (url, element) = check("  davs://A.example.org:443/d/f \n").unwrap();
-        assert_eq!((url.as_str(), element.as_str()), ("davs://A.example.org:443/d/f", "davs://a.example.org"));
+        assert_eq!(
+            (url.as_str(), element.as_str()),
+            ("davs://A.example.org:443/d/f", "davs://a.example.org")
+        );
         assert!(check("https://a/?file=x").is_ok());
         assert!(text("/data/x").starts_with("Invalid value within the request: Missing scheme"));
         assert!(text("nothing").contains("Missing scheme") && text("").contains("Missing scheme"));

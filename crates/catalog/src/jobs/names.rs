@@ -22,8 +22,12 @@ impl JobName {
         match self {
             JobName::User => "SELECT min(user) FROM jobs WHERE user > ?1",
             JobName::Vo => "SELECT min(vo) FROM jobs WHERE vo > ?1",
-            JobName::Source => "SELECT min(source_se) FROM jobs WHERE source_se > ?1 AND source_se IS NOT NULL",
-            JobName::Target => "SELECT min(target_se) FROM jobs WHERE target_se > ?1 AND target_se IS NOT NULL",
+            JobName::Source => {
+                "SELECT min(source_se) FROM jobs WHERE source_se > ?1 AND source_se IS NOT NULL"
+            }
+            JobName::Target => {
+                "SELECT min(target_se) FROM jobs WHERE target_se > ?1 AND target_se IS NOT NULL"
+            }
         }
     }
 }
@@ -53,7 +57,10 @@ impl Catalog {
         self.read(|tx| {
             let mut select = tx.prepare_cached("SELECT state FROM job_files WHERE id = ?1")?;
             let state = |file: &u64| {
-                select.query_row([number(*file)], |row| file_state(row, 0)).optional().map_err(CatalogError::from)
+                select
+                    .query_row([number(*file)], |row| file_state(row, 0))
+                    .optional()
+                    .map_err(CatalogError::from)
             };
             files.iter().map(state).collect()
         })

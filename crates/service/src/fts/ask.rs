@@ -29,7 +29,8 @@ impl Ask {
         let json = |bytes: &[u8]| {
             serde_json::from_slice(bytes).map_err(|_| Refusal::bad("Badly formatted JSON request"))
         };
-        let text = || std::str::from_utf8(&self.body).map_err(|_| Refusal::bad("Badly formatted JSON request"));
+        let text =
+            || std::str::from_utf8(&self.body).map_err(|_| Refusal::bad("Badly formatted JSON request"));
         if kind == "application/json, application/x-www-form-urlencoded" {
             let decoded = longhaul_api::fts::decode(text()?);
             return json(decoded.ok_or_else(|| Refusal::bad("Badly formatted JSON request"))?.as_bytes());
@@ -39,7 +40,9 @@ impl Ask {
         }
         if kind.starts_with("application/x-www-form-urlencoded") {
             let fields = Parameters::parse(text()?)?;
-            return Ok(Value::Object(fields.0.into_iter().map(|(key, value)| (key, Value::from(value))).collect()));
+            return Ok(Value::Object(
+                fields.0.into_iter().map(|(key, value)| (key, Value::from(value))).collect(),
+            ));
         }
         Err(Refusal::bad("Expecting application/json or application/x-www-form-urlencoded"))
     }

@@ -8,8 +8,7 @@ use longhaul_model::JobId;
 use super::ask::{Ask, Reply};
 use super::door::no_route;
 use super::jobs::cancel_where;
-use super::kept::refusal;
-use crate::operations::{Operations, problem};
+use crate::operations::Operations;
 
 const STORAGE_BANNED: &str = "Storage banned";
 const USER_BANNED: &str = "User banned";
@@ -49,14 +48,17 @@ pub fn storages(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
             objects.banned_storages.push(ban);
             Ok(((), what))
         })?;
-        let step = if status == BanStatus::Cancel { StorageStep::Cancel(STORAGE_BANNED) } else { StorageStep::Hold };
+        let step =
+            if status == BanStatus::Cancel { StorageStep::Cancel(STORAGE_BANNED) } else { StorageStep::Hold };
         return Reply::json(&step_all(operations, &storage, &vo, step)?);
     }
     if ask.method == Method::DELETE {
         let storage = ask.query.get("storage").ok_or_else(|| Refusal::bad("Missing storage parameter"))?;
         let storage = longhaul_model::job::storage_element(storage).unwrap_or_else(|| storage.to_owned());
         change(operations, ask, |objects| {
-            objects.banned_storages.retain(|ban| !(ban.who == storage && (ban.vo == vo || ask.person.is_root)));
+            objects
+                .banned_storages
+                .retain(|ban| !(ban.who == storage && (ban.vo == vo || ask.person.is_root)));
             Ok(((), format!("storage {storage} no longer banned for {vo}")))
         })?;
         // What another ban still keeps out stays where it is.
@@ -82,12 +84,12 @@ fn step_all(
     operations: &Operations,
     storage: &str,
     vo: &str,
-    step: StorageStep<'_>,
+    step: StorageStep<'static>,
 ) -> Result<Vec<JobId>, Refusal> {
     let vo = (vo != "*").then_some(vo);
     let mut all: Vec<JobId> = Vec::new();
     loop {
-        let jobs = operations.step_storage_jobs(storage, vo, step).map_err(|error| refusal(problem(error)))?;
+        let jobs = operations.step_storage_jobs(storage, vo, step)?;
         if jobs.is_empty() {
             all.sort();
             all.dedup();

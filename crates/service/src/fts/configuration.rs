@@ -44,16 +44,18 @@ pub fn answer(operations: &Operations, ask: &Ask, words: &[&str]) -> Result<Repl
         }
         (["activity_shares"], "POST") => set_activities(operations, ask),
         (["activity_shares", vo], "GET") => {
-            let shares = kept.activities.get(*vo).ok_or_else(|| Refusal::missing("No activity shares for that VO"))?;
+            let shares =
+                kept.activities.get(*vo).ok_or_else(|| Refusal::missing("No activity shares for that VO"))?;
             Reply::json(&activity_view(shares))
         }
         (["activity_shares", vo], "DELETE") => change(operations, ask, |objects| {
             objects.activities.remove(*vo);
             Ok((Reply::nothing(), format!("activity shares of {vo} removed")))
         }),
-        (["cloud_storage", ..], _) => {
-            Err(Refusal::new(501, "Keys of cloud storages are not kept by this service: set them where it is configured"))
-        }
+        (["cloud_storage", ..], _) => Err(Refusal::new(
+            501,
+            "Keys of cloud storages are not kept by this service: set them where it is configured",
+        )),
         _ => Err(no_route(ask)),
     }
 }
@@ -85,11 +87,16 @@ fn audit(operations: &Operations) -> Result<Reply, Refusal> {
 
 fn drain(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
     let body = ask.dictionary()?;
-    let hostname = body.get("hostname").and_then(Value::as_str).filter(|name| !name.is_empty() && name.len() <= 255);
+    let hostname =
+        body.get("hostname").and_then(Value::as_str).filter(|name| !name.is_empty() && name.len() <= 255);
     let hostname = hostname.ok_or_else(|| Refusal::bad("Missing hostname"))?.to_owned();
     let on = matches!(body.get("drain"), None | Some(Value::Bool(true)));
     change(operations, ask, |objects| {
-        if on { objects.draining.insert(hostname.clone()) } else { objects.draining.remove(&hostname) };
+        if on {
+            objects.draining.insert(hostname.clone())
+        } else {
+            objects.draining.remove(&hostname)
+        };
         let what = if on { "drains" } else { "no longer drains" };
         Ok((Reply::json(&json!({}))?, format!("{hostname} {what}")))
     })
@@ -131,7 +138,9 @@ fn set_link(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
     let link = LinkSettings::parse(&ask.dictionary()?)?;
     let known = |kept: &LinkSettings| kept.source == link.source && kept.destination == link.destination;
     change(operations, ask, |objects| {
-        if let Some(other) = objects.links.values().find(|kept| known(kept) && kept.symbolicname != link.symbolicname) {
+        if let Some(other) =
+            objects.links.values().find(|kept| known(kept) && kept.symbolicname != link.symbolicname)
+        {
             return Err(Refusal::bad(format!("The pair is configured as {} already", other.symbolicname)));
         }
         let what = format!(
@@ -158,8 +167,10 @@ fn same_place(kept: &ShareSetting, share: &ShareSetting) -> bool {
 fn set_share(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
     let share = ShareSetting::parse(&ask.dictionary()?)?;
     change(operations, ask, |objects| {
-        let known =
-            objects.links.values().any(|link| link.source == share.source && link.destination == share.destination);
+        let known = objects
+            .links
+            .values()
+            .any(|link| link.source == share.source && link.destination == share.destination);
         if !known {
             return Err(Refusal::bad(format!(
                 "There is no link configuration for {} to {}: make one first",
@@ -167,7 +178,8 @@ fn set_share(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
             )));
         }
         objects.shares.retain(|kept| !same_place(kept, &share));
-        let what = format!("share of {} from {} to {}: {}", share.vo, share.source, share.destination, share.share);
+        let what =
+            format!("share of {} from {} to {}: {}", share.vo, share.source, share.destination, share.share);
         let reply = Reply::json(&share)?;
         objects.shares.push(share);
         Ok((reply, what))
@@ -175,16 +187,21 @@ fn set_share(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
 }
 
 fn remove_share(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
-    let (source, destination, vo) = (parameter(ask, "source")?, parameter(ask, "destination")?, parameter(ask, "vo")?);
+    let (source, destination, vo) =
+        (parameter(ask, "source")?, parameter(ask, "destination")?, parameter(ask, "vo")?);
     change(operations, ask, |objects| {
-        objects.shares.retain(|kept| !(kept.source == source && kept.destination == destination && kept.vo == vo));
+        objects
+            .shares
+            .retain(|kept| !(kept.source == source && kept.destination == destination && kept.vo == vo));
         Ok((Reply::nothing(), format!("share of {vo} from {source} to {destination} removed")))
     })
 }
 
 fn show_storages(kept: &Objects, only: Option<&str>) -> Result<Reply, Refusal> {
     let shown = kept.storages.iter().filter(|(name, _)| only.is_none_or(|only| only == name.as_str()));
-    Reply::json(&shown.map(|(name, settings)| (name.clone(), settings.view())).collect::<Map<String, Value>>())
+    Reply::json(
+        &shown.map(|(name, settings)| (name.clone(), settings.view())).collect::<Map<String, Value>>(),
+    )
 }
 
 fn set_storages(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
@@ -200,7 +217,8 @@ fn set_storages(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
             };
         }
         let names: Vec<&str> = changes.iter().map(|(name, _)| name.as_str()).collect();
-        let what = format!("storages {}: {}", names.join(", "), json!(changes.last().map(|(_, settings)| settings)));
+        let what =
+            format!("storages {}: {}", names.join(", "), json!(changes.last().map(|(_, settings)| settings)));
         Ok((Reply::json(&json!([last.se_info, last.operations]))?, what))
     })
 }
@@ -215,7 +233,8 @@ fn remove_storage(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> 
 
 fn show_grants(kept: &Objects, ask: &Ask) -> Result<Reply, Refusal> {
     let fits = |name: &str, value: &str| ask.query.get(name).is_none_or(|wanted| wanted == value);
-    let shown = kept.grants.iter().filter(|grant| fits("dn", &grant.dn) && fits("operation", &grant.operation));
+    let shown =
+        kept.grants.iter().filter(|grant| fits("dn", &grant.dn) && fits("operation", &grant.operation));
     Reply::json(&shown.collect::<Vec<_>>())
 }
 
@@ -231,7 +250,9 @@ fn remove_grant(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
     let dn = parameter(ask, "dn")?;
     let operation = ask.query.get("operation");
     change(operations, ask, |objects| {
-        objects.grants.retain(|grant| !(grant.dn == dn && operation.is_none_or(|wanted| wanted == grant.operation)));
+        objects
+            .grants
+            .retain(|grant| !(grant.dn == dn && operation.is_none_or(|wanted| wanted == grant.operation)));
         Ok((Reply::nothing(), format!("{dn} may no longer {} for all", operation.unwrap_or("do anything"))))
     })
 }
@@ -265,4 +286,3 @@ fn steer(operations: &Operations, ask: &Ask, shares: &ActivityShares) -> Result<
     }
     Ok(())
 }
-

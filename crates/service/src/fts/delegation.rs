@@ -25,7 +25,8 @@ pub fn answer(operations: &Operations, ask: &Ask, words: &[&str]) -> Result<Repl
     match (rest, &ask.method) {
         ([], &Method::GET) => show(operations, ask),
         ([], &Method::DELETE) => {
-            let gone = operations.shared.catalog.delete_delegation(id).map_err(|error| refusal(problem(error)))?;
+            let gone =
+                operations.shared.catalog.delete_delegation(id).map_err(|error| refusal(problem(error)))?;
             if gone { Ok(Reply::nothing()) } else { Err(Refusal::missing("Delegated credentials not found")) }
         }
         (["request"], &Method::GET) => {

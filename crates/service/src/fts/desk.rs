@@ -1,9 +1,13 @@
 //! What the API asks of jobs. Everything is durable when it returns.
 
-use longhaul_catalog::{CatalogError, JobCanceled, NewJob, StorageStep, Submitted};
-use longhaul_model::JobId;
+use std::future::Future;
+
+use longhaul_api::fts::Refusal;
+use longhaul_catalog::{JobCanceled, NewJob, StorageStep, Submitted};
+use longhaul_model::{Fault, JobId};
 use longhaul_security::{new_secret, secret_hash};
 
+use super::kept::refusal;
 use crate::operations::Operations;
 use crate::shared::Shared;
 
@@ -20,25 +24,30 @@ impl Shared {
 }
 
 impl Operations {
-    pub(super) fn submit_job(&self, job: NewJob) -> Result<Submitted, CatalogError> {
-        let (answers, _) = self.shared.catalog.submit_jobs(&[job])?;
-        answers.into_iter().next().ok_or_else(|| CatalogError::Busy("the job was not answered for".into()))
+    /// Waits for the desk on a thread that may block.
+    fn at_desk<T>(&self, answer: impl Future<Output = Result<T, Fault>>) -> Result<T, Refusal> {
+        tokio::runtime::Handle::current().block_on(answer).map_err(|fault| refusal(fault.into()))
+    }
+
+    pub(super) fn submit_job(&self, job: NewJob) -> Result<Submitted, Refusal> {
+        let answers = self.at_desk(self.shared.jobs.submit(vec![job]))?;
+        answers.into_iter().next().ok_or_else(|| Refusal::new(503, "the job was not answered for"))
     }
 
     pub(super) fn cancel_jobs(
         &self,
-        wanted: &[(JobId, Option<Vec<u64>>)],
+        wanted: Vec<(JobId, Option<Vec<u64>>)>,
         reason: &str,
-    ) -> Result<Vec<JobCanceled>, CatalogError> {
-        self.shared.catalog.cancel_job_files(wanted, reason, self.now()).map(|(answers, _)| answers)
+    ) -> Result<Vec<JobCanceled>, Refusal> {
+        self.at_desk(self.shared.jobs.cancel(wanted, reason))
     }
 
-    pub(super) fn set_job_priority(&self, jobs: &[JobId], priority: u8) -> Result<(), CatalogError> {
-        self.shared.catalog.set_job_priority(jobs, priority).map(drop)
+    pub(super) fn set_job_priority(&self, jobs: &[JobId], priority: u8) -> Result<(), Refusal> {
+        self.at_desk(self.shared.jobs.priority(jobs.to_vec(), priority)).map(drop)
     }
 
-    pub(super) fn force_job_files(&self, files: Vec<u64>) -> Result<(), CatalogError> {
-        self.shared.catalog.force_job_files(&files, self.now()).map(drop)
+    pub(super) fn force_job_files(&self, files: Vec<u64>) -> Result<(), Refusal> {
+        self.at_desk(self.shared.jobs.force_start(files)).map(drop)
     }
 
     /// Some jobs at a time; none when all are done.
@@ -46,8 +55,8 @@ impl Operations {
         &self,
         storage: &str,
         vo: Option<&str>,
-        step: StorageStep<'_>,
-    ) -> Result<Vec<JobId>, CatalogError> {
-        self.shared.catalog.step_storage_files(storage, vo, step, self.now()).map(|(jobs, _)| jobs)
+        step: StorageStep<'static>,
+    ) -> Result<Vec<JobId>, Refusal> {
+        self.at_desk(self.shared.jobs.storage(storage, vo, step))
     }
 }

@@ -80,8 +80,10 @@ async fn answer(http: &Arc<Http>, path: Vec<String>, request: Request) -> Result
     let body = body::collect(sent, limits).await.map_err(refusal)?;
     let query = Parameters::parse(parts.uri.query().unwrap_or_default())?;
     let peer = parts.extensions.get::<Peer>().cloned();
-    let authorization = parts.headers.get(header::AUTHORIZATION).map(|value| value.to_str().map(str::to_owned));
-    let authorization = authorization.transpose().map_err(|_| person::unknown("the Authorization header is no text"))?;
+    let authorization =
+        parts.headers.get(header::AUTHORIZATION).map(|value| value.to_str().map(str::to_owned));
+    let authorization =
+        authorization.transpose().map_err(|_| person::unknown("the Authorization header is no text"))?;
     let content_type = text(&parts.headers, header::CONTENT_TYPE).to_owned();
     let user_agent = text(&parts.headers, header::USER_AGENT).to_owned();
     let method = parts.method;
@@ -146,7 +148,9 @@ fn dispatch(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
         ["config", rest @ ..] => configuration::answer(operations, ask, rest),
         ["optimizer", rest @ ..] => network::answer(operations, ask, rest),
         ["autocomplete", what] if get => status::autocomplete(operations, ask, what),
-        ["whoami" | "jobs" | "files" | "archive" | "status" | "admin" | "autocomplete", ..] | [] => Err(no_route(ask)),
+        ["whoami" | "jobs" | "files" | "archive" | "status" | "admin" | "autocomplete", ..] | [] => {
+            Err(no_route(ask))
+        }
         _ => Err(Refusal::missing("Not found")),
     }
 }
@@ -155,9 +159,19 @@ fn dispatch(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
 pub fn no_route(ask: &Ask) -> Refusal {
     let known = matches!(
         ask.path.iter().map(String::as_str).collect::<Vec<_>>().as_slice(),
-        [] | ["whoami"] | ["whoami", "certificate"] | ["jobs"] | ["jobs", ..] | ["files"] | ["archive", ..]
-            | ["status", "hosts"] | ["admin", "force-start"] | ["config", ..] | ["optimizer", ..]
-            | ["autocomplete", _] | ["delegation", ..] | ["ban", _]
+        [] | ["whoami"]
+            | ["whoami", "certificate"]
+            | ["jobs"]
+            | ["jobs", ..]
+            | ["files"]
+            | ["archive", ..]
+            | ["status", "hosts"]
+            | ["admin", "force-start"]
+            | ["config", ..]
+            | ["optimizer", ..]
+            | ["autocomplete", _]
+            | ["delegation", ..]
+            | ["ban", _]
     );
     if known {
         Refusal::new(405, "The method is not allowed for the requested URL.")

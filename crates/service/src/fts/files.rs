@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use longhaul_api::fts::{FileQuery, JobEntry, Level, Refusal, no_such_job, split_list};
 use longhaul_api::fts::{Fielded, FileView};
+use longhaul_api::fts::{FileQuery, JobEntry, Level, Refusal, no_such_job, split_list};
 use longhaul_catalog::{self as catalog, JobCanceled};
 use longhaul_model::{JobId, JobKind};
 use serde_json::json;
@@ -38,7 +38,8 @@ pub fn retries(operations: &Operations, ask: &Ask, id: &str, file: &str) -> Resu
     let wanted = file.parse::<u64>().ok();
     let known = rows(operations, job.id)?.into_iter().any(|row| Some(row.id) == wanted);
     let file = wanted.filter(|_| known).ok_or_else(|| Refusal::missing("No file with that id in the job"))?;
-    let attempts = operations.shared.catalog.job_file_attempts(file).map_err(|error| refusal(problem(error)))?;
+    let attempts =
+        operations.shared.catalog.job_file_attempts(file).map_err(|error| refusal(problem(error)))?;
     let host = views::own_host(operations);
     let shown: Vec<_> = attempts.into_iter().filter_map(|row| views::retry(row, &host)).collect();
     Reply::json(&shown)
@@ -57,9 +58,12 @@ pub fn cancel(operations: &Operations, ask: &Ask, id: &str, chosen: &str) -> Res
     }
     // What is no number belongs to no job.
     let ids: Vec<u64> = words.iter().map(|word| word.parse().unwrap_or(0)).collect();
-    let canceled = operations.cancel_jobs(&[(job.id, Some(ids))], longhaul_model::job::CANCELED_BY_USER);
-    let states: Vec<Option<String>> = match canceled.map_err(|error| refusal(problem(error)))?.into_iter().next() {
-        Some(JobCanceled::Done(states)) => states.into_iter().map(|state| Some(state?.word().to_owned())).collect(),
+    let canceled =
+        operations.cancel_jobs(vec![(job.id, Some(ids))], longhaul_model::job::CANCELED_BY_USER)?;
+    let states: Vec<Option<String>> = match canceled.into_iter().next() {
+        Some(JobCanceled::Done(states)) => {
+            states.into_iter().map(|state| Some(state?.word().to_owned())).collect()
+        }
         Some(JobCanceled::Ended) => {
             let rows = rows(operations, job.id)?;
             let state = |word: &&str| {
@@ -70,8 +74,10 @@ pub fn cancel(operations: &Operations, ask: &Ask, id: &str, chosen: &str) -> Res
         }
         _ => return Err(no_such_job(id)),
     };
-    let shown: Vec<String> =
-        states.into_iter().map(|state| state.unwrap_or_else(|| "File does not belong to the job".to_owned())).collect();
+    let shown: Vec<String> = states
+        .into_iter()
+        .map(|state| state.unwrap_or_else(|| "File does not belong to the job".to_owned()))
+        .collect();
     match shown.as_slice() {
         [one] => Reply::json(one),
         all => Reply::json(&all),

@@ -36,7 +36,9 @@ pub fn list(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
     let mine = person.vo().to_owned();
     let (vo, credential) = match level {
         Level::All => (query.vo.clone(), query.delegation_id.clone()),
-        Level::Vo if query.vo.as_ref().is_some_and(|vo| !person.vos.contains(vo)) => return Reply::json(&json!([])),
+        Level::Vo if query.vo.as_ref().is_some_and(|vo| !person.vos.contains(vo)) => {
+            return Reply::json(&json!([]));
+        }
         Level::Vo => (Some(query.vo.clone().unwrap_or(mine)), query.delegation_id.clone()),
         Level::Own => (query.vo.clone(), Some(person.delegation_id.clone())),
     };
@@ -80,7 +82,8 @@ fn look(operations: &Operations, ask: &Ask, ids: &str, doing: &str) -> Result<(b
     }
     let parsed: Vec<Option<JobId>> = words.iter().map(|word| word.parse().ok()).collect();
     let known: Vec<JobId> = parsed.iter().flatten().copied().collect();
-    let mut rows = operations.shared.catalog.jobs(&known).map_err(|error| refusal(problem(error)))?.into_iter();
+    let mut rows =
+        operations.shared.catalog.jobs(&known).map_err(|error| refusal(problem(error)))?.into_iter();
     let found = words.iter().zip(parsed).map(|(word, id)| {
         let row = id.and_then(|_| rows.next().flatten());
         let allowed = match row {
@@ -177,7 +180,7 @@ pub fn cancel(operations: &Operations, ask: &Ask, ids: &str) -> Result<Reply, Re
     let (several, found) = look(operations, ask, ids, "cancel")?;
     change(operations, several, found, |live| {
         let wanted: Vec<_> = live.iter().map(|id| (*id, None)).collect();
-        operations.cancel_jobs(&wanted, longhaul_model::job::CANCELED_BY_USER).map(drop)
+        operations.cancel_jobs(wanted, longhaul_model::job::CANCELED_BY_USER).map(drop)
     })
 }
 
@@ -187,7 +190,10 @@ pub fn modify(operations: &Operations, ask: &Ask, ids: &str) -> Result<Reply, Re
     let body = ask.dictionary()?;
     let params = body.get("params").and_then(Value::as_object);
     let params = params.ok_or_else(|| Refusal::bad("Missing parameter: params"))?;
-    let priority = params.get("priority").and_then(Value::as_i64).ok_or_else(|| Refusal::bad("Invalid priority value"))?;
+    let priority = params
+        .get("priority")
+        .and_then(Value::as_i64)
+        .ok_or_else(|| Refusal::bad("Invalid priority value"))?;
     let priority = priority.clamp(1, 5) as u8;
     change(operations, several, found, |live| operations.set_job_priority(live, priority))
 }
@@ -198,7 +204,7 @@ fn change(
     operations: &Operations,
     several: bool,
     found: Found,
-    act: impl FnOnce(&[JobId]) -> Result<(), catalog::CatalogError>,
+    act: impl FnOnce(&[JobId]) -> Result<(), Refusal>,
 ) -> Result<Reply, Refusal> {
     let host = views::own_host(operations);
     let (mut errors, mut ended, mut live) = (Vec::new(), Vec::new(), Vec::new());
@@ -210,7 +216,7 @@ fn change(
         }
     }
     if !live.is_empty() {
-        act(&live).map_err(|error| refusal(problem(error)))?;
+        act(&live)?;
     }
     let rows = operations.shared.catalog.jobs(&live).map_err(|error| refusal(problem(error)))?;
     let changed: Vec<JobView> = rows.iter().flatten().map(|row| views::job(row, &host)).collect();
@@ -243,14 +249,15 @@ pub fn cancel_where(
 ) -> Result<(Vec<JobId>, u64), Refusal> {
     let (mut jobs, mut files) = (Vec::new(), 0);
     loop {
-        let mut query = catalog::JobQuery { unfinished_only: true, limit: CANCEL_BATCH, ..Default::default() };
+        let mut query =
+            catalog::JobQuery { unfinished_only: true, limit: CANCEL_BATCH, ..Default::default() };
         narrow(&mut query);
         let rows = operations.shared.catalog.list_jobs(&query).map_err(|error| refusal(problem(error)))?;
         let wanted: Vec<_> = rows.iter().map(|row| (row.id, None)).collect();
         if wanted.is_empty() {
             return Ok((jobs, files));
         }
-        operations.cancel_jobs(&wanted, reason).map_err(|error| refusal(problem(error)))?;
+        operations.cancel_jobs(wanted, reason)?;
         files += rows.iter().map(|row| row.files).sum::<u64>();
         let before = jobs.len();
         jobs.extend(rows.iter().filter(|row| row.state != JobState::Canceled).map(|row| row.id));

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use longhaul_api::fts::{
-    ActivityShares, Ban, BanStatus, GlobalSettings, Grant, LinkSettings, Refusal, ShareSetting, StorageSettings,
+    ActivityShares, Ban, BanStatus, GlobalSettings, Grant, LinkSettings, Refusal, ShareSetting,
+    StorageSettings,
 };
 use longhaul_catalog::{Catalog, CatalogError};
 use longhaul_model::Timestamp;
@@ -36,7 +37,8 @@ pub struct Objects {
 impl Objects {
     /// The ban that concerns a storage for a VO, the most severe one.
     pub fn ban_of(&self, storage: &str, vo: &str) -> Option<&Ban> {
-        let mut bans = self.banned_storages.iter().filter(|ban| ban.who == storage && (ban.vo == "*" || ban.vo == vo));
+        let mut bans =
+            self.banned_storages.iter().filter(|ban| ban.who == storage && (ban.vo == "*" || ban.vo == vo));
         let first = bans.next()?;
         Some(bans.fold(first, |worst, ban| if ban.status == BanStatus::WaitAndSubmit { worst } else { ban }))
     }
@@ -58,7 +60,9 @@ impl Objects {
             self.draining.len(),
         ];
         if counts.iter().any(|count| *count > OBJECTS_MAX) {
-            return Err(Refusal::bad(format!("more than {OBJECTS_MAX} objects of one kind: remove some first")));
+            return Err(Refusal::bad(format!(
+                "more than {OBJECTS_MAX} objects of one kind: remove some first"
+            )));
         }
         Ok(())
     }
@@ -92,7 +96,8 @@ impl Kept {
         if let Some(objects) = &*place {
             return Ok(objects.clone());
         }
-        let objects = Arc::new(read(catalog.setting(SETTING).map_err(|error| Wrong::from(error).0)?.as_deref())?);
+        let objects =
+            Arc::new(read(catalog.setting(SETTING).map_err(|error| Wrong::from(error).0)?.as_deref())?);
         *place = Some(objects.clone());
         Ok(objects)
     }
@@ -145,7 +150,9 @@ mod tests {
         objects.banned_storages = vec![ban("atlas", BanStatus::WaitAndSubmit), ban("*", BanStatus::Wait)];
         assert_eq!(objects.ban_of("https://a", "atlas").unwrap().status, BanStatus::Wait);
         objects.banned_storages.pop();
-        assert!(objects.ban_of("https://a", "cms").is_none() && objects.ban_of("https://b", "atlas").is_none());
+        assert!(
+            objects.ban_of("https://a", "cms").is_none() && objects.ban_of("https://b", "atlas").is_none()
+        );
     }
 
     #[test]

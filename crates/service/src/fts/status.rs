@@ -21,7 +21,9 @@ pub fn hosts(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
         counts.iter().filter(|(state, _)| wanted(*state)).map(|(_, count)| count).sum()
     };
     let staging = of(|state| state == JobFileState::Started);
-    Reply::json(&json!({ own_host(operations): { "active": of(JobFileState::is_running), "staging": staging } }))
+    Reply::json(
+        &json!({ own_host(operations): { "active": of(JobFileState::is_running), "staging": staging } }),
+    )
 }
 
 pub fn force_start(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
@@ -29,7 +31,8 @@ pub fn force_start(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal>
     let body = ask.value()?;
     let ids: Option<Vec<u64>> = body.as_array().and_then(|list| list.iter().map(Value::as_u64).collect());
     let ids = ids.filter(|ids| ids.len() <= FORCED_MAX);
-    let ids = ids.ok_or_else(|| Refusal::bad(format!("A list of at most {FORCED_MAX} file ids is expected")))?;
+    let ids =
+        ids.ok_or_else(|| Refusal::bad(format!("A list of at most {FORCED_MAX} file ids is expected")))?;
     let states = operations.shared.catalog.job_file_states(&ids).map_err(|error| refusal(problem(error)))?;
     let mut refused = Vec::new();
     let mut forced = Vec::new();
@@ -40,7 +43,7 @@ pub fn force_start(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal>
             Some(_) => refused.push(json!({ "file_id": id, "error": "File is not in SUBMITTED state" })),
         }
     }
-    operations.force_job_files(forced).map_err(|error| refusal(problem(error)))?;
+    operations.force_job_files(forced)?;
     Reply::json(&refused)
 }
 

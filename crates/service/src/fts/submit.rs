@@ -8,10 +8,9 @@ use serde_json::json;
 
 use super::ask::{Ask, Reply};
 use super::delegation;
-use super::kept::refusal;
 use super::person::{Method, Person};
 use super::views::FileDetails;
-use crate::operations::{Operations, problem};
+use crate::operations::Operations;
 
 /// A delegated credential that lives no longer is not worth beginning with.
 const CREDENTIAL_LIFE_S: u64 = 3_600;
@@ -35,7 +34,8 @@ pub fn submit(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
     };
     let kept = operations.shared.fts.get(&operations.shared.catalog)?;
     let job = new_job(id, person, submission, rules.now, config.check_duplicates, |file| {
-        let bans = [&file.source_se, &file.target_se].map(|storage| (storage, kept.ban_of(storage, person.vo())));
+        let bans =
+            [&file.source_se, &file.target_se].map(|storage| (storage, kept.ban_of(storage, person.vo())));
         let mut held = false;
         for (storage, ban) in bans.into_iter().filter_map(|(storage, ban)| Some((storage, ban?))) {
             if ban.status != BanStatus::WaitAndSubmit {
@@ -45,7 +45,7 @@ pub fn submit(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
         }
         Ok(held)
     })?;
-    match operations.submit_job(job).map_err(|error| refusal(problem(error)))? {
+    match operations.submit_job(job)? {
         Submitted::Made => Reply::json(&json!({ "job_id": id })),
         Submitted::DuplicateId => {
             // The id is told: whoever lost the answer to the first submission finds the job again.

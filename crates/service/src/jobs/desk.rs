@@ -117,7 +117,7 @@ impl Batch {
                 Work::Lease(lease, choice) => batch.leases.push((lease, choice)),
                 Work::TakeBack(attempt, _) => batch.taken_back.push(attempt),
                 Work::Ended(attempt, result) => batch.ended.push((attempt, result)),
-                asked @ (Work::Cancel(..) | Work::Priority(..) | Work::Force(..) | Work::Changed(..)) => {
+                asked @ (Work::Cancel(..) | Work::Priority(..) | Work::Force(..) | Work::Changed(..) | Work::Storage(..)) => {
                     batch.asked.push(asked)
                 }
                 Work::Stop => batch.stop = true,
@@ -203,6 +203,10 @@ impl Desk {
                 self.answer(catalog.force_job_files(&files, now), reply, now, events)
             }
             Work::Changed(changed) => self.changed(*changed, now, events),
+            Work::Storage(storage, vo, step, reply) => {
+                let done = catalog.step_storage_files(&storage, vo.as_deref(), step, now);
+                self.answer(done, reply, now, events)
+            }
             _ => {}
         }
     }

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use longhaul_catalog::{
-    JobAttemptRow, JobCanceled, JobFileNews, JobFileRow, JobRow, JobsChanged, NewJob, Submitted,
+    JobAttemptRow, JobCanceled, JobFileNews, JobFileRow, JobRow, JobsChanged, NewJob, StorageStep, Submitted,
 };
 use longhaul_model::{AttemptId, Fault, FaultCode, JobId, JobState};
 use longhaul_scheduler::{CancelWhy, Lease};
@@ -88,6 +88,8 @@ pub enum Work {
     Force(Vec<u64>, Reply<usize>),
     /// A transaction that was made elsewhere.
     Changed(Box<JobsChanged>),
+    /// Files that wait for a storage (`scheme://host`), of one community or of all; some jobs at a time.
+    Storage(String, Option<String>, StorageStep<'static>, Reply<Vec<JobId>>),
     /// The scheduler decided, with its reasons.
     Lease(Box<Lease>, String),
     TakeBack(AttemptId, CancelWhy),
@@ -177,6 +179,16 @@ impl Jobs {
     /// Jobs were changed in the catalog by somebody else: what runs of them is stopped, what waits is known.
     pub fn changed(&self, changed: JobsChanged) {
         self.tell(Work::Changed(Box::new(changed)));
+    }
+
+    /// Does that to files that come from or go to a storage. Some jobs at a time: to be asked again until there is none.
+    pub async fn storage(
+        &self,
+        storage: &str,
+        vo: Option<&str>,
+        step: StorageStep<'static>,
+    ) -> Result<Vec<JobId>, Fault> {
+        self.ask(|reply| Work::Storage(storage.to_owned(), vo.map(str::to_owned), step, reply)).await
     }
 
     pub fn news(&self) -> broadcast::Receiver<JobNews> {

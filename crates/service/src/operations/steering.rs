@@ -59,17 +59,12 @@ impl Operations {
     pub(crate) fn share_set_by(&self, who: &str, change: &ShareChange) -> Result<Page<ShareView>, Problem> {
         let whose = whose(change)?;
         let mut shares = KeptShares::default();
-        let changed = self.shared.catalog.change_setting::<Refused>(
-            SHARES,
-            who,
-            self.now(),
-            |present| {
-                shares = KeptShares::read(present);
-                shares.set(&whose, change.weight).map_err(|fault| Refused::Change(fault.into()))?;
-                let text = serde_json::to_string(&shares).unwrap_or_default();
-                Ok((text, share_in_words(change)))
-            },
-        );
+        let changed = self.shared.catalog.change_setting::<Refused>(SHARES, who, self.now(), |present| {
+            shares = KeptShares::read(present);
+            shares.set(&whose, change.weight).map_err(|fault| Refused::Change(fault.into()))?;
+            let text = serde_json::to_string(&shares).unwrap_or_default();
+            Ok((text, share_in_words(change)))
+        });
         changed.map_err(Problem::from)?;
         tracing::info!(by = who, "{}", share_in_words(change));
         self.shared.tell(Input::Events(vec![shares.event()]));

@@ -16,7 +16,8 @@ pub(super) fn parse(entries: &[Value], rules: &Rules) -> Result<Vec<SubmittedFil
     let mut files = Vec::with_capacity(entries.len().min(FILES_MAX));
     let mut index = 0;
     for entry in entries {
-        let entry = entry.as_object().ok_or_else(|| Refusal::malformed("a file is expected to be a dictionary"))?;
+        let entry =
+            entry.as_object().ok_or_else(|| Refusal::malformed("a file is expected to be a dictionary"))?;
         let entry = Fields::new("a file", entry);
         pairs(&entry, rules, &mut index, &mut files)?;
         if files.len() > FILES_MAX {
@@ -74,7 +75,8 @@ fn pairs(
 /// What all pairs of an entry have in common.
 fn common(entry: &Fields<'_>, rules: &Rules) -> Result<SubmittedFile, Refusal> {
     let size = entry.integer("filesize")?.unwrap_or(0);
-    let size = u64::try_from(size).map_err(|_| Refusal::malformed(format!("filesize is {size}: it is never negative")))?;
+    let size = u64::try_from(size)
+        .map_err(|_| Refusal::malformed(format!("filesize is {size}: it is never negative")))?;
     let activity = entry.short_text("activity", ACTIVITY_BYTES_MAX)?.filter(|text| !text.is_empty());
     let checksum = entry.short_text("checksum", CHECKSUM_BYTES_MAX)?.filter(|text| !text.is_empty());
     let strategy = entry.short_text("selection_strategy", ACTIVITY_BYTES_MAX)?;
@@ -113,7 +115,9 @@ fn tokens<'a>(
         return Err(Refusal::bad(format!("Length of {name} should be equal to the length of {of}.")));
     }
     if tokens.iter().any(|token| token.is_empty() || token.len() > TOKEN_BYTES_MAX) {
-        return Err(Refusal::bad(format!("{name} has an empty token, or one longer than {TOKEN_BYTES_MAX} bytes")));
+        return Err(Refusal::bad(format!(
+            "{name} has an empty token, or one longer than {TOKEN_BYTES_MAX} bytes"
+        )));
     }
     Ok(Some(tokens))
 }

@@ -1,7 +1,7 @@
 //! A submission: parsed, checked and completed with the defaults of FTS. Start with [`Submission::parse`].
 
-mod files;
 mod fields;
+mod files;
 mod parameters;
 mod schema;
 #[cfg(test)]
@@ -156,7 +156,8 @@ fn kind(given: &Fields<'_>, files: &[SubmittedFile]) -> Result<JobKind, Refusal>
             "Can not request multiple replica job together with multihop or session reuse at the same time",
         ));
     }
-    let one = files.first().zip(files.last()).is_some_and(|(a, b)| a.index == b.index && a.target == b.target);
+    let one =
+        files.first().zip(files.last()).is_some_and(|(a, b)| a.index == b.index && a.target == b.target);
     if !one {
         return Err(Refusal::bad("Multiple replica jobs must only have one unique file"));
     }

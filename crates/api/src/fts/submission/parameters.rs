@@ -78,7 +78,9 @@ impl Parameters {
     pub(super) fn parse(given: &Fields<'_>, files: &[Value], rules: &Rules) -> Result<Parameters, Refusal> {
         let number = |name: &str, default: i64| Ok::<i64, Refusal>(given.integer(name)?.unwrap_or(default));
         let space = |name: &str| {
-            Ok::<String, Refusal>(given.short_text(name, SPACE_TOKEN_BYTES_MAX)?.unwrap_or_default().to_owned())
+            Ok::<String, Refusal>(
+                given.short_text(name, SPACE_TOKEN_BYTES_MAX)?.unwrap_or_default().to_owned(),
+            )
         };
         let mut parameters = Parameters {
             job_metadata: given.metadata("job_metadata", rules.metadata_bytes)?,
@@ -124,15 +126,22 @@ impl Parameters {
         }
         if matches!(flag, Some('D' | 'Q')) {
             if self.archive_timeout <= 0 {
-                return Err(Refusal::bad("'overwrite-when-only-on-disk' requires 'archive-timeout' to be set"));
+                return Err(Refusal::bad(
+                    "'overwrite-when-only-on-disk' requires 'archive-timeout' to be set",
+                ));
             }
-            let web = |file: &SubmittedFile| ["https://", "davs://"].iter().any(|s| file.target_se.starts_with(s));
-            let looked_at = if kind == JobKind::Hops { &files[files.len().saturating_sub(1)..] } else { files };
+            let web =
+                |file: &SubmittedFile| ["https://", "davs://"].iter().any(|s| file.target_se.starts_with(s));
+            let looked_at =
+                if kind == JobKind::Hops { &files[files.len().saturating_sub(1)..] } else { files };
             if !looked_at.iter().all(web) {
-                return Err(Refusal::bad("'overwrite-when-only-on-disk' requires an https or davs destination"));
+                return Err(Refusal::bad(
+                    "'overwrite-when-only-on-disk' requires an https or davs destination",
+                ));
             }
         }
-        let same = |a: &SubmittedFile, b: &SubmittedFile| a.source_se == b.source_se && a.target_se == b.target_se;
+        let same =
+            |a: &SubmittedFile, b: &SubmittedFile| a.source_se == b.source_se && a.target_se == b.target_se;
         if kind == JobKind::Reuse && !files.windows(2).all(|pair| same(&pair[0], &pair[1])) {
             return Err(Refusal::bad(
                 "Reuse jobs can only contain transfers for the same source and destination storage",
@@ -199,7 +208,13 @@ fn verify_checksum(given: &Fields<'_>, files: &[Value]) -> Result<char, Refusal>
     let mode = match given.get("verify_checksum") {
         Some(Value::String(text)) => text.chars().next().unwrap_or('n').to_ascii_lowercase(),
         Some(Value::Bool(true)) => 'b',
-        Some(Value::Bool(false)) | None => if files.iter().any(valued) { 't' } else { 'n' },
+        Some(Value::Bool(false)) | None => {
+            if files.iter().any(valued) {
+                't'
+            } else {
+                'n'
+            }
+        }
         Some(_) => 'x',
     };
     match mode {
@@ -216,7 +231,8 @@ pub(super) fn expiry(given: &Fields<'_>, now: Timestamp) -> Result<Option<Timest
         Some(Value::String(text)) => with_unit(text.trim()),
         _ => given.integer("max_time_in_queue")?.map(|hours| hours.checked_mul(3_600)).unwrap_or(Some(0)),
     };
-    let wrong = || Refusal::malformed("max_time_in_queue is expected as hours, or with the unit s, m, h or d");
+    let wrong =
+        || Refusal::malformed("max_time_in_queue is expected as hours, or with the unit s, m, h or d");
     let seconds = seconds.ok_or_else(wrong)?;
     Ok(u64::try_from(seconds).ok().filter(|s| *s > 0).map(|seconds| now + Duration::from_secs(seconds)))
 }

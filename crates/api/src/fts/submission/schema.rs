@@ -12,12 +12,31 @@ pub fn schema() -> Value {
     let urls = json!({ "type": "array", "items": { "type": "string", "format": "uri", "maxLength": 1100 } });
     let mut parameters = serde_json::Map::new();
     for name in [
-        "overwrite", "overwrite_on_retry", "overwrite_hop", "overwrite_when_only_on_disk", "multihop", "dst_file_report",
-        "strict_copy", "disable_cleanup", "ipv4", "ipv6", "s3alternate", "unmanaged_tokens",
+        "overwrite",
+        "overwrite_on_retry",
+        "overwrite_hop",
+        "overwrite_when_only_on_disk",
+        "multihop",
+        "dst_file_report",
+        "strict_copy",
+        "disable_cleanup",
+        "ipv4",
+        "ipv6",
+        "s3alternate",
+        "unmanaged_tokens",
     ] {
         parameters.insert(name.to_owned(), maybe("boolean"));
     }
-    for name in ["retry", "retry_delay", "bring_online", "copy_pin_lifetime", "archive_timeout", "timeout", "nostreams", "buffer_size"] {
+    for name in [
+        "retry",
+        "retry_delay",
+        "bring_online",
+        "copy_pin_lifetime",
+        "archive_timeout",
+        "timeout",
+        "nostreams",
+        "buffer_size",
+    ] {
         parameters.insert(name.to_owned(), number.clone());
     }
     parameters.insert("priority".into(), json!({ "type": ["integer", "null"], "minimum": 1, "maximum": 5 }));

@@ -35,7 +35,10 @@ fn a_bare_submission_has_the_defaults() {
     assert_eq!((submission.kind, submission.priority, submission.expires), (JobKind::Regular, 3, None));
     let parameters = &submission.parameters;
     assert_eq!((parameters.verify_checksum, parameters.overwrite_flag), ('n', None));
-    assert_eq!((parameters.bring_online, parameters.copy_pin_lifetime, parameters.archive_timeout), (-1, -1, -1));
+    assert_eq!(
+        (parameters.bring_online, parameters.copy_pin_lifetime, parameters.archive_timeout),
+        (-1, -1, -1)
+    );
     assert_eq!(parameters.metadata(), json!({ "auth_method": "certificate" }));
     assert_eq!(parameters.internal(), None);
     let file = &submission.files[0];
@@ -53,7 +56,10 @@ fn what_rucio_sends_is_understood() {
         "job_metadata": {"issuer": "rucio", "multi_sources": false}, "overwrite": true,
         "overwrite_when_only_on_disk": false, "priority": 3, "s3alternate": true, "max_time_in_queue": 168}});
     let submission = Submission::parse(&body, &rules()).unwrap();
-    assert_eq!((submission.parameters.verify_checksum, submission.parameters.overwrite_flag), ('b', Some('Y')));
+    assert_eq!(
+        (submission.parameters.verify_checksum, submission.parameters.overwrite_flag),
+        ('b', Some('Y'))
+    );
     assert_eq!(submission.expires, Some(NOW + std::time::Duration::from_secs(168 * 3_600)));
     assert_eq!(submission.parameters.internal().as_deref(), Some("s3alternate"));
     assert_eq!(submission.files[0].size, Some(50_000));
@@ -66,8 +72,12 @@ fn kinds_and_first_states() {
     let replicas = parse(json!([two]), json!({})).unwrap();
     assert_eq!((replicas.kind, replicas.files[1].index), (JobKind::Replicas, 0));
     assert_eq!(states(&replicas), [JobFileState::Submitted, JobFileState::NotUsed]);
-    let hops = parse(json!([file(), file()]), json!({ "multihop": true, "reuse": "Y", "bring_online": 5 })).unwrap();
-    assert_eq!((hops.kind, states(&hops)), (JobKind::Hops, vec![JobFileState::Staging, JobFileState::NotUsed]));
+    let hops =
+        parse(json!([file(), file()]), json!({ "multihop": true, "reuse": "Y", "bring_online": 5 })).unwrap();
+    assert_eq!(
+        (hops.kind, states(&hops)),
+        (JobKind::Hops, vec![JobFileState::Staging, JobFileState::NotUsed])
+    );
     assert_eq!(parse(json!([file()]), json!({ "multihop": true })).unwrap().kind, JobKind::Hops);
     assert_eq!(parse(json!([file(), file()]), json!({ "reuse": "Y" })).unwrap().kind, JobKind::Reuse);
     assert_eq!(parse(json!([file(), file()]), json!({ "reuse": "N" })).unwrap().files[1].index, 1);
@@ -76,21 +86,34 @@ fn kinds_and_first_states() {
     let (_, text) = refused(json!([two]), json!({ "multihop": true }));
     assert!(text.starts_with("Can not request multiple replica job together with multihop"), "{text}");
     let other = with(json!({ "sources": ["https://elsewhere/x"] }));
-    assert!(refused(json!([file(), other]), json!({ "reuse": true })).1.contains("same source and destination"));
+    assert!(
+        refused(json!([file(), other]), json!({ "reuse": true })).1.contains("same source and destination")
+    );
 }
 
 #[test]
 fn refusals_say_what_fts_says() {
     let none = json!({});
     let text = |body: Value| Submission::parse(&body, &rules()).unwrap_err();
-    assert_eq!(text(json!({ "delete": ["x"] })), Refusal::new(405, "Deletion jobs are no longer supported by FTS"));
+    assert_eq!(
+        text(json!({ "delete": ["x"] })),
+        Refusal::new(405, "Deletion jobs are no longer supported by FTS")
+    );
     assert_eq!(text(json!({ "delete": null })).message, "No transfers operations specified");
     assert_eq!(text(json!({ "files": [] })).message, "No valid pairs available");
     assert_eq!(text(json!([])).message, "Expecting a dictionary");
     assert_eq!(refused(json!([{ "sources": [] }]), none.clone()).1, "Missing parameter: destinations");
-    assert!(refused(json!([with(json!({ "scitag": 64 }))]), none.clone()).1.starts_with("Invalid SciTag value: 64"));
+    assert!(
+        refused(json!([with(json!({ "scitag": 64 }))]), none.clone())
+            .1
+            .starts_with("Invalid SciTag value: 64")
+    );
     assert!(refused(json!(["x"]), none.clone()).1.starts_with("Malformed request: "));
-    assert!(refused(json!([with(json!({ "filesize": "much" }))]), none.clone()).1.starts_with("Malformed request: "));
+    assert!(
+        refused(json!([with(json!({ "filesize": "much" }))]), none.clone())
+            .1
+            .starts_with("Malformed request: ")
+    );
     let large = with(json!({ "metadata": { "x": "y".repeat(1_100) } }));
     assert!(refused(json!([large]), none.clone()).1.ends_with("metadata exceeds size limit of 1024"));
     let tokens = with(json!({ "source_tokens": ["a", "b"], "destination_tokens": ["c"] }));
@@ -101,8 +124,12 @@ fn refusals_say_what_fts_says() {
     let both = json!({ "overwrite": true, "overwrite_on_retry": true });
     assert_eq!(of(both), "Incompatible overwrite flags used at the same time");
     assert!(of(json!({ "overwrite_when_only_on_disk": true })).contains("requires 'archive-timeout'"));
-    assert_eq!(of(json!({ "id_generator": "deterministic" })), "Need sid for deterministic job id generation");
-    let replicas = with(json!({ "sources": ["https://a/x", "https://c/x"], "selection_strategy": "fastest" }));
+    assert_eq!(
+        of(json!({ "id_generator": "deterministic" })),
+        "Need sid for deterministic job id generation"
+    );
+    let replicas =
+        with(json!({ "sources": ["https://a/x", "https://c/x"], "selection_strategy": "fastest" }));
     assert_eq!(refused(json!([replicas]), json!({})).1, "fastest algorithm is not supported by Scheduler");
 }
 
@@ -117,14 +144,23 @@ fn loosely_typed_values_are_taken() {
         let submission = parse(json!([file()]), json!({ "max_time_in_queue": value })).unwrap();
         submission.expires.map(|at| at.since(NOW).as_secs())
     };
-    assert_eq!([expires(json!(2)), expires(json!("90s")), expires(json!("2m"))], [Some(7_200), Some(90), Some(120)]);
-    assert_eq!([expires(json!("1d")), expires(json!("3")), expires(json!(0))], [Some(86_400), Some(10_800), None]);
+    assert_eq!(
+        [expires(json!(2)), expires(json!("90s")), expires(json!("2m"))],
+        [Some(7_200), Some(90), Some(120)]
+    );
+    assert_eq!(
+        [expires(json!("1d")), expires(json!("3")), expires(json!(0))],
+        [Some(86_400), Some(10_800), None]
+    );
     assert!(parse(json!([file()]), json!({ "max_time_in_queue": i64::MAX })).is_err());
     let mode = |value: Value, file: Value| {
         parse(json!([file]), json!({ "verify_checksum": value })).unwrap().parameters.verify_checksum
     };
     let valued = with(json!({ "checksum": "ADLER32:1" }));
-    assert_eq!([mode(json!(true), file()), mode(json!(false), file()), mode(json!(null), valued.clone())], ['b', 'n', 't']);
+    assert_eq!(
+        [mode(json!(true), file()), mode(json!(false), file()), mode(json!(null), valued.clone())],
+        ['b', 'n', 't']
+    );
     assert_eq!([mode(json!("source"), file()), mode(json!("N"), valued)], ['s', 'n']);
     let label = parse(json!([with(json!({ "metadata": "m" }))]), json!({ "job_metadata": "j" })).unwrap();
     assert_eq!(label.files[0].metadata, json!({ "label": "m" }));
@@ -148,8 +184,22 @@ fn any_json() -> impl Strategy<Value = Value> {
     ];
     leaf.prop_recursive(3, 20, 4, |inner| {
         let key = prop::sample::select(vec![
-            "files", "params", "sources", "destinations", "checksum", "filesize", "metadata", "scitag", "retry",
-            "multihop", "reuse", "overwrite", "source_tokens", "max_time_in_queue", "verify_checksum", "delete",
+            "files",
+            "params",
+            "sources",
+            "destinations",
+            "checksum",
+            "filesize",
+            "metadata",
+            "scitag",
+            "retry",
+            "multihop",
+            "reuse",
+            "overwrite",
+            "source_tokens",
+            "max_time_in_queue",
+            "verify_checksum",
+            "delete",
         ]);
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
