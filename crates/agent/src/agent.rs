@@ -119,13 +119,12 @@ impl Agent {
         let (break_down, broken) = watch::channel(None);
 
         let spaces = Spaces::watch(&storages, Duration::from_secs(config.space_check_s.into()));
-        let outcomes =
-            Arc::new(Outcomes {
-                ledger: ledger.clone(),
-                circuits: circuits.clone(),
-                spaces: spaces.clone(),
-                stop: stop.clone(),
-            });
+        let outcomes = Arc::new(Outcomes {
+            ledger: ledger.clone(),
+            circuits: circuits.clone(),
+            spaces: spaces.clone(),
+            stop: stop.clone(),
+        });
         let take = outcomes.clone();
         let events = move |events| {
             if let Err(fault) = guarded("keeping outcomes", || take.take(events)) {

@@ -33,8 +33,7 @@ pub(crate) fn ask_for(
         book: state.path().join(BOOK),
         seed: u64::from_le_bytes(seed),
     };
-    let ways =
-        CopyWays { site: site.clone(), source: source.agent, plain: source.addresses.clone(), story };
+    let ways = CopyWays { site: site.clone(), source: source.agent, plain: source.addresses.clone(), story };
     let keeper = Keeper::start(place, config, Arc::new(clock::now), Box::new(Streams::new(ways)))?;
     keeper.tell(Event::Wanted(true));
     Ok(keeper)

@@ -56,7 +56,14 @@ fn show(outcome: &Outcome, figures: &Figures) {
     println!("{:<26} {:>10}  {:<8} {:<8} paper", "", "measured", "wanted", "");
     for bar in figures.bars() {
         let reached = if bar.reached { "reached" } else { "MISSED" };
-        println!("{:<26} {:>10.3}  {:<8} {:<8} {}", bar.figure, bar.measured, bar.wanted, reached, bar.paper.unwrap_or("–"));
+        println!(
+            "{:<26} {:>10.3}  {:<8} {:<8} {}",
+            bar.figure,
+            bar.measured,
+            bar.wanted,
+            reached,
+            bar.paper.unwrap_or("–")
+        );
     }
     let others = [
         ("shared_mbit", figures.shared_mbit),

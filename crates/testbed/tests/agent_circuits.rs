@@ -158,9 +158,9 @@ fn the_experiment_of_the_paper_in_small() {
     let experiment = Experiment {
         rate_mbit: 60.0,
         background_mbit: 30.0,
-        half_s: 10.0,
-        file_bytes: 300_000,
-        work_s: 12,
+        half_s: 8.0,
+        file_bytes: 200_000,
+        work_s: 8,
         ..Experiment::default()
     };
     let outcome = experiment.run().unwrap();

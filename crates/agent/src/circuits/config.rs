@@ -80,7 +80,8 @@ fn one() -> u32 {
 impl CircuitLinkConfig {
     pub(crate) fn check(&self) -> Result<(), Fault> {
         let from = &self.from;
-        let wrong = |why: String| Err(Fault::new(FaultCode::BadRequest, format!("circuit from {from}: {why}")));
+        let wrong =
+            |why: String| Err(Fault::new(FaultCode::BadRequest, format!("circuit from {from}: {why}")));
         if !self.file.is_absolute() {
             return wrong(format!("file is {}: write it as an absolute path", self.file.display()));
         }

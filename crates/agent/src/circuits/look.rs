@@ -82,7 +82,11 @@ mod tests {
         let (plain, circuit): (SocketAddr, SocketAddr) =
             ("10.0.0.2:1".parse().unwrap(), "10.1.0.2:1".parse().unwrap());
         let session = |addresses: &[SocketAddr], rate| {
-            let mut session = SessionSnapshot { source: AgentId(1), addresses: addresses.to_vec(), path: Default::default() };
+            let mut session = SessionSnapshot {
+                source: AgentId(1),
+                addresses: addresses.to_vec(),
+                path: Default::default(),
+            };
             session.path.rate = rate;
             session
         };

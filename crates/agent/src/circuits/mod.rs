@@ -11,8 +11,8 @@ mod look;
 mod ways;
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::io::Read as _;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 

@@ -115,9 +115,8 @@ mod tests {
 
     #[test]
     fn a_circuit_has_the_port_of_the_plain_way_unless_it_names_one() {
-        let address = |source: &str| {
-            streams().address(&Ends { source: source.into(), target: "10.1.0.1".into() })
-        };
+        let address =
+            |source: &str| streams().address(&Ends { source: source.into(), target: "10.1.0.1".into() });
         for (source, expected) in [
             ("10.1.0.2", "10.1.0.2:7000"),
             ("10.1.0.2:7001", "10.1.0.2:7001"),
@@ -140,9 +139,12 @@ mod tests {
         streams.use_circuit(100, &ends);
         assert_eq!(streams.ways.set, Some((circuit, "10.1.0.1".parse().ok())));
         let plain = "10.0.0.2:7000".parse().unwrap();
-        for (there, users, lost) in
-            [(vec![plain], 0, false), (vec![plain, circuit], 1, false), (vec![], 0, false), (vec![plain], 0, true)]
-        {
+        for (there, users, lost) in [
+            (vec![plain], 0, false),
+            (vec![plain, circuit], 1, false),
+            (vec![], 0, false),
+            (vec![plain], 0, true),
+        ] {
             streams.ways.there = there;
             let health = streams.health();
             assert_eq!((health.users, health.lost.is_some()), (users, lost));

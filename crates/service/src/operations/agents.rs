@@ -130,7 +130,8 @@ impl Operations {
         let own = |id: &StorageId| self.shared.agents.of_storage(*id) == Some(agent);
         let targets: Vec<StorageId> = directory.storages.keys().copied().filter(own).collect();
         let found = self.ask(move |scheduler, now| {
-            let of = |target: StorageId| scheduler.ahead(target, now).into_iter().map(move |link| (target, link));
+            let of =
+                |target: StorageId| scheduler.ahead(target, now).into_iter().map(move |link| (target, link));
             targets.into_iter().flat_map(of).collect::<Vec<_>>()
         });
         let name = |id: StorageId| directory.storages.get(&id).map(|row| row.name.clone());

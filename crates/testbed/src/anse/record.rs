@@ -65,16 +65,13 @@ impl Record {
         if to_s > from_s { bytes * 8e-6 / (to_s - from_s) } else { 0.0 }
     }
 
-    /// The longest time without anything of ours between two times, as far as looks can tell.
-    pub fn longest_pause_s(&self, from_s: f64, to_s: f64) -> f64 {
-        let (mut longest, mut last) = (0.0_f64, None::<Sample>);
-        for sample in self.samples.iter().filter(|sample| (from_s..=to_s).contains(&sample.at_s)) {
-            match last {
-                Some(before) if sample.ours() == before.ours() => {
-                    longest = longest.max(sample.at_s - before.at_s);
-                }
-                _ => last = Some(*sample),
-            }
+    /// The longest time in which less than that of ours came, between two times, as far as looks can tell.
+    pub fn longest_pause_s(&self, from_s: f64, to_s: f64, least_mbit: f64) -> f64 {
+        let (mut longest, mut pause) = (0.0_f64, 0.0);
+        for pair in self.samples.windows(2).filter(|pair| pair[0].at_s >= from_s && pair[1].at_s <= to_s) {
+            let is_pause = self.rate(pair[0].at_s, pair[1].at_s, Sample::ours) < least_mbit;
+            pause = if is_pause { pause + pair[1].at_s - pair[0].at_s } else { 0.0 };
+            longest = longest.max(pause);
         }
         longest
     }
@@ -85,7 +82,8 @@ mod tests {
     use super::*;
 
     fn record(shared: &[u64]) -> Record {
-        let sample = |(at, shared): (usize, &u64)| Sample { at_s: at as f64, shared: *shared, ..Sample::default() };
+        let sample =
+            |(at, shared): (usize, &u64)| Sample { at_s: at as f64, shared: *shared, ..Sample::default() };
         Record { samples: shared.iter().enumerate().map(sample).collect(), ..Record::default() }
     }
 
@@ -100,8 +98,8 @@ mod tests {
 
     #[test]
     fn pauses_are_found() {
-        let record = record(&[0, 5, 5, 5, 6, 6]);
-        assert_eq!(record.longest_pause_s(0.0, 5.0), 2.0);
-        assert_eq!(record.longest_pause_s(3.0, 5.0), 1.0);
+        let record = record(&[0, 5_000_000, 5_000_000, 5_000_100, 10_000_000, 10_000_000]);
+        assert_eq!(record.longest_pause_s(0.0, 5.0, 1.0), 2.0);
+        assert_eq!(record.longest_pause_s(3.0, 5.0, 1.0), 1.0);
     }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use longhaul_storage::VirtualContent;
 use serde_json::json;
 
-use crate::wan::{Direction, Lab, PathConfig, Side};
 use crate::run::{COMMAND_WITHIN, Ran};
+use crate::wan::{Direction, Lab, PathConfig, Side};
 use crate::{Deployment, Log, ServiceOptions, SiteOptions, free_port};
 
 /// The way that is there anyway.
@@ -43,11 +43,8 @@ pub struct World<'a> {
 /// Lets `work` run in a world of its own, on the target's side of the laboratory.
 pub fn in_world<T: Send>(terms: Terms, work: impl FnOnce(&mut World<'_>) -> T + Send) -> Result<T, String> {
     let path = |rate| PathConfig::new(terms.rtt_ms).rate_mbit(rate);
-    let lab = Lab::start(&[
-        path(terms.rate_mbit),
-        path(terms.circuit_rate_mbit),
-        PathConfig::new(CONTROL_RTT_MS),
-    ])?;
+    let lab =
+        Lab::start(&[path(terms.rate_mbit), path(terms.circuit_rate_mbit), PathConfig::new(CONTROL_RTT_MS)])?;
     // All that this thread starts, and whatever connects, is inside as well.
     lab.inside(Side::Left, || work(&mut World::new(&lab, terms)))
 }
