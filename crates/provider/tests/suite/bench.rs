@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 /// Something that takes longer hangs.
 const WITHIN: Duration = Duration::from_secs(30);
 /// What is under way has this long to come, before time passes.
-const MOMENT: Duration = Duration::from_millis(30);
+const MOMENT: Duration = Duration::from_millis(15);
 pub const LINK: &str = "alpha→beta";
 
 /// The simulated provider. Ends with us, for its standard input does.

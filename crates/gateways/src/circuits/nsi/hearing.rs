@@ -247,8 +247,13 @@ impl Nsi {
                 let why = connection.hint.take().unwrap_or_default();
                 self.refuse(serial, false, why, now);
             }
+            // Refused, or a commit that failed: both look like nothing at all.
             _ if summary.provision == "released" && connection.looks >= LOOKS => {
-                connection.turn(Stage::Provision, now);
+                connection.lost += 1;
+                match connection.lost >= TRIES {
+                    true => self.refuse(serial, false, "it cannot be provisioned".to_owned(), now),
+                    false => connection.turn(Stage::Provision, now),
+                }
             }
             _ => {
                 connection.hint = None;

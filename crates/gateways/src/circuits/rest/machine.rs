@@ -307,9 +307,12 @@ impl Rest {
             self.forget_token();
         }
         let up = answer.map_err(|fault| fault.to_string()).and_then(|heard| self.protocol.is_up(&heard));
+        // What is cleared away is nobody's any more.
+        let is_stray = self.jobs.values().any(|job| job.is_stray && job.key == key);
         let Some(list) = &mut self.list else { return };
         list.open = list.open.saturating_sub(1);
         match up {
+            Ok(Some(_)) if is_stray => {}
             Ok(Some(up)) => list.held.push(Held { key, up }),
             Ok(None) => {}
             Err(why) => {
