@@ -237,14 +237,20 @@ impl Bench {
         self.until("its end", |event| (*event == Event::Gone(key)).then_some(()));
     }
 
+    /// What is held now: an older list may still be under way.
     #[track_caller]
     pub fn list(&mut self) -> Vec<Held> {
-        let now = self.now();
-        self.provider.list(now);
-        self.until("a list", |event| match event {
-            Event::Listed { held, .. } => Some(held.clone()),
-            _ => None,
-        })
+        let begun = self.now();
+        loop {
+            self.provider.list(self.now());
+            let (asked, held) = self.until("a list", |event| match event {
+                Event::Listed { asked, held } => Some((*asked, held.clone())),
+                _ => None,
+            });
+            if asked >= begun {
+                return held;
+            }
+        }
     }
 
     /// Whatever is still under way ends, and then nothing is booked.
