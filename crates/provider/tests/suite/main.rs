@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
 mod bench;
+mod keeper;
 mod nsi;
 
 use std::sync::OnceLock;

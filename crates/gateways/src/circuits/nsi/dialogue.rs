@@ -20,6 +20,8 @@ const LIST_APART: Duration = Duration::from_secs(10);
 const SKEW_MIN: Duration = Duration::from_secs(2);
 /// Replies of a query come on the same connection, and yet some providers insist on an address.
 const NOWHERE: &str = "http://requester.invalid/";
+/// Calls whose confirmations are waited for.
+const EXPECTED_MAX: usize = 4_096;
 /// Reservations that are cleared away at a time.
 pub(super) const CONNECTIONS_MAX: usize = 256;
 
@@ -152,7 +154,13 @@ impl Nsi {
             body: request.envelope(&header),
         };
         // Its confirmation may come before its acknowledgement.
-        if let Asked::Of { serial, operation, .. } = &asked {
+        if let Asked::Of { serial, operation, .. } = &asked
+            && *operation != Operation::Query
+        {
+            // Without them there is still asking.
+            if self.expected.len() >= EXPECTED_MAX {
+                self.expected.clear();
+            }
             self.expected.insert(correlation, (*serial, *operation));
         }
         Some(self.call(call, asked))

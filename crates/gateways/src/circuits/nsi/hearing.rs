@@ -268,49 +268,38 @@ impl Nsi {
         if connection.id.as_deref().is_some_and(|known| known != id) {
             return;
         }
-        let stage = connection.stage;
+        // What is said twice, or is known already, changes nothing.
+        let waits_for = match connection.stage {
+            Stage::Reserve | Stage::Find | Stage::Checking => Operation::Reserve,
+            Stage::Commit | Stage::Committing => Operation::Commit,
+            Stage::Provision | Stage::Provisioning => Operation::Provision,
+            Stage::Abort | Stage::Aborting => Operation::Abort,
+            Stage::Terminate | Stage::Terminating => Operation::Terminate,
+            Stage::Up => return,
+        };
+        if operation != waits_for {
+            return;
+        }
         match (operation, what) {
-            (Operation::Reserve, What::Reserved { mbit, end }) => {
-                if matches!(stage, Stage::Reserve | Stage::Find | Stage::Checking) && !id.is_empty() {
-                    connection.id = Some(id.to_owned());
-                    connection.is_unsure = false;
-                    let key = connection.key;
-                    self.keep_name(key, Some(id.to_owned()));
-                    self.held(serial, mbit, end, now);
-                }
+            (Operation::Reserve, What::Reserved { mbit, end }) if !id.is_empty() => {
+                connection.id = Some(id.to_owned());
+                connection.is_unsure = false;
+                let key = connection.key;
+                self.keep_name(key, Some(id.to_owned()));
+                self.held(serial, mbit, end, now);
             }
             (Operation::Reserve, What::Failed(refusal)) => {
-                if matches!(stage, Stage::Reserve | Stage::Find | Stage::Checking) {
+                if !id.is_empty() {
                     connection.id.get_or_insert_with(|| id.to_owned());
-                    self.refuse(serial, refusal.class == Class::Unavailable, refusal.words(), now);
                 }
+                self.refuse(serial, refusal.class == Class::Unavailable, refusal.words(), now);
             }
-            (Operation::Commit, What::Committed) => {
-                if matches!(stage, Stage::Commit | Stage::Committing) {
-                    connection.turn(Stage::Provision, now);
-                }
-            }
-            (Operation::Commit, What::Failed(refusal)) => {
-                if matches!(stage, Stage::Commit | Stage::Committing) {
-                    self.hold_lost(serial, refusal.words(), now);
-                }
-            }
+            (Operation::Commit, What::Committed) => connection.turn(Stage::Provision, now),
+            (Operation::Commit, What::Failed(refusal)) => self.hold_lost(serial, refusal.words(), now),
             // Traffic flows when the data plane is active, which has been told already or is asked.
-            (Operation::Provision, What::Provisioned) => {
-                if matches!(stage, Stage::Provision | Stage::Provisioning) {
-                    connection.turn(Stage::Provisioning, now);
-                }
-            }
-            (Operation::Abort, What::Aborted) => {
-                if matches!(stage, Stage::Abort | Stage::Aborting) {
-                    connection.turn(Stage::Terminate, now);
-                }
-            }
-            (Operation::Terminate, What::Terminated) => {
-                if matches!(stage, Stage::Terminate | Stage::Terminating) {
-                    self.finish(serial);
-                }
-            }
+            (Operation::Provision, What::Provisioned) => connection.turn(Stage::Provisioning, now),
+            (Operation::Abort, What::Aborted) => connection.turn(Stage::Terminate, now),
+            (Operation::Terminate, What::Terminated) => self.finish(serial),
             _ => {}
         }
     }
