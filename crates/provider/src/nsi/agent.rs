@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::connection::{Connection, Lifecycle, Provision, Reservation};
-use super::soap::{self, ACTIONS, Header, Message, POINT_TO_POINT, field, operation};
 use super::discovery;
+use super::soap::{self, ACTIONS, Header, Message, POINT_TO_POINT, field, operation};
 use crate::clock;
 use crate::http::{Reply, Request};
 use crate::mischief::Deed;
@@ -91,7 +91,9 @@ pub(crate) fn answer(world: &mut World, request: &Request) -> Reply {
         discovery::DESCRIPTION => {
             Reply::new(200, "text/xml", discovery::description(&world.nsa(), &world.network_id(), &base))
         }
-        discovery::TOPOLOGY => Reply::new(200, "text/xml", discovery::topology(&world.network_id(), &world.network)),
+        discovery::TOPOLOGY => {
+            Reply::new(200, "text/xml", discovery::topology(&world.network_id(), &world.network))
+        }
         PATH => answer_call(world, request),
         _ => Reply::new(404, "text/html", "<html>no such page"),
     }
@@ -160,9 +162,11 @@ fn reserve(world: &mut World, message: &Message) -> Result<String, Refusal> {
     }
     let criteria = message.body.child("", "criteria").ok_or_else(|| missing("criteria"))?;
     let wanted = criteria.child(POINT_TO_POINT, "p2ps").ok_or_else(|| missing("p2ps"))?;
-    let mbit = wanted.text_of("capacity").and_then(|text| text.parse().ok()).ok_or_else(|| missing("capacity"))?;
+    let mbit =
+        wanted.text_of("capacity").and_then(|text| text.parse().ok()).ok_or_else(|| missing("capacity"))?;
     wanted.text_of("directionality").ok_or_else(|| missing("directionality"))?;
-    let (points, ends) = [end(world, wanted, "sourceSTP")?, end(world, wanted, "destSTP")?].into_iter().unzip();
+    let (points, ends) =
+        [end(world, wanted, "sourceSTP")?, end(world, wanted, "destSTP")?].into_iter().unzip();
     let time = |name: &str| match criteria.child("", "schedule").and_then(|schedule| schedule.text_of(name)) {
         Some(text) => clock::read(text).map(Some).ok_or((Some("00100"), format!("{name} has no zone"))),
         None => Ok(None),
@@ -212,7 +216,10 @@ fn reserve(world: &mut World, message: &Message) -> Result<String, Refusal> {
 fn end(world: &World, wanted: &Element, name: &str) -> Result<(String, Wanted), Refusal> {
     let text = wanted.text_of(name).ok_or((Some("00101"), format!("no {name}")))?;
     let (point, label) = text.rsplit_once('?').ok_or((Some("00709"), format!("{text} has no label")))?;
-    let vlans = label.strip_prefix("vlan=").and_then(read_vlans).ok_or((Some("00709"), format!("{label}: no VLANs")))?;
+    let vlans = label
+        .strip_prefix("vlan=")
+        .and_then(read_vlans)
+        .ok_or((Some("00709"), format!("{label}: no VLANs")))?;
     let prefix = format!("urn:ogf:network:{}:", world.network_id());
     // An unknown port is not told from one in use.
     let port = point.strip_prefix(&prefix).ok_or((Some("00704"), format!("{point} is unknown")))?;
@@ -240,7 +247,8 @@ fn query(world: &mut World, message: &Message) -> Result<String, Refusal> {
 
 fn change(world: &mut World, step: Step, message: &Message) -> Result<String, Refusal> {
     let id = message.body.text_of("connectionId").unwrap_or_default().to_owned();
-    let connection = world.nsi.connections.get_mut(&id).ok_or((Some("00203"), format!("{id} does not exist")))?;
+    let connection =
+        world.nsi.connections.get_mut(&id).ok_or((Some("00203"), format!("{id} does not exist")))?;
     let before = connection.clone();
     let invalid = |state: String| Err((Some("00201"), format!("{step:?} from {state}")));
     let is_created = connection.lifecycle == Lifecycle::Created;
@@ -256,7 +264,10 @@ fn change(world: &mut World, step: Step, message: &Message) -> Result<String, Re
             Reservation::TimedOut => {
                 // And so it stays.
                 connection.reservation = Reservation::Committing;
-                return Err((Some("00500"), "Transition from state ReserveStart to ReserveCommitting not allowed".to_owned()));
+                return Err((
+                    Some("00500"),
+                    "Transition from state ReserveStart to ReserveCommitting not allowed".to_owned(),
+                ));
             }
             other => return invalid(format!("{other:?}")),
         },
@@ -484,7 +495,8 @@ fn call_back(world: &mut World, name: &'static str, origin: &Header, body: &str)
 impl Agent {
     /// After a restart: what was under way is not forgotten.
     pub(crate) fn resume(world: &mut World) {
-        let origin = |connection: &Connection| Header { requester: connection.requester.clone(), ..Header::default() };
+        let origin =
+            |connection: &Connection| Header { requester: connection.requester.clone(), ..Header::default() };
         let mut jobs = Vec::new();
         for connection in world.nsi.connections.values() {
             let (id, origin) = (connection.id.clone(), origin(connection));
@@ -504,11 +516,13 @@ impl Agent {
         for job in jobs {
             world.later(world.settings.think_s, world::Job::Nsi(job));
         }
-        let ends: Vec<_> = world.nsi.connections.values().filter_map(|one| Some((one.end?, one.id.clone()))).collect();
+        let ends: Vec<_> =
+            world.nsi.connections.values().filter_map(|one| Some((one.end?, one.id.clone()))).collect();
         for (end, id) in ends {
             world.at(end, world::Job::Nsi(Job::Ends { id }));
         }
-        let held: Vec<_> = world.nsi.connections.values().filter(|one| one.reservation == Reservation::Held).collect();
+        let held: Vec<_> =
+            world.nsi.connections.values().filter(|one| one.reservation == Reservation::Held).collect();
         let held: Vec<_> = held.into_iter().map(|one| one.id.clone()).collect();
         for id in held {
             world.later(world.settings.hold_s, world::Job::Nsi(Job::HoldOver { id }));

@@ -5,4 +5,6 @@ mod connection;
 mod discovery;
 mod soap;
 
-pub(crate) use agent::{Agent, Callback, Job, answer, carry_out, force_end, handles, set_active, tell_of_unknown};
+pub(crate) use agent::{
+    Agent, Callback, Job, answer, carry_out, force_end, handles, set_active, tell_of_unknown,
+};

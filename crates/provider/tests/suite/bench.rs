@@ -45,7 +45,8 @@ impl Simulator {
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line).unwrap();
         let told: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in {line:?}"));
-        let address = |name: &str| told[name].as_str().and_then(|text| text.parse().ok()).expect("an address");
+        let address =
+            |name: &str| told[name].as_str().and_then(|text| text.parse().ok()).expect("an address");
         (child, address("service"), address("control"))
     }
 
@@ -164,7 +165,9 @@ impl Bench {
         loop {
             let now = self.now();
             self.news.extend(self.provider.news(now));
-            if let Some((at, found)) = self.news.iter().enumerate().find_map(|(at, event)| Some((at, fits(event)?))) {
+            if let Some((at, found)) =
+                self.news.iter().enumerate().find_map(|(at, event)| Some((at, fits(event)?)))
+            {
                 self.news.remove(at);
                 return found;
             }

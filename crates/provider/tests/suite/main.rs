@@ -168,7 +168,9 @@ fn a_request_is_cancelled_at_any_time() {
             bench.assert_nothing_is_left();
             bench.live(HOUR / 10);
             assert!(bench.simulator().booked().is_empty(), "after {steps} steps");
-            assert!(!bench.has_news(|event| matches!(event, Event::Answer { answer: Answer::Granted(_), .. })));
+            assert!(
+                !bench.has_news(|event| matches!(event, Event::Answer { answer: Answer::Granted(_), .. }))
+            );
         }
     }
 }
@@ -281,9 +283,16 @@ fn an_end_before_its_time_is_noticed() {
 fn answers_that_are_none_are_survived() {
     for &kind in REMOTE {
         let forms = ["garbage", "huge", "entities", "deep", "cut"].map(|form| json!({ "answer": form }));
-        let deeds = [json!("lose"), json!("lose_answer"), json!({ "status": 500 }), json!({ "status": 503 }), json!({ "hang": 2.0 })];
+        let deeds = [
+            json!("lose"),
+            json!("lose_answer"),
+            json!({ "status": 500 }),
+            json!({ "status": 503 }),
+            json!({ "hang": 2.0 }),
+        ];
         for deed in deeds.into_iter().chain(forms) {
-            let is_often = [json!("lose"), json!({ "status": 500 }), json!({ "answer": "garbage" })].contains(&deed);
+            let is_often =
+                [json!("lose"), json!({ "status": 500 }), json!({ "answer": "garbage" })].contains(&deed);
             for times in if is_often { vec![1, 50] } else { vec![1] } {
                 let mut bench = bench_with(kind, &["--think", "1"], "answer_s = 0.5\n");
                 let rule = json!({ "on": asks(kind), "do": deed, "times": times });

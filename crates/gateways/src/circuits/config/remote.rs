@@ -122,9 +122,14 @@ impl Reader<'_> {
     }
 
     fn vlans(&self, value: String) -> Result<String, Fault> {
-        match vlans(&value).is_some_and(|all| !all.is_empty() && all.iter().all(|vlan| (1..4095).contains(vlan))) {
+        match vlans(&value)
+            .is_some_and(|all| !all.is_empty() && all.iter().all(|vlan| (1..4095).contains(vlan)))
+        {
             true => Ok(value),
-            false => Err(self.wrong(format!("vlans are numbers from 1 to 4094 like 1780-1787,1790, not {value:?}"))),
+            false => {
+                Err(self
+                    .wrong(format!("vlans are numbers from 1 to 4094 like 1780-1787,1790, not {value:?}")))
+            }
         }
     }
 
@@ -135,7 +140,9 @@ impl Reader<'_> {
         let begins = value.starts_with("https://") || value.starts_with("http://");
         match begins && has_host && !value.contains('@') {
             true => Ok(value),
-            false => Err(self.wrong(format!("{name} is to be an address like https://host/path, not {value:?}"))),
+            false => {
+                Err(self.wrong(format!("{name} is to be an address like https://host/path, not {value:?}")))
+            }
         }
     }
 
@@ -145,7 +152,13 @@ impl Reader<'_> {
         }
         let answer = file.answer_s.map(|value| self.seconds("answer_s", value)).transpose()?;
         let is_clear = urls.iter().flatten().all(|url| url.starts_with("http://"));
-        Ok(Access { authorities: file.authorities, certificate: file.certificate, key: file.key, answer, is_clear })
+        Ok(Access {
+            authorities: file.authorities,
+            certificate: file.certificate,
+            key: file.key,
+            answer,
+            is_clear,
+        })
     }
 
     pub(super) fn nsi(&self, common: &Common, rest: toml::Table) -> Result<NsiConfig, Fault> {

@@ -29,9 +29,15 @@ pub(super) const CONNECTIONS_MAX: usize = 256;
 #[derive(Clone, Debug)]
 enum Asked {
     Discovery,
-    List { asked: Timestamp },
+    List {
+        asked: Timestamp,
+    },
     /// Of a connection, under the id that it had then.
-    Of { serial: u64, operation: Operation, id: Option<String> },
+    Of {
+        serial: u64,
+        operation: Operation,
+        id: Option<String>,
+    },
 }
 
 /// Random numbers, of which correlation ids are made.
@@ -73,7 +79,13 @@ pub(crate) struct Nsi {
 }
 
 impl Nsi {
-    pub(crate) fn new(config: NsiConfig, link: &str, reply_to: Option<String>, names: Names, ids: Ids) -> Nsi {
+    pub(crate) fn new(
+        config: NsiConfig,
+        link: &str,
+        reply_to: Option<String>,
+        names: Names,
+        ids: Ids,
+    ) -> Nsi {
         let known = config.url.clone().zip(config.provider_nsa.clone());
         Nsi {
             mark: format!("longhaul {link}"),
@@ -213,12 +225,12 @@ impl Nsi {
     fn reserve(&mut self, serial: u64, now: Timestamp) -> Reserve {
         let skew = self.skew;
         let connection = self.connections.get_mut(&serial);
-        let (key, mbit, lifetime) =
-            connection.map_or((RequestKey(0), 0, None), |one| {
-                one.end = one.lifetime.map(|lifetime| now.plus(lifetime));
-                (one.key, one.mbit, one.lifetime)
-            });
-        let end = lifetime.map(|lifetime| whole_seconds(Timestamp(now.0.saturating_add(skew)).plus(lifetime)));
+        let (key, mbit, lifetime) = connection.map_or((RequestKey(0), 0, None), |one| {
+            one.end = one.lifetime.map(|lifetime| now.plus(lifetime));
+            (one.key, one.mbit, one.lifetime)
+        });
+        let end =
+            lifetime.map(|lifetime| whole_seconds(Timestamp(now.0.saturating_add(skew)).plus(lifetime)));
         Reserve {
             key: format!("urn:uuid:{key}"),
             description: self.mark.clone(),
@@ -281,7 +293,8 @@ impl Nsi {
 
     /// Nothing can be asked: requests that have not been made are refused.
     fn give_up_waiting(&mut self, why: &str, now: Timestamp) {
-        let waiting: Vec<u64> = self.connections.iter().filter(|(_, one)| one.id.is_none()).map(|(at, _)| *at).collect();
+        let waiting: Vec<u64> =
+            self.connections.iter().filter(|(_, one)| one.id.is_none()).map(|(at, _)| *at).collect();
         for serial in waiting {
             self.refuse(serial, false, why.to_owned(), now);
         }
@@ -349,14 +362,15 @@ impl Nsi {
             Err(why) => return self.list_failed(&why, now),
         };
         self.listing.failures = 0;
-        let ours: Vec<Summary> =
-            all.into_iter().filter(|one| one.description == self.mark && one.key.is_some() && one.lives()).collect();
+        let ours: Vec<Summary> = all
+            .into_iter()
+            .filter(|one| one.description == self.mark && one.key.is_some() && one.lives())
+            .collect();
         self.find(&ours, now);
         if std::mem::take(&mut self.listing.is_wanted) {
             let up = |one: &Summary| one.is_active && one.provision == "provisioned";
-            let cleared = |id: &str| {
-                self.connections.values().any(|one| one.is_stray && one.id.as_deref() == Some(id))
-            };
+            let cleared =
+                |id: &str| self.connections.values().any(|one| one.is_stray && one.id.as_deref() == Some(id));
             let held = ours.iter().filter(|one| !cleared(&one.id));
             let held = held.filter_map(|one| Some(Held { key: one.key?, up: up(one) })).collect();
             self.tell(Event::Listed { asked, held });
@@ -411,7 +425,8 @@ impl Nsi {
             self.connections.values().filter(|one| one.id.is_some()).map(|one| one.key).collect();
         for twin in ours.iter().filter(|one| !known.contains(&one.id)) {
             let named = twin.key.and_then(|key| self.names.get(&key));
-            let is_twin = named.is_some_and(|named| *named != twin.id) || twin.key.is_some_and(|key| current.contains(&key));
+            let is_twin = named.is_some_and(|named| *named != twin.id)
+                || twin.key.is_some_and(|key| current.contains(&key));
             if let (Some(key), true, true) = (twin.key, is_twin, self.connections.len() < CONNECTIONS_MAX) {
                 tracing::warn!(%key, id = twin.id, "the provider has made two reservations of one request");
                 let serial = self.add(Connection::stray(key, twin.id.clone(), now));

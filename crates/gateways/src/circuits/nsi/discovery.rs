@@ -13,7 +13,10 @@ const TEXT_BYTES_MAX: usize = 1_000;
 pub(super) fn read(heard: &Heard, from: Option<&str>, known: Option<&str>) -> Result<Endpoint, Fault> {
     let wrong = |why: String| {
         let shown = from.unwrap_or_default();
-        Fault::new(FaultCode::ProtocolError, format!("{shown}: {why}; give url and provider_nsa instead of discovery"))
+        Fault::new(
+            FaultCode::ProtocolError,
+            format!("{shown}: {why}; give url and provider_nsa instead of discovery"),
+        )
     };
     if heard.status != 200 {
         return Err(wrong(format!("it answered {}", heard.status)));
@@ -52,10 +55,14 @@ mod tests {
         let from = Some("https://p.example/d.xml");
         let found = read(&document("https://p.example/cs"), from, None).unwrap();
         assert_eq!((found.url.as_str(), found.nsa.as_str()), ("https://p.example/cs", "urn:p"));
-        for (href, known) in [("http://p.example/cs", None), ("file:///x", None), ("https://p.example/", Some("urn:q"))] {
+        for (href, known) in
+            [("http://p.example/cs", None), ("file:///x", None), ("https://p.example/", Some("urn:q"))]
+        {
             assert!(read(&document(href), from, known).is_err(), "{href}");
         }
-        assert!(read(&document("http://p.example/cs"), Some("http://p.example/d.xml"), Some("urn:p")).is_ok());
+        assert!(
+            read(&document("http://p.example/cs"), Some("http://p.example/d.xml"), Some("urn:p")).is_ok()
+        );
         assert!(read(&Heard { status: 404, ..document("") }, from, None).is_err());
     }
 }

@@ -74,7 +74,8 @@ fn sent(call: &Call) -> (Header, String) {
     let header = root.child("Header").and_then(|header| header.child("nsiHeader")).unwrap();
     let text = |name: &str| header.text_of(name).unwrap().to_owned();
     let operation = root.child("Body").unwrap().children[0].name.clone();
-    let (correlation, requester, provider) = (text("correlationId"), text("requesterNSA"), text("providerNSA"));
+    let (correlation, requester, provider) =
+        (text("correlationId"), text("requesterNSA"), text("providerNSA"));
     (Header { correlation, requester, provider, reply_to: None }, operation)
 }
 
@@ -135,22 +136,30 @@ impl Conversation {
 
     fn keep(&mut self, names: &crate::circuits::remote::Names) {
         let shown: Vec<String> = names.iter().map(|(key, id)| format!("{key} is {id}")).collect();
-        self.written.push_str(&format!("written down: {}\n\n", if shown.is_empty() { "nothing".to_owned() } else { shown.join(", ") }));
+        self.written.push_str(&format!(
+            "written down: {}\n\n",
+            if shown.is_empty() { "nothing".to_owned() } else { shown.join(", ") }
+        ));
     }
 
     fn answer(&mut self, id: u64, call: &Call) {
         let seconds = self.now.since(NOW).as_secs();
-        let action = call.headers.iter().find(|(name, _)| *name == "soapaction").map(|(_, value)| value.as_str());
+        let action =
+            call.headers.iter().find(|(name, _)| *name == "soapaction").map(|(_, value)| value.as_str());
         let action = action.unwrap_or_default();
-        self.written.push_str(&format!("after {seconds} s: POST {}\nSOAPAction: {action}\n\n{}\n", call.url, call.body));
+        self.written.push_str(&format!(
+            "after {seconds} s: POST {}\nSOAPAction: {action}\n\n{}\n",
+            call.url, call.body
+        ));
         let (header, operation) = sent(call);
         let acknowledged = "<c:acknowledgment/>".to_owned();
         let named = |name: &str| format!("<c:{name}><connectionId>{ID}</connectionId></c:{name}>");
         let (body, callback) = match operation.as_str() {
             "reserve" => {
                 self.reservation = "ReserveHeld";
-                let confirmed =
-                    format!("<c:reserveConfirmed><connectionId>{ID}</connectionId>{CRITERIA}</c:reserveConfirmed>");
+                let confirmed = format!(
+                    "<c:reserveConfirmed><connectionId>{ID}</connectionId>{CRITERIA}</c:reserveConfirmed>"
+                );
                 (named("reserveResponse"), Some(confirmed))
             }
             "reserveCommit" => {
@@ -198,9 +207,11 @@ fn a_confirmation_before_its_acknowledgement_counts() {
     nsi.request(&Wish { key: KEY, mbit: 10_000, lifetime: None }, NOW);
     let Some(Step::Call(id, call)) = nsi.poll() else { panic!("it reserves") };
     let (header, _) = sent(&call);
-    let confirmed = format!("<c:reserveConfirmed><connectionId>{ID}</connectionId>{CRITERIA}</c:reserveConfirmed>");
+    let confirmed =
+        format!("<c:reserveConfirmed><connectionId>{ID}</connectionId>{CRITERIA}</c:reserveConfirmed>");
     // Nobody who does not know the correlation id confirms anything.
-    let forged = Header { correlation: "urn:uuid:00000000-0000-4000-8000-000000000000".to_owned(), ..header.clone() };
+    let forged =
+        Header { correlation: "urn:uuid:00000000-0000-4000-8000-000000000000".to_owned(), ..header.clone() };
     nsi.called(&envelope(&forged, &confirmed), NOW);
     assert!(nsi.names.is_empty());
     nsi.called(&envelope(&header, &confirmed), NOW);

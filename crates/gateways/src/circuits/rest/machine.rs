@@ -226,11 +226,15 @@ impl Rest {
                 job.looks = job.looks.saturating_add(1);
             }
             Next::Granted => self.grant(serial, now),
-            Next::Refused { .. } if job.is_leaving => self.unclear(serial, "it is not given back".to_owned(), now),
+            Next::Refused { .. } if job.is_leaving => {
+                self.unclear(serial, "it is not given back".to_owned(), now)
+            }
             Next::Refused { less, detail } => self.refuse(serial, less, detail, now),
             Next::Unclear(why) => self.unclear(serial, why, now),
             Next::Gone if job.is_leaving => self.finish(serial),
-            Next::Gone => self.refuse(serial, false, "the provider does not know it any more".to_owned(), now),
+            Next::Gone => {
+                self.refuse(serial, false, "the provider does not know it any more".to_owned(), now)
+            }
         }
     }
 
