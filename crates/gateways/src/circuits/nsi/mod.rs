@@ -11,6 +11,7 @@ mod connection;
 mod dialogue;
 mod discovery;
 mod hearing;
+mod listing;
 mod messages;
 #[cfg(test)]
 mod tests;
