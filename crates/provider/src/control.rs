@@ -25,7 +25,10 @@ enum Order {
     /// A reservation of any protocol is forgotten, as if it had never been.
     Forget(String),
     /// A callback to this address about a connection that nobody knows.
-    Unknown { to: String, id: String },
+    Unknown {
+        to: String,
+        id: String,
+    },
 }
 
 pub(crate) fn answer(world: &mut World, request: &Request) -> Reply {

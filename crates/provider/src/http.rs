@@ -32,7 +32,11 @@ impl Request {
     /// A value of the query.
     pub(crate) fn query(&self, name: &str) -> Option<&str> {
         let (_, query) = self.path.split_once('?')?;
-        query.split('&').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name).map(|(_, value)| value)
+        query
+            .split('&')
+            .filter_map(|pair| pair.split_once('='))
+            .find(|(key, _)| *key == name)
+            .map(|(_, value)| value)
     }
 }
 

@@ -85,8 +85,15 @@ impl Options {
         let local = SocketAddr::from(([127, 0, 0, 1], 0));
         let settings =
             Settings { domain: "example.net:2026".to_owned(), think_s: 0.02, hold_s: 120.0, state: None };
-        let mut options =
-            Options { listen: local, control: local, speed: 1.0, ahead: 0.0, ports: Vec::new(), tls: None, settings };
+        let mut options = Options {
+            listen: local,
+            control: local,
+            speed: 1.0,
+            ahead: 0.0,
+            ports: Vec::new(),
+            tls: None,
+            settings,
+        };
         let mut words = std::env::args().skip(1);
         while let Some(name) = words.next() {
             let mut word = || words.next().ok_or_else(|| format!("{name} wants a value"));
@@ -113,7 +120,8 @@ impl Options {
         }
         if options.ports.is_empty() {
             let usual = ["alpha", "beta", "alph-cr6:2/1/1", "beta-cr6:2/1/1", sense::ALPHA, sense::BETA];
-            let port = |name: &str| Port { name: name.to_owned(), vlans: (1780..=1790).collect(), mbit: 10_000 };
+            let port =
+                |name: &str| Port { name: name.to_owned(), vlans: (1780..=1790).collect(), mbit: 10_000 };
             options.ports = usual.into_iter().map(port).collect();
         }
         Ok(options)
@@ -133,7 +141,8 @@ fn port(text: &str) -> Result<Port, String> {
 fn run() -> Result<(), String> {
     let options = Options::read()?;
     let tls = options.tls.as_ref().map(server_tls).transpose()?;
-    let bind = |address: SocketAddr| TcpListener::bind(address).map_err(|error| format!("{address}: {error}"));
+    let bind =
+        |address: SocketAddr| TcpListener::bind(address).map_err(|error| format!("{address}: {error}"));
     let (service, control) = (bind(options.listen)?, bind(options.control)?);
     let clock = Clock::new(options.speed, options.ahead);
     let mut world = World::new(options.settings, clock, Network::new(options.ports));

@@ -84,12 +84,20 @@ impl Deed {
     pub(crate) fn is_answer(&self) -> bool {
         matches!(
             self,
-            Deed::Fault(_) | Deed::Status(_) | Deed::Lose | Deed::LoseAnswer | Deed::Hang(_) | Deed::Answer(_)
+            Deed::Fault(_)
+                | Deed::Status(_)
+                | Deed::Lose
+                | Deed::LoseAnswer
+                | Deed::Hang(_)
+                | Deed::Answer(_)
         )
     }
 
     pub(crate) fn is_outcome(&self) -> bool {
-        matches!(self, Deed::Silence | Deed::Take(_) | Deed::Refuse(_) | Deed::Less(_) | Deed::Twice | Deed::Lie)
+        matches!(
+            self,
+            Deed::Silence | Deed::Take(_) | Deed::Refuse(_) | Deed::Less(_) | Deed::Twice | Deed::Lie
+        )
     }
 
     pub(crate) fn is_of_callbacks(&self) -> bool {

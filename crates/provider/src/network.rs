@@ -70,7 +70,13 @@ impl Network {
     }
 
     /// The VLANs that were chosen, one at each end.
-    pub(crate) fn book(&mut self, owner: &str, ends: &[Wanted], mbit: u64, span: Span) -> Result<Vec<u16>, No> {
+    pub(crate) fn book(
+        &mut self,
+        owner: &str,
+        ends: &[Wanted],
+        mbit: u64,
+        span: Span,
+    ) -> Result<Vec<u16>, No> {
         let mut chosen = Vec::new();
         for end in ends {
             let (vlans, left) = self.free(&end.port, span).ok_or(No::Port)?;

@@ -135,14 +135,18 @@ fn operate(world: &mut World, name: &str, of: &str, body: &str) -> Outcome {
             let span = Span { begin: time("beginning")?, end: time("ending")? };
             let shown = world.network.ports().iter().filter_map(|port| {
                 let (vlans, mbit) = world.network.free(&port.name, span)?;
-                let ranges: Vec<_> = vlans.iter().map(|vlan| json!({ "floor": vlan, "ceiling": vlan })).collect();
+                let ranges: Vec<_> =
+                    vlans.iter().map(|vlan| json!({ "floor": vlan, "ceiling": vlan })).collect();
                 let expression: Vec<_> = vlans.iter().map(u16::to_string).collect();
-                Some((port.name.clone(), json!({
-                    "vlanRanges": ranges,
-                    "vlanExpression": expression.join(","),
-                    "ingressBandwidth": mbit,
-                    "egressBandwidth": mbit,
-                })))
+                Some((
+                    port.name.clone(),
+                    json!({
+                        "vlanRanges": ranges,
+                        "vlanExpression": expression.join(","),
+                        "ingressBandwidth": mbit,
+                        "egressBandwidth": mbit,
+                    }),
+                ))
             });
             Ok(Reply::json(&shown.collect::<serde_json::Map<_, _>>().into()))
         }
@@ -173,14 +177,16 @@ fn paths(value: &Value) -> Outcome {
     let urn = |text: String| json!({ "urn": text });
     let ero = [urn(a.to_owned()), urn(format!("{a}:1/1/1")), urn(format!("{z}:1/1/1")), urn(z.to_owned())];
     let back: Vec<_> = ero.iter().rev().cloned().collect();
-    let path = json!({ "cost": 1, "azEro": ero, "zaEro": back, "azAvailable": 100_000, "zaAvailable": 100_000 });
+    let path =
+        json!({ "cost": 1, "azEro": ero, "zaEro": back, "azAvailable": 100_000, "zaAvailable": 100_000 });
     Ok(Reply::json(&json!({ "evaluated": 1, "shortest": path, "leastHops": path, "fits": path })))
 }
 
 fn hold(world: &mut World, value: &Value) -> Outcome {
     let wrong = |text: &str| (400, text.to_owned());
     let id = value["connectionId"].as_str().ok_or(wrong("no connectionId"))?.to_owned();
-    let time = |name: &str| value[name].as_i64().ok_or(wrong("times are whole seconds")).map(|time| time as f64);
+    let time =
+        |name: &str| value[name].as_i64().ok_or(wrong("times are whole seconds")).map(|time| time as f64);
     let span = Span { begin: time("begin")?, end: time("end")? };
     let now = world.clock.now();
     if span.end <= now || span.end <= span.begin {
@@ -198,7 +204,8 @@ fn hold(world: &mut World, value: &Value) -> Outcome {
     let mut mbit = u64::MAX;
     for fixture in &fixtures {
         let port = fixture["port"].as_str().ok_or(wrong("a fixture without a port"))?.to_owned();
-        let vlan = fixture["vlan"].as_u64().and_then(|vlan| u16::try_from(vlan).ok()).ok_or(wrong("no vlan"))?;
+        let vlan =
+            fixture["vlan"].as_u64().and_then(|vlan| u16::try_from(vlan).ok()).ok_or(wrong("no vlan"))?;
         let both = fixture["mbps"].as_u64().or(fixture["inMbps"].as_u64());
         mbit = mbit.min(both.ok_or(wrong("no bandwidth"))?);
         ends.push(Wanted { port, vlans: vec![vlan] });
@@ -270,7 +277,8 @@ fn release(world: &mut World, id: &str) -> Outcome {
 }
 
 fn finish(connection: &mut Connection, state: State) {
-    (connection.phase, connection.state, connection.deployment) = (Phase::Archived, state, Deployment::Undeployed);
+    (connection.phase, connection.state, connection.deployment) =
+        (Phase::Archived, state, Deployment::Undeployed);
 }
 
 fn list(world: &World, filter: &Value) -> Outcome {
@@ -283,14 +291,20 @@ fn list(world: &World, filter: &Value) -> Outcome {
     let page = filter["page"].as_u64().unwrap_or(1).max(1) as usize;
     let found: Vec<_> = world.oscars.connections.values().filter(fits).map(show).collect();
     let shown: Vec<_> = found.iter().skip((page - 1) * size).take(size).collect();
-    Ok(Reply::json(&json!({ "page": page, "sizePerPage": size, "totalSize": found.len(), "connections": shown })))
+    Ok(Reply::json(
+        &json!({ "page": page, "sizePerPage": size, "totalSize": found.len(), "connections": shown }),
+    ))
 }
 
 fn show(connection: &Connection) -> Value {
-    let fixtures: Vec<_> = connection.ends.iter().map(|end| {
-        json!({ "portUrn": end.port, "vlan": { "vlanId": end.vlans[0] },
+    let fixtures: Vec<_> = connection
+        .ends
+        .iter()
+        .map(|end| {
+            json!({ "portUrn": end.port, "vlan": { "vlanId": end.vlans[0] },
                 "ingressBandwidth": connection.mbit, "egressBandwidth": connection.mbit })
-    }).collect();
+        })
+        .collect();
     let part = json!({
         "cmp": { "fixtures": fixtures },
         "schedule": { "beginning": connection.span.begin, "ending": connection.span.end },

@@ -107,12 +107,14 @@ pub(crate) fn answer(world: &mut World, request: &Request) -> Reply {
 }
 
 fn token(world: &mut World, form: &str) -> Reply {
-    let value = |name: &str| form.split('&').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name);
+    let value =
+        |name: &str| form.split('&').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name);
     let right = match value("grant_type") {
-        Some((_, "password")) => value("username").is_some() && value("password").is_some_and(|(_, word)| word == "secret"),
-        Some((_, "refresh_token")) => {
-            value("refresh_token").is_some_and(|(_, token)| world.sense.tokens.iter().any(|known| known == token))
+        Some((_, "password")) => {
+            value("username").is_some() && value("password").is_some_and(|(_, word)| word == "secret")
         }
+        Some((_, "refresh_token")) => value("refresh_token")
+            .is_some_and(|(_, token)| world.sense.tokens.iter().any(|known| known == token)),
         _ => false,
     };
     world.saw("sense token", "", value("grant_type").map(|(_, value)| value).unwrap_or_default());
@@ -121,7 +123,9 @@ fn token(world: &mut World, form: &str) -> Reply {
     }
     let (access, refresh) = (world.new_id("access-", 16), world.new_id("refresh-", 16));
     world.sense.tokens.extend([access.clone(), refresh.clone()]);
-    Reply::json(&json!({ "access_token": access, "refresh_token": refresh, "expires_in": 300, "token_type": "Bearer" }))
+    Reply::json(
+        &json!({ "access_token": access, "refresh_token": refresh, "expires_in": 300, "token_type": "Bearer" }),
+    )
 }
 
 type Outcome = Result<Reply, (u16, String)>;
@@ -134,9 +138,10 @@ fn operate(world: &mut World, name: &str, id: &str, is_forced: bool, body: &str)
             let instance = world.sense.instances.get_mut(id).ok_or((404, format!("{id} is not known")))?;
             match name {
                 "status" => Ok(Reply::text(200, words(instance))),
-                "configuration" => {
-                    Ok(Reply::text(200, json!(instance.configuration).as_str().unwrap_or_default().to_owned()))
-                }
+                "configuration" => Ok(Reply::text(
+                    200,
+                    json!(instance.configuration).as_str().unwrap_or_default().to_owned(),
+                )),
                 _ => change(world, name, id, is_forced),
             }
         }
@@ -177,10 +182,15 @@ fn intent(world: &mut World, id: &str, body: &str) -> Outcome {
     let span = Span { begin: now, end: f64::MAX };
     let free = ends.iter().filter_map(|end| world.network.free(&end.port, span)).map(|(_, mbit)| mbit).min();
     let free = free.ok_or(wrong("a terminal that is not known"))?;
-    let queries: Vec<_> = intent["queries"].as_array().into_iter().flatten().map(|query| {
-        let bits = (free * 1_000_000).to_string();
-        json!({ "asked": query["ask"], "results": [{ "name": "Connection 1", "bandwidth": bits }] })
-    }).collect();
+    let queries: Vec<_> = intent["queries"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|query| {
+            let bits = (free * 1_000_000).to_string();
+            json!({ "asked": query["ask"], "results": [{ "name": "Connection 1", "bandwidth": bits }] })
+        })
+        .collect();
     let instance = Instance {
         id: id.to_owned(),
         alias: intent["alias"].as_str().unwrap_or_default().to_owned(),
@@ -213,7 +223,11 @@ fn change(world: &mut World, name: &str, id: &str, is_forced: bool) -> Outcome {
         "reprovision" if instance.above == Above::Cancel && (is_ready || is_forced) => {
             (instance.above, instance.below) = (Above::Reinstate, Below::Committing);
         }
-        "cancel" if instance.above != Above::Cancel && (is_ready || is_forced) && instance.below != Below::Compiled => {
+        "cancel"
+            if instance.above != Above::Cancel
+                && (is_ready || is_forced)
+                && instance.below != Below::Compiled =>
+        {
             (instance.above, instance.below) = (Above::Cancel, Below::Committing);
             instance.configuration = Configuration::Unknown;
         }
@@ -250,7 +264,9 @@ pub(crate) fn carry_out(world: &mut World, job: Job) {
     if instance.above == Above::Cancel && instance.below == Below::Ready {
         let id = instance.id.clone();
         world.network.free_all(&id);
-    } else if matches!(instance.below, Below::Committed | Below::Ready) && instance.configuration == Configuration::Unknown {
+    } else if matches!(instance.below, Below::Committed | Below::Ready)
+        && instance.configuration == Configuration::Unknown
+    {
         world.later(world.settings.think_s, world::Job::Sense(Job { fails: false, ..job }));
     }
 }

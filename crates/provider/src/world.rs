@@ -152,7 +152,9 @@ impl World {
     /// Does what is due, and says when there is more.
     pub(crate) fn run(&mut self) -> Option<f64> {
         loop {
-            let first = self.jobs.iter().enumerate().min_by(|(_, a), (_, b)| (a.0, a.1).partial_cmp(&(b.0, b.1)).unwrap_or(std::cmp::Ordering::Equal));
+            let first = self.jobs.iter().enumerate().min_by(|(_, a), (_, b)| {
+                (a.0, a.1).partial_cmp(&(b.0, b.1)).unwrap_or(std::cmp::Ordering::Equal)
+            });
             let (place, at) = first.map(|(place, job)| (place, job.0))?;
             if at > self.clock.now() {
                 return Some(at);
@@ -213,7 +215,9 @@ impl World {
 /// An answer that has nothing to do with what was asked, before which nothing is done.
 pub(crate) fn instead(deed: &Deed) -> Option<Reply> {
     match deed {
-        Deed::Status(status) => Some(Reply::new(*status, "text/html", "<html><body>Something is wrong<br></body></html>")),
+        Deed::Status(status) => {
+            Some(Reply::new(*status, "text/html", "<html><body>Something is wrong<br></body></html>"))
+        }
         Deed::Lose => Some(Reply { is_lost: true, ..Reply::default() }),
         _ => None,
     }

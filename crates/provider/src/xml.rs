@@ -116,7 +116,11 @@ impl<'a> Reader<'a> {
         while !rest.is_empty() {
             let (name, after) = rest.split_once('=').ok_or("an attribute without a value")?;
             let after = after.trim_start();
-            let quote = after.chars().next().filter(|c| matches!(c, '"' | '\'')).ok_or("an attribute without quotes")?;
+            let quote = after
+                .chars()
+                .next()
+                .filter(|c| matches!(c, '"' | '\''))
+                .ok_or("an attribute without quotes")?;
             let (value, after) = after[1..].split_once(quote).ok_or("an attribute without its end")?;
             let (name, value) = (name.trim(), unescape(value)?);
             match name.strip_prefix("xmlns") {

@@ -104,7 +104,9 @@ impl Archive {
         let tls = if scheme == Scheme::HTTP || !settings.verify {
             outside_client_tls(OutsideTrust::Anyone)?
         } else {
-            outside_client_tls(OutsideTrust::Authorities(&crate::authorities::read(settings.authorities.as_deref())?))?
+            outside_client_tls(OutsideTrust::Authorities(&crate::authorities::read(
+                settings.authorities.as_deref(),
+            )?))?
         };
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);

@@ -1,16 +1,17 @@
-//! The provider agent: what each operation does to a connection, at once and later, and what is called back.
+//! The provider agent: what each operation does to a connection at once.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use super::connection::{Connection, Lifecycle, Provision, Reservation};
-use super::soap::{self, ACTIONS, Header, Message, POINT_TO_POINT, field, operation};
 use super::discovery;
+use super::jobs::{call_back, carry_out, check, confirm};
+use super::soap::{self, ACTIONS, Header, Message, POINT_TO_POINT, field, operation};
 use crate::clock;
 use crate::http::{Reply, Request};
 use crate::mischief::Deed;
-use crate::network::{No, Wanted, read_vlans};
+use crate::network::{Wanted, read_vlans};
 use crate::world::{self, World};
 use crate::xml::Element;
 
@@ -67,7 +68,7 @@ impl Step {
         })
     }
 
-    fn confirmation(self) -> &'static str {
+    pub(super) fn confirmation(self) -> &'static str {
         match self {
             Step::Commit => "reserveCommitConfirmed",
             Step::Abort => "reserveAbortConfirmed",
@@ -91,7 +92,9 @@ pub(crate) fn answer(world: &mut World, request: &Request) -> Reply {
         discovery::DESCRIPTION => {
             Reply::new(200, "text/xml", discovery::description(&world.nsa(), &world.network_id(), &base))
         }
-        discovery::TOPOLOGY => Reply::new(200, "text/xml", discovery::topology(&world.network_id(), &world.network)),
+        discovery::TOPOLOGY => {
+            Reply::new(200, "text/xml", discovery::topology(&world.network_id(), &world.network))
+        }
         PATH => answer_call(world, request),
         _ => Reply::new(404, "text/html", "<html>no such page"),
     }
@@ -160,9 +163,11 @@ fn reserve(world: &mut World, message: &Message) -> Result<String, Refusal> {
     }
     let criteria = message.body.child("", "criteria").ok_or_else(|| missing("criteria"))?;
     let wanted = criteria.child(POINT_TO_POINT, "p2ps").ok_or_else(|| missing("p2ps"))?;
-    let mbit = wanted.text_of("capacity").and_then(|text| text.parse().ok()).ok_or_else(|| missing("capacity"))?;
+    let mbit =
+        wanted.text_of("capacity").and_then(|text| text.parse().ok()).ok_or_else(|| missing("capacity"))?;
     wanted.text_of("directionality").ok_or_else(|| missing("directionality"))?;
-    let (points, ends) = [end(world, wanted, "sourceSTP")?, end(world, wanted, "destSTP")?].into_iter().unzip();
+    let (points, ends) =
+        [end(world, wanted, "sourceSTP")?, end(world, wanted, "destSTP")?].into_iter().unzip();
     let time = |name: &str| match criteria.child("", "schedule").and_then(|schedule| schedule.text_of(name)) {
         Some(text) => clock::read(text).map(Some).ok_or((Some("00100"), format!("{name} has no zone"))),
         None => Ok(None),
@@ -212,7 +217,10 @@ fn reserve(world: &mut World, message: &Message) -> Result<String, Refusal> {
 fn end(world: &World, wanted: &Element, name: &str) -> Result<(String, Wanted), Refusal> {
     let text = wanted.text_of(name).ok_or((Some("00101"), format!("no {name}")))?;
     let (point, label) = text.rsplit_once('?').ok_or((Some("00709"), format!("{text} has no label")))?;
-    let vlans = label.strip_prefix("vlan=").and_then(read_vlans).ok_or((Some("00709"), format!("{label}: no VLANs")))?;
+    let vlans = label
+        .strip_prefix("vlan=")
+        .and_then(read_vlans)
+        .ok_or((Some("00709"), format!("{label}: no VLANs")))?;
     let prefix = format!("urn:ogf:network:{}:", world.network_id());
     // An unknown port is not told from one in use.
     let port = point.strip_prefix(&prefix).ok_or((Some("00704"), format!("{point} is unknown")))?;
@@ -240,7 +248,8 @@ fn query(world: &mut World, message: &Message) -> Result<String, Refusal> {
 
 fn change(world: &mut World, step: Step, message: &Message) -> Result<String, Refusal> {
     let id = message.body.text_of("connectionId").unwrap_or_default().to_owned();
-    let connection = world.nsi.connections.get_mut(&id).ok_or((Some("00203"), format!("{id} does not exist")))?;
+    let connection =
+        world.nsi.connections.get_mut(&id).ok_or((Some("00203"), format!("{id} does not exist")))?;
     let before = connection.clone();
     let invalid = |state: String| Err((Some("00201"), format!("{step:?} from {state}")));
     let is_created = connection.lifecycle == Lifecycle::Created;
@@ -256,7 +265,10 @@ fn change(world: &mut World, step: Step, message: &Message) -> Result<String, Re
             Reservation::TimedOut => {
                 // And so it stays.
                 connection.reservation = Reservation::Committing;
-                return Err((Some("00500"), "Transition from state ReserveStart to ReserveCommitting not allowed".to_owned()));
+                return Err((
+                    Some("00500"),
+                    "Transition from state ReserveStart to ReserveCommitting not allowed".to_owned(),
+                ));
             }
             other => return invalid(format!("{other:?}")),
         },
@@ -300,218 +312,4 @@ fn later(world: &mut World, callback: &str, outcome: Option<Deed>, job: Job) {
         return;
     }
     world.later(wait, world::Job::Nsi(job));
-}
-
-pub(crate) fn carry_out(world: &mut World, job: Job) {
-    match job {
-        Job::Check { id, origin, outcome } => check(world, &id, &origin, outcome),
-        Job::Step { id, origin, step, outcome } => carry_out_step(world, step, &id, &origin, outcome),
-        Job::HoldOver { id } => hold_over(world, &id),
-        Job::Ends { id } => ends(world, &id),
-    }
-}
-
-fn check(world: &mut World, id: &str, origin: &Header, outcome: Option<Deed>) {
-    let now = world.clock.now();
-    let Some(connection) = world.nsi.connections.get_mut(id) else { return };
-    if connection.lifecycle != Lifecycle::Created || connection.reservation != Reservation::Checking {
-        return;
-    }
-    if let Some(Deed::Less(mbit)) = outcome {
-        connection.mbit = mbit;
-    }
-    let booked = match outcome {
-        Some(Deed::Refuse(error)) => Err(error),
-        _ => world.network.book(id, &connection.ends, connection.mbit, connection.span(now)).map_err(|no| {
-            let error = if no == No::Bandwidth { "00705" } else { "00704" };
-            error.to_owned()
-        }),
-    };
-    match booked {
-        Ok(vlans) => {
-            connection.vlans = vlans;
-            connection.reservation = Reservation::Held;
-            let body = connection.confirmed();
-            call_back(world, "reserveConfirmed", origin, &body);
-            let hold = world.settings.hold_s;
-            world.later(hold, world::Job::Nsi(Job::HoldOver { id: id.to_owned() }));
-        }
-        Err(error) => {
-            connection.reservation = Reservation::Failed;
-            let states = connection.states();
-            failed(world, "reserveFailed", id, origin, &states, &error);
-        }
-    }
-}
-
-fn failed(world: &mut World, name: &'static str, id: &str, origin: &Header, states: &str, error: &str) {
-    let exception = soap::exception(&world.nsa(), Some(id), error, "not to be had");
-    let body = operation(name, &format!("{}{states}{exception}", field("connectionId", id)));
-    call_back(world, name, origin, &body);
-}
-
-fn carry_out_step(world: &mut World, step: Step, id: &str, origin: &Header, outcome: Option<Deed>) {
-    let Some(connection) = world.nsi.connections.get_mut(id) else { return };
-    match step {
-        Step::Commit => {
-            if let Some(Deed::Refuse(error)) = outcome {
-                connection.reservation = Reservation::Start;
-                let states = connection.states();
-                world.network.free_all(id);
-                return failed(world, "reserveCommitFailed", id, origin, &states, &error);
-            }
-            connection.reservation = Reservation::Start;
-            connection.is_committed = true;
-            if let Some(end) = connection.end {
-                world.at(end, world::Job::Nsi(Job::Ends { id: id.to_owned() }));
-            }
-        }
-        Step::Abort => {
-            connection.reservation = Reservation::Start;
-            world.network.free_all(id);
-        }
-        Step::Provision => {
-            let is_created = connection.lifecycle == Lifecycle::Created;
-            connection.provision = Provision::Provisioned;
-            match outcome {
-                Some(Deed::Refuse(_)) => error_event(world, id, "activateFailed"),
-                _ => set_active(world, id, is_created),
-            }
-        }
-        Step::Release => {
-            connection.provision = Provision::Released;
-            set_active(world, id, false);
-        }
-        Step::Terminate => {
-            set_active(world, id, false);
-            world.network.free_all(id);
-            if let Some(connection) = world.nsi.connections.get_mut(id) {
-                connection.lifecycle = Lifecycle::Terminated;
-            }
-        }
-    }
-    confirm(world, step, id, origin);
-}
-
-fn confirm(world: &mut World, step: Step, id: &str, origin: &Header) {
-    let name = step.confirmation();
-    call_back(world, name, origin, &operation(name, &field("connectionId", id)));
-}
-
-pub(crate) fn set_active(world: &mut World, id: &str, is_active: bool) {
-    let Some(connection) = world.nsi.connections.get_mut(id) else { return };
-    if std::mem::replace(&mut connection.is_active, is_active) != is_active {
-        let children = connection.data_plane();
-        notify(world, "dataPlaneStateChange", id, &children);
-    }
-}
-
-/// The circuit ends before its time.
-pub(crate) fn force_end(world: &mut World, id: &str) {
-    let Some(connection) = world.nsi.connections.get_mut(id) else { return };
-    connection.lifecycle = Lifecycle::Failed;
-    world.network.free_all(id);
-    set_active(world, id, false);
-    error_event(world, id, "forcedEnd");
-}
-
-fn error_event(world: &mut World, id: &str, event: &str) {
-    let children = format!(
-        "{}{}{}",
-        field("event", event),
-        field("originatingConnectionId", id),
-        field("originatingNSA", &world.nsa())
-    );
-    notify(world, "errorEvent", id, &children);
-}
-
-fn hold_over(world: &mut World, id: &str) {
-    let hold = world.settings.hold_s;
-    let Some(connection) = world.nsi.connections.get_mut(id) else { return };
-    if connection.reservation != Reservation::Held || connection.lifecycle != Lifecycle::Created {
-        return;
-    }
-    connection.reservation = Reservation::TimedOut;
-    world.network.free_all(id);
-    let children = format!(
-        "{}{}{}",
-        field("timeoutValue", &format!("{hold}")),
-        field("originatingConnectionId", id),
-        field("originatingNSA", &world.nsa())
-    );
-    notify(world, "reserveTimeout", id, &children);
-}
-
-fn ends(world: &mut World, id: &str) {
-    let Some(connection) = world.nsi.connections.get_mut(id) else { return };
-    if connection.lifecycle == Lifecycle::Created {
-        connection.lifecycle = Lifecycle::PassedEndTime;
-        world.network.free_all(id);
-        set_active(world, id, false);
-    }
-}
-
-/// Notifications all have the number 0, as seen elsewhere.
-fn notify(world: &mut World, name: &'static str, id: &str, children: &str) {
-    let correlation = format!("urn:uuid:{}", world.uuid());
-    let Some(connection) = world.nsi.connections.get(id) else { return };
-    let header = Header {
-        correlation,
-        requester: connection.requester.clone(),
-        provider: world.nsa(),
-        reply_to: connection.reply_to.clone(),
-    };
-    let stamp = field("timeStamp", &clock::show(world.clock.now()));
-    let body = format!("{}{}{stamp}{children}", field("connectionId", id), field("notificationId", "0"));
-    call_back(world, name, &header, &operation(name, &body));
-}
-
-/// As if something had happened to a connection that nobody knows.
-pub(crate) fn tell_of_unknown(world: &mut World, to: &str, id: &str) {
-    let correlation = format!("urn:uuid:{}", world.uuid());
-    let (provider, requester) = (world.nsa(), "urn:ogf:network:nobody".to_owned());
-    let header = Header { correlation, requester, provider, reply_to: Some(to.to_owned()) };
-    let body = operation("provisionConfirmed", &field("connectionId", id));
-    call_back(world, "provisionConfirmed", &header, &body);
-}
-
-fn call_back(world: &mut World, name: &'static str, origin: &Header, body: &str) {
-    let Some(to) = origin.reply_to.clone() else { return };
-    let header = Header { reply_to: None, ..origin.clone() };
-    world.call_back(Callback { name, to, body: soap::call(&header, body) });
-}
-
-impl Agent {
-    /// After a restart: what was under way is not forgotten.
-    pub(crate) fn resume(world: &mut World) {
-        let origin = |connection: &Connection| Header { requester: connection.requester.clone(), ..Header::default() };
-        let mut jobs = Vec::new();
-        for connection in world.nsi.connections.values() {
-            let (id, origin) = (connection.id.clone(), origin(connection));
-            let step = |step| Job::Step { id: id.clone(), origin: origin.clone(), step, outcome: None };
-            match (connection.lifecycle, connection.reservation, connection.provision) {
-                (Lifecycle::Terminating, ..) => jobs.push(step(Step::Terminate)),
-                (_, Reservation::Checking, _) => {
-                    jobs.push(Job::Check { id: id.clone(), origin: origin.clone(), outcome: None });
-                }
-                (_, Reservation::Committing, _) => jobs.push(step(Step::Commit)),
-                (_, Reservation::Aborting, _) => jobs.push(step(Step::Abort)),
-                (_, _, Provision::Provisioning) => jobs.push(step(Step::Provision)),
-                (_, _, Provision::Releasing) => jobs.push(step(Step::Release)),
-                _ => {}
-            }
-        }
-        for job in jobs {
-            world.later(world.settings.think_s, world::Job::Nsi(job));
-        }
-        let ends: Vec<_> = world.nsi.connections.values().filter_map(|one| Some((one.end?, one.id.clone()))).collect();
-        for (end, id) in ends {
-            world.at(end, world::Job::Nsi(Job::Ends { id }));
-        }
-        let held: Vec<_> = world.nsi.connections.values().filter(|one| one.reservation == Reservation::Held).collect();
-        let held: Vec<_> = held.into_iter().map(|one| one.id.clone()).collect();
-        for id in held {
-            world.later(world.settings.hold_s, world::Job::Nsi(Job::HoldOver { id }));
-        }
-    }
 }

@@ -89,7 +89,8 @@ impl Connection {
 
     fn names(&self) -> String {
         let global = self.global.as_ref().map(|text| field("globalReservationId", text)).unwrap_or_default();
-        let description = self.description.as_ref().map(|text| field("description", text)).unwrap_or_default();
+        let description =
+            self.description.as_ref().map(|text| field("description", text)).unwrap_or_default();
         format!("{}{global}{description}", field("connectionId", &self.id))
     }
 

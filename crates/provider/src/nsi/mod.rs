@@ -3,6 +3,8 @@
 mod agent;
 mod connection;
 mod discovery;
+mod jobs;
 mod soap;
 
-pub(crate) use agent::{Agent, Callback, Job, answer, carry_out, force_end, handles, set_active, tell_of_unknown};
+pub(crate) use agent::{Agent, Callback, Job, answer, handles};
+pub(crate) use jobs::{carry_out, force_end, set_active, tell_of_unknown};

@@ -45,7 +45,11 @@ pub(crate) fn read(text: &str) -> Result<Message, String> {
         reply_to: field("replyTo").ok().filter(|text| !text.is_empty()),
     };
     let body = root.child(SOAP, "Body").ok_or("no SOAP body")?;
-    let body = body.children.first().filter(|body| body.space == CONNECTION).ok_or("no operation in its namespace")?;
+    let body = body
+        .children
+        .first()
+        .filter(|body| body.space == CONNECTION)
+        .ok_or("no operation in its namespace")?;
     Ok(Message { header, body: body.clone() })
 }
 
@@ -56,7 +60,8 @@ fn is_uuid(text: &str) -> bool {
 }
 
 fn envelope(header: &Header, version: &str, body: &str) -> String {
-    let reply_to = header.reply_to.iter().map(|to| format!("<replyTo>{}</replyTo>", escape(to))).collect::<String>();
+    let reply_to =
+        header.reply_to.iter().map(|to| format!("<replyTo>{}</replyTo>", escape(to))).collect::<String>();
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\
          <soapenv:Envelope xmlns:soapenv=\"{SOAP}\" xmlns:hd=\"{HEADERS}\" xmlns:ct=\"{CONNECTION}\" xmlns:pp=\"{POINT_TO_POINT}\">\
@@ -127,7 +132,10 @@ mod tests {
         };
         let text = reply(&header, &operation("provision", &field("connectionId", "EX-1")));
         let message = read(&text).unwrap();
-        assert_eq!((message.body.name.as_str(), message.body.text_of("connectionId")), ("provision", Some("EX-1")));
+        assert_eq!(
+            (message.body.name.as_str(), message.body.text_of("connectionId")),
+            ("provision", Some("EX-1"))
+        );
         assert_eq!(message.header.reply_to, None);
         assert!(read(&text.replace("5f0c", "5F0C")).unwrap_err().contains("lower case"));
         assert!(read(&text.replace("<correlationId>", "<hd:correlationId>")).is_err());

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 /// Something that takes longer hangs.
 const WITHIN: Duration = Duration::from_secs(30);
 /// What is under way has this long to come, before time passes.
-const MOMENT: Duration = Duration::from_millis(30);
+const MOMENT: Duration = Duration::from_millis(15);
 pub const LINK: &str = "alpha→beta";
 
 /// The simulated provider. Ends with us, for its standard input does.
@@ -45,7 +45,8 @@ impl Simulator {
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line).unwrap();
         let told: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in {line:?}"));
-        let address = |name: &str| told[name].as_str().and_then(|text| text.parse().ok()).expect("an address");
+        let address =
+            |name: &str| told[name].as_str().and_then(|text| text.parse().ok()).expect("an address");
         (child, address("service"), address("control"))
     }
 
@@ -164,7 +165,9 @@ impl Bench {
         loop {
             let now = self.now();
             self.news.extend(self.provider.news(now));
-            if let Some((at, found)) = self.news.iter().enumerate().find_map(|(at, event)| Some((at, fits(event)?))) {
+            if let Some((at, found)) =
+                self.news.iter().enumerate().find_map(|(at, event)| Some((at, fits(event)?)))
+            {
                 self.news.remove(at);
                 return found;
             }
@@ -237,14 +240,20 @@ impl Bench {
         self.until("its end", |event| (*event == Event::Gone(key)).then_some(()));
     }
 
+    /// What is held now: an older list may still be under way.
     #[track_caller]
     pub fn list(&mut self) -> Vec<Held> {
-        let now = self.now();
-        self.provider.list(now);
-        self.until("a list", |event| match event {
-            Event::Listed { held, .. } => Some(held.clone()),
-            _ => None,
-        })
+        let begun = self.now();
+        loop {
+            self.provider.list(self.now());
+            let (asked, held) = self.until("a list", |event| match event {
+                Event::Listed { asked, held } => Some((*asked, held.clone())),
+                _ => None,
+            });
+            if asked >= begun {
+                return held;
+            }
+        }
     }
 
     /// Whatever is still under way ends, and then nothing is booked.

@@ -13,7 +13,13 @@ const BOTH: &[Kind] = &[Kind::NsiCalled, Kind::NsiPolling];
 
 #[test]
 fn confirmations_may_come_as_they_like() {
-    let calls = ["reserveConfirmed", "reserveCommitConfirmed", "provisionConfirmed", "dataPlaneStateChange", "terminateConfirmed"];
+    let calls = [
+        "reserveConfirmed",
+        "reserveCommitConfirmed",
+        "provisionConfirmed",
+        "dataPlaneStateChange",
+        "terminateConfirmed",
+    ];
     let deeds = ["drop", "repeat", "swap", "before_answer"].map(|deed| json!(deed));
     for deed in deeds.into_iter().chain([json!({ "delay": 40.0 }), json!({ "delay": 400.0 })]) {
         for call in calls {
@@ -25,7 +31,10 @@ fn confirmations_may_come_as_they_like() {
             bench.tear_down(key);
             bench.live(HOUR / 4);
             bench.assert_nothing_is_left();
-            assert!(!bench.has_news(|event| matches!(event, Event::Answer { .. })), "{call} {deed}: said once");
+            assert!(
+                !bench.has_news(|event| matches!(event, Event::Answer { .. })),
+                "{call} {deed}: said once"
+            );
         }
     }
 }
@@ -33,8 +42,15 @@ fn confirmations_may_come_as_they_like() {
 #[test]
 fn confirmations_that_never_come_are_found_by_asking() {
     let mut bench = bench(Kind::NsiCalled);
-    let calls = ["reserveConfirmed", "reserveCommitConfirmed", "provisionConfirmed", "dataPlaneStateChange", "terminateConfirmed"];
-    let rules: Vec<Value> = calls.iter().map(|call| json!({ "on": call, "do": "drop", "times": 99 })).collect();
+    let calls = [
+        "reserveConfirmed",
+        "reserveCommitConfirmed",
+        "provisionConfirmed",
+        "dataPlaneStateChange",
+        "terminateConfirmed",
+    ];
+    let rules: Vec<Value> =
+        calls.iter().map(|call| json!({ "on": call, "do": "drop", "times": 99 })).collect();
     bench.simulator().order(json!({ "mischief": rules }));
     let key = bench.request(400);
     bench.granted(key);
@@ -84,7 +100,9 @@ fn each_class_of_error_has_its_outcome() {
             bench.assert_nothing_is_left();
         }
         let mut bench = bench(kind);
-        bench.simulator().order(json!({ "mischief": [{ "on": "reserve", "do": { "fault": "00500" }, "times": 9 }] }));
+        bench
+            .simulator()
+            .order(json!({ "mischief": [{ "on": "reserve", "do": { "fault": "00500" }, "times": 9 }] }));
         let key = bench.request(400);
         assert!(!bench.refused(key).0);
         assert_eq!(bench.simulator().count("reserve"), 3);
@@ -96,7 +114,9 @@ fn what_fails_later_is_cleared_away() {
     for &kind in BOTH {
         for (on, error) in [("reserve", "00705"), ("reserveCommit", "00500"), ("provision", "00500")] {
             let mut bench = bench(kind);
-            bench.simulator().order(json!({ "mischief": [{ "on": on, "do": { "refuse": error }, "times": 9 }] }));
+            bench
+                .simulator()
+                .order(json!({ "mischief": [{ "on": on, "do": { "refuse": error }, "times": 9 }] }));
             let key = bench.request(400);
             if (kind, on) == (Kind::NsiPolling, "provision") {
                 // Nobody says so to one who only asks: its owner gives up in the end.
@@ -118,7 +138,9 @@ fn a_hold_that_is_over_is_reserved_anew() {
     for &kind in BOTH {
         let mut bench = bench(kind);
         // The confirmation is late, and so is the next look.
-        bench.simulator().order(json!({ "mischief": [{ "on": "reserveCommit", "do": { "fault": "00500" } }] }));
+        bench
+            .simulator()
+            .order(json!({ "mischief": [{ "on": "reserveCommit", "do": { "fault": "00500" } }] }));
         let key = bench.request(400);
         assert_eq!(bench.granted(key).mbit, 400);
         assert_eq!(bench.simulator().count("reserve"), 2);
@@ -204,7 +226,8 @@ fn who_has_no_certificate_gets_nothing() {
     for name in ["server", "client"] {
         let key = rcgen::KeyPair::generate().unwrap();
         let parameters = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-        std::fs::write(path(&format!("{name}.pem")), parameters.signed_by(&key, &issuer).unwrap().pem()).unwrap();
+        std::fs::write(path(&format!("{name}.pem")), parameters.signed_by(&key, &issuer).unwrap().pem())
+            .unwrap();
         std::fs::write(path(&format!("{name}.key")), key.serialize_pem()).unwrap();
     }
     let ca = format!("authorities = {:?}\n", path("ca.pem"));
@@ -213,15 +236,23 @@ fn who_has_no_certificate_gets_nothing() {
         let arguments = ["--think", "0", "--tls", &path("server.pem"), &path("server.key"), &path("ca.pem")];
         let simulator = Simulator::start(&arguments);
         let service = simulator.service;
-        let known = format!("url = \"https://{service}/NSI/services/CS2\"\nprovider_nsa = \"urn:ogf:network:example.net:2026:nsa\"\n");
+        let known = format!(
+            "url = \"https://{service}/NSI/services/CS2\"\nprovider_nsa = \"urn:ogf:network:example.net:2026:nsa\"\n"
+        );
         let text = config(Kind::NsiPolling, Some(&simulator), "");
-        let text: String = text.lines().filter(|line| !line.starts_with("discovery")).map(|line| format!("{line}\n")).collect();
+        let text: String = text
+            .lines()
+            .filter(|line| !line.starts_with("discovery"))
+            .map(|line| format!("{line}\n"))
+            .collect();
         assert!(text.contains(COMMON));
         let mut bench = Bench::new(&format!("{text}{known}{more}"), Some(simulator));
         let key = bench.request(400);
         match bench.answer(key) {
             Answer::Granted(_) if is_known => bench.tear_down(key),
-            Answer::Refused { detail, .. } if !is_known => assert!(detail.contains("certificate"), "{detail}"),
+            Answer::Refused { detail, .. } if !is_known => {
+                assert!(detail.contains("certificate"), "{detail}")
+            }
             other => panic!("{other:?}"),
         }
     }

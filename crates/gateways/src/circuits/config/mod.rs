@@ -175,7 +175,8 @@ mod tests {
     use super::*;
 
     const GOOD: &str = "provider = \"static\"\nsource = \"10.1.0.1\"\ntarget = \"10.1.0.2\"\nmbit = 1000\n";
-    const NSI: &str = "requester_nsa = \"urn:r\"\nsource_stp = \"urn:a?vlan=1\"\ntarget_stp = \"urn:b?vlan=1\"\n";
+    const NSI: &str =
+        "requester_nsa = \"urn:r\"\nsource_stp = \"urn:a?vlan=1\"\ntarget_stp = \"urn:b?vlan=1\"\n";
 
     fn nsi(more: &str) -> Result<CircuitConfig, Fault> {
         CircuitConfig::parse(&format!("{}{NSI}{more}\n", GOOD.replace("static", "nsi")), "uplink.toml")
@@ -221,7 +222,9 @@ mod tests {
         };
         let ports = "url = \"https://o/\"\nsource_port = \"a:1\"\ntarget_port = \"b:1\"\n";
         let known = format!("{ports}vlans = \"7-9\"\ntoken_file = \"t\"\n");
-        let ProviderConfig::Oscars(oscars) = read("oscars", &known).unwrap().provider else { panic!("it is OSCARS") };
+        let ProviderConfig::Oscars(oscars) = read("oscars", &known).unwrap().provider else {
+            panic!("it is OSCARS")
+        };
         assert_eq!(oscars.url, "https://o");
         for (more, expected) in [
             (format!("{ports}vlans = \"7\"\n"), "either username and password_file"),
@@ -233,7 +236,9 @@ mod tests {
         }
         let sense = "url = \"https://s.example/StackV-web/restapi\"\nclient_id = \"c\"\nclient_secret_file = \"f\"\n\
                      username = \"u\"\npassword_file = \"p\"\nsource_uri = \"urn:a\"\ntarget_uri = \"urn:b\"\n";
-        let ProviderConfig::Sense(sense) = read("sense", sense).unwrap().provider else { panic!("it is SENSE") };
+        let ProviderConfig::Sense(sense) = read("sense", sense).unwrap().provider else {
+            panic!("it is SENSE")
+        };
         assert_eq!(sense.token_url, "https://s.example/auth/realms/StackV/protocol/openid-connect/token");
         assert_eq!(sense.vlans, "any");
     }

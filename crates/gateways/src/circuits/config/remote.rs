@@ -29,6 +29,8 @@ pub struct Access {
     pub(crate) key: Option<PathBuf>,
     /// How long an answer may take.
     pub(crate) answer: Option<Duration>,
+    /// All of its addresses are in clear text, so that nobody is believed to be anybody.
+    pub(crate) is_clear: bool,
 }
 
 impl Access {
@@ -37,6 +39,9 @@ impl Access {
     }
 
     fn tls(&self) -> Result<Trust, Fault> {
+        if self.is_clear {
+            return outside_client_tls_as(OutsideTrust::Anyone, None);
+        }
         let authorities = crate::authorities::read(self.authorities.as_deref())?;
         let trust = OutsideTrust::Authorities(&authorities);
         let (Some(certificate), Some(key)) = (&self.certificate, &self.key) else {
@@ -117,9 +122,14 @@ impl Reader<'_> {
     }
 
     fn vlans(&self, value: String) -> Result<String, Fault> {
-        match vlans(&value).is_some_and(|all| !all.is_empty() && all.iter().all(|vlan| (1..4095).contains(vlan))) {
+        match vlans(&value)
+            .is_some_and(|all| !all.is_empty() && all.iter().all(|vlan| (1..4095).contains(vlan)))
+        {
             true => Ok(value),
-            false => Err(self.wrong(format!("vlans are numbers from 1 to 4094 like 1780-1787,1790, not {value:?}"))),
+            false => {
+                Err(self
+                    .wrong(format!("vlans are numbers from 1 to 4094 like 1780-1787,1790, not {value:?}")))
+            }
         }
     }
 
@@ -130,16 +140,25 @@ impl Reader<'_> {
         let begins = value.starts_with("https://") || value.starts_with("http://");
         match begins && has_host && !value.contains('@') {
             true => Ok(value),
-            false => Err(self.wrong(format!("{name} is to be an address like https://host/path, not {value:?}"))),
+            false => {
+                Err(self.wrong(format!("{name} is to be an address like https://host/path, not {value:?}")))
+            }
         }
     }
 
-    fn access(&self, file: FileAccess) -> Result<Access, Fault> {
+    fn access(&self, file: FileAccess, urls: &[Option<&String>]) -> Result<Access, Fault> {
         if file.certificate.is_some() != file.key.is_some() {
             return Err(self.wrong("certificate and key come together"));
         }
         let answer = file.answer_s.map(|value| self.seconds("answer_s", value)).transpose()?;
-        Ok(Access { authorities: file.authorities, certificate: file.certificate, key: file.key, answer })
+        let is_clear = urls.iter().flatten().all(|url| url.starts_with("http://"));
+        Ok(Access {
+            authorities: file.authorities,
+            certificate: file.certificate,
+            key: file.key,
+            answer,
+            is_clear,
+        })
     }
 
     pub(super) fn nsi(&self, common: &Common, rest: toml::Table) -> Result<NsiConfig, Fault> {
@@ -151,6 +170,7 @@ impl Reader<'_> {
             return Err(self.wrong("either url and provider_nsa say where the provider is, or discovery"));
         }
         Ok(NsiConfig {
+            access: self.access(access, &[file.url.as_ref(), file.discovery.as_ref()])?,
             url: url("url", file.url)?,
             provider_nsa: file.provider_nsa.map(|value| self.text("provider_nsa", value)).transpose()?,
             discovery: url("discovery", file.discovery)?,
@@ -160,7 +180,6 @@ impl Reader<'_> {
             listen: file.listen,
             reply_to: url("reply_to", file.reply_to)?,
             hold: self.seconds("hold_s", file.hold_s.unwrap_or(HOLD_S))?,
-            access: self.access(access)?,
             ends: self.ends(common)?,
         })
     }
@@ -181,6 +200,7 @@ impl Reader<'_> {
             }
         };
         Ok(OscarsConfig {
+            access: self.access(access, &[Some(&file.url)])?,
             url: self.url("url", file.url)?.trim_end_matches('/').to_owned(),
             username: file.username,
             secret,
@@ -188,7 +208,6 @@ impl Reader<'_> {
             source_port: port("source_port", file.source_port)?,
             target_port: port("target_port", file.target_port)?,
             vlans: self.vlans(file.vlans)?,
-            access: self.access(access)?,
             ends: self.ends(common)?,
         })
     }
@@ -206,6 +225,7 @@ impl Reader<'_> {
             }
         };
         Ok(SenseConfig {
+            access: self.access(access, &[Some(&url), Some(&token_url)])?,
             url,
             token_url,
             client_id: self.text("client_id", file.client_id)?,
@@ -215,7 +235,6 @@ impl Reader<'_> {
             source_uri: self.text("source_uri", file.source_uri)?,
             target_uri: self.text("target_uri", file.target_uri)?,
             vlans: file.vlans.map_or(Ok("any".to_owned()), |value| self.vlans(value))?,
-            access: self.access(access)?,
             ends: self.ends(common)?,
         })
     }

@@ -127,13 +127,18 @@ pub(super) struct Summary {
 impl Summary {
     pub(super) fn of(reservation: &Element) -> Option<Summary> {
         let states = reservation.child("connectionStates");
-        let state = |name: &str| states.and_then(|states| states.text_of(name)).unwrap_or_default().to_lowercase();
+        let state =
+            |name: &str| states.and_then(|states| states.text_of(name)).unwrap_or_default().to_lowercase();
         let plane = states.and_then(|states| states.child("dataPlaneStatus"));
-        let is = |name: &str| plane.and_then(|plane| plane.text_of(name)).is_some_and(|text| matches!(text, "true" | "1"));
+        let is = |name: &str| {
+            plane.and_then(|plane| plane.text_of(name)).is_some_and(|text| matches!(text, "true" | "1"))
+        };
         // The newest version is the last.
         let criteria = reservation.children("criteria").last();
         let wanted = criteria.and_then(|criteria| criteria.child("p2ps"));
-        let end = criteria.and_then(|criteria| criteria.child("schedule")).and_then(|schedule| schedule.text_of("endTime"));
+        let end = criteria
+            .and_then(|criteria| criteria.child("schedule"))
+            .and_then(|schedule| schedule.text_of("endTime"));
         let key = reservation.text_of("globalReservationId");
         Some(Summary {
             id: connection_id(reservation)?,
@@ -145,7 +150,9 @@ impl Summary {
             provision: state("provisionState"),
             lifecycle: state("lifecycleState"),
             // Of one who says nothing about versions, there is one.
-            is_active: is("active") && (is("versionConsistent") || plane.is_none_or(|plane| plane.child("versionConsistent").is_none())),
+            is_active: is("active")
+                && (is("versionConsistent")
+                    || plane.is_none_or(|plane| plane.child("versionConsistent").is_none())),
         })
     }
 
@@ -173,7 +180,10 @@ pub(super) struct Called {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum What {
-    Reserved { mbit: Option<u64>, end: Option<Timestamp> },
+    Reserved {
+        mbit: Option<u64>,
+        end: Option<Timestamp>,
+    },
     Committed,
     Aborted,
     Provisioned,

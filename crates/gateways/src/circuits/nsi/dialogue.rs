@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use longhaul_circuits::{Answer, Event, Grant, Held, RequestKey, Wish};
+use longhaul_circuits::{Answer, Event, Grant, RequestKey, Wish};
 use longhaul_model::{Fault, Timestamp};
 
-use super::answers::{self, Called, Summary};
+use super::NsiConfig;
+use super::answers::{self, Called};
 use super::connection::{Connection, Operation, Stage};
 use super::messages::{ACTIONS, Header, Request, Reserve};
-use super::{NsiConfig, discovery};
-use crate::circuits::remote::{Call, CallId, Dialogue, Heard, Names, Step, look_again};
+use crate::circuits::remote::{Call, CallId, Dialogue, Heard, Names, Step};
 
 /// Calls of one kind that fail in a row, before a request is given up.
 pub(super) const TRIES: u32 = 3;
@@ -20,16 +20,24 @@ const LIST_APART: Duration = Duration::from_secs(10);
 const SKEW_MIN: Duration = Duration::from_secs(2);
 /// Replies of a query come on the same connection, and yet some providers insist on an address.
 const NOWHERE: &str = "http://requester.invalid/";
+/// Calls whose confirmations are waited for.
+const EXPECTED_MAX: usize = 4_096;
 /// Reservations that are cleared away at a time.
 pub(super) const CONNECTIONS_MAX: usize = 256;
 
 /// What a call was about.
 #[derive(Clone, Debug)]
-enum Asked {
+pub(super) enum Asked {
     Discovery,
-    List { asked: Timestamp },
+    List {
+        asked: Timestamp,
+    },
     /// Of a connection, under the id that it had then.
-    Of { serial: u64, operation: Operation, id: Option<String> },
+    Of {
+        serial: u64,
+        operation: Operation,
+        id: Option<String>,
+    },
 }
 
 /// Random numbers, of which correlation ids are made.
@@ -42,23 +50,23 @@ pub(super) struct Endpoint {
 
 /// What everything is asked of.
 #[derive(Default)]
-struct Listing {
-    call: Option<CallId>,
+pub(super) struct Listing {
+    pub(super) call: Option<CallId>,
     /// By the owner, who is told.
-    is_wanted: bool,
-    next: Timestamp,
-    failures: u32,
+    pub(super) is_wanted: bool,
+    pub(super) next: Timestamp,
+    pub(super) failures: u32,
 }
 
 pub(crate) struct Nsi {
     pub(super) config: NsiConfig,
     /// In the description of everything that is ours of this link.
-    mark: String,
+    pub(super) mark: String,
     reply_to: Option<String>,
     ids: Ids,
-    endpoint: Option<Endpoint>,
-    discovery: Listing,
-    listing: Listing,
+    pub(super) endpoint: Option<Endpoint>,
+    pub(super) discovery: Listing,
+    pub(super) listing: Listing,
     pub(super) names: Names,
     pub(super) connections: BTreeMap<u64, Connection>,
     calls: BTreeMap<CallId, Asked>,
@@ -67,11 +75,17 @@ pub(crate) struct Nsi {
     /// The provider's clock minus ours, in microseconds.
     skew: i64,
     count: u64,
-    steps: VecDeque<Step>,
+    pub(super) steps: VecDeque<Step>,
 }
 
 impl Nsi {
-    pub(crate) fn new(config: NsiConfig, link: &str, reply_to: Option<String>, names: Names, ids: Ids) -> Nsi {
+    pub(crate) fn new(
+        config: NsiConfig,
+        link: &str,
+        reply_to: Option<String>,
+        names: Names,
+        ids: Ids,
+    ) -> Nsi {
         let known = config.url.clone().zip(config.provider_nsa.clone());
         Nsi {
             mark: format!("longhaul {link}"),
@@ -132,7 +146,7 @@ impl Nsi {
         format!("urn:uuid:{}", RequestKey(random | (0x4 << 76) | (0x2 << 62)))
     }
 
-    fn send(&mut self, request: &Request, asked: Asked) -> Option<CallId> {
+    pub(super) fn send(&mut self, request: &Request, asked: Asked) -> Option<CallId> {
         let correlation = self.correlation();
         let endpoint = self.endpoint.as_ref()?;
         let nowhere = matches!(request, Request::Query(_)).then(|| NOWHERE.to_owned());
@@ -152,13 +166,19 @@ impl Nsi {
             body: request.envelope(&header),
         };
         // Its confirmation may come before its acknowledgement.
-        if let Asked::Of { serial, operation, .. } = &asked {
+        if let Asked::Of { serial, operation, .. } = &asked
+            && *operation != Operation::Query
+        {
+            // Without them there is still asking.
+            if self.expected.len() >= EXPECTED_MAX {
+                self.expected.clear();
+            }
             self.expected.insert(correlation, (*serial, *operation));
         }
         Some(self.call(call, asked))
     }
 
-    fn call(&mut self, call: Call, asked: Asked) -> CallId {
+    pub(super) fn call(&mut self, call: Call, asked: Asked) -> CallId {
         let id = self.next_count();
         self.calls.insert(id, asked);
         self.steps.push_back(Step::Call(id, call));
@@ -205,12 +225,12 @@ impl Nsi {
     fn reserve(&mut self, serial: u64, now: Timestamp) -> Reserve {
         let skew = self.skew;
         let connection = self.connections.get_mut(&serial);
-        let (key, mbit, lifetime) =
-            connection.map_or((RequestKey(0), 0, None), |one| {
-                one.end = one.lifetime.map(|lifetime| now.plus(lifetime));
-                (one.key, one.mbit, one.lifetime)
-            });
-        let end = lifetime.map(|lifetime| whole_seconds(Timestamp(now.0.saturating_add(skew)).plus(lifetime)));
+        let (key, mbit, lifetime) = connection.map_or((RequestKey(0), 0, None), |one| {
+            one.end = one.lifetime.map(|lifetime| now.plus(lifetime));
+            (one.key, one.mbit, one.lifetime)
+        });
+        let end =
+            lifetime.map(|lifetime| whole_seconds(Timestamp(now.0.saturating_add(skew)).plus(lifetime)));
         Reserve {
             key: format!("urn:uuid:{key}"),
             description: self.mark.clone(),
@@ -221,59 +241,10 @@ impl Nsi {
         }
     }
 
-    pub(super) fn ask_list(&mut self, now: Timestamp) {
-        if self.listing.call.is_some() || now < self.listing.next {
-            return;
-        }
-        if self.endpoint.is_none() {
-            return self.discover(now);
-        }
-        self.listing.call = self.send(&Request::Query(None), Asked::List { asked: now });
-        self.listing.next = now.plus(look_again(0));
-    }
-
-    /// When something that is due then can be asked; none while that waits for an answer.
-    fn asked_at(&self, due: Timestamp) -> Option<Timestamp> {
-        match (&self.endpoint, self.discovery.call) {
-            (Some(_), _) => Some(due),
-            (None, None) => Some(due.max(self.discovery.next)),
-            (None, Some(_)) => None,
-        }
-    }
-
-    fn list_at(&self, due: Timestamp) -> Option<Timestamp> {
-        let due = due.max(self.listing.next);
-        self.listing.call.is_none().then(|| self.asked_at(due)).flatten()
-    }
-
-    /// Where the provider is and what it is called, from its own description.
-    fn discover(&mut self, now: Timestamp) {
-        let Some(url) = self.config.discovery.clone() else { return };
-        if self.discovery.call.is_none() && now >= self.discovery.next {
-            let call = Call { method: http::Method::GET, url, headers: Vec::new(), body: String::new() };
-            self.discovery.call = Some(self.call(call, Asked::Discovery));
-        }
-    }
-
-    fn discovered(&mut self, answer: Result<Heard, Fault>, now: Timestamp) {
-        self.discovery.call = None;
-        let known = self.config.provider_nsa.as_deref();
-        let found = answer.and_then(|heard| discovery::read(&heard, self.config.discovery.as_deref(), known));
-        match found {
-            Ok(endpoint) => self.endpoint = Some(endpoint),
-            Err(fault) => {
-                self.discovery.failures += 1;
-                self.discovery.next = now.plus(look_again(self.discovery.failures));
-                if self.discovery.failures >= TRIES {
-                    self.give_up_waiting(&fault.to_string(), now);
-                }
-            }
-        }
-    }
-
     /// Nothing can be asked: requests that have not been made are refused.
-    fn give_up_waiting(&mut self, why: &str, now: Timestamp) {
-        let waiting: Vec<u64> = self.connections.iter().filter(|(_, one)| one.id.is_none()).map(|(at, _)| *at).collect();
+    pub(super) fn give_up_waiting(&mut self, why: &str, now: Timestamp) {
+        let waiting: Vec<u64> =
+            self.connections.iter().filter(|(_, one)| one.id.is_none()).map(|(at, _)| *at).collect();
         for serial in waiting {
             self.refuse(serial, false, why.to_owned(), now);
         }
@@ -327,98 +298,6 @@ impl Nsi {
             self.tell(Event::Gone(connection.key));
         } else if is_named && !has_other {
             self.keep_name(connection.key, None);
-        }
-    }
-
-    fn listed(&mut self, answer: Result<Heard, Fault>, asked: Timestamp, now: Timestamp) {
-        self.listing.call = None;
-        let read = answer.map_err(|fault| fault.to_string()).and_then(|heard| {
-            let body = answers::body(&heard).map_err(|refusal| refusal.words())?;
-            answers::summaries(&body).map_err(|fault| fault.to_string())
-        });
-        let all = match read {
-            Ok(all) => all,
-            Err(why) => return self.list_failed(&why, now),
-        };
-        self.listing.failures = 0;
-        let ours: Vec<Summary> =
-            all.into_iter().filter(|one| one.description == self.mark && one.key.is_some() && one.lives()).collect();
-        self.find(&ours, now);
-        if std::mem::take(&mut self.listing.is_wanted) {
-            let up = |one: &Summary| one.is_active && one.provision == "provisioned";
-            let cleared = |id: &str| {
-                self.connections.values().any(|one| one.is_stray && one.id.as_deref() == Some(id))
-            };
-            let held = ours.iter().filter(|one| !cleared(&one.id));
-            let held = held.filter_map(|one| Some(Held { key: one.key?, up: up(one) })).collect();
-            self.tell(Event::Listed { asked, held });
-            self.forget_names(&ours);
-        }
-    }
-
-    fn list_failed(&mut self, why: &str, now: Timestamp) {
-        self.listing.failures = self.listing.failures.saturating_add(1);
-        self.listing.next = now.plus(look_again(self.listing.failures));
-        let finding: Vec<u64> =
-            self.connections.iter().filter(|(_, one)| one.stage == Stage::Find).map(|(at, _)| *at).collect();
-        for serial in finding {
-            let Some(connection) = self.connections.get_mut(&serial) else { continue };
-            connection.fail(now);
-            if connection.failures >= TRIES {
-                self.refuse(serial, false, why.to_owned(), now);
-            }
-        }
-    }
-
-    /// What was looked for is in the list or is not there; and what is in it twice is cleared away.
-    fn find(&mut self, ours: &[Summary], now: Timestamp) {
-        let serials: Vec<u64> = self.connections.keys().copied().collect();
-        for serial in serials {
-            let known: Vec<String> = self.connections.values().filter_map(|one| one.id.clone()).collect();
-            let Some(connection) = self.connections.get_mut(&serial) else { continue };
-            if connection.stage != Stage::Find {
-                continue;
-            }
-            let key = connection.key;
-            match ours.iter().find(|one| one.key == Some(key) && !known.contains(&one.id)) {
-                Some(found) => {
-                    connection.id = Some(found.id.clone());
-                    connection.held_since = Some(now);
-                    connection.turn(Stage::Checking, now);
-                    self.keep_name(key, Some(found.id.clone()));
-                }
-                None if connection.is_leaving => {
-                    self.finish(serial);
-                    continue;
-                }
-                None => {
-                    connection.is_unsure = false;
-                    connection.turn(Stage::Reserve, now);
-                }
-            }
-            self.drive(serial, now);
-        }
-        let known: Vec<String> = self.connections.values().filter_map(|one| one.id.clone()).collect();
-        let current: Vec<RequestKey> =
-            self.connections.values().filter(|one| one.id.is_some()).map(|one| one.key).collect();
-        for twin in ours.iter().filter(|one| !known.contains(&one.id)) {
-            let named = twin.key.and_then(|key| self.names.get(&key));
-            let is_twin = named.is_some_and(|named| *named != twin.id) || twin.key.is_some_and(|key| current.contains(&key));
-            if let (Some(key), true, true) = (twin.key, is_twin, self.connections.len() < CONNECTIONS_MAX) {
-                tracing::warn!(%key, id = twin.id, "the provider has made two reservations of one request");
-                let serial = self.add(Connection::stray(key, twin.id.clone(), now));
-                self.drive(serial, now);
-            }
-        }
-    }
-
-    /// Names of what is no more, and of which nobody speaks.
-    fn forget_names(&mut self, ours: &[Summary]) {
-        let used: Vec<RequestKey> = self.connections.values().map(|one| one.key).collect();
-        let before = self.names.len();
-        self.names.retain(|key, id| used.contains(key) || ours.iter().any(|one| one.id == *id));
-        if self.names.len() != before {
-            self.steps.push_back(Step::Keep(self.names.clone()));
         }
     }
 }

@@ -82,7 +82,9 @@ impl Nsi {
             }
             // Its confirmation came, so that nothing is unclear.
             _ if connection.id.is_some() => {}
-            Ok(None) => self.reserve_unclear(serial, "an acknowledgement without a connection id".to_owned(), now),
+            Ok(None) => {
+                self.reserve_unclear(serial, "an acknowledgement without a connection id".to_owned(), now)
+            }
             Err(Trouble::Unclear(why)) => self.reserve_unclear(serial, why, now),
             Err(Trouble::Refused(refusal)) => match refusal.class {
                 Class::Unavailable => self.refuse(serial, true, refusal.words(), now),
@@ -93,7 +95,10 @@ impl Nsi {
                     }
                 }
                 _ => {
-                    tracing::error!(reason = refusal.words(), "a circuit is refused for how it is configured");
+                    tracing::error!(
+                        reason = refusal.words(),
+                        "a circuit is refused for how it is configured"
+                    );
                     self.refuse(serial, false, refusal.words(), now);
                 }
             },
@@ -180,7 +185,8 @@ impl Nsi {
         }
         // Whatever else it says of itself: the provision state of one that has ended stays what it was.
         if summary.lifecycle != "created" {
-            let hint = connection.hint.take().unwrap_or_else(|| format!("the provider says {}", summary.lifecycle));
+            let hint =
+                connection.hint.take().unwrap_or_else(|| format!("the provider says {}", summary.lifecycle));
             return match connection.is_told {
                 true => self.lose(serial, hint),
                 false => self.refuse(serial, false, hint, now),
@@ -191,7 +197,9 @@ impl Nsi {
             Stage::Committing => match summary.reservation.as_str() {
                 "reservestart" => connection.turn(Stage::Provision, now),
                 "reserveheld" if connection.looks >= LOOKS => connection.turn(Stage::Commit, now),
-                "reservefailed" | "reservetimeout" => self.hold_lost(serial, "it was not committed".to_owned(), now),
+                "reservefailed" | "reservetimeout" => {
+                    self.hold_lost(serial, "it was not committed".to_owned(), now)
+                }
                 _ => connection.look_later(now),
             },
             Stage::Provisioning | Stage::Up => self.look_at_data_plane(serial, summary, now),
@@ -234,7 +242,8 @@ impl Nsi {
 
     fn look_at_data_plane(&mut self, serial: u64, summary: &Summary, now: Timestamp) {
         let Some(connection) = self.connections.get_mut(&serial) else { return };
-        let has_failed = |hint: &String| matches!(hint.as_str(), "activateFailed" | "forcedEnd" | "dataplaneError");
+        let has_failed =
+            |hint: &String| matches!(hint.as_str(), "activateFailed" | "forcedEnd" | "dataplaneError");
         let is_up = summary.provision == "provisioned" && summary.is_active;
         match (connection.stage, is_up) {
             (Stage::Up, true) => connection.hint = None,
@@ -247,8 +256,13 @@ impl Nsi {
                 let why = connection.hint.take().unwrap_or_default();
                 self.refuse(serial, false, why, now);
             }
+            // Refused, or a commit that failed: both look like nothing at all.
             _ if summary.provision == "released" && connection.looks >= LOOKS => {
-                connection.turn(Stage::Provision, now);
+                connection.lost += 1;
+                match connection.lost >= TRIES {
+                    true => self.refuse(serial, false, "it cannot be provisioned".to_owned(), now),
+                    false => connection.turn(Stage::Provision, now),
+                }
             }
             _ => {
                 connection.hint = None;
@@ -258,54 +272,50 @@ impl Nsi {
     }
 
     /// The provider has called with the correlation id of a call of ours.
-    pub(super) fn confirmed(&mut self, serial: u64, operation: Operation, id: &str, what: What, now: Timestamp) {
+    pub(super) fn confirmed(
+        &mut self,
+        serial: u64,
+        operation: Operation,
+        id: &str,
+        what: What,
+        now: Timestamp,
+    ) {
         let Some(connection) = self.connections.get_mut(&serial) else { return };
         if connection.id.as_deref().is_some_and(|known| known != id) {
             return;
         }
-        let stage = connection.stage;
+        // What is said twice, or is known already, changes nothing.
+        let waits_for = match connection.stage {
+            Stage::Reserve | Stage::Find | Stage::Checking => Operation::Reserve,
+            Stage::Commit | Stage::Committing => Operation::Commit,
+            Stage::Provision | Stage::Provisioning => Operation::Provision,
+            Stage::Abort | Stage::Aborting => Operation::Abort,
+            Stage::Terminate | Stage::Terminating => Operation::Terminate,
+            Stage::Up => return,
+        };
+        if operation != waits_for {
+            return;
+        }
         match (operation, what) {
-            (Operation::Reserve, What::Reserved { mbit, end }) => {
-                if matches!(stage, Stage::Reserve | Stage::Find | Stage::Checking) && !id.is_empty() {
-                    connection.id = Some(id.to_owned());
-                    connection.is_unsure = false;
-                    let key = connection.key;
-                    self.keep_name(key, Some(id.to_owned()));
-                    self.held(serial, mbit, end, now);
-                }
+            (Operation::Reserve, What::Reserved { mbit, end }) if !id.is_empty() => {
+                connection.id = Some(id.to_owned());
+                connection.is_unsure = false;
+                let key = connection.key;
+                self.keep_name(key, Some(id.to_owned()));
+                self.held(serial, mbit, end, now);
             }
             (Operation::Reserve, What::Failed(refusal)) => {
-                if matches!(stage, Stage::Reserve | Stage::Find | Stage::Checking) {
+                if !id.is_empty() {
                     connection.id.get_or_insert_with(|| id.to_owned());
-                    self.refuse(serial, refusal.class == Class::Unavailable, refusal.words(), now);
                 }
+                self.refuse(serial, refusal.class == Class::Unavailable, refusal.words(), now);
             }
-            (Operation::Commit, What::Committed) => {
-                if matches!(stage, Stage::Commit | Stage::Committing) {
-                    connection.turn(Stage::Provision, now);
-                }
-            }
-            (Operation::Commit, What::Failed(refusal)) => {
-                if matches!(stage, Stage::Commit | Stage::Committing) {
-                    self.hold_lost(serial, refusal.words(), now);
-                }
-            }
+            (Operation::Commit, What::Committed) => connection.turn(Stage::Provision, now),
+            (Operation::Commit, What::Failed(refusal)) => self.hold_lost(serial, refusal.words(), now),
             // Traffic flows when the data plane is active, which has been told already or is asked.
-            (Operation::Provision, What::Provisioned) => {
-                if matches!(stage, Stage::Provision | Stage::Provisioning) {
-                    connection.turn(Stage::Provisioning, now);
-                }
-            }
-            (Operation::Abort, What::Aborted) => {
-                if matches!(stage, Stage::Abort | Stage::Aborting) {
-                    connection.turn(Stage::Terminate, now);
-                }
-            }
-            (Operation::Terminate, What::Terminated) => {
-                if matches!(stage, Stage::Terminate | Stage::Terminating) {
-                    self.finish(serial);
-                }
-            }
+            (Operation::Provision, What::Provisioned) => connection.turn(Stage::Provisioning, now),
+            (Operation::Abort, What::Aborted) => connection.turn(Stage::Terminate, now),
+            (Operation::Terminate, What::Terminated) => self.finish(serial),
             _ => {}
         }
     }
@@ -321,9 +331,13 @@ fn go_on(connection: &mut Connection, from: Stage, to: Stage, now: Timestamp) {
 fn look_at_leaving(connection: &mut Connection, summary: &Summary, now: Timestamp) {
     let is_stuck = connection.looks >= LOOKS;
     match connection.stage {
-        Stage::Aborting if is_stuck || summary.reservation == "reservestart" => connection.turn(Stage::Terminate, now),
+        Stage::Aborting if is_stuck || summary.reservation == "reservestart" => {
+            connection.turn(Stage::Terminate, now)
+        }
         // It was said to be terminated, or nothing was said.
-        Stage::Terminating if is_stuck && summary.lifecycle != "terminating" => connection.turn(Stage::Terminate, now),
+        Stage::Terminating if is_stuck && summary.lifecycle != "terminating" => {
+            connection.turn(Stage::Terminate, now)
+        }
         _ => connection.look_later(now),
     }
 }

@@ -11,6 +11,7 @@ mod connection;
 mod dialogue;
 mod discovery;
 mod hearing;
+mod listing;
 mod messages;
 #[cfg(test)]
 mod tests;
@@ -48,7 +49,12 @@ pub struct NsiConfig {
     pub(crate) ends: Ends,
 }
 
-pub(super) fn open(config: &NsiConfig, link: &str, ground: Ground, caller: Caller) -> Result<Box<dyn Provider>, Fault> {
+pub(super) fn open(
+    config: &NsiConfig,
+    link: &str,
+    ground: Ground,
+    caller: Caller,
+) -> Result<Box<dyn Provider>, Fault> {
     let listened = config.listen.map(|address| ground.listen(address, messages::acknowledge)).transpose()?;
     let reply_to = config.reply_to.clone().or(listened.map(|at| format!("http://{at}/nsi/requester")));
     let names = ground.read_names()?;

@@ -45,8 +45,9 @@ fn envelope(header: &Header, body: &str) -> String {
          xmlns:h=\"http://schemas.ogf.org/nsi/2013/12/framework/headers\" \
          xmlns:c=\"http://schemas.ogf.org/nsi/2013/12/connection/types\" \
          xmlns:p2p=\"http://schemas.ogf.org/nsi/2013/12/services/point2point\"><soap:Header><h:nsiHeader>\
-         <correlationId>{}</correlationId></h:nsiHeader></soap:Header><soap:Body>{body}</soap:Body></soap:Envelope>",
-        header.correlation
+         <correlationId>{}</correlationId><requesterNSA>{}</requesterNSA><providerNSA>{}</providerNSA></h:nsiHeader>\
+         </soap:Header><soap:Body>{body}</soap:Body></soap:Envelope>",
+        header.correlation, header.requester, header.provider
     )
 }
 
@@ -71,9 +72,11 @@ fn heard(status: u16, body: String) -> Heard {
 fn sent(call: &Call) -> (Header, String) {
     let root = xml::read(&call.body).unwrap();
     let header = root.child("Header").and_then(|header| header.child("nsiHeader")).unwrap();
-    let correlation = header.text_of("correlationId").unwrap().to_owned();
+    let text = |name: &str| header.text_of(name).unwrap().to_owned();
     let operation = root.child("Body").unwrap().children[0].name.clone();
-    (Header { correlation, ..Header::default() }, operation)
+    let (correlation, requester, provider) =
+        (text("correlationId"), text("requesterNSA"), text("providerNSA"));
+    (Header { correlation, requester, provider, reply_to: None }, operation)
 }
 
 /// A reservation from its request to its grant and its end, with a provider that does everything at once.
@@ -119,7 +122,7 @@ impl Conversation {
                 match step {
                     Step::Call(id, call) => self.answer(id, &call),
                     Step::Tell(event) => self.told.push(event),
-                    Step::Keep(names) => self.written.push_str(&format!("(kept: {names:?})\n\n")),
+                    Step::Keep(names) => self.keep(&names),
                 }
             }
             if self.told.iter().any(&is_it) {
@@ -131,19 +134,32 @@ impl Conversation {
         panic!("it does not happen: {}", self.written);
     }
 
+    fn keep(&mut self, names: &crate::circuits::remote::Names) {
+        let shown: Vec<String> = names.iter().map(|(key, id)| format!("{key} is {id}")).collect();
+        self.written.push_str(&format!(
+            "written down: {}\n\n",
+            if shown.is_empty() { "nothing".to_owned() } else { shown.join(", ") }
+        ));
+    }
+
     fn answer(&mut self, id: u64, call: &Call) {
         let seconds = self.now.since(NOW).as_secs();
-        let action = call.headers.iter().find(|(name, _)| *name == "soapaction").map(|(_, value)| value.as_str());
+        let action =
+            call.headers.iter().find(|(name, _)| *name == "soapaction").map(|(_, value)| value.as_str());
         let action = action.unwrap_or_default();
-        self.written.push_str(&format!("after {seconds} s: POST {}\nSOAPAction: {action}\n\n{}\n", call.url, call.body));
+        self.written.push_str(&format!(
+            "after {seconds} s: POST {}\nSOAPAction: {action}\n\n{}\n",
+            call.url, call.body
+        ));
         let (header, operation) = sent(call);
         let acknowledged = "<c:acknowledgment/>".to_owned();
         let named = |name: &str| format!("<c:{name}><connectionId>{ID}</connectionId></c:{name}>");
         let (body, callback) = match operation.as_str() {
             "reserve" => {
                 self.reservation = "ReserveHeld";
-                let confirmed =
-                    format!("<c:reserveConfirmed><connectionId>{ID}</connectionId>{CRITERIA}</c:reserveConfirmed>");
+                let confirmed = format!(
+                    "<c:reserveConfirmed><connectionId>{ID}</connectionId>{CRITERIA}</c:reserveConfirmed>"
+                );
                 (named("reserveResponse"), Some(confirmed))
             }
             "reserveCommit" => {
@@ -173,11 +189,11 @@ impl Conversation {
 
 #[test]
 fn conversations_are_as_written_down() {
-    for (is_called, expected) in
-        [(true, include_str!("conversations/callbacks.txt")), (false, include_str!("conversations/polling.txt"))]
-    {
+    for (is_called, name) in [(true, "callbacks"), (false, "polling")] {
+        let path = format!("{}/src/circuits/nsi/conversations/{name}.txt", env!("CARGO_MANIFEST_DIR"));
+        let expected = std::fs::read_to_string(path).unwrap();
         let conversation = Conversation::new(is_called).run();
-        assert_eq!(conversation.written.trim(), expected.trim(), "\n{}", conversation.written);
+        assert_eq!(conversation.written.trim(), expected.trim(), "\n>>>\n{}\n<<<", conversation.written);
         let Some(Event::Answer { answer: Answer::Granted(grant), .. }) = conversation.told.first() else {
             panic!("{:?}", conversation.told)
         };
@@ -191,9 +207,11 @@ fn a_confirmation_before_its_acknowledgement_counts() {
     nsi.request(&Wish { key: KEY, mbit: 10_000, lifetime: None }, NOW);
     let Some(Step::Call(id, call)) = nsi.poll() else { panic!("it reserves") };
     let (header, _) = sent(&call);
-    let confirmed = format!("<c:reserveConfirmed><connectionId>{ID}</connectionId>{CRITERIA}</c:reserveConfirmed>");
+    let confirmed =
+        format!("<c:reserveConfirmed><connectionId>{ID}</connectionId>{CRITERIA}</c:reserveConfirmed>");
     // Nobody who does not know the correlation id confirms anything.
-    let forged = Header { correlation: "urn:uuid:00000000-0000-4000-8000-000000000000".to_owned(), ..header.clone() };
+    let forged =
+        Header { correlation: "urn:uuid:00000000-0000-4000-8000-000000000000".to_owned(), ..header.clone() };
     nsi.called(&envelope(&forged, &confirmed), NOW);
     assert!(nsi.names.is_empty());
     nsi.called(&envelope(&header, &confirmed), NOW);

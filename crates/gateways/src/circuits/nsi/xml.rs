@@ -133,7 +133,8 @@ mod tests {
 
     #[test]
     fn elements_are_known_by_their_local_names() {
-        let root = read("<a:x xmlns:a='u' id='7'><b:y xmlns:b='v'> t&lt;&#65; </b:y><y>2</y><z/></a:x>").unwrap();
+        let root =
+            read("<a:x xmlns:a='u' id='7'><b:y xmlns:b='v'> t&lt;&#65; </b:y><y>2</y><z/></a:x>").unwrap();
         assert_eq!((root.name.as_str(), root.attribute("id")), ("x", Some("7")));
         assert_eq!(root.text_of("y"), Some("t<A"));
         assert_eq!((root.children("y").count(), root.text_of("z")), (2, None));

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{DATE, USER_AGENT};
 use http::Uri;
+use http::header::{DATE, USER_AGENT};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -64,9 +64,8 @@ impl Caller {
         for (name, value) in call.headers {
             request = request.header(name, value);
         }
-        let request = request
-            .body(Full::new(Bytes::from(call.body)))
-            .map_err(|error| malformed(error.to_string()))?;
+        let request =
+            request.body(Full::new(Bytes::from(call.body))).map_err(|error| malformed(error.to_string()))?;
         let reply = self.http.request(request).await.map_err(|error| broken(shown, &error))?;
         let status = reply.status().as_u16();
         let date = reply.headers().get(DATE).and_then(|date| date.to_str().ok()).and_then(read_date);

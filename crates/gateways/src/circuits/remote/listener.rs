@@ -29,9 +29,14 @@ const CALL_TIME_MAX: Duration = Duration::from_secs(15);
 /// The acknowledgement of a call; none of what is none.
 pub(crate) type Acknowledge = fn(&str) -> Option<String>;
 
-pub(super) fn listen(address: SocketAddr, acknowledge: Acknowledge, inbox: Inbox) -> Result<SocketAddr, Fault> {
+pub(super) fn listen(
+    address: SocketAddr,
+    acknowledge: Acknowledge,
+    inbox: Inbox,
+) -> Result<SocketAddr, Fault> {
     let failed = |error: std::io::Error| {
-        let detail = format!("the provider cannot call back: {address}: {error}; give a free address as `listen`");
+        let detail =
+            format!("the provider cannot call back: {address}: {error}; give a free address as `listen`");
         Fault::new(FaultCode::Conflict, detail)
     };
     let listener = std::net::TcpListener::bind(address).map_err(failed)?;

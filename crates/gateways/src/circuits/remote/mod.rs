@@ -83,10 +83,13 @@ fn read_names(path: &Path) -> Result<Names, Fault> {
     if !path.exists() {
         return Ok(Names::new());
     }
-    let text = read_private(path).map_err(|error| Fault::new(FaultCode::StateDirectory, error.to_string()))?;
+    let text =
+        read_private(path).map_err(|error| Fault::new(FaultCode::StateDirectory, error.to_string()))?;
     serde_json::from_str(&text).map_err(|error| {
         let shown = path.display();
-        let detail = format!("{shown} holds no names of reservations ({error}); see what the provider holds, then remove it");
+        let detail = format!(
+            "{shown} holds no names of reservations ({error}); see what the provider holds, then remove it"
+        );
         Fault::new(FaultCode::StateDirectory, detail)
     })
 }

@@ -226,11 +226,15 @@ impl Rest {
                 job.looks = job.looks.saturating_add(1);
             }
             Next::Granted => self.grant(serial, now),
-            Next::Refused { .. } if job.is_leaving => self.unclear(serial, "it is not given back".to_owned(), now),
+            Next::Refused { .. } if job.is_leaving => {
+                self.unclear(serial, "it is not given back".to_owned(), now)
+            }
             Next::Refused { less, detail } => self.refuse(serial, less, detail, now),
             Next::Unclear(why) => self.unclear(serial, why, now),
             Next::Gone if job.is_leaving => self.finish(serial),
-            Next::Gone => self.refuse(serial, false, "the provider does not know it any more".to_owned(), now),
+            Next::Gone => {
+                self.refuse(serial, false, "the provider does not know it any more".to_owned(), now)
+            }
         }
     }
 
@@ -307,9 +311,12 @@ impl Rest {
             self.forget_token();
         }
         let up = answer.map_err(|fault| fault.to_string()).and_then(|heard| self.protocol.is_up(&heard));
+        // What is cleared away is nobody's any more.
+        let is_stray = self.jobs.values().any(|job| job.is_stray && job.key == key);
         let Some(list) = &mut self.list else { return };
         list.open = list.open.saturating_sub(1);
         match up {
+            Ok(Some(_)) if is_stray => {}
             Ok(Some(up)) => list.held.push(Held { key, up }),
             Ok(None) => {}
             Err(why) => {

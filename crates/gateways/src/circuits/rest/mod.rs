@@ -58,7 +58,10 @@ pub(super) enum Next {
     /// Nothing has changed yet.
     Again,
     Granted,
-    Refused { less: bool, detail: String },
+    Refused {
+        less: bool,
+        detail: String,
+    },
     /// It makes no sense, or something is wrong there for a while.
     Unclear(String),
     /// Nothing is held.
@@ -165,7 +168,9 @@ fn in_url(text: &str) -> String {
     let mut encoded = String::new();
     for byte in text.bytes() {
         match byte {
-            b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'-' | b'_' | b'.' | b'~' => encoded.push(char::from(byte)),
+            b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'-' | b'_' | b'.' | b'~' => {
+                encoded.push(char::from(byte))
+            }
             _ => encoded.push_str(&format!("%{byte:02X}")),
         }
     }

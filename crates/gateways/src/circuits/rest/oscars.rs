@@ -78,9 +78,7 @@ impl Oscars {
         let (begin, end) = Oscars::span(job, there);
         let (a, z) = (device(&self.config.source_port), device(&self.config.target_port));
         let (source_vlan, target_vlan) = job.vlans.unwrap_or_default();
-        let fixture = |port: &str, vlan: u16| {
-            json!({ "junction": device(port), "port": port, "vlan": vlan, "mbps": job.mbit, "strict": true })
-        };
+        let fixture = |port: &str, vlan: u16| json!({ "junction": device(port), "port": port, "vlan": vlan, "mbps": job.mbit, "strict": true });
         let (junctions, pipes) = match a == z {
             true => (json!([{ "device": a }]), json!([])),
             false => (
@@ -273,7 +271,9 @@ impl Protocol for Oscars {
 
 fn is_active(connection: &Value) -> bool {
     let deployment = connection["deploymentState"].as_str();
-    connection["phase"] == "RESERVED" && connection["state"] == "ACTIVE" && deployment.is_none_or(|state| state == "DEPLOYED")
+    connection["phase"] == "RESERVED"
+        && connection["state"] == "ACTIVE"
+        && deployment.is_none_or(|state| state == "DEPLOYED")
 }
 
 fn waited(job: &mut Job, connection: &Value, skew: i64) -> Next {

@@ -101,7 +101,10 @@ impl Status {
 
 /// The most that is free, in Mbit/s; the answer is in bit/s.
 fn free_mbit(answer: &Value) -> Option<u64> {
-    let results = answer["queries"].as_array()?.iter().flat_map(|query| query["results"].as_array().into_iter().flatten());
+    let results = answer["queries"]
+        .as_array()?
+        .iter()
+        .flat_map(|query| query["results"].as_array().into_iter().flatten());
     let bits = results.filter_map(|result| {
         let told = &result["bandwidth"];
         told.as_f64().or_else(|| told.as_str()?.trim().parse().ok())
@@ -143,10 +146,15 @@ impl Protocol for Sense {
 
     fn ask(&self, job: &Job, _there: Timestamp) -> Call {
         let name = in_url(job.name.as_deref().unwrap_or_default());
-        let put = |what: &str| self.call(http::Method::PUT, &format!("/instance/{name}/{what}"), String::new());
+        let put =
+            |what: &str| self.call(http::Method::PUT, &format!("/instance/{name}/{what}"), String::new());
         match job.stage {
-            Stage::Name | Stage::Look | Stage::Path => self.call(http::Method::GET, "/instance", String::new()),
-            Stage::Hold => self.call(http::Method::POST, &format!("/instance/{name}"), self.intent(job).to_string()),
+            Stage::Name | Stage::Look | Stage::Path => {
+                self.call(http::Method::GET, "/instance", String::new())
+            }
+            Stage::Hold => {
+                self.call(http::Method::POST, &format!("/instance/{name}"), self.intent(job).to_string())
+            }
             Stage::Commit => put("provision?sync=false&intent=last"),
             Stage::Settle => {
                 self.call(http::Method::GET, &format!("/instance/{name}/status/configuration"), String::new())
@@ -201,7 +209,9 @@ fn compiled(job: &Job, heard: &Heard) -> Next {
         return Next::Unclear("the intent's answer makes no sense".to_owned());
     };
     match free_mbit(&answer) {
-        Some(free) if free < job.mbit => Next::Refused { less: true, detail: format!("there are {free} Mbit/s") },
+        Some(free) if free < job.mbit => {
+            Next::Refused { less: true, detail: format!("there are {free} Mbit/s") }
+        }
         _ => Next::Go(Stage::Commit),
     }
 }
@@ -220,7 +230,9 @@ fn waited(job: &Job, heard: &Heard) -> Next {
 fn examined(heard: &Heard) -> Next {
     let Some(status) = Status::of(heard) else { return Next::Unclear(unexpected(heard)) };
     match () {
-        () if status.is("COMPILED") || (status.is_cancelled() && status.is("READY")) => Next::Go(Stage::Remove),
+        () if status.is("COMPILED") || (status.is_cancelled() && status.is("READY")) => {
+            Next::Go(Stage::Remove)
+        }
         () if status.is_cancelled() && !status.is("FAILED") => Next::Again,
         () => Next::Go(Stage::Cancel),
     }
