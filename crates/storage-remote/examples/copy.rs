@@ -24,5 +24,10 @@ async fn main() {
     let begun = Instant::now();
     let done = remote.copy(&order, &|_| {}, &Cancel::never()).await.unwrap_or_else(|fault| panic!("{fault}"));
     let seconds = begun.elapsed().as_secs_f64();
-    println!("{} bytes by {} in {seconds:.2} s: {:.0} MB/s", done.bytes, done.mode, done.bytes as f64 / seconds / 1e6);
+    println!(
+        "{} bytes by {} in {seconds:.2} s: {:.0} MB/s",
+        done.bytes,
+        done.mode,
+        done.bytes as f64 / seconds / 1e6
+    );
 }

@@ -40,7 +40,12 @@ fn remote(authorities: &[&ForeignAuthority]) -> Arc<Remote> {
 }
 
 fn run<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(future)
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(future)
 }
 
 fn order(tag: &str, source: String, target: String, modes: &[Mode]) -> CopyOrder {
@@ -154,7 +159,8 @@ fn what_fails_at_xrootd_leaves_what_was_there() {
             // Found only after the bytes have come.
             order.checksum_mode = ChecksumMode::Target;
             let fault = copy(&remote, &order).await.unwrap_err();
-            let text = "DESTINATION [5] User-defined and destination ADLER32 checksum do not match (12345678 != ";
+            let text =
+                "DESTINATION [5] User-defined and destination ADLER32 checksum do not match (12345678 != ";
             assert!(fault.detail.starts_with(text), "{fault}");
             (order.overwrite, order.checksum_mode) = (false, ChecksumMode::None);
             let fault = copy(&remote, &order).await.unwrap_err();
@@ -184,10 +190,8 @@ fn another_way_is_found_where_one_fails() {
     }
     let (authority, stranger) = (ForeignAuthority::new("storages"), ForeignAuthority::new("strangers"));
     let (one, other) = (Xrootd::start(&authority), Xrootd::start(&stranger));
-    let (plain, second) = (
-        Nginx::start(&authority, NginxRules::default()),
-        Nginx::start(&authority, NginxRules::default()),
-    );
+    let (plain, second) =
+        (Nginx::start(&authority, NginxRules::default()), Nginx::start(&authority, NginxRules::default()));
     let remote = remote(&[&authority, &stranger]);
     let bytes = content(5, 2_500_000);
     one.put("file", &bytes);
@@ -202,7 +206,10 @@ fn another_way_is_found_where_one_fails() {
         between.modes = vec![Mode::Pull, Mode::Push];
         between.target.url = other.url("file2");
         let fault = copy(&remote, &between).await.unwrap_err();
-        assert!(fault.detail.starts_with("TRANSFER [") && fault.detail.contains("(before: pull: "), "{fault}");
+        assert!(
+            fault.detail.starts_with("TRANSFER [") && fault.detail.contains("(before: pull: "),
+            "{fault}"
+        );
         assert_eq!(names(&other.data()), ["file"]);
         // A plain server copies nothing: the one that can does, else we.
         for (source, target, mode, there) in [
@@ -284,8 +291,7 @@ fn a_cancelled_pull_ends_and_leaves_nothing() {
         return;
     }
     let authority = ForeignAuthority::new("storages");
-    let slow =
-        Nginx::start(&authority, NginxRules { bytes_per_s: Some(50_000), ..NginxRules::default() });
+    let slow = Nginx::start(&authority, NginxRules { bytes_per_s: Some(50_000), ..NginxRules::default() });
     let xrootd = Xrootd::start(&authority);
     slow.put("file", &content(7, 20_000_000));
     for mode in [Mode::Pull, Mode::Stream] {
