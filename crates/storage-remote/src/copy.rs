@@ -89,10 +89,10 @@ impl Remote {
             Err(failed) => failed,
         };
         let left = plan.writing.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(arrival) = left {
-            if let Some(left) = self.clean_up(plan.target(), &arrival, &plan.leftover(&failure)).await {
-                failure.text = format!("{} ({left})", failure.text);
-            }
+        if let Some(arrival) = left
+            && let Some(left) = self.clean_up(plan.target(), &arrival, &plan.leftover(&failure)).await
+        {
+            failure.text = format!("{} ({left})", failure.text);
         }
         Err(failure.at(scope))
     }
@@ -284,7 +284,15 @@ fn plan(order: &CopyOrder) -> Result<Plan<'_>, Fault> {
         let detail = "TRANSFER [22] storages know no such checksum";
         return Err(Fault::new(FaultCode::BadRequest, detail));
     }
-    Ok(Plan { order, source, target, begun: Instant::now(), writing: Mutex::default(), size: OnceLock::new(), before: OnceLock::new() })
+    Ok(Plan {
+        order,
+        source,
+        target,
+        begun: Instant::now(),
+        writing: Mutex::default(),
+        size: OnceLock::new(),
+        before: OnceLock::new(),
+    })
 }
 
 /// Whether a storage may still be at work on it.

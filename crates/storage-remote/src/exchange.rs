@@ -196,20 +196,21 @@ impl Exchange {
                     });
                 }
                 // Nothing of it was sent: the server had closed the connection meanwhile.
-                Ok(Err(mut error)) if used && error.message().is_some() => {
-                    match error.take_message() {
-                        Some(unsent) => request = unsent,
-                        None => return Err(lost(call, url, &"the connection was closed")),
-                    }
-                }
+                Ok(Err(mut error)) if used && error.message().is_some() => match error.take_message() {
+                    Some(unsent) => request = unsent,
+                    None => return Err(lost(call, url, &"the connection was closed")),
+                },
                 // A server may close an idle connection in the moment in which we ask.
                 Ok(Err(_)) if used && repeats(call) => {
                     request = spelled(self::request(call, url, credential)?).await;
                 }
                 Ok(Err(error)) => return Err(lost(call, url, &error.into_error())),
                 Err(waited) => {
-                    let text =
-                        format!("{} {url}: Operation timed out: no answer for {} s", call.method, waited.as_secs());
+                    let text = format!(
+                        "{} {url}: Operation timed out: no answer for {} s",
+                        call.method,
+                        waited.as_secs()
+                    );
                     return Err(Failure::new(Kind::TimedOut, text));
                 }
             }
@@ -235,7 +236,11 @@ impl Exchange {
         loop {
             let (mut connection, since) = {
                 let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-                let taken = idle.places.get_mut(place)?.pop_back()?;
+                let kept = idle.places.get_mut(place)?;
+                let taken = kept.pop_back()?;
+                if kept.is_empty() {
+                    idle.places.remove(place);
+                }
                 idle.count -= 1;
                 taken
             };
@@ -366,11 +371,7 @@ fn repeats(call: &Call<'_>) -> bool {
         && matches!(call.method.as_str(), "GET" | "HEAD" | "OPTIONS" | "PROPFIND")
 }
 
-fn request(
-    call: &Call<'_>,
-    url: &RemoteUrl,
-    credential: &Credential,
-) -> Result<Request<Body>, Failure> {
+fn request(call: &Call<'_>, url: &RemoteUrl, credential: &Credential) -> Result<Request<Body>, Failure> {
     let malformed = |_| Failure::new(Kind::Order, format!("{url}: no request can be made of it"));
     let uri: Uri = url.request_target().parse().map_err(malformed)?;
     let (body, length) = match &call.payload {

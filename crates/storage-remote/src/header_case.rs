@@ -38,6 +38,5 @@ async fn learn() -> Extensions {
     let _ = client.write_all(SAMPLE).await;
     let _ = client.shutdown().await;
     let _ = connection.await;
-    let kept = kept.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    kept
+    kept.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }

@@ -71,6 +71,10 @@ impl Remote {
     /// Whether a file beside the target could be renamed: asked by renaming what is not there. Who has no right to more than
     /// the file itself gets no temporary name either.
     pub(crate) async fn renames(&self, target: Place<'_>, tag: &str) -> Result<bool, Failure> {
+        // XRootD renames to what the header says, escapes and all: such a name is only safe where it is not sent in a header.
+        if target.url.path().contains('%') {
+            return Ok(false);
+        }
         let key = target.url.origin();
         {
             let known = self.renames.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,7 +84,10 @@ impl Remote {
                 return Ok(*answer);
             }
         }
-        let names = (target.url.sibling(&format!("{PREFIX}{tag}-none")), target.url.sibling(&format!("{PREFIX}{tag}-not")));
+        let names = (
+            target.url.sibling(&format!("{PREFIX}{tag}-none")),
+            target.url.sibling(&format!("{PREFIX}{tag}-not")),
+        );
         let (Some(from), Some(to)) = names else { return Ok(false) };
         let call = self.call(method("MOVE"), target.at(&from));
         let call = call.header("destination", &to.whole())?.header("overwrite", "F")?;

@@ -24,7 +24,7 @@ use crate::webdav::Place;
 /// Files up to this are held whole: they can be sent again after a redirect, and need no question before.
 const WHOLE_BYTES_MAX: u64 = 1 << 20;
 /// Several connections are worth their handshakes from this on.
-const SEVERAL_BYTES_MIN: u64 = 64 << 20;
+pub(crate) const SEVERAL_BYTES_MIN: u64 = 64 << 20;
 /// What one of several connections takes at a time: some hundred round trips' worth of headers are nothing beside it.
 const BLOCK_BYTES: u64 = 16 << 20;
 const STREAMS_MAX: u16 = 16;
@@ -253,7 +253,11 @@ impl Reader {
             return Err(changed("the range that came is another one"));
         }
         if answer.length().is_some_and(|length| length != end - *at) {
-            return Err(changed(&format!("{} bytes where {} were expected", answer.length().unwrap_or(0), end - *at)));
+            return Err(changed(&format!(
+                "{} bytes where {} were expected",
+                answer.length().unwrap_or(0),
+                end - *at
+            )));
         }
         while let Some(piece) = answer.data(self.times.stall).await? {
             if piece.len() as u64 > end - *at {
@@ -292,7 +296,9 @@ mod tests {
     fn ranges_are_those_asked_for() {
         assert!(is_range(Some("bytes 5-9/10"), 5, 10, 10));
         assert!(is_range(Some(" bytes 5-9/* "), 5, 10, 10));
-        for wrong in ["", "bytes", "bytes 5-9", "bytes 0-9/10", "bytes 5-9/11", "bytes 5-8/10", "items 5-9/10"] {
+        for wrong in
+            ["", "bytes", "bytes 5-9", "bytes 0-9/10", "bytes 5-9/11", "bytes 5-8/10", "items 5-9/10"]
+        {
             assert!(!is_range(Some(wrong), 5, 10, 10), "{wrong}");
         }
         assert!(!is_range(None, 5, 10, 10));

@@ -40,7 +40,7 @@ impl Access {
 
     fn tls(&self) -> Result<Trust, Fault> {
         if self.is_clear {
-            return outside_client_tls_as(OutsideTrust::Anyone, None);
+            return outside_client_tls(OutsideTrust::Anyone);
         }
         let authorities = crate::authorities::read(self.authorities.as_deref())?;
         let trust = OutsideTrust::Authorities(&authorities);
