@@ -10,7 +10,9 @@ use rustls::pki_types::{CertificateDer, TrustAnchor};
 
 use super::certificate::Certificate;
 use super::chain::refused;
-use super::files::{Content, Files, GridSettings, Reloaded, Revocation, VomsContent, is_about_an_authority, stem};
+use super::files::{
+    Content, Files, GridSettings, Reloaded, Revocation, VomsContent, is_about_an_authority, stem,
+};
 use super::name::{Name, canonical};
 use super::policy::{Issuer, Rule};
 use super::revocation::RevocationList;
@@ -54,7 +56,8 @@ impl GridTrust {
             verified: Mutex::new(HashMap::new()),
         };
         if trust.reload(now)?.authorities == 0 {
-            let detail = format!("{} holds no certificate of an authority", trust.settings.directory.display());
+            let detail =
+                format!("{} holds no certificate of an authority", trust.settings.directory.display());
             return Err(Fault::new(FaultCode::StateDirectory, detail));
         }
         Ok(trust)
@@ -77,7 +80,11 @@ impl GridTrust {
     }
 
     /// Who holds the key of the first certificate; the others are in any order, with or without the root.
-    pub fn verify_chain(&self, shown: &[CertificateDer<'_>], now: Timestamp) -> Result<Arc<GridIdentity>, Fault> {
+    pub fn verify_chain(
+        &self,
+        shown: &[CertificateDer<'_>],
+        now: Timestamp,
+    ) -> Result<Arc<GridIdentity>, Fault> {
         let trusted = self.trusted();
         let key = key_of(shown);
         if let Some(identity) = self.remembered(&key, trusted.generation, now) {
@@ -99,7 +106,11 @@ impl GridTrust {
     /// The certificates of the authorities, PEM: for clients that talk to servers of the grid.
     pub fn authorities_pem(&self) -> String {
         let trusted = self.trusted();
-        trusted.authorities.iter().map(|authority| crate::text::to_pem("CERTIFICATE", &authority.der)).collect()
+        trusted
+            .authorities
+            .iter()
+            .map(|authority| crate::text::to_pem("CERTIFICATE", &authority.der))
+            .collect()
     }
 
     fn remembered(&self, key: &[u8; 32], generation: u64, now: Timestamp) -> Option<Arc<GridIdentity>> {
@@ -364,7 +375,9 @@ impl Trusted {
             return Err(refused(format!("{} has been revoked by its authority", certificate.shown())));
         }
         if newest.this_update > now {
-            return Err(refused(format!("the revocation list of {issuer} is not valid yet: are the clocks right?")));
+            return Err(refused(format!(
+                "the revocation list of {issuer} is not valid yet: are the clocks right?"
+            )));
         }
         if let Some(expired) = newest.next_update.filter(|next| *next < now) {
             let detail = format!(
