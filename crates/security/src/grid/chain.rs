@@ -6,7 +6,7 @@ use webpki::{EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeIdIter, KeyUsag
 
 use super::certificate::Certificate;
 use super::proxy::{self, PROXIES_MAX};
-use super::trust::Trusted;
+use super::trusted::Trusted;
 
 /// Certificates of one chain, the root too.
 pub(super) const CHAIN_MAX: usize = 16;

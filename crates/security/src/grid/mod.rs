@@ -15,6 +15,7 @@ mod policy;
 mod proxy;
 mod revocation;
 mod trust;
+mod trusted;
 mod voms;
 
 pub use files::{GridSettings, Reloaded, Revocation};

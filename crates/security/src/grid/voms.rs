@@ -11,7 +11,7 @@ use super::der::{
     INTEGER, Malformed, OCTET_STRING, OID, Read, Reader, SEQUENCE, SET, context, context_primitive, only,
 };
 use super::name::{Name, canonical};
-use super::trust::Trusted;
+use super::trusted::Trusted;
 
 /// Attribute certificates of one proxy, certificates in one of them, attributes of one.
 const ATTRIBUTE_CERTIFICATES_MAX: usize = 16;

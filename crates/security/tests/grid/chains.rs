@@ -70,6 +70,9 @@ fn strangers_are_nobody() {
     assert!(refusal(&trust, &[&grid.ca], NOW).contains("nobody's identity"));
     assert!(refusal(&trust, &[&grid.alice], NOW + 301 * DAY).contains("expired"));
     assert!(refusal(&trust, &[&grid.alice], NOW - 2 * DAY).contains("not valid yet"));
+    let durable = grid.ca.issues("/CN=durable").until(NOW + 4000 * DAY).sign();
+    assert_eq!(trust.verify_chain(&chain(&[&durable]), NOW + 2999 * DAY).unwrap().subject, "/CN=durable");
+    assert!(refusal(&trust, &[&durable], NOW + 3001 * DAY).contains("the authority"));
     // A user is no authority.
     let mallory = grid.alice.issues("/DC=org/DC=example/OU=Users/CN=mallory").sign();
     assert!(!refusal(&trust, &[&mallory, &grid.alice], NOW).is_empty());
