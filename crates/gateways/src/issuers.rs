@@ -45,7 +45,12 @@ impl Issuers {
     }
 
     /// Whose token it is. Its issuer is asked first if its keys are not known, or lack the one that signed.
-    pub async fn verify(&self, token: &str, audience: Audience, now: Timestamp) -> Result<TokenIdentity, Fault> {
+    pub async fn verify(
+        &self,
+        token: &str,
+        audience: Audience,
+        now: Timestamp,
+    ) -> Result<TokenIdentity, Fault> {
         let issuer = match self.trust.verify(token, audience, now) {
             Ok(identity) => return Ok(identity),
             Err(TokenRefusal::Refused(fault)) => return Err(fault),
@@ -112,7 +117,8 @@ impl Issuers {
             .body(Empty::new())
             .map_err(|error| Fault::new(FaultCode::BadRequest, format!("{url}: {error}")))?;
         let reply = self.http.request(request).await.map_err(|error| {
-            let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
+            let cause =
+                std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
             Fault::new(FaultCode::Unreachable, format!("{url}: {error}{cause}"))
         })?;
         if reply.status() != http::StatusCode::OK {
@@ -122,7 +128,8 @@ impl Issuers {
         let max_age = reply.headers().get(CACHE_CONTROL).and_then(|value| max_age(value.to_str().ok()?));
         let body = Limited::new(reply.into_body(), KEYS_BYTES_MAX).collect().await;
         let body = body.map_err(|error| {
-            let detail = format!("{url}: the answer cannot be read: {error} (at most {KEYS_BYTES_MAX} bytes are)");
+            let detail =
+                format!("{url}: the answer cannot be read: {error} (at most {KEYS_BYTES_MAX} bytes are)");
             Fault::new(FaultCode::ConnectionLost, detail)
         })?;
         Ok(Fetched { body: body.to_bytes().to_vec(), max_age })

@@ -45,8 +45,11 @@ impl Issuer {
         let authority = Authority::create(directory.path(), "issuer", clock()).unwrap();
         let pair = authority.issue_service(&["localhost".into()], clock()).unwrap();
         let ca_pem = authority.ca_pem().to_owned();
-        let credentials =
-            Credentials { certificate_pem: pair.certificate_pem, key_pem: pair.key_pem, ca_pem: ca_pem.clone() };
+        let credentials = Credentials {
+            certificate_pem: pair.certificate_pem,
+            key_pem: pair.key_pem,
+            ca_pem: ca_pem.clone(),
+        };
         let tls = service_server_tls(&credentials).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
@@ -79,7 +82,8 @@ impl Issuer {
 
     fn token(&self, kid: &str) -> String {
         let now = clock().as_micros() / 1_000_000;
-        let claims: Value = json!({"iss": self.url, "sub": "alice", "aud": US, "exp": now + 600, "nbf": now - 10});
+        let claims: Value =
+            json!({"iss": self.url, "sub": "alice", "aud": US, "exp": now + 600, "nbf": now - 10});
         let header = json!({"alg": "ES256", "kid": kid});
         let message = format!("{}.{}", encode(header.to_string()), encode(claims.to_string()));
         let signature = self.key.sign(&SystemRandom::new(), message.as_bytes()).unwrap();

@@ -5,8 +5,8 @@
 
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_RSA_SHA256, RsaKeySize};
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::grid::{Certificate, GridTrust, same_subject};

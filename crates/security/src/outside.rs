@@ -34,11 +34,13 @@ pub fn outside_client_tls_as(
     chain_pem: &str,
     key_pem: &str,
 ) -> Result<Arc<ClientConfig>, Fault> {
-    let unusable = |why: String| Fault::new(FaultCode::NotAuthenticated, format!("the client's certificate: {why}"));
+    let unusable =
+        |why: String| Fault::new(FaultCode::NotAuthenticated, format!("the client's certificate: {why}"));
     let chain = CertificateDer::pem_slice_iter(chain_pem.as_bytes())
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| unusable(error.to_string()))?;
-    let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(|error| unusable(error.to_string()))?;
+    let key =
+        PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(|error| unusable(error.to_string()))?;
     let key = aws_lc_rs::sign::any_supported_type(&key).map_err(|error| unusable(error.to_string()))?;
     let Some(first) = chain.first() else { return Err(unusable("there is none".into())) };
     let first = Certificate::parse(first).map_err(|why| unusable(why.to_string()))?;
@@ -135,6 +137,11 @@ mod tests {
         let other = rcgen::KeyPair::generate().unwrap().serialize_pem();
         assert!(with(&other).unwrap_err().detail.contains("does not belong"));
         assert!(with("none").is_err());
-        assert!(outside_client_tls_as(OutsideTrust::Anyone, "", &other).unwrap_err().detail.contains("there is none"));
+        assert!(
+            outside_client_tls_as(OutsideTrust::Anyone, "", &other)
+                .unwrap_err()
+                .detail
+                .contains("there is none")
+        );
     }
 }

@@ -336,7 +336,10 @@ impl ServerCertVerifier for ServerVerifier {
     }
 }
 
-pub(crate) fn agents_only(credentials: &Credentials, required: bool) -> Result<Arc<dyn ClientCertVerifier>, Fault> {
+pub(crate) fn agents_only(
+    credentials: &Credentials,
+    required: bool,
+) -> Result<Arc<dyn ClientCertVerifier>, Fault> {
     let deployment = credentials.identity()?.deployment().to_owned();
     let builder =
         WebPkiClientVerifier::builder_with_provider(Arc::new(roots(&credentials.ca_pem)?), provider());

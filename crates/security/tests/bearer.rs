@@ -14,8 +14,8 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use longhaul_security::bearer::{
-    Audience, Fetched, IssuerRule, Profile, Step, StorageAction, TokenIdentity, TokenRefusal, TokenSettings, TokenTrust,
-    WLCG_ANY,
+    Audience, Fetched, IssuerRule, Profile, Step, StorageAction, TokenIdentity, TokenRefusal, TokenSettings,
+    TokenTrust, WLCG_ANY,
 };
 use serde_json::{Value, json};
 
@@ -64,8 +64,11 @@ impl Signer {
         match self {
             Signer::Ec(key) => key.sign(&SystemRandom::new(), message).unwrap().as_ref().to_vec(),
             Signer::Rsa(key) => {
-                let padding: &'static dyn signature::RsaEncoding =
-                    if algorithm == "PS256" { &signature::RSA_PSS_SHA256 } else { &signature::RSA_PKCS1_SHA256 };
+                let padding: &'static dyn signature::RsaEncoding = if algorithm == "PS256" {
+                    &signature::RSA_PSS_SHA256
+                } else {
+                    &signature::RSA_PKCS1_SHA256
+                };
                 let mut bytes = vec![0; key.public_modulus_len()];
                 key.sign(padding, &SystemRandom::new(), message, &mut bytes).unwrap();
                 bytes
@@ -159,7 +162,10 @@ fn tokens_of_the_profile_say_who_and_what() {
     assert!(user.effective_groups().is_empty(), "capabilities count, and then groups do not");
     assert_eq!((user.issuer_host(), user.id.as_deref()), ("iam.example.org", Some("t1")));
     assert_eq!(user.expires, NOW + HOUR);
-    assert!(user.scopes.allows(StorageAction::Read, "/foo/x") && !user.scopes.allows(StorageAction::Read, "/foobar"));
+    assert!(
+        user.scopes.allows(StorageAction::Read, "/foo/x")
+            && !user.scopes.allows(StorageAction::Read, "/foobar")
+    );
     // printf 'https://iam.example.org/a1b2' | sha1sum
     assert_eq!(user.delegation_id(), "8677fb6da1525216");
     let by_groups = world.accepted(&with(&[("wlcg.groups", json!(["/atlas"])), ("scope", json!("openid"))]));
@@ -183,7 +189,12 @@ fn keys_of_all_three_methods_verify() {
     let mut pinned = Signer::rsa().jwk("r1");
     pinned["alg"] = json!("PS256");
     world.publish(&[pinned], NOW);
-    assert!(world.refused(&token(Signer::rsa(), json!({"alg": "RS256", "kid": "r1"}), &wlcg()), NOW).detail.contains("not by"));
+    assert!(
+        world
+            .refused(&token(Signer::rsa(), json!({"alg": "RS256", "kid": "r1"}), &wlcg()), NOW)
+            .detail
+            .contains("not by")
+    );
 }
 
 #[test]
@@ -249,14 +260,24 @@ fn forged_signatures_are_refused() {
     refused(&token(&Signer::ec(), json!({"alg": "ES256", "kid": "k1"}), &wlcg()), "not by");
     refused(&format!("{message}."), "no signature");
     refused(&format!("{message}.{}", encode([0; 64])), "not by");
-    for header in [json!({"alg": "none"}), json!({"alg": "None", "kid": "k1"}), json!({"alg": "HS256", "kid": "r1"})] {
-        refused(&format!("{}.{}.{signature}", encode(header.to_string()), encode(wlcg().to_string())), "not accepted");
+    for header in
+        [json!({"alg": "none"}), json!({"alg": "None", "kid": "k1"}), json!({"alg": "HS256", "kid": "r1"})]
+    {
+        refused(
+            &format!("{}.{}.{signature}", encode(header.to_string()), encode(wlcg().to_string())),
+            "not accepted",
+        );
     }
     // A shared secret that is the public key, whatever method the header names.
     let Signer::Rsa(rsa) = Signer::rsa() else { unreachable!() };
-    for secret in [rsa.public_key().as_ref().to_vec(), Signer::rsa().jwk("r1")["n"].as_str().unwrap().into()] {
+    for secret in [rsa.public_key().as_ref().to_vec(), Signer::rsa().jwk("r1")["n"].as_str().unwrap().into()]
+    {
         for algorithm in ["RS256", "PS256", "HS256"] {
-            let message = format!("{}.{}", encode(json!({"alg": algorithm, "kid": "r1"}).to_string()), encode(wlcg().to_string()));
+            let message = format!(
+                "{}.{}",
+                encode(json!({"alg": algorithm, "kid": "r1"}).to_string()),
+                encode(wlcg().to_string())
+            );
             let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &secret), message.as_bytes());
             assert!(!world.refused(&format!("{message}.{}", encode(tag)), NOW).detail.is_empty());
         }
@@ -271,7 +292,8 @@ fn forged_signatures_are_refused() {
                         "x5u": "https://evil.example.org/x", "x5c": ["MII"]});
     refused(&token(&own, header, &wlcg()), "not by");
     // A key's name is a name: no path, no address, no query.
-    for kid in ["../../k1", "/dev/null", "https://evil.example.org/k1", "k1' or '1'='1", "K1", "k1\u{0}", ""] {
+    for kid in ["../../k1", "/dev/null", "https://evil.example.org/k1", "k1' or '1'='1", "K1", "k1\u{0}", ""]
+    {
         refused(&token(&world.key, json!({"alg": "ES256", "kid": kid}), &wlcg()), "publishes no key");
     }
     refused(&token(&world.key, json!({"alg": "ES256"}), &wlcg()), "(kid)");
@@ -285,7 +307,10 @@ fn forged_signatures_are_refused() {
     // Signatures have one spelling.
     refused(&format!("{good}=="), "no signature");
     // An issuer's key is nobody else's.
-    world.trust.install("https://strict.example.org", Ok(answer(json!({"keys": [Signer::rsa().jwk("k1")]}))), NOW).unwrap();
+    world
+        .trust
+        .install("https://strict.example.org", Ok(answer(json!({"keys": [Signer::rsa().jwk("k1")]}))), NOW)
+        .unwrap();
     refused(&world.token(&with(&[("iss", json!("https://strict.example.org"))])), "not by");
 }
 
@@ -293,18 +318,27 @@ fn forged_signatures_are_refused() {
 fn scitokens_and_issuers_with_a_scope_of_their_own() {
     let world = World::new();
     let sci = |changes: &[(&str, Value)]| {
-        let base = [("wlcg.ver", Value::Null), ("ver", json!("scitoken:2.0")), ("scope", json!("read:/a write:/b"))];
+        let base =
+            [("wlcg.ver", Value::Null), ("ver", json!("scitoken:2.0")), ("scope", json!("read:/a write:/b"))];
         with(&[&base, changes].concat())
     };
     let user = world.accepted(&sci(&[("aud", json!("ANY"))]));
     assert_eq!(user.profile, Profile::SciToken);
-    assert!(user.scopes.allows(StorageAction::Modify, "/b/x") && !user.scopes.allows(StorageAction::Modify, "/a/x"));
+    assert!(
+        user.scopes.allows(StorageAction::Modify, "/b/x")
+            && !user.scopes.allows(StorageAction::Modify, "/a/x")
+    );
     assert!(world.refusal(&sci(&[("aud", Value::Null)])).contains("(aud)"));
     world.accepted(&sci(&[("aud", Value::Null), ("ver", json!("scitoken:1.0"))]));
     assert!(world.refusal(&sci(&[("aud", json!(WLCG_ANY))])).contains("the token is for"));
     assert!(world.refusal(&with(&[("aud", json!("ANY"))])).contains("the token is for"));
-    let strict = |scope: &str| world.token(&with(&[("iss", json!("https://strict.example.org")), ("scope", json!(scope))]));
-    world.trust.install("https://strict.example.org", Ok(answer(json!({"keys": [world.key.jwk("k1")]}))), NOW).unwrap();
+    let strict = |scope: &str| {
+        world.token(&with(&[("iss", json!("https://strict.example.org")), ("scope", json!(scope))]))
+    };
+    world
+        .trust
+        .install("https://strict.example.org", Ok(answer(json!({"keys": [world.key.jwk("k1")]}))), NOW)
+        .unwrap();
     assert!(world.trust.verify(&strict("openid fts"), Audience::Ours, NOW).is_ok());
     let fault = world.refused(&strict("openid ftsx"), NOW);
     assert_eq!((fault.code, fault.detail.as_str()), (FaultCode::NotAllowed, "the token lacks the scope fts"));
@@ -318,7 +352,8 @@ fn keys_are_asked_for_when_wanted_and_not_more_than_once_a_minute() {
         _ => false,
     };
     let next = Signer::ec();
-    let rotated = token(&next, json!({"alg": "ES256", "kid": "k2"}), &with(&[("exp", json!(NOW_S + 900_000))]));
+    let rotated =
+        token(&next, json!({"alg": "ES256", "kid": "k2"}), &with(&[("exp", json!(NOW_S + 900_000))]));
     assert!(world.refused(&rotated, NOW + MINUTE / 2).detail.contains("publishes no key \"k2\""));
     assert!(world.trust.fetch(ISSUER, NOW + MINUTE / 2).is_none());
     assert!(wants(&rotated, NOW + MINUTE));
@@ -328,7 +363,9 @@ fn keys_are_asked_for_when_wanted_and_not_more_than_once_a_minute() {
     let document = json!({"issuer": "https://iam.example.org", "jwks_uri": "https://iam.example.org/jwk"});
     assert!(matches!(fetch.answer(Ok(answer(document))), Step::More));
     assert_eq!(fetch.url(), "https://iam.example.org/jwk");
-    let Step::Done(keys) = fetch.answer(Ok(answer(json!({"keys": [next.jwk("k2")]})))) else { panic!("not done") };
+    let Step::Done(keys) = fetch.answer(Ok(answer(json!({"keys": [next.jwk("k2")]})))) else {
+        panic!("not done")
+    };
     world.trust.install(fetch.issuer(), keys, NOW + MINUTE).unwrap();
     assert!(world.trust.verify(&rotated, Audience::Ours, NOW + MINUTE).is_ok());
     // The key that is no longer published is revoked at once.
@@ -354,7 +391,12 @@ fn the_last_good_keys_serve_while_their_issuer_is_away_but_not_for_ever() {
     assert!(world.trust.install(ISSUER, away(), late).is_err());
     assert!(world.refused(&token, late).detail.contains("too old: nobody answers"));
     // What the server says about its age counts within an hour and six.
-    let stale = |max_age: u64| Ok(Fetched { max_age: Some(Duration::from_secs(max_age)), ..answer(json!({"keys": [world.key.jwk("k1")]})) });
+    let stale = |max_age: u64| {
+        Ok(Fetched {
+            max_age: Some(Duration::from_secs(max_age)),
+            ..answer(json!({"keys": [world.key.jwk("k1")]}))
+        })
+    };
     for (max_age, hours) in [(0, 1), (2 * 3600, 2), (100 * 3600, 6)] {
         world.trust.install(ISSUER, stale(max_age), NOW).unwrap();
         assert!(!world.trust.due(NOW + hours * HOUR - MINUTE).contains(&ISSUER.to_owned()));
@@ -365,7 +407,8 @@ fn the_last_good_keys_serve_while_their_issuer_is_away_but_not_for_ever() {
 #[test]
 fn sets_of_keys_are_bounded_and_weak_keys_left_out() {
     let world = World::new();
-    let refused = |document: Value| world.trust.install(ISSUER, Ok(answer(document)), NOW).unwrap_err().detail;
+    let refused =
+        |document: Value| world.trust.install(ISSUER, Ok(answer(document)), NOW).unwrap_err().detail;
     let good = world.key.jwk("k1");
     assert!(refused(json!({"keys": vec![good.clone(); 65]})).contains("64 are accepted"));
     assert!(refused(json!({"keys": [], "x": "y".repeat(300_000)})).contains("bytes"));
@@ -373,7 +416,8 @@ fn sets_of_keys_are_bounded_and_weak_keys_left_out() {
     let short = json!({"kty": "RSA", "kid": "k1", "n": encode([0xff; 128]), "e": "AQAB"});
     let one = json!({"kty": "RSA", "kid": "k1", "n": Signer::rsa().jwk("k1")["n"], "e": "AQ"});
     let secret = json!({"kty": "oct", "kid": "k1", "k": "c2VjcmV0"});
-    let off_curve = json!({"kty": "EC", "crv": "P-256", "kid": "k1", "x": encode([1; 32]), "y": encode([1; 32])});
+    let off_curve =
+        json!({"kty": "EC", "crv": "P-256", "kid": "k1", "x": encode([1; 32]), "y": encode([1; 32])});
     let mut encryption = good.clone();
     encryption["use"] = json!("enc");
     for key in [short, one, secret, off_curve, encryption, json!("x"), json!({"kty": "RSA"})] {

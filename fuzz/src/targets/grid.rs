@@ -35,8 +35,10 @@ fn directory() -> tempfile::TempDir {
 }
 
 fn load(home: &Path) -> Result<GridTrust, Fault> {
-    let settings =
-        GridSettings { voms_directory: Some(home.join("vomsdir")), ..GridSettings::new(home.join("certificates")) };
+    let settings = GridSettings {
+        voms_directory: Some(home.join("vomsdir")),
+        ..GridSettings::new(home.join("certificates"))
+    };
     GridTrust::load(settings, NOW)
 }
 
@@ -110,8 +112,15 @@ pub fn bearer_tokens(bytes: &[u8]) {
     match trust.verify(&signed, Audience::Others, NOW) {
         Ok(user) => {
             assert_eq!(user.issuer, ISSUER);
-            assert!(!user.subject.is_empty() && user.expires > NOW && user.groups.iter().all(|group| group.starts_with('/')));
-            assert!(!user.scopes.allows(StorageAction::Read, "/a/../b") && !user.scopes.allows(StorageAction::Modify, "a"));
+            assert!(
+                !user.subject.is_empty()
+                    && user.expires > NOW
+                    && user.groups.iter().all(|group| group.starts_with('/'))
+            );
+            assert!(
+                !user.scopes.allows(StorageAction::Read, "/a/../b")
+                    && !user.scopes.allows(StorageAction::Modify, "a")
+            );
         }
         Err(TokenRefusal::Refused(fault)) => assert_told(&fault),
         Err(TokenRefusal::KeysWanted(issuer)) => panic!("{issuer} has given its keys"),

@@ -87,13 +87,20 @@ enum OneOrMore {
 
 impl Claims {
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, Fault> {
-        serde_json::from_slice(bytes).map_err(|error| refused(format!("the token's claims cannot be read: {error}")))
+        serde_json::from_slice(bytes)
+            .map_err(|error| refused(format!("the token's claims cannot be read: {error}")))
     }
 
     /// Checks all but issuer and audience. `leeway` is for clocks that are behind the issuer's; nothing is added to the end.
-    pub(super) fn identity(self, issuer: &str, now: Timestamp, leeway: Duration) -> Result<TokenIdentity, Fault> {
+    pub(super) fn identity(
+        self,
+        issuer: &str,
+        now: Timestamp,
+        leeway: Duration,
+    ) -> Result<TokenIdentity, Fault> {
         let profile = self.profile()?;
-        let expires = seconds("exp", self.exp)?.ok_or_else(|| refused("the token does not say when it expires (exp)"))?;
+        let expires = seconds("exp", self.exp)?
+            .ok_or_else(|| refused("the token does not say when it expires (exp)"))?;
         if now >= expires {
             return Err(refused(format!("the token expired at {expires}: get a new one")));
         }
@@ -101,13 +108,17 @@ impl Claims {
         let issued = seconds("iat", self.iat)?;
         for (what, time) in [("is valid (nbf)", not_before), ("was issued (iat)", issued)] {
             if let Some(time) = time.filter(|time| now + leeway < *time) {
-                return Err(refused(format!("the token says that it {what} from {time} only: are the clocks right?")));
+                return Err(refused(format!(
+                    "the token says that it {what} from {time} only: are the clocks right?"
+                )));
             }
         }
         let subject = self.sub.filter(|subject| !subject.is_empty());
         let subject = subject.ok_or_else(|| refused("the token does not say whose it is (sub)"))?;
         if subject.len() > SUBJECT_BYTES_MAX || !subject.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
-            return Err(refused(format!("the token's subject is not {SUBJECT_BYTES_MAX} or fewer characters of ASCII")));
+            return Err(refused(format!(
+                "the token's subject is not {SUBJECT_BYTES_MAX} or fewer characters of ASCII"
+            )));
         }
         if profile == Profile::Wlcg && (issued.is_none() || self.jti.is_none()) {
             return Err(refused("a token of the WLCG profile has the claims iat and jti"));
@@ -148,14 +159,20 @@ impl Claims {
             (Some(_), Some(_)) => Err(refused("the token is of two profiles at once (wlcg.ver and ver)")),
             // Higher minor versions add, they do not change.
             (Some(version), None) => match version.split_once('.') {
-                Some(("1", minor)) if !minor.is_empty() && minor.bytes().all(|byte| byte.is_ascii_digit()) => {
+                Some(("1", minor))
+                    if !minor.is_empty() && minor.bytes().all(|byte| byte.is_ascii_digit()) =>
+                {
                     Ok(Profile::Wlcg)
                 }
-                _ => Err(refused(format!("the token is of a version of the WLCG profile that is not known: {version:?}"))),
+                _ => Err(refused(format!(
+                    "the token is of a version of the WLCG profile that is not known: {version:?}"
+                ))),
             },
             (None, Some(version)) => match version.as_str() {
                 "scitoken:1.0" | "scitoken:2.0" | "scitokens:2.0" => Ok(Profile::SciToken),
-                _ => Err(refused(format!("the token is of a version of SciTokens that is not known: {version:?}"))),
+                _ => Err(refused(format!(
+                    "the token is of a version of SciTokens that is not known: {version:?}"
+                ))),
             },
         }
     }

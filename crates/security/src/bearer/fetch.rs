@@ -96,7 +96,8 @@ impl KeyFetch {
         if document.len() > DOCUMENT_BYTES_MAX {
             return Err(wrong(format!("more than {DOCUMENT_BYTES_MAX} bytes")));
         }
-        let document: Document = serde_json::from_slice(document).map_err(|error| wrong(error.to_string()))?;
+        let document: Document =
+            serde_json::from_slice(document).map_err(|error| wrong(error.to_string()))?;
         if key_of(&document.issuer) != key_of(&self.issuer) {
             return Err(wrong(format!("it is of {}", document.issuer)));
         }

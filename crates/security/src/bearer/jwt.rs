@@ -91,7 +91,9 @@ mod tests {
         for name in ["none", "None", "HS256", "HS512", "rs256", "RS1", "", "EdDSA"] {
             assert!(Token::parse(&token(&format!(r#"{{"alg":"{name}"}}"#))).is_err(), "{name}");
         }
-        for header in [r#"{"alg":"RS256","alg":"none"}"#, r#"{"alg":"RS256","crit":["b64"]}"#, r#"{"kid":"a"}"#, "[]"] {
+        for header in
+            [r#"{"alg":"RS256","alg":"none"}"#, r#"{"alg":"RS256","crit":["b64"]}"#, r#"{"kid":"a"}"#, "[]"]
+        {
             assert!(Token::parse(&token(header)).is_err(), "{header}");
         }
         let good = token(r#"{"alg":"RS256"}"#);

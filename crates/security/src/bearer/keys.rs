@@ -1,8 +1,8 @@
 //! The keys that an issuer publishes (RFC 7517).
 
 use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_FIXED, ParsedPublicKey, RSA_PKCS1_2048_8192_SHA256, RSA_PSS_2048_8192_SHA256, RsaPublicKeyComponents,
-    UnparsedPublicKey,
+    ECDSA_P256_SHA256_FIXED, ParsedPublicKey, RSA_PKCS1_2048_8192_SHA256, RSA_PSS_2048_8192_SHA256,
+    RsaPublicKeyComponents, UnparsedPublicKey,
 };
 use longhaul_model::{Fault, FaultCode};
 use serde::Deserialize;
@@ -27,7 +27,10 @@ pub(super) struct Key {
 
 #[derive(Debug)]
 enum Material {
-    Rsa { modulus: Vec<u8>, exponent: Vec<u8> },
+    Rsa {
+        modulus: Vec<u8>,
+        exponent: Vec<u8>,
+    },
     /// Uncompressed point.
     P256(Vec<u8>),
 }

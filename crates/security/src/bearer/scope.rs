@@ -63,7 +63,11 @@ impl Scopes {
         Self::parse(text, name, false)
     }
 
-    fn parse(text: &str, capability: impl Fn(&str) -> Option<String>, needs_path: bool) -> Result<Self, Fault> {
+    fn parse(
+        text: &str,
+        capability: impl Fn(&str) -> Option<String>,
+        needs_path: bool,
+    ) -> Result<Self, Fault> {
         let mut scopes = Scopes::default();
         for (place, scope) in text.split(' ').filter(|scope| !scope.is_empty()).enumerate() {
             if place == SCOPES_MAX {
@@ -234,7 +238,8 @@ mod tests {
             ("compute.modify", [false; 6]),
         ];
         for (scope, expected) in table {
-            let found = [Read, Stat, Create, Modify, Stage, Poll].map(|action| scopes(scope).allows(action, "/a/f"));
+            let found =
+                [Read, Stat, Create, Modify, Stage, Poll].map(|action| scopes(scope).allows(action, "/a/f"));
             assert_eq!(found, expected, "{scope}");
         }
     }
@@ -277,7 +282,9 @@ mod tests {
     #[test]
     fn scitokens_have_their_own_names() {
         let scopes = Scopes::scitoken("read:/a write:/b/c queue").unwrap();
-        assert!(scopes.allows(Read, "/a/x") && !scopes.allows(Modify, "/a/x") && !scopes.allows(Read, "/b/c"));
+        assert!(
+            scopes.allows(Read, "/a/x") && !scopes.allows(Modify, "/a/x") && !scopes.allows(Read, "/b/c")
+        );
         assert!(scopes.allows(Modify, "/b/c/d") && scopes.allows(Create, "/b/c/d") && scopes.has("queue"));
         assert!(Scopes::scitoken("read").unwrap().allows(Read, "/x"));
         assert!(Scopes::wlcg("read:/a").unwrap().capabilities.is_empty());

@@ -116,7 +116,12 @@ impl TokenTrust {
     }
 
     /// Whose token it is. Asks nobody: [`TokenRefusal::KeysWanted`] says that the issuer has to be asked first.
-    pub fn verify(&self, token: &str, audience: Audience, now: Timestamp) -> Result<TokenIdentity, TokenRefusal> {
+    pub fn verify(
+        &self,
+        token: &str,
+        audience: Audience,
+        now: Timestamp,
+    ) -> Result<TokenIdentity, TokenRefusal> {
         let refuse = TokenRefusal::Refused;
         let token = Token::parse(token).map_err(refuse)?;
         let claims = Claims::parse(&token.claims).map_err(refuse)?;
@@ -125,7 +130,9 @@ impl TokenTrust {
             let issuers = self.issuers();
             let Some(issuer) = issuers.get(key_of(&claims.iss)) else {
                 let shown: String = claims.iss.chars().take(200).collect();
-                return Err(refuse(refused(format!("the token's issuer is not trusted here: issuer={shown}"))));
+                return Err(refuse(refused(format!(
+                    "the token's issuer is not trusted here: issuer={shown}"
+                ))));
             };
             issuer.check_signature(&token, now)?;
             issuer.rule.clone()
@@ -163,7 +170,10 @@ impl TokenTrust {
         let parsed = answer.and_then(|answer| Ok((keys::parse(&answer.body)?, answer.max_age)));
         let mut issuers = self.issuers();
         let Some(issuer) = issuers.get_mut(key_of(issuer)) else {
-            return Err(Fault::new(FaultCode::NotFound, format!("{issuer} is no issuer that is trusted here")));
+            return Err(Fault::new(
+                FaultCode::NotFound,
+                format!("{issuer} is no issuer that is trusted here"),
+            ));
         };
         issuer.asked = Some(now);
         match parsed {
@@ -239,7 +249,11 @@ impl Issuer {
                     let shown: String = kid.chars().take(80).collect();
                     format!("{} publishes no key {shown:?}", self.rule.issuer)
                 }
-                None => return Err(TokenRefusal::Refused(refused("the token does not say which key signed it (kid)"))),
+                None => {
+                    return Err(TokenRefusal::Refused(refused(
+                        "the token does not say which key signed it (kid)",
+                    )));
+                }
             };
             return Err(wanted(detail));
         }

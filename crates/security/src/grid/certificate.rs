@@ -56,7 +56,8 @@ impl<'a> Signed<'a> {
         if known.peek().is_none() {
             return Err(BadSignature::Refused);
         }
-        let verified = known.any(|method| method.verify_signature(bits, self.message, self.signature).is_ok());
+        let verified =
+            known.any(|method| method.verify_signature(bits, self.message, self.signature).is_ok());
         if verified { Ok(()) } else { Err(BadSignature::Wrong) }
     }
 }
@@ -165,8 +166,11 @@ pub(crate) fn extensions(list: &[u8]) -> Read<Vec<Extension<'_>>> {
             return Err(Malformed("it has too many extensions"));
         }
         let mut parts = list.open(SEQUENCE)?;
-        let extension =
-            Extension { oid: parts.expect(OID)?, critical: parts.boolean()?, value: parts.expect(OCTET_STRING)? };
+        let extension = Extension {
+            oid: parts.expect(OID)?,
+            critical: parts.boolean()?,
+            value: parts.expect(OCTET_STRING)?,
+        };
         parts.end()?;
         if all.iter().any(|other| other.oid == extension.oid) {
             return Err(Malformed("it has an extension twice"));

@@ -6,7 +6,7 @@ use webpki::{EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeIdIter, KeyUsag
 
 use super::certificate::Certificate;
 use super::proxy::{self, PROXIES_MAX};
-use super::trust::Trusted;
+use super::trusted::Trusted;
 
 /// Certificates of one chain, the root too.
 pub(super) const CHAIN_MAX: usize = 16;
@@ -43,7 +43,9 @@ pub(super) fn parse<'a>(chain: &'a [CertificateDer<'_>]) -> Result<Vec<Certifica
     for (place, der) in chain.iter().enumerate() {
         let place = place + 1;
         if der.len() > CERTIFICATE_BYTES_MAX {
-            return Err(refused(format!("certificate {place} of the chain has more than {CERTIFICATE_BYTES_MAX} bytes")));
+            return Err(refused(format!(
+                "certificate {place} of the chain has more than {CERTIFICATE_BYTES_MAX} bytes"
+            )));
         }
         let certificate = Certificate::parse(der)
             .map_err(|why| refused(format!("certificate {place} of the chain is malformed: {why}")))?;
@@ -82,7 +84,10 @@ pub(super) fn verify<'a>(
 }
 
 /// The certificate of the signer of a proxy. Several may have its name (renewed ones have): the one with its key.
-fn take_issuer<'a>(sent: &mut Vec<Certificate<'a>>, proxy: &Certificate<'_>) -> Result<Certificate<'a>, Fault> {
+fn take_issuer<'a>(
+    sent: &mut Vec<Certificate<'a>>,
+    proxy: &Certificate<'_>,
+) -> Result<Certificate<'a>, Fault> {
     let named = |other: &Certificate<'_>| other.subject == proxy.issuer;
     let signed = sent.iter().position(|other| named(other) && proxy.signed.verify(other.key).is_ok());
     match signed.or_else(|| sent.iter().position(named)) {
@@ -145,12 +150,13 @@ fn path(
             None,
         )
         .map_err(flawed)?;
-    let mut path = Path { issuers: Vec::new(), not_after: end_entity.not_after, recheck: end_entity.not_after };
+    let mut path =
+        Path { issuers: Vec::new(), not_after: end_entity.not_after, recheck: end_entity.not_after };
     path.add(end_entity, trusted, now)?;
     for authority in verified.intermediate_certificates() {
         let der = authority.der();
-        let authority =
-            Certificate::parse(&der).map_err(|why| refused(format!("an issuer of {subject} is malformed: {why}")))?;
+        let authority = Certificate::parse(&der)
+            .map_err(|why| refused(format!("an issuer of {subject} is malformed: {why}")))?;
         path.add(&authority, trusted, now)?;
     }
     Ok(path)
@@ -175,7 +181,9 @@ fn explain(error: &webpki::Error, end_entity: &Certificate<'_>) -> String {
     match error {
         UnknownIssuer => format!("{subject} is from an authority that is not trusted here: {issuer}"),
         CertExpired { .. } => format!("{subject}, or an authority above it, has expired"),
-        CertNotValidYet { .. } => format!("{subject}, or an authority above it, is not valid yet: are the clocks right?"),
+        CertNotValidYet { .. } => {
+            format!("{subject}, or an authority above it, is not valid yet: are the clocks right?")
+        }
         CaUsedAsEndEntity => format!("{subject} is an authority's certificate, which is nobody's identity"),
         InvalidSignatureForPublicKey => {
             format!("{subject} has a signature that is not by the authority it names, {issuer}")

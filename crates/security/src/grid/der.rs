@@ -185,8 +185,9 @@ fn time(year_digits: usize, text: &[u8]) -> Option<Timestamp> {
     if digits.len() != year_digits + 10 || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    let number =
-        |from: usize, to: usize| digits[from..to].iter().fold(0_i64, |value, byte| value * 10 + i64::from(byte - b'0'));
+    let number = |from: usize, to: usize| {
+        digits[from..to].iter().fold(0_i64, |value, byte| value * 10 + i64::from(byte - b'0'))
+    };
     let year = match (year_digits, number(0, year_digits)) {
         (2, year @ 0..50) => 2000 + year,
         (2, year) => 1900 + year,
@@ -194,8 +195,11 @@ fn time(year_digits: usize, text: &[u8]) -> Option<Timestamp> {
     };
     let at = |place: usize| number(year_digits + 2 * place, year_digits + 2 * place + 2);
     let (month, day, hour, minute, second) = (at(0), at(1), at(2), at(3), at(4));
-    let fits = (1..=12).contains(&month) && (1..=31).contains(&day) && hour < 24 && minute < 60 && second < 61;
-    fits.then(|| Timestamp::from_seconds(days(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second))
+    let fits =
+        (1..=12).contains(&month) && (1..=31).contains(&day) && hour < 24 && minute < 60 && second < 61;
+    fits.then(|| {
+        Timestamp::from_seconds(days(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second)
+    })
 }
 
 /// Days from 1970-01-01 in the Gregorian calendar; years begin in March, so that the leap day is the last.

@@ -65,10 +65,11 @@ impl<T> Directory<T> {
             }
             changed = true;
             let previous = old.and_then(|old| old.content.clone());
-            let held = match read_bounded(&directory.join(&name), bytes_max).and_then(|bytes| read(&name, &bytes)) {
-                Ok(content) => Held { stamp, content: Some(Arc::new(content)), problem: None },
-                Err(why) => Held { stamp, content: previous, problem: Some(format!("{name}: {why}")) },
-            };
+            let held =
+                match read_bounded(&directory.join(&name), bytes_max).and_then(|bytes| read(&name, &bytes)) {
+                    Ok(content) => Held { stamp, content: Some(Arc::new(content)), problem: None },
+                    Err(why) => Held { stamp, content: previous, problem: Some(format!("{name}: {why}")) },
+                };
             self.files.insert(name, held);
         }
         Ok(changed)
@@ -91,7 +92,10 @@ impl<T> Directory<T> {
 /// Names, stamps and largest sizes of the files of interest.
 fn list(directory: &Path, wanted: &dyn Fn(&str) -> Option<u64>) -> Result<Vec<(String, Stamp, u64)>, Fault> {
     let failed = |error: std::io::Error| {
-        Fault::new(FaultCode::StateDirectory, format!("cannot read the directory {}: {error}", directory.display()))
+        Fault::new(
+            FaultCode::StateDirectory,
+            format!("cannot read the directory {}: {error}", directory.display()),
+        )
     };
     let mut names = BTreeSet::new();
     for entry in fs::read_dir(directory).map_err(failed)? {

@@ -198,13 +198,17 @@ fn certificates(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
 /// Names of the directories of organisations.
 fn organisations(directory: &Path) -> Result<BTreeSet<String>, Fault> {
     let failed = |error: std::io::Error| {
-        Fault::new(FaultCode::StateDirectory, format!("cannot read the directory {}: {error}", directory.display()))
+        Fault::new(
+            FaultCode::StateDirectory,
+            format!("cannot read the directory {}: {error}", directory.display()),
+        )
     };
     let mut found = BTreeSet::new();
     for entry in fs::read_dir(directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let Ok(name) = entry.file_name().into_string() else { continue };
-        if voms::is_organisation(&name) && fs::metadata(entry.path()).is_ok_and(|metadata| metadata.is_dir()) {
+        if voms::is_organisation(&name) && fs::metadata(entry.path()).is_ok_and(|metadata| metadata.is_dir())
+        {
             if found.len() == ORGANISATIONS_MAX {
                 let detail = format!("{} has more than {ORGANISATIONS_MAX} directories", directory.display());
                 return Err(Fault::new(FaultCode::StateDirectory, detail));

@@ -47,7 +47,8 @@ impl GridIdentity {
     /// The distinct roles of the attributes, without `NULL`.
     pub fn roles(&self) -> Vec<String> {
         let mut roles: Vec<String> = Vec::new();
-        let named = self.fqans.iter().flat_map(|fqan| fqan.split('/')).filter_map(|part| part.strip_prefix("Role="));
+        let named =
+            self.fqans.iter().flat_map(|fqan| fqan.split('/')).filter_map(|part| part.strip_prefix("Role="));
         for role in named.filter(|role| *role != "NULL") {
             if !roles.iter().any(|known| known == role) {
                 roles.push(role.to_owned());
@@ -77,7 +78,10 @@ pub(crate) fn delegation_id(parts: &[&str]) -> String {
 
 /// `/atlas/prod/Role=production` is of the group `atlas/prod`.
 fn group_of(fqan: &str) -> String {
-    let groups = fqan.split('/').skip(1).take_while(|part| !part.starts_with("Role=") && !part.starts_with("Capability="));
+    let groups = fqan
+        .split('/')
+        .skip(1)
+        .take_while(|part| !part.starts_with("Role=") && !part.starts_with("Capability="));
     groups.collect::<Vec<_>>().join("/")
 }
 

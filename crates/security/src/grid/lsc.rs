@@ -53,7 +53,10 @@ mod tests {
             b"# of the VO\n/DC=ch/CN=voms.example\n/DC=ch/Email=ca@x\n\n------ NEXT CHAIN ------\n/CN=a\n/CN=b\n/CN=c\n",
         )
         .unwrap();
-        assert_eq!(chains, [vec!["/DC=ch/CN=voms.example", "/DC=ch/emailAddress=ca@x"], vec!["/CN=a", "/CN=b", "/CN=c"]]);
+        assert_eq!(
+            chains,
+            [vec!["/DC=ch/CN=voms.example", "/DC=ch/emailAddress=ca@x"], vec!["/CN=a", "/CN=b", "/CN=c"]]
+        );
         let long = "/CN=a\n".repeat(NAMES_MAX + 1);
         let many = "/CN=a\n/CN=b\n---\n".repeat(CHAINS_MAX);
         for bad in ["", "/CN=a", "/CN=a\n---\n/CN=b\n/CN=c", "CN=a\n/CN=b", "\u{0}", &long, &many] {

@@ -15,11 +15,12 @@ mod policy;
 mod proxy;
 mod revocation;
 mod trust;
+mod trusted;
 mod voms;
 
+pub use files::{GridSettings, Reloaded, Revocation};
 pub use identity::GridIdentity;
 pub use name::{canonical, same_subject};
-pub use files::{GridSettings, Reloaded, Revocation};
 pub use trust::GridTrust;
 
 pub(crate) use certificate::{Certificate, public_key as key_parts};

@@ -189,8 +189,10 @@ mod tests {
 
     #[test]
     fn the_last_common_name_comes_off() {
-        let bytes =
-            encoded(vec![(DnType::OrganizationName, DnValue::from("x")), (DnType::CommonName, DnValue::from("proxy"))]);
+        let bytes = encoded(vec![
+            (DnType::OrganizationName, DnValue::from("x")),
+            (DnType::CommonName, DnValue::from("proxy")),
+        ]);
         let (before, value) = Name(&bytes).split_common_name().unwrap();
         assert_eq!((before.one_line().unwrap().as_str(), value), ("/O=x", &b"proxy"[..]));
         assert!(before.split_common_name().is_none());

@@ -52,7 +52,8 @@ pub(super) fn signing_policy(bytes: &[u8]) -> Result<Vec<Rule>, String> {
             "neg_rights" => return bad("takes rights away, which is not understood"),
             "cond_subjects" if kind.eq_ignore_ascii_case("globus") => {
                 let Some(issuer) = &issuer else { return bad("stands before any authority") };
-                let patterns = quoted(value).iter().map(|text| wildcards(&canonical(text))).collect::<Result<_, _>>()?;
+                let patterns =
+                    quoted(value).iter().map(|text| wildcards(&canonical(text))).collect::<Result<_, _>>()?;
                 if signs {
                     rules.push(Rule { issuer: Issuer::Named(issuer.clone()), permit: true, patterns });
                 }
@@ -107,7 +108,9 @@ fn namespace(line: &str) -> Result<Rule, String> {
         (!word.is_empty()).then_some((word, false))
     };
     let words: Vec<(String, bool)> = std::iter::from_fn(&mut word).take(8).collect();
-    let [(to, false), (who, false), (issuer, named), (right, false), (what, false), (pattern, true)] = &words[..] else {
+    let [(to, false), (who, false), (issuer, named), (right, false), (what, false), (pattern, true)] =
+        &words[..]
+    else {
         return Err("is not of the form TO Issuer \"…\" PERMIT Subject \"…\"".into());
     };
     let is = |word: &str, expected: &str| word.eq_ignore_ascii_case(expected);
@@ -131,12 +134,16 @@ fn namespace(line: &str) -> Result<Rule, String> {
 fn lines(bytes: &[u8]) -> Result<Vec<(usize, String)>, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "is not UTF-8".to_owned())?;
     let lines = text.lines().enumerate().map(|(place, line)| (place + 1, line.trim()));
-    Ok(lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')).map(|(n, line)| (n, line.to_owned())).collect())
+    Ok(lines
+        .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
+        .map(|(n, line)| (n, line.to_owned()))
+        .collect())
 }
 
 /// `'"a" "b"'`, `'a'`, `"a"` or `a`.
 fn quoted(value: &str) -> Vec<String> {
-    let value = value.strip_prefix('\'').and_then(|value| value.split_once('\'')).map_or(value, |(inside, _)| inside);
+    let value =
+        value.strip_prefix('\'').and_then(|value| value.split_once('\'')).map_or(value, |(inside, _)| inside);
     if value.contains('"') {
         return value.split('"').skip(1).step_by(2).map(str::to_owned).collect();
     }
@@ -245,7 +252,8 @@ fn expression(text: &str) -> Result<Pattern, String> {
                 pattern.push(class, false, false)?;
             }
             '\\' => {
-                let escaped = characters.next().filter(|c| !c.is_ascii_alphanumeric()).ok_or_else(|| unknown(c))?;
+                let escaped =
+                    characters.next().filter(|c| !c.is_ascii_alphanumeric()).ok_or_else(|| unknown(c))?;
                 pattern.push(What::One(escaped), false, false)?;
             }
             '(' | ')' | '|' | '{' | '}' | '^' | '$' => return Err(unknown(c)),
@@ -336,7 +344,10 @@ mod tests {
         )
         .unwrap();
         assert_eq!((rules.len(), rules[0].permit, rules[1].permit), (2, true, false));
-        assert_eq!((&rules[0].issuer, &rules[1].issuer), (&Issuer::Named("/DC=org/CN=CA".into()), &Issuer::Own));
+        assert_eq!(
+            (&rules[0].issuer, &rules[1].issuer),
+            (&Issuer::Named("/DC=org/CN=CA".into()), &Issuer::Own)
+        );
         assert!(rules[0].matches("/DC=org/OU=ABC/CN=") && !rules[0].matches("/DC=org/OU=/CN=x"));
         assert!(!rules[0].matches("/DC=org/OU=ab/CN=x") && !rules[0].matches("x/DC=org/OU=A/CN=x"));
         assert!(rules[1].matches("/DC=org/OU=A.B/x") && !rules[1].matches("/DC=org/OU=AxB/x"));

@@ -56,9 +56,15 @@ pub(super) fn info(certificate: &Certificate<'_>) -> Result<Option<ProxyInfo>, F
             let detail = format!("{} is an independent proxy, which has no right of its user", shown());
             return Err(refused(detail));
         }
-        INHERIT_ALL => return Err(refused(format!("{} inherits all and has a policy: it cannot be both", shown()))),
+        INHERIT_ALL => {
+            return Err(refused(format!("{} inherits all and has a policy: it cannot be both", shown())));
+        }
         other => {
-            let detail = format!("the proxy {} has a policy in a language that is not understood: {}", shown(), dotted(other));
+            let detail = format!(
+                "the proxy {} has a policy in a language that is not understood: {}",
+                shown(),
+                dotted(other)
+            );
             return Err(refused(detail));
         }
     };
@@ -85,13 +91,16 @@ pub(super) fn check(proxy: &Certificate<'_>, issuer: &Certificate<'_>, now: Time
             return no("is signed by a method or key that is not accepted (SHA-1, MD5, RSA below 2048 bits)");
         }
     }
-    let (Ok(proxy_is_authority), Ok(issuer_is_authority)) = (proxy.is_authority(), issuer.is_authority()) else {
+    let (Ok(proxy_is_authority), Ok(issuer_is_authority)) = (proxy.is_authority(), issuer.is_authority())
+    else {
         return no("or its issuer has basic constraints that cannot be read");
     };
     if proxy_is_authority || issuer_is_authority {
         return no("is, or is signed by, an authority");
     }
-    if proxy.extension(oid::SUBJECT_ALTERNATIVE).is_some() || proxy.extension(oid::ISSUER_ALTERNATIVE).is_some() {
+    if proxy.extension(oid::SUBJECT_ALTERNATIVE).is_some()
+        || proxy.extension(oid::ISSUER_ALTERNATIVE).is_some()
+    {
         return no("has alternative names");
     }
     let (Ok(usage), Ok(issuer_usage)) = (proxy.key_usage(), issuer.key_usage()) else {
@@ -107,7 +116,9 @@ pub(super) fn check(proxy: &Certificate<'_>, issuer: &Certificate<'_>, now: Time
         return no("is signed by a key that may not sign");
     }
     match proxy.extensions.iter().find(|extension| extension.critical && !is_understood(extension)) {
-        Some(unknown) => no(&format!("has a critical extension that is not understood: {}", dotted(unknown.oid))),
+        Some(unknown) => {
+            no(&format!("has a critical extension that is not understood: {}", dotted(unknown.oid)))
+        }
         None => Ok(()),
     }
 }

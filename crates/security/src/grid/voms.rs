@@ -11,7 +11,7 @@ use super::der::{
     INTEGER, Malformed, OCTET_STRING, OID, Read, Reader, SEQUENCE, SET, context, context_primitive, only,
 };
 use super::name::{Name, canonical};
-use super::trust::Trusted;
+use super::trusted::Trusted;
 
 /// Attribute certificates of one proxy, certificates in one of them, attributes of one.
 const ATTRIBUTE_CERTIFICATES_MAX: usize = 16;
@@ -173,16 +173,22 @@ impl<'a> AttributeCertificate<'a> {
         for extension in &self.extensions {
             match extension.oid {
                 TARGETS => {
-                    let targets =
-                        targets(extension.value).map_err(|why| format!("its targets are malformed: {why}"))?;
+                    let targets = targets(extension.value)
+                        .map_err(|why| format!("its targets are malformed: {why}"))?;
                     if !targets.iter().any(|target| trusted.is_our_host(target)) {
-                        return Err(format!("the attributes of {} are for other services than this", self.vo));
+                        return Err(format!(
+                            "the attributes of {} are for other services than this",
+                            self.vo
+                        ));
                     }
                 }
                 NO_REVOCATION | AUTHORITY_KEY_ID | CERTIFICATES => {}
                 other if extension.critical => {
                     let other = super::der::dotted(other);
-                    return Err(format!("the attributes of {} have a condition that is not understood: {other}", self.vo));
+                    return Err(format!(
+                        "the attributes of {} have a condition that is not understood: {other}",
+                        self.vo
+                    ));
                 }
                 _ => {}
             }
@@ -196,7 +202,8 @@ impl<'a> AttributeCertificate<'a> {
         let Some(voms) = trusted.voms(vo) else {
             return Err(format!("nothing here says which server speaks for the organisation {vo}"));
         };
-        let brought = self.certificates().map_err(|why| format!("the server's certificates are malformed: {why}"))?;
+        let brought =
+            self.certificates().map_err(|why| format!("the server's certificates are malformed: {why}"))?;
         let known = voms.certificates().filter_map(|der| Certificate::parse(der).ok());
         let mut servers: Vec<(Certificate<'_>, bool)> = known.map(|server| (server, true)).collect();
         let mut brought = brought.into_iter();

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::pki::*;
 use longhaul_model::{FaultCode, Timestamp};
 use longhaul_security::grid::{GridIdentity, GridTrust};
-use crate::pki::*;
 
 /// The refusal's text, which must not be an acceptance.
 fn refusal(trust: &GridTrust, holders: &[&Holder], now: Timestamp) -> String {
@@ -36,8 +36,14 @@ fn users_of_a_trusted_authority_are_known() {
 #[test]
 fn intermediate_authorities_come_from_the_chain_or_the_directory_in_any_order() {
     let grid = Grid::new();
-    let middle = grid.ca.issues("/DC=org/CN=middle").with(basic_constraints(true)).with(key_usage(0x06)).sign();
-    let lower = middle.issues("/DC=org/CN=lower").with(basic_constraints(true)).with(key_usage(0x06)).until(NOW + DAY).sign();
+    let middle =
+        grid.ca.issues("/DC=org/CN=middle").with(basic_constraints(true)).with(key_usage(0x06)).sign();
+    let lower = middle
+        .issues("/DC=org/CN=lower")
+        .with(basic_constraints(true))
+        .with(key_usage(0x06))
+        .until(NOW + DAY)
+        .sign();
     let bob = lower.issues("/DC=org/CN=bob").sign();
     let trust = grid.trust();
     let identity = accepted(&trust, &[&bob, &middle, &lower]);
@@ -58,10 +64,15 @@ fn strangers_are_nobody() {
     let mallory = twin.issues(ALICE).sign();
     assert!(refusal(&trust, &[&mallory], NOW).contains("not by the authority it names"));
     assert!(refusal(&trust, &[&mallory, &twin], NOW).contains("not by the authority it names"));
-    assert!(refusal(&trust, &[&authority("/CN=self").issues("/CN=x").sign()], NOW).contains("not trusted here"));
+    assert!(
+        refusal(&trust, &[&authority("/CN=self").issues("/CN=x").sign()], NOW).contains("not trusted here")
+    );
     assert!(refusal(&trust, &[&grid.ca], NOW).contains("nobody's identity"));
     assert!(refusal(&trust, &[&grid.alice], NOW + 301 * DAY).contains("expired"));
     assert!(refusal(&trust, &[&grid.alice], NOW - 2 * DAY).contains("not valid yet"));
+    let durable = grid.ca.issues("/CN=durable").until(NOW + 4000 * DAY).sign();
+    assert_eq!(trust.verify_chain(&chain(&[&durable]), NOW + 2999 * DAY).unwrap().subject, "/CN=durable");
+    assert!(refusal(&trust, &[&durable], NOW + 3001 * DAY).contains("the authority"));
     // A user is no authority.
     let mallory = grid.alice.issues("/DC=org/DC=example/OU=Users/CN=mallory").sign();
     assert!(!refusal(&trust, &[&mallory, &grid.alice], NOW).is_empty());
@@ -82,7 +93,10 @@ fn proxies_speak_for_their_user() {
         assert_eq!(identity.not_after, NOW + DAY / 2);
         let second = first.proxy_of(LIMITED, None).sign();
         let third = second.proxy().until(NOW + DAY / 4).sign();
-        for order in [[&third, &second, &first, &grid.alice, &grid.ca], [&third, &grid.alice, &grid.ca, &first, &second]] {
+        for order in [
+            [&third, &second, &first, &grid.alice, &grid.ca],
+            [&third, &grid.alice, &grid.ca, &first, &second],
+        ] {
             let identity = accepted(&trust, &order);
             assert_eq!((identity.subject.as_str(), identity.proxies, identity.limited), (ALICE, 3, true));
             assert_eq!(identity.not_after, NOW + DAY / 4);

@@ -8,19 +8,21 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::pki::{self, *};
 use longhaul_model::{AgentId, Fault};
 use longhaul_security::grid::GridTrust;
 use longhaul_security::{
     Authority, ClientIdentity, Credentials, OutsideTrust, agent_client_tls, client_of, grid_server_tls,
     new_signing_request, outside_client_tls_as, people_client_tls,
 };
-use crate::pki::{self, *};
 use rustls::client::ResolvesClientCert;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::{TLS12, TLS13};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, SupportedProtocolVersion};
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, SupportedProtocolVersion,
+};
 
 const DEPLOYMENT: &str = "tier0";
 
@@ -37,14 +39,18 @@ impl Service {
         let authority = Authority::create(directory.path(), DEPLOYMENT, clock()).unwrap();
         let pair = authority.issue_service(&["localhost".into()], clock()).unwrap();
         let ca_pem = authority.ca_pem().to_owned();
-        let credentials =
-            Credentials { certificate_pem: pair.certificate_pem, key_pem: pair.key_pem, ca_pem: ca_pem.clone() };
+        let credentials = Credentials {
+            certificate_pem: pair.certificate_pem,
+            key_pem: pair.key_pem,
+            ca_pem: ca_pem.clone(),
+        };
         Service { authority, tls: grid_server_tls(&credentials).unwrap(), ca_pem, _directory: directory }
     }
 
     fn agent(&self) -> Credentials {
         let (request, key_pem) = new_signing_request().unwrap();
-        let issued = self.authority.issue_agent(&request, AgentId(1), &"alpha".parse().unwrap(), clock()).unwrap();
+        let issued =
+            self.authority.issue_agent(&request, AgentId(1), &"alpha".parse().unwrap(), clock()).unwrap();
         Credentials { certificate_pem: issued.certificate_pem, key_pem, ca_pem: self.ca_pem.clone() }
     }
 
@@ -52,7 +58,8 @@ impl Service {
     fn user(&self, chain: &[&Holder], version: &'static SupportedProtocolVersion) -> Arc<ClientConfig> {
         let chain_pem: String = chain.iter().map(|holder| holder.pem()).collect();
         let key_pem = chain[0].key.serialize_pem();
-        let config = outside_client_tls_as(OutsideTrust::Authorities(&self.ca_pem), &chain_pem, &key_pem).unwrap();
+        let config =
+            outside_client_tls_as(OutsideTrust::Authorities(&self.ca_pem), &chain_pem, &key_pem).unwrap();
         self.client(config.client_auth_cert_resolver.clone(), version)
     }
 
@@ -73,7 +80,11 @@ impl Service {
     }
 
     /// What the service thinks of a client, if the handshake ends well.
-    fn meets(&self, client: Arc<ClientConfig>, grid: Option<&GridTrust>) -> Result<Option<ClientIdentity>, String> {
+    fn meets(
+        &self,
+        client: Arc<ClientConfig>,
+        grid: Option<&GridTrust>,
+    ) -> Result<Option<ClientIdentity>, String> {
         let mut client = ClientConnection::new(client, "localhost".try_into().unwrap()).unwrap();
         let mut server = ServerConnection::new(self.tls.clone()).unwrap();
         for _ in 0..10 {

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, OnceLock};
 
+use crate::pki::*;
 use longhaul_model::FaultCode;
 use longhaul_security::delegation::{self, Delegated, DelegationRequest};
-use crate::pki::*;
 use rcgen::{CertificateSigningRequestParams, KeyPair, PublicKeyData};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -62,7 +62,8 @@ fn a_proxy_for_the_requested_key_is_stored_with_it() {
     let expected = format!("{}{}{}", proxy.pem(), *request().key_pem, grid.alice.pem());
     assert_eq!(*delegated.credential_pem, expected);
     // What is stored works as a credential.
-    let stored: Vec<_> = CertificateDer::pem_slice_iter(delegated.credential_pem.as_bytes()).flatten().collect();
+    let stored: Vec<_> =
+        CertificateDer::pem_slice_iter(delegated.credential_pem.as_bytes()).flatten().collect();
     assert_eq!(stored.len(), 2);
     PrivateKeyDer::from_pem_slice(delegated.credential_pem.as_bytes()).unwrap();
     delegation::check_owner(&delegated, &grid.trust(), ALICE, NOW).unwrap();
@@ -86,13 +87,19 @@ fn what_is_no_proxy_of_the_key_is_refused_in_the_words_of_fts() {
     let good = alice.proxy().key(&requested_key());
     let says = |uploaded: String, text: &str| {
         let detail = refusal(&uploaded);
-        assert!(detail.starts_with("Could not process the proxy: ") && detail.contains(text), "{text}: {detail}");
+        assert!(
+            detail.starts_with("Could not process the proxy: ") && detail.contains(text),
+            "{text}: {detail}"
+        );
     };
     says(String::new(), "Malformed proxy");
     says("hello".into(), "Malformed proxy");
     says(good.clone().sign().pem(), "Malformed proxy");
     says("-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n".into(), "no PEM");
-    says(upload(&[&alice.proxy().sign(), alice]), "The proxy does not match the stored associated private key");
+    says(
+        upload(&[&alice.proxy().sign(), alice]),
+        "The proxy does not match the stored associated private key",
+    );
     let mut forged = good.clone();
     forged.signer = ec_key();
     says(upload(&[&forged.sign(), alice]), "not signed by");
@@ -114,7 +121,9 @@ fn proxies_of_others_and_of_strangers_are_told() {
     let grid = Grid::new();
     let (_, delegated) = delegated(&grid);
     let trust = grid.trust();
-    let refused = |subject: &str, trust, at| delegation::check_owner(&delegated, trust, subject, at).unwrap_err().detail;
+    let refused = |subject: &str, trust, at| {
+        delegation::check_owner(&delegated, trust, subject, at).unwrap_err().detail
+    };
     assert!(refused("/DC=org/CN=bob", &trust, NOW).contains("you are /DC=org/CN=bob"));
     let strangers = Grid::new().trust();
     assert!(refused(ALICE, &strangers, NOW).contains("not by the authority"));

@@ -48,7 +48,9 @@ fn revocation_counts_as_soon_as_its_list_is_there() {
 fn lists_that_are_missing_or_expired_count_by_the_setting() {
     let grid = Grid::new();
     let shown = [&grid.alice];
-    assert!(refusal(&with_revocation(&grid, Revocation::Require), &shown, NOW).contains("no revocation list"));
+    assert!(
+        refusal(&with_revocation(&grid, Revocation::Require), &shown, NOW).contains("no revocation list")
+    );
     grid.write("11111111.r0", revocation_list(&grid.ca, &[99], NOW - DAY, NOW + DAY / 2));
     for revocation in [Revocation::Require, Revocation::IfPresent] {
         let trust = with_revocation(&grid, revocation);
@@ -115,7 +117,10 @@ fn authorities_sign_what_their_policies_permit() {
     reload(&trust);
     assert!(trust.verify_chain(&chain(&[&mallory]), NOW).is_ok(), "namespaces count where both are");
     assert!(refusal(&trust, &[&grid.alice], NOW).contains("may not sign"));
-    grid.write("11111111.namespaces", format!("{namespaces}TO Issuer \"{CA}\" DENY Subject \"/C=XX/CN=mal.*\"\n"));
+    grid.write(
+        "11111111.namespaces",
+        format!("{namespaces}TO Issuer \"{CA}\" DENY Subject \"/C=XX/CN=mal.*\"\n"),
+    );
     reload(&trust);
     assert!(refusal(&trust, &[&mallory], NOW).contains("may not sign"));
     std::fs::remove_file(grid.path().join("11111111.namespaces")).unwrap();
@@ -157,7 +162,9 @@ fn authorities_come_and_go_and_bad_files_are_told() {
     assert!(refusal(&trust, &[&bob], NOW).contains("not trusted here"));
     // A directory that cannot be read changes nothing, and one without authorities is a mistake.
     let empty = tempfile::tempdir().unwrap();
-    assert!(GridTrust::load(GridSettings::new(empty.path()), NOW).unwrap_err().detail.contains("no certificate"));
+    assert!(
+        GridTrust::load(GridSettings::new(empty.path()), NOW).unwrap_err().detail.contains("no certificate")
+    );
     assert!(GridTrust::load(GridSettings::new("/nowhere/at/all"), NOW).is_err());
     let path = grid.path().to_owned();
     let moved = path.with_extension("moved");

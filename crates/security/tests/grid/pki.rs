@@ -123,7 +123,8 @@ pub fn proxy_info(policy: &[u64], path_length: Option<u64>) -> Vec<u8> {
 pub fn pem(label: &str, der: &[u8]) -> String {
     use base64::Engine;
     let body = base64::engine::general_purpose::STANDARD.encode(der);
-    let lines: Vec<&str> = body.as_bytes().chunks(64).map(|line| std::str::from_utf8(line).unwrap()).collect();
+    let lines: Vec<&str> =
+        body.as_bytes().chunks(64).map(|line| std::str::from_utf8(line).unwrap()).collect();
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
 }
 

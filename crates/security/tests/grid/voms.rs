@@ -72,7 +72,8 @@ impl World {
         let grid = Grid::new();
         // Of hosts: for servers only, which must not matter here.
         let servers_only = extension(&[2, 5, 29, 37], false, sequence(&[oid(&[1, 3, 6, 1, 5, 5, 7, 3, 1])]));
-        let server = grid.ca.issues(SERVER).with(basic_constraints(false)).with(servers_only).serial(8).sign();
+        let server =
+            grid.ca.issues(SERVER).with(basic_constraints(false)).with(servers_only).serial(8).sign();
         let world = World { grid, server };
         world.lsc("atlas", "voms.example.org.lsc", &format!("{SERVER}\n{CA}\n"));
         world
@@ -94,7 +95,11 @@ impl World {
     fn attributes(&self) -> Attributes {
         Attributes {
             vo: "atlas",
-            fqans: vec!["/atlas/Role=production/Capability=NULL", "/atlas/Role=NULL/Capability=NULL", "/atlas/de"],
+            fqans: vec![
+                "/atlas/Role=production/Capability=NULL",
+                "/atlas/Role=NULL/Capability=NULL",
+                "/atlas/de",
+            ],
             holder: (CA.into(), self.grid.alice.serial),
             signer: self.server.clone(),
             brings: vec![self.server.clone()],
@@ -205,7 +210,10 @@ fn attributes_that_break_a_rule_do_not_count() {
     says(&|ac| ac.extensions.push(extension(&[1, 2, 3], true, tlv(0x05, &[]))), "not understood: 1.2.3");
     // Another server of the same authority, and the same name from another authority.
     let other = world.grid.ca.issues("/DC=org/DC=example/CN=other").serial(9).sign();
-    says(&|ac| (ac.signer, ac.brings) = (other.clone(), vec![other.clone()]), "not a server that speaks for atlas");
+    says(
+        &|ac| (ac.signer, ac.brings) = (other.clone(), vec![other.clone()]),
+        "not a server that speaks for atlas",
+    );
     let twin = authority("/CN=twin").issues(SERVER).sign();
     says(&|ac| (ac.signer, ac.brings) = (twin.clone(), vec![twin.clone()]), "not trusted here");
     // The user's own hand, by the name of the server.
@@ -241,7 +249,10 @@ fn a_server_is_known_by_its_chain_or_its_certificate() {
     attributes.signer = server.clone();
     attributes.brings = vec![server.clone(), middle.clone()];
     for (lsc, counts) in [
-        (format!("{SERVER}\n{CA}\n------ NEXT CHAIN ------\n/DC=org/CN=voms2\n/DC=org/CN=middle\n{CA}\n"), true),
+        (
+            format!("{SERVER}\n{CA}\n------ NEXT CHAIN ------\n/DC=org/CN=voms2\n/DC=org/CN=middle\n{CA}\n"),
+            true,
+        ),
         ("/DC=org/CN=voms2\n/DC=org/CN=middle\n".to_owned(), true),
         (format!("/DC=org/CN=voms2\n{CA}\n"), false),
         (format!("/DC=org/CN=voms2\n/DC=org/CN=middle\n{CA}\n{CA}\n"), false),
@@ -301,7 +312,8 @@ fn proxies_by_the_tools_of_voms_are_read() {
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    let shown = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    let shown =
+        String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{shown}");
     grid.write("vomsdir/atlas/voms.example.org.lsc", format!("{SERVER}\n{CA}\n"));
     let settings = GridSettings { voms_directory: Some(grid.path().join("vomsdir")), ..grid.settings() };
