@@ -129,9 +129,9 @@ fn tell(call: &Call, question: &Question, entry: Entry, depth_one: bool, send: S
     let mut text =
         String::from("<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:multistatus xmlns:D=\"DAV:\">\n");
     response(&mut text, shared, &place.path, &entry, question, space);
+    let members = shared.storage().directories().filter(|_| depth_one && is_directory);
     let mut after: Option<String> = None;
-    while depth_one && is_directory {
-        let Some(directories) = shared.storage().directories() else { break };
+    while let Some(directories) = members {
         let page = directories.list(&place.path, after.as_deref(), PAGE_NAMES).map_err(failed)?;
         for (number, entry) in page.entries.iter().enumerate() {
             let path = join(&place.path, &entry.name);
