@@ -68,7 +68,7 @@ fn moved<'a>(
         on_circuit |= here > 0;
         beside |= here < session.addresses.len();
     }
-    (rate > 0.0 && on_circuit != beside).then(|| (on_circuit, (rate * during.as_secs_f64()) as u64))
+    (rate > 0.0 && on_circuit != beside).then_some((on_circuit, (rate * during.as_secs_f64()) as u64))
 }
 
 #[cfg(test)]
