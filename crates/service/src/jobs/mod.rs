@@ -8,6 +8,7 @@
 //! Not here: the states (`model::job`), rows (`catalog`), how bytes move ([`ForeignMover`]), FTS's own paths and texts (`fts`).
 //! Start with [`Jobs`], then follow a file: `desk` → `queues` → `brain` → `desk` → `copies` → `desk`.
 
+mod attempts;
 mod copies;
 mod desk;
 mod ids;
