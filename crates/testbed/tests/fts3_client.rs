@@ -31,7 +31,7 @@ fn the_unmodified_client_sees_what_the_reference_promises() {
     if !needs::program("openssl", &["version"]) {
         return needs::not_run("the fts3 client", "no openssl here");
     }
-    let deployment = Deployment::with(ServiceOptions { settings: settings(), ..ServiceOptions::default() });
+    let mut deployment = Deployment::with(ServiceOptions { settings: settings(), ..ServiceOptions::default() });
     let folder = deployment.directory().join("client");
     fs::create_dir(&folder).unwrap();
     let world = json!({
@@ -56,8 +56,8 @@ fn the_unmodified_client_sees_what_the_reference_promises() {
     let told = String::from_utf8_lossy(&ran.stdout);
     println!("{told}{}", String::from_utf8_lossy(&ran.stderr));
     assert!(ran.status.success(), "the suite failed; its output is above");
-    assert!(words.is_empty() || told.contains(" cases, "), "the suite ran to its end");
-    deployment.assert_nothing_failed();
+    assert!(told.contains(" cases, "), "the suite ran to its end");
+    deployment.assert_alive();
 }
 
 /// A Python with the client: the one that the test command made, or told of.
