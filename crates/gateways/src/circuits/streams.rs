@@ -43,14 +43,16 @@ impl<W: Ways> Streams<W> {
 
     /// With the port of the plain way, if the circuit names none.
     fn address(&self, ends: &Ends) -> Option<SocketAddr> {
-        let found = |text: &str| text.to_socket_addrs().ok().and_then(|mut found| found.next());
-        found(&ends.source).or_else(|| {
-            let plain = self.ways.plain();
-            let port = plain.first()?.rsplit_once(':')?.1;
-            let host =
-                if ends.source.contains(':') { format!("[{}]", ends.source) } else { ends.source.clone() };
-            found(&format!("{host}:{port}"))
-        })
+        let plain_port = || self.ways.plain().first()?.rsplit_once(':')?.1.parse::<u16>().ok();
+        if let Ok(address) = ends.source.parse::<IpAddr>() {
+            return Some(SocketAddr::new(address, plain_port()?));
+        }
+        // Names are looked up; only those without a port lack one.
+        let text = match ends.source.contains(':') {
+            true => ends.source.clone(),
+            false => format!("{}:{}", ends.source, plain_port()?),
+        };
+        text.to_socket_addrs().ok()?.next()
     }
 }
 
