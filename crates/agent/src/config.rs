@@ -11,8 +11,8 @@ use longhaul_security::{ALLOWED_MAX, Access, Allow, SubjectPattern};
 use longhaul_storage::{DirectIo, FlushPolicy, Manner, PARALLEL_MAX, PosixOptions};
 use serde::{Deserialize, Serialize};
 
-use crate::doors::{DOORS_MAX, DoorConfig};
 use crate::circuits::{CircuitLinkConfig, LINKS_MAX};
+use crate::doors::{DOORS_MAX, DoorConfig};
 use crate::measure::UplinkConfig;
 
 /// Most storages of one agent.

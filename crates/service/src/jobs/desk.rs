@@ -115,9 +115,11 @@ impl Batch {
                 Work::Lease(lease, choice) => batch.leases.push((lease, choice)),
                 Work::TakeBack(attempt, _) => batch.taken_back.push(attempt),
                 Work::Ended(attempt, result) => batch.ended.push((attempt, result)),
-                asked @ (Work::Cancel(..) | Work::Priority(..) | Work::Force(..) | Work::Changed(..) | Work::Storage(..)) => {
-                    batch.asked.push(asked)
-                }
+                asked @ (Work::Cancel(..)
+                | Work::Priority(..)
+                | Work::Force(..)
+                | Work::Changed(..)
+                | Work::Storage(..)) => batch.asked.push(asked),
                 Work::Stop => batch.stop = true,
             }
         }
