@@ -60,11 +60,7 @@ pub(crate) struct Dialler {
 }
 
 impl Dialler {
-    pub(crate) fn new(
-        roots: RootCertStore,
-        allow: Vec<Network>,
-        within: Duration,
-    ) -> Result<Dialler, Failure> {
+    pub(crate) fn new(roots: RootCertStore, allow: Vec<Network>, within: Duration) -> Result<Dialler, Failure> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let roots = Arc::new(roots);
         let anonymous = builder(&provider, &roots)?.with_no_client_auth();
@@ -106,10 +102,9 @@ impl Dialler {
         let tls = TlsConnector::from(self.tls(credential)?);
         let name = ServerName::try_from(url.host().to_owned())
             .map_err(|_| Failure::new(Kind::Order, format!("{}: no name of a host", url.host())))?;
-        let stream = tls
-            .connect(name, tcp)
-            .await
-            .map_err(|error| Failure::new(Kind::Tls, format!("{}: TLS: {error}", url.authority())))?;
+        let stream = tls.connect(name, tcp).await.map_err(|error| {
+            Failure::new(Kind::Tls, format!("{}: TLS: {error}", url.authority()))
+        })?;
         Ok(Box::new(stream))
     }
 
@@ -151,10 +146,8 @@ impl Dialler {
             .take(CHAIN_MAX)
             .collect::<Result<_, _>>()
             .map_err(|error| bad(&error.to_string()))?;
-        let key =
-            PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(|error| bad(&error.to_string()))?;
-        let key =
-            self.provider.key_provider.load_private_key(key).map_err(|error| bad(&error.to_string()))?;
+        let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(|error| bad(&error.to_string()))?;
+        let key = self.provider.key_provider.load_private_key(key).map_err(|error| bad(&error.to_string()))?;
         if chain.is_empty() {
             return Err(bad("there is no certificate"));
         }

@@ -195,19 +195,18 @@ impl Exchange {
                     });
                 }
                 // Nothing of it was sent: the server had closed the connection meanwhile.
-                Ok(Err(mut error)) if used && error.message().is_some() => match error.take_message() {
-                    Some(unsent) => request = unsent,
-                    None => return Err(lost(call, url, &"the connection was closed")),
-                },
+                Ok(Err(mut error)) if used && error.message().is_some() => {
+                    match error.take_message() {
+                        Some(unsent) => request = unsent,
+                        None => return Err(lost(call, url, &"the connection was closed")),
+                    }
+                }
                 // A server may close an idle connection in the moment in which we ask.
                 Ok(Err(_)) if used && repeats(call) => request = self::request(call, url, credential)?,
                 Ok(Err(error)) => return Err(lost(call, url, &error.into_error())),
                 Err(waited) => {
-                    let text = format!(
-                        "{} {url}: Operation timed out: no answer for {} s",
-                        call.method,
-                        waited.as_secs()
-                    );
+                    let text =
+                        format!("{} {url}: Operation timed out: no answer for {} s", call.method, waited.as_secs());
                     return Err(Failure::new(Kind::TimedOut, text));
                 }
             }
@@ -362,7 +361,11 @@ fn repeats(call: &Call<'_>) -> bool {
         && matches!(call.method.as_str(), "GET" | "HEAD" | "OPTIONS" | "PROPFIND")
 }
 
-fn request(call: &Call<'_>, url: &RemoteUrl, credential: &Credential) -> Result<Request<Body>, Failure> {
+fn request(
+    call: &Call<'_>,
+    url: &RemoteUrl,
+    credential: &Credential,
+) -> Result<Request<Body>, Failure> {
     let malformed = |_| Failure::new(Kind::Order, format!("{url}: no request can be made of it"));
     let uri: Uri = url.request_target().parse().map_err(malformed)?;
     let (body, length) = match &call.payload {

@@ -18,10 +18,7 @@ const TEXT_CHARS_MAX: usize = 240;
 pub(crate) enum Outcome {
     Success,
     /// With the text, and the status of the other side if the text names one.
-    Failure {
-        text: String,
-        status: Option<u16>,
-    },
+    Failure { text: String, status: Option<u16> },
 }
 
 /// Reads as it comes. [`Markers::bytes`] is what has been moved so far.
@@ -119,8 +116,7 @@ fn outcome(line: &str) -> Option<Outcome> {
     match word.to_ascii_lowercase().as_str() {
         "success" => Some(Outcome::Success),
         "failure" | "failed" | "aborted" => {
-            let text: String =
-                told(rest.trim_start_matches([':', ' '])).chars().take(TEXT_CHARS_MAX).collect();
+            let text: String = told(rest.trim_start_matches([':', ' '])).chars().take(TEXT_CHARS_MAX).collect();
             Some(Outcome::Failure { status: status(&text), text })
         }
         _ => None,

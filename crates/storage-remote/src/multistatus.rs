@@ -184,8 +184,7 @@ impl Reading {
         match (tag, within) {
             (Tag::Href, Some(Tag::Response)) => self.member.path = path_of(text),
             (Tag::Status, Some(Tag::Propstat | Tag::Response)) => {
-                self.ok =
-                    Some(text.split_ascii_whitespace().nth(1).is_some_and(|code| code.starts_with('2')));
+                self.ok = Some(text.split_ascii_whitespace().nth(1).is_some_and(|code| code.starts_with('2')));
             }
             (Tag::Collection, Some(Tag::ResourceType)) => self.stat.is_collection = true,
             (Tag::Length, Some(Tag::Prop)) => {
@@ -250,8 +249,7 @@ impl Member {
         let path = self.path.strip_suffix(b"/").unwrap_or(&self.path);
         let last = path.rsplit(|&byte| byte == b'/').next()?;
         let name = String::from_utf8(last.to_vec()).ok()?;
-        let sound =
-            !name.is_empty() && name != "." && name != ".." && !name.contains(|c: char| c.is_control());
+        let sound = !name.is_empty() && name != "." && name != ".." && !name.contains(|c: char| c.is_control());
         sound.then_some(name)
     }
 }

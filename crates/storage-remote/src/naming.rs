@@ -64,10 +64,7 @@ impl Remote {
                 return Ok(*answer);
             }
         }
-        let names = (
-            target.url.sibling(&format!("{PREFIX}{tag}-none")),
-            target.url.sibling(&format!("{PREFIX}{tag}-not")),
-        );
+        let names = (target.url.sibling(&format!("{PREFIX}{tag}-none")), target.url.sibling(&format!("{PREFIX}{tag}-not")));
         let (Some(from), Some(to)) = names else { return Ok(false) };
         let call = self.call(method("MOVE"), target.at(&from));
         let call = call.header("destination", &to.whole())?.header("overwrite", "F")?;
@@ -95,13 +92,7 @@ impl Remote {
     ///
     /// A file under its own name is left alone when nobody knows whether the storage still writes it: a deletion that is
     /// carried out late would hit the next attempt.
-    pub(crate) async fn clean_up(
-        &self,
-        target: Place<'_>,
-        arrival: &Arrival,
-        known: bool,
-        whole: Option<u64>,
-    ) -> Option<String> {
+    pub(crate) async fn clean_up(&self, target: Place<'_>, arrival: &Arrival, known: bool, whole: Option<u64>) -> Option<String> {
         let may_be_left = || Some(format!("{} may be left", arrival.url));
         if !arrival.temporary && !known {
             return may_be_left();

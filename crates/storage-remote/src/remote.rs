@@ -38,12 +38,7 @@ impl Remote {
         let dialler = Dialler::new(roots, config.allow.clone(), config.times.connect)
             .map_err(|failure| failure.fault())?;
         let exchange = Exchange::new(dialler, config.redirect_hosts.clone());
-        Ok(Remote {
-            exchange: Arc::new(exchange),
-            renames: Renames::default(),
-            seen: Seen::default(),
-            config,
-        })
+        Ok(Remote { exchange: Arc::new(exchange), renames: Renames::default(), seen: Seen::default(), config })
     }
 
     /// What is there; none if nothing. With an algorithm, its checksum if the storage tells it.

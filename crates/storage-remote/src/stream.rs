@@ -253,11 +253,7 @@ impl Reader {
             return Err(changed("the range that came is another one"));
         }
         if answer.length().is_some_and(|length| length != end - *at) {
-            return Err(changed(&format!(
-                "{} bytes where {} were expected",
-                answer.length().unwrap_or(0),
-                end - *at
-            )));
+            return Err(changed(&format!("{} bytes where {} were expected", answer.length().unwrap_or(0), end - *at)));
         }
         while let Some(piece) = answer.data(self.times.stall).await? {
             if piece.len() as u64 > end - *at {
@@ -296,9 +292,7 @@ mod tests {
     fn ranges_are_those_asked_for() {
         assert!(is_range(Some("bytes 5-9/10"), 5, 10, 10));
         assert!(is_range(Some(" bytes 5-9/* "), 5, 10, 10));
-        for wrong in
-            ["", "bytes", "bytes 5-9", "bytes 0-9/10", "bytes 5-9/11", "bytes 5-8/10", "items 5-9/10"]
-        {
+        for wrong in ["", "bytes", "bytes 5-9", "bytes 0-9/10", "bytes 5-9/11", "bytes 5-8/10", "items 5-9/10"] {
             assert!(!is_range(Some(wrong), 5, 10, 10), "{wrong}");
         }
         assert!(!is_range(None, 5, 10, 10));

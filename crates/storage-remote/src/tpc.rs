@@ -91,9 +91,7 @@ impl Remote {
                 Err(Failure::new(kind, format!("COPY {url} ({mode}): {}", told(&text))))
             }
             None => {
-                let text = format!(
-                    "COPY {url} ({mode}): it ended after {blocks} markers without saying how it went"
-                );
+                let text = format!("COPY {url} ({mode}): it ended after {blocks} markers without saying how it went");
                 Err(Failure::new(Kind::Lost, text))
             }
         }
@@ -128,21 +126,8 @@ pub(crate) fn another_way_may_help(failure: &Failure) -> bool {
         Kind::Told => {
             let text = failure.text.to_ascii_lowercase();
             let between = [
-                "connect",
-                "resolve",
-                "refused",
-                "timed out",
-                "timeout",
-                "unreachable",
-                "tls",
-                "ssl",
-                "certificate",
-                "no route",
-                "not supported",
-                "unsupported",
-                "credential",
-                "authoriz",
-                "permission",
+                "connect", "resolve", "refused", "timed out", "timeout", "unreachable", "tls", "ssl", "certificate",
+                "no route", "not supported", "unsupported", "credential", "authoriz", "permission",
             ];
             between.iter().any(|word| text.contains(word)) && !text.contains("checksum")
         }

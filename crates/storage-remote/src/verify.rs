@@ -154,7 +154,8 @@ mod tests {
 
     #[test]
     fn texts_are_those_that_other_software_knows() {
-        let (one, other): (Checksum, Checksum) = ("ADLER32:1".parse().unwrap(), "ADLER32:2".parse().unwrap());
+        let (one, other): (Checksum, Checksum) =
+            ("ADLER32:1".parse().unwrap(), "ADLER32:2".parse().unwrap());
         let text = |result: Placed<()>| result.unwrap_err().1.text;
         let mut both = comparison("ADLER32:0001", ChecksumMode::Both);
         assert_eq!(
@@ -162,18 +163,15 @@ mod tests {
             "Source and user-defined ADLER32 checksum do not match (00000002 != 00000001)"
         );
         both.take_source(one.clone()).unwrap();
-        assert!(
-            text(both.take_target(other.clone()))
-                .starts_with("User-defined and destination ADLER32 checksum do not match")
-        );
+        assert!(text(both.take_target(other.clone())).starts_with("User-defined and destination ADLER32 checksum do not match"));
         let mut found = comparison("ADLER32", ChecksumMode::Both);
         found.take_source(one.clone()).unwrap();
-        assert!(
-            text(found.take_target(other))
-                .starts_with("Source and destination ADLER32 checksum do not match")
-        );
+        assert!(text(found.take_target(other)).starts_with("Source and destination ADLER32 checksum do not match"));
         found.take_target(one).unwrap();
-        assert_eq!(found.verified, Verified { target_with_source: true, ..Verified::default() });
+        assert_eq!(
+            found.verified,
+            Verified { target_with_source: true, ..Verified::default() }
+        );
     }
 
     #[test]

@@ -75,11 +75,7 @@ async fn copy(order: &CopyOrder) -> Result<CopyDone, Fault> {
 }
 
 /// A good source and this target; the source's file goes by one way.
-async fn fails_at_target(
-    size: usize,
-    mode: Mode,
-    rule: impl Fn(&Asked) -> Option<Reply> + Send + Sync + 'static,
-) -> (Fault, Server) {
+async fn fails_at_target(size: usize, mode: Mode, rule: impl Fn(&Asked) -> Option<Reply> + Send + Sync + 'static) -> (Fault, Server) {
     let (source, target) = (Server::start(none).await, Server::start(rule).await);
     source.put("/source", &content(size));
     let fault = copy(&order(&source, &target, &[mode])).await.unwrap_err();
@@ -87,10 +83,7 @@ async fn fails_at_target(
     (fault, target)
 }
 
-async fn fails_at_source(
-    size: usize,
-    rule: impl Fn(&Asked) -> Option<Reply> + Send + Sync + 'static,
-) -> Fault {
+async fn fails_at_source(size: usize, rule: impl Fn(&Asked) -> Option<Reply> + Send + Sync + 'static) -> Fault {
     let (source, target) = (Server::start(rule).await, Server::start(none).await);
     source.put("/source", &content(size));
     let fault = copy(&order(&source, &target, &[Mode::Stream])).await.unwrap_err();
@@ -98,10 +91,7 @@ async fn fails_at_source(
     fault
 }
 
-fn at(
-    method: &'static str,
-    reply: impl Fn() -> Reply + Send + Sync,
-) -> impl Fn(&Asked) -> Option<Reply> + Send + Sync {
+fn at(method: &'static str, reply: impl Fn() -> Reply + Send + Sync) -> impl Fn(&Asked) -> Option<Reply> + Send + Sync {
     move |asked| (asked.method == method).then(&reply)
 }
 
@@ -111,14 +101,9 @@ async fn sources_that_lie_or_stop_cost_a_try_and_no_more() {
         let empty = fails_at_source(size, at("GET", || say("200 OK", "", ""))).await;
         assert!(empty.detail.starts_with("SOURCE [22] GET "), "{empty}");
         assert_eq!(empty.code, FaultCode::SourceChanged);
-        let long = fails_at_source(
-            size,
-            at("GET", move || Reply::SayAndClose(with_body("200 OK", "", &content(size + 1)))),
-        )
-        .await;
+        let long = fails_at_source(size, at("GET", move || Reply::SayAndClose(with_body("200 OK", "", &content(size + 1))))).await;
         assert!(long.detail.contains("bytes where"), "{long}");
-        let packed =
-            fails_at_source(size, at("GET", move || say("200 OK", "Content-Encoding: gzip\r\n", ""))).await;
+        let packed = fails_at_source(size, at("GET", move || say("200 OK", "Content-Encoding: gzip\r\n", ""))).await;
         assert!(packed.detail.contains("content encoding"), "{packed}");
         let gone = fails_at_source(size, at("GET", || say("404 Not Found", "", "gone\u{1b}[2J"))).await;
         assert!(gone.detail.starts_with("SOURCE [2] GET ") && !gone.detail.contains('\u{1b}'), "{gone}");
@@ -130,17 +115,14 @@ async fn sources_that_lie_or_stop_cost_a_try_and_no_more() {
         // Nothing more comes, and it never tells that ranges were possible.
         let silent = move |asked: &Asked| match asked.method.as_str() {
             "GET" => Some(Reply::SayAndWait(half())),
-            "HEAD" => Some(Reply::Say(format!(
-                "HTTP/1.1 200 OK\r\nAccept-Ranges: none\r\nContent-Length: {size}\r\n\r\n"
-            ))),
+            "HEAD" => Some(Reply::Say(format!("HTTP/1.1 200 OK\r\nAccept-Ranges: none\r\nContent-Length: {size}\r\n\r\n"))),
             _ => None,
         };
         let stalled = fails_at_source(size, silent).await;
         assert!(stalled.detail.starts_with("SOURCE [110] "), "{stalled}");
         assert_eq!((stalled.code, stalled.retry), (FaultCode::Stalled, Retry::Now));
     }
-    let nonsense =
-        fails_at_source(10, at("GET", || Reply::SayAndClose(b"SSH-2.0-OpenSSH\r\n".to_vec()))).await;
+    let nonsense = fails_at_source(10, at("GET", || Reply::SayAndClose(b"SSH-2.0-OpenSSH\r\n".to_vec()))).await;
     assert!(nonsense.detail.starts_with("SOURCE [104] "), "{nonsense}");
     let endless = format!("HTTP/1.1 200 OK\r\n{}", "x: y\r\n".repeat(20_000));
     let endless = fails_at_source(10, at("HEAD", move || Reply::Say(endless.clone()))).await;
@@ -171,15 +153,9 @@ async fn a_read_that_breaks_goes_on_where_it_broke() {
     (order.checksum, order.checksum_mode) = (Some(adler(&whole)), ChecksumMode::Both);
     let done = copy(&order).await.unwrap();
     assert!(target.get("/target").unwrap() == whole);
-    assert!(
-        done.verified.source_with_user && done.verified.target_with_user && done.verified.target_with_source
-    );
+    assert!(done.verified.source_with_user && done.verified.target_with_user && done.verified.target_with_source);
     assert_eq!(breaks.load(Ordering::Relaxed), 1);
-    let resumed = source
-        .asked("GET")
-        .into_iter()
-        .find(|asked| asked.path == "/source" && asked.header("range").is_some())
-        .unwrap();
+    let resumed = source.asked("GET").into_iter().find(|asked| asked.path == "/source" && asked.header("range").is_some()).unwrap();
     assert_eq!(resumed.header("if-match"), Some(format!("\"{LARGE}\"").as_str()));
 
     // Not if it is another file meanwhile, or another part than was asked for.
@@ -189,12 +165,10 @@ async fn a_read_that_breaks_goes_on_where_it_broke() {
             bytes.truncate(LARGE / 2);
             bytes
         };
-        let changed = fails_at_source(LARGE, move |asked: &Asked| {
-            match (asked.method.as_str(), asked.header("range")) {
-                ("GET", None) => Some(Reply::SayAndClose(half.clone())),
-                ("GET", Some(_)) => Some(say(reply, "", "other")),
-                _ => None,
-            }
+        let changed = fails_at_source(LARGE, move |asked: &Asked| match (asked.method.as_str(), asked.header("range")) {
+            ("GET", None) => Some(Reply::SayAndClose(half.clone())),
+            ("GET", Some(_)) => Some(say(reply, "", "other")),
+            _ => None,
         })
         .await;
         assert!(changed.detail.starts_with("SOURCE ["), "{changed}");
@@ -205,20 +179,9 @@ async fn a_read_that_breaks_goes_on_where_it_broke() {
 async fn targets_that_lie_are_not_believed() {
     for size in [1_000, LARGE] {
         let (lost, _) = fails_at_target(size, Mode::Stream, at("PUT", || say("201 Created", "", ""))).await;
-        assert!(
-            lost.detail.contains("said that it has the file, and has not") || lost.detail.contains("broke"),
-            "{lost}"
-        );
-        let (full, target) = fails_at_target(
-            size,
-            Mode::Stream,
-            at("PUT", || say("507 Insufficient Storage", "Content-Type: text/plain\r\n", "no room")),
-        )
-        .await;
-        assert!(
-            full.detail.starts_with("DESTINATION [28] PUT ") && full.detail.ends_with("no room"),
-            "{full}"
-        );
+        assert!(lost.detail.contains("said that it has the file, and has not") || lost.detail.contains("broke"), "{lost}");
+        let (full, target) = fails_at_target(size, Mode::Stream, at("PUT", || say("507 Insufficient Storage", "Content-Type: text/plain\r\n", "no room"))).await;
+        assert!(full.detail.starts_with("DESTINATION [28] PUT ") && full.detail.ends_with("no room"), "{full}");
         assert_eq!((full.code, full.blame, full.retry), (FaultCode::TargetFull, Blame::Target, Retry::Later));
         // The refusal came before the bytes.
         assert!(size < LARGE || target.asked("PUT").iter().all(|asked| asked.body.is_empty()));
@@ -235,9 +198,7 @@ async fn targets_that_lie_are_not_believed() {
         Server::start(none).await,
         Server::start(|asked: &Asked| {
             let told = asked.method == "HEAD" && asked.header("want-digest").is_some();
-            told.then(|| {
-                Reply::Say("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\nDigest: adler32=1\r\n\r\n".into())
-            })
+            told.then(|| Reply::Say("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\nDigest: adler32=1\r\n\r\n".into()))
         })
         .await,
     );
@@ -245,10 +206,7 @@ async fn targets_that_lie_are_not_believed() {
     let mut order = order(&source, &target, &[Mode::Stream]);
     (order.checksum, order.checksum_mode) = (Some("adler32".parse().unwrap()), ChecksumMode::Both);
     let wrong = copy(&order).await.unwrap_err();
-    assert!(
-        wrong.detail.starts_with("DESTINATION [5] Source and destination ADLER32 checksum do not match ("),
-        "{wrong}"
-    );
+    assert!(wrong.detail.starts_with("DESTINATION [5] Source and destination ADLER32 checksum do not match ("), "{wrong}");
     assert_eq!(target.names(), Vec::<String>::new());
 }
 
@@ -263,26 +221,16 @@ async fn a_third_party_copy_is_judged_by_its_last_line() {
     let marker = "Perf Marker\nStripe Index: 0\nStripe Bytes Transferred: 1000\nTotal Stripe Count: 1\nEnd\n";
     for text in ["", marker, "Perf Marker\n", "<html>success</html>", &"x".repeat(100_000)] {
         let (fault, _) = third_party(text).await;
-        assert!(
-            fault.detail.starts_with("TRANSFER [104] COPY ") && fault.detail.contains("without saying"),
-            "{fault}"
-        );
+        assert!(fault.detail.starts_with("TRANSFER [104] COPY ") && fault.detail.contains("without saying"), "{fault}");
     }
     let (fault, _) = third_party(&format!("{marker}success: Created")).await;
     assert!(fault.detail.contains("said that it has the file, and has not"), "{fault}");
     assert_eq!(fault.retry, Retry::Now);
-    let (fault, _) = third_party(
-        "failure: Remote side failed with status code 404; error message: \"https://a/x?authz=SECRET\"\n",
-    )
-    .await;
+    let (fault, _) = third_party("failure: Remote side failed with status code 404; error message: \"https://a/x?authz=SECRET\"\n").await;
     assert!(fault.detail.starts_with("TRANSFER [2] ") && !fault.detail.contains("SECRET"), "{fault}");
     let (fault, _) = third_party("aborted: no\u{1b}[2J\n").await;
     assert!(fault.detail.starts_with("TRANSFER [70] ") && !fault.detail.contains('\u{1b}'), "{fault}");
-    for (status, begins) in [
-        ("403 Forbidden", "TRANSFER [13] "),
-        ("501 Not Implemented", "TRANSFER [95] "),
-        ("302 Found", "TRANSFER [70] "),
-    ] {
+    for (status, begins) in [("403 Forbidden", "TRANSFER [13] "), ("501 Not Implemented", "TRANSFER [95] "), ("302 Found", "TRANSFER [70] ")] {
         let (fault, _) = fails_at_target(10, Mode::Pull, at("COPY", move || say(status, "", ""))).await;
         assert!(fault.detail.starts_with(begins), "{fault}");
     }
@@ -317,15 +265,11 @@ async fn nothing_is_deleted_under_the_own_name_after_a_time_out() {
     }
     // An answer that is one leaves no doubt: then what is there is ours, and goes; unless it is whole.
     for (there, stays) in [(0, false), (1_000, true)] {
-        let (source, target) = (
-            Server::start(none).await,
-            Server::start(|asked: &Asked| match asked.method.as_str() {
-                "MOVE" => Some(say("405 Method Not Allowed", "", "")),
-                "COPY" => Some(markers("failure: no space\n")),
-                _ => None,
-            })
-            .await,
-        );
+        let (source, target) = (Server::start(none).await, Server::start(|asked: &Asked| match asked.method.as_str() {
+            "MOVE" => Some(say("405 Method Not Allowed", "", "")),
+            "COPY" => Some(markers("failure: no space\n")),
+            _ => None,
+        }).await);
         source.put("/source", &content(1_000));
         let mut order = order(&source, &target, &[Mode::Pull]);
         order.overwrite = true;
@@ -340,10 +284,7 @@ async fn nothing_is_deleted_under_the_own_name_after_a_time_out() {
 async fn a_cancelled_copy_is_closed_at_once() {
     let (source, target) = (
         Server::start(none).await,
-        Server::start(at("COPY", || {
-            Reply::SayAndWait(b"HTTP/1.1 201 Created\r\n\r\nPerf Marker\n".to_vec())
-        }))
-        .await,
+        Server::start(at("COPY", || Reply::SayAndWait(b"HTTP/1.1 201 Created\r\n\r\nPerf Marker\n".to_vec()))).await,
     );
     source.put("/source", &content(1_000));
     let order = order(&source, &target, &[Mode::Pull]);
@@ -377,18 +318,13 @@ async fn redirects_are_followed_by_our_rules() {
     })
     .await;
     assert!(circle.detail.contains("redirected more than"), "{circle}");
-    for location in
-        ["file:///etc/passwd", "gopher://127.0.0.1/", "http://169.254.169.254/meta", "http://10.0.0.1/"]
-    {
+    for location in ["file:///etc/passwd", "gopher://127.0.0.1/", "http://169.254.169.254/meta", "http://10.0.0.1/"] {
         let elsewhere = fails_at_source(10, move |asked: &Asked| {
             (asked.method == "GET").then(|| say("302 Found", &format!("Location: {location}\r\n"), ""))
         })
         .await;
         assert!(elsewhere.detail.starts_with("SOURCE ["), "{elsewhere}");
-        assert!(
-            elsewhere.detail.contains("not allowed here") || elsewhere.detail.contains("scheme"),
-            "{elsewhere}"
-        );
+        assert!(elsewhere.detail.contains("not allowed here") || elsewhere.detail.contains("scheme"), "{elsewhere}");
     }
     // A PUT that is redirected sends its bytes once, to the one that takes them.
     let pool = Server::start(none).await;
@@ -412,8 +348,7 @@ async fn redirects_are_followed_by_our_rules() {
 
 #[tokio::test]
 async fn credentials_stay_with_whom_they_are_for() {
-    let CertifiedKey { cert, signing_key } =
-        generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let CertifiedKey { cert, signing_key } = generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
     let acceptor = || {
         let chain = vec![CertificateDer::from(cert.der().to_vec())];
         let key = PrivateKeyDer::from_pem_slice(signing_key.serialize_pem().as_bytes()).unwrap();
@@ -441,13 +376,7 @@ async fn credentials_stay_with_whom_they_are_for() {
     let config = RemoteConfig { trust: Trust::Pem(cert.pem()), ..config() };
     let bearer = |text: &str| Credential::Bearer(Zeroizing::new(text.to_owned()));
     pool.put("/source", &content(1_000));
-    for (trusted, path, mode) in [
-        (false, "/source", Mode::Stream),
-        (true, "/source", Mode::Stream),
-        (false, "/down", Mode::Stream),
-        (false, "/source", Mode::Push),
-        (true, "/source", Mode::Push),
-    ] {
+    for (trusted, path, mode) in [(false, "/source", Mode::Stream), (true, "/source", Mode::Stream), (false, "/down", Mode::Stream), (false, "/source", Mode::Push), (true, "/source", Mode::Push)] {
         door.put(path, &content(1_000));
         let target = Server::start_with(Some(acceptor()), none).await;
         let redirect_hosts = if trusted { vec!["127.0.0.1".to_owned()] } else { Vec::new() };
@@ -502,9 +431,7 @@ async fn listings_that_are_bombs_are_refused() {
     }
     // Members elsewhere are none of this collection.
     let one = |path: &str| format!("<D:response><D:href>{path}</D:href></D:response>");
-    let body = ["/x/", "/x/good", "/etc/passwd", "/x/../y", "/x/a/b", "/x/..", "http://elsewhere/x/other"]
-        .map(one)
-        .concat();
+    let body = ["/x/", "/x/good", "/etc/passwd", "/x/../y", "/x/a/b", "/x/..", "http://elsewhere/x/other"].map(one).concat();
     let body = format!("<D:multistatus xmlns:D='DAV:'>{body}</D:multistatus>");
     let server = Server::start(move |_: &Asked| Some(say("207 Multi-Status", "", &body))).await;
     let listed = remote().list(&End::new(server.url("/x/"), Credential::None)).await.unwrap();
@@ -520,20 +447,12 @@ async fn orders_that_make_no_sense_are_refused() {
         let mut order = good.clone();
         change(&mut order);
         let fault = copy(&order).await.unwrap_err();
-        assert_eq!(
-            (fault.code, fault.blame, fault.retry),
-            (FaultCode::BadRequest, Blame::Request, Retry::Never),
-            "{fault}"
-        );
+        assert_eq!((fault.code, fault.blame, fault.retry), (FaultCode::BadRequest, Blame::Request, Retry::Never), "{fault}");
         fault.detail
     };
     assert!(refused(|order| order.target.url = order.source.url.clone()).await.contains("the same file"));
     assert!(refused(|order| order.source.url = "root://a//b".into()).await.starts_with("SOURCE [22] "));
-    assert!(
-        refused(|order| order.target.url = "srm://a//b".into())
-            .await
-            .contains("https, davs, http and dav are accepted")
-    );
+    assert!(refused(|order| order.target.url = "srm://a//b".into()).await.contains("https, davs, http and dav are accepted"));
     assert!(refused(|order| order.tag = "../x".into()).await.contains("tag"));
     assert!(refused(|order| order.target.url.push('/')).await.contains("collection"));
     server.put("/source", b"x");

@@ -64,11 +64,8 @@ impl Server {
         rule: impl Fn(&Asked) -> Option<Reply> + Send + Sync + 'static,
     ) -> Server {
         let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await.unwrap();
-        let server = Server {
-            port: listener.local_addr().unwrap().port(),
-            secure: tls.is_some(),
-            state: Arc::default(),
-        };
+        let server =
+            Server { port: listener.local_addr().unwrap().port(), secure: tls.is_some(), state: Arc::default() };
         let (here, rule): (_, Arc<Rule>) = (server.clone(), Arc::new(Box::new(rule)));
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -164,9 +161,7 @@ impl Server {
                 files.insert(path, asked.body.clone());
                 say("201 Created", "", "")
             }
-            "DELETE" => {
-                say(if files.remove(&path).is_some() { "204 No Content" } else { "404 Not Found" }, "", "")
-            }
+            "DELETE" => say(if files.remove(&path).is_some() { "204 No Content" } else { "404 Not Found" }, "", ""),
             "MOVE" => {
                 let target = asked.header("destination").unwrap().splitn(4, '/').nth(3).unwrap();
                 match files.remove(&path) {
