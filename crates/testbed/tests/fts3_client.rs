@@ -31,7 +31,8 @@ fn the_unmodified_client_sees_what_the_reference_promises() {
     if !needs::program("openssl", &["version"]) {
         return needs::not_run("the fts3 client", "no openssl here");
     }
-    let mut deployment = Deployment::with(ServiceOptions { settings: settings(), ..ServiceOptions::default() });
+    let mut deployment =
+        Deployment::with(ServiceOptions { settings: settings(), ..ServiceOptions::default() });
     let folder = deployment.directory().join("client");
     fs::create_dir(&folder).unwrap();
     let world = json!({
