@@ -28,7 +28,7 @@ def endpoint_info():
 def nobody():
     info = context(None).get_endpoint_info()
     assert "api" in info
-    refused(exceptions.Unauthorized, "", lambda: fts3.submit(context(None), job()))
+    refused(exceptions.Unauthorized, "", lambda: context(None).post_json("/jobs", job()))
 
 
 @case("whoami of nobody")
