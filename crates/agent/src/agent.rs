@@ -12,12 +12,15 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::attempts::{Expiring, Outcomes};
+use crate::circuits::{self, Circuits};
 use crate::clock::ServiceClock;
 use crate::config::Config;
 use crate::control::Control;
+use crate::doors::Doors;
 use crate::guard::{guarded, message};
 use crate::http::HttpControl;
 use crate::ledger::Ledger;
+use crate::locked;
 use crate::measure::{Measures, UplinkConfig, run_probes, run_uplinks};
 use crate::mover::{Mover, Start, start_engine};
 use crate::null_mover::{self, NullLinks};
@@ -31,6 +34,8 @@ use crate::{renew, report, work};
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// How often leases of an earlier run are looked at for expiry.
 const EXPIRY_CHECK: Duration = Duration::from_secs(1);
+/// Doors let requests under way end, within a little less.
+const DOORS_GRACE: Duration = Duration::from_secs(7);
 /// The stop waits this often and this long for steps that are under way.
 const STOP_CHECKS_MAX: u32 = 1_000;
 const STOP_CHECK: Duration = Duration::from_millis(10);
@@ -40,6 +45,7 @@ pub struct Agent {
     shared: Arc<Shared>,
     expiring: Expiring,
     outcomes: Arc<Outcomes>,
+    doors: Doors,
     /// Something of ours that must not fail has failed.
     broken: watch::Receiver<Option<Fault>>,
 }
@@ -66,6 +72,7 @@ pub(crate) struct Shared {
     pub report_every: watch::Sender<Duration>,
     pub measures: Measures,
     pub uplinks: Vec<UplinkConfig>,
+    pub circuits: Arc<Circuits>,
     pub stop: Stop,
 }
 
@@ -102,7 +109,9 @@ impl Agent {
         start_mover: impl FnOnce(Start) -> Result<Box<dyn Mover>, Fault>,
     ) -> Result<Agent, Fault> {
         let exports = open_storages(&config)?;
+        let circuits = Arc::new(Circuits::read(&config.circuits)?);
         let storages: Vec<_> = exports.iter().map(|export| export.storage.clone()).collect();
+        let doors = Doors::prepare(&config.doors, &storages, &identity.credentials(), identity.agent.0)?;
         let incarnation = state.next_incarnation()?;
         let ledger = Arc::new(Ledger::open(state.path())?);
         let clock = ServiceClock::new(clock, ledger.clock_offset());
@@ -110,8 +119,12 @@ impl Agent {
         let (break_down, broken) = watch::channel(None);
 
         let spaces = Spaces::watch(&storages, Duration::from_secs(config.space_check_s.into()));
-        let outcomes =
-            Arc::new(Outcomes { ledger: ledger.clone(), spaces: spaces.clone(), stop: stop.clone() });
+        let outcomes = Arc::new(Outcomes {
+            ledger: ledger.clone(),
+            circuits: circuits.clone(),
+            spaces: spaces.clone(),
+            stop: stop.clone(),
+        });
         let take = outcomes.clone();
         let events = move |events| {
             if let Err(fault) = guarded("keeping outcomes", || take.take(events)) {
@@ -133,7 +146,7 @@ impl Agent {
             engine.set_limits(settings.in_bytes_per_s, settings.out_bytes_per_s);
         }
         let (resumed, tasks_left) = ledger.resumed();
-        let expiring = Expiring::resume(engine.as_ref(), resumed);
+        let expiring = Expiring::resume(engine.as_ref(), &circuits, resumed);
         let offers = config.storages.iter().zip(&storages).map(|(storage, open)| {
             let can = open.capabilities();
             storage.offer(storage.writable && can.writable, can.case_insensitive)
@@ -169,25 +182,43 @@ impl Agent {
             report_every: watch::Sender::new(REPORT_EVERY),
             measures: Measures::new(config.probes),
             uplinks: config.uplinks,
+            circuits,
             stop,
         };
-        Ok(Agent { shared: Arc::new(shared), expiring, outcomes, broken })
+        let shared = Arc::new(shared);
+        Circuits::start(&shared)?;
+        Ok(Agent { shared, expiring, outcomes, doors, broken })
     }
 
     pub(crate) async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<(), Fault> {
-        let Agent { shared, expiring, outcomes, mut broken } = self;
+        let Agent { shared, expiring, outcomes, doors, mut broken } = self;
+        let (close, closed) = watch::channel(false);
+        let alive = Arc::downgrade(&shared);
+        let credentials = move || alive.upgrade().map(|shared| locked(&shared.identity).credentials());
+        let mut doors = tokio::spawn(doors.run(credentials, closed));
         let mut loops = JoinSet::new();
         loops.spawn(report::run(shared.clone()));
         loops.spawn(work::run(shared.clone()));
         loops.spawn(renew::run(shared.clone()));
         loops.spawn(run_probes(shared.clone()));
         loops.spawn(run_uplinks(shared.clone()));
+        if !shared.circuits.is_empty() {
+            loops.spawn(circuits::run(shared.clone()));
+        }
         loops.spawn(expire(shared.clone(), outcomes, expiring));
         let result = tokio::select! {
             () = shutdown => Ok(()),
             Some(ended_loop) = loops.join_next() => Err(ended_loop.unwrap_or_else(|error| ended("a loop", error))),
+            ended_doors = &mut doors => Err(match ended_doors {
+                Ok(Err(fault)) => fault,
+                other => ended("the doors", format!("{other:?}")),
+            }),
             Ok(fault) = broken.wait_for(Option::is_some) => Err(fault.clone().unwrap_or_else(|| ended("the engine", "it broke"))),
         };
+        close.send_replace(true);
+        if !doors.is_finished() && tokio::time::timeout(DOORS_GRACE, &mut doors).await.is_err() {
+            doors.abort();
+        }
         loops.shutdown().await;
         let stopped = tokio::task::spawn_blocking(move || stop(shared)).await;
         stopped.map_err(|error| ended("the stop", error))?;
@@ -200,6 +231,8 @@ impl Agent {
 }
 
 fn stop(shared: Arc<Shared>) {
+    // While its streams still move.
+    shared.circuits.end();
     shared.stop.set();
     shared.spaces.stop();
     shared.tasks.join();

@@ -9,6 +9,7 @@ use longhaul_api::agent::{AttemptTimes, LeaseBatch, Outcome};
 use longhaul_engine::{Event, FetchBatch, FetchFile, Finished, Times};
 use longhaul_model::{AttemptId, DigestSet, Fault, FaultCode, Timestamp, TrafficClass, Verification};
 
+use crate::circuits::Circuits;
 use crate::ledger::{Ledger, Resumed};
 use crate::mover::Mover;
 use crate::spaces::Spaces;
@@ -20,6 +21,7 @@ const STATE_RETRY: Duration = Duration::from_secs(1);
 /// Takes the engine's events, makes them durable, and so lets them be reported.
 pub(crate) struct Outcomes {
     pub ledger: Arc<Ledger>,
+    pub circuits: Arc<Circuits>,
     pub spaces: Arc<Spaces>,
     pub stop: Stop,
 }
@@ -73,6 +75,11 @@ impl Outcomes {
 
     fn note(&self, finished: &Finished) {
         let Finished { transfer, attempt, bytes_moved, bytes_resent, .. } = finished;
+        if !self.circuits.is_empty()
+            && let Some(source) = self.ledger.source_of(*attempt)
+        {
+            self.circuits.ended(&source, finished.result.as_ref().err());
+        }
         match &finished.result {
             Ok(success) => tracing::info!(
                 %transfer, %attempt, bytes_moved, bytes_resent,
@@ -157,7 +164,7 @@ pub(crate) struct Expiring {
 impl Expiring {
     /// Gives the engine what an earlier run held. Batches go in whole, since their permits are for the whole list;
     /// what has ended is taken out again at once, and doing it again would find the file there.
-    pub(crate) fn resume(engine: &dyn Mover, resumed: Vec<Resumed>) -> Expiring {
+    pub(crate) fn resume(engine: &dyn Mover, circuits: &Circuits, resumed: Vec<Resumed>) -> Expiring {
         let mut expiring = Expiring::default();
         for Resumed { mut batch, ended, begun } in resumed {
             if !begun.is_empty() {
@@ -167,6 +174,7 @@ impl Expiring {
                 batch.start_by = Timestamp::MAX;
             }
             tracing::info!(leases = batch.leases.len() - ended.len(), begun = begun.len(), source = %batch.source.storage, target = %batch.target_storage, "going on with leases of an earlier run");
+            circuits.leased(&batch.source);
             engine.fetch(fetch(batch));
             engine.cancel(&ended);
         }

@@ -11,6 +11,8 @@ use longhaul_security::{ALLOWED_MAX, Access, Allow, SubjectPattern};
 use longhaul_storage::{DirectIo, FlushPolicy, Manner, PARALLEL_MAX, PosixOptions};
 use serde::{Deserialize, Serialize};
 
+use crate::circuits::{CircuitLinkConfig, LINKS_MAX};
+use crate::doors::{DOORS_MAX, DoorConfig};
 use crate::measure::UplinkConfig;
 
 /// Most storages of one agent.
@@ -71,6 +73,12 @@ pub struct Config {
     /// Interfaces that connect the site to the world, to be counted.
     #[serde(default)]
     pub uplinks: Vec<UplinkConfig>,
+    /// Storages that are open to outside clients by HTTPS and WebDAV.
+    #[serde(default)]
+    pub doors: Vec<DoorConfig>,
+    /// From where circuits may be asked for.
+    #[serde(default)]
+    pub circuits: Vec<CircuitLinkConfig>,
     pub storages: Vec<StorageConfig>,
 }
 
@@ -143,6 +151,8 @@ impl Config {
             null_mover: None,
             probes: true,
             uplinks: Vec::new(),
+            doors: Vec::new(),
+            circuits: Vec::new(),
             storages,
         }
     }
@@ -174,6 +184,14 @@ impl Config {
                 return wrong(format!("uplink {} is configured twice", uplink.interface));
             }
         }
+        if self.doors.len() > DOORS_MAX {
+            return wrong(format!("{} doors, the limit is {DOORS_MAX}", self.doors.len()));
+        }
+        let names: Vec<StorageName> = self.storages.iter().map(|storage| storage.name.clone()).collect();
+        for door in &self.doors {
+            door.check(&names).or_else(wrong)?;
+        }
+        self.check_circuits()?;
         for (place, storage) in self.storages.iter().enumerate() {
             if self.storages[..place].iter().any(|other| other.name == storage.name) {
                 return wrong(format!("storage {} is configured twice", storage.name));
@@ -186,6 +204,23 @@ impl Config {
             storage.name_rules().check().map_err(|error| {
                 Fault::new(FaultCode::BadName, format!("name rules of storage {}: {error}", storage.name))
             })?;
+        }
+        Ok(())
+    }
+
+    fn check_circuits(&self) -> Result<(), Fault> {
+        let wrong = |why: String| Err(Fault::new(FaultCode::BadRequest, why));
+        if self.circuits.len() > LINKS_MAX {
+            return wrong(format!("{} circuits, the limit is {LINKS_MAX}", self.circuits.len()));
+        }
+        if self.null_mover.is_some() && !self.circuits.is_empty() {
+            return wrong("circuits beside a null mover, which has no streams: leave one of them out".into());
+        }
+        for (place, link) in self.circuits.iter().enumerate() {
+            link.check()?;
+            if self.circuits[..place].iter().any(|other| other.from == link.from) {
+                return wrong(format!("circuits from {} are configured twice", link.from));
+            }
         }
         Ok(())
     }

@@ -13,9 +13,11 @@ mod attempts;
 mod backoff;
 #[cfg(test)]
 mod bent;
+mod circuits;
 mod clock;
 mod config;
 mod control;
+mod doors;
 mod guard;
 mod http;
 mod join;
@@ -37,7 +39,9 @@ mod work;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use agent::Agent;
+pub use circuits::CircuitLinkConfig;
 pub use config::{Config, Flush, StorageConfig};
+pub use doors::{DoorConfig, DoorRight, DoorRule};
 pub use join::{Joined, join};
 pub use measure::UplinkConfig;
 pub use null_mover::NullLinks;

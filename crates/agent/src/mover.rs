@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use longhaul_engine::{Clock, Config, Engine, Event, Export, FetchBatch, Snapshot};
-use longhaul_model::{AttemptId, Fault};
+use longhaul_engine::{Clock, Config, Engine, Event, Export, FetchBatch, Path, Snapshot};
+use longhaul_model::{AgentId, AttemptId, Fault};
 use longhaul_security::{Credentials, PermitVerifier};
 
 /// See [`Engine`], whose methods these are.
@@ -12,6 +12,7 @@ pub(crate) trait Mover: Send + Sync {
     fn fetch(&self, batch: FetchBatch);
     fn cancel(&self, attempts: &[AttemptId]);
     fn set_limits(&self, in_bytes_per_s: Option<u64>, out_bytes_per_s: Option<u64>);
+    fn set_paths(&self, source: AgentId, paths: Vec<Path>) -> Result<(), Fault>;
     fn renew(&self, credentials: &Credentials) -> Result<(), Fault>;
     fn snapshot(&self) -> Snapshot;
     fn stop(self: Box<Self>);
@@ -45,6 +46,9 @@ impl Mover for Engine {
     }
     fn set_limits(&self, in_bytes_per_s: Option<u64>, out_bytes_per_s: Option<u64>) {
         Engine::set_limits(self, in_bytes_per_s, out_bytes_per_s);
+    }
+    fn set_paths(&self, source: AgentId, paths: Vec<Path>) -> Result<(), Fault> {
+        Engine::set_paths(self, source, paths)
     }
     fn renew(&self, credentials: &Credentials) -> Result<(), Fault> {
         Engine::renew(self, credentials)

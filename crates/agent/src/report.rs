@@ -67,6 +67,7 @@ async fn report(shared: &Shared) -> Result<(), Fault> {
     let greeting = !*shared.greeted.borrow();
     let _gate = if greeting { Some(shared.gate.lock().await) } else { None };
     let (probes, uplinks) = shared.measures.take();
+    let ask_ahead = !greeting && shared.circuits.asks();
     let sent = shared.clock.local();
     let report = Report {
         versions: AGENT_PROTOCOL,
@@ -78,6 +79,7 @@ async fn report(shared: &Shared) -> Result<(), Fault> {
         spaces: shared.spaces.latest(),
         probes,
         uplinks,
+        ask_ahead,
     };
     let reply = shared.control.report(report).await?;
     if reply.version < AGENT_PROTOCOL.lowest || reply.version > AGENT_PROTOCOL.highest {
@@ -91,6 +93,9 @@ async fn report(shared: &Shared) -> Result<(), Fault> {
     let (ledger, offset_us) = (shared.ledger.clone(), shared.clock.offset_us());
     let restarted = reply.say_hello;
     shared.measures.ask(reply.probe);
+    if ask_ahead {
+        shared.circuits.learn(&reply.ahead);
+    }
     blocking(move || {
         if restarted {
             ledger.service_restarted();

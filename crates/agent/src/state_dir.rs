@@ -71,6 +71,14 @@ impl StateDir {
         self.path.join("engine")
     }
 
+    /// Books of circuits; made when it is asked for.
+    pub(crate) fn circuits(&self) -> Result<PathBuf, Fault> {
+        let path = self.path.join("circuits");
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
+        made.map_err(|error| unusable(&path, &error.to_string()))?;
+        Ok(path)
+    }
+
     /// None if nobody has joined here.
     pub(crate) fn identity(&self) -> Result<Option<Identity>, Fault> {
         let path = self.path.join("identity.json");

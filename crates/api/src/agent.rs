@@ -90,6 +90,9 @@ pub struct Report {
     /// Counters of the site's uplinks since the last report; may be lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uplinks: Vec<UplinkSample>,
+    /// The answer shall hold [`ReportReply::ahead`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ask_ahead: bool,
 }
 
 /// Who the agent is this time.
@@ -279,6 +282,22 @@ pub struct ReportReply {
     /// Peers to look at, when it is their turn.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub probe: Vec<ProbeAsked>,
+    /// What waits for the agent beyond its leases, if it asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ahead: Vec<LinkAhead>,
+}
+
+/// The queue of one link, as far as it can be said before a source is chosen for each file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct LinkAhead {
+    #[schema(value_type = String)]
+    pub source: StorageName,
+    #[schema(value_type = String)]
+    pub target: StorageName,
+    /// Leased or not.
+    pub bytes: u64,
+    /// What the link is expected to carry.
+    pub bytes_per_s: f64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]

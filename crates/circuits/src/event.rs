@@ -11,10 +11,15 @@ use crate::{Book, Ends, Note, RequestKey};
 pub enum Event {
     /// Time has passed.
     Tick,
-    /// What waits on the link, and what it achieves; the rate is none if nobody knows.
+    /// What waits on the link, and what it is known to achieve: counts only until something was seen to move, and is none if
+    /// nobody knows.
     Work { pending_bytes: u64, bytes_per_s: Option<f64> },
+    /// So much was seen to move, in a time in which something was under way throughout.
+    Moved { on_circuit: bool, bytes: u64, during: Duration },
     /// Somebody wants a circuit, whatever the work; or does not want it any more.
     Wanted(bool),
+    /// The link's owner ends: all is given back, and nothing is asked for any more.
+    Ended,
     /// The provider's answer to a request, or news of what it had granted.
     Answer { key: RequestKey, answer: Answer },
     /// The provider holds nothing under this name any more.

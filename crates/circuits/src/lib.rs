@@ -26,9 +26,10 @@ mod lifecycle;
 mod note;
 mod settings;
 mod trouble;
+mod workload;
 
 pub use book::{Book, Ends, RequestKey, Reservation, Rest, Stage, Why};
 pub use event::{Action, Answer, Event, Grant, Held, Wish};
 pub use lifecycle::{Lifecycle, State};
 pub use note::Note;
-pub use settings::{Leave, Settings};
+pub use settings::{Leave, Settings, Slower};

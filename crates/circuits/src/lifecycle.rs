@@ -9,6 +9,7 @@ use crate::book::{Book, RequestKey, Reservation, Rest, Stage, Why};
 use crate::clock::Due;
 use crate::event::{Action, Answer, Event, Grant, Held, Wish};
 use crate::trouble::Trouble;
+use crate::workload::Workload;
 use crate::{Note, Settings};
 
 /// Reservations of one link that are given back at the same time. A provider that makes up more is not followed.
@@ -37,7 +38,7 @@ pub enum State {
 enum Phase {
     Off,
     Requested { reservation: Reservation, step: usize, deadline: Due },
-    Established { reservation: Reservation, probe: Option<Probe>, little_since: Option<Timestamp> },
+    Established { reservation: Reservation, probe: Option<Probe> },
     Draining { reservation: Reservation, until: Due, then: Option<Why> },
     Resting { rest: Rest, until: Due },
 }
@@ -58,10 +59,10 @@ pub struct Lifecycle {
     leaving: BTreeMap<RequestKey, (Reservation, Due)>,
     actions: VecDeque<Action>,
     requests: u64,
-    work: Option<Duration>,
-    /// Checks in a row that found enough work.
-    enough: u32,
+    workload: Workload,
     wanted: bool,
+    /// The owner ends: nothing is asked for any more.
+    ended: bool,
     users: usize,
     trouble: Trouble,
     check: Due,
@@ -82,9 +83,9 @@ impl Lifecycle {
             leaving: BTreeMap::new(),
             actions: VecDeque::new(),
             requests: 0,
-            work: None,
-            enough: 0,
+            workload: Workload::default(),
             wanted: false,
+            ended: false,
             users: 0,
             trouble: Trouble::default(),
         }
@@ -169,17 +170,15 @@ impl Lifecycle {
     pub fn handle(&mut self, event: Event, now: Timestamp) {
         match event {
             Event::Tick => {}
-            Event::Work { pending_bytes, bytes_per_s } => {
-                let rate = bytes_per_s.filter(|rate| *rate > 0.0 && rate.is_finite());
-                let seconds = |rate: f64| {
-                    Duration::try_from_secs_f64(pending_bytes as f64 / rate).unwrap_or(Duration::MAX)
-                };
-                self.work = rate.map(seconds);
+            Event::Work { pending_bytes, bytes_per_s } => self.workload.waits(pending_bytes, bytes_per_s),
+            Event::Moved { on_circuit, bytes, during } => {
+                self.workload.moved(on_circuit, bytes, during, &self.settings, now);
             }
             Event::Wanted(wanted) => self.want(wanted, now),
+            Event::Ended => self.owner_ends(now),
             Event::Answer { key, answer } => self.answered(key, answer, now),
             Event::Gone(key) => self.gone(key, now),
-            Event::Probed { key, good } => self.probed(key, good),
+            Event::Probed { key, good } => self.probed(key, good, now),
             Event::Transfer { on_circuit, good } => self.trouble.add(now, on_circuit, good),
             Event::Users(users) => self.users = users,
             Event::Listed { asked, held } => self.listed(asked, &held, now),
@@ -254,28 +253,24 @@ impl Lifecycle {
             // Row 8.
             self.note(note);
             self.drain(Some(Why::Transfer), now);
+        } else if let Some(note) = self.settings.slower.and_then(|slower| self.workload.slower(&slower)) {
+            self.note(note);
+            self.drain(Some(Why::Transfer), now);
         }
     }
 
     /// Row 1, and when little work is left.
     fn check_work(&mut self, now: Timestamp) {
-        let threshold = self.settings.work;
-        let worth = self.work.filter(|work| *work > threshold);
-        self.enough = if worth.is_some() { self.enough.saturating_add(1) } else { 0 };
-        match (&mut self.phase, worth) {
-            (Phase::Off, Some(work)) if self.enough >= self.settings.checks => {
-                self.note(Note::Worth { work, threshold });
+        let worth = self.workload.worth(&self.settings);
+        match (&self.phase, worth) {
+            (Phase::Off, Some(work)) if !self.ended => {
+                self.note(Note::Worth { work, threshold: self.settings.work });
                 self.ask(0, Due::after(now, self.settings.request_timeout), now);
             }
             (Phase::Off, _) => self.ask_if_wanted(now),
-            (Phase::Established { reservation, little_since, .. }, _) if !self.wanted => {
+            (Phase::Established { reservation, probe: None }, _) if !self.wanted => {
                 let Some(leave) = self.settings.leave else { return };
-                let Some(work) = self.work.filter(|work| *work < leave.work) else {
-                    *little_since = None;
-                    return;
-                };
-                let since = *little_since.get_or_insert(now);
-                if now.since(since) >= leave.during && now.since(reservation.since) >= leave.hold {
+                if let Some(work) = self.workload.little(&leave, reservation.since, now) {
                     self.note(Note::Idle { work, threshold: leave.work });
                     self.drain(None, now);
                 }
@@ -284,7 +279,24 @@ impl Lifecycle {
         }
     }
 
+    /// All is given back, however much waits.
+    fn owner_ends(&mut self, now: Timestamp) {
+        (self.ended, self.wanted) = (true, false);
+        match &self.phase {
+            Phase::Requested { .. } => {
+                self.note(Note::Unwanted);
+                self.end(None, now);
+            }
+            Phase::Established { .. } => {
+                self.note(Note::Unwanted);
+                self.drain(None, now);
+            }
+            Phase::Off | Phase::Draining { .. } | Phase::Resting { .. } => {}
+        }
+    }
+
     fn want(&mut self, wanted: bool, now: Timestamp) {
+        let wanted = wanted && !self.ended;
         let before = std::mem::replace(&mut self.wanted, wanted);
         match (&self.phase, wanted) {
             (Phase::Off, true) => self.ask_if_wanted(now),
@@ -381,16 +393,17 @@ impl Lifecycle {
             again: Due::after(now, Duration::ZERO),
         };
         self.trouble.clear();
-        self.phase = Phase::Established { reservation, probe: Some(probe), little_since: None };
+        self.phase = Phase::Established { reservation, probe: Some(probe) };
     }
 
     /// Row 6.
-    fn probed(&mut self, key: RequestKey, good: bool) {
+    fn probed(&mut self, key: RequestKey, good: bool, now: Timestamp) {
         let Phase::Established { reservation, probe, .. } = &mut self.phase else { return };
         if reservation.key != key || !good || probe.take().is_none() {
             return;
         }
         let (mbit, ends) = (reservation.mbit, reservation.ends.clone());
+        self.workload.circuit_begins(&self.settings, now);
         self.note(Note::Used { mbit });
         self.actions.extend(ends.map(|ends| Action::Use { key, mbit, ends }));
     }
@@ -425,12 +438,14 @@ impl Lifecycle {
         if let Some(reservation) = reservation {
             self.give_back(reservation, now);
         }
+        self.note_rest();
     }
 
     /// Nothing is to be given back.
     fn rest(&mut self, why: Why, now: Timestamp) {
         self.set_rest(why, now);
         self.keep();
+        self.note_rest();
     }
 
     fn set_rest(&mut self, why: Why, now: Timestamp) {
@@ -440,7 +455,13 @@ impl Lifecycle {
         };
         let rest = Rest { why, since: now, until: now.plus(window) };
         self.phase = Phase::Resting { rest, until: Due::at(rest.until, window) };
-        self.note(Note::Rests { until: rest.until });
+    }
+
+    /// Said once it is written down.
+    fn note_rest(&mut self) {
+        if let Phase::Resting { rest, .. } = self.phase {
+            self.note(Note::Rests { until: rest.until });
+        }
     }
 
     fn give_back(&mut self, reservation: Reservation, now: Timestamp) {

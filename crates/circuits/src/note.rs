@@ -51,6 +51,11 @@ pub enum Note {
         of: usize,
         within: Duration,
     },
+    /// Bytes per second.
+    Slower {
+        circuit: f64,
+        plain: f64,
+    },
     Lost {
         detail: String,
     },
@@ -76,13 +81,12 @@ pub enum Note {
 
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hours = |span: &Duration| span.as_secs_f64() / 3600.0;
         match self {
             Note::Worth { work, threshold } => write!(
                 f,
-                "what waits takes {:.1} h at the link's rate, more than {:.1} h: a circuit is worth asking for",
-                hours(work),
-                hours(threshold)
+                "what waits takes {} at the link's rate, more than {}: a circuit is worth asking for",
+                span(*work),
+                span(*threshold)
             ),
             Note::Wanted => write!(f, "a circuit is wanted"),
             Note::Asked { key, mbit } => write!(f, "{mbit} Mbit/s are asked for as {key}"),
@@ -105,13 +109,19 @@ impl fmt::Display for Note {
                 "{failed} of {of} transfers failed on the circuit within {} min, more than beside it: it is left",
                 within.as_secs() / 60
             ),
+            Note::Slower { circuit, plain } => write!(
+                f,
+                "it carries {:.1} Mbit/s, the plain way carried {:.1} Mbit/s before: it is left",
+                circuit * 8e-6,
+                plain * 8e-6
+            ),
             Note::Lost { detail } => write!(f, "the circuit has ended before its time: {detail}"),
             Note::Expires => write!(f, "the circuit is about to expire: transfers go the plain way again"),
             Note::Idle { work, threshold } => write!(
                 f,
-                "what waits takes {:.1} h, less than {:.1} h: the circuit is given back",
-                hours(work),
-                hours(threshold)
+                "what waits takes {}, less than {}: the circuit is given back",
+                span(*work),
+                span(*threshold)
             ),
             Note::Unwanted => write!(f, "the circuit is not wanted any more: it is given back"),
             Note::Rests { until } => write!(f, "no circuit is asked for on this link until {until}"),
@@ -119,5 +129,14 @@ impl fmt::Display for Note {
             Note::LeftOver { key } => write!(f, "{key}, left by the run before, is given back"),
             Note::Gone { key } => write!(f, "{key} is given back"),
         }
+    }
+}
+
+fn span(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    match seconds {
+        0.0..120.0 => format!("{seconds:.1} s"),
+        120.0..7200.0 => format!("{:.0} min", seconds / 60.0),
+        _ => format!("{:.1} h", seconds / 3600.0),
     }
 }

@@ -17,6 +17,10 @@ pub struct Settings {
     pub checks: u32,
     /// A circuit is given back before its time when little is left to do; none keeps it until it expires.
     pub leave: Option<Leave>,
+    /// The rate of a way is what it carried over so long a time of transfers.
+    pub rate_over: Duration,
+    /// A circuit that carries less than the plain way is left; none: it is kept.
+    pub slower: Option<Slower>,
     /// Mbit/s asked for first; and the parts of it that are tried, one after the other, when there is not so much.
     pub mbit: u64,
     pub steps: Vec<f64>,
@@ -51,6 +55,15 @@ pub struct Leave {
     pub hold: Duration,
 }
 
+/// When a circuit is no better than none.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Slower {
+    /// It carries less than this part of what the plain way carried just before,
+    pub share: f64,
+    /// over so long a time of transfers.
+    pub during: Duration,
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Settings {
@@ -59,6 +72,8 @@ impl Default for Settings {
             work: 5 * HOUR,
             checks: 1,
             leave: None,
+            rate_over: 3 * HOUR,
+            slower: Some(Slower { share: 0.8, during: 5 * MINUTE }),
             mbit: 1000,
             steps: vec![1.0, 0.5, 0.25],
             lifetime: None,

@@ -32,6 +32,11 @@ enum Step {
         hours: u32,
     },
     Wanted(bool),
+    Moved {
+        on_circuit: bool,
+        megabytes: u32,
+        seconds: u32,
+    },
     /// The provider takes up one of the requests that have reached it.
     Decide {
         which: usize,
@@ -85,6 +90,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (1..100_000_u32).prop_map(|seconds| Step::Jump { seconds }),
         3 => (0..20_u32).prop_map(|hours| Step::Work { hours }),
         1 => any::<bool>().prop_map(Step::Wanted),
+        2 => (any::<bool>(), 0..100_000_u32, 1..1_000_u32)
+            .prop_map(|(on_circuit, megabytes, seconds)| Step::Moved { on_circuit, megabytes, seconds }),
         6 => (any::<usize>(), how).prop_map(|(which, how)| Step::Decide { which, how }),
         6 => (any::<usize>(), prop::bool::weighted(0.1), prop::bool::weighted(0.1))
             .prop_map(|(which, lost, twice)| Step::Deliver { which, lost, twice }),
@@ -253,6 +260,10 @@ impl World {
                 self.tell(Event::Work { pending_bytes, bytes_per_s: Some(1e8) });
             }
             Step::Wanted(wanted) => self.tell(Event::Wanted(wanted)),
+            Step::Moved { on_circuit, megabytes, seconds } => {
+                let (bytes, during) = (u64::from(megabytes) * 1_000_000, Duration::from_secs(seconds.into()));
+                self.tell(Event::Moved { on_circuit, bytes, during });
+            }
             Step::Decide { which, how } => self.provider.decide(which, how, self.now),
             Step::Deliver { which, lost, twice } => self.deliver(which, lost, twice),
             Step::End { which, told } => self.end_one(which, told),
@@ -352,6 +363,10 @@ fn nothing_is_leaked_doubled_or_used_too_long_in_random_lives() {
             if book.reservations.iter().all(|one| one.expires.is_none()) {
                 prop_assert_eq!((world.machine.state(), &world.book), (state, &book));
             }
+            // Whatever there is, its owner can end it.
+            world.tell(Event::Ended);
+            world.settle();
+            prop_assert_eq!((world.machine.state(), world.book.is_empty()), (State::Off, true));
             Ok(())
         })
         .unwrap();

@@ -435,3 +435,56 @@ fn a_link_says_when_it_wants_to_be_woken() {
     link.tell(Event::Tick);
     assert_eq!(link.machine.next_wake(), link.now.plus(HOUR), "the end of the rest");
 }
+
+#[test]
+fn a_circuit_that_carries_less_than_the_plain_way_is_left() {
+    for (megabytes, left) in [(75, true), (85, false)] {
+        let mut link = Link::new(Settings::default());
+        let seconds = Duration::from_secs;
+        let moved = |on_circuit, bytes| Event::Moved { on_circuit, bytes, during: seconds(1) };
+        (0..60).for_each(|_| drop(link.tell(moved(false, 99_000_000))));
+        let wish = link.used();
+        let mut actions = Vec::new();
+        for second in 0..301 {
+            assert!(!actions.contains(&Action::StopUsing(wish.key)), "after {second} s");
+            link.now = link.now.plus(seconds(1));
+            actions.extend(link.tell(moved(true, megabytes * 1_000_000)));
+            if second == 299 {
+                break;
+            }
+        }
+        assert_eq!(actions.contains(&Action::StopUsing(wish.key)), left, "{megabytes}");
+        assert_eq!(has_note(&actions, |note| matches!(note, Note::Slower { .. })), left);
+        assert_eq!(matches!(link.machine.state(), State::Resting(rest) if rest.why == Why::Transfer), left);
+    }
+}
+
+#[test]
+fn what_was_seen_counts_more_than_what_is_told_and_a_fast_link_needs_no_circuit() {
+    let moved = |bytes| Event::Moved { on_circuit: false, bytes, during: Duration::from_secs(10) };
+    let asks = |events: &[Event]| {
+        let mut link = Link::new(Settings::default());
+        events.iter().for_each(|event| drop(link.tell(event.clone())));
+        wish(&link.after(MINUTE)).is_some()
+    };
+    let told = |bytes_per_s| Event::Work { pending_bytes: MUCH, bytes_per_s };
+    assert!(asks(&[told(Some(1e8))]));
+    assert!(asks(&[told(None), moved(1_000_000_000)]), "100 MB/s were seen");
+    assert!(!asks(&[told(Some(1e8)), moved(1_200_000_000)]), "120 MB/s were seen");
+    // The circuit would have 1 Gbit/s.
+    let much = Event::Work { pending_bytes: u64::MAX, bytes_per_s: None };
+    assert!(asks(&[much.clone(), moved(1_240_000_000)]) && !asks(&[much, moved(1_260_000_000)]));
+}
+
+#[test]
+fn an_owner_that_ends_gives_all_back_and_asks_for_nothing() {
+    let mut link = Link::new(Settings::default());
+    let wish_of = link.used();
+    let actions = link.tell(Event::Ended);
+    assert!(actions.contains(&Action::TearDown(wish_of.key)), "{actions:?}");
+    for event in [Event::Wanted(true), Event::Gone(wish_of.key)] {
+        assert_eq!(wish(&link.tell(event)), None);
+    }
+    assert_eq!(wish(&link.after(10 * MINUTE)), None);
+    assert_eq!((link.machine.state(), link.book.is_empty()), (State::Off, true));
+}

@@ -18,7 +18,7 @@ use crate::calls::{Calling, Calls, Channel};
 use crate::device::{Device, Devices};
 use crate::events::Events;
 use crate::fetch::{JournalFile, Keys, Reorder, Target, boot_id};
-use crate::interface::{Clock, Config, Event, Export, FetchBatch, Path, PathProfile, Snapshot};
+use crate::interface::{Clock, Config, Event, Export, FetchBatch, PATHS_MAX, Path, PathProfile, Snapshot};
 use crate::membership::Membership;
 use crate::net::{self, Dialler};
 use crate::offers::{Ahead, Offer, Offering, Offers};
@@ -29,8 +29,6 @@ use crate::serve::Serve;
 use crate::shared::{Alarm, Counters, Shared, TlsSettings};
 use crate::sync::lock;
 
-/// Ways to one source that can be set.
-const PATHS_MAX: usize = 16;
 /// Threads that answer calls: one that takes long must not keep the others waiting.
 const RESPONDERS: usize = 4;
 /// Each pool holds at least so many buffers, whatever the budget says: less cannot work.

@@ -63,6 +63,9 @@ pub struct PathProfile {
     pub records_per_key: Option<u64>,
 }
 
+/// Ways to one source that can be set.
+pub(crate) const PATHS_MAX: usize = 16;
+
 /// One way to a source, for [`crate::Engine::set_paths`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path {
@@ -81,6 +84,13 @@ pub struct Path {
 impl Path {
     pub fn to(address: impl Into<String>) -> Path {
         Path { address: address.into(), local: None, weight: 1, spare: false, profile: None }
+    }
+
+    /// One way, and others that stand by.
+    pub fn before(address: SocketAddr, local: Option<IpAddr>, spare: &[String]) -> Vec<Path> {
+        let first = Path { local, ..Path::to(address.to_string()) };
+        let spare = spare.iter().map(|plain| Path { spare: true, ..Path::to(plain) });
+        [first].into_iter().chain(spare).take(PATHS_MAX).collect()
     }
 }
 

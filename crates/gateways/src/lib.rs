@@ -1,5 +1,5 @@
 //! Clients and formats of outside systems that know something of use to us: perfSONAR's measurement archives and
-//! meshes, and the site directories of grids (CRIC).
+//! meshes, the site directories of grids (CRIC), and the keys of issuers of tokens.
 //!
 //! What comes from outside is read leniently and within bounds: an item that makes no sense is counted and left out,
 //! a document that makes none is a `Fault`, and nothing panics. This room translates and never decides: what a
@@ -8,7 +8,9 @@
 //! Start with [`perfsonar::Harvest`], which is what every form of perfSONAR's results becomes; and with
 //! [`circuits::Keeper`], behind which every provider of circuits stands.
 
+mod authorities;
 pub mod circuits;
 pub mod cric;
+pub mod issuers;
 mod lenient;
 pub mod perfsonar;

@@ -1,10 +1,7 @@
-//! Leases: which file of which priority a target gets next, and from which source.
+//! Leases: whether a target gets more work, from which source a file would come first, and the lease itself. Which
+//! file is next is found in `pick`.
 //!
-//! Order. Community, activity and priority by `lanes`. Within a priority: due time, age, block by block. A file that
-//! cannot be had now (its source has enough to do, is away, or is full) does not hold up those behind it.
-//!
-//! Source. For each source with something in the queue: when would the file be there, behind what this source was
-//! given already? The earliest wins, and of its queue first what only it has.
+//! Source. When would the file be there, behind what this source was given already? The earliest wins.
 //!
 //! Late choice. A target is given work for [`crate::Settings::lease_window`]; but a file that another target is
 //! fetching just now, and will soon offer, is only taken when less than [`crate::Settings::lease_window_low`] is
@@ -18,10 +15,9 @@ use longhaul_network::{Basis, Link};
 use crate::decision::{Candidate, Choice, Decision, Lease, Unusable};
 use crate::event::SiteState;
 use crate::fts3::{self, Optimizer};
-use crate::key::Key;
 use crate::scheduler::Scheduler;
 use crate::settings::{CANDIDATES_MAX, Rules};
-use crate::state::{Leased, LinkState, Phase, Rank, Remembered};
+use crate::state::{Leased, LinkState, Phase, Remembered};
 use crate::strategy::{Strategy, rank};
 
 /// Why nothing can be leased to a target at all.
@@ -60,22 +56,10 @@ impl Window {
 
 /// A rate asked of `network` is good for this long.
 const REMEMBERED: Duration = Duration::from_millis(100);
-/// Blocks that are looked through for one that a slow source may send files of.
-const BLOCKS_AHEAD: usize = 4;
-/// A source that needs so much longer than the rest of a block is no hindrance.
-const SLACK_S: f64 = 1.0;
-/// By so much another source must be sooner to be waited for.
-const SOONER: f64 = 0.8;
 /// What counts as held may have arrived so long ago and not be reported yet.
 const REPORTED_S: f64 = 1.0;
 /// What a failed attempt costs beside its time: the pause before the next.
 const FAILURE_COST_S: f64 = 5.0;
-/// Counted for each file when turns are taken, so that empty files are not free.
-const FILE_COST_BYTES: f64 = 1e6;
-
-fn cost(size: u64) -> f64 {
-    size as f64 + FILE_COST_BYTES
-}
 
 impl Scheduler {
     pub(crate) fn deal(&mut self, target: u32, now: Timestamp) -> Option<Decision> {
@@ -87,6 +71,7 @@ impl Scheduler {
         if self.is_wide(target, now) {
             return None;
         }
+        self.note_full_links(target, now);
         let Some((place, lane)) = self.pick(target, low, now) else {
             if low && !self.storages[target].target.starved {
                 self.storages[target].target.starved = true;
@@ -178,126 +163,6 @@ impl Scheduler {
         (files, bytes)
     }
 
-    // ---- order ---------------------------------------------------------------------------------------
-
-    fn pick(&mut self, target: u32, low: bool, now: Timestamp) -> Option<(u32, usize)> {
-        let mut turns = std::mem::take(&mut self.turns);
-        let claim = self.claim(target);
-        let strict = self.settings.rules == Rules::Fts3;
-        self.storages[target].target.lanes.turns(&self.parties, claim, strict, &mut turns);
-        let found =
-            turns.iter().find_map(|&lane| self.pick_in(target, lane, low, now).map(|place| (place, lane)));
-        self.turns = turns;
-        found
-    }
-
-    /// Keeps account of what everybody got.
-    fn pay(&mut self, target: u32, lane: usize, size: u64) {
-        let relief = f64::from(self.settings.relief.max(2));
-        let claim = self.claim(target);
-        self.storages[target].target.lanes.pay(lane, cost(size), relief, &self.parties, claim);
-    }
-
-    /// What failed is given back, as far as it did not come.
-    pub(crate) fn refund(&mut self, place: u32, bytes_moved: u64) {
-        let transfer = &self.transfers[place];
-        let back = cost(transfer.size.saturating_sub(bytes_moved));
-        let lane = self.wants[transfer.want].lane;
-        self.storages[transfer.target].target.lanes.refund(lane, back, &self.parties);
-    }
-
-    /// The bytes that somebody whose sources were busy can catch up on.
-    fn claim(&self, target: u32) -> f64 {
-        let pace = self.knowledge.pace(self.storages[target].id).bytes_per_s;
-        (pace * self.settings.share_claim.as_secs_f64()).max(self.settings.lease_bytes_min as f64)
-    }
-
-    /// The best file of one priority: over the heads of its sources' queues, by age, and then by when it would
-    /// be there.
-    fn pick_in(&mut self, target: u32, lane: usize, low: bool, now: Timestamp) -> Option<u32> {
-        let mut best: Option<((Rank, bool), f64, u32)> = None;
-        let level = self.storages[target].target.lanes.level(lane) as u8 + 1;
-        for at in 0..self.storages[target].target.lanes.class(lane).sources.len() {
-            let source = self.storages[target].target.lanes.class(lane).sources[at].0;
-            let Some((rank, head)) = self.head(target, lane, at, now) else { continue };
-            if head.awaited() && !low {
-                continue;
-            }
-            match self.unusable(source, target, now) {
-                None => {}
-                Some(Unusable::ActiveOut { .. }) => {
-                    let site = self.storages[source].site;
-                    self.sites[site].wait_out.add(target, level);
-                    if self.sites[site].has_slot(false) {
-                        self.relieved.insert(site);
-                    }
-                    continue;
-                }
-                Some(Unusable::WindowFull { .. }) => {
-                    if let Some(link) = self.storages[target].target.links.get_mut(&source) {
-                        link.at_once.held_back();
-                    }
-                    continue;
-                }
-                Some(_) => continue,
-            }
-            let size = self.transfers[head.transfer()].size;
-            let (finish, ..) = self.finish(source, target, size, now);
-            let order = (rank, head.awaited());
-            let better = best
-                .as_ref()
-                .is_none_or(|(known, time, _)| order.cmp(known).then(finish.total_cmp(time)).is_lt());
-            if better {
-                best = Some((order, finish, head.transfer()));
-            }
-        }
-        best.map(|(.., transfer)| transfer)
-    }
-
-    /// What a lane's source, by its place there, would send first. A slow source does not get the last files of a
-    /// block, which would then wait for it alone: they are left for the faster ones, though these are busy now, and
-    /// the slow one gets files of the next block.
-    fn head(&mut self, target: u32, lane: usize, at: usize, now: Timestamp) -> Option<(Rank, Key)> {
-        let pace = self.knowledge.pace(self.storages[target].id).bytes_per_s;
-        let mut before = 0u128;
-        for step in 0..BLOCKS_AHEAD {
-            let (source, wants) = &self.storages[target].target.lanes.class(lane).sources[at];
-            let source = *source;
-            let &(rank, want) = wants.iter().nth(step)?;
-            let row = &self.wants[want];
-            before += row.bytes_left.saturating_sub(row.bytes_arrived);
-            let Some(head) = row.head(source) else { continue };
-            let by_rule = row.strategy != Strategy::Best || pace <= 0.0;
-            if by_rule || !self.too_slow(source, head, before as f64 / pace, now) {
-                return Some((rank, head));
-            }
-        }
-        None
-    }
-
-    /// Whether a file would come from `source` after everything else has come, in `rest` seconds, and sooner from
-    /// another that is only busy.
-    fn too_slow(&mut self, source: u32, head: Key, rest: f64, now: Timestamp) -> bool {
-        let place = head.transfer();
-        let (target, size) = (self.transfers[place].target, self.transfers[place].size);
-        let (finish, ..) = self.finish(source, target, size, now);
-        if finish <= rest + SLACK_S {
-            return false;
-        }
-        for at in 0..self.transfers[place].sources.len() {
-            let other = self.transfers[place].sources[at];
-            let busy =
-                matches!(self.unusable(other.storage, target, now), None | Some(Unusable::WindowFull { .. }));
-            if other.storage != source && other.rest_until <= now && busy {
-                let (sooner, ..) = self.finish(other.storage, target, size, now);
-                if sooner < SOONER * finish {
-                    return true;
-                }
-            }
-        }
-        false
-    }
-
     // ---- source --------------------------------------------------------------------------------------
 
     /// Whether a storage could be read from for a while to come.
@@ -343,7 +208,7 @@ impl Scheduler {
             .then(|| Unusable::ActiveOut { limit: site.limit(false) })
     }
 
-    fn link_full(&self, source: u32, target: u32, link: &LinkState) -> bool {
+    pub(crate) fn link_full(&self, source: u32, target: u32, link: &LinkState) -> bool {
         if self.settings.rules == Rules::Fts3 {
             let optimizer = self.optimizers.get(&(target, source));
             let slots = optimizer.map_or(fts3::UNDECIDED, Optimizer::slots);
@@ -363,7 +228,7 @@ impl Scheduler {
     }
 
     /// Seconds until a file of `size` would be at the target, and the rate and failure share that this rests on.
-    fn finish(&mut self, source: u32, target: u32, size: u64, now: Timestamp) -> (f64, f64, f64) {
+    pub(crate) fn finish(&mut self, source: u32, target: u32, size: u64, now: Timestamp) -> (f64, f64, f64) {
         let (rate, failures) = self.link_rate(source, target, now);
         let total = self.source_total(source, now).max(rate);
         let link = self.storages[target].target.links.get(&source).map_or(0, |link| link.bytes);

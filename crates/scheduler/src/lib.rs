@@ -7,7 +7,7 @@
 //!
 //! Start with [`Scheduler`]: `handle(event, now)`, then `poll_decision(now)` until it returns none, then sleep until
 //! `next_wakeup()` or the next event. The path of a file through it: `demand` (wants become transfers), `rank` (which
-//! want comes first), `queue` (where they wait), `lanes` (whose turn it is, by [`Shares`]), `deal` (source, lease),
+//! want comes first), `queue` (where they wait), `lanes` (whose turn it is, by [`Shares`]), `pick` (which file), `deal` (source, lease),
 //! `outcome` (what follows). By which rule a source is chosen is a [`Strategy`].
 
 mod assign;
@@ -28,6 +28,7 @@ mod lesson;
 mod news;
 mod outcome;
 mod outlook;
+mod pick;
 pub mod query;
 mod queue;
 mod rank;
@@ -52,7 +53,7 @@ pub use event::{
     WantedFile,
 };
 pub use lesson::Lesson;
-pub use query::{Counts, LeasedNow, LinkNow, Outlook, TransferNow};
+pub use query::{Counts, LeasedNow, LinkAhead, LinkNow, Outlook, TransferNow};
 pub use scheduler::Scheduler;
 pub use settings::{Backoff, Rules, Settings};
 pub use shares::{CommunityShare, Party, Shares};

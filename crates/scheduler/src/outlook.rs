@@ -8,7 +8,7 @@ use longhaul_model::{Fault, StorageId, SubscriptionId, Timestamp, TransferId, un
 use longhaul_network::{Basis, Estimate, Link};
 
 use crate::explain::{amount, unusable_in_words};
-use crate::query::{Counts, LeasedNow, LinkNow, Outlook, TransferNow};
+use crate::query::{Counts, LeasedNow, LinkAhead, LinkNow, Outlook, TransferNow};
 use crate::scheduler::Scheduler;
 use crate::settings::REASONS_MAX;
 use crate::state::{Phase, Subscription};
@@ -264,6 +264,26 @@ impl Scheduler {
         }
         links.sort_unstable_by_key(|link| (link.source, link.target));
         links
+    }
+
+    /// What waits for each source of a target. Which file comes from where is decided late: all that the target lacks is divided
+    /// as what is leased now.
+    pub fn ahead(&self, target: StorageId, now: Timestamp) -> Vec<LinkAhead> {
+        let now = self.clock.inner(now);
+        let Some(&place) = self.storage_of.get(&target) else { return Vec::new() };
+        let row = &self.storages[place].target;
+        let lacks: u128 = row.lanes.iter().map(|class| class.bytes_left).sum();
+        let leased: u128 = row.links.values().map(|link| link.bytes).sum();
+        let used = row.links.iter().filter(|(_, link)| link.bytes > 0);
+        let ahead = used.map(|(&source, link)| {
+            let source = self.storages[source].id;
+            LinkAhead {
+                source,
+                bytes: u64::try_from(lacks.saturating_mul(link.bytes) / leased.max(1)).unwrap_or(u64::MAX),
+                rate_expected: self.knowledge.rate(Link { source, target }, now).bytes_per_s,
+            }
+        });
+        ahead.collect()
     }
 
     pub fn counts(&self) -> Counts {

@@ -56,6 +56,15 @@ pub struct LinkNow {
     pub failure_share: f64,
 }
 
+/// The queue of one link.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LinkAhead {
+    pub source: StorageId,
+    /// Leased or not.
+    pub bytes: u64,
+    pub rate_expected: f64,
+}
+
 /// One transfer held in memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TransferNow {

@@ -50,10 +50,15 @@ impl Class {
 
     pub(crate) fn enter(&mut self, source: u32, rank: Rank, want: u32) {
         insert(&mut self.sources, source, (rank, want));
+        self.waiting.insert((rank, want));
     }
 
-    pub(crate) fn leave(&mut self, source: u32, rank: Rank, want: u32) {
+    /// `last`: the want has nothing in any other queue.
+    pub(crate) fn leave(&mut self, source: u32, rank: Rank, want: u32, last: bool) {
         remove(&mut self.sources, source, &(rank, want));
+        if last {
+            self.waiting.remove(&(rank, want));
+        }
     }
 }
 
@@ -146,7 +151,7 @@ impl Scheduler {
             let class = self.storages[transfer.target].target.lanes.class_mut(want.lane);
             for (bit, source) in transfer.sources.iter().enumerate() {
                 if transfer.queues & (1 << bit) != 0 && remove(&mut want.queues, source.storage, &key) {
-                    class.leave(source.storage, want.rank, transfer.want);
+                    class.leave(source.storage, want.rank, transfer.want, want.queues.is_empty());
                 }
             }
         }

@@ -85,7 +85,7 @@ impl Scheduler {
         lanes.move_queued(from, to, want.queued);
         let class = lanes.class_mut(from);
         let was_open = class.open.remove(&(rank_before, place));
-        sources.iter().for_each(|&source| class.leave(source, rank_before, place));
+        sources.iter().for_each(|&source| class.leave(source, rank_before, place, true));
         class.asked -= asked;
         class.live -= want.live;
         class.queued_bytes -= want.queued_bytes;

@@ -10,6 +10,7 @@ use crate::event::Event;
 use crate::fts3::{self, Optimizer};
 use crate::keyed::Keyed;
 use crate::news::News;
+use crate::pick::Look;
 use crate::routes::Routes;
 use crate::settings::{Rules, Settings};
 use crate::shares::Parties;
@@ -57,6 +58,8 @@ pub struct Scheduler {
     pub(crate) out: VecDeque<Decision>,
     /// Lanes in the order of their turns: kept for its room.
     pub(crate) turns: Vec<usize>,
+    /// Sources looked at while a file is picked: kept for its room.
+    pub(crate) looks: Vec<Look>,
     /// Targets that may want to ask for files.
     pub(crate) refill: BTreeSet<u32>,
     /// Targets that may have something to lease, by turns.
@@ -111,6 +114,7 @@ impl Scheduler {
             timers_set: 0,
             out: VecDeque::new(),
             turns: Vec::new(),
+            looks: Vec::new(),
             refill: BTreeSet::new(),
             ring: VecDeque::new(),
             relieved: BTreeSet::new(),

@@ -133,6 +133,8 @@ pub(crate) struct Target {
     pub dealt: u64,
     /// There was room and nothing that could be leased.
     pub starved: bool,
+    /// When full links with more to do were noted last.
+    pub noted: Option<Timestamp>,
     pub in_ring: bool,
 }
 
@@ -141,6 +143,8 @@ pub(crate) struct Target {
 pub(crate) struct Class {
     /// By place of the source, ordered by it: the wants that have something in their queue for it.
     pub sources: Vec<(u32, BTreeSet<(Rank, u32)>)>,
+    /// The wants that have something in any queue.
+    pub waiting: BTreeSet<(Rank, u32)>,
     pub queued: u32,
     pub queued_bytes: u128,
     /// Transfers in memory that will be leased by themselves: queued, resting, leased.

@@ -21,6 +21,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::grid::canonical;
+
 /// Of a whole file; larger ones are no map.
 pub const MAP_BYTES_MAX: usize = 8 << 20;
 const IDENTITY: &str = "longhaul://";
@@ -54,6 +56,29 @@ pub struct GridMap {
     pub bad: Vec<BadLine>,
     /// Lines that never count, since an earlier one is for the same subject and roles.
     pub shadowed: Vec<BadLine>,
+}
+
+/// Communities of users by their subjects, from a map whose accounts are communities, as FTS has one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CommunityMap(BTreeMap<String, String>);
+
+impl CommunityMap {
+    /// Lines for roles and for everybody say nothing about a subject; the first line of a subject counts.
+    pub fn new(map: &GridMap) -> Self {
+        let mut communities = BTreeMap::new();
+        for entry in map.entries.iter().filter(|entry| entry.roles.is_empty() && entry.subject != "*") {
+            if let Some(account) = entry.accounts.first() {
+                let community = account.strip_prefix('.').unwrap_or(account).to_owned();
+                communities.entry(canonical(&entry.subject)).or_insert(community);
+            }
+        }
+        CommunityMap(communities)
+    }
+
+    /// Of a certificate's subject in the one-line form; attribute names may be spelt in any of their ways.
+    pub fn of(&self, subject: &str) -> Option<&str> {
+        self.0.get(&canonical(subject)).map(String::as_str)
+    }
 }
 
 /// Reads a whole file. Never fails: what is wrong is in the result.
@@ -286,6 +311,19 @@ mod tests {
         assert_eq!(map.shadowed.len(), 2);
         assert!(map.shadowed[0].why.contains("contradicts line 1"));
         assert!(map.shadowed[1].why.contains("repeats line 1"));
+    }
+
+    #[test]
+    fn communities_are_found_by_subject() {
+        let map = parse(
+            b"\"/DC=org/CN=alice\" atlas,other\n\"/C=CH/Email=a@b\" .cms\n\"/DC=org/CN=alice\" lhcb\n\
+              \"/DC=org/CN=bob\" \"/x/Role=y\" x\n\"/cms\" cmsrole\n* \"/a\" a\n",
+        );
+        let communities = CommunityMap::new(&map);
+        assert_eq!(communities.of("/DC=org/CN=alice"), Some("atlas"));
+        assert_eq!(communities.of("/C=CH/emailAddress=a@b"), Some("cms"));
+        assert_eq!(communities.of("/DC=org/CN=bob"), None);
+        assert_eq!(communities.of("*"), None);
     }
 
     proptest! {

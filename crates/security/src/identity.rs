@@ -123,6 +123,12 @@ pub fn peer_identity(certificate: &CertificateDer<'_>) -> Result<PeerIdentity, F
     }
 }
 
+/// Whether a certificate names any identity of ours, rightly or not: then our own authority decides about it.
+pub(crate) fn claims_identity(certificate: &CertificateDer<'_>) -> bool {
+    webpki::EndEntityCert::try_from(certificate)
+        .is_ok_and(|parsed| parsed.valid_uri_names().any(|uri| uri.starts_with(SCHEME)))
+}
+
 /// When the first certificate of a PEM text expires.
 pub fn expires(certificate_pem: &str) -> Result<Timestamp, SecurityError> {
     Ok(life(certificate_pem)?.1)

@@ -1,5 +1,6 @@
 //! Who is who and who may do what: the built-in certificate authority, identities in certificates, TLS settings,
-//! permits from the service to sources, join tokens and API tokens, login sessions, roles.
+//! permits from the service to sources, join tokens and API tokens, login sessions, roles; users of the grid by their
+//! certificates and proxies ([`grid`]), by bearer tokens ([`bearer`]), and what they lend us ([`delegation`]).
 //!
 //! Not here: sockets and handshakes (`engine`, `service`, `api::client` run them with the settings made here), where
 //! tokens are stored (`catalog` keeps their hashes), which route needs which role (`api::routes`).
@@ -10,8 +11,13 @@
 
 mod access;
 mod authority;
+pub mod bearer;
+mod clients;
+pub mod delegation;
+mod door;
 mod error;
 mod files;
+pub mod grid;
 pub mod gridmap;
 mod identity;
 mod origin;
@@ -26,11 +32,13 @@ mod token;
 
 pub use access::{ALLOWED_MAX, Access, Allow, SubjectPattern};
 pub use authority::{Authority, Issued, KeyPair, new_signing_request};
+pub use clients::{ClientIdentity, client_of, grid_server_tls};
+pub use door::{door_server_tls, subject_names};
 pub use error::SecurityError;
 pub use files::{read_private, write_private};
 pub use identity::{Credentials, PeerIdentity, expires, needs_renewal, peer_identity};
 pub use origin::check_origin;
-pub use outside::{OutsideTrust, outside_client_tls};
+pub use outside::{OutsideTrust, outside_client_tls, outside_client_tls_as};
 pub use permit::{Permit, PermitVerifier, list_digest};
 pub use role::{Action, Principal, Role, authorise};
 pub use session::{Session, Sessions};

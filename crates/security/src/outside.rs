@@ -7,9 +7,12 @@ use longhaul_model::{Fault, FaultCode};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+use crate::grid::Certificate;
 
 /// Whom a client of an outside server believes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,18 +25,46 @@ pub enum OutsideTrust<'a> {
 
 /// Of a client that shows no certificate.
 pub fn outside_client_tls(trust: OutsideTrust<'_>) -> Result<Arc<ClientConfig>, Fault> {
+    Ok(Arc::new(outside(trust)?.with_no_client_auth()))
+}
+
+/// Of a client that shows a certificate or a proxy, with the chain behind it: what a user delegated, say.
+pub fn outside_client_tls_as(
+    trust: OutsideTrust<'_>,
+    chain_pem: &str,
+    key_pem: &str,
+) -> Result<Arc<ClientConfig>, Fault> {
+    let unusable =
+        |why: String| Fault::new(FaultCode::NotAuthenticated, format!("the client's certificate: {why}"));
+    let chain = CertificateDer::pem_slice_iter(chain_pem.as_bytes())
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| unusable(error.to_string()))?;
+    let key =
+        PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(|error| unusable(error.to_string()))?;
+    let key = aws_lc_rs::sign::any_supported_type(&key).map_err(|error| unusable(error.to_string()))?;
+    let Some(first) = chain.first() else { return Err(unusable("there is none".into())) };
+    let first = Certificate::parse(first).map_err(|why| unusable(why.to_string()))?;
+    if key.public_key().is_none_or(|public| *public != *first.key) {
+        return Err(unusable("it does not belong to the key".into()));
+    }
+    // rustls's own check of this cannot read a proxy, whose extension webpki does not know.
+    let shown = SingleCertAndKey::from(CertifiedKey::new(chain, key));
+    Ok(Arc::new(outside(trust)?.with_client_cert_resolver(Arc::new(shown))))
+}
+
+fn outside(
+    trust: OutsideTrust<'_>,
+) -> Result<rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCert>, Fault> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&TLS13, &TLS12])
         .map_err(|error| Fault::new(FaultCode::Internal, format!("TLS settings: {error}")))?;
-    let config = match trust {
-        OutsideTrust::Authorities(pem) => builder.with_root_certificates(roots(pem)?).with_no_client_auth(),
+    Ok(match trust {
+        OutsideTrust::Authorities(pem) => builder.with_root_certificates(roots(pem)?),
         OutsideTrust::Anyone => builder
             .dangerous() // asked for by name
-            .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
-            .with_no_client_auth(),
-    };
-    Ok(Arc::new(config))
+            .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider))),
+    })
 }
 
 /// Bundles of systems hold some certificates that are not understood: those are left out, as everywhere.
@@ -95,5 +126,22 @@ mod tests {
         assert!(outside_client_tls(OutsideTrust::Anyone).is_ok());
         let refused = outside_client_tls(OutsideTrust::Authorities("no certificates")).unwrap_err();
         assert!(refused.detail.contains("no certificate"), "{refused}");
+    }
+
+    #[test]
+    fn a_key_that_is_not_the_certificates_is_refused() {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = rcgen::CertificateParams::default().self_signed(&key).unwrap().pem();
+        let with = |key: &str| outside_client_tls_as(OutsideTrust::Anyone, &certificate, key);
+        assert!(with(&key.serialize_pem()).is_ok());
+        let other = rcgen::KeyPair::generate().unwrap().serialize_pem();
+        assert!(with(&other).unwrap_err().detail.contains("does not belong"));
+        assert!(with("none").is_err());
+        assert!(
+            outside_client_tls_as(OutsideTrust::Anyone, "", &other)
+                .unwrap_err()
+                .detail
+                .contains("there is none")
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 use aws_lc_rs::digest;
 use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 
 use crate::SecurityError;
 
@@ -12,6 +12,19 @@ pub(crate) fn to_base64(bytes: &[u8]) -> String {
 
 pub(crate) fn from_base64(text: &str) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text).ok()
+}
+
+pub(crate) fn to_pem(label: &str, der: &[u8]) -> String {
+    const LINE: usize = 64;
+    let body = STANDARD.encode(der);
+    let mut pem = format!("-----BEGIN {label}-----\n");
+    // Base64 is ASCII: every place is one between characters.
+    for start in (0..body.len()).step_by(LINE) {
+        pem.push_str(&body[start..body.len().min(start + LINE)]);
+        pem.push('\n');
+    }
+    pem.push_str(&format!("-----END {label}-----\n"));
+    pem
 }
 
 pub(crate) fn to_hex(bytes: &[u8]) -> String {

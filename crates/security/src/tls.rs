@@ -60,13 +60,20 @@ pub fn data_server_tls(credentials: &Credentials) -> Result<Arc<ServerConfig>, F
 
 /// Of the service's port: a client certificate is optional, and has to be an agent's if there is one.
 pub fn service_server_tls(credentials: &Credentials) -> Result<Arc<ServerConfig>, Fault> {
+    service_tls(credentials, agents_only(credentials, false)?)
+}
+
+pub(crate) fn service_tls(
+    credentials: &Credentials,
+    clients: Arc<dyn ClientCertVerifier>,
+) -> Result<Arc<ServerConfig>, Fault> {
     let (mut chain, key) = chain_and_key(credentials)?;
     // An agent that joins knows the CA by its fingerprint only, so the CA has to be sent.
     chain.extend(certificates(&credentials.ca_pem)?);
     let config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13, &TLS12])
         .map_err(internal)?
-        .with_client_cert_verifier(agents_only(credentials, false)?)
+        .with_client_cert_verifier(clients)
         .with_single_cert(chain, key)
         .map_err(|error| SecurityError::unusable("certificate and key", error))?;
     Ok(Arc::new(config))
@@ -189,14 +196,14 @@ fn certificate_fault(reason: &CertificateError) -> Fault {
     }
 }
 
-fn provider() -> Arc<CryptoProvider> {
+pub(crate) fn provider() -> Arc<CryptoProvider> {
     let mut provider = rustls::crypto::aws_lc_rs::default_provider();
     // The client's order counts: AES-128-GCM is as safe here as AES-256-GCM and a tenth to a third cheaper.
     provider.cipher_suites.sort_by_key(|suite| suite.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256);
     Arc::new(provider)
 }
 
-fn internal(error: rustls::Error) -> Fault {
+pub(crate) fn internal(error: rustls::Error) -> Fault {
     Fault::new(FaultCode::Internal, format!("TLS settings: {error}"))
 }
 
@@ -213,7 +220,7 @@ fn client(
         .with_custom_certificate_verifier(Arc::new(verifier)))
 }
 
-fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, SecurityError> {
+pub(crate) fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, SecurityError> {
     let chain = CertificateDer::pem_slice_iter(pem.as_bytes())
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| SecurityError::unusable("certificate", error))?;
@@ -329,7 +336,10 @@ impl ServerCertVerifier for ServerVerifier {
     }
 }
 
-fn agents_only(credentials: &Credentials, required: bool) -> Result<Arc<dyn ClientCertVerifier>, Fault> {
+pub(crate) fn agents_only(
+    credentials: &Credentials,
+    required: bool,
+) -> Result<Arc<dyn ClientCertVerifier>, Fault> {
     let deployment = credentials.identity()?.deployment().to_owned();
     let builder =
         WebPkiClientVerifier::builder_with_provider(Arc::new(roots(&credentials.ca_pem)?), provider());

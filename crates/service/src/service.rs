@@ -66,7 +66,9 @@ impl Service {
         clock: Clock,
         pages: impl FnOnce(&Arc<Operations>) -> Router,
     ) -> Result<Service, Fault> {
-        Service::start_with(config, clock, None, pages).await
+        // What is wrong with the configuration is told by the check that follows.
+        let mover = jobs::mover(&config.jobs);
+        Service::start_with(config, clock, mover, pages).await
     }
 
     /// As [`Service::start`]; copies of jobs are done by `mover`, and wait where there is none.

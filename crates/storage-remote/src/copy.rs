@@ -1,14 +1,14 @@
 //! One copy, step by step: what is at the source, what is at the target, the bytes by the first way that works, the comparison,
 //! and the name. Whatever goes wrong, the target has a whole file under its name, or what it had before.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use longhaul_model::{Fault, FaultCode};
 use tokio::time::{Instant, timeout_at};
 
 use crate::failure::{Failure, Kind, Scope};
-use crate::naming::{Arrival, arrival, check_tag};
+use crate::naming::{Arrival, Leftover, arrival, check_tag};
 use crate::order::{Cancel, CopyDone, CopyOrder, Mode, Stat};
 use crate::remote::Remote;
 use crate::stream::{Placed, Progress};
@@ -27,6 +27,10 @@ struct Plan<'a> {
     begun: Instant,
     /// What the present try writes, and whether anybody may still be writing it.
     writing: Mutex<Option<Arrival>>,
+    /// What the source has.
+    size: OnceLock<u64>,
+    /// What had the target's name before.
+    before: OnceLock<Stat>,
 }
 
 impl Plan<'_> {
@@ -36,6 +40,16 @@ impl Plan<'_> {
 
     fn target(&self) -> Place<'_> {
         Place { url: &self.target, credential: &self.order.target.credential }
+    }
+
+    /// What may lie under the file's own name after this.
+    fn leftover(&self, failure: &Failure) -> Leftover<'_> {
+        Leftover {
+            may_be_written: is_unknown(failure),
+            before: self.before.get(),
+            // One that is wrong in itself is no good one of somebody else's.
+            whole: self.size.get().copied().filter(|_| failure.kind != Kind::WrongChecksum),
+        }
     }
 
     fn write(&self, arrival: Option<Arrival>) {
@@ -75,11 +89,10 @@ impl Remote {
             Err(failed) => failed,
         };
         let left = plan.writing.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(arrival) = left {
-            let known = !matches!(failure.kind, Kind::TimedOut | Kind::Lost);
-            if let Some(left) = self.clean_up(plan.target(), &arrival, known, None).await {
-                failure.text = format!("{} ({left})", failure.text);
-            }
+        if let Some(arrival) = left
+            && let Some(left) = self.clean_up(plan.target(), &arrival, &plan.leftover(&failure)).await
+        {
+            failure.text = format!("{} ({left})", failure.text);
         }
         Err(failure.at(scope))
     }
@@ -147,7 +160,13 @@ impl Remote {
             self.make_parents(plan.target()).await.map_err(at_target)?;
         }
         let renames = self.renames(plan.target(), &order.tag).await.map_err(at_target)?;
-        Ok(Found { stat, replaces: there.is_some(), renames, modes })
+        let replaces = there.is_some();
+        // This is looked at once, so neither is set already.
+        let _ = plan.size.set(stat.size);
+        if let Some(there) = there {
+            let _ = plan.before.set(there);
+        }
+        Ok(Found { stat, replaces, renames, modes })
     }
 
     /// By one way after the other, until one works or no other would help.
@@ -167,13 +186,12 @@ impl Remote {
                 self.settle(plan, found, &arrival, comparison).await?;
                 return Ok((mode, failed_before));
             };
-            let unknown = matches!(failure.kind, Kind::TimedOut | Kind::Lost);
-            let may_go_on = arrival.temporary || !unknown;
+            let may_go_on = arrival.temporary || !is_unknown(&failure);
             let is_last = place + 1 == found.modes.len();
             if is_last || mode == Mode::Stream || !may_go_on || !another_way_may_help(&failure) {
                 return Err((scope, with_earlier(failure, &failed_before)));
             }
-            self.clean_up(plan.target(), &arrival, !unknown, None).await;
+            self.clean_up(plan.target(), &arrival, &plan.leftover(&failure)).await;
             plan.write(None);
             tracing::debug!(%mode, target = %plan.target, "another way after: {}", failure.text);
             failed_before.push(format!("{mode}: {}", failure.text));
@@ -266,7 +284,20 @@ fn plan(order: &CopyOrder) -> Result<Plan<'_>, Fault> {
         let detail = "TRANSFER [22] storages know no such checksum";
         return Err(Fault::new(FaultCode::BadRequest, detail));
     }
-    Ok(Plan { order, source, target, begun: Instant::now(), writing: Mutex::default() })
+    Ok(Plan {
+        order,
+        source,
+        target,
+        begun: Instant::now(),
+        writing: Mutex::default(),
+        size: OnceLock::new(),
+        before: OnceLock::new(),
+    })
+}
+
+/// Whether a storage may still be at work on it.
+fn is_unknown(failure: &Failure) -> bool {
+    matches!(failure.kind, Kind::TimedOut | Kind::Lost)
 }
 
 fn exists() -> Failure {

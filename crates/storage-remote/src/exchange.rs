@@ -23,6 +23,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::dial::{Dialler, Identity};
 use crate::failure::{Failure, Kind, told};
+use crate::header_case;
 use crate::order::Credential;
 use crate::upload::Upload;
 use crate::url::RemoteUrl;
@@ -164,7 +165,7 @@ impl Exchange {
         credential: &Credential,
     ) -> Result<Answer, Failure> {
         let place = (url.origin(), Identity::of(credential));
-        let mut request = request(call, url, credential)?;
+        let mut request = spelled(request(call, url, credential)?).await;
         loop {
             let (mut connection, used) = match self.take(&place).await {
                 Some(connection) => (connection, true),
@@ -200,7 +201,9 @@ impl Exchange {
                     None => return Err(lost(call, url, &"the connection was closed")),
                 },
                 // A server may close an idle connection in the moment in which we ask.
-                Ok(Err(_)) if used && repeats(call) => request = self::request(call, url, credential)?,
+                Ok(Err(_)) if used && repeats(call) => {
+                    request = spelled(self::request(call, url, credential)?).await;
+                }
                 Ok(Err(error)) => return Err(lost(call, url, &error.into_error())),
                 Err(waited) => {
                     let text = format!(
@@ -218,6 +221,8 @@ impl Exchange {
         let stream = self.dialler.dial(url, credential).await?;
         let (sender, connection) = http1::Builder::new()
             .max_buf_size(BUFFER_BYTES_MAX)
+            // XRootD 5.5 knows its headers in this case only.
+            .title_case_headers(true)
             .max_headers(HEADERS_MAX)
             .handshake::<_, Body>(TokioIo::new(stream))
             .await
@@ -231,7 +236,11 @@ impl Exchange {
         loop {
             let (mut connection, since) = {
                 let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-                let taken = idle.places.get_mut(place)?.pop_back()?;
+                let kept = idle.places.get_mut(place)?;
+                let taken = kept.pop_back()?;
+                if kept.is_empty() {
+                    idle.places.remove(place);
+                }
                 idle.count -= 1;
                 taken
             };
@@ -398,6 +407,13 @@ fn request(call: &Call<'_>, url: &RemoteUrl, credential: &Credential) -> Result<
         upload.ask(&mut request);
     }
     Ok(request)
+}
+
+async fn spelled(mut request: Request<Body>) -> Request<Body> {
+    if request.headers().contains_key(TRANSFER_AUTHORIZATION) {
+        request.extensions_mut().extend(header_case::spelling().await);
+    }
+    request
 }
 
 /// The word with a capital, as some servers know no other.

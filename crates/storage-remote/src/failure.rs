@@ -63,14 +63,6 @@ impl Failure {
         Failure { kind, text: text.into() }
     }
 
-    pub(crate) fn is_missing(&self) -> bool {
-        matches!(self.kind, Kind::Status(StatusCode::NOT_FOUND | StatusCode::GONE))
-    }
-
-    pub(crate) fn is_refused_by_rights(&self) -> bool {
-        matches!(self.kind, Kind::Status(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN))
-    }
-
     /// Of an order that was not understood.
     pub(crate) fn of_fault(fault: &Fault) -> Failure {
         let kind = if fault.code == FaultCode::BadRequest { Kind::Order } else { Kind::Refused };

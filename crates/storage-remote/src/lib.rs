@@ -12,6 +12,7 @@ mod copy;
 mod dial;
 mod exchange;
 mod failure;
+mod header_case;
 mod markers;
 mod multistatus;
 mod naming;

@@ -18,7 +18,7 @@ const DEPTH_MAX: usize = 32;
 /// Text of one property.
 const TEXT_BYTES_MAX: usize = 8 << 10;
 const ATTRIBUTES_MAX: usize = 32;
-const DAV: &[u8] = b"DAV:";
+const DAV: &str = "DAV:";
 
 /// What we ask for.
 pub(crate) const REQUEST: &str = r#"<?xml version="1.0" encoding="utf-8"?>
@@ -52,23 +52,23 @@ enum Tag {
     Other,
 }
 
-fn tag(namespace: &ResolveResult<'_>, local: &[u8]) -> Tag {
+fn tag(namespace: &ResolveResult<'_>, local: &str) -> Tag {
     let ResolveResult::Bound(namespace) = namespace else { return Tag::Other };
     if namespace.as_ref() != DAV {
         // dCache tells several in one, StoRM one.
-        return if local == b"Checksums" || local == b"Checksum" { Tag::Checksums } else { Tag::Other };
+        return if local == "Checksums" || local == "Checksum" { Tag::Checksums } else { Tag::Other };
     }
     match local {
-        b"response" => Tag::Response,
-        b"href" => Tag::Href,
-        b"propstat" => Tag::Propstat,
-        b"status" => Tag::Status,
-        b"prop" => Tag::Prop,
-        b"resourcetype" => Tag::ResourceType,
-        b"collection" => Tag::Collection,
-        b"getcontentlength" => Tag::Length,
-        b"getlastmodified" => Tag::Modified,
-        b"getetag" => Tag::Etag,
+        "response" => Tag::Response,
+        "href" => Tag::Href,
+        "propstat" => Tag::Propstat,
+        "status" => Tag::Status,
+        "prop" => Tag::Prop,
+        "resourcetype" => Tag::ResourceType,
+        "collection" => Tag::Collection,
+        "getcontentlength" => Tag::Length,
+        "getlastmodified" => Tag::Modified,
+        "getetag" => Tag::Etag,
         _ => Tag::Other,
     }
 }
@@ -96,17 +96,17 @@ pub(crate) fn read(document: &[u8]) -> Result<Vec<Member>, String> {
             }
             Event::End(_) => found.end()?,
             Event::Text(text) => {
-                let text = text.decode().map_err(|error| error.to_string())?;
+                let text = text.xml10_content();
                 found.text(&text)?;
             }
             Event::CData(text) => {
-                let text = text.decode().map_err(|error| error.to_string())?;
+                let text = text.xml10_content();
                 found.text(&text)?;
             }
             Event::GeneralRef(entity) => {
                 let character = match entity.resolve_char_ref().map_err(|error| error.to_string())? {
                     Some(character) => character,
-                    None => known_entity(&entity)?,
+                    None => known_entity(&entity.xml10_content())?,
                 };
                 found.text(character.encode_utf8(&mut [0; 4]))?;
             }
@@ -121,13 +121,13 @@ pub(crate) fn read(document: &[u8]) -> Result<Vec<Member>, String> {
     Ok(found.members)
 }
 
-fn known_entity(name: &[u8]) -> Result<char, String> {
+fn known_entity(name: &str) -> Result<char, String> {
     match name {
-        b"amp" => Ok('&'),
-        b"lt" => Ok('<'),
-        b"gt" => Ok('>'),
-        b"quot" => Ok('"'),
-        b"apos" => Ok('\''),
+        "amp" => Ok('&'),
+        "lt" => Ok('<'),
+        "gt" => Ok('>'),
+        "quot" => Ok('"'),
+        "apos" => Ok('\''),
         _ => Err("it has an entity of its own".into()),
     }
 }

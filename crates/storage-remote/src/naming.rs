@@ -9,7 +9,7 @@ use http::StatusCode;
 use tokio::time::{Instant, timeout};
 
 use crate::failure::{Failure, Kind};
-use crate::order::Mode;
+use crate::order::{Mode, Stat};
 use crate::remote::Remote;
 use crate::url::RemoteUrl;
 use crate::webdav::{Place, method};
@@ -31,6 +31,22 @@ pub(crate) struct Arrival {
     pub(crate) url: RemoteUrl,
     /// Nobody else has this name; it is given the file's own in the end.
     pub(crate) temporary: bool,
+}
+
+/// What is known of what a failed try left under the file's own name.
+#[derive(Clone, Copy)]
+pub(crate) struct Leftover<'a> {
+    /// Nobody knows whether the storage still writes it.
+    pub(crate) may_be_written: bool,
+    /// What had the name before, which is not ours to delete.
+    pub(crate) before: Option<&'a Stat>,
+    /// The size of a good one.
+    pub(crate) whole: Option<u64>,
+}
+
+/// As far as the storage tells.
+fn is_same(before: &Stat, now: &Stat) -> bool {
+    before.size == now.size && before.etag == now.etag && before.modified == now.modified
 }
 
 pub(crate) fn check_tag(tag: &str) -> Result<(), Failure> {
@@ -55,6 +71,10 @@ impl Remote {
     /// Whether a file beside the target could be renamed: asked by renaming what is not there. Who has no right to more than
     /// the file itself gets no temporary name either.
     pub(crate) async fn renames(&self, target: Place<'_>, tag: &str) -> Result<bool, Failure> {
+        // XRootD renames to what the header says, escapes and all: such a name is only safe where it is not sent in a header.
+        if target.url.path().contains('%') {
+            return Ok(false);
+        }
         let key = target.url.origin();
         {
             let known = self.renames.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -99,18 +119,20 @@ impl Remote {
         &self,
         target: Place<'_>,
         arrival: &Arrival,
-        known: bool,
-        whole: Option<u64>,
+        leftover: &Leftover<'_>,
     ) -> Option<String> {
         let may_be_left = || Some(format!("{} may be left", arrival.url));
-        if !arrival.temporary && !known {
+        if !arrival.temporary && leftover.may_be_written {
             return may_be_left();
         }
         let place = target.at(&arrival.url);
         let cleaning = async {
             let Some(stat) = self.head(place, None).await? else { return Ok(true) };
+            if !arrival.temporary && leftover.before.is_some_and(|before| is_same(before, &stat)) {
+                return Ok(true);
+            }
             // Under the file's own name, something whole is nothing that a failed try has left.
-            if !arrival.temporary && whole == Some(stat.size) {
+            if !arrival.temporary && leftover.whole == Some(stat.size) {
                 return Ok(false);
             }
             let strong = stat.etag.as_deref().filter(|etag| !etag.starts_with("W/"));

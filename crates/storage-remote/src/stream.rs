@@ -24,7 +24,7 @@ use crate::webdav::Place;
 /// Files up to this are held whole: they can be sent again after a redirect, and need no question before.
 const WHOLE_BYTES_MAX: u64 = 1 << 20;
 /// Several connections are worth their handshakes from this on.
-const SEVERAL_BYTES_MIN: u64 = 64 << 20;
+pub(crate) const SEVERAL_BYTES_MIN: u64 = 64 << 20;
 /// What one of several connections takes at a time: some hundred round trips' worth of headers are nothing beside it.
 const BLOCK_BYTES: u64 = 16 << 20;
 const STREAMS_MAX: u16 = 16;

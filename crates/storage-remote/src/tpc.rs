@@ -10,7 +10,7 @@ use crate::failure::{Failure, Kind, told};
 use crate::markers::{Markers, Outcome};
 use crate::order::{Credential, Mode};
 use crate::remote::Remote;
-use crate::stream::Progress;
+use crate::stream::{Progress, SEVERAL_BYTES_MIN};
 use crate::webdav::{Place, method};
 
 /// What a third-party copy is told besides its two ends.
@@ -45,11 +45,12 @@ impl Remote {
             // We compare ourselves, and a source without digests is no reason to refuse.
             .header("requirechecksumverification", "false")?
             .header("accept", "text/perf-marker-stream, text/plain")?;
-        if terms.streams > 1 {
+        // XRootD fails over an empty file when it is asked for several.
+        if mode == Mode::Pull && terms.streams > 1 && terms.size >= SEVERAL_BYTES_MIN {
             call = call.header("x-number-of-streams", &terms.streams.to_string())?;
         }
-        if let Some(token) = self.passive_token(active, passive, mode).await? {
-            call.headers.insert(TRANSFER_AUTHORIZATION, bearer(&token)?);
+        if let Some(token) = passive_token(active, passive)? {
+            call.headers.insert(TRANSFER_AUTHORIZATION, bearer(token)?);
         }
         let mut answer = self.exchange.send(call).await?.ok("COPY").await?;
         let times = self.config.times;
@@ -98,24 +99,20 @@ impl Remote {
             }
         }
     }
+}
 
-    /// The token that the active party shall show. It is sent, and shown, over TLS only.
-    async fn passive_token(
-        &self,
-        active: Place<'_>,
-        passive: Place<'_>,
-        _mode: Mode,
-    ) -> Result<Option<zeroize::Zeroizing<String>>, Failure> {
-        match passive.credential {
-            Credential::Bearer(token) if active.url.is_secure() && passive.url.is_secure() => {
-                Ok(Some(token.clone()))
-            }
-            Credential::Bearer(_) => {
-                let text = format!("{}: a token is handed on over TLS only: use https or davs", passive.url);
-                Err(Failure::new(Kind::Refused, text))
-            }
-            Credential::None | Credential::Certificate { .. } => Ok(None),
+/// The token that the active party shall show. It is sent, and shown, over TLS only.
+fn passive_token<'a>(
+    active: Place<'_>,
+    passive: Place<'a>,
+) -> Result<Option<&'a zeroize::Zeroizing<String>>, Failure> {
+    match passive.credential {
+        Credential::Bearer(token) if active.url.is_secure() && passive.url.is_secure() => Ok(Some(token)),
+        Credential::Bearer(_) => {
+            let text = format!("{}: a token is handed on over TLS only: use https or davs", passive.url);
+            Err(Failure::new(Kind::Refused, text))
         }
+        Credential::None | Credential::Certificate { .. } => Ok(None),
     }
 }
 

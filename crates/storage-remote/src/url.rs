@@ -153,12 +153,6 @@ impl RemoteUrl {
         let end = self.path.rfind('/')?;
         Some(RemoteUrl { path: format!("{}/{name}", &self.path[..end]), ..self.clone() })
     }
-
-    /// The last segment, decoded as far as it is text.
-    pub(crate) fn name(&self) -> String {
-        let last = self.path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-        String::from_utf8_lossy(&decoded(last)).into_owned()
-    }
 }
 
 impl fmt::Display for RemoteUrl {
@@ -337,7 +331,6 @@ mod tests {
         assert_eq!(url.parent().unwrap().path(), "/x/y/");
         assert_eq!(url.parent().unwrap().parent().unwrap().path(), "/x/");
         assert_eq!(url.sibling(".t").unwrap().path(), "/x/y/.t");
-        assert_eq!(url.name(), "z z");
         assert!(RemoteUrl::parse("https://a/").unwrap().parent().is_none());
         let same = RemoteUrl::parse("davs://A:443//x/y/z z").unwrap();
         assert!(url.is_same_file(&same));

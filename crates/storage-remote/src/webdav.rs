@@ -159,12 +159,12 @@ impl Remote {
             if self.seen.has(&above) {
                 break;
             }
-            match self.find(file.at(&above), None).await {
-                Ok(Some(_)) => {
+            match self.is_there(file.at(&above)).await {
+                Ok(true) => {
                     self.seen.add(&above);
                     break;
                 }
-                Ok(None) => {}
+                Ok(false) => {}
                 // Where we may not look we may not make either, or need not: then the copy itself tells.
                 Err(failure) if matches!(failure.kind, Kind::Status(_)) => break,
                 Err(failure) => return Err(failure),
@@ -177,6 +177,20 @@ impl Remote {
             self.seen.add(collection);
         }
         Ok(())
+    }
+
+    /// By PROPFIND; of a server that does not know it, by HEAD, where any answer but "not found" says that there is something.
+    async fn is_there(&self, place: Place<'_>) -> Result<bool, Failure> {
+        match self.find(place, None).await {
+            Ok(found) => Ok(found.is_some()),
+            Err(Failure { kind: Kind::Status(status), .. }) if matches!(status.as_u16(), 405 | 501) => {
+                let answer = self.exchange.send(self.call(Method::HEAD, place)).await?;
+                let there = !matches!(answer.status, StatusCode::NOT_FOUND | StatusCode::GONE);
+                answer.finish().await;
+                Ok(there)
+            }
+            Err(failure) => Err(failure),
+        }
     }
 
     /// Deletes a file; with an ETag, only while it has that. Says whether there was one.

@@ -29,6 +29,9 @@ pub fn check(make: &dyn Fn() -> Box<dyn Storage>) {
         deletion_is_careful,
         walks_are_ordered,
         space_is_told,
+        directories_are_made_and_removed,
+        names_change_in_one_step,
+        directories_are_listed_page_by_page,
     ];
     /// What cannot be asked of a storage that drops the bytes.
     const OF_WHAT_IS_KEPT: &[fn(&dyn Storage)] = &[
@@ -506,6 +509,84 @@ fn digests_are_those_of_the_bytes(storage: &dyn Storage) {
         let (found, identity) = done(read, "digest");
         assert_eq!((found, identity.size), (expected.clone(), bytes.len() as u64));
     }
+}
+
+/// Of storages that are trees; the others pass.
+fn directories_are_made_and_removed(storage: &dyn Storage) {
+    let Some(tree) = storage.directories() else { return };
+    let path = |path| at(storage, path);
+    assert!(done(tree.look(""), "the root").is_some_and(|root| root.is_directory));
+    done(tree.make_directory(&path("d")), "make");
+    refused(tree.make_directory(&path("d")), &[FaultCode::NameClash], "make it twice");
+    refused(tree.make_directory(&path("none/d")), &[FaultCode::Conflict], "in a missing one");
+    refused(tree.make_directory(&path(".longhaul/d")), &[FaultCode::BadName], "in the work directory");
+    put(storage, "d/a", b"x");
+    refused(tree.make_directory(&path("d/a/b")), &[FaultCode::Conflict], "below a file");
+    refused(tree.remove_directory(&path("d")), &[FaultCode::Conflict], "remove a full one");
+    refused(tree.remove_directory(&path("d/a")), &[FaultCode::NameClash], "remove a file as a directory");
+    let file = identity(storage, "d/a");
+    let other = Identity { mtime_ns: file.mtime_ns - 1, ..file.clone() };
+    refused(tree.remove_file(&path("d/a"), &other), &[FaultCode::Conflict], "remove another file");
+    holds(storage, "d/a", b"x");
+    for _ in 0..2 {
+        done(tree.remove_file(&path("d/a"), &file), "remove the file, twice");
+    }
+    assert_eq!(done(tree.look("d/a"), "look"), None);
+    let left = done(tree.look("d"), "look").map(|entry| (entry.name, entry.is_directory));
+    assert_eq!(left, Some(("d".to_owned(), true)), "an empty directory stays");
+    done(tree.remove_directory(&path("d")), "remove");
+    refused(tree.remove_directory(&path("d")), &[FaultCode::SourceMissing], "remove it twice");
+    assert_eq!(done(tree.look("d"), "look"), None);
+    refused(tree.look(".longhaul"), &[FaultCode::BadName], "the work directory");
+}
+
+fn names_change_in_one_step(storage: &dyn Storage) {
+    let Some(tree) = storage.directories() else { return };
+    let path = |path| at(storage, path);
+    for name in ["a", "b", "d/c"] {
+        put(storage, name, name.as_bytes());
+    }
+    refused(tree.rename(&path("a"), &path("b"), None), &[FaultCode::NameClash], "over a file");
+    let b = identity(storage, "b");
+    let other = Identity { mtime_ns: b.mtime_ns - 1, ..b.clone() };
+    refused(tree.rename(&path("a"), &path("b"), Some(&other)), &[FaultCode::NameClash], "over another");
+    holds(storage, "b", b"b");
+    done(tree.rename(&path("a"), &path("b"), Some(&b)), "over the expected one");
+    holds(storage, "b", b"a");
+    assert_eq!(done(tree.look("a"), "look"), None);
+    refused(tree.rename(&path("a"), &path("x"), None), &[FaultCode::SourceMissing], "what is not there");
+    refused(tree.rename(&path("b"), &path("none/x"), None), &[FaultCode::Conflict], "to a missing directory");
+    refused(tree.rename(&path("b"), &path("d"), None), &[FaultCode::NameClash], "over a directory");
+    done(tree.rename(&path("d"), &path("e"), None), "a directory");
+    holds(storage, "e/c", b"d/c");
+    let inside = tree.rename(&path("e"), &path("e/f"), None);
+    refused(inside, &[FaultCode::Conflict], "a directory into itself");
+    for (from, to) in [("b", ".longhaul/x"), (".longhaul", "x")] {
+        refused(tree.rename(&path(from), &path(to), None), &[FaultCode::BadName], "the work directory");
+    }
+    assert_eq!(walked(storage, ""), ["b", "e/c"]);
+}
+
+fn directories_are_listed_page_by_page(storage: &dyn Storage) {
+    let Some(tree) = storage.directories() else { return };
+    let names = ["a", "b/inner", "c\nd", "é"];
+    names.iter().for_each(|name| put(storage, name, name.as_bytes()));
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let page = done(tree.list("", after.as_deref(), 2), "list");
+        assert!(page.entries.len() <= 2);
+        found.extend(page.entries.into_iter().map(|entry| (entry.name, entry.is_directory)));
+        after = page.more_after;
+        if after.is_none() {
+            break;
+        }
+    }
+    let expected = [("a", false), ("b", true), ("c\nd", false), ("é", false)];
+    assert_eq!(found, expected.map(|(name, is_directory)| (name.to_owned(), is_directory)));
+    let inner = done(tree.list("b", None, 9), "list").entries;
+    assert_eq!(inner[0].identity, identity(storage, "b/inner"));
+    refused(tree.list("none", None, 9), &[FaultCode::SourceMissing], "what is not there");
+    refused(tree.list("a", None, 9), &[FaultCode::SourceMissing], "a file");
 }
 
 fn space_is_told(storage: &dyn Storage) {

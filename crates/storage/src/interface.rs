@@ -7,6 +7,8 @@ use std::str::FromStr;
 
 use longhaul_model::{Fault, Pfn, StorageName};
 
+use crate::Directories;
+
 /// Most operations of a kind at once on one device: more would be threads that wait for each other.
 pub const PARALLEL_MAX: u16 = 64;
 
@@ -248,6 +250,11 @@ pub trait Storage: Send + Sync {
     /// Visits everything at and beneath `path` (`""` is the root), in the order of names, component by
     /// component, until `visit` breaks. Files that vanish meanwhile are skipped.
     fn walk(&self, path: &str, visit: &mut dyn FnMut(Visit) -> ControlFlow<()>) -> Result<(), Fault>;
+
+    /// The same storage as a tree, if it is one.
+    fn directories(&self) -> Option<&dyn Directories> {
+        None
+    }
 }
 
 #[cfg(test)]

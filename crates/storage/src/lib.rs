@@ -12,6 +12,7 @@
 
 pub mod conformance;
 mod digest;
+mod directories;
 mod interface;
 mod listing;
 pub mod memory;
@@ -19,6 +20,7 @@ mod posix;
 mod virtual_store;
 
 pub use digest::digest_file;
+pub use directories::{Directories, Entry, Listing};
 pub use interface::{
     Capabilities, Commit, Identity, LeftOut, MODE_BITS, Nearby, PARALLEL_MAX, SourceFile, Space, Storage,
     TargetFile, TempName, TempNameError, Visit,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
@@ -50,6 +50,10 @@ pub struct SiteOptions {
     pub writable: bool,
     /// LFN prefix and path prefix.
     pub prefix: (String, String),
+    /// Where the agent listens: the loopback, unless others reach it from elsewhere.
+    pub listen: IpAddr,
+    /// None: a free one.
+    pub port: Option<u16>,
     pub memory_bytes: u64,
     /// What links are like, for an agent that moves nothing; its storage is virtual.
     pub null_mover: Option<PathBuf>,
@@ -67,6 +71,8 @@ impl SiteOptions {
             work: None,
             writable: true,
             prefix: (String::new(), String::new()),
+            listen: Ipv4Addr::LOCALHOST.into(),
+            port: None,
             memory_bytes: MEMORY_BYTES,
             null_mover: None,
             settings: String::new(),
@@ -223,7 +229,7 @@ impl Deployment {
         // The port stays, as that of a real agent does.
         let port = match self.sites.contains_key(name) {
             true => port_in(&config),
-            false => free_port(),
+            false => options.port.unwrap_or_else(free_port),
         };
         let (root, null_mover) = match &options.null_mover {
             Some(links) => ("kind = \"virtual\"".to_owned(), format!("null_mover = {}", quoted(links))),
@@ -231,9 +237,10 @@ impl Deployment {
         };
         let work = options.work.as_ref().map(|work| format!("work = {}\n", quoted(work))).unwrap_or_default();
         let settings = format!(
-            "[agent]\nstate_dir = {}\nlisten = [\"127.0.0.1:{port}\"]\nmemory_bytes = {}\nspace_check_s = 1\n{null_mover}\n{}\n\
+            "[agent]\nstate_dir = {}\nlisten = [\"{}:{port}\"]\nmemory_bytes = {}\nspace_check_s = 1\n{null_mover}\n{}\n\
              [[agent.storages]]\nname = {:?}\n{root}\n{work}writable = {}\nrules = [{{ lfn = {:?}, pfn = {:?} }}]\n",
             quoted(&own.join("agent")),
+            options.listen,
             options.memory_bytes,
             options.settings,
             options.name,
@@ -506,10 +513,10 @@ fn log_settings() -> String {
 fn port_in(config: &Path) -> u16 {
     let text = fs::read_to_string(config).expect("the configuration");
     let port = text
-        .split_once("listen = [\"127.0.0.1:")
+        .split_once("listen = [\"")
         .and_then(|(_, rest)| rest.split_once('"'))
-        .map(|(port, _)| port);
-    port.and_then(|port| port.parse().ok()).expect("the configuration has a port")
+        .and_then(|(address, _)| address.rsplit_once(':'));
+    port.and_then(|(_, port)| port.parse().ok()).expect("the configuration has a port")
 }
 
 fn launched(launcher: &[String], words: &[String], home: &Path, environment: &[(String, String)]) -> Command {

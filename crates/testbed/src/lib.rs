@@ -12,11 +12,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::print_stderr)]
 
 mod ad_hoc;
+pub mod anse;
 pub mod browser;
 mod changes;
 pub mod clock;
 mod deployment;
 pub mod effort;
+pub mod foreign;
 pub mod hostile;
 pub mod http;
 mod log;

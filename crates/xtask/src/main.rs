@@ -4,6 +4,7 @@
 //! * `tidy`  — the rules of the rooms and of the text, alone. `tidy --fix` rewrites generated pages.
 //! * `soak`  — the random and long tests in full.
 //! * `bench` — the benchmarks, printed as ratios.
+//! * `testbed` — scenarios of several processes on the emulated WAN, with their figures and plots.
 //!
 //! Not here: what is tested (beside the code, and in `testbed`) and what is measured (`bench/`).
 
@@ -14,6 +15,7 @@ mod bench;
 mod fuzz;
 mod soak;
 mod test;
+mod testbed;
 mod tidy;
 mod tools;
 
@@ -32,7 +34,9 @@ const USAGE: &str = "usage: cargo xtask <chore>
   soak all             all of these
   bench [CASE]         benchmarks, as ratios (cases: cargo xtask bench list)
   bench transfers [CASE...] [--rounds N] [--only PROGRAM]... [--against FILE]
-                       one command against its peers";
+                       one command against its peers
+  testbed anse [--json] [--half SECONDS] [--svg FILE]
+                       the experiment of the ANSE paper on the emulated WAN, scaled down";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -43,6 +47,7 @@ fn main() -> ExitCode {
         ["tidy", "--fix"] => tidy::run(true),
         ["soak", rest @ ..] => soak::run(rest),
         ["bench", rest @ ..] => bench::run(rest),
+        ["testbed", rest @ ..] => testbed::run(rest),
         _ => Err(USAGE.to_owned()),
     };
     match outcome {

@@ -77,7 +77,11 @@ pub(crate) fn chromium() -> Result<PathBuf, String> {
 pub(crate) fn program(name: &str, package: &str, probe: &str) -> Result<Option<PathBuf>, String> {
     let unpacked = target().join("tools").join(name);
     let folder = unpacked.join("usr/bin");
-    if works(name, &[probe]) {
+    let is_there = match probe {
+        "" => works("sh", &["-c", "command -v \"$0\"", name]),
+        probe => works(name, &[probe]),
+    };
+    if is_there {
         return Ok(None);
     }
     if folder.join(name).exists() {

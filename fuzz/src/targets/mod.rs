@@ -4,6 +4,7 @@ mod api;
 mod copy;
 mod dice;
 mod gateways;
+mod grid;
 mod journal;
 mod model;
 mod receiver;
@@ -16,6 +17,7 @@ mod wire;
 pub use api::{agent_documents, documents, manifests};
 pub use copy::{batches, filters, urls};
 pub use gateways::{archives, directories, meshes, results};
+pub use grid::{bearer_tokens, grid_chains, grid_files, issuer_answers};
 pub use journal::{journal_bytes, journal_records};
 pub use model::{digests, name_rules, names, trees, values};
 pub use receiver::{receiver, replicas};
@@ -52,6 +54,10 @@ pub const ALL: &[(&str, Target)] = &[
     ("origins", origins),
     ("gridmaps", gridmaps),
     ("access", access),
+    ("grid_chains", grid_chains),
+    ("grid_files", grid_files),
+    ("bearer_tokens", bearer_tokens),
+    ("issuer_answers", issuer_answers),
     ("agent_documents", agent_documents),
     ("documents", documents),
     ("manifests", manifests),

@@ -15,7 +15,7 @@ use super::dice::Dice;
 const NOW: Timestamp = Timestamp(1_800_000_000_000_000);
 
 /// Base64url as permits and tokens use it, without padding.
-fn base64(bytes: &[u8]) -> String {
+pub(super) fn base64(bytes: &[u8]) -> String {
     encoded(bytes, b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", false)
 }
 
@@ -34,7 +34,7 @@ fn encoded(bytes: &[u8], alphabet: &[u8; 64], padded: bool) -> String {
     text
 }
 
-fn pem(kind: &str, der: &[u8]) -> String {
+pub(super) fn pem(kind: &str, der: &[u8]) -> String {
     let body = encoded(der, b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", true);
     format!("-----BEGIN {kind}-----\n{body}\n-----END {kind}-----\n")
 }

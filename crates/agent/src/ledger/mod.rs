@@ -241,6 +241,16 @@ impl Ledger {
         locked(&self.state).lease(attempt).map(|(batch, _)| batch.target_storage.clone())
     }
 
+    /// What is leased from a source and has not ended.
+    pub(crate) fn bytes_from(&self, source: &StorageName) -> u64 {
+        locked(&self.state).bytes_from(source)
+    }
+
+    /// Where the file of an attempt comes from.
+    pub(crate) fn source_of(&self, attempt: AttemptId) -> Option<StorageName> {
+        locked(&self.state).lease(attempt).map(|(batch, _)| batch.source.storage.clone())
+    }
+
     /// Which transfer an attempt serves, and how large the file is.
     pub(crate) fn lease_of(&self, attempt: AttemptId) -> Option<(TransferId, u64)> {
         locked(&self.state).lease(attempt).map(|(_, lease)| (lease.transfer, lease.size))

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use longhaul_api::agent::{AgentSettings, Entry, Fact, Lease, LeaseBatch, Task};
 use longhaul_model::digest::PartDigest;
 use longhaul_model::limits::BATCH_ITEMS_MAX;
-use longhaul_model::{AttemptId, TaskId};
+use longhaul_model::{AttemptId, StorageName, TaskId};
 
 use super::record::{Parcel, Record, items};
 
@@ -188,6 +188,14 @@ impl State {
         let place = self.leases.get(&attempt)?;
         let batch = &self.batches.get(&place.batch)?.batch;
         Some((batch, batch.leases.get(place.index)?))
+    }
+
+    pub(crate) fn bytes_from(&self, source: &StorageName) -> u64 {
+        let leases = self.leases.values().filter_map(|place| {
+            let batch = &self.batches.get(&place.batch)?.batch;
+            batch.leases.get(place.index).filter(|_| batch.source.storage == *source)
+        });
+        leases.fold(0, |sum, lease| sum.saturating_add(lease.size))
     }
 
     pub(crate) fn has_begun(&self, attempt: AttemptId) -> bool {

@@ -13,8 +13,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use longhaul_engine::{Clock, Event, FetchBatch, Snapshot};
-use longhaul_model::{AttemptId, Fault, FaultCode};
+use longhaul_engine::{Clock, Event, FetchBatch, Path, Snapshot};
+use longhaul_model::{AgentId, AttemptId, Fault, FaultCode};
 use longhaul_security::Credentials;
 
 pub use file::NullLinks;
@@ -114,6 +114,10 @@ impl Mover for NullMover {
     }
     fn set_limits(&self, in_bytes_per_s: Option<u64>, _out_bytes_per_s: Option<u64>) {
         self.shared.change(|state| state.in_bytes_per_s = in_bytes_per_s);
+    }
+    /// It has no streams.
+    fn set_paths(&self, _source: AgentId, _paths: Vec<Path>) -> Result<(), Fault> {
+        Ok(())
     }
     fn renew(&self, _credentials: &Credentials) -> Result<(), Fault> {
         Ok(())

@@ -161,7 +161,14 @@ impl Desk {
             state.probes.extend(report.probes);
             state.uplinks.extend(report.uplinks);
             let probe = std::mem::take(&mut state.probe);
-            Ok(ReportReply { version: 1, acknowledged: state.acknowledged, now, say_hello, probe })
+            Ok(ReportReply {
+                version: 1,
+                acknowledged: state.acknowledged,
+                now,
+                say_hello,
+                probe,
+                ahead: Vec::new(),
+            })
         })
     }
 

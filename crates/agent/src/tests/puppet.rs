@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_engine::{Clock, Event, FetchBatch, Finished, Snapshot, Success, Times};
-use longhaul_model::{AttemptId, DigestSet, Epoch, Fault, Timestamp, TransferId, Verification};
+use longhaul_engine::{Clock, Event, FetchBatch, Finished, Path, Snapshot, Success, Times};
+use longhaul_model::{AgentId, AttemptId, DigestSet, Epoch, Fault, Timestamp, TransferId, Verification};
 use longhaul_security::Credentials;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -21,6 +21,7 @@ pub(crate) struct Asked {
     pub fetched: Vec<FetchBatch>,
     pub cancelled: Vec<AttemptId>,
     pub limits: Option<(Option<u64>, Option<u64>)>,
+    pub paths: Vec<(AgentId, Vec<Path>)>,
     pub renewed: Option<String>,
     pub stopped: bool,
 }
@@ -115,6 +116,10 @@ impl Mover for Puppet {
     }
     fn set_limits(&self, in_bytes_per_s: Option<u64>, out_bytes_per_s: Option<u64>) {
         self.asked.send_modify(|asked| asked.limits = Some((in_bytes_per_s, out_bytes_per_s)));
+    }
+    fn set_paths(&self, source: AgentId, paths: Vec<Path>) -> Result<(), Fault> {
+        self.asked.send_modify(|asked| asked.paths.push((source, paths)));
+        Ok(())
     }
     fn renew(&self, credentials: &Credentials) -> Result<(), Fault> {
         self.asked.send_modify(|asked| asked.renewed = Some(credentials.certificate_pem.clone()));

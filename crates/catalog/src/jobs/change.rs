@@ -146,8 +146,9 @@ impl<'t> Changer<'t> {
             (key!(attempt), file.id, self.now.0, choice),
         )?;
         let state = if started.is_some() { JobFileState::Active } else { JobFileState::Ready };
-        self.set(&FileHead { attempt: key!(attempt), ..file }, state)?;
-        Ok(JobFileChanged::Begun(Box::new(self.work(&asked, file.id)?)))
+        let begun = FileHead { attempt: key!(attempt), ..file };
+        self.set(&begun, state)?;
+        Ok(JobFileChanged::Begun(Box::new(self.work(&asked, &file)?)))
     }
 
     /// The file itself, or the first replica of it that is at that end point and was not tried.
@@ -162,10 +163,15 @@ impl<'t> Changer<'t> {
         Ok(select.query_row(wanted, file_head_row).optional()?)
     }
 
-    fn work(&self, asked: &FileHead, file: i64) -> Result<JobWork, CatalogError> {
+    fn work(&self, asked: &FileHead, file: &FileHead) -> Result<JobWork, CatalogError> {
         let mut job = self.tx.prepare_cached(&format!("{JOB} WHERE j.number = ?1"))?;
         let mut select = self.tx.prepare_cached(&format!("{FILE} WHERE f.id = ?1"))?;
-        Ok(JobWork { job: job.query_row([asked.job], job_row)?, file: select.query_row([file], file_row)? })
+        let tried_before = file.attempt != 0;
+        Ok(JobWork {
+            job: job.query_row([asked.job], job_row)?,
+            file: select.query_row([file.id], file_row)?,
+            tried_before,
+        })
     }
 
     fn attempt_ended(

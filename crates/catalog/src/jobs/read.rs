@@ -55,7 +55,7 @@ impl Catalog {
                     found.push(row?);
                 }
             }
-            found.sort_by(|a, b| (b.submitted, b.id).cmp(&(a.submitted, a.id)));
+            found.sort_by_key(|job| std::cmp::Reverse((job.submitted, job.id)));
             found.truncate(rows_of(query.limit));
             Ok(found)
         })

@@ -227,6 +227,8 @@ pub enum JobFileChanged {
 pub struct JobWork {
     pub job: JobRow,
     pub file: JobFileRow,
+    /// There was an attempt before this one.
+    pub tried_before: bool,
 }
 
 /// A file was in one state and is in another.

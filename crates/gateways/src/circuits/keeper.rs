@@ -9,8 +9,7 @@ use longhaul_circuits::{Action, Answer, Book, Ends, Event, Lifecycle, Note, Requ
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use longhaul_security::{read_private, write_private};
 
-use super::fixed::Fixed;
-use super::{CircuitConfig, Provider};
+use super::{CircuitConfig, Provider, open};
 
 /// How often traffic on a circuit is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -42,6 +41,8 @@ pub struct Health {
 
 enum Command {
     Tell(Event),
+    /// The provider has news.
+    Look,
     End,
 }
 
@@ -70,9 +71,13 @@ impl Keeper {
     ) -> Result<Keeper, Fault> {
         let book = read_book(&place)?;
         let (now, settings) = (clock(), config.settings.clone());
-        let machine = Lifecycle::restore(place.link, settings, place.seed, book, now);
-        let provider = Box::new(Fixed::new(config.fixed.clone()));
         let (commands, inbox) = channel();
+        let waker = commands.clone();
+        let wake = move || {
+            let _ = waker.send(Command::Look);
+        };
+        let provider = open(config, &place.link, &place.book, Arc::new(wake))?;
+        let machine = Lifecycle::restore(place.link, settings, place.seed, book, now);
         let mut working =
             Working { machine, provider, traffic, clock, path: place.book, in_use: None, is_broken: false };
         let thread =
@@ -143,9 +148,9 @@ impl Working {
                 Ok(Command::Tell(event)) => self.machine.handle(event, (self.clock)()),
                 Ok(Command::End) | Err(RecvTimeoutError::Disconnected) => {
                     ending.get_or_insert(now);
-                    self.machine.handle(Event::Wanted(false), now);
+                    self.machine.handle(Event::Ended, now);
                 }
-                Err(RecvTimeoutError::Timeout) => {}
+                Ok(Command::Look) | Err(RecvTimeoutError::Timeout) => {}
             }
             self.look();
         }

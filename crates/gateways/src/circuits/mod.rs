@@ -2,20 +2,33 @@
 //! decides: books before requests, use before give-back.
 //!
 //! Not here: when a circuit is worth asking for (`circuits`), and how streams move onto it (`engine`, by way of
-//! [`Traffic`]).
+//! [`Streams`]).
 
 mod config;
 mod fixed;
 mod keeper;
+mod nsi;
+mod remote;
+mod rest;
+mod streams;
+
+use std::path::Path;
+use std::sync::Arc;
 
 use longhaul_circuits::{Event, RequestKey, Wish};
-use longhaul_model::Timestamp;
+use longhaul_model::{Fault, Timestamp};
 
-pub use config::{CircuitConfig, FILE_BYTES_MAX, FixedConfig};
+pub use config::{Access, CircuitConfig, FILE_BYTES_MAX, FixedConfig, ProviderConfig};
 pub use keeper::{Clock, Health, Keeper, Place, Traffic};
+pub use nsi::NsiConfig;
+pub use rest::{OscarsConfig, SenseConfig};
+pub use streams::{Streams, Ways};
+
+/// Called by a provider, on a thread of its own, when it has news.
+pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
 /// One link's side of a provider. Nothing here waits: answers come as news.
-trait Provider: Send {
+pub trait Provider: Send {
     fn request(&mut self, wish: &Wish, now: Timestamp);
 
     /// Also of what it never granted. Told by [`Event::Gone`] when nothing is held any more.
@@ -29,4 +42,15 @@ trait Provider: Send {
 
     /// When there is more, if that is known.
     fn next_news(&self) -> Option<Timestamp>;
+}
+
+/// The provider of the link's circuits. What it calls our requests is kept beside the book.
+pub fn open(config: &CircuitConfig, link: &str, book: &Path, wake: Wake) -> Result<Box<dyn Provider>, Fault> {
+    let ground = || remote::Ground::new(book.with_extension("names.json"), wake);
+    match &config.provider {
+        ProviderConfig::Static(config) => Ok(Box::new(fixed::Fixed::new(config.clone()))),
+        ProviderConfig::Nsi(config) => nsi::open(config, link, ground()?, config.access.caller()?),
+        ProviderConfig::Oscars(config) => rest::open_oscars(config, link, ground()?, config.access.caller()?),
+        ProviderConfig::Sense(config) => rest::open_sense(config, link, ground()?, config.access.caller()?),
+    }
 }

@@ -3,8 +3,7 @@
 //! Start with [`Archive::open`] and [`Archive::read`].
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -34,9 +33,6 @@ const SERIES_MAX: usize = 2_000;
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 const READING_TIME_MAX: Duration = Duration::from_secs(240);
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
-/// Where systems keep the authorities that they believe.
-const AUTHORITIES: &[&str] =
-    &["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
 /// In which form an archive answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +104,9 @@ impl Archive {
         let tls = if scheme == Scheme::HTTP || !settings.verify {
             outside_client_tls(OutsideTrust::Anyone)?
         } else {
-            outside_client_tls(OutsideTrust::Authorities(&authorities(settings.authorities.as_deref())?))?
+            outside_client_tls(OutsideTrust::Authorities(&crate::authorities::read(
+                settings.authorities.as_deref(),
+            )?))?
         };
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
@@ -391,23 +389,6 @@ fn parts(url: &str) -> Result<(Scheme, Authority, String), Fault> {
         }
         _ => Err(bad("does not begin with https:// or http:// and a host")),
     }
-}
-
-fn authorities(named: Option<&Path>) -> Result<Arc<str>, Fault> {
-    let unreadable = |path: &Path, error: std::io::Error| {
-        Fault::new(FaultCode::BadRequest, format!("authorities in {}: {error}", path.display()))
-    };
-    if let Some(path) = named {
-        return std::fs::read_to_string(path).map(Arc::from).map_err(|error| unreadable(path, error));
-    }
-    for path in AUTHORITIES {
-        match std::fs::read_to_string(path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            read => return read.map(Arc::from).map_err(|error| unreadable(Path::new(path), error)),
-        }
-    }
-    let detail = "this system has no file of certificate authorities: name one with `authorities`";
-    Err(Fault::new(FaultCode::BadRequest, detail))
 }
 
 #[cfg(test)]

@@ -22,8 +22,12 @@ pub fn reason(fault: &Fault) -> String {
         Blame::Request | Blame::Ourselves => "GENERAL_FAILURE",
     };
     let text = if fault.detail.is_empty() { fault.code.title() } else { &fault.detail };
-    format!("{scope} [{}] {text}", errno(fault.code))
+    // Who knew better has said so.
+    let said = SCOPES.iter().any(|scope| text.strip_prefix(scope).is_some_and(|rest| rest.starts_with(" [")));
+    if said { text.to_owned() } else { format!("{scope} [{}] {text}", errno(fault.code)) }
 }
+
+const SCOPES: [&str; 4] = ["SOURCE", "DESTINATION", "TRANSFER", "GENERAL_FAILURE"];
 
 /// The number of Linux that says most nearly the same.
 pub fn errno(code: FaultCode) -> u16 {
@@ -68,6 +72,7 @@ mod tests {
                 Fault::new(FaultCode::Cancelled, "Transfer canceled").blaming(Blame::Ourselves),
                 "GENERAL_FAILURE [125] Transfer canceled".into(),
             ),
+            (Fault::new(FaultCode::Stalled, "SOURCE [110] slow"), "SOURCE [110] slow".into()),
             (Fault::new(FaultCode::Internal, "x"), "GENERAL_FAILURE [70] x".into()),
         ] {
             assert_eq!(reason(&fault), text);

@@ -85,7 +85,7 @@ impl Copies {
     }
 
     /// Those that may run now; they are to be started when that is durable.
-    pub fn next(&mut self) -> Vec<(u64, AttemptId)> {
+    pub fn next(&self) -> Vec<(u64, AttemptId)> {
         let room = self.most.saturating_sub(self.running.len()).min(self.ready.len());
         self.ready.iter().take(room).map(|ready| (ready.file, ready.attempt)).collect()
     }
@@ -115,7 +115,9 @@ impl Copies {
 
     pub fn stop_all(&mut self) {
         self.ready.clear();
-        self.running.values().for_each(|stop| drop(stop.send_replace(true)));
+        for stop in self.running.values() {
+            stop.send_replace(true);
+        }
     }
 
     fn start(&mut self, ready: Ready) {

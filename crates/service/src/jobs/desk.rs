@@ -6,20 +6,18 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use longhaul_catalog::{
-    CatalogError, JobFileChange, JobFileChanged, JobFileNews, JobFileStep, JobsChanged, NewJob, Submitted,
-};
-use longhaul_model::job::{TRANSFER_CANCELED, reason, retries_of};
+use longhaul_catalog::{CatalogError, JobFileNews, JobsChanged, NewJob, Submitted};
+use longhaul_model::job::TRANSFER_CANCELED;
 use longhaul_model::{
     AttemptId, Epoch, Fault, FaultCode, FileId, JobFileState, JobKind, Retry, StorageId, Timestamp,
 };
-use longhaul_scheduler::{Event, Lease, Outcome};
+use longhaul_scheduler::{Event, Lease};
 
 use super::copies::Copies;
 use super::mover::ForeignMover;
 use super::queues::{Queues, counts, withdrawn};
 use super::terms::Terms;
-use super::{JobNews, Moved, Reply, Work, ids, order};
+use super::{JobNews, Moved, Reply, Work, ids};
 use crate::brain::Input;
 use crate::shared::Shared;
 
@@ -30,32 +28,32 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Jobs that waited too long are looked for so often.
 const EXPIRE_EVERY: Duration = Duration::from_secs(10);
 /// After a failed write: until the next.
-const PAUSE: Duration = Duration::from_secs(1);
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 /// One copy that was given out.
-struct Running {
+pub(super) struct Running {
     /// As the scheduler knows it; a replica of it may be the one that is copied.
-    asked: FileId,
-    file: u64,
-    target: StorageId,
-    epoch: Epoch,
+    pub asked: FileId,
+    pub file: u64,
+    pub target: StorageId,
+    pub epoch: Epoch,
     /// The queue by which the scheduler gave it out.
-    queue: u64,
-    kind: JobKind,
-    retries: u32,
-    terms: Terms,
+    pub queue: u64,
+    pub kind: JobKind,
+    pub retries: u32,
+    pub terms: Terms,
 }
 
-struct Desk {
-    shared: Arc<Shared>,
-    copies: Copies,
-    queues: Queues,
-    running: BTreeMap<AttemptId, Running>,
+pub(super) struct Desk {
+    pub shared: Arc<Shared>,
+    pub copies: Copies,
+    pub queues: Queues,
+    pub running: BTreeMap<AttemptId, Running>,
     /// Queues in which something may be tried again, from then on.
-    resting: BTreeSet<(Timestamp, u64)>,
-    expired: Timestamp,
+    pub resting: BTreeSet<(Timestamp, u64)>,
+    pub expired: Timestamp,
     /// What copies came to while it could not be written down.
-    held: Vec<(AttemptId, Result<Moved, Fault>)>,
+    pub held: Vec<(AttemptId, Result<Moved, Fault>)>,
 }
 
 /// Works until told to stop. Copies that run then are stopped, and taken up at the next start.
@@ -117,9 +115,11 @@ impl Batch {
                 Work::Lease(lease, choice) => batch.leases.push((lease, choice)),
                 Work::TakeBack(attempt, _) => batch.taken_back.push(attempt),
                 Work::Ended(attempt, result) => batch.ended.push((attempt, result)),
-                asked @ (Work::Cancel(..) | Work::Priority(..) | Work::Force(..) | Work::Storage(..)) => {
-                    batch.asked.push(asked)
-                }
+                asked @ (Work::Cancel(..)
+                | Work::Priority(..)
+                | Work::Force(..)
+                | Work::Changed(..)
+                | Work::Storage(..)) => batch.asked.push(asked),
                 Work::Stop => batch.stop = true,
             }
         }
@@ -202,6 +202,7 @@ impl Desk {
             Work::Force(files, reply) => {
                 self.answer(catalog.force_job_files(&files, now), reply, now, events)
             }
+            Work::Changed(changed) => self.changed(*changed, now, events),
             Work::Storage(storage, vo, step, reply) => {
                 let done = catalog.step_storage_files(&storage, vo.as_deref(), step, now);
                 self.answer(done, reply, now, events)
@@ -224,184 +225,10 @@ impl Desk {
         let _ = reply.send(answer);
     }
 
-    // ---- copies --------------------------------------------------------------------------------------
-
-    fn leases(&mut self, leases: Vec<(Box<Lease>, String)>, now: Timestamp, events: &mut Vec<Event>) {
-        if leases.is_empty() {
-            return;
-        }
-        let room = self.copies.room();
-        let begin = |(at, (lease, choice)): (usize, &(Box<Lease>, String))| JobFileChange {
-            file: ids::file_number(lease.file),
-            attempt: lease.attempt,
-            step: JobFileStep::Begin {
-                source: ids::end(lease.source),
-                choice: choice.clone(),
-                started: at < room,
-            },
-        };
-        let changes: Vec<JobFileChange> = leases.iter().enumerate().map(begin).collect();
-        let (answers, changed) = match self.shared.catalog.change_job_files(&changes, now) {
-            Ok(done) => done,
-            Err(error) => {
-                tracing::error!(%error, "copies cannot begin");
-                events
-                    .extend(leases.iter().map(|(lease, _)| Event::LeaseReleased { attempt: lease.attempt }));
-                // Else the same would be decided at once.
-                std::thread::sleep(PAUSE);
-                return;
-            }
-        };
-        for (at, ((lease, _), answer)) in leases.iter().zip(answers).enumerate() {
-            let JobFileChanged::Begun(work) = answer else {
-                // It was cancelled, say, between the decision and here.
-                events.push(Event::LeaseReleased { attempt: lease.attempt });
-                events.push(Event::ReplicaAdded { file: lease.file, storage: lease.target });
-                self.queues.touch(ids::queue(lease.block));
-                continue;
-            };
-            let terms = Terms::of(&work.job);
-            let order = order::order(&self.shared.catalog, &work, &terms, lease.attempt);
-            let running = Running {
-                asked: lease.file,
-                file: work.file.id,
-                target: lease.target,
-                epoch: lease.epoch,
-                queue: ids::queue(lease.block),
-                kind: work.job.kind,
-                retries: work.file.retries,
-                terms,
-            };
-            self.running.insert(lease.attempt, running);
-            match order {
-                Ok(order) => self.copies.add(lease.attempt, work.file.id, order, at < room),
-                Err(fault) => self.shared.jobs.tell(Work::Ended(lease.attempt, Err(fault))),
-            }
-            if at < room {
-                events.push(Event::Started { attempt: lease.attempt });
-            }
-        }
-        self.changed(changed, now, events);
-    }
-
-    /// Room has come for some that were given out before.
-    fn start_ready(&mut self, now: Timestamp, events: &mut Vec<Event>) {
-        let next = self.copies.next();
-        let change = |&(file, attempt)| JobFileChange { file, attempt, step: JobFileStep::Started };
-        let Some(changed) = self.change(&next.iter().map(change).collect::<Vec<_>>(), now) else { return };
-        for (_, attempt) in next {
-            self.copies.go(attempt);
-            events.push(Event::Started { attempt });
-        }
-        self.changed(changed, now, events);
-    }
-
-    /// What copies came to. What cannot be written down is held until it can.
-    fn ended(
-        &mut self,
-        ended: Vec<(AttemptId, Result<Moved, Fault>)>,
-        now: Timestamp,
-        events: &mut Vec<Event>,
-    ) {
-        let mut changes = Vec::new();
-        let mut told = Vec::new();
-        for (attempt, result) in std::mem::take(&mut self.held).into_iter().chain(ended) {
-            self.copies.forget(attempt);
-            // Those that were cancelled are nobody's business any more.
-            let Some(running) = self.running.get(&attempt) else { continue };
-            changes.push(JobFileChange {
-                file: running.file,
-                attempt,
-                step: self.step(running, &result, now),
-            });
-            told.push((attempt, result));
-        }
-        if changes.is_empty() {
-            return;
-        }
-        let Some(changed) = self.change(&changes, now) else {
-            self.held = told;
-            std::thread::sleep(PAUSE);
-            return;
-        };
-        for (attempt, result) in told {
-            self.tell_outcome(attempt, result, events);
-        }
-        for change in &changes {
-            if let JobFileStep::Again { not_before, .. } = &change.step
-                && let Some(news) = changed.files.iter().find(|news| news.file == change.file)
-            {
-                self.resting.insert((*not_before, news.queue));
-            }
-        }
-        self.changed(changed, now, events);
-        changes.iter().for_each(|change| drop(self.running.remove(&change.attempt)));
-    }
-
-    fn step(&self, running: &Running, result: &Result<Moved, Fault>, now: Timestamp) -> JobFileStep {
-        let fault = match result {
-            Ok(moved) => return JobFileStep::Arrived { bytes: moved.bytes, mode: moved.mode.clone() },
-            Err(fault) => fault,
-        };
-        let config = &self.shared.config.jobs;
-        let recoverable = fault.retry != Retry::Never;
-        let reason = reason(fault);
-        if recoverable && running.retries < retries_of(running.kind, running.terms.retry, config.retries) {
-            let usual = Duration::from_secs(u64::from(config.retry_delay_s));
-            let not_before = now + running.terms.retry_delay.unwrap_or(usual);
-            return JobFileStep::Again { reason, not_before };
-        }
-        JobFileStep::Failed { reason, recoverable }
-    }
-
-    /// The scheduler hears how it went, and that it has no more to do with this file: whether it is tried again is
-    /// its job's to say.
-    fn tell_outcome(&self, attempt: AttemptId, result: Result<Moved, Fault>, events: &mut Vec<Event>) {
-        let Some(running) = self.running.get(&attempt) else { return };
-        let (fault, bytes_moved) = match result {
-            Ok(moved) => (None, moved.bytes),
-            Err(fault) if fault.retry == Retry::Never => (Some(fault.retrying(Retry::Later)), 0),
-            Err(fault) => (Some(fault), 0),
-        };
-        let failed = fault.is_some();
-        events.push(Event::Outcome(Outcome { attempt, epoch: running.epoch, fault, bytes_moved }));
-        if failed {
-            events.push(Event::ReplicaAdded { file: running.asked, storage: running.target });
-        }
-    }
-
-    fn taken_back(&mut self, attempts: Vec<AttemptId>, now: Timestamp, events: &mut Vec<Event>) {
-        let mut changes = Vec::new();
-        for attempt in attempts {
-            self.copies.stop(attempt);
-            if let Some(running) = self.running.get(&attempt) {
-                changes.push(JobFileChange { file: running.file, attempt, step: JobFileStep::Released });
-            }
-        }
-        if let Some(changed) = self.change(&changes, now) {
-            self.changed(changed, now, events);
-            changes.iter().for_each(|change| drop(self.running.remove(&change.attempt)));
-        }
-    }
-
-    /// None if there was nothing, or it could not be written.
-    fn change(&self, changes: &[JobFileChange], now: Timestamp) -> Option<JobsChanged> {
-        if changes.is_empty() {
-            return None;
-        }
-        match self.shared.catalog.change_job_files(changes, now) {
-            Ok((_, changed)) => Some(changed),
-            Err(error) => {
-                tracing::error!(%error, "files of jobs cannot be changed");
-                None
-            }
-        }
-    }
-
     // ---- what follows --------------------------------------------------------------------------------
 
     /// What a transaction changed: counts, the scheduler's view, copies that shall end, and who listens.
-    fn changed(&mut self, changed: JobsChanged, now: Timestamp, events: &mut Vec<Event>) {
+    pub(super) fn changed(&mut self, changed: JobsChanged, now: Timestamp, events: &mut Vec<Event>) {
         let can_move = self.copies.can_move();
         let host_copies = self.shared.config.jobs.host_copies;
         events.extend(self.queues.ends(&changed.new_ends, host_copies, can_move));

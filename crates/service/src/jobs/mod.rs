@@ -8,27 +8,35 @@
 //! Not here: the states (`model::job`), rows (`catalog`), how bytes move ([`ForeignMover`]), FTS's own paths and texts (`fts`).
 //! Start with [`Jobs`], then follow a file: `desk` → `queues` → `brain` → `desk` → `copies` → `desk`.
 
+mod attempts;
 mod copies;
 mod desk;
 mod ids;
 mod mover;
 mod order;
 mod queues;
+mod remote;
 mod terms;
 
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use longhaul_catalog::{JobCanceled, JobFileNews, NewJob, StorageStep, Submitted};
+use longhaul_catalog::{
+    JobAttemptRow, JobCanceled, JobFileNews, JobFileRow, JobRow, JobsChanged, NewJob, StorageStep, Submitted,
+};
 use longhaul_model::{AttemptId, Fault, FaultCode, JobId, JobState};
 use longhaul_scheduler::{CancelWhy, Lease};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{broadcast, oneshot};
+
+use crate::operations::Operations;
 
 pub use copies::{Moving, Progress};
 pub use desk::run;
 pub use ids::{MOVERS, file, file_number, is_ours, queue, source};
 pub use mover::{CopyOrder, Credential, End, ForeignMover, Stop, Verify};
 pub use queues::SIZE_ASSUMED;
+pub use remote::mover;
 
 /// What an administrator can set about jobs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,11 +50,22 @@ pub struct JobsConfig {
     pub retries: u32,
     /// Seconds between two tries where its job does not say.
     pub retry_delay_s: u32,
+    /// Loopback, link-local and private networks whose storages may be used; all public ones may.
+    pub allow_networks: Vec<String>,
+    /// PEM files with the authorities that storages are believed by; none: those of the system.
+    pub authorities: Vec<PathBuf>,
 }
 
 impl Default for JobsConfig {
     fn default() -> Self {
-        JobsConfig { copies: 400, host_copies: 60, retries: 0, retry_delay_s: 120 }
+        JobsConfig {
+            copies: 400,
+            host_copies: 60,
+            retries: 0,
+            retry_delay_s: 120,
+            allow_networks: Vec::new(),
+            authorities: Vec::new(),
+        }
     }
 }
 
@@ -58,7 +77,7 @@ impl JobsConfig {
                 return Err(Fault::new(FaultCode::BadRequest, text));
             }
         }
-        Ok(())
+        remote::networks(self).map(drop)
     }
 }
 
@@ -68,6 +87,8 @@ pub enum Work {
     Cancel(Vec<(JobId, Option<Vec<u64>>)>, String, Reply<Vec<JobCanceled>>),
     Priority(Vec<JobId>, u8, Reply<Vec<Option<bool>>>),
     Force(Vec<u64>, Reply<usize>),
+    /// A transaction that was made elsewhere.
+    Changed(Box<JobsChanged>),
     /// Files that wait for a storage (`scheme://host`), of one community or of all; some jobs at a time.
     Storage(String, Option<String>, StorageStep<'static>, Reply<Vec<JobId>>),
     /// The scheduler decided, with its reasons.
@@ -135,6 +156,32 @@ impl Jobs {
         self.ask(|reply| Work::Force(files, reply)).await
     }
 
+    /// As [`Jobs::submit`], where the caller may block.
+    pub fn submit_blocking(&self, jobs: Vec<NewJob>) -> Result<Vec<Submitted>, Fault> {
+        self.wait(|reply| Work::Submit(jobs, reply))
+    }
+
+    pub fn cancel_blocking(
+        &self,
+        wanted: Vec<(JobId, Option<Vec<u64>>)>,
+        reason: &str,
+    ) -> Result<Vec<JobCanceled>, Fault> {
+        self.wait(|reply| Work::Cancel(wanted, reason.to_owned(), reply))
+    }
+
+    pub fn priority_blocking(&self, jobs: Vec<JobId>, priority: u8) -> Result<Vec<Option<bool>>, Fault> {
+        self.wait(|reply| Work::Priority(jobs, priority.clamp(1, 5), reply))
+    }
+
+    pub fn force_start_blocking(&self, files: Vec<u64>) -> Result<usize, Fault> {
+        self.wait(|reply| Work::Force(files, reply))
+    }
+
+    /// Jobs were changed in the catalog by somebody else: what runs of them is stopped, what waits is known.
+    pub fn changed(&self, changed: JobsChanged) {
+        self.tell(Work::Changed(Box::new(changed)));
+    }
+
     /// Does that to files that come from or go to a storage. Some jobs at a time: to be asked again until there is none.
     pub async fn storage(
         &self,
@@ -163,9 +210,39 @@ impl Jobs {
         let _ = self.desk.send(work);
     }
 
+    fn wait<T>(&self, work: impl FnOnce(Reply<T>) -> Work) -> Result<T, Fault> {
+        let (reply, answer) = oneshot::channel();
+        self.tell(work(reply));
+        answer.blocking_recv().unwrap_or_else(|_| Err(stopping()))
+    }
+
     async fn ask<T>(&self, work: impl FnOnce(Reply<T>) -> Work) -> Result<T, Fault> {
         let (reply, answer) = oneshot::channel();
         self.tell(work(reply));
-        answer.await.unwrap_or_else(|_| Err(Fault::new(FaultCode::Busy, "the service is stopping")))
+        answer.await.unwrap_or_else(|_| Err(stopping()))
+    }
+}
+
+fn stopping() -> Fault {
+    Fault::new(FaultCode::Busy, "the service is stopping")
+}
+
+impl Operations {
+    pub fn jobs(&self) -> &Jobs {
+        &self.shared.jobs
+    }
+
+    /// A job with its files; none if there is no such job.
+    pub fn job(&self, id: JobId) -> Result<Option<(JobRow, Vec<JobFileRow>)>, Fault> {
+        let Some(job) = self.shared.catalog.jobs(&[id])?.into_iter().next().flatten() else {
+            return Ok(None);
+        };
+        let files = self.shared.catalog.job_files(&[id])?.into_iter().next().unwrap_or_default();
+        Ok(Some((job, files)))
+    }
+
+    /// Why each attempt of a file was made, and what it came to.
+    pub fn job_file_attempts(&self, file: u64) -> Result<Vec<JobAttemptRow>, Fault> {
+        Ok(self.shared.catalog.job_file_attempts(file)?)
     }
 }

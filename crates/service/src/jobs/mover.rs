@@ -16,7 +16,7 @@ pub trait ForeignMover: Send + Sync {
     fn copy<'a>(
         &'a self,
         order: CopyOrder,
-        progress: &'a (dyn Fn(u64) + Sync),
+        progress: &'a (dyn Fn(u64) + Send + Sync),
         stop: Stop,
     ) -> Pin<Box<dyn Future<Output = Result<Moved, Fault>> + Send + 'a>>;
 }
@@ -36,6 +36,8 @@ pub struct CopyOrder {
     pub verify: Verify,
     /// Replace what stands under the target's name.
     pub overwrite: bool,
+    /// An attempt before may have brought it, without anybody having heard of that: then what stands there is compared.
+    pub may_be_there: bool,
     /// For the whole copy; none: by its size.
     pub timeout: Option<Duration>,
     pub streams: u32,

@@ -38,6 +38,7 @@ pub fn order(
         size: file.size,
         checksum: file.checksum.clone(),
         verify: terms.verify,
+        may_be_there: work.tried_before,
         overwrite: terms.overwrites(file.retries, last_hop),
         timeout: terms.timeout,
         streams: terms.streams,

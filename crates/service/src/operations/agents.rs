@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_api::agent::{
-    JoinReply, JoinRequest, RenewReply, RenewRequest, Report, ReportReply, StorageSpace, Work, WorkRequest,
+    JoinReply, JoinRequest, LinkAhead, RenewReply, RenewRequest, Report, ReportReply, StorageSpace, Work,
+    WorkRequest,
 };
 use longhaul_api::native::ChangeKind;
 use longhaul_api::{AGENT_PROTOCOL, Problem, VersionRange};
 use longhaul_catalog::{JoinRefusal, SpaceRow};
-use longhaul_model::{AgentId, Fault, FaultCode, SiteName, StorageName, Timestamp};
+use longhaul_model::{AgentId, Fault, FaultCode, SiteName, StorageId, StorageName, Timestamp};
 use longhaul_scheduler::Event;
 use longhaul_security::secret_hash;
 use tokio::sync::{oneshot, watch};
@@ -109,13 +110,40 @@ impl Operations {
             }
             self.durable(peer, &report).await?
         };
-        let mut probe = Vec::new();
+        let (mut probe, mut ahead) = (Vec::new(), Vec::new());
+        let ask_ahead = report.ask_ahead;
         if !say_hello {
             self.measured(peer, &mut report).await?;
             self.passing(peer, report).await?;
             probe = looks::ask(&self.shared, peer.agent);
         }
-        Ok(ReportReply { version, acknowledged, now: self.now(), say_hello, probe })
+        if ask_ahead && !say_hello {
+            let agent = peer.agent;
+            ahead = self.run(move |operations| Ok(operations.ahead_of(agent))).await?;
+        }
+        Ok(ReportReply { version, acknowledged, now: self.now(), say_hello, probe, ahead })
+    }
+
+    /// What waits for an agent's storages, by link; nothing if the scheduler is too busy to say.
+    fn ahead_of(&self, agent: AgentId) -> Vec<LinkAhead> {
+        let directory = self.shared.directory();
+        let own = |id: &StorageId| self.shared.agents.of_storage(*id) == Some(agent);
+        let targets: Vec<StorageId> = directory.storages.keys().copied().filter(own).collect();
+        let found = self.ask(move |scheduler, now| {
+            let of =
+                |target: StorageId| scheduler.ahead(target, now).into_iter().map(move |link| (target, link));
+            targets.into_iter().flat_map(of).collect::<Vec<_>>()
+        });
+        let name = |id: StorageId| directory.storages.get(&id).map(|row| row.name.clone());
+        let shown = found.unwrap_or_default().into_iter().filter_map(|(target, link)| {
+            Some(LinkAhead {
+                source: name(link.source)?,
+                target: name(target)?,
+                bytes: link.bytes,
+                bytes_per_s: link.rate_expected,
+            })
+        });
+        shown.collect()
     }
 
     /// Hands the part of a report that must be applied exactly once to the scribe, and waits until it is durable.

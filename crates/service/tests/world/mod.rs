@@ -261,6 +261,7 @@ impl Agent {
             spaces: Vec::new(),
             probes: Vec::new(),
             uplinks: Vec::new(),
+            ask_ahead: false,
         }
     }
 

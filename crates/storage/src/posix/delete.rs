@@ -11,11 +11,19 @@ use crate::Identity;
 
 /// Not flushed: after a power cut a deleted file may be there again, complete, as if never deleted.
 pub(super) fn delete(posix: &Posix, at: &Pfn, expected: &Identity) -> Result<(), Fault> {
+    if let Some(parent) = delete_file(posix, at, expected)? {
+        prune(posix, &parent);
+    }
+    Ok(())
+}
+
+/// The file alone; the directory that it lay in, unless it was gone already.
+pub(super) fn delete_file(posix: &Posix, at: &Pfn, expected: &Identity) -> Result<Option<Vec<u8>>, Fault> {
     let failed = |errno| fault(Role::Write, errno, format_args!("deleting {at}"));
     let Some((_, stat)) =
         posix.find_file(at).map_err(|fault| fault.blaming(longhaul_model::Blame::Target))?
     else {
-        return Ok(());
+        return Ok(None);
     };
     let found = Identity::from(&stat);
     if found != *expected {
@@ -32,8 +40,7 @@ pub(super) fn delete(posix: &Posix, at: &Pfn, expected: &Identity) -> Result<(),
         Ok(()) | Err(Errno::NOENT) => {}
         Err(errno) => return Err(failed(errno)),
     }
-    prune(posix, &parent);
-    Ok(())
+    Ok(Some(parent))
 }
 
 /// Removes `directory` and those above it as long as they are empty. Whatever stands against it (another

@@ -8,6 +8,7 @@ mod beneath;
 mod commit;
 mod delete;
 mod direct;
+mod directories;
 mod fault;
 mod file;
 mod flush;
@@ -34,7 +35,8 @@ use rustix::fs::{self, Advice, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::{self, Errno};
 
 use crate::{
-    Capabilities, Commit, Identity, Nearby, SourceFile, Space, Storage, TargetFile, TempName, Visit,
+    Capabilities, Commit, Directories, Identity, Nearby, SourceFile, Space, Storage, TargetFile, TempName,
+    Visit,
 };
 pub use beneath::NoLinks;
 use beneath::{Astray, Beneath, Resolver};
@@ -468,6 +470,10 @@ impl Storage for Posix {
 
     fn walk(&self, path: &str, visit: &mut dyn FnMut(Visit) -> ControlFlow<()>) -> Result<(), Fault> {
         walk::walk(self, path, visit)
+    }
+
+    fn directories(&self) -> Option<&dyn Directories> {
+        Some(self)
     }
 }
 

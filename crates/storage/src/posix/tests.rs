@@ -88,6 +88,7 @@ forward! {
     remove_temp(&self, temp: &TempName) -> Result<(), Fault>;
     delete(&self, at: &Pfn, expected: &Identity) -> Result<(), Fault>;
     walk(&self, path: &str, visit: &mut dyn FnMut(Visit) -> ControlFlow<()>) -> Result<(), Fault>;
+    directories(&self) -> Option<&dyn Directories>;
 }
 
 fn conforms(make: impl Fn(&Path) -> Posix, base: Option<&Path>) {

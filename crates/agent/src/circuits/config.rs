@@ -1,0 +1,186 @@
+//! What a site's administrator says about circuits: from where, and when one is worth its while.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use longhaul_circuits::{Leave, Settings, Slower};
+use longhaul_model::{Fault, FaultCode, StorageName};
+use serde::{Deserialize, Serialize};
+
+/// Seconds and counts are no larger than this: some thirty years.
+const NUMBER_MAX: u32 = 1_000_000_000;
+
+/// Circuits for what comes from one peer. Defaults are those of the ANSE paper where it has any.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CircuitLinkConfig {
+    /// A storage there. What comes from its agent goes by the circuit, whatever storage it is of.
+    pub from: StorageName,
+    /// Provider and addresses, as for `longhaul copy --circuit`.
+    pub file: PathBuf,
+    /// A circuit is asked for if what waits takes longer than this at the rate seen.
+    #[serde(default = "hours::<5>")]
+    pub work_s: u32,
+    /// In so many checks in a row.
+    #[serde(default = "one")]
+    pub checks: u32,
+    #[serde(default = "seconds::<60>")]
+    pub check_s: u32,
+    /// It is given back if what waits takes less than this; 0: it is kept until it expires.
+    #[serde(default = "hours::<1>")]
+    pub leave_work_s: u32,
+    /// For so long,
+    #[serde(default = "seconds::<600>")]
+    pub leave_during_s: u32,
+    /// and not before it is so old.
+    #[serde(default = "seconds::<1800>")]
+    pub leave_hold_s: u32,
+    /// For how long one is asked for; none: the provider says.
+    #[serde(default)]
+    pub lifetime_s: Option<u32>,
+    #[serde(default = "seconds::<600>")]
+    pub request_timeout_s: u32,
+    /// Rest after a request that failed.
+    #[serde(default = "hours::<1>")]
+    pub request_window_s: u32,
+    /// Rest after a circuit that failed.
+    #[serde(default = "hours::<1>")]
+    pub transfer_window_s: u32,
+    /// How long the ends of a new circuit may take to answer.
+    #[serde(default = "seconds::<60>")]
+    pub probe_s: u32,
+    /// How long streams may take to leave it.
+    #[serde(default = "seconds::<300>")]
+    pub drain_s: u32,
+    /// Use ends so long before it expires.
+    #[serde(default = "seconds::<60>")]
+    pub leave_before_s: u32,
+    /// A circuit is left that carries less than so much of what the plain way carried; 0: it is kept.
+    #[serde(default = "seconds::<80>")]
+    pub slower_percent: u32,
+    #[serde(default = "seconds::<300>")]
+    pub slower_during_s: u32,
+    /// The rate of a way is what it carried over so long a time of transfers.
+    #[serde(default = "hours::<3>")]
+    pub rate_over_s: u32,
+}
+
+fn hours<const COUNT: u32>() -> u32 {
+    COUNT * 3600
+}
+
+fn seconds<const COUNT: u32>() -> u32 {
+    COUNT
+}
+
+fn one() -> u32 {
+    1
+}
+
+impl CircuitLinkConfig {
+    pub(crate) fn check(&self) -> Result<(), Fault> {
+        let from = &self.from;
+        let wrong =
+            |why: String| Err(Fault::new(FaultCode::BadRequest, format!("circuit from {from}: {why}")));
+        if !self.file.is_absolute() {
+            return wrong(format!("file is {}: write it as an absolute path", self.file.display()));
+        }
+        for (key, value) in [("checks", self.checks), ("check_s", self.check_s), ("probe_s", self.probe_s)] {
+            if value == 0 {
+                return wrong(format!("{key} is 0, the least is 1"));
+            }
+        }
+        let all = [
+            ("work_s", self.work_s),
+            ("checks", self.checks),
+            ("check_s", self.check_s),
+            ("leave_work_s", self.leave_work_s),
+            ("leave_during_s", self.leave_during_s),
+            ("leave_hold_s", self.leave_hold_s),
+            ("lifetime_s", self.lifetime_s.unwrap_or(1)),
+            ("request_timeout_s", self.request_timeout_s),
+            ("request_window_s", self.request_window_s),
+            ("transfer_window_s", self.transfer_window_s),
+            ("probe_s", self.probe_s),
+            ("drain_s", self.drain_s),
+            ("leave_before_s", self.leave_before_s),
+            ("slower_during_s", self.slower_during_s),
+            ("rate_over_s", self.rate_over_s),
+        ];
+        if let Some((key, value)) = all.into_iter().find(|(_, value)| *value > NUMBER_MAX) {
+            return wrong(format!("{key} is {value}, the most is {NUMBER_MAX}"));
+        }
+        if self.slower_percent > 100 {
+            return wrong(format!("slower_percent is {}, the most is 100", self.slower_percent));
+        }
+        if self.leave_work_s > self.work_s {
+            let (leave, work) = (self.leave_work_s, self.work_s);
+            return wrong(format!(
+                "leave_work_s is {leave}, more than work_s ({work}): circuits would be given back as soon as they are there"
+            ));
+        }
+        Ok(())
+    }
+
+    /// What the file asks for, at this link's times.
+    pub(crate) fn settings(&self, asked: Settings) -> Settings {
+        let span = |seconds: u32| Duration::from_secs(seconds.into());
+        Settings {
+            check_every: span(self.check_s),
+            work: span(self.work_s),
+            checks: self.checks,
+            leave: (self.leave_work_s > 0).then(|| Leave {
+                work: span(self.leave_work_s),
+                during: span(self.leave_during_s),
+                hold: span(self.leave_hold_s),
+            }),
+            rate_over: span(self.rate_over_s),
+            slower: (self.slower_percent > 0).then(|| Slower {
+                share: f64::from(self.slower_percent) / 100.0,
+                during: span(self.slower_during_s),
+            }),
+            lifetime: self.lifetime_s.map(span),
+            request_timeout: span(self.request_timeout_s),
+            request_window: span(self.request_window_s),
+            transfer_window: span(self.transfer_window_s),
+            probe_within: span(self.probe_s),
+            drain: span(self.drain_s),
+            leave_before: span(self.leave_before_s),
+            ..asked
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHORT: &str = "from = 'beta'\nfile = '/etc/longhaul/beta.toml'\n";
+
+    #[test]
+    fn defaults_are_those_of_the_lifecycle_and_circuits_are_given_back() {
+        let config: CircuitLinkConfig = toml::from_str(SHORT).unwrap();
+        config.check().unwrap();
+        let settings = config.settings(Settings { mbit: 7, ..Settings::default() });
+        let hour = Duration::from_secs(3600);
+        let leave = Leave { work: hour, during: hour / 6, hold: hour / 2 };
+        assert_eq!(settings, Settings { mbit: 7, leave: Some(leave), ..Settings::default() });
+    }
+
+    #[test]
+    fn mistakes_are_told() {
+        for (more, expected) in [
+            ("checks = 0\n", "checks is 0"),
+            ("slower_percent = 101\n", "slower_percent is 101"),
+            ("work_s = 10\n", "given back as soon as they are there"),
+            ("drain_s = 2000000000\n", "drain_s is 2000000000"),
+        ] {
+            let config: CircuitLinkConfig = toml::from_str(&format!("{SHORT}{more}")).unwrap();
+            let fault = config.check().unwrap_err();
+            assert!(fault.detail.contains(expected) && fault.detail.contains("circuit from beta"), "{fault}");
+        }
+        let relative: CircuitLinkConfig = toml::from_str(&SHORT.replace("/etc", "etc")).unwrap();
+        assert!(relative.check().unwrap_err().detail.contains("absolute path"));
+        assert!(toml::from_str::<CircuitLinkConfig>(&format!("{SHORT}works = 1\n")).is_err());
+    }
+}

@@ -1,0 +1,103 @@
+//! What waits on each link and what its ways carry, told to the keepers each second.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_circuits::Event;
+use longhaul_engine::SessionSnapshot;
+use longhaul_model::Fault;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::{FRESH_CHECKS, Link};
+use crate::agent::Shared;
+use crate::locked;
+
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Runs for ever; to be started only if there are links.
+pub(crate) async fn run(shared: Arc<Shared>) -> Fault {
+    let mut ticks = interval(EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut last = Instant::now();
+    loop {
+        ticks.tick().await;
+        let during = last.elapsed();
+        last = Instant::now();
+        let sessions = shared.engine.snapshot().sessions;
+        for link in &shared.circuits.links {
+            look(&shared, link, &sessions, during);
+        }
+    }
+}
+
+fn look(shared: &Shared, link: &Link, sessions: &[SessionSnapshot], during: Duration) {
+    let held = shared.ledger.bytes_from(&link.config.from);
+    let fresh = link.circuit.settings.check_every.saturating_mul(FRESH_CHECKS).max(EVERY * FRESH_CHECKS);
+    let mut state = locked(&link.state);
+    let ended: Vec<_> = state.ended.drain(..).collect();
+    let ahead = state.ahead.filter(|ahead| ahead.at.elapsed() <= fresh);
+    let moved = state.peer.as_ref().filter(|_| held > 0).and_then(|peer| {
+        let own = sessions.iter().filter(|session| session.source == peer.agent);
+        moved(own, state.circuit, during)
+    });
+    drop(state);
+    let keeper = locked(&link.keeper);
+    let Some(keeper) = keeper.as_ref() else { return };
+    for (on_circuit, good) in ended {
+        keeper.tell(Event::Transfer { on_circuit, good });
+    }
+    if let Some((on_circuit, bytes)) = moved {
+        keeper.tell(Event::Moved { on_circuit, bytes, during });
+    }
+    // Without the service, what is leased is all one knows of.
+    let pending_bytes = ahead.map_or(held, |ahead| ahead.bytes.max(held));
+    keeper.tell(Event::Work { pending_bytes, bytes_per_s: ahead.and_then(|ahead| ahead.bytes_per_s) });
+}
+
+/// What came in that time and on which way; nothing while streams are on their way from one to the other.
+fn moved<'a>(
+    sessions: impl Iterator<Item = &'a SessionSnapshot>,
+    circuit: Option<SocketAddr>,
+    during: Duration,
+) -> Option<(bool, u64)> {
+    let (mut rate, mut on_circuit, mut beside) = (0.0, false, false);
+    for session in sessions {
+        rate += session.path.rate;
+        let here = session.addresses.iter().filter(|address| Some(**address) == circuit).count();
+        on_circuit |= here > 0;
+        beside |= here < session.addresses.len();
+    }
+    (rate > 0.0 && on_circuit != beside).then_some((on_circuit, (rate * during.as_secs_f64()) as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_model::AgentId;
+
+    use super::*;
+
+    #[test]
+    fn what_moves_counts_for_the_way_that_all_streams_are_on() {
+        let (plain, circuit): (SocketAddr, SocketAddr) =
+            ("10.0.0.2:1".parse().unwrap(), "10.1.0.2:1".parse().unwrap());
+        let session = |addresses: &[SocketAddr], rate| {
+            let mut session = SessionSnapshot {
+                source: AgentId(1),
+                addresses: addresses.to_vec(),
+                path: Default::default(),
+            };
+            session.path.rate = rate;
+            session
+        };
+        let seen = |addresses: &[SocketAddr], rate, used| {
+            moved([session(addresses, rate)].iter(), used, Duration::from_secs(2))
+        };
+        assert_eq!(seen(&[plain], 100.0, None), Some((false, 200)));
+        assert_eq!(seen(&[plain], 100.0, Some(circuit)), Some((false, 200)));
+        assert_eq!(seen(&[circuit], 100.0, Some(circuit)), Some((true, 200)));
+        assert_eq!(seen(&[plain, circuit], 100.0, Some(circuit)), None);
+        assert_eq!(seen(&[plain], 0.0, None), None);
+        assert_eq!(seen(&[], 5.0, None), None, "the peer dialled, over whatever way it chose");
+    }
+}

@@ -1,0 +1,183 @@
+//! Circuits at the site's agent, the second of their three levels: one per peer, for many jobs.
+//!
+//! What waits and what each way carries goes into the lifecycle of `circuits`, by way of its keeper; when a circuit is up, what
+//! comes from the peer moves onto its addresses, and back when it goes. Leases and transfers know nothing of it: without
+//! a circuit they go the way they always went. Where none is configured there is none of this.
+//!
+//! Not here: when a circuit is worth its while (`circuits`), providers and how streams move (`gateways::circuits`).
+
+mod config;
+mod look;
+mod ways;
+
+use std::collections::VecDeque;
+use std::io::Read as _;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use longhaul_api::agent::{LinkAhead, SourcePeer};
+use longhaul_circuits::Event;
+use longhaul_gateways::circuits::{CircuitConfig, FILE_BYTES_MAX, Keeper, Place, Streams};
+use longhaul_model::{Blame, Fault, FaultCode, StorageName};
+
+use crate::agent::Shared;
+use crate::locked;
+use ways::AgentWays;
+
+pub use config::CircuitLinkConfig;
+pub(crate) use look::run;
+
+/// Most links with circuits of one agent.
+pub(crate) const LINKS_MAX: usize = 64;
+/// Ends of transfers that wait to be told; more say nothing new.
+const ENDED_MAX: usize = 1_000;
+/// What the service said of a queue counts for so many checks.
+const FRESH_CHECKS: u32 = 3;
+
+/// The links that may have circuits.
+#[derive(Default)]
+pub(crate) struct Circuits {
+    links: Vec<Link>,
+    /// When the service was asked what waits.
+    asked: Mutex<Option<Instant>>,
+}
+
+struct Link {
+    config: CircuitLinkConfig,
+    circuit: CircuitConfig,
+    state: Mutex<LinkState>,
+    keeper: Mutex<Option<Keeper>>,
+}
+
+#[derive(Default)]
+struct LinkState {
+    /// Who serves the storage, as the last leases say.
+    peer: Option<SourcePeer>,
+    /// Where streams go while a circuit is used.
+    circuit: Option<SocketAddr>,
+    ahead: Option<Ahead>,
+    /// Whether on the circuit, and whether it went well.
+    ended: VecDeque<(bool, bool)>,
+}
+
+#[derive(Clone, Copy)]
+struct Ahead {
+    bytes: u64,
+    bytes_per_s: Option<f64>,
+    at: Instant,
+}
+
+impl Circuits {
+    /// Reads what is configured; nothing is asked for yet.
+    pub(crate) fn read(configs: &[CircuitLinkConfig]) -> Result<Circuits, Fault> {
+        let link = |config: &CircuitLinkConfig| {
+            let mut circuit = read(config)?;
+            circuit.settings = config.settings(circuit.settings);
+            let state = Mutex::default();
+            Ok(Link { config: config.clone(), circuit, state, keeper: Mutex::default() })
+        };
+        let links = configs.iter().map(link).collect::<Result<_, Fault>>()?;
+        Ok(Circuits { links, asked: Mutex::default() })
+    }
+
+    /// Takes up what a run before has left in its books.
+    pub(crate) fn start(shared: &Arc<Shared>) -> Result<(), Fault> {
+        let circuits = &shared.circuits;
+        if circuits.is_empty() {
+            return Ok(());
+        }
+        let books = shared.state.circuits()?;
+        for (place, link) in circuits.links.iter().enumerate() {
+            let own = locked(&shared.identity).agent;
+            let from = &link.config.from;
+            let whose = Place {
+                link: format!("{from}→{own}"),
+                book: books.join(format!("{from}.json")),
+                seed: shared.incarnation.nonce,
+            };
+            let ways = AgentWays::new(Arc::downgrade(shared), place);
+            let clock = shared.clock.for_engine();
+            let keeper = Keeper::start(whose, &link.circuit, clock, Box::new(Streams::new(ways)))?;
+            *locked(&link.keeper) = Some(keeper);
+        }
+        Ok(())
+    }
+
+    /// Gives all back. Takes some seconds at the most; what is left then is in the books.
+    pub(crate) fn end(&self) {
+        let keepers: Vec<_> = self.links.iter().filter_map(|link| locked(&link.keeper).take()).collect();
+        // All begin to end before the first is waited for.
+        keepers.iter().for_each(|keeper| keeper.tell(Event::Ended));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.links.is_empty()
+    }
+
+    fn of<'a>(&'a self, storage: &'a StorageName) -> impl Iterator<Item = &'a Link> {
+        self.links.iter().filter(move |link| link.config.from == *storage)
+    }
+
+    // ---- what the rest of the agent tells ------------------------------------------------------------------
+
+    /// Leases came from there.
+    pub(crate) fn leased(&self, source: &SourcePeer) {
+        for link in self.of(&source.storage) {
+            let mut state = locked(&link.state);
+            if state.peer.as_ref() != Some(source) {
+                state.peer = Some(source.clone());
+            }
+        }
+    }
+
+    /// An attempt has ended. What the disks or the permissions of either end did says nothing about the way.
+    pub(crate) fn ended(&self, source: &StorageName, fault: Option<&Fault>) {
+        let good = fault.is_none();
+        if fault.is_some_and(|fault| fault.blame != Blame::Network) {
+            return;
+        }
+        for link in self.of(source) {
+            let mut state = locked(&link.state);
+            if state.ended.len() < ENDED_MAX {
+                let on_circuit = state.circuit.is_some();
+                state.ended.push_back((on_circuit, good));
+            }
+        }
+    }
+
+    /// Whether the service is to be asked what waits: as often as that is looked at.
+    pub(crate) fn asks(&self) -> bool {
+        let Some(every) = self.links.iter().map(|link| link.circuit.settings.check_every).min() else {
+            return false;
+        };
+        let mut asked = locked(&self.asked);
+        let due = asked.is_none_or(|at| at.elapsed() >= every.saturating_sub(Duration::from_millis(100)));
+        if due {
+            *asked = Some(Instant::now());
+        }
+        due
+    }
+
+    /// The service's answer. A link that it does not name has no queue.
+    pub(crate) fn learn(&self, all: &[LinkAhead]) {
+        for link in &self.links {
+            let mut ahead = Ahead { bytes: 0, bytes_per_s: None, at: Instant::now() };
+            for one in all.iter().filter(|one| one.source == link.config.from) {
+                ahead.bytes = ahead.bytes.saturating_add(one.bytes);
+                // To several storages here they share the way.
+                ahead.bytes_per_s = ahead.bytes_per_s.into_iter().chain([one.bytes_per_s]).reduce(f64::max);
+            }
+            locked(&link.state).ahead = Some(ahead);
+        }
+    }
+}
+
+fn read(config: &CircuitLinkConfig) -> Result<CircuitConfig, Fault> {
+    let shown = config.file.display().to_string();
+    let mut text = String::new();
+    let read = std::fs::File::open(&config.file)
+        .and_then(|file| file.take(FILE_BYTES_MAX as u64 + 1).read_to_string(&mut text));
+    read.map_err(|error| Fault::new(FaultCode::BadRequest, format!("{shown}: {error}")))?;
+    CircuitConfig::parse(&text, &shown)
+}

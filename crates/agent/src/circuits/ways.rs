@@ -1,0 +1,85 @@
+//! The engine's streams from one peer, for its circuit.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Weak};
+
+use longhaul_api::agent::SourcePeer;
+use longhaul_circuits::Note;
+use longhaul_engine::Path;
+use longhaul_gateways::circuits::Ways;
+use longhaul_model::AgentId;
+
+use super::Link;
+use crate::agent::Shared;
+use crate::locked;
+
+pub(super) struct AgentWays {
+    /// The keeper ends before what it belongs to; until then it must not keep it alive.
+    shared: Weak<Shared>,
+    place: usize,
+    circuit: Option<(SocketAddr, Option<IpAddr>)>,
+    /// Whose paths are set, and the plain ways that stand by.
+    set_for: Option<SourcePeer>,
+}
+
+impl AgentWays {
+    pub(super) fn new(shared: Weak<Shared>, place: usize) -> Self {
+        AgentWays { shared, place, circuit: None, set_for: None }
+    }
+
+    fn link<T>(&self, work: impl FnOnce(&Arc<Shared>, &Link) -> T) -> Option<T> {
+        let shared = self.shared.upgrade()?;
+        shared.circuits.links.get(self.place).map(|link| work(&shared, link))
+    }
+
+    fn peer(&self) -> Option<SourcePeer> {
+        self.link(|_, link| locked(&link.state).peer.clone()).flatten()
+    }
+
+    fn set_paths(&self, agent: AgentId, paths: Vec<Path>) {
+        if let Some(Err(fault)) = self.link(|shared, _| shared.engine.set_paths(agent, paths)) {
+            tracing::error!(%fault, "the paths cannot be set");
+        }
+    }
+
+    /// For whoever serves the storage now: it may have moved to another agent, or the agent to other addresses.
+    fn follow(&mut self) {
+        let peer = self.peer().filter(|_| self.circuit.is_some());
+        if peer == self.set_for {
+            return;
+        }
+        if let Some(before) = self.set_for.take()
+            && peer.as_ref().is_none_or(|peer| peer.agent != before.agent)
+        {
+            self.set_paths(before.agent, Vec::new());
+        }
+        if let (Some(peer), Some((address, local))) = (peer, self.circuit) {
+            self.set_paths(peer.agent, Path::before(address, local, &peer.addresses));
+            self.set_for = Some(peer);
+        }
+    }
+}
+
+impl Ways for AgentWays {
+    fn plain(&self) -> Vec<String> {
+        self.peer().map(|peer| peer.addresses).unwrap_or_default()
+    }
+
+    fn set(&mut self, circuit: Option<(SocketAddr, Option<IpAddr>)>) {
+        self.circuit = circuit;
+        self.link(|_, link| locked(&link.state).circuit = circuit.map(|(address, _)| address));
+        self.follow();
+    }
+
+    fn in_use(&mut self) -> Vec<SocketAddr> {
+        self.follow();
+        let Some(peer) = self.peer() else { return Vec::new() };
+        let sessions = self.link(|shared, _| shared.engine.snapshot().sessions).unwrap_or_default();
+        let of_peer = sessions.into_iter().filter(|session| session.source == peer.agent);
+        of_peer.flat_map(|session| session.addresses).collect()
+    }
+
+    fn tell(&mut self, note: &Note) {
+        self.link(|_, link| tracing::info!(from = %link.config.from, %note, "circuit"));
+    }
+}

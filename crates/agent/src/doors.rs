@@ -1,0 +1,431 @@
+//! Doors: which of the agent's storages are open to outside clients, and to whom. Opened with the agent, closed with it;
+//! files of certificates, tokens and maps are read again when they change.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_doors::{
+    Access, Door, Grant, Limits, May, Outgoing, Renewer, Rights, Settings, Subjects, read_tokens,
+};
+use longhaul_model::{Fault, FaultCode, StorageName};
+use longhaul_security::{
+    Allow, Credentials, OutsideTrust, door_server_tls, gridmap, outside_client_tls, read_private, secret_hash,
+};
+use longhaul_storage::Storage;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::agent::blocking;
+
+/// Most doors of one agent.
+pub const DOORS_MAX: usize = 64;
+/// Between looks whether certificates, tokens and maps have changed.
+const RENEW_EVERY: Duration = Duration::from_secs(60);
+/// A bundle of a grid's authorities has some hundred kilobytes.
+const AUTHORITIES_BYTES_MAX: u64 = 16 << 20;
+/// Where systems keep the authorities of the web.
+const SYSTEM_AUTHORITIES: [&str; 3] =
+    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+const CONNECTIONS_MAX: usize = 100_000;
+const TRANSFERS_MAX: usize = 1_000;
+
+/// One `[[agent.doors]]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DoorConfig {
+    /// One of the agent's storages. Paths in URLs are paths beneath its root.
+    pub storage: StorageName,
+    pub listen: Vec<SocketAddr>,
+    /// The host's certificate with its chain, and its key. None: the agent's own, which only programs that trust the
+    /// deployment's authority accept, and no browser.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<PathBuf>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<PathBuf>,
+    /// Authorities of people's certificates. Empty: the deployment's.
+    #[serde(default)]
+    pub client_authorities: Vec<PathBuf>,
+    /// Further names of this door, as `host` or `host:port`.
+    #[serde(default)]
+    pub names: Vec<String>,
+    /// A file of lines `read|write PATH TOKEN`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<PathBuf>,
+    /// Everybody may read everything.
+    #[serde(default)]
+    pub anonymous_read: bool,
+    #[serde(default)]
+    pub allow: Vec<DoorRule>,
+    /// Missing directories of a new file are made.
+    #[serde(default = "yes")]
+    pub make_parents: bool,
+    /// Deleting a directory deletes what is in it.
+    #[serde(default)]
+    pub delete_trees: bool,
+    /// Whether clients may have files copied between this door and another server.
+    #[serde(default = "yes")]
+    pub third_party: bool,
+    /// Authorities of those servers. Empty: the system's.
+    #[serde(default)]
+    pub third_party_authorities: Vec<PathBuf>,
+    /// Addresses and networks that are dialled for this though they are not public.
+    #[serde(default)]
+    pub third_party_allow: Vec<Allow>,
+    #[serde(default = "default_connections")]
+    pub connections: usize,
+    /// Files on their way at once.
+    #[serde(default = "default_transfers")]
+    pub transfers: usize,
+}
+
+/// One right, and whom it is for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DoorRule {
+    /// `/DC=org/CN=name` exactly, `longhaul://DEPLOYMENT/agent/SITE/AGENTID` with `*` for any part, or `*` for everybody
+    /// with a certificate that is believed.
+    #[serde(default)]
+    pub subjects: Vec<String>,
+    /// Everybody whom this map names by subject.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grid_map: Option<PathBuf>,
+    pub may: DoorRight,
+    /// The directory it is for; empty: all.
+    #[serde(default)]
+    pub below: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DoorRight {
+    Read,
+    /// Reading as well.
+    Write,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn default_connections() -> usize {
+    Limits::default().connections
+}
+
+fn default_transfers() -> usize {
+    Limits::default().transfers
+}
+
+impl DoorConfig {
+    pub(crate) fn check(&self, storages: &[StorageName]) -> Result<(), String> {
+        let name = &self.storage;
+        if !storages.contains(name) {
+            return Err(format!("door of {name}: there is no storage of this name"));
+        }
+        if self.listen.is_empty() {
+            return Err(format!("door of {name}: listen is empty: give an address, such as \"[::]:2880\""));
+        }
+        if self.certificate.is_some() != self.key.is_some() {
+            return Err(format!("door of {name}: certificate and key come together"));
+        }
+        let bounds = [
+            ("connections", self.connections, CONNECTIONS_MAX),
+            ("transfers", self.transfers, TRANSFERS_MAX),
+        ];
+        for (what, value, most) in bounds {
+            if value == 0 || value > most {
+                return Err(format!("door of {name}: {what} is {value}; 1 to {most} is possible"));
+            }
+        }
+        for rule in &self.allow {
+            if rule.subjects.is_empty() == rule.grid_map.is_none() {
+                return Err(format!("door of {name}: a rule has either subjects or a grid_map"));
+            }
+            let below = rule.below.trim_matches('/');
+            if !below.is_empty() && longhaul_model::Pfn::new(name.clone(), below).is_err() {
+                return Err(format!("door of {name}: below is no path beneath the root"));
+            }
+            for subject in &rule.subjects {
+                let like = matches!(read_subject(subject)?, Subjects::Like(_));
+                if like && !self.client_authorities.is_empty() {
+                    return Err(format!(
+                        "door of {name}: longhaul:// subjects cannot be told for sure where client_authorities are \
+                         believed as well: open a second door for them"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn limits(&self) -> Limits {
+        let connections_of_address = (self.connections / 2).max(1);
+        Limits {
+            connections: self.connections,
+            connections_of_address,
+            transfers: self.transfers,
+            ..Limits::default()
+        }
+    }
+
+    /// For copies with other servers; none if they are switched off.
+    fn outgoing(&self) -> Result<Option<Arc<Outgoing>>, Fault> {
+        if !self.third_party {
+            return Ok(None);
+        }
+        let mut read = Read::default();
+        let mut authorities = String::new();
+        for path in &self.third_party_authorities {
+            authorities.push_str(&read.large(path)?);
+        }
+        if self.third_party_authorities.is_empty() {
+            let Some(system) = SYSTEM_AUTHORITIES.iter().map(Path::new).find(|path| path.exists()) else {
+                tracing::warn!(
+                    storage = %self.storage,
+                    "no authorities are installed on this host, so the door makes no third-party copies: name some in third_party_authorities"
+                );
+                return Ok(None);
+            };
+            authorities = read.large(system)?;
+        }
+        let tls = outside_client_tls(OutsideTrust::Authorities(&authorities))?;
+        Ok(Some(Arc::new(Outgoing { tls, allow: self.third_party_allow.clone() })))
+    }
+
+    /// Reads everything that may change while the door is open.
+    fn access(&self, own: &Credentials) -> Result<(Access, [u8; 32]), Fault> {
+        let mut read = Read::default();
+        let (certificate, key) = match (&self.certificate, &self.key) {
+            (Some(certificate), Some(key)) => (read.text(certificate)?, read.text(key)?),
+            _ => (own.certificate_pem.clone(), own.key_pem.clone()),
+        };
+        read.seen.push_str(&certificate);
+        let mut authorities = Vec::new();
+        for path in &self.client_authorities {
+            authorities.push(read.large(path)?);
+        }
+        let identities = authorities.is_empty();
+        if identities {
+            authorities.push(own.ca_pem.clone());
+        }
+        let authorities: Vec<&str> = authorities.iter().map(String::as_str).collect();
+        let tls = door_server_tls(&certificate, &key, &authorities)?;
+        let mut rights = Rights { anonymous: self.anonymous_read.then(String::new), ..Rights::default() };
+        for rule in &self.allow {
+            let may = if rule.may == DoorRight::Write { May::Write } else { May::Read };
+            let grant = Grant { may, below: rule.below.trim_matches('/').to_owned() };
+            for subject in &rule.subjects {
+                let whom = read_subject(subject).map_err(|why| Fault::new(FaultCode::BadRequest, why))?;
+                rights.subjects.push((whom, grant.clone()));
+            }
+            if let Some(path) = &rule.grid_map {
+                let text = read.large(path)?;
+                rights.subjects.push((Subjects::Named(named_in(path, &text)), grant));
+            }
+        }
+        if let Some(path) = &self.tokens {
+            read.text(path)?;
+            rights.tokens =
+                read_tokens(path).map_err(|error| Fault::new(FaultCode::BadRequest, error.to_string()))?;
+        }
+        Ok((Access { tls, identities, rights }, secret_hash(&read.seen)))
+    }
+}
+
+/// What was read, to see whether it has changed.
+#[derive(Default)]
+struct Read {
+    seen: String,
+}
+
+impl Read {
+    fn text(&mut self, path: &Path) -> Result<String, Fault> {
+        let text = read_private(path)?;
+        self.seen.push_str(&text);
+        Ok(text)
+    }
+
+    fn large(&mut self, path: &Path) -> Result<String, Fault> {
+        let failed = |why: String| Fault::new(FaultCode::BadRequest, format!("{}: {why}", path.display()));
+        let size = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?.len();
+        if size > AUTHORITIES_BYTES_MAX {
+            return Err(failed(format!("it has more than {AUTHORITIES_BYTES_MAX} bytes")));
+        }
+        let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+        self.seen.push_str(&text);
+        Ok(text)
+    }
+}
+
+fn read_subject(text: &str) -> Result<Subjects, String> {
+    match text {
+        "*" => Ok(Subjects::Certified),
+        text if text.starts_with('/') => Ok(Subjects::Named(BTreeSet::from([text.to_owned()]))),
+        text => text.parse().map(Subjects::Like),
+    }
+}
+
+/// Only lines for a subject alone: roles are not known here.
+fn named_in(path: &Path, text: &str) -> BTreeSet<String> {
+    let map = gridmap::parse(text.as_bytes());
+    for bad in &map.bad {
+        tracing::warn!(file = %path.display(), line = bad.line, why = bad.why, "a line of the grid-map does not count");
+    }
+    let alone = map.entries.into_iter().filter(|entry| entry.roles.is_empty() && entry.subject != "*");
+    alone.map(|entry| entry.subject).collect()
+}
+
+/// The doors of an agent, checked and read, not open yet.
+pub(crate) struct Doors {
+    configs: Vec<Prepared>,
+    owner: [u8; 8],
+}
+
+struct Prepared {
+    config: DoorConfig,
+    storage: Arc<dyn Storage>,
+    access: Access,
+    outgoing: Option<Arc<Outgoing>>,
+    /// Hash of what the access was read from.
+    seen: [u8; 32],
+}
+
+impl Doors {
+    pub(crate) fn prepare(
+        configs: &[DoorConfig],
+        storages: &[Arc<dyn Storage>],
+        own: &Credentials,
+        agent: u64,
+    ) -> Result<Doors, Fault> {
+        let mut prepared = Vec::new();
+        for config in configs {
+            let found = storages.iter().find(|storage| *storage.name() == config.storage);
+            let storage =
+                found.ok_or_else(|| Fault::new(FaultCode::BadRequest, "a door without a storage"))?;
+            let (access, seen) = config.access(own)?;
+            let outgoing = config.outgoing()?;
+            prepared.push(Prepared {
+                config: config.clone(),
+                storage: storage.clone(),
+                access,
+                outgoing,
+                seen,
+            });
+        }
+        // What the agent's engine puts into a work directory begins with another mark.
+        let mut owner = [0; 8];
+        owner.copy_from_slice(&secret_hash(&format!("doors of {agent}"))[..8]);
+        Ok(Doors { configs: prepared, owner })
+    }
+
+    /// Opens them and serves until told to stop. Returns earlier only with what stands in the way.
+    pub(crate) async fn run(
+        self,
+        credentials: impl Fn() -> Option<Credentials> + Send + Sync + 'static,
+        mut stop: watch::Receiver<bool>,
+    ) -> Result<(), Fault> {
+        let mut open = JoinSet::new();
+        let mut renewals = Vec::new();
+        for Prepared { config, storage, access, outgoing, seen } in self.configs {
+            let settings = Settings {
+                storage,
+                names: config.names.clone(),
+                make_parents: config.make_parents,
+                delete_trees: config.delete_trees,
+                owner: self.owner,
+                outgoing,
+                limits: config.limits(),
+            };
+            let door = Door::open(settings, access, &config.listen).await?;
+            tracing::info!(storage = %config.storage, addresses = ?door.addresses(), "door open");
+            renewals.push((config, door.renewer(), seen));
+            open.spawn(door.run(stop.clone()));
+        }
+        loop {
+            let stopped = tokio::select! {
+                _ = stop.wait_for(|stop| *stop) => true,
+                () = tokio::time::sleep(RENEW_EVERY) => false,
+            };
+            if stopped {
+                break;
+            }
+            if let Some(own) = credentials() {
+                renewals = renew(renewals, own).await?;
+            }
+        }
+        while open.join_next().await.is_some() {}
+        Ok(())
+    }
+}
+
+type Renewals = Vec<(DoorConfig, Renewer, [u8; 32])>;
+
+/// What cannot be read stays as it was, and is told.
+async fn renew(mut renewals: Renewals, own: Credentials) -> Result<Renewals, Fault> {
+    blocking(move || {
+        for (config, renewer, seen) in &mut renewals {
+            match config.access(&own) {
+                Ok((_, now)) if now == *seen => {}
+                Ok((access, now)) => {
+                    tracing::info!(storage = %config.storage, "a door's certificates or rights have changed");
+                    renewer.renew(access);
+                    *seen = now;
+                }
+                Err(fault) => {
+                    tracing::warn!(storage = %config.storage, %fault, "a door keeps its old certificates and rights")
+                }
+            }
+        }
+        Ok(renewals)
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn door(more: &str) -> Result<DoorConfig, String> {
+        let text = format!("storage = 'alpha'\nlisten = ['127.0.0.1:0']\n{more}");
+        let config: DoorConfig = toml::from_str(&text).map_err(|error| error.to_string())?;
+        config.check(&["alpha".parse().unwrap()]).map(|()| config)
+    }
+
+    #[test]
+    fn a_short_door_is_closed_to_all() {
+        let config = door("").unwrap();
+        assert!(!config.anonymous_read && config.allow.is_empty() && config.tokens.is_none());
+        assert!(config.make_parents && !config.delete_trees);
+        assert_eq!(toml::from_str::<DoorConfig>(&toml::to_string(&config).unwrap()).unwrap(), config);
+    }
+
+    #[test]
+    fn mistakes_are_told() {
+        for (more, why) in [
+            ("key = 'k'", "come together"),
+            ("transfers = 0", "transfers is 0"),
+            ("[[allow]]\nmay = 'read'", "either subjects or a grid_map"),
+            ("[[allow]]\nmay = 'read'\nsubjects = ['alice']", "no subject"),
+            ("[[allow]]\nmay = 'read'\nsubjects = ['*']\nbelow = '../x'", "no path"),
+            ("[[allow]]\nmay = 'all'\nsubjects = ['*']", "unknown variant"),
+            (
+                "client_authorities = ['c']\n[[allow]]\nmay = 'read'\nsubjects = ['longhaul://*/agent/a/*']",
+                "second door",
+            ),
+        ] {
+            let told = door(more).unwrap_err();
+            assert!(told.contains(why), "{more}: {told}");
+        }
+        let other = door("").unwrap().check(&["beta".parse().unwrap()]).unwrap_err();
+        assert!(other.contains("no storage of this name"), "{other}");
+    }
+
+    #[test]
+    fn maps_name_subjects_without_roles() {
+        let text = "\"/CN=alice\" a\n\"/CN=bob\" \"/cms\" b\n* x\nnonsense\n";
+        assert_eq!(named_in(Path::new("map"), text), BTreeSet::from(["/CN=alice".to_owned()]));
+    }
+}

@@ -1,0 +1,83 @@
+//! Buffers that files are read into: lent, sent, and used again, since fresh ones cost a page fault for each 4 KiB.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+
+/// Of one read: large enough that its call costs nothing, small enough to stay in a core's cache while it is encrypted.
+pub(crate) const BUFFER_BYTES: usize = 512 << 10;
+/// Kept while nobody needs them.
+const KEPT_MAX: usize = 32;
+
+#[derive(Default)]
+pub(crate) struct Buffers {
+    free: Mutex<Vec<Vec<u8>>>,
+}
+
+impl Buffers {
+    pub(crate) fn take(self: &Arc<Self>) -> Lent {
+        let kept = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        Lent { bytes: kept.unwrap_or_else(|| vec![0; BUFFER_BYTES]), len: 0, home: self.clone() }
+    }
+}
+
+/// A buffer that goes home when it is dropped.
+pub(crate) struct Lent {
+    bytes: Vec<u8>,
+    len: usize,
+    home: Arc<Buffers>,
+}
+
+impl Lent {
+    /// Fills up to `most` bytes of it.
+    pub(crate) fn fill<E>(
+        &mut self,
+        most: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,
+    ) -> Result<(), E> {
+        let most = most.min(self.bytes.len());
+        self.len = fill(&mut self.bytes[..most])?.min(most);
+        Ok(())
+    }
+
+    pub(crate) fn into_bytes(self) -> Bytes {
+        Bytes::from_owner(self)
+    }
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let mut free = self.home.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.len() < KEPT_MAX {
+            free.push(std::mem::take(&mut self.bytes));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_sent_comes_home() {
+        let home = Arc::new(Buffers::default());
+        let mut lent = home.take();
+        lent.fill(3, |bytes| {
+            bytes.copy_from_slice(b"abc");
+            Ok::<_, ()>(3)
+        })
+        .unwrap();
+        let bytes = lent.into_bytes();
+        assert_eq!(&bytes[..], b"abc");
+        assert_eq!(home.free.lock().unwrap().len(), 0);
+        drop(bytes);
+        assert_eq!(home.free.lock().unwrap().len(), 1);
+        assert!(home.take().as_ref().is_empty(), "nothing of the last user is seen");
+    }
+}

@@ -1,0 +1,34 @@
+//! A door: one storage, open to the world's HTTPS and WebDAV clients (curl, davix, gfal, rclone, XRootD, dCache, browsers).
+//!
+//! What it promises: a file that comes in is whole or absent (it has its name only when all its bytes are there, agree with
+//! every digest that the client sent, and are flushed); nothing outside the exported tree is read or written; memory,
+//! connections and waiting have bounds, whatever clients do.
+//!
+//! Not here: the tree itself (`storage`), certificates (`security`), leases and permits between agents (`engine`: it moves
+//! data faster and knows what belongs where). A door decides nothing but who may do what, by [`Rights`].
+//!
+//! Start with [`Door`]; then `serve`, which sees every request, and `put`, which holds the promise.
+
+mod answer;
+mod body;
+mod browse;
+mod buffers;
+mod conditions;
+mod digests;
+mod get;
+mod listen;
+mod patient;
+mod propfind;
+mod put;
+mod ranges;
+mod request;
+mod rights;
+mod serve;
+mod settings;
+mod third_party;
+mod tree;
+mod xml;
+
+pub use listen::{Door, Renewer};
+pub use rights::{Grant, May, Rights, Subjects, TokenFileError, read_tokens};
+pub use settings::{Access, Limits, Outgoing, Settings};

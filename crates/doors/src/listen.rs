@@ -1,0 +1,254 @@
+//! Connections: accepted within their bounds, brought through TLS, served one request after the other, each step in its time.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use longhaul_model::{Fault, FaultCode};
+use longhaul_storage::Storage;
+use tokio::io::{AsyncRead, AsyncWrite, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+use crate::patient::Patient;
+use crate::serve::{Peer, Shared, serve};
+use crate::settings::{Access, Settings};
+
+/// Head of a request, all its lines; a piece of a body is not larger either.
+const BUFFER_BYTES_MAX: usize = 128 << 10;
+const HEADER_LINES_MAX: usize = 100;
+/// Several TLS records in one call.
+const SOCKET_READ_BYTES: usize = 256 << 10;
+/// Encrypted at once before the socket is asked: so many records leave in one call.
+const TLS_BUFFER_BYTES: usize = 256 << 10;
+/// After a failed accept (no file descriptor left, say).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Requests that are being answered at a stop.
+const STOP_GRACE: Duration = Duration::from_secs(5);
+
+/// One storage, open at some addresses.
+pub struct Door {
+    shared: Arc<Shared>,
+    listeners: Vec<TcpListener>,
+}
+
+impl Door {
+    /// Listens, and removes what a killed predecessor left of files that were on their way in.
+    pub async fn open(settings: Settings, access: Access, listen: &[SocketAddr]) -> Result<Door, Fault> {
+        let mut listeners = Vec::with_capacity(listen.len());
+        for address in listen {
+            let listener = TcpListener::bind(address).await.map_err(|error| {
+                let detail =
+                    format!("the door of {} cannot listen at {address}: {error}", settings.storage.name());
+                Fault::new(FaultCode::StateDirectory, detail)
+            })?;
+            listeners.push(listener);
+        }
+        let (storage, owner) = (settings.storage.clone(), settings.owner);
+        let tidied = tokio::task::spawn_blocking(move || tidy(storage.as_ref(), owner)).await;
+        if let Ok(Err(fault)) = tidied {
+            tracing::warn!(%fault, "what an earlier run left of files stays for now");
+        }
+        let run =
+            random().map_err(|error| Fault::new(FaultCode::Internal, format!("/dev/urandom: {error}")))?;
+        Ok(Door { shared: Arc::new(Shared::new(settings, access, run)), listeners })
+    }
+
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
+    }
+
+    /// For what changes while the door is open.
+    pub fn renewer(&self) -> Renewer {
+        Renewer(self.shared.clone())
+    }
+
+    /// Serves until `stop` is true or its sender is gone; requests under way have a moment to end.
+    pub async fn run(self, stop: watch::Receiver<bool>) {
+        let bounds = Arc::new(Bounds::new(&self.shared));
+        let mut listening = JoinSet::new();
+        for listener in self.listeners {
+            listening.spawn(listen(self.shared.clone(), listener, bounds.clone(), stop.clone()));
+        }
+        while listening.join_next().await.is_some() {}
+    }
+}
+
+/// Replaces certificates and rights of a door; connections that are open keep the certificate that they began with.
+pub struct Renewer(Arc<Shared>);
+
+impl Renewer {
+    pub fn renew(&self, access: Access) {
+        self.0.renew(access);
+    }
+}
+
+fn tidy(storage: &dyn Storage, owner: [u8; 8]) -> Result<(), Fault> {
+    if !storage.capabilities().writable {
+        return Ok(());
+    }
+    let mark: String = owner.iter().map(|byte| format!("{byte:02x}")).collect();
+    for temp in storage.temps()?.iter().filter(|temp| temp.as_str().starts_with(&mark)) {
+        storage.remove_temp(temp)?;
+    }
+    Ok(())
+}
+
+fn random() -> io::Result<u32> {
+    let mut bytes = [0; 4];
+    io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
+    Ok(u32::from_be_bytes(bytes))
+}
+
+/// How many connections there may be, in all and from one address.
+struct Bounds {
+    all: Arc<Semaphore>,
+    of_address_max: usize,
+    of_addresses: Mutex<HashMap<IpAddr, usize>>,
+}
+
+/// One connection's place.
+struct Seat {
+    bounds: Arc<Bounds>,
+    address: IpAddr,
+    _one: tokio::sync::OwnedSemaphorePermit,
+}
+
+impl Bounds {
+    fn new(shared: &Shared) -> Bounds {
+        let limits = &shared.settings.limits;
+        Bounds {
+            all: Arc::new(Semaphore::new(limits.connections)),
+            of_address_max: limits.connections_of_address,
+            of_addresses: Mutex::default(),
+        }
+    }
+
+    /// None if the address has its share already.
+    fn seat(self: &Arc<Self>, address: IpAddr, one: tokio::sync::OwnedSemaphorePermit) -> Option<Seat> {
+        let mut of_addresses = self.of_addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = of_addresses.entry(address).or_default();
+        if *count >= self.of_address_max {
+            return None;
+        }
+        *count += 1;
+        drop(of_addresses);
+        Some(Seat { bounds: self.clone(), address, _one: one })
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut of_addresses = self.bounds.of_addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = of_addresses.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                of_addresses.remove(&self.address);
+            }
+        }
+    }
+}
+
+async fn listen(
+    shared: Arc<Shared>,
+    listener: TcpListener,
+    bounds: Arc<Bounds>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let mut tasks = JoinSet::new();
+    loop {
+        while tasks.try_join_next().is_some() {}
+        let one = tokio::select! {
+            one = bounds.all.clone().acquire_owned() => one,
+            () = stopped(&mut stop) => break,
+        };
+        let Ok(one) = one else { break };
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = stopped(&mut stop) => break,
+        };
+        match accepted {
+            Ok((stream, address)) => {
+                let Some(seat) = bounds.seat(address.ip().to_canonical(), one) else { continue };
+                let (shared, stop) = (shared.clone(), stop.clone());
+                tasks.spawn(async move {
+                    connection(shared, stream, address, stop).await;
+                    drop(seat);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a door cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    let _ = tokio::time::timeout(STOP_GRACE, async { while tasks.join_next().await.is_some() {} }).await;
+}
+
+async fn connection(
+    shared: Arc<Shared>,
+    stream: TcpStream,
+    address: SocketAddr,
+    stop: watch::Receiver<bool>,
+) {
+    let _ = stream.set_nodelay(true);
+    let limits = shared.settings.limits;
+    let access = shared.access();
+    let acceptor = TlsAcceptor::from(access.tls.clone());
+    let stream = BufReader::with_capacity(SOCKET_READ_BYTES, Patient::new(stream, limits.stall));
+    let accept = acceptor.accept_with(stream, |tls| tls.set_buffer_limit(Some(TLS_BUFFER_BYTES)));
+    match tokio::time::timeout(limits.head, accept).await {
+        Ok(Ok(stream)) => {
+            let subjects = longhaul_security::subject_names(stream.get_ref().1, access.identities);
+            requests(shared, stream, Peer { address, subjects: subjects.into() }, stop).await;
+        }
+        Ok(Err(error)) => {
+            tracing::debug!(%address, fault = %longhaul_security::io_fault(&error), "handshake failed")
+        }
+        Err(_) => tracing::debug!(%address, "no handshake in time"),
+    }
+}
+
+async fn requests<S: AsyncRead + AsyncWrite + Unpin>(
+    shared: Arc<Shared>,
+    stream: S,
+    peer: Peer,
+    mut stop: watch::Receiver<bool>,
+) {
+    let (head, address) = (shared.settings.limits.head, peer.address);
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let (shared, peer) = (shared.clone(), peer.clone());
+        async move { Ok::<_, Infallible>(serve(shared, peer, request).await) }
+    });
+    let mut connection = std::pin::pin!(
+        hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(head)
+            .max_headers(HEADER_LINES_MAX)
+            .max_buf_size(BUFFER_BYTES_MAX)
+            .serve_connection(TokioIo::new(stream), service)
+    );
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = stopped(&mut stop) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%address, %error, "connection ended");
+    }
+}
+
+/// Returns at a stop.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stop| *stop).await;
+}

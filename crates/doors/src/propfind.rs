@@ -1,0 +1,326 @@
+//! PROPFIND and PROPPATCH: what is there, as WebDAV says it.
+//!
+//! Depth 0 and 1 only: nobody makes this server walk its tree. A large directory is told page by page while it is read.
+
+use std::io;
+use std::sync::Arc;
+
+use http::{HeaderName, Response, StatusCode, header};
+use longhaul_model::Algorithm;
+use longhaul_storage::{Entry, Space};
+use tokio::sync::mpsc;
+
+use crate::answer::{Answer, Outcome, Refusal, set};
+use crate::body::Body;
+use crate::conditions::{etag, http_date, iso_date};
+use crate::request::{Place, encode};
+use crate::rights::May;
+use crate::serve::{Call, Shared, blocking};
+use crate::xml::{self, Element, Name, XML_BYTES_MAX, escape};
+
+/// Names of a directory read at once.
+const PAGE_NAMES: usize = 16_384;
+/// Entries in one piece of an answer.
+const PIECE_ENTRIES: usize = 256;
+const PIECES_AHEAD: usize = 4;
+/// More properties in one question are no question.
+const PROPERTIES_MAX: usize = 200;
+const XML_TYPE: &str = "application/xml; charset=utf-8";
+const DCACHE: &str = "http://www.dcache.org/2013/webdav";
+const STORM: &str = "http://storm.italiangrid.org/2014/webdav";
+
+/// What is asked about each entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Question {
+    All,
+    Names,
+    Some(Vec<Name>),
+}
+
+pub(crate) async fn propfind(mut call: Call) -> Outcome {
+    let depth_one = match call.header("depth")?.map(str::trim) {
+        Some("0") => false,
+        Some("1") => true,
+        // None means infinity.
+        None | Some("infinity") => return Ok(infinite()),
+        Some(_) => return Err(Refusal::bad("the header Depth is 0 or 1")),
+    };
+    let body = call.small_body(XML_BYTES_MAX).await?;
+    let question = question(&body)?;
+    let entry = {
+        let (shared, place) = (call.shared.clone(), call.place.clone());
+        blocking(move || Ok(shared.look(&place)?)).await?
+    };
+    let entry = entry.filter(|entry| entry.is_directory || !call.place.slash);
+    let entry =
+        entry.ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "there is no such file or directory"))?;
+    if !(depth_one && entry.is_directory) {
+        let mut text = String::new();
+        let about_one = move || {
+            // Neither a directory is read nor a client waited for, so nothing can fail.
+            let _ = tell(&call, &question, entry, false, &mut |piece| {
+                text.push_str(&piece);
+                Ok(())
+            });
+            Ok(text)
+        };
+        return Ok(multistatus(Body::from(blocking(about_one).await?)));
+    }
+    let listing = call.shared.listing().await?;
+    let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
+    tokio::task::spawn_blocking(move || {
+        let _listing = listing;
+        let gone = |_| io::Error::other("the client went");
+        let mut send = |piece: String| sender.blocking_send(Ok(piece.into())).map_err(gone);
+        if let Err(error) = tell(&call, &question, entry, true, &mut send) {
+            // The client sees a broken answer, never a short one that looks whole.
+            let _ = sender.blocking_send(Err(error));
+        }
+    });
+    Ok(multistatus(Body::Pieces(pieces)))
+}
+
+fn multistatus(body: Body) -> Answer {
+    let mut answer = Response::new(body);
+    *answer.status_mut() = StatusCode::MULTI_STATUS;
+    set(answer.headers_mut(), header::CONTENT_TYPE, XML_TYPE);
+    set(answer.headers_mut(), HeaderName::from_static("dav"), "1");
+    answer
+}
+
+fn infinite() -> Answer {
+    let text = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n\
+                <D:error xmlns:D=\"DAV:\"><D:propfind-finite-depth/></D:error>\n";
+    let mut answer = Response::new(Body::from(text.to_owned()));
+    *answer.status_mut() = StatusCode::FORBIDDEN;
+    set(answer.headers_mut(), header::CONTENT_TYPE, XML_TYPE);
+    answer
+}
+
+fn question(body: &[u8]) -> Outcome<Question> {
+    if body.is_empty() {
+        return Ok(Question::All);
+    }
+    let root = xml::parse(body).map_err(|why| Refusal::bad(format!("the XML of the request: {why}")))?;
+    if !root.name.is_dav("propfind") {
+        return Err(Refusal::bad("the request is no DAV: propfind"));
+    }
+    if root.child("propname").is_some() {
+        return Ok(Question::Names);
+    }
+    if root.child("allprop").is_some() {
+        return Ok(Question::All);
+    }
+    let prop = root.child("prop").ok_or_else(|| Refusal::bad("the request asks for nothing"))?;
+    if prop.children.len() > PROPERTIES_MAX {
+        return Err(Refusal::bad(format!("the request asks for more than {PROPERTIES_MAX} properties")));
+    }
+    Ok(Question::Some(prop.children.iter().map(|child| child.name.clone()).collect()))
+}
+
+/// Takes the next piece of an answer.
+type Send<'a> = &'a mut dyn FnMut(String) -> io::Result<()>;
+
+fn tell(call: &Call, question: &Question, entry: Entry, depth_one: bool, send: Send<'_>) -> io::Result<()> {
+    let failed = |fault: longhaul_model::Fault| io::Error::other(fault);
+    let (shared, place) = (&call.shared, &call.place);
+    let is_directory = entry.is_directory;
+    let space = is_directory.then(|| shared.storage().space().ok()).flatten();
+    let mut text =
+        String::from("<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:multistatus xmlns:D=\"DAV:\">\n");
+    response(&mut text, shared, &place.path, &entry, question, space);
+    let members = shared.storage().directories().filter(|_| depth_one && is_directory);
+    let mut after: Option<String> = None;
+    while let Some(directories) = members {
+        let page = directories.list(&place.path, after.as_deref(), PAGE_NAMES).map_err(failed)?;
+        for (number, entry) in page.entries.iter().enumerate() {
+            let path = join(&place.path, &entry.name);
+            if !call.granted.may(May::Read, &path) {
+                continue;
+            }
+            response(&mut text, shared, &path, entry, question, None);
+            if number % PIECE_ENTRIES == PIECE_ENTRIES - 1 {
+                send(std::mem::take(&mut text))?;
+            }
+        }
+        after = page.more_after;
+        if after.is_none() {
+            break;
+        }
+    }
+    text.push_str("</D:multistatus>\n");
+    send(text)
+}
+
+pub(crate) fn join(directory: &str, name: &str) -> String {
+    if directory.is_empty() { name.to_owned() } else { format!("{directory}/{name}") }
+}
+
+fn response(
+    text: &mut String,
+    shared: &Arc<Shared>,
+    path: &str,
+    entry: &Entry,
+    question: &Question,
+    space: Option<Space>,
+) {
+    let slash = if entry.is_directory && !path.is_empty() { "/" } else { "" };
+    text.push_str(&format!("<D:response><D:href>/{}{slash}</D:href>", encode(path)));
+    let (mut found, mut missing) = (String::new(), String::new());
+    let about = About { shared, path, entry, space };
+    match question {
+        Question::All => {
+            for local in ALL {
+                found.push_str(&about.element(local).unwrap_or_default());
+            }
+        }
+        Question::Names => {
+            for local in ALL.iter().chain(ON_DEMAND).filter(|local| about.element(local).is_some()) {
+                found.push_str(&format!("<D:{local}/>"));
+            }
+        }
+        Question::Some(names) => {
+            for name in names {
+                match about.property(name) {
+                    Some(element) => found.push_str(&element),
+                    None => missing.push_str(&unknown(name)),
+                }
+            }
+        }
+    }
+    if !found.is_empty() || missing.is_empty() {
+        propstat(text, &found, "200 OK");
+    }
+    if !missing.is_empty() {
+        propstat(text, &missing, "404 Not Found");
+    }
+    text.push_str("</D:response>\n");
+}
+
+fn propstat(text: &mut String, properties: &str, status: &str) {
+    text.push_str(&format!(
+        "<D:propstat><D:prop>{properties}</D:prop><D:status>HTTP/1.1 {status}</D:status></D:propstat>"
+    ));
+}
+
+/// An empty element of a name that anybody may have made up.
+fn unknown(name: &Name) -> String {
+    match name.space.as_str() {
+        "" => format!("<{} xmlns=\"\"/>", name.local),
+        space => format!("<x:{} xmlns:x=\"{}\"/>", name.local, escape(space)),
+    }
+}
+
+const ALL: &[&str] = &[
+    "displayname",
+    "resourcetype",
+    "getcontentlength",
+    "getcontenttype",
+    "getlastmodified",
+    "creationdate",
+    "getetag",
+    "iscollection",
+];
+/// RFC 4331 says that these are told only when asked for.
+const ON_DEMAND: &[&str] = &["quota-available-bytes", "quota-used-bytes"];
+
+struct About<'a> {
+    shared: &'a Arc<Shared>,
+    path: &'a str,
+    entry: &'a Entry,
+    space: Option<Space>,
+}
+
+impl About<'_> {
+    fn property(&self, name: &Name) -> Option<String> {
+        match name.space.as_str() {
+            "DAV:" => self.element(&name.local),
+            DCACHE if name.local == "Checksums" => self.checksum(name, "adler32="),
+            STORM if name.local == "Checksum" => self.checksum(name, ""),
+            _ => None,
+        }
+    }
+
+    /// A checksum that is known already: listing a directory reads no files.
+    fn checksum(&self, name: &Name, before: &str) -> Option<String> {
+        let known = self.shared.remembered.get(self.path, &self.entry.identity);
+        let value = known.get(Algorithm::Adler32)?.as_u32()?;
+        Some(format!("<x:{0} xmlns:x=\"{1}\">{before}{value:08x}</x:{0}>", name.local, name.space))
+    }
+
+    fn element(&self, local: &str) -> Option<String> {
+        let (entry, is_directory) = (self.entry, self.entry.is_directory);
+        let value = match local {
+            "displayname" => escape(&entry.name),
+            "resourcetype" => (if is_directory { "<D:collection/>" } else { "" }).to_owned(),
+            "getcontentlength" if !is_directory => entry.identity.size.to_string(),
+            "getcontenttype" if !is_directory => "application/octet-stream".to_owned(),
+            "getlastmodified" => http_date(entry.identity.mtime_ns)?,
+            "creationdate" => iso_date(entry.identity.mtime_ns)?,
+            "getetag" if !is_directory => escape(&etag(&entry.identity)),
+            "iscollection" => u8::from(is_directory).to_string(),
+            "quota-available-bytes" => self.space?.free_bytes.to_string(),
+            "quota-used-bytes" => {
+                let space = self.space?;
+                space.total_bytes.saturating_sub(space.free_bytes).to_string()
+            }
+            _ => return None,
+        };
+        Some(format!("<D:{local}>{value}</D:{local}>"))
+    }
+}
+
+/// Properties of their own are not kept: each is refused by name, as RFC 4918 wants it.
+pub(crate) async fn proppatch(mut call: Call) -> Outcome {
+    let body = call.small_body(XML_BYTES_MAX).await?;
+    let root = xml::parse(&body).map_err(|why| Refusal::bad(format!("the XML of the request: {why}")))?;
+    if !root.name.is_dav("propertyupdate") {
+        return Err(Refusal::bad("the request is no DAV: propertyupdate"));
+    }
+    let entry = {
+        let (shared, place) = (call.shared.clone(), call.place.clone());
+        blocking(move || Ok(shared.look(&place)?)).await?
+    };
+    let entry =
+        entry.ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "there is no such file or directory"))?;
+    let names: Vec<&Name> = root
+        .children
+        .iter()
+        .filter(|child| child.name.is_dav("set") || child.name.is_dav("remove"))
+        .filter_map(|child| child.child("prop"))
+        .flat_map(|prop: &Element| prop.children.iter().map(|child| &child.name))
+        .take(PROPERTIES_MAX)
+        .collect();
+    Ok(multistatus(Body::from(refused_properties(&call.place, &entry, &names))))
+}
+
+fn refused_properties(place: &Place, entry: &Entry, names: &[&Name]) -> String {
+    let slash = if entry.is_directory && !place.is_root() { "/" } else { "" };
+    let elements: String = names.iter().map(|name| unknown(name)).collect();
+    let mut text = format!(
+        "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:multistatus xmlns:D=\"DAV:\">\n\
+         <D:response><D:href>/{}{slash}</D:href>",
+        encode(&place.path)
+    );
+    propstat(&mut text, &elements, "403 Forbidden");
+    text.push_str("</D:response>\n</D:multistatus>\n");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_are_understood() {
+        assert_eq!(question(b"").unwrap(), Question::All);
+        let asked =
+            question(b"<propfind xmlns='DAV:'><prop><getetag/><a xmlns='urn:x'/></prop></propfind>").unwrap();
+        let Question::Some(names) = asked else { panic!("{asked:?}") };
+        assert!(names[0].is_dav("getetag"));
+        assert_eq!(unknown(&names[1]), "<x:a xmlns:x=\"urn:x\"/>");
+        for bad in ["<propfind xmlns='DAV:'/>", "<prop xmlns='DAV:'/>", "<propfind/>", "x"] {
+            assert_eq!(question(bad.as_bytes()).unwrap_err().status, StatusCode::BAD_REQUEST, "{bad}");
+        }
+    }
+}

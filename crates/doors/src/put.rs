@@ -1,0 +1,319 @@
+//! PUT: a file comes in whole, or nothing of it stays.
+//!
+//! Its bytes go to a temporary file and are digested on the way. When all are there and agree with the length and every
+//! digest that the client gave, the storage flushes them and gives the file its name in one step: whoever reads that name
+//! sees the old file or the new one. Whatever ends the request earlier (a client that goes, a full disk, a stop) removes
+//! the temporary file; what a kill leaves is removed at the next start.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode, header};
+use http_body_util::BodyExt;
+use longhaul_model::{Algorithm, DigestSet, Fault, FaultCode, Hasher, Pfn};
+use longhaul_storage::{Commit, Entry, Identity, Storage, TargetFile, TempName};
+use tokio::task::JoinHandle;
+
+use crate::answer::{Outcome, Refusal, empty, set};
+use crate::conditions::{check_for_change, etag};
+use crate::digests::claimed;
+use crate::request::Place;
+use crate::serve::{Call, Shared, blocking};
+
+/// Collected before they are written: one visit to another thread for many records.
+const BATCH_BYTES: usize = 512 << 10;
+/// Handed to the disk while more come, so that the flush at the end has little left.
+const WRITEBACK_BYTES: u64 = 16 << 20;
+/// What is at a name may change between the look and the commit.
+const COMMIT_TRIES: usize = 4;
+/// Computed of every file that comes: they cost next to nothing, and are asked for next.
+const ALWAYS: [Algorithm; 2] = [Algorithm::Adler32, Algorithm::Crc32c];
+
+pub(crate) async fn put(mut call: Call) -> Outcome {
+    let headers = call.request.headers();
+    if headers.contains_key(header::CONTENT_RANGE) {
+        let text = "files are written as a whole: leave out Content-Range";
+        return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, text));
+    }
+    if call.place.is_root() || call.place.slash {
+        return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "a file's address does not end with /"));
+    }
+    let claimed = claimed(headers)?;
+    let length = declared_length(headers)?;
+    let turn = call.shared.turn().await?;
+    let (shared, place) = (call.shared.clone(), call.place.clone());
+    let checked = headers.clone();
+    let incoming = blocking(move || {
+        let found = admit(&shared, &place, &checked)?;
+        Incoming::begin(&shared, &place, length, claimed, found)
+    });
+    let mut incoming = incoming.await?;
+    receive(&mut call, &mut incoming, length).await?;
+    let conditions = call.request.headers().clone();
+    let (identity, replaced) =
+        blocking(move || incoming.finish(|found| check_for_change(&conditions, found))).await?;
+    drop(turn);
+    let mut answer = empty(if replaced { StatusCode::NO_CONTENT } else { StatusCode::CREATED });
+    set(answer.headers_mut(), header::ETAG, &etag(&identity));
+    Ok(answer)
+}
+
+/// None with a body in chunks. The HTTP library has checked that there is one length only.
+fn declared_length(headers: &HeaderMap) -> Outcome<Option<u64>> {
+    let Some(value) = headers.get(header::CONTENT_LENGTH) else { return Ok(None) };
+    let length = value.to_str().ok().and_then(|text| text.parse().ok());
+    length.map(Some).ok_or_else(|| Refusal::bad("Content-Length is no number"))
+}
+
+/// What must be right before the first byte is taken.
+pub(crate) fn admit(shared: &Shared, place: &Place, headers: &HeaderMap) -> Outcome<Option<Identity>> {
+    let found = shared.look(place)?;
+    if found.as_ref().is_some_and(|entry| entry.is_directory) {
+        return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "there is a directory of this name"));
+    }
+    let identity = found.map(|entry| entry.identity);
+    check_for_change(headers, identity.as_ref())?;
+    if identity.is_none() && !shared.settings.make_parents {
+        let parent = Place { path: place.parent().to_owned(), slash: true };
+        let there = |entry: Entry| entry.is_directory;
+        if !parent.is_root() && !shared.look(&parent)?.is_some_and(there) {
+            return Err(Refusal::new(StatusCode::CONFLICT, "the directory of this file is not there"));
+        }
+    }
+    Ok(identity)
+}
+
+async fn receive(call: &mut Call, incoming: &mut Incoming, length: Option<u64>) -> Outcome<()> {
+    let stall = call.shared.settings.limits.stall;
+    let mut batch = Batch::default();
+    loop {
+        let Some(frame) = next_frame(call, stall).await? else { break };
+        let Ok(bytes) = frame.into_data() else { continue };
+        batch.add(bytes);
+        if length.is_some_and(|length| incoming.taken + batch.len as u64 > length) {
+            return Err(Refusal::bad("the body is longer than Content-Length says"));
+        }
+        if batch.is_full() {
+            incoming.take(std::mem::take(&mut batch)).await?;
+        }
+    }
+    incoming.take(batch).await?;
+    incoming.written().await?;
+    match length {
+        Some(length) if length != incoming.taken => {
+            let text = format!("{} bytes came, Content-Length says {length}", incoming.taken);
+            Err(Refusal::bad(text))
+        }
+        _ => Ok(()),
+    }
+}
+
+async fn next_frame(call: &mut Call, stall: Duration) -> Outcome<Option<hyper::body::Frame<Bytes>>> {
+    let frame = tokio::time::timeout(stall, call.request.body_mut().frame()).await;
+    let late = |_| Refusal::new(StatusCode::REQUEST_TIMEOUT, "the body does not come; nothing of it is kept");
+    let broken = |error| Refusal::bad(format!("the body broke off: {error}; nothing of it is kept"));
+    frame.map_err(late)?.transpose().map_err(broken)
+}
+
+#[derive(Default)]
+pub(crate) struct Batch {
+    pieces: Vec<Bytes>,
+    len: usize,
+}
+
+impl Batch {
+    pub(crate) fn add(&mut self, bytes: Bytes) {
+        self.len += bytes.len();
+        self.pieces.push(bytes);
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.len >= BATCH_BYTES
+    }
+}
+
+/// A file on its way in. Dropping it removes what has come.
+pub(crate) struct Incoming {
+    shared: Arc<Shared>,
+    at: Pfn,
+    place: Place,
+    claimed: DigestSet,
+    found: Option<Identity>,
+    guard: Guard,
+    /// Away while it is being written to.
+    writer: Option<Writer>,
+    writing: Option<JoinHandle<Result<Writer, Fault>>>,
+    /// Bytes taken so far.
+    pub(crate) taken: u64,
+}
+
+struct Writer {
+    file: Box<dyn TargetFile>,
+    hasher: Hasher,
+    written: u64,
+    hinted: u64,
+}
+
+/// Removes the temporary file unless it has its final name.
+struct Guard {
+    storage: Arc<dyn Storage>,
+    temp: TempName,
+    is_kept: bool,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.is_kept {
+            return;
+        }
+        let (storage, temp) = (self.storage.clone(), self.temp.clone());
+        let remove = move || {
+            if let Err(fault) = storage.remove_temp(&temp) {
+                tracing::warn!(%fault, "what came of a file cannot be removed; the next start will try again");
+            }
+        };
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(remove)),
+            Err(_) => remove(),
+        }
+    }
+}
+
+impl Incoming {
+    /// `found` is what has the name now and may be replaced.
+    pub(crate) fn begin(
+        shared: &Arc<Shared>,
+        place: &Place,
+        size: Option<u64>,
+        claimed: DigestSet,
+        found: Option<Identity>,
+    ) -> Outcome<Incoming> {
+        let at = place.pfn(shared.storage().name())?;
+        let temp = shared.temp_name();
+        let file = shared.storage().create(&temp, size.unwrap_or(0))?;
+        let guard = Guard { storage: shared.storage().clone(), temp, is_kept: false };
+        let wanted = claimed.algorithms().filter(|algorithm| !ALWAYS.contains(algorithm));
+        let hasher = Hasher::new(ALWAYS.into_iter().chain(wanted));
+        Ok(Incoming {
+            shared: shared.clone(),
+            at,
+            place: place.clone(),
+            claimed,
+            found,
+            guard,
+            writer: Some(Writer { file, hasher, written: 0, hinted: 0 }),
+            writing: None,
+            taken: 0,
+        })
+    }
+
+    /// Writes what has come, while the next bytes come.
+    pub(crate) async fn take(&mut self, batch: Batch) -> Outcome<()> {
+        self.written().await?;
+        if batch.len == 0 {
+            return Ok(());
+        }
+        self.taken += batch.len as u64;
+        if let Some(mut writer) = self.writer.take() {
+            self.writing = Some(tokio::task::spawn_blocking(move || {
+                writer.write(&batch)?;
+                Ok(writer)
+            }));
+        }
+        Ok(())
+    }
+
+    /// The same on a thread that may wait for the disk.
+    pub(crate) fn take_here(&mut self, batch: Batch) -> Outcome<()> {
+        self.taken += batch.len as u64;
+        match &mut self.writer {
+            Some(writer) => Ok(writer.write(&batch)?),
+            None => Err(Fault::new(FaultCode::Internal, "a file is written to twice at once").into()),
+        }
+    }
+
+    /// Waits until all that was taken is written.
+    pub(crate) async fn written(&mut self) -> Outcome<()> {
+        let Some(writing) = self.writing.as_mut() else { return Ok(()) };
+        let done = writing.await;
+        self.writing = None;
+        match done {
+            Ok(Ok(writer)) => {
+                self.writer = Some(writer);
+                Ok(())
+            }
+            Ok(Err(fault)) => Err(fault.into()),
+            Err(error) => Err(Fault::new(FaultCode::Internal, error.to_string()).into()),
+        }
+    }
+
+    /// Compares and commits; `check` is asked again about what is there, if that has changed. Says whether a file was replaced.
+    pub(crate) fn finish(
+        mut self,
+        check: impl Fn(Option<&Identity>) -> Outcome<()>,
+    ) -> Outcome<(Identity, bool)> {
+        let Some(writer) = self.writer.take() else {
+            return Err(Fault::new(FaultCode::Internal, "a file ends while it is written to").into());
+        };
+        let digests = writer.hasher.finish();
+        if let Some((ours, theirs)) = digests.contradiction(&self.claimed) {
+            let text =
+                format!("the bytes that came have {ours}, {theirs} was given; nothing of them is kept");
+            return Err(Refusal::bad(text));
+        }
+        let replaced = self.commit(check)?;
+        self.guard.is_kept = true;
+        let storage = self.shared.storage();
+        let there = storage.stat(&self.at)?;
+        let identity =
+            there.ok_or_else(|| Fault::new(FaultCode::Conflict, "the file was removed at once"))?;
+        // Somebody else's replacement a moment later has other digests.
+        if identity.size == self.taken {
+            self.shared.remembered.keep(&self.place.path, &identity, &digests);
+        }
+        Ok((identity, replaced))
+    }
+
+    fn commit(&mut self, check: impl Fn(Option<&Identity>) -> Outcome<()>) -> Outcome<bool> {
+        let mut last = None;
+        for _ in 0..COMMIT_TRIES {
+            let item = Commit {
+                replaces: self.found.clone(),
+                ..Commit::new(self.guard.temp.clone(), self.at.clone(), self.taken)
+            };
+            match self.shared.storage().commit(&[item]).pop() {
+                Some(Ok(())) => return Ok(self.found.is_some()),
+                Some(Err(fault)) if fault.code == FaultCode::NameClash => last = Some(fault),
+                Some(Err(fault)) => return Err(fault.into()),
+                None => break,
+            }
+            let found = self.shared.look(&self.place)?;
+            if found.as_ref().is_some_and(|entry| entry.is_directory) {
+                break;
+            }
+            let found = found.map(|entry| entry.identity);
+            check(found.as_ref())?;
+            if found == self.found {
+                break;
+            }
+            self.found = found;
+        }
+        Err(last.unwrap_or_else(|| Fault::new(FaultCode::Conflict, self.at.to_string())).into())
+    }
+}
+
+impl Writer {
+    fn write(&mut self, batch: &Batch) -> Result<(), Fault> {
+        for piece in &batch.pieces {
+            self.hasher.update(piece);
+            self.file.write_at(piece, self.written)?;
+            self.written += piece.len() as u64;
+        }
+        if self.written - self.hinted >= WRITEBACK_BYTES {
+            self.file.begin_writeback(self.hinted, self.written - self.hinted);
+            self.hinted = self.written;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,268 @@
+//! Who may do what at a door: by the subject of a client certificate, by a bearer token from a file, or by nobody's name
+//! where reading is open to all.
+//!
+//! Decided before anything is looked at, so that what is there is nobody's business who may not read it.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use http::{HeaderMap, StatusCode, header};
+use longhaul_model::units::printable;
+use longhaul_security::{PeerIdentity, SubjectPattern, read_private, same_hash, secret_hash};
+
+use crate::answer::{Outcome, Refusal};
+use crate::request::{is_within, single};
+
+/// Tokens of one file.
+const TOKENS_MAX: usize = 10_000;
+/// Shorter ones can be guessed.
+const TOKEN_BYTES_MIN: usize = 20;
+/// No token is longer, also those of issuers.
+const TOKEN_BYTES_MAX: usize = 16 << 10;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum May {
+    Read,
+    /// Make, replace, rename and delete as well.
+    Write,
+}
+
+/// A right and the part of the storage that it is for; the empty path is all of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    pub may: May,
+    pub below: String,
+}
+
+/// Whom a grant is for.
+#[derive(Clone, Debug)]
+pub enum Subjects {
+    /// Everybody with a certificate that is believed here.
+    Certified,
+    /// `/DC=org/CN=name` or `longhaul://DEPLOYMENT/…`, exactly.
+    Named(BTreeSet<String>),
+    /// Identities of Longhaul's of one shape.
+    Like(SubjectPattern),
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Rights {
+    pub subjects: Vec<(Subjects, Grant)>,
+    /// Hashes of bearer tokens, and what each allows.
+    pub tokens: Vec<([u8; 32], Grant)>,
+    /// What everybody may read, without any credential.
+    pub anonymous: Option<String>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub struct TokenFileError(pub String);
+
+impl std::fmt::Display for TokenFileError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for TokenFileError {}
+
+/// Reads a file of lines `read|write PATH TOKEN`; `/` is the whole storage, `#` begins a comment. The message never quotes
+/// a token.
+pub fn read_tokens(path: &Path) -> Result<Vec<([u8; 32], Grant)>, TokenFileError> {
+    let text = read_private(path).map_err(|error| TokenFileError(error.to_string()))?;
+    if std::fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o077 != 0) {
+        tracing::warn!(file = %path.display(), "others may read this file of tokens: chmod 600");
+    }
+    parse_tokens(&text).map_err(|why| TokenFileError(format!("{}: {why}", path.display())))
+}
+
+fn parse_tokens(text: &str) -> Result<Vec<([u8; 32], Grant)>, String> {
+    let mut tokens = Vec::new();
+    for (place, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let wrong = |why: &str| format!("line {}: {why} (read|write PATH TOKEN is expected)", place + 1);
+        let mut words = line.split_whitespace();
+        let may = match words.next() {
+            Some("read") => May::Read,
+            Some("write") => May::Write,
+            _ => return Err(wrong("begins with neither read nor write")),
+        };
+        let below = words.next().and_then(|path| path.strip_prefix('/'));
+        let below = below.ok_or_else(|| wrong("the path does not begin with /"))?;
+        let token = words.next().ok_or_else(|| wrong("there is no token"))?;
+        if words.next().is_some_and(|word| !word.starts_with('#')) {
+            return Err(wrong("there are more than three words"));
+        }
+        if token.len() < TOKEN_BYTES_MIN {
+            return Err(wrong(&format!("the token has fewer than {TOKEN_BYTES_MIN} characters")));
+        }
+        let below = below.trim_end_matches('/').to_owned();
+        tokens.push((secret_hash(token), Grant { may, below }));
+        if tokens.len() > TOKENS_MAX {
+            return Err(format!("more than {TOKENS_MAX} tokens"));
+        }
+    }
+    Ok(tokens)
+}
+
+/// What one request may do.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    grants: Vec<Grant>,
+    /// Whether a credential was shown and believed.
+    known: bool,
+}
+
+impl Rights {
+    /// `subjects` are the names in the client's certificate. A token counts beside a certificate; a bad one is an error
+    /// even where none is needed, since its owner believes to be somebody.
+    pub(crate) fn of(&self, subjects: &[String], headers: &HeaderMap) -> Outcome<Granted> {
+        let mut grants: Vec<Grant> = Vec::new();
+        if let Some(below) = &self.anonymous {
+            grants.push(Grant { may: May::Read, below: below.clone() });
+        }
+        let fits = |(whom, _): &&(Subjects, Grant)| subjects.iter().any(|name| whom.fits(name));
+        if !subjects.is_empty() {
+            grants.extend(self.subjects.iter().filter(fits).map(|(_, grant)| grant.clone()));
+        }
+        let token = bearer(headers)?;
+        if let Some(token) = token {
+            let hash = secret_hash(token);
+            let before = grants.len();
+            grants.extend(
+                self.tokens
+                    .iter()
+                    .filter(|(known, _)| same_hash(known, &hash))
+                    .map(|(_, grant)| grant.clone()),
+            );
+            if grants.len() == before {
+                return Err(not_authenticated("the bearer token is not known here", Some("invalid_token")));
+            }
+        }
+        Ok(Granted { grants, known: token.is_some() || !subjects.is_empty() })
+    }
+}
+
+impl Subjects {
+    fn fits(&self, name: &str) -> bool {
+        match self {
+            Subjects::Certified => true,
+            Subjects::Named(names) => names.contains(name),
+            Subjects::Like(pattern) => name.parse::<PeerIdentity>().is_ok_and(|peer| pattern.fits(&peer)),
+        }
+    }
+}
+
+impl Granted {
+    pub(crate) fn check(&self, may: May, path: &str) -> Outcome<()> {
+        if self.may(may, path) {
+            return Ok(());
+        }
+        if !self.known {
+            return Err(not_authenticated("a client certificate or a bearer token is needed for this", None));
+        }
+        let what = if may == May::Write { "write" } else { "read" };
+        let text = format!("not allowed to {what} here; an administrator of this door can allow it");
+        let refusal = Refusal::new(StatusCode::FORBIDDEN, text);
+        Err(refusal.with(header::WWW_AUTHENTICATE, "Bearer realm=\"longhaul\", error=\"insufficient_scope\""))
+    }
+
+    pub(crate) fn may(&self, may: May, path: &str) -> bool {
+        self.grants.iter().any(|grant| grant.may >= may && is_within(path, &grant.below))
+    }
+}
+
+fn not_authenticated(text: &str, error: Option<&str>) -> Refusal {
+    let error = error.map_or(String::new(), |error| format!(", error=\"{error}\""));
+    let challenge = format!("Bearer realm=\"longhaul\"{error}");
+    Refusal::new(StatusCode::UNAUTHORIZED, text).with(header::WWW_AUTHENTICATE, &challenge)
+}
+
+/// The scheme may be written in any case.
+fn bearer(headers: &HeaderMap) -> Outcome<Option<&str>> {
+    let Some(value) = single(headers, "authorization")? else { return Ok(None) };
+    let (scheme, token) = value.trim().split_once(' ').unwrap_or((value, ""));
+    if !scheme.eq_ignore_ascii_case("bearer") {
+        let text = format!("credentials of the kind {} are not taken here", printable(scheme));
+        return Err(not_authenticated(&text, None));
+    }
+    let token = token.trim();
+    if token.is_empty() || token.len() > TOKEN_BYTES_MAX {
+        return Err(not_authenticated("the bearer token is malformed", Some("invalid_token")));
+    }
+    Ok(Some(token))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TOKEN: &str = "0123456789abcdefghij";
+
+    fn with(value: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert("authorization", value.parse().unwrap());
+        headers
+    }
+
+    fn rights() -> Rights {
+        Rights {
+            subjects: vec![
+                (
+                    Subjects::Named(["/DC=org/CN=alice".to_owned()].into()),
+                    Grant { may: May::Write, below: "home/alice".into() },
+                ),
+                (Subjects::Certified, Grant { may: May::Read, below: "public".into() }),
+                (
+                    Subjects::Like("longhaul://*/agent/beta/*".parse().unwrap()),
+                    Grant { may: May::Read, below: String::new() },
+                ),
+            ],
+            tokens: parse_tokens(&format!("# tokens\n\nwrite /drop/ {TOKEN} # a robot\n")).unwrap(),
+            anonymous: None,
+        }
+    }
+
+    #[test]
+    fn certificates_count_by_their_subject() {
+        let nobody = HeaderMap::new();
+        let alice = rights().of(&["/DC=org/CN=alice".to_owned()], &nobody).unwrap();
+        assert!(alice.may(May::Write, "home/alice/x") && alice.may(May::Read, "public/y"));
+        assert!(!alice.may(May::Write, "home/alicex") && !alice.may(May::Write, "public/y"));
+        assert_eq!(alice.check(May::Read, "x").unwrap_err().status, StatusCode::FORBIDDEN);
+        let beta = rights().of(&["longhaul://d/agent/beta/0CMZ85KX70000".to_owned()], &nobody).unwrap();
+        assert!(beta.may(May::Read, "home") && !beta.may(May::Write, "home"));
+        let anonymous = rights().of(&[], &nobody).unwrap();
+        assert_eq!(anonymous.check(May::Read, "public").unwrap_err().status, StatusCode::UNAUTHORIZED);
+    }
+
+    #[test]
+    fn tokens_count_in_their_directory() {
+        for scheme in ["Bearer", "bearer", "BEARER"] {
+            let robot = rights().of(&[], &with(&format!("{scheme} {TOKEN}"))).unwrap();
+            assert!(robot.may(May::Write, "drop/x") && !robot.may(May::Read, "dropped"));
+        }
+        for bad in ["Bearer", "Bearer 0123456789abcdefghiX", "Basic YTpi"] {
+            assert_eq!(rights().of(&[], &with(bad)).unwrap_err().status, StatusCode::UNAUTHORIZED, "{bad}");
+        }
+    }
+
+    #[test]
+    fn token_files_are_read_strictly() {
+        for bad in ["read / short", "look / 0123456789abcdefghij", "read x 0123456789abcdefghij", "read /"] {
+            let why = parse_tokens(bad).unwrap_err();
+            assert!(why.contains("line 1") && !why.contains("0123456789"), "{why}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_token_file_panics(text in "(read|write|/| |#|\n|[a-z0-9]{1,30}){0,20}") {
+            let _ = parse_tokens(&text);
+        }
+    }
+}

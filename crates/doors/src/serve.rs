@@ -1,0 +1,274 @@
+//! One request at a time: who may do it, and which method does it.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use http::{HeaderValue, Method, Request, StatusCode, header};
+use hyper::body::Incoming;
+use longhaul_model::{Fault, FaultCode};
+use longhaul_storage::{Directories, Entry, Storage, TempName};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::answer::{Answer, Outcome, Refusal, empty, set};
+use crate::body::Body;
+use crate::buffers::Buffers;
+use crate::digests::Remembered;
+use crate::request::{Destination, Place, destination, single};
+use crate::rights::{Granted, May};
+use crate::settings::{Access, Settings};
+use crate::{get, propfind, put, tree};
+
+/// Directories told at once: each keeps a thread as long as its client takes what it asked for.
+const LISTINGS_AT_ONCE: usize = 32;
+/// Files read for their digests at once: each takes a core.
+const DIGESTS_AT_ONCE: usize = 2;
+pub(crate) const ALLOW: &str = "OPTIONS, GET, HEAD, PUT, DELETE, MKCOL, COPY, MOVE, PROPFIND, PROPPATCH";
+
+/// What all connections of a door share.
+pub(crate) struct Shared {
+    pub(crate) settings: Settings,
+    access: RwLock<Arc<Access>>,
+    pub(crate) buffers: Arc<Buffers>,
+    pub(crate) remembered: Remembered,
+    pub(crate) turns: Arc<Semaphore>,
+    listings: Arc<Semaphore>,
+    pub(crate) digest_turns: Semaphore,
+    /// For temporary names: what no other run of this process had.
+    pub(crate) run: u32,
+    pub(crate) counter: std::sync::atomic::AtomicU32,
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    pub(crate) address: std::net::SocketAddr,
+    /// Names in its certificate; none if it showed none.
+    pub(crate) subjects: Arc<[String]>,
+}
+
+impl Shared {
+    /// `access` is moved out of the settings, since it changes.
+    pub(crate) fn new(settings: Settings, access: Access, run: u32) -> Shared {
+        Shared {
+            access: RwLock::new(Arc::new(access)),
+            turns: Arc::new(Semaphore::new(settings.limits.transfers)),
+            listings: Arc::new(Semaphore::new(LISTINGS_AT_ONCE)),
+            digest_turns: Semaphore::new(DIGESTS_AT_ONCE),
+            buffers: Arc::default(),
+            remembered: Remembered::default(),
+            run,
+            counter: 0.into(),
+            settings,
+        }
+    }
+
+    pub(crate) fn access(&self) -> Arc<Access> {
+        self.access.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn renew(&self, access: Access) {
+        *self.access.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(access);
+    }
+
+    pub(crate) fn storage(&self) -> &Arc<dyn Storage> {
+        &self.settings.storage
+    }
+
+    /// Unique among all that lie in the work directory: whose, which run, which file.
+    pub(crate) fn temp_name(&self) -> TempName {
+        let mut name = [0; 16];
+        name[..8].copy_from_slice(&self.settings.owner);
+        name[8..12].copy_from_slice(&self.run.to_be_bytes());
+        let count = self.counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        name[12..].copy_from_slice(&count.to_be_bytes());
+        TempName::of_bytes(name)
+    }
+
+    /// Waits until one more file may be under way.
+    pub(crate) async fn turn(&self) -> Outcome<OwnedSemaphorePermit> {
+        self.wait(&self.turns, "as many files as this door bears are on their way").await
+    }
+
+    /// Waits until one more directory may be told.
+    pub(crate) async fn listing(&self) -> Outcome<OwnedSemaphorePermit> {
+        self.wait(&self.listings, "as many directories as this door bears are being listed").await
+    }
+
+    async fn wait(&self, turns: &Arc<Semaphore>, why_not: &str) -> Outcome<OwnedSemaphorePermit> {
+        let turn = tokio::time::timeout(self.settings.limits.turn, turns.clone().acquire_owned());
+        match turn.await {
+            Ok(Ok(turn)) => Ok(turn),
+            _ => Err(busy(why_not, Duration::from_secs(10))),
+        }
+    }
+
+    /// What is there, also in storages that are no trees.
+    pub(crate) fn look(&self, place: &Place) -> Result<Option<Entry>, Fault> {
+        if let Some(directories) = self.storage().directories() {
+            return directories.look(&place.path);
+        }
+        let at = longhaul_model::Pfn::new(self.storage().name().clone(), &place.path)
+            .map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))?;
+        let name = place.path.rsplit('/').next().unwrap_or_default().to_owned();
+        Ok(self.storage().stat(&at)?.map(|identity| Entry { name, is_directory: false, identity }))
+    }
+}
+
+/// Storages that are no trees have files only.
+pub(crate) fn directories(storage: &dyn Storage) -> Outcome<&dyn Directories> {
+    storage.directories().ok_or_else(|| {
+        Refusal::new(StatusCode::NOT_IMPLEMENTED, "this storage has no directories to be shown or changed")
+    })
+}
+
+pub(crate) fn busy(text: impl Into<String>, again: Duration) -> Refusal {
+    let seconds = again.as_secs().max(1).to_string();
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, text).with(header::RETRY_AFTER, &seconds)
+}
+
+/// Runs what waits for disks away from the threads that serve the network.
+pub(crate) async fn blocking<T: Send + 'static>(
+    body: impl FnOnce() -> Outcome<T> + Send + 'static,
+) -> Outcome<T> {
+    match tokio::task::spawn_blocking(body).await {
+        Ok(result) => result,
+        Err(error) => {
+            tracing::error!(%error, "a step of a door broke");
+            Err(Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "an internal error; the agent's log has it"))
+        }
+    }
+}
+
+/// One request, as the methods see it.
+pub(crate) struct Call {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) request: Request<Incoming>,
+    pub(crate) place: Place,
+    pub(crate) granted: Granted,
+}
+
+impl Call {
+    pub(crate) fn header(&self, name: &str) -> Outcome<Option<&str>> {
+        single(self.request.headers(), name)
+    }
+
+    /// Where a copy or a move goes, within this door.
+    pub(crate) fn destination(&self) -> Outcome<Option<Destination>> {
+        let Some(text) = self.header("destination")? else { return Ok(None) };
+        destination(text, self.request.headers(), &self.settings().names).map(Some)
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.shared.settings
+    }
+
+    /// Reads what is left of a body that should be small.
+    pub(crate) async fn small_body(&mut self, most: usize) -> Outcome<Vec<u8>> {
+        use http_body_util::BodyExt;
+        let stall = self.shared.settings.limits.stall;
+        let read = async {
+            let mut bytes = Vec::new();
+            while let Some(frame) = self.request.body_mut().frame().await {
+                let frame = frame.map_err(|error| Refusal::bad(format!("the body broke off: {error}")))?;
+                bytes.extend_from_slice(&frame.into_data().unwrap_or_default());
+                if bytes.len() > most {
+                    let text = format!("the body has more than {most} bytes");
+                    return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, text));
+                }
+            }
+            Ok(bytes)
+        };
+        let late = |_| Refusal::new(StatusCode::REQUEST_TIMEOUT, "the body did not come in time");
+        tokio::time::timeout(stall, read).await.map_err(late)?
+    }
+}
+
+pub(crate) async fn serve(shared: Arc<Shared>, peer: Peer, request: Request<Incoming>) -> Answer {
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let is_head = method == Method::HEAD;
+    let in_chunks = request.headers().contains_key(header::TRANSFER_ENCODING);
+    let changes = !matches!(method.as_str(), "GET" | "HEAD" | "OPTIONS" | "PROPFIND");
+    let mut answer = match answer(shared, &peer, request).await {
+        Ok(answer) => {
+            if changes {
+                tracing::info!(%method, path = %longhaul_model::units::printable(&path), from = %peer.address,
+                    who = ?peer.subjects, status = answer.status().as_u16(), "changed through a door");
+            }
+            answer
+        }
+        Err(refusal) => {
+            let text = longhaul_model::units::printable(&refusal.text);
+            tracing::debug!(%method, path = %longhaul_model::units::printable(&path), from = %peer.address,
+                status = refusal.status.as_u16(), text, "refused");
+            let mut answer = refusal.into_answer();
+            if is_head {
+                *answer.body_mut() = Body::empty();
+            }
+            answer
+        }
+    };
+    let headers = answer.headers_mut();
+    headers.entry(header::SERVER).or_insert(HeaderValue::from_static("longhaul"));
+    if in_chunks {
+        // RFC 9112, 6.1: where both framings were given, the one that was not believed must not frame what follows. The
+        // HTTP library hides that there were two, so the connection ends with every request of this kind.
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    answer
+}
+
+async fn answer(shared: Arc<Shared>, peer: &Peer, request: Request<Incoming>) -> Outcome {
+    check_framing(&request)?;
+    let place = Place::of(&request)?;
+    if request.method() == Method::OPTIONS {
+        return Ok(options());
+    }
+    let granted = shared.access().rights.of(&peer.subjects, request.headers())?;
+    let method = request.method().clone();
+    let call = Call { shared, request, place, granted };
+    let needs = match method.as_str() {
+        "GET" | "HEAD" | "PROPFIND" => May::Read,
+        "PUT" | "DELETE" | "MKCOL" | "MOVE" | "PROPPATCH" => May::Write,
+        // Which right is needed where depends on the direction.
+        "COPY" => return tree::copy(call).await,
+        _ => return Err(not_allowed()),
+    };
+    call.granted.check(needs, &call.place.path)?;
+    match method.as_str() {
+        "GET" => get::get(call, false).await,
+        "HEAD" => get::get(call, true).await,
+        "PUT" => put::put(call).await,
+        "DELETE" => tree::delete(call).await,
+        "MKCOL" => tree::make(call).await,
+        "MOVE" => tree::rename(call).await,
+        "PROPFIND" => propfind::propfind(call).await,
+        _ => propfind::proppatch(call).await,
+    }
+}
+
+fn not_allowed() -> Refusal {
+    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "this method is not served here").with(header::ALLOW, ALLOW)
+}
+
+fn options() -> Answer {
+    let mut answer = empty(StatusCode::OK);
+    let headers = answer.headers_mut();
+    set(headers, header::ALLOW, ALLOW);
+    set(headers, http::HeaderName::from_static("dav"), "1");
+    set(headers, http::HeaderName::from_static("ms-author-via"), "DAV");
+    set(headers, header::ACCEPT_RANGES, "bytes");
+    set(headers, header::CONTENT_LENGTH, "0");
+    answer
+}
+
+/// What two programs on the way could understand differently. The HTTP library refuses most of it by itself.
+fn check_framing(request: &Request<Incoming>) -> Outcome<()> {
+    let headers = request.headers();
+    single(headers, "host")?;
+    if single(headers, "content-encoding")?.is_some_and(|coding| !coding.eq_ignore_ascii_case("identity")) {
+        let text = "bodies are taken as they are: leave out Content-Encoding";
+        return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
+    }
+    Ok(())
+}

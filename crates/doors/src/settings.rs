@@ -1,0 +1,74 @@
+//! What a door is opened with.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_security::Allow;
+use longhaul_storage::Storage;
+use rustls::{ClientConfig, ServerConfig};
+
+use crate::rights::Rights;
+
+pub struct Settings {
+    pub storage: Arc<dyn Storage>,
+    /// Other names under which clients reach this door, as `host` or `host:port`.
+    pub names: Vec<String>,
+    /// Missing directories of a new file are made, as is grid practice; RFC 4918 refuses.
+    pub make_parents: bool,
+    /// A deletion of a directory takes all that is in it, as RFC 4918 says; if not, a full one is refused.
+    pub delete_trees: bool,
+    /// Marks temporary files as this agent's, so that what a killed predecessor left is removed at the next start.
+    pub owner: [u8; 8],
+    /// None: no third-party copies.
+    pub outgoing: Option<Arc<Outgoing>>,
+    pub limits: Limits,
+}
+
+/// What says who is who, and who may do what; changes while the door is open.
+pub struct Access {
+    /// Certificate and key, and whose client certificates are believed.
+    pub tls: Arc<ServerConfig>,
+    /// Identities of Longhaul's in client certificates count: no authority but the deployment's is believed.
+    pub identities: bool,
+    pub rights: Rights,
+}
+
+/// Towards other servers, for third-party copies.
+pub struct Outgoing {
+    /// Whose certificates are believed.
+    pub tls: Arc<ClientConfig>,
+    /// Networks that may be dialled though they are not public.
+    pub allow: Vec<Allow>,
+}
+
+/// What clients may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    pub connections: usize,
+    /// Of these, from one address.
+    pub connections_of_address: usize,
+    /// Files on their way at once, in and out; each holds up to 2 MiB of memory. More wait.
+    pub transfers: usize,
+    /// How long a transfer waits for its turn before it is told to come again.
+    pub turn: Duration,
+    /// For a handshake, and for the head of a request.
+    pub head: Duration,
+    /// A peer that neither sends nor takes anything for so long is gone.
+    pub stall: Duration,
+    /// Entries that one request may copy or delete.
+    pub entries: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            connections: 1_024,
+            connections_of_address: 512,
+            transfers: 64,
+            turn: Duration::from_secs(20),
+            head: Duration::from_secs(30),
+            stall: Duration::from_secs(60),
+            entries: 10_000,
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! The other party of a third-party copy, spoken to over HTTPS: addresses judged where they are dialled, credentials sent
+//! to the host they are for, redirects followed within bounds.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::uri::Authority;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::client::conn::http1::SendRequest;
+use hyper_util::rt::TokioIo;
+use longhaul_model::units::printable;
+use rustls::pki_types::ServerName;
+use tokio::io::BufReader;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::address::may_dial;
+use super::markers::{Progress, one_line};
+use crate::answer::{Outcome, Refusal};
+use crate::patient::Patient;
+use crate::settings::Outgoing;
+
+const CONNECT_WITHIN: Duration = Duration::from_secs(60);
+const ANSWER_WITHIN: Duration = Duration::from_secs(120);
+/// A storage may read the whole file for its checksum before it answers.
+const DIGEST_WITHIN: Duration = Duration::from_secs(1_800);
+/// An upload is answered after its last byte; its own stall limit watches until then.
+const UPLOAD_WITHIN: Duration = Duration::from_secs(24 * 3_600);
+const REDIRECTS_MAX: usize = 8;
+/// Of a text that says what went wrong at the other side.
+const TEXT_BYTES_MAX: usize = 400;
+const SOCKET_READ_BYTES: usize = 256 << 10;
+const TLS_BUFFER_BYTES: usize = 256 << 10;
+const HEADERS_MAX: usize = 32;
+
+/// A body of a request to the other party.
+pub(crate) type Sent = http_body_util::combinators::UnsyncBoxBody<Bytes, std::io::Error>;
+
+/// The file at the other party, and what is sent with each request for it.
+pub(crate) struct Remote {
+    outgoing: Arc<Outgoing>,
+    url: Uri,
+    /// From the client's `TransferHeader…`; for the host in `url` and no other.
+    headers: HeaderMap,
+    stall: Duration,
+    progress: Progress,
+}
+
+/// An answer, and whose it is.
+pub(crate) struct Heard {
+    pub(crate) response: Response<Incoming>,
+    pub(crate) url: Uri,
+}
+
+impl Remote {
+    /// Refuses what must not be dialled or sent, as far as that can be seen without dialling.
+    pub(crate) fn new(
+        outgoing: Arc<Outgoing>,
+        url: &str,
+        request: &HeaderMap,
+        stall: Duration,
+        progress: Progress,
+    ) -> Outcome<Remote> {
+        let url = parse_url(url)?;
+        Ok(Remote { outgoing, url, headers: transfer_headers(request)?, stall, progress })
+    }
+
+    /// Sends a request and follows redirects; `body` makes it anew for each hop.
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        more: &[(HeaderName, HeaderValue)],
+        mut body: impl FnMut(&mut Request<Sent>),
+    ) -> Result<Heard, String> {
+        let mut url = self.url.clone();
+        for _ in 0..=REDIRECTS_MAX {
+            let mut request = self.request(&method, &url, more)?;
+            body(&mut request);
+            let mut connection = self.connect(&url).await?;
+            let response = tokio::time::timeout(answer_within(&method), connection.send_request(request));
+            let response = response.await.map_err(|_| "the remote side does not answer".to_owned())?;
+            let response = response.map_err(|error| format!("connection to the remote side: {error}"))?;
+            let status = response.status();
+            let is_redirect = matches!(status.as_u16(), 301 | 302 | 307 | 308);
+            if !is_redirect {
+                return Ok(Heard { response, url });
+            }
+            url = redirected(&url, &response)?;
+        }
+        Err(format!("the remote side redirects more than {REDIRECTS_MAX} times"))
+    }
+
+    fn request(
+        &self,
+        method: &Method,
+        url: &Uri,
+        more: &[(HeaderName, HeaderValue)],
+    ) -> Result<Request<Sent>, String> {
+        let target = url.path_and_query().map_or("/", |target| target.as_str());
+        let empty = http_body_util::Empty::new().map_err(|never| match never {}).boxed_unsync();
+        let mut request = Request::builder()
+            .method(method)
+            .uri(target)
+            .body(empty)
+            .map_err(|error| format!("the remote URL: {error}"))?;
+        let headers = request.headers_mut();
+        if same_host(url, &self.url) {
+            headers.extend(self.headers.clone());
+        }
+        headers.extend(more.iter().cloned());
+        let host = url.authority().map_or("", Authority::as_str);
+        headers.insert(header::HOST, HeaderValue::from_str(host).map_err(|error| error.to_string())?);
+        headers.insert(header::USER_AGENT, HeaderValue::from_static("longhaul-door"));
+        Ok(request)
+    }
+
+    async fn connect(&self, url: &Uri) -> Result<SendRequest<Sent>, String> {
+        let dial = tokio::time::timeout(CONNECT_WITHIN, self.dial(url)).await;
+        let (stream, address) =
+            dial.map_err(|_| "connecting to the remote side took too long".to_owned())??;
+        self.progress.connected(address);
+        let _ = stream.set_nodelay(true);
+        let host = host_of(url)?;
+        let name = ServerName::try_from(host.to_owned()).map_err(|_| format!("{host} is no host name"))?;
+        let connector = TlsConnector::from(self.outgoing.tls.clone());
+        let stream = BufReader::with_capacity(SOCKET_READ_BYTES, Patient::new(stream, self.stall));
+        let handshake =
+            connector.connect_with(name, stream, |tls| tls.set_buffer_limit(Some(TLS_BUFFER_BYTES)));
+        let stream = tokio::time::timeout(CONNECT_WITHIN, handshake).await;
+        let stream = stream.map_err(|_| "the handshake with the remote side took too long".to_owned())?;
+        let stream = stream.map_err(|error| {
+            format!("TLS with {}: {}", printable(host), longhaul_security::io_fault(&error))
+        })?;
+        let shaken = hyper::client::conn::http1::Builder::new()
+            .max_buf_size(128 << 10)
+            .handshake(TokioIo::new(stream))
+            .await;
+        let (sender, connection) =
+            shaken.map_err(|error| format!("connection to the remote side: {error}"))?;
+        // Ends when the exchange is dropped.
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "connection of a third-party copy ended");
+            }
+        });
+        Ok(sender)
+    }
+
+    /// Resolved once, and exactly what was judged is dialled.
+    async fn dial(&self, url: &Uri) -> Result<(TcpStream, SocketAddr), String> {
+        let host = host_of(url)?;
+        let port = url.port_u16().unwrap_or(443);
+        let found = tokio::net::lookup_host((host, port)).await;
+        let found: Vec<SocketAddr> =
+            found.map_err(|error| format!("{}: {error}", printable(host)))?.collect();
+        let mut last = format!("{} has no address", printable(host));
+        for address in found {
+            if !may_dial(address.ip(), &self.outgoing.allow) {
+                last = format!(
+                    "{} is not at a public address, and not at one that is allowed here",
+                    printable(host)
+                );
+                continue;
+            }
+            match TcpStream::connect(address).await {
+                Ok(stream) => return Ok((stream, address)),
+                Err(error) => last = format!("{}: {error}", printable(host)),
+            }
+        }
+        Err(last)
+    }
+
+    /// The next piece of a body.
+    pub(crate) async fn next(&self, body: &mut Incoming) -> Result<Option<Bytes>, String> {
+        loop {
+            let frame = tokio::time::timeout(self.stall, body.frame()).await;
+            let late =
+                format!("no bytes have been received from the source in {} seconds", self.stall.as_secs());
+            match frame.map_err(|_| late)? {
+                None => return Ok(None),
+                Some(Err(error)) => return Err(format!("connection lost during transfer: {error}")),
+                Some(Ok(frame)) => {
+                    if let Ok(bytes) = frame.into_data() {
+                        return Ok(Some(bytes));
+                    }
+                }
+            }
+        }
+    }
+
+    /// What a status that is no success means, in the words that controllers look for.
+    pub(crate) async fn refused(&self, heard: Heard) -> String {
+        let status = heard.response.status();
+        let mut body = heard.response.into_body();
+        let mut text = Vec::new();
+        while text.len() < TEXT_BYTES_MAX {
+            match self.next(&mut body).await {
+                Ok(Some(bytes)) => text.extend_from_slice(&bytes),
+                _ => break,
+            }
+        }
+        text.truncate(TEXT_BYTES_MAX);
+        let is_plain = |text: &str| !text.contains('<');
+        let said = String::from_utf8(text).ok().filter(|text| is_plain(text)).map(|text| one_line(&text));
+        let said = said.filter(|text| !text.is_empty()).unwrap_or_else(|| reason(status));
+        format!("Remote side failed with status code {}; error message: \"{said}\"", status.as_u16())
+    }
+}
+
+fn answer_within(method: &Method) -> Duration {
+    match *method {
+        Method::HEAD => DIGEST_WITHIN,
+        Method::PUT => UPLOAD_WITHIN,
+        _ => ANSWER_WITHIN,
+    }
+}
+
+fn reason(status: StatusCode) -> String {
+    status.canonical_reason().unwrap_or("unknown").to_owned()
+}
+
+pub(crate) fn parse_url(text: &str) -> Outcome<Uri> {
+    let uri: Uri = text.parse().map_err(|_| Refusal::bad("the remote URL is malformed"))?;
+    let Some(authority) = uri.authority() else { return Err(Refusal::bad("the remote URL has no host")) };
+    if authority.as_str().contains('@') {
+        return Err(Refusal::bad("the remote URL has a user in it, which is not taken"));
+    }
+    match uri.scheme_str() {
+        Some("https" | "davs") => {}
+        scheme => {
+            let shown = printable(scheme.unwrap_or_default());
+            let text = format!("{shown}:// is not taken: third-party copies go over https:// or davs://");
+            return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, text));
+        }
+    }
+    if host_of(&uri).is_ok_and(|host| host.is_empty()) {
+        return Err(Refusal::bad("the remote URL has no host"));
+    }
+    Ok(uri)
+}
+
+fn host_of(url: &Uri) -> Result<&str, String> {
+    url.host()
+        .map(|host| host.trim_matches(['[', ']']))
+        .ok_or_else(|| "the remote URL has no host".to_owned())
+}
+
+fn same_host(one: &Uri, other: &Uri) -> bool {
+    let host = |url: &Uri| (url.host().map(str::to_ascii_lowercase), url.port_u16().unwrap_or(443));
+    host(one) == host(other)
+}
+
+fn redirected(from: &Uri, response: &Response<Incoming>) -> Result<Uri, String> {
+    let location = response.headers().get(header::LOCATION).and_then(|value| value.to_str().ok());
+    let location = location.ok_or("the remote side redirects without saying where")?;
+    let absolute = match (location.starts_with('/'), from.authority()) {
+        (true, Some(authority)) => format!("https://{authority}{location}"),
+        _ => location.to_owned(),
+    };
+    parse_url(&absolute).map_err(|refusal| format!("the remote side redirects: {}", refusal.text))
+}
+
+const PREFIX: &str = "transferheader";
+/// What frames the exchange or belongs to one hop is not for the client to say.
+const NOT_FORWARDED: &[&str] = &[
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-range",
+    "expect",
+    "host",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "range",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// The headers that the client gives for the other party. The HTTP library has seen to it that no value breaks a line.
+fn transfer_headers(request: &HeaderMap) -> Outcome<HeaderMap> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in request {
+        let Some(name) = name.as_str().strip_prefix(PREFIX) else { continue };
+        if NOT_FORWARDED.contains(&name) {
+            continue;
+        }
+        let name = HeaderName::from_bytes(name.as_bytes())
+            .map_err(|_| Refusal::bad("a TransferHeader has no proper name"))?;
+        let mut value = value.clone();
+        value.set_sensitive(true);
+        headers.append(name, value);
+        if headers.len() > HEADERS_MAX {
+            return Err(Refusal::bad(format!("more than {HEADERS_MAX} TransferHeaders")));
+        }
+    }
+    Ok(headers)
+}
+
+pub(crate) fn no_client_tls() -> Refusal {
+    Refusal::new(StatusCode::NOT_IMPLEMENTED, "third-party copies are switched off at this door")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_https_without_users_is_dialled() {
+        for good in
+            ["https://a.example/x?copy_mode=pull&a=%20", "davs://a.example:1094/x", "https://[2001:db8::1]/x"]
+        {
+            assert!(parse_url(good).is_ok(), "{good}");
+        }
+        for (bad, status) in [
+            ("file:///etc/passwd", 400),
+            ("http://a.example/x", 501),
+            ("gopher://a.example/x", 501),
+            ("root://a.example//x", 501),
+            ("https://user:secret@a.example/x", 400),
+            ("https:///x", 400),
+            ("/x", 400),
+            ("", 400),
+        ] {
+            assert_eq!(parse_url(bad).unwrap_err().status.as_u16(), status, "{bad}");
+        }
+    }
+
+    #[test]
+    fn framing_is_not_for_the_client_to_say() {
+        let mut request = HeaderMap::new();
+        for (name, value) in [
+            ("TransferHeaderAuthorization", "Bearer x"),
+            ("transferheadercontent-length", "7"),
+            ("TransferHeaderHost", "x"),
+            ("TransferHeaderTransfer-Encoding", "chunked"),
+            ("TransferHeaderX-Own", "y"),
+            ("Other", "z"),
+        ] {
+            request.append(HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap());
+        }
+        let headers = transfer_headers(&request).unwrap();
+        let mut names: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["authorization", "x-own"]);
+        assert!(!format!("{headers:?}").contains("Bearer"), "credentials stay out of logs");
+    }
+}

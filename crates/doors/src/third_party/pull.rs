@@ -1,0 +1,139 @@
+//! Pull: the file is fetched from the other side, compared with what that side says of it, and committed.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use longhaul_model::DigestSet;
+use longhaul_storage::Identity;
+
+use super::Terms;
+use super::client::{Heard, Remote};
+use super::markers::Progress;
+use crate::answer::Refusal;
+use crate::digests::claimed;
+use crate::put::{Batch, Incoming};
+use crate::request::Place;
+use crate::serve::{Shared, blocking};
+
+/// All that can be computed here, the cheap ones first.
+const WANT_DIGEST: &str = "adler32, crc32c;q=0.9, sha-256;q=0.5, md5;q=0.3";
+const WANT_REPR_DIGEST: &str = "adler=10, crc32c=9, sha-256=5, md5=3";
+
+/// What the other side says of its file.
+#[derive(Default)]
+struct Told {
+    size: Option<u64>,
+    digests: DigestSet,
+    etag: Option<HeaderValue>,
+}
+
+pub(super) async fn pull(
+    shared: Arc<Shared>,
+    place: Place,
+    remote: Remote,
+    terms: Terms,
+    (found, overwrite): (Option<Identity>, bool),
+    progress: Progress,
+) -> Result<(), String> {
+    let before = look(&remote).await?;
+    let mut more = wants();
+    more.extend(before.etag.clone().map(|etag| (header::IF_MATCH, etag)));
+    let heard = remote.send(Method::GET, &more, |_| {}).await?;
+    if heard.url.path().ends_with('/') {
+        return Err("the source is a directory, not a file".into());
+    }
+    if heard.response.status() != http::StatusCode::OK {
+        return Err(remote.refused(heard).await);
+    }
+    let now = told(heard.response.headers())?;
+    let mut digests = before.digests;
+    if let Some((one, other)) = digests.contradiction(&now.digests) {
+        return Err(format!("the source says {one} first and {other} then"));
+    }
+    now.digests.iter().for_each(|digest| digests.insert(*digest));
+    if digests.is_empty() && terms.must_verify {
+        return Err("the source gives no checksum that is known here, and one is required".into());
+    }
+    let size = match (before.size, now.size) {
+        (Some(before), Some(now)) if before != now => {
+            return Err(format!("the source has {before} bytes first and {now} then"));
+        }
+        (before, now) => now.or(before),
+    };
+    let verified = !digests.is_empty();
+    let mut incoming = {
+        let (shared, place) = (shared.clone(), place.clone());
+        blocking(move || Incoming::begin(&shared, &place, size, digests, found)).await.map_err(said)?
+    };
+    receive(&remote, heard, &mut incoming, size, &progress).await?;
+    let finish = move || {
+        incoming.finish(|found| match found {
+            Some(_) if !overwrite => Err(Refusal::bad("something came to the destination meanwhile")),
+            _ => Ok(()),
+        })
+    };
+    blocking(finish).await.map_err(said)?;
+    let path = longhaul_model::units::printable(&place.path);
+    tracing::info!(path, bytes = progress.bytes(), verified, "third-party copy pulled");
+    Ok(())
+}
+
+async fn receive(
+    remote: &Remote,
+    heard: Heard,
+    incoming: &mut Incoming,
+    size: Option<u64>,
+    progress: &Progress,
+) -> Result<(), String> {
+    let mut body = heard.response.into_body();
+    let mut batch = Batch::default();
+    while let Some(bytes) = remote.next(&mut body).await? {
+        progress.add(bytes.len() as u64);
+        if size.is_some_and(|size| progress.bytes() > size) {
+            return Err("the source sends more bytes than it said".into());
+        }
+        batch.add(bytes);
+        if batch.is_full() {
+            incoming.take(std::mem::take(&mut batch)).await.map_err(said)?;
+        }
+    }
+    incoming.take(batch).await.map_err(said)?;
+    incoming.written().await.map_err(said)?;
+    match size {
+        Some(size) if size != incoming.taken => {
+            Err(format!("connection lost during transfer: {} of {size} bytes came", incoming.taken))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Some servers have digests on HEAD only. One that knows no HEAD may still send the file.
+async fn look(remote: &Remote) -> Result<Told, String> {
+    let heard = remote.send(Method::HEAD, &wants(), |_| {}).await?;
+    match heard.response.status().as_u16() {
+        200 => told(heard.response.headers()),
+        405 | 501 => Ok(Told::default()),
+        _ => Err(remote.refused(heard).await),
+    }
+}
+
+fn wants() -> Vec<(HeaderName, HeaderValue)> {
+    vec![
+        (HeaderName::from_static("want-digest"), HeaderValue::from_static(WANT_DIGEST)),
+        (HeaderName::from_static("want-repr-digest"), HeaderValue::from_static(WANT_REPR_DIGEST)),
+        (header::ACCEPT_ENCODING, HeaderValue::from_static("identity")),
+    ]
+}
+
+fn told(headers: &HeaderMap) -> Result<Told, String> {
+    if headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
+        return Err("the source sends the file encoded".into());
+    }
+    let size = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    let etag = headers.get(header::ETAG).filter(|etag| etag.as_bytes().starts_with(b"\"")).cloned();
+    Ok(Told { size, digests: claimed(headers).map_err(said)?, etag })
+}
+
+pub(super) fn said(refusal: Refusal) -> String {
+    refusal.text
+}

@@ -1,0 +1,168 @@
+//! Push: the file is sent to the other side, which is then asked what it has.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Method, Request, header};
+use http_body_util::BodyExt;
+use hyper::body::{Frame, SizeHint};
+use longhaul_model::Algorithm;
+use longhaul_storage::SourceFile;
+use tokio::sync::{OwnedSemaphorePermit, watch};
+
+use super::Terms;
+use super::client::{Remote, Sent};
+use super::markers::Progress;
+use super::pull::said;
+use crate::body::FileBody;
+use crate::digests::{Want, claimed};
+use crate::get::digests;
+use crate::request::Place;
+use crate::serve::Shared;
+
+/// A server that says neither "continue" nor anything else by then does not know the question.
+const CONTINUE_WITHIN: Duration = Duration::from_secs(2);
+
+pub(super) async fn push(
+    (shared, place): (Arc<Shared>, Place),
+    file: Arc<dyn SourceFile>,
+    remote: Remote,
+    terms: Terms,
+    overwrite: bool,
+    (progress, turn): (Progress, OwnedSemaphorePermit),
+) -> Result<(), String> {
+    let identity = file.identity();
+    let mut more = vec![
+        (header::CONTENT_LENGTH, HeaderValue::from(identity.size)),
+        (header::EXPECT, HeaderValue::from_static("100-continue")),
+        (header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream")),
+    ];
+    if !overwrite {
+        more.push((header::IF_NONE_MATCH, HeaderValue::from_static("*")));
+    }
+    let turn = Arc::new(turn);
+    let heard = remote
+        .send(Method::PUT, &more, |request| {
+            let body = FileBody::new(file.clone(), shared.buffers.clone(), (0, identity.size), turn.clone());
+            ask_and_send(request, body, progress.clone());
+        })
+        .await?;
+    if !heard.response.status().is_success() {
+        return Err(remote.refused(heard).await);
+    }
+    let etag = heard.response.headers().get(header::ETAG).cloned();
+    compare(&shared, &place, &identity, &remote, terms, etag).await?;
+    let path = longhaul_model::units::printable(&place.path);
+    tracing::info!(path, bytes = progress.bytes(), "third-party copy pushed");
+    Ok(())
+}
+
+/// What the other side has now. A file that is wrong is removed only if it says to be the version that was sent.
+async fn compare(
+    shared: &Arc<Shared>,
+    place: &Place,
+    identity: &longhaul_storage::Identity,
+    remote: &Remote,
+    terms: Terms,
+    etag: Option<HeaderValue>,
+) -> Result<(), String> {
+    let wants = [
+        (
+            HeaderName::from_static("want-digest"),
+            HeaderValue::from_static("adler32, crc32c;q=0.9, md5;q=0.3"),
+        ),
+        (HeaderName::from_static("want-repr-digest"), HeaderValue::from_static("adler=10, sha-256=5, md5=3")),
+    ];
+    let heard = remote.send(Method::HEAD, &wants, |_| {}).await?;
+    if !heard.response.status().is_success() {
+        if terms.must_verify {
+            return Err(remote.refused(heard).await);
+        }
+        // Who may write need not be allowed to look.
+        return Ok(());
+    }
+    let headers = heard.response.headers();
+    let theirs = claimed(headers).map_err(said)?;
+    let length: Option<u64> =
+        headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    let mut wrong = length
+        .filter(|length| *length != identity.size)
+        .map(|length| format!("the destination has {length} bytes, {} were sent", identity.size));
+    let algorithm: Option<Algorithm> = theirs.algorithms().next();
+    if let (None, Some(algorithm)) = (&wrong, algorithm) {
+        let want = Want { old: Some(algorithm), new: None };
+        let ours = digests(shared, place, identity, want).await.map_err(said)?;
+        wrong = ours.contradiction(&theirs).map(|(ours, theirs)| {
+            format!("checksum mismatch: {ours} was sent, the destination has {theirs}")
+        });
+    }
+    let Some(wrong) = wrong else {
+        return match algorithm {
+            None if terms.must_verify => {
+                Err("the destination gives no checksum that is known here, and one is required".into())
+            }
+            _ => Ok(()),
+        };
+    };
+    let Some(etag) = etag else { return Err(format!("{wrong}; it is left there")) };
+    let removed = remote.send(Method::DELETE, &[(header::IF_MATCH, etag)], |_| {}).await;
+    let gone = removed.is_ok_and(|heard| heard.response.status().is_success());
+    Err(format!("{wrong}; it was {}", if gone { "removed" } else { "left there" }))
+}
+
+fn ask_and_send(request: &mut Request<Sent>, body: FileBody, progress: Progress) {
+    let (open, opened) = watch::channel(false);
+    hyper::ext::on_informational(request, move |response| {
+        if response.status() == http::StatusCode::CONTINUE {
+            open.send_replace(true);
+        }
+    });
+    let gate = Box::pin(async move {
+        let mut opened = opened;
+        let _ = tokio::time::timeout(CONTINUE_WITHIN, async {
+            // The other end goes with the request; then there is nothing to wait for.
+            if opened.wait_for(|open| *open).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        })
+        .await;
+    });
+    *request.body_mut() = Gated { gate: Some(gate), body, progress }.boxed_unsync();
+}
+
+/// A file that waits until it is asked for.
+struct Gated {
+    gate: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    body: FileBody,
+    progress: Progress,
+}
+
+impl hyper::body::Body for Gated {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        if let Some(gate) = &mut self.gate {
+            if gate.as_mut().poll(context).is_pending() {
+                return Poll::Pending;
+            }
+            self.gate = None;
+        }
+        let piece = self.body.poll(context);
+        if let Poll::Ready(Some(Ok(bytes))) = &piece {
+            self.progress.add(bytes.len() as u64);
+        }
+        piece.map(|piece| piece.map(|piece| piece.map(Frame::data)))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.body.left())
+    }
+}

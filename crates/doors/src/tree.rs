@@ -1,0 +1,299 @@
+//! What changes the tree: MKCOL, DELETE, MOVE, COPY. Nothing is replaced by what failed, and nothing is deleted that the
+//! request did not name.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, StatusCode, header};
+use longhaul_model::{Fault, FaultCode};
+use longhaul_storage::{Directories, Entry};
+
+use crate::answer::{Outcome, Refusal, empty};
+use crate::conditions::check_for_change;
+use crate::propfind::join;
+use crate::put::{Batch, Incoming};
+use crate::request::{Destination, Place, may_overwrite, single};
+use crate::rights::May;
+use crate::serve::{Call, Shared, blocking, directories};
+use crate::third_party;
+
+const PAGE_NAMES: usize = 1_024;
+/// Deeper trees are copied or deleted in parts.
+const DEPTH_MAX: usize = 64;
+
+pub(crate) async fn make(mut call: Call) -> Outcome {
+    if call.request.headers().contains_key(header::TRANSFER_ENCODING)
+        || call.header("content-length")?.is_some_and(|length| length != "0")
+        || !call.small_body(1).await?.is_empty()
+    {
+        return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "MKCOL takes no body"));
+    }
+    blocking(move || {
+        let exists =
+            || Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "there is something of this name already");
+        if call.place.is_root() {
+            return Err(exists());
+        }
+        let at = call.place.pfn(call.shared.storage().name())?;
+        match directories(call.shared.storage().as_ref())?.make_directory(&at) {
+            Ok(()) => Ok(empty(StatusCode::CREATED)),
+            Err(fault) if fault.code == FaultCode::NameClash => Err(exists()),
+            Err(fault) => Err(fault.into()),
+        }
+    })
+    .await
+}
+
+pub(crate) async fn delete(call: Call) -> Outcome {
+    blocking(move || {
+        let (shared, place) = (&call.shared, &call.place);
+        if place.is_root() {
+            return Err(Refusal::new(StatusCode::FORBIDDEN, "the root of a storage is not deleted"));
+        }
+        let entry = there(shared, place)?;
+        if !entry.is_directory && place.slash {
+            return Err(missing());
+        }
+        check_for_change(call.request.headers(), Some(&entry.identity))?;
+        remove(shared, place, &entry)?;
+        Ok(empty(StatusCode::NO_CONTENT))
+    })
+    .await
+}
+
+pub(crate) async fn rename(call: Call) -> Outcome {
+    blocking(move || {
+        let (shared, from) = (&call.shared, &call.place);
+        let to = local_destination(&call)?;
+        call.granted.check(May::Write, &to.path)?;
+        refuse_within(from, &to)?;
+        let entry = there(shared, from)?;
+        check_for_change(call.request.headers(), Some(&entry.identity))?;
+        let found = admit_target(shared, &to, call.request.headers())?;
+        let name = shared.storage().name();
+        let (old, new) = (from.pfn(name)?, to.pfn(name)?);
+        let directories = directories(shared.storage().as_ref())?;
+        match &found {
+            // File over file is one step; a tree has to go first.
+            Some(there) if !there.is_directory && !entry.is_directory => {
+                directories.rename(&old, &new, Some(&there.identity))?;
+            }
+            Some(there) => {
+                remove(shared, &to, there)?;
+                directories.rename(&old, &new, None)?;
+            }
+            None => directories.rename(&old, &new, None)?,
+        }
+        Ok(empty(if found.is_some() { StatusCode::NO_CONTENT } else { StatusCode::CREATED }))
+    })
+    .await
+}
+
+/// Within this door, or with another server (see `third_party`).
+pub(crate) async fn copy(call: Call) -> Outcome {
+    let headers = call.request.headers();
+    match (single(headers, "source")?, single(headers, "destination")?) {
+        (Some(_), Some(_)) => {
+            return Err(Refusal::bad("Source and Destination are given: one of them is needed"));
+        }
+        (Some(source), None) => {
+            let source = source.to_owned();
+            return third_party::pull(call, &source).await;
+        }
+        (None, Some(text)) => {
+            if let Some(Destination::Elsewhere) = call.destination()? {
+                let text = text.to_owned();
+                return third_party::push(call, &text).await;
+            }
+        }
+        (None, None) => return Err(Refusal::bad("the header Destination or Source is missing")),
+    }
+    let to = local_destination(&call)?;
+    call.granted.check(May::Read, &call.place.path)?;
+    call.granted.check(May::Write, &to.path)?;
+    refuse_within(&call.place, &to)?;
+    let shallow = match call.header("depth")?.map(str::trim) {
+        Some("0") => true,
+        None | Some("infinity") => false,
+        Some(_) => return Err(Refusal::bad("the header Depth is 0 or infinity")),
+    };
+    let turn = call.shared.turn().await?;
+    let answer = blocking(move || {
+        let (shared, from) = (&call.shared, &call.place);
+        let entry = there(shared, from)?;
+        let found = admit_target(shared, &to, call.request.headers())?;
+        let status = if found.is_some() { StatusCode::NO_CONTENT } else { StatusCode::CREATED };
+        if !entry.is_directory {
+            let replaced = match found {
+                Some(there) if there.is_directory => {
+                    remove(shared, &to, &there)?;
+                    None
+                }
+                found => found,
+            };
+            copy_file(shared, from, &to, replaced)?;
+            return Ok(empty(status));
+        }
+        if let Some(there) = found {
+            remove(shared, &to, &there)?;
+        }
+        let mut left = shared.settings.limits.entries;
+        copy_tree(shared, from, &to, shallow, &mut left)?;
+        Ok(empty(status))
+    });
+    let answer = answer.await;
+    drop(turn);
+    answer
+}
+
+fn missing() -> Refusal {
+    Refusal::new(StatusCode::NOT_FOUND, "there is no such file or directory")
+}
+
+fn there(shared: &Shared, place: &Place) -> Outcome<Entry> {
+    shared.look(place)?.ok_or_else(missing)
+}
+
+fn local_destination(call: &Call) -> Outcome<Place> {
+    match call.destination()? {
+        Some(Destination::Here(place)) => Ok(place),
+        Some(Destination::Elsewhere) => {
+            Err(Refusal::new(StatusCode::BAD_GATEWAY, "the destination is not at this door"))
+        }
+        None => Err(Refusal::bad("the header Destination is missing")),
+    }
+}
+
+fn refuse_within(from: &Place, to: &Place) -> Outcome<()> {
+    if to.is_within(from) || from.is_within(to) {
+        return Err(Refusal::new(StatusCode::FORBIDDEN, "source and destination lie in each other"));
+    }
+    Ok(())
+}
+
+/// What is at the destination, if it may be replaced; its directory has to be there.
+fn admit_target(shared: &Shared, to: &Place, headers: &HeaderMap) -> Outcome<Option<Entry>> {
+    let found = shared.look(to)?;
+    if found.is_some() && !may_overwrite(headers)? {
+        return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, "there is something at the destination"));
+    }
+    let parent = Place { path: to.parent().to_owned(), slash: true };
+    if !parent.is_root() && !shared.look(&parent)?.is_some_and(|entry| entry.is_directory) {
+        return Err(Refusal::new(StatusCode::CONFLICT, "the directory of the destination is not there"));
+    }
+    Ok(found)
+}
+
+/// A file, an empty directory, or (where the administrator allows it) a tree, from its leaves on.
+fn remove(shared: &Shared, place: &Place, entry: &Entry) -> Outcome<()> {
+    let at = place.pfn(shared.storage().name())?;
+    let Some(directories) = shared.storage().directories() else {
+        return Ok(shared.storage().delete(&at, &entry.identity)?);
+    };
+    if !entry.is_directory {
+        return Ok(directories.remove_file(&at, &entry.identity)?);
+    }
+    match directories.remove_directory(&at) {
+        Err(fault) if fault.code == FaultCode::Conflict && shared.settings.delete_trees => {
+            let mut left = shared.settings.limits.entries;
+            remove_tree(shared, directories, &place.path, 0, &mut left)
+        }
+        Err(fault) if fault.code == FaultCode::Conflict => {
+            let text = "the directory is not empty: delete what is in it first";
+            Err(Refusal::new(StatusCode::CONFLICT, text))
+        }
+        done => Ok(done?),
+    }
+}
+
+fn remove_tree(
+    shared: &Shared,
+    directories: &dyn Directories,
+    path: &str,
+    depth: usize,
+    left: &mut usize,
+) -> Outcome<()> {
+    check_depth(depth)?;
+    let pfn = |path: &str| Place { path: path.to_owned(), slash: false }.pfn(shared.storage().name());
+    loop {
+        let page = directories.list(path, None, PAGE_NAMES)?;
+        if page.entries.is_empty() {
+            break;
+        }
+        for entry in &page.entries {
+            count(left)?;
+            let inner = join(path, &entry.name);
+            match entry.is_directory {
+                true => remove_tree(shared, directories, &inner, depth + 1, left)?,
+                false => directories.remove_file(&pfn(&inner)?, &entry.identity)?,
+            }
+        }
+    }
+    Ok(directories.remove_directory(&pfn(path)?)?)
+}
+
+fn copy_tree(shared: &Arc<Shared>, from: &Place, to: &Place, shallow: bool, left: &mut usize) -> Outcome<()> {
+    let directories = directories(shared.storage().as_ref())?;
+    let mut open = vec![(from.clone(), to.clone(), 0)];
+    while let Some((from, to, depth)) = open.pop() {
+        check_depth(depth)?;
+        directories.make_directory(&to.pfn(shared.storage().name())?)?;
+        if shallow {
+            return Ok(());
+        }
+        let mut after: Option<String> = None;
+        loop {
+            let page = directories.list(&from.path, after.as_deref(), PAGE_NAMES)?;
+            for entry in &page.entries {
+                count(left)?;
+                let inner = |place: &Place| Place { path: join(&place.path, &entry.name), slash: false };
+                match entry.is_directory {
+                    true => open.push((inner(&from), inner(&to), depth + 1)),
+                    false => copy_file(shared, &inner(&from), &inner(&to), None)?,
+                }
+            }
+            after = page.more_after;
+            if after.is_none() {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_depth(depth: usize) -> Outcome<()> {
+    if depth > DEPTH_MAX {
+        let text = format!("the tree is deeper than {DEPTH_MAX} directories: do it in parts");
+        return Err(Refusal::new(StatusCode::FORBIDDEN, text));
+    }
+    Ok(())
+}
+
+fn count(left: &mut usize) -> Outcome<()> {
+    *left = left.checked_sub(1).ok_or_else(|| {
+        Refusal::new(StatusCode::FORBIDDEN, "the tree has too many entries for one request: do it in parts")
+    })?;
+    Ok(())
+}
+
+/// One version of the source becomes a new file.
+fn copy_file(shared: &Arc<Shared>, from: &Place, to: &Place, replaced: Option<Entry>) -> Outcome<()> {
+    let file = shared.storage().open(&from.pfn(shared.storage().name())?)?;
+    let identity = file.identity();
+    let known = shared.remembered.get(&from.path, &identity);
+    let found = replaced.map(|entry| entry.identity);
+    let mut incoming = Incoming::begin(shared, to, Some(identity.size), known, found)?;
+    let mut offset = 0;
+    while offset < identity.size {
+        let len = (identity.size - offset).min(crate::buffers::BUFFER_BYTES as u64);
+        let is_last = offset + len == identity.size;
+        let mut batch = Batch::default();
+        batch.add(crate::body::read(file.as_ref(), &shared.buffers, (offset, len), is_last)?);
+        incoming.take_here(batch)?;
+        offset += len;
+    }
+    let unchanged = |found: Option<&longhaul_storage::Identity>| match found {
+        None => Ok(()),
+        Some(_) => Err(Fault::new(FaultCode::Conflict, "the destination changed meanwhile").into()),
+    };
+    incoming.finish(unchanged).map(drop)
+}

@@ -1,0 +1,310 @@
+//! A door on loopback with certificates of its own, and a client that sends exactly what it is told to.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_doors::{Access, Door, Grant, Limits, May, Outgoing, Rights, Settings, Subjects};
+use longhaul_security::{OutsideTrust, door_server_tls, outside_client_tls, secret_hash};
+use longhaul_storage::{FlushPolicy, Posix, PosixOptions, Storage};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rustls::{ClientConnection, StreamOwned};
+use tempfile::TempDir;
+use tokio::sync::watch;
+
+pub const WRITER: &str = "writer-0123456789abcdef";
+pub const READER: &str = "reader-0123456789abcdef";
+
+pub struct House {
+    pub root: PathBuf,
+    pub ca: PathBuf,
+    pub address: SocketAddr,
+    stop: watch::Sender<bool>,
+    runtime: Option<tokio::runtime::Runtime>,
+    directory: Arc<TempDir>,
+}
+
+pub struct Changes {
+    pub limits: Limits,
+    pub make_parents: bool,
+    pub delete_trees: bool,
+    pub anonymous: bool,
+    /// Networks that are no public ones, and authorities of other servers; by default its own.
+    pub dials: Vec<&'static str>,
+    pub trusts: Option<String>,
+}
+
+impl Default for Changes {
+    fn default() -> Self {
+        Changes {
+            limits: Limits::default(),
+            make_parents: true,
+            delete_trees: false,
+            anonymous: false,
+            dials: vec!["127.0.0.0/8"],
+            trusts: None,
+        }
+    }
+}
+
+impl House {
+    pub fn new() -> House {
+        House::with(Changes::default())
+    }
+
+    pub fn with(changes: Changes) -> House {
+        House::over(Arc::new(tempfile::tempdir().unwrap()), changes)
+    }
+
+    /// A second door over the same files, after the first has stopped.
+    pub fn reopened(self) -> House {
+        let directory = self.directory.clone();
+        drop(self);
+        House::over(directory, Changes::default())
+    }
+
+    fn over(directory: Arc<TempDir>, changes: Changes) -> House {
+        let root = directory.path().join("root");
+        std::fs::create_dir_all(&root).unwrap();
+        let (ca_pem, certificate, key) = certificates(directory.path());
+        let ca = directory.path().join("ca.pem");
+        std::fs::write(&ca, &ca_pem).unwrap();
+        std::fs::write(directory.path().join("certificate.pem"), &certificate).unwrap();
+        std::fs::write(directory.path().join("key.pem"), &key).unwrap();
+        let storage = Posix::open(PosixOptions {
+            name: "disk".parse().unwrap(),
+            root: root.clone(),
+            work: None,
+            writable: true,
+            flush: FlushPolicy::None,
+        });
+        let all = |may| Grant { may, below: String::new() };
+        let alice = Subjects::Named(["/CN=alice".to_owned()].into());
+        let access = Access {
+            tls: door_server_tls(&certificate, &key, &[&ca_pem]).unwrap(),
+            identities: false,
+            rights: Rights {
+                subjects: vec![(alice, all(May::Write))],
+                tokens: vec![(secret_hash(WRITER), all(May::Write)), (secret_hash(READER), all(May::Read))],
+                anonymous: changes.anonymous.then(String::new),
+            },
+        };
+        let settings = Settings {
+            storage: Arc::new(storage.unwrap()) as Arc<dyn Storage>,
+            names: Vec::new(),
+            make_parents: changes.make_parents,
+            delete_trees: changes.delete_trees,
+            owner: *b"testdoor",
+            outgoing: Some(Arc::new(Outgoing {
+                tls: outside_client_tls(OutsideTrust::Authorities(&changes.trusts.unwrap_or(ca_pem)))
+                    .unwrap(),
+                allow: changes.dials.iter().map(|network| network.parse().unwrap()).collect(),
+            })),
+            limits: changes.limits,
+        };
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let listen = ["127.0.0.1:0".parse().unwrap()];
+        let door = runtime.block_on(Door::open(settings, access, &listen)).unwrap();
+        let address = door.addresses()[0];
+        let (stop, stopped) = watch::channel(false);
+        runtime.spawn(door.run(stopped));
+        House { root, ca, address, stop, runtime: Some(runtime), directory }
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("https://localhost:{}{path}", self.address.port())
+    }
+
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// For another server of this house's name.
+    pub fn server_tls(&self) -> Arc<rustls::ServerConfig> {
+        let text = |name| std::fs::read_to_string(self.file(name)).unwrap();
+        door_server_tls(&text("certificate.pem"), &text("key.pem"), &[]).unwrap()
+    }
+
+    pub fn connect(&self) -> Wire {
+        let pem = std::fs::read_to_string(&self.ca).unwrap();
+        let tls = outside_client_tls(OutsideTrust::Authorities(&pem)).unwrap();
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let connection = ClientConnection::new(tls, "localhost".try_into().unwrap()).unwrap();
+        Wire { stream: StreamOwned::new(connection, stream) }
+    }
+
+    /// One request with the writer's token on a connection of its own.
+    pub fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
+        let mut wire = self.connect();
+        let port = self.address.port();
+        let mut head = format!("{method} {path} HTTP/1.1\r\nHost: localhost:{port}\r\n");
+        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization")) {
+            head.push_str(&format!("Authorization: Bearer {WRITER}\r\n"));
+        }
+        if !body.is_empty() || method == "PUT" {
+            head.push_str(&format!("Content-Length: {}\r\n", body.len()));
+        }
+        headers
+            .iter()
+            .filter(|(name, value)| !(*name == "Authorization" && value.is_empty()))
+            .for_each(|(name, value)| head.push_str(&format!("{name}: {value}\r\n")));
+        head.push_str("\r\n");
+        wire.send(head.as_bytes());
+        wire.send(body);
+        wire.reply(method == "HEAD")
+    }
+
+    /// What lies in the work directory: nothing, when nothing is on its way.
+    pub fn temps(&self) -> Vec<String> {
+        let temps = self.root.join(".longhaul/temps");
+        let names = std::fs::read_dir(temps).unwrap().map(|entry| entry.unwrap().file_name());
+        names.map(|name| name.to_string_lossy().into_owned()).collect()
+    }
+
+    /// Waits until nothing of an interrupted file is left.
+    pub fn wait_until_clean(&self) {
+        for _ in 0..2_000 {
+            if self.temps().is_empty() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("temporary files stay: {:?}", self.temps());
+    }
+}
+
+impl Drop for House {
+    fn drop(&mut self) {
+        let _ = self.stop.send(true);
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(Duration::from_secs(5));
+        }
+    }
+}
+
+/// A CA, a server certificate for localhost, and a client's in `directory`; returns CA, certificate, key.
+fn certificates(directory: &Path) -> (String, String, String) {
+    let ca_key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(DnType::CommonName, "Test CA");
+    let ca = params.self_signed(&ca_key).unwrap();
+    let issuer = Issuer::new(params, ca_key);
+    let issue = |names: &[&str], common_name: &str| {
+        let key = KeyPair::generate().unwrap();
+        let names = names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let mut params = CertificateParams::new(names).unwrap();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, common_name);
+        (params.signed_by(&key, &issuer).unwrap().pem(), key.serialize_pem())
+    };
+    for name in ["alice", "mallory"] {
+        let (certificate, key) = issue(&[], name);
+        std::fs::write(directory.join(format!("{name}.pem")), format!("{certificate}{key}")).unwrap();
+    }
+    let (certificate, key) = issue(&["localhost", "127.0.0.1"], "localhost");
+    (ca.pem(), certificate, key)
+}
+
+pub struct Wire {
+    stream: StreamOwned<ClientConnection, TcpStream>,
+}
+
+#[derive(Debug)]
+pub struct Reply {
+    pub status: u16,
+    pub head: String,
+    pub body: Vec<u8>,
+    /// The body ended as its framing says.
+    pub whole: bool,
+}
+
+impl Wire {
+    pub fn send(&mut self, bytes: &[u8]) {
+        // Who is refused in the middle of a body cannot send the rest.
+        let _ = self.stream.write_all(bytes).and_then(|()| self.stream.flush());
+    }
+
+    pub fn reply(&mut self, is_head: bool) -> Reply {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            match self.stream.read(&mut byte) {
+                Ok(1) => head.push(byte[0]),
+                _ => {
+                    return Reply {
+                        status: 0,
+                        head: String::from_utf8_lossy(&head).into(),
+                        body: vec![],
+                        whole: false,
+                    };
+                }
+            }
+        }
+        let head = String::from_utf8(head).unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        if status == 100 {
+            return Reply { status, head, body: vec![], whole: true };
+        }
+        let mut reply = Reply { status, head, body: vec![], whole: true };
+        if is_head || matches!(status, 204 | 304) {
+            return reply;
+        }
+        if reply.header("transfer-encoding") == Some("chunked") {
+            reply.whole = self.chunks(&mut reply.body).is_some();
+        } else if let Some(length) = reply.header("content-length") {
+            let mut body = vec![0; length.parse().unwrap()];
+            reply.whole = self.stream.read_exact(&mut body).is_ok();
+            reply.body = body;
+        }
+        reply
+    }
+
+    fn chunks(&mut self, body: &mut Vec<u8>) -> Option<()> {
+        loop {
+            let size = usize::from_str_radix(&self.line()?, 16).ok()?;
+            let mut chunk = vec![0; size];
+            self.stream.read_exact(&mut chunk).ok()?;
+            body.extend(chunk);
+            self.line()?;
+            if size == 0 {
+                return Some(());
+            }
+        }
+    }
+
+    /// Waits for the other side to close; false if it goes on.
+    pub fn is_closed(&mut self) -> bool {
+        match self.stream.read(&mut [0]) {
+            Ok(read) => read == 0,
+            Err(error) => {
+                !matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut)
+            }
+        }
+    }
+
+    pub fn line(&mut self) -> Option<String> {
+        let mut line = Vec::new();
+        while !line.ends_with(b"\r\n") {
+            let mut byte = [0];
+            self.stream.read_exact(&mut byte).ok()?;
+            line.push(byte[0]);
+        }
+        Some(String::from_utf8_lossy(&line[..line.len() - 2]).into_owned())
+    }
+}
+
+impl Reply {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        lines.filter(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value).next()
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}

@@ -1,0 +1,10 @@
+//! A real door over a real directory, spoken to byte by byte and by the programs that people have.
+
+// clippy.toml allows these in tests, which does not reach the helpers of an integration test.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr)]
+
+mod basics;
+mod clients;
+mod hostile;
+mod house;
+mod third_party;

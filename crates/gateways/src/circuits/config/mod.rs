@@ -1,0 +1,276 @@
+//! What a person writes down about the circuits of a link: TOML, checked as a whole.
+
+mod remote;
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use longhaul_circuits::{Ends, Settings};
+use longhaul_model::{Fault, FaultCode};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::nsi::NsiConfig;
+use super::rest::{OscarsConfig, SenseConfig};
+pub use remote::Access;
+
+/// A file about one link is a few lines.
+pub const FILE_BYTES_MAX: usize = 64 << 10;
+/// A petabit per second, and a hundred years.
+const MBIT_MAX: u64 = 1_000_000_000;
+const SECONDS_MAX: f64 = 3.2e9;
+
+/// The provider of a link's circuits, and what it is asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CircuitConfig {
+    pub provider: ProviderConfig,
+    pub settings: Settings,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum ProviderConfig {
+    Static(FixedConfig),
+    Nsi(NsiConfig),
+    Oscars(OscarsConfig),
+    Sense(SenseConfig),
+}
+
+/// Address pairs that are always there. Whatever else is set is for trying out what happens.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FixedConfig {
+    pub ends: Ends,
+    pub mbit: u64,
+    /// From a request to its answer.
+    pub setup: Duration,
+    /// How long it lasts once granted; none is for ever.
+    pub lasts: Option<Duration>,
+    /// It refuses everything, with this text.
+    pub refuse: Option<String>,
+    /// It never answers a request.
+    pub silent: bool,
+}
+
+/// What is said of every provider.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Common {
+    provider: String,
+    source: String,
+    target: String,
+    mbit: u64,
+    /// What is asked for; none is all there is.
+    ask_mbit: Option<u64>,
+    lasts_s: Option<f64>,
+}
+
+const COMMON: &[&str] = &["provider", "source", "target", "mbit", "ask_mbit", "lasts_s"];
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Static {
+    #[serde(default)]
+    setup_s: f64,
+    refuse: Option<String>,
+    #[serde(default)]
+    silent: bool,
+}
+
+/// Those of the names, and the others.
+fn split(table: toml::Table, names: &[&str]) -> (toml::Table, toml::Table) {
+    table.into_iter().partition(|(name, _)| names.contains(&name.as_str()))
+}
+
+/// Reads one file; `shown` names it in errors.
+struct Reader<'a> {
+    shown: &'a str,
+}
+
+impl Reader<'_> {
+    fn wrong(&self, detail: impl std::fmt::Display) -> Fault {
+        Fault::new(FaultCode::BadRequest, format!("{}: {detail}", self.shown))
+    }
+
+    fn part<T: DeserializeOwned>(&self, table: toml::Table) -> Result<T, Fault> {
+        table.try_into().map_err(|error: toml::de::Error| self.wrong(error.to_string().trim_end()))
+    }
+
+    fn mbit(&self, name: &str, mbit: u64) -> Result<u64, Fault> {
+        match mbit {
+            1..=MBIT_MAX => Ok(mbit),
+            _ => Err(self.wrong(format!("{name} is 1 to {MBIT_MAX} Mbit/s, not {mbit}"))),
+        }
+    }
+
+    fn seconds(&self, name: &str, seconds: f64) -> Result<Duration, Fault> {
+        match seconds {
+            0.0..=SECONDS_MAX => Ok(Duration::from_secs_f64(seconds)),
+            _ => Err(self.wrong(format!("{name} is 0 to {SECONDS_MAX} seconds, not {seconds}"))),
+        }
+    }
+
+    fn ends(&self, common: &Common) -> Result<Ends, Fault> {
+        for (name, value) in [("source", &common.source), ("target", &common.target)] {
+            let sound =
+                !value.is_empty() && value.len() <= 255 && value.bytes().all(|byte| byte.is_ascii_graphic());
+            if !sound {
+                return Err(self.wrong(format!("{name} is to be an address, not {value:?}")));
+            }
+        }
+        if common.target.parse::<IpAddr>().is_err() {
+            return Err(self.wrong(format!(
+                "target is the local address of the circuit, an IP address, not {:?}",
+                common.target
+            )));
+        }
+        Ok(Ends { source: common.source.clone(), target: common.target.clone() })
+    }
+
+    fn fixed(&self, common: &Common, rest: toml::Table) -> Result<ProviderConfig, Fault> {
+        let file: Static = self.part(rest)?;
+        Ok(ProviderConfig::Static(FixedConfig {
+            ends: self.ends(common)?,
+            mbit: common.mbit,
+            setup: self.seconds("setup_s", file.setup_s)?,
+            lasts: common.lasts_s.map(|value| self.seconds("lasts_s", value)).transpose()?,
+            refuse: file.refuse,
+            silent: file.silent,
+        }))
+    }
+}
+
+impl CircuitConfig {
+    /// `shown` names the text in errors.
+    pub fn parse(text: &str, shown: &str) -> Result<CircuitConfig, Fault> {
+        let reader = Reader { shown };
+        if text.len() > FILE_BYTES_MAX {
+            return Err(reader.wrong(format!("larger than {FILE_BYTES_MAX} bytes")));
+        }
+        let table: toml::Table =
+            toml::from_str(text).map_err(|error| reader.wrong(error.to_string().trim_end()))?;
+        let (common, rest) = split(table, COMMON);
+        let common: Common = reader.part(common)?;
+        let provider = match common.provider.as_str() {
+            "static" => reader.fixed(&common, rest)?,
+            "nsi" => ProviderConfig::Nsi(reader.nsi(&common, rest)?),
+            "oscars" => ProviderConfig::Oscars(reader.oscars(&common, rest)?),
+            "sense" => ProviderConfig::Sense(reader.sense(&common, rest)?),
+            other => {
+                let known = "static, nsi, oscars, sense";
+                return Err(reader.wrong(format!("provider {other:?} is not known; known are {known}")));
+            }
+        };
+        let capacity = reader.mbit("mbit", common.mbit)?;
+        let mbit = reader.mbit("ask_mbit", common.ask_mbit.unwrap_or(capacity))?;
+        let lasts = common.lasts_s.map(|value| reader.seconds("lasts_s", value)).transpose()?;
+        // The static one lasts as long whatever it is asked for.
+        let lifetime = lasts.filter(|_| !matches!(provider, ProviderConfig::Static(_)));
+        Ok(CircuitConfig { provider, settings: Settings { mbit, lifetime, ..Settings::default() } })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const GOOD: &str = "provider = \"static\"\nsource = \"10.1.0.1\"\ntarget = \"10.1.0.2\"\nmbit = 1000\n";
+    const NSI: &str =
+        "requester_nsa = \"urn:r\"\nsource_stp = \"urn:a?vlan=1\"\ntarget_stp = \"urn:b?vlan=1\"\n";
+
+    fn nsi(more: &str) -> Result<CircuitConfig, Fault> {
+        CircuitConfig::parse(&format!("{}{NSI}{more}\n", GOOD.replace("static", "nsi")), "uplink.toml")
+    }
+
+    #[test]
+    fn a_static_circuit_is_a_few_lines() {
+        let config = CircuitConfig::parse(GOOD, "file").unwrap();
+        let ProviderConfig::Static(fixed) = config.provider else { panic!("it is static") };
+        assert_eq!(fixed.ends.source, "10.1.0.1");
+        assert_eq!((fixed.mbit, config.settings.mbit), (1000, 1000));
+        assert_eq!((fixed.setup, fixed.lasts), (Duration::ZERO, None));
+        let more = format!("{GOOD}ask_mbit = 400\nsetup_s = 0.5\nlasts_s = 60\n");
+        let config = CircuitConfig::parse(&more, "file").unwrap();
+        let ProviderConfig::Static(fixed) = config.provider else { panic!("it is static") };
+        assert_eq!((config.settings.mbit, fixed.lasts), (400, Some(Duration::from_secs(60))));
+    }
+
+    #[test]
+    fn an_nsi_provider_is_known_or_found() {
+        let config = nsi("url = \"https://p.example/cs\"\nprovider_nsa = \"urn:p\"\nlasts_s = 3600").unwrap();
+        assert_eq!(config.settings.lifetime, Some(Duration::from_secs(3600)));
+        assert!(nsi("discovery = \"https://p.example/d.xml\"\nlisten = \"127.0.0.1:0\"").is_ok());
+        let cases = [
+            ("", "either url and provider_nsa"),
+            ("url = \"https://p/\"", "either url and provider_nsa"),
+            ("discovery = \"ftp://p/\"", "discovery is to be an address"),
+            ("discovery = \"https://me@p/\"", "discovery is to be an address"),
+            ("discovery = \"https://p/\"\nkey = \"k\"", "certificate and key come together"),
+            ("discovery = \"https://p/\"\nlisten = \"here\"", "invalid socket address"),
+            ("discovery = \"https://p/\"\nsilent = true", "unknown field `silent`"),
+        ];
+        for (more, expected) in cases {
+            let fault = nsi(more).unwrap_err();
+            assert!(fault.detail.contains(expected), "{more}: {fault}");
+        }
+    }
+
+    #[test]
+    fn providers_that_are_asked_only_want_to_know_who_asks() {
+        let read = |provider: &str, more: &str| {
+            CircuitConfig::parse(&format!("{}{more}\n", GOOD.replace("static", provider)), "uplink.toml")
+        };
+        let ports = "url = \"https://o/\"\nsource_port = \"a:1\"\ntarget_port = \"b:1\"\n";
+        let known = format!("{ports}vlans = \"7-9\"\ntoken_file = \"t\"\n");
+        let ProviderConfig::Oscars(oscars) = read("oscars", &known).unwrap().provider else {
+            panic!("it is OSCARS")
+        };
+        assert_eq!(oscars.url, "https://o");
+        for (more, expected) in [
+            (format!("{ports}vlans = \"7\"\n"), "either username and password_file"),
+            (format!("{ports}vlans = \"9-7\"\ntoken_file = \"t\"\n"), "vlans are numbers"),
+            (known.replace("a:1", "a"), "source_port is device:port"),
+        ] {
+            let fault = read("oscars", &more).unwrap_err();
+            assert!(fault.detail.contains(expected), "{more}: {fault}");
+        }
+        let sense = "url = \"https://s.example/StackV-web/restapi\"\nclient_id = \"c\"\nclient_secret_file = \"f\"\n\
+                     username = \"u\"\npassword_file = \"p\"\nsource_uri = \"urn:a\"\ntarget_uri = \"urn:b\"\n";
+        let ProviderConfig::Sense(sense) = read("sense", sense).unwrap().provider else {
+            panic!("it is SENSE")
+        };
+        assert_eq!(sense.token_url, "https://s.example/auth/realms/StackV/protocol/openid-connect/token");
+        assert_eq!(sense.vlans, "any");
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let changed = |from: &str, to: &str| GOOD.replace(from, to);
+        let cases = [
+            (changed("static", "aurora"), "provider \"aurora\" is not known"),
+            (changed("1000", "0"), "mbit is 1 to"),
+            (changed("10.1.0.2", "host.example"), "an IP address"),
+            (changed("10.1.0.1", ""), "source is to be an address"),
+            (changed("10.1.0.1", "a b"), "source is to be an address"),
+            (changed("mbit = 1000", ""), "missing field `mbit`"),
+            (format!("{GOOD}lasts_s = -1\n"), "lasts_s is 0 to"),
+            (format!("{GOOD}setup_s = nan\n"), "setup_s is 0 to"),
+            (format!("{GOOD}mbits = 3\n"), "unknown field `mbits`"),
+            (" ".repeat(FILE_BYTES_MAX + 1), "larger than"),
+        ];
+        for (text, expected) in cases {
+            let fault = CircuitConfig::parse(&text, "uplink.toml").unwrap_err();
+            assert!(fault.detail.starts_with("uplink.toml: "), "{fault}");
+            assert!(fault.detail.contains(expected), "{fault}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in ".{0,300}", tail in "(setup_s|lasts_s|mbit|refuse) = [-0-9a-z.\"]{0,30}") {
+            let _ = CircuitConfig::parse(&text, "file");
+            let _ = CircuitConfig::parse(&format!("{GOOD}{tail}\n"), "file");
+            let _ = nsi(&tail);
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! What a protocol towards a provider looks like from outside: a machine without socket and clock, to which is told what
+//! was answered, and which says what to ask next.
+
+use std::collections::BTreeMap;
+
+use longhaul_circuits::{Event, RequestKey, Wish};
+use longhaul_model::{Fault, Timestamp};
+
+/// The provider's names of our requests: kept before anything is done under them.
+pub(crate) type Names = BTreeMap<RequestKey, String>;
+pub(crate) type CallId = u64;
+
+/// A request over HTTP.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Call {
+    pub(crate) method: http::Method,
+    pub(crate) url: String,
+    pub(crate) headers: Vec<(&'static str, String)>,
+    pub(crate) body: String,
+}
+
+/// An answer over HTTP, whatever its status.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Heard {
+    pub(crate) status: u16,
+    /// What time it is there.
+    pub(crate) date: Option<Timestamp>,
+    pub(crate) body: String,
+}
+
+/// What is to be done, in this order.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Step {
+    /// Written down before the calls that follow.
+    Keep(Names),
+    Call(CallId, Call),
+    Tell(Event),
+}
+
+pub(crate) trait Dialogue: Send {
+    fn request(&mut self, wish: &Wish, now: Timestamp);
+    fn tear_down(&mut self, key: RequestKey, now: Timestamp);
+    fn list(&mut self, now: Timestamp);
+    /// How a call ended. Every call ends, by a fault if nothing else.
+    fn heard(&mut self, call: CallId, answer: Result<Heard, Fault>, now: Timestamp);
+    /// The provider has called us.
+    fn called(&mut self, body: &str, now: Timestamp);
+    fn tick(&mut self, now: Timestamp);
+    fn next_wake(&self) -> Option<Timestamp>;
+    fn poll(&mut self) -> Option<Step>;
+}
+
+/// Between the looks at something that is expected: dense at first.
+pub(crate) fn look_again(looks: u32) -> std::time::Duration {
+    std::time::Duration::from_secs(match looks {
+        0 => 2,
+        1 => 4,
+        2 => 8,
+        _ => 15,
+    })
+}

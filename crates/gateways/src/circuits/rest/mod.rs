@@ -1,0 +1,178 @@
+//! Providers with a REST interface that are only asked, never call: one reservation after the other goes through its
+//! stages, one call at a time, and is looked at until it is what was wanted.
+//!
+//! The provider gives a name first, which is kept before anything is done under it: so nothing is ever reserved that is
+//! not known, and asking again is safe at any time. What a stage says and hears is the [`Protocol`]'s.
+
+mod machine;
+mod oscars;
+mod sense;
+
+use std::path::Path;
+use std::time::Duration;
+
+use longhaul_circuits::RequestKey;
+use longhaul_model::{Fault, FaultCode, Timestamp};
+use longhaul_security::read_private;
+
+use super::Provider;
+use super::remote::{Call, CallId, Caller, Ground, Heard};
+use machine::Rest;
+pub use oscars::OscarsConfig;
+pub(super) use oscars::vlans;
+pub use sense::SenseConfig;
+
+/// ```text
+/// Name ─► Look ─► Path ─► Hold ─► Commit ─► Wait ─► Settle ─► Up
+///                                       any of them ─► Examine ◄─► Cancel, Remove ─► gone
+/// ```
+/// Not every protocol has all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The provider's name for it.
+    Name,
+    /// What is free.
+    Look,
+    /// A way through the network.
+    Path,
+    Hold,
+    Commit,
+    /// Until it is there,
+    Wait,
+    /// and carries traffic.
+    Settle,
+    Up,
+    /// It is not wanted: what is there of it?
+    Examine,
+    Cancel,
+    Remove,
+}
+
+/// What follows from an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Next {
+    Named(String, Stage),
+    Go(Stage),
+    /// The same after a while, which grows.
+    Later(Stage),
+    /// Nothing has changed yet.
+    Again,
+    Granted,
+    Refused {
+        less: bool,
+        detail: String,
+    },
+    /// It makes no sense, or something is wrong there for a while.
+    Unclear(String),
+    /// Nothing is held.
+    Gone,
+}
+
+/// One reservation.
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    pub(super) key: RequestKey,
+    /// Asked for, and granted once that is known.
+    pub(super) mbit: u64,
+    pub(super) lifetime: Option<Duration>,
+    /// By our clock.
+    pub(super) end: Option<Timestamp>,
+    /// The provider's name of it.
+    pub(super) name: Option<String>,
+    pub(super) stage: Stage,
+    /// Looks in this stage that found nothing new.
+    pub(super) looks: u32,
+    /// VLANs that were chosen, at the source and at the target.
+    pub(super) vlans: Option<(u16, u16)>,
+    pub(super) route: Vec<String>,
+    call: Option<CallId>,
+    next: Timestamp,
+    failures: u32,
+    is_leaving: bool,
+    is_stray: bool,
+    is_told: bool,
+}
+
+/// What the provider speaks: without memory, for that is in the [`Job`].
+pub(super) trait Protocol: Send {
+    /// How a token is got; none if none is needed.
+    fn login(&self) -> Option<Call>;
+    fn token(&self, heard: &Heard) -> Result<String, String>;
+    /// One that needs no login.
+    fn given_token(&self) -> Option<String> {
+        None
+    }
+    /// How it is shown.
+    fn authorise(&self, token: &str) -> (&'static str, String);
+    /// What comes first.
+    fn ask(&self, job: &Job, now: Timestamp) -> Call;
+    fn hear(&self, job: &mut Job, heard: &Heard, skew: i64) -> Next;
+    /// Whether it is up; none if nothing is held.
+    fn is_up(&self, heard: &Heard) -> Result<Option<bool>, String>;
+    /// The question that [`Protocol::is_up`] is about.
+    fn examine(&self, name: &str) -> Call;
+    fn ends(&self) -> longhaul_circuits::Ends;
+}
+
+pub(super) fn open_oscars(
+    config: &OscarsConfig,
+    link: &str,
+    ground: Ground,
+    caller: Caller,
+) -> Result<Box<dyn Provider>, Fault> {
+    let protocol = oscars::Oscars::new(config.clone(), read_secret(&config.secret)?, link);
+    open(Box::new(protocol), ground, caller)
+}
+
+pub(super) fn open_sense(
+    config: &SenseConfig,
+    link: &str,
+    ground: Ground,
+    caller: Caller,
+) -> Result<Box<dyn Provider>, Fault> {
+    let (client_secret, password) = (read_secret(&config.client_secret)?, read_secret(&config.password)?);
+    let protocol = sense::Sense::new(config.clone(), client_secret, password, link);
+    open(Box::new(protocol), ground, caller)
+}
+
+fn open(protocol: Box<dyn Protocol>, ground: Ground, caller: Caller) -> Result<Box<dyn Provider>, Fault> {
+    let names = ground.read_names()?;
+    Ok(Box::new(ground.start(caller, Box::new(Rest::new(protocol, names)))))
+}
+
+fn read_secret(path: &Path) -> Result<String, Fault> {
+    let text = read_private(path).map_err(|error| Fault::new(FaultCode::BadRequest, error.to_string()))?;
+    Ok(text.trim_end_matches(['\n', '\r']).to_owned())
+}
+
+/// Of an answer that is not what was asked for.
+fn unexpected(heard: &Heard) -> String {
+    let said: String = heard.body.chars().take(200).collect();
+    match said.trim_start().starts_with('<') {
+        // A page for people.
+        true => format!("it answered {}", heard.status),
+        false => format!("it answered {}: {said}", heard.status),
+    }
+}
+
+/// Of an answer that refuses, or of one that says that something is wrong there.
+fn no(heard: &Heard, less: bool) -> Next {
+    match heard.status {
+        400..=499 if !matches!(heard.status, 408 | 429) => Next::Refused { less, detail: unexpected(heard) },
+        _ => Next::Unclear(unexpected(heard)),
+    }
+}
+
+/// Values in an address.
+fn in_url(text: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'-' | b'_' | b'.' | b'~' => {
+                encoded.push(char::from(byte))
+            }
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}

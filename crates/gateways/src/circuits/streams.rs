@@ -1,0 +1,157 @@
+//! Streams that move onto a circuit's addresses and back: the same for one copy and for a site's agent.
+
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use longhaul_circuits::{Ends, Note};
+
+use super::{Health, Traffic};
+
+/// Ends of a circuit answer within this, or are asked again later.
+const PROBE_WITHIN: Duration = Duration::from_secs(2);
+/// From the order to use a circuit until its streams must be there.
+const MOVE_WITHIN: Duration = Duration::from_secs(10);
+
+/// The ways to one source, for whoever has the streams.
+pub trait Ways: Send {
+    /// Where streams go without a circuit, best first; empty while nobody knows.
+    fn plain(&self) -> Vec<String>;
+    /// From now on streams go to this address, from the local one; the plain addresses stand by, so that a circuit that dies
+    /// silently costs no more than any path that does. None is the plain way.
+    fn set(&mut self, circuit: Option<(SocketAddr, Option<IpAddr>)>);
+    /// Where streams are now.
+    fn in_use(&mut self) -> Vec<SocketAddr>;
+    fn tell(&mut self, note: &Note);
+}
+
+pub struct Streams<W> {
+    ways: W,
+    used: Option<Used>,
+}
+
+struct Used {
+    address: SocketAddr,
+    since: Instant,
+    /// At least one was there.
+    seen: bool,
+}
+
+impl<W: Ways> Streams<W> {
+    pub fn new(ways: W) -> Self {
+        Streams { ways, used: None }
+    }
+
+    /// With the port of the plain way, if the circuit names none.
+    fn address(&self, ends: &Ends) -> Option<SocketAddr> {
+        let plain_port = || self.ways.plain().first()?.rsplit_once(':')?.1.parse::<u16>().ok();
+        if let Ok(address) = ends.source.parse::<IpAddr>() {
+            return Some(SocketAddr::new(address, plain_port()?));
+        }
+        // Names are looked up; only those without a port lack one.
+        let text = match ends.source.contains(':') {
+            true => ends.source.clone(),
+            false => format!("{}:{}", ends.source, plain_port()?),
+        };
+        text.to_socket_addrs().ok()?.next()
+    }
+}
+
+impl<W: Ways> Traffic for Streams<W> {
+    fn probe(&mut self, ends: &Ends) -> bool {
+        let answers = |address| TcpStream::connect_timeout(&address, PROBE_WITHIN).is_ok();
+        self.address(ends).is_some_and(answers)
+    }
+
+    fn use_circuit(&mut self, _mbit: u64, ends: &Ends) {
+        let Some(address) = self.address(ends) else { return };
+        self.ways.set(Some((address, ends.target.parse().ok())));
+        self.used = Some(Used { address, since: Instant::now(), seen: false });
+    }
+
+    fn stop_using(&mut self) {
+        self.ways.set(None);
+    }
+
+    fn health(&mut self) -> Health {
+        let there = self.ways.in_use();
+        let Some(used) = &mut self.used else { return Health::default() };
+        let users = there.iter().filter(|address| **address == used.address).count();
+        used.seen |= users > 0;
+        let is_late = used.seen || used.since.elapsed() > MOVE_WITHIN;
+        let lost = (users == 0 && !there.is_empty() && is_late)
+            .then(|| "streams on it fell silent, and went back to the plain way".to_owned());
+        Health { users, lost }
+    }
+
+    fn tell(&mut self, note: &Note) {
+        self.ways.tell(note);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Fake {
+        plain: Vec<String>,
+        set: Option<(SocketAddr, Option<IpAddr>)>,
+        there: Vec<SocketAddr>,
+    }
+
+    impl Ways for Fake {
+        fn plain(&self) -> Vec<String> {
+            self.plain.clone()
+        }
+        fn set(&mut self, circuit: Option<(SocketAddr, Option<IpAddr>)>) {
+            self.set = circuit;
+        }
+        fn in_use(&mut self) -> Vec<SocketAddr> {
+            self.there.clone()
+        }
+        fn tell(&mut self, _note: &Note) {}
+    }
+
+    fn streams() -> Streams<Fake> {
+        Streams::new(Fake { plain: vec!["10.0.0.2:7000".into()], set: None, there: Vec::new() })
+    }
+
+    #[test]
+    fn a_circuit_has_the_port_of_the_plain_way_unless_it_names_one() {
+        let address =
+            |source: &str| streams().address(&Ends { source: source.into(), target: "10.1.0.1".into() });
+        for (source, expected) in [
+            ("10.1.0.2", "10.1.0.2:7000"),
+            ("10.1.0.2:7001", "10.1.0.2:7001"),
+            ("fd77::2", "[fd77::2]:7000"),
+            ("[fd77::2]:7001", "[fd77::2]:7001"),
+        ] {
+            assert_eq!(address(source), expected.parse().ok(), "{source}");
+        }
+        let mut unknown = streams();
+        unknown.ways.plain.clear();
+        let ends = Ends { source: "10.1.0.2".into(), target: "10.1.0.1".into() };
+        assert!(unknown.address(&ends).is_none() && !unknown.probe(&ends));
+    }
+
+    #[test]
+    fn a_circuit_whose_streams_went_back_is_lost_and_one_that_rests_is_not() {
+        let mut streams = streams();
+        let circuit: SocketAddr = "10.1.0.2:7000".parse().unwrap();
+        let ends = Ends { source: "10.1.0.2".into(), target: "10.1.0.1".into() };
+        streams.use_circuit(100, &ends);
+        assert_eq!(streams.ways.set, Some((circuit, "10.1.0.1".parse().ok())));
+        let plain = "10.0.0.2:7000".parse().unwrap();
+        for (there, users, lost) in [
+            (vec![plain], 0, false),
+            (vec![plain, circuit], 1, false),
+            (vec![], 0, false),
+            (vec![plain], 0, true),
+        ] {
+            streams.ways.there = there;
+            let health = streams.health();
+            assert_eq!((health.users, health.lost.is_some()), (users, lost));
+        }
+        streams.stop_using();
+        assert_eq!(streams.ways.set, None);
+    }
+}

@@ -1,0 +1,156 @@
+//! Issuers of tokens, asked for their keys over HTTPS. What is asked, and what an answer means, is `security::bearer`'s.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CACHE_CONTROL, USER_AGENT};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use longhaul_model::{Fault, FaultCode, Timestamp};
+use longhaul_security::bearer::{
+    Audience, Fetched, KEYS_BYTES_MAX, Step, TokenIdentity, TokenRefusal, TokenTrust,
+};
+use longhaul_security::{OutsideTrust, outside_client_tls};
+use tokio::sync::Mutex;
+
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
+/// A client waits for the answer with its token, so an issuer has less time than archives have.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Verifies tokens, and asks their issuers for keys where that is needed.
+pub struct Issuers {
+    trust: Arc<TokenTrust>,
+    http: Client<HttpsConnector<HttpConnector>, Empty<Bytes>>,
+    /// One question to an issuer at a time, whoever needs the answer: the others find it there. By the trusted issuer.
+    asking: std::sync::Mutex<BTreeMap<String, Arc<Mutex<()>>>>,
+}
+
+impl Issuers {
+    /// Issuers' servers are believed by certificates of these authorities, PEM.
+    pub fn new(trust: Arc<TokenTrust>, authorities_pem: &str) -> Result<Self, Fault> {
+        let tls = outside_client_tls(OutsideTrust::Authorities(authorities_pem))?;
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_connect_timeout(Some(CONNECT_TIME_MAX));
+        let http = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(Duration::from_secs(20))
+            .build(HttpsConnector::from((tcp, tls)));
+        Ok(Issuers { trust, http, asking: Default::default() })
+    }
+
+    /// Whose token it is. Its issuer is asked first if its keys are not known, or lack the one that signed.
+    pub async fn verify(
+        &self,
+        token: &str,
+        audience: Audience,
+        now: Timestamp,
+    ) -> Result<TokenIdentity, Fault> {
+        let issuer = match self.trust.verify(token, audience, now) {
+            Ok(identity) => return Ok(identity),
+            Err(TokenRefusal::Refused(fault)) => return Err(fault),
+            Err(TokenRefusal::KeysWanted(issuer)) => issuer,
+        };
+        let asking = self.asking(&issuer);
+        let asked = asking.lock().await;
+        if let Err(TokenRefusal::KeysWanted(_)) = self.trust.verify(token, audience, now) {
+            // Told by what follows: a failure to ask is why the keys are not there.
+            let _ = self.ask(&issuer, now).await;
+        }
+        drop(asked);
+        self.trust.verify(token, audience, now).map_err(|refusal| match refusal {
+            TokenRefusal::Refused(fault) => fault,
+            TokenRefusal::KeysWanted(issuer) => {
+                Fault::new(FaultCode::Busy, format!("the keys of {issuer} are being asked for"))
+            }
+        })
+    }
+
+    /// Asks the issuers whose keys are getting old, to be called every minute or so. What went wrong with which.
+    pub async fn refresh(&self, now: Timestamp) -> Vec<(String, Fault)> {
+        let mut faults = Vec::new();
+        for issuer in self.trust.due(now) {
+            let asking = self.asking(&issuer);
+            let _asked = asking.lock().await;
+            if let Err(fault) = self.ask(&issuer, now).await {
+                faults.push((issuer, fault));
+            }
+        }
+        faults
+    }
+
+    fn asking(&self, issuer: &str) -> Arc<Mutex<()>> {
+        let mut asking = self.asking.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        asking.entry(issuer.to_owned()).or_default().clone()
+    }
+
+    async fn ask(&self, issuer: &str, now: Timestamp) -> Result<(), Fault> {
+        let Some(mut fetch) = self.trust.fetch(issuer, now) else { return Ok(()) };
+        loop {
+            let answer = self.get(fetch.url()).await;
+            if let Step::Done(keys) = fetch.answer(answer) {
+                return self.trust.install(issuer, keys, now);
+            }
+        }
+    }
+
+    async fn get(&self, url: &str) -> Result<Fetched, Fault> {
+        let whole = tokio::time::timeout(ANSWER_TIME_MAX, self.get_whole(url)).await;
+        whole.unwrap_or_else(|_| {
+            let detail = format!("{url}: no answer within {} s", ANSWER_TIME_MAX.as_secs());
+            Err(Fault::new(FaultCode::Stalled, detail))
+        })
+    }
+
+    async fn get_whole(&self, url: &str) -> Result<Fetched, Fault> {
+        if !url.starts_with("https://") {
+            return Err(Fault::new(FaultCode::BadRequest, format!("{url} is no https address")));
+        }
+        let request = http::Request::get(url)
+            .header(USER_AGENT, concat!("longhaul/", env!("CARGO_PKG_VERSION")))
+            .header(ACCEPT, "application/json")
+            .body(Empty::new())
+            .map_err(|error| Fault::new(FaultCode::BadRequest, format!("{url}: {error}")))?;
+        let reply = self.http.request(request).await.map_err(|error| {
+            let cause =
+                std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
+            Fault::new(FaultCode::Unreachable, format!("{url}: {error}{cause}"))
+        })?;
+        if reply.status() != http::StatusCode::OK {
+            // Redirects too: an issuer says where its keys are in its document.
+            return Err(Fault::new(FaultCode::ProtocolError, format!("{url} answered {}", reply.status())));
+        }
+        let max_age = reply.headers().get(CACHE_CONTROL).and_then(|value| max_age(value.to_str().ok()?));
+        let body = Limited::new(reply.into_body(), KEYS_BYTES_MAX).collect().await;
+        let body = body.map_err(|error| {
+            let detail =
+                format!("{url}: the answer cannot be read: {error} (at most {KEYS_BYTES_MAX} bytes are)");
+            Fault::new(FaultCode::ConnectionLost, detail)
+        })?;
+        Ok(Fetched { body: body.to_bytes().to_vec(), max_age })
+    }
+}
+
+fn max_age(cache_control: &str) -> Option<Duration> {
+    let parts = cache_control.split(',').map(str::trim);
+    let seconds = parts.filter_map(|part| part.strip_prefix("max-age=")?.parse().ok()).next()?;
+    Some(Duration::from_secs(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_age_is_found_among_other_words() {
+        assert_eq!(max_age("public, max-age=60, must-revalidate"), Some(Duration::from_secs(60)));
+        for text in ["", "no-store", "max-age=", "max-age=x", "max-age=-1", "s-maxage=5"] {
+            assert_eq!(max_age(text), None, "{text}");
+        }
+    }
+}

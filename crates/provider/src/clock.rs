@@ -1,0 +1,45 @@
+//! The provider's own time: runs as fast as it is told, may differ from ours, and jumps when told to.
+
+use std::time::Instant;
+
+#[derive(Debug)]
+pub(crate) struct Clock {
+    began: Instant,
+    /// Seconds since 1970 when it began.
+    epoch: f64,
+    speed: f64,
+    jumped: f64,
+}
+
+impl Clock {
+    /// `ahead` is by how many seconds it differs from this machine's.
+    pub(crate) fn new(speed: f64, ahead: f64) -> Clock {
+        let epoch = jiff::Timestamp::now().as_microsecond() as f64 / 1e6 + ahead;
+        Clock { began: Instant::now(), epoch, speed, jumped: 0.0 }
+    }
+
+    pub(crate) fn now(&self) -> f64 {
+        self.epoch + self.jumped + self.began.elapsed().as_secs_f64() * self.speed
+    }
+
+    pub(crate) fn jump(&mut self, seconds: f64) {
+        self.jumped += seconds;
+    }
+
+    /// How long here until it shows `at`, in real seconds.
+    pub(crate) fn real_until(&self, at: f64) -> f64 {
+        ((at - self.now()) / self.speed).max(0.0)
+    }
+}
+
+pub(crate) fn show(at: f64) -> String {
+    match jiff::Timestamp::from_microsecond((at * 1e6) as i64) {
+        Ok(at) => format!("{at:.3}"),
+        Err(_) => String::new(),
+    }
+}
+
+/// A time with its zone, as XML and JSON have it.
+pub(crate) fn read(text: &str) -> Option<f64> {
+    text.parse::<jiff::Timestamp>().ok().map(|at| at.as_microsecond() as f64 / 1e6)
+}

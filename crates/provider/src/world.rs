@@ -1,0 +1,250 @@
+//! All that the provider is: its time, its network, its reservations in each protocol, what is due, and what was seen.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::clock::Clock;
+use crate::http::Reply;
+use crate::mischief::{Deed, Mischief};
+use crate::network::Network;
+use crate::{nsi, oscars, sense};
+
+/// What is kept of what was seen.
+const SEEN_MAX: usize = 10_000;
+/// An answer larger than anybody should read.
+const HUGE_BYTES: usize = 24 << 20;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// The domain of its network, as `example.net:2026`.
+    pub(crate) domain: String,
+    /// How long anything takes, in its seconds.
+    pub(crate) think_s: f64,
+    /// How long an uncommitted reservation is held.
+    pub(crate) hold_s: f64,
+    /// Where everything is kept over restarts.
+    pub(crate) state: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Job {
+    Nsi(nsi::Job),
+    Oscars(oscars::Job),
+    Sense(sense::Job),
+    Call(nsi::Callback),
+}
+
+/// A request as it came.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Seen {
+    pub(crate) what: String,
+    pub(crate) of: String,
+    pub(crate) body: String,
+}
+
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) settings: Settings,
+    pub(crate) clock: Clock,
+    pub(crate) network: Network,
+    pub(crate) nsi: nsi::Agent,
+    pub(crate) oscars: oscars::Manager,
+    pub(crate) sense: sense::Orchestrator,
+    pub(crate) mischief: Mischief,
+    pub(crate) seen: VecDeque<Seen>,
+    /// What is due when; of what is due at once, the first that was put there comes first.
+    jobs: Vec<(f64, u64, Job)>,
+    /// Calls to be made now, in this order.
+    pub(crate) calls: VecDeque<nsi::Callback>,
+    /// To be sent after the next one.
+    swapped: Option<nsi::Callback>,
+    /// They are made before the present request is answered.
+    pub(crate) calls_first: bool,
+    count: u64,
+}
+
+/// What survives a restart.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    network: Network,
+    nsi: nsi::Agent,
+    oscars: oscars::Manager,
+    sense: sense::Orchestrator,
+    count: u64,
+}
+
+impl World {
+    pub(crate) fn new(settings: Settings, clock: Clock, network: Network) -> World {
+        World {
+            settings,
+            clock,
+            network,
+            nsi: nsi::Agent::default(),
+            oscars: oscars::Manager::default(),
+            sense: sense::Orchestrator::default(),
+            mischief: Mischief::default(),
+            seen: VecDeque::new(),
+            jobs: Vec::new(),
+            calls: VecDeque::new(),
+            swapped: None,
+            calls_first: false,
+            count: 0,
+        }
+    }
+
+    pub(crate) fn nsa(&self) -> String {
+        format!("urn:ogf:network:{}:nsa", self.settings.domain)
+    }
+
+    pub(crate) fn network_id(&self) -> String {
+        format!("{}:topology", self.settings.domain)
+    }
+
+    pub(crate) fn saw(&mut self, what: &str, of: &str, body: &str) {
+        if self.seen.len() == SEEN_MAX {
+            self.seen.pop_front();
+        }
+        self.seen.push_back(Seen { what: what.to_owned(), of: of.to_owned(), body: body.to_owned() });
+    }
+
+    /// A number that nobody has had, which does not look like one.
+    fn new_number(&mut self) -> u64 {
+        self.count += 1;
+        let mixed = (self.count ^ 0x5bd1_e995_9e37_79b9).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        (mixed ^ (mixed >> 29)).wrapping_mul(0x94d0_49bb_1331_11eb)
+    }
+
+    pub(crate) fn new_id(&mut self, prefix: &str, digits: usize) -> String {
+        let number = format!("{:016x}", self.new_number());
+        format!("{prefix}{}", &number[..digits])
+    }
+
+    pub(crate) fn uuid(&mut self) -> String {
+        let hex = format!("{:016x}{:016x}", self.new_number(), self.new_number());
+        format!("{}-{}-4{}-8{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..32])
+    }
+
+    pub(crate) fn at(&mut self, at: f64, job: Job) {
+        self.count += 1;
+        self.jobs.push((at, self.count, job));
+    }
+
+    pub(crate) fn later(&mut self, seconds: f64, job: Job) {
+        self.at(self.clock.now() + seconds, job);
+    }
+
+    pub(crate) fn call_back(&mut self, callback: nsi::Callback) {
+        match self.mischief.take(callback.name, Deed::is_of_callbacks) {
+            Some(Deed::Drop) => return,
+            Some(Deed::Repeat) => self.calls.push_back(callback.clone()),
+            Some(Deed::Delay(seconds)) => return self.later(seconds, Job::Call(callback)),
+            Some(Deed::Swap) => return self.swapped = Some(callback),
+            _ => {}
+        }
+        self.calls.push_back(callback);
+        self.calls.extend(self.swapped.take());
+    }
+
+    /// Does what is due, and says when there is more.
+    pub(crate) fn run(&mut self) -> Option<f64> {
+        loop {
+            let first = self.jobs.iter().enumerate().min_by(|(_, a), (_, b)| {
+                (a.0, a.1).partial_cmp(&(b.0, b.1)).unwrap_or(std::cmp::Ordering::Equal)
+            });
+            let (place, at) = first.map(|(place, job)| (place, job.0))?;
+            if at > self.clock.now() {
+                return Some(at);
+            }
+            match self.jobs.swap_remove(place).2 {
+                Job::Nsi(job) => nsi::carry_out(self, job),
+                Job::Oscars(job) => oscars::carry_out(self, job),
+                Job::Sense(job) => sense::carry_out(self, job),
+                Job::Call(callback) => self.calls.push_back(callback),
+            }
+        }
+    }
+
+    /// What a test wants to know.
+    pub(crate) fn show(&self) -> serde_json::Value {
+        json!({
+            "now": self.clock.now(),
+            "connections": self.nsi.connections.values().collect::<Vec<_>>(),
+            "oscars": self.oscars,
+            "sense": self.sense,
+            "booked": self.network.owners(),
+            "seen": self.seen,
+            "mischief_left": self.mischief.left(),
+            "due": self.jobs.len() + self.calls.len(),
+        })
+    }
+
+    /// Written before anybody is answered, as a provider that lives up to its records does.
+    pub(crate) fn keep(&self) -> Result<(), String> {
+        let Some(path) = &self.settings.state else { return Ok(()) };
+        let kept = json!({
+            "network": self.network,
+            "nsi": self.nsi,
+            "oscars": self.oscars,
+            "sense": self.sense,
+            "count": self.count,
+        });
+        let new = path.with_extension("new");
+        std::fs::write(&new, kept.to_string())
+            .and_then(|()| std::fs::rename(&new, path))
+            .map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    pub(crate) fn load(&mut self) -> Result<(), String> {
+        let Some(path) = self.settings.state.clone().filter(|path| path.exists()) else { return Ok(()) };
+        let told = |error: String| format!("{}: {error}", path.display());
+        let text = std::fs::read_to_string(&path).map_err(|error| told(error.to_string()))?;
+        let kept: Kept = serde_json::from_str(&text).map_err(|error| told(error.to_string()))?;
+        self.network = kept.network;
+        (self.nsi, self.oscars, self.sense, self.count) = (kept.nsi, kept.oscars, kept.sense, kept.count);
+        nsi::Agent::resume(self);
+        oscars::resume(self);
+        sense::resume(self);
+        Ok(())
+    }
+}
+
+/// An answer that has nothing to do with what was asked, before which nothing is done.
+pub(crate) fn instead(deed: &Deed) -> Option<Reply> {
+    match deed {
+        Deed::Status(status) => {
+            Some(Reply::new(*status, "text/html", "<html><body>Something is wrong<br></body></html>"))
+        }
+        Deed::Lose => Some(Reply { is_lost: true, ..Reply::default() }),
+        _ => None,
+    }
+}
+
+/// An answer of something that was done, as the mischief wants it.
+pub(crate) fn spoil(reply: Reply, deed: Option<Deed>) -> Reply {
+    match deed {
+        Some(Deed::LoseAnswer) => Reply { is_lost: true, ..reply },
+        Some(Deed::Hang(seconds)) => Reply { after: Duration::from_secs_f64(seconds), ..reply },
+        Some(Deed::Answer(form)) => Reply { body: spoiled(&reply.body, &form), ..reply },
+        _ => reply,
+    }
+}
+
+fn spoiled(body: &str, form: &str) -> String {
+    match form {
+        "huge" => format!("{body}{}", " ".repeat(HUGE_BYTES)),
+        "cut" => body[..body.len() / 2].to_owned(),
+        "deep" => format!("{}{}", "<a>".repeat(100_000), "[".repeat(100_000)),
+        "entities" => {
+            let mut text = String::from("<?xml version=\"1.0\"?><!DOCTYPE a [<!ENTITY e0 \"ha\">");
+            for level in 1..=12 {
+                text.push_str(&format!("<!ENTITY e{level} \"{}\">", format!("&e{};", level - 1).repeat(10)));
+            }
+            text + "]><a>&e12;</a>"
+        }
+        _ => "\u{0}\u{1}%%% this is no answer at all }{ ><".to_owned(),
+    }
+}

@@ -1,0 +1,66 @@
+//! The keeper, as a copy or an agent has it, with a provider that is somewhere else: by the real clock.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use longhaul_circuits::{Ends, Event, Note};
+use longhaul_gateways::circuits::{CircuitConfig, Clock, Health, Keeper, Place, Traffic};
+use longhaul_model::Timestamp;
+
+use crate::bench::{LINK, Simulator};
+use crate::{Kind, config};
+
+/// Something that takes longer hangs.
+const WITHIN: Duration = Duration::from_secs(60);
+
+/// Ends that answer, and somebody who hears that they are used.
+struct Willing(Sender<String>);
+
+impl Traffic for Willing {
+    fn probe(&mut self, _ends: &Ends) -> bool {
+        true
+    }
+
+    fn use_circuit(&mut self, mbit: u64, ends: &Ends) {
+        let _ = self.0.send(format!("{mbit} Mbit/s to {}", ends.source));
+    }
+
+    fn stop_using(&mut self) {
+        let _ = self.0.send("stopped".to_owned());
+    }
+
+    fn health(&mut self) -> Health {
+        Health::default()
+    }
+
+    fn tell(&mut self, note: &Note) {
+        println!("{note}");
+    }
+}
+
+#[test]
+fn a_keeper_gets_a_circuit_and_gives_it_back() {
+    for kind in [Kind::NsiCalled, Kind::Oscars] {
+        let simulator = Simulator::start(&[]);
+        let text = config(kind, Some(&simulator), "");
+        let config = CircuitConfig::parse(&text, "circuit.toml").unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let place = || Place { link: LINK.to_owned(), book: folder.path().join("circuit.json"), seed: 7 };
+        let now = || {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+            Timestamp(since.as_micros() as i64)
+        };
+        let clock: Clock = Arc::new(now);
+        let (heard, hears) = channel();
+        let keeper = Keeper::start(place(), &config, clock, Box::new(Willing(heard))).unwrap();
+        keeper.tell(Event::Wanted(true));
+        assert_eq!(hears.recv_timeout(WITHIN).unwrap(), "1000 Mbit/s to 10.77.1.2");
+        assert_eq!(simulator.booked().len(), 1);
+        drop(keeper);
+        assert_eq!(hears.recv_timeout(WITHIN).unwrap(), "stopped");
+        assert!(simulator.booked().is_empty(), "given back before the end");
+        let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
+        assert!(left.is_empty(), "nothing is written down any more: {left:?}");
+    }
+}

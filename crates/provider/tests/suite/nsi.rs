@@ -1,0 +1,259 @@
+//! What is peculiar to NSI: confirmations that come late, twice, in another order or never, error classes, holds, twins,
+//! lies, and who may say what.
+
+use std::time::Duration;
+
+use longhaul_circuits::{Answer, Event};
+use serde_json::{Value, json};
+
+use crate::bench::{Bench, Simulator};
+use crate::{COMMON, HOUR, Kind, bench, bench_with, config, mischief};
+
+const BOTH: &[Kind] = &[Kind::NsiCalled, Kind::NsiPolling];
+
+#[test]
+fn confirmations_may_come_as_they_like() {
+    let calls = [
+        "reserveConfirmed",
+        "reserveCommitConfirmed",
+        "provisionConfirmed",
+        "dataPlaneStateChange",
+        "terminateConfirmed",
+    ];
+    let deeds = ["drop", "repeat", "swap", "before_answer"].map(|deed| json!(deed));
+    for deed in deeds.into_iter().chain([json!({ "delay": 40.0 }), json!({ "delay": 400.0 })]) {
+        for call in calls {
+            let mut bench = bench(Kind::NsiCalled);
+            bench.simulator().order(json!({ "mischief": [{ "on": call, "do": deed, "times": 3 }] }));
+            let key = bench.request(400);
+            assert_eq!(bench.granted(key).mbit, 400, "{call} {deed}");
+            bench.live(HOUR / 4);
+            bench.tear_down(key);
+            bench.live(HOUR / 4);
+            bench.assert_nothing_is_left();
+            assert!(
+                !bench.has_news(|event| matches!(event, Event::Answer { .. })),
+                "{call} {deed}: said once"
+            );
+        }
+    }
+}
+
+#[test]
+fn confirmations_that_never_come_are_found_by_asking() {
+    let mut bench = bench(Kind::NsiCalled);
+    let calls = [
+        "reserveConfirmed",
+        "reserveCommitConfirmed",
+        "provisionConfirmed",
+        "dataPlaneStateChange",
+        "terminateConfirmed",
+    ];
+    let rules: Vec<Value> =
+        calls.iter().map(|call| json!({ "on": call, "do": "drop", "times": 99 })).collect();
+    bench.simulator().order(json!({ "mischief": rules }));
+    let key = bench.request(400);
+    bench.granted(key);
+    bench.tear_down(key);
+    bench.assert_nothing_is_left();
+}
+
+/// With a simulator that thinks for no time, everything is known from callbacks.
+#[test]
+fn nothing_is_asked_twice_when_all_is_well() {
+    let mut bench = bench_with(Kind::NsiCalled, &["--think", "0"], "");
+    let key = bench.request(400);
+    bench.granted(key);
+    bench.tear_down(key);
+    for what in ["reserve", "reserveCommit", "provision", "terminate"] {
+        assert_eq!(bench.simulator().count(what), 1, "{what}");
+    }
+}
+
+#[test]
+fn each_class_of_error_has_its_outcome() {
+    // Refused at once or later, with whether less may do; a fault of the provider's own is tried again.
+    let cases = [
+        ("00705", Some(true)),
+        ("00704", Some(true)),
+        ("00600", Some(true)),
+        ("00302", Some(false)),
+        ("00101", Some(false)),
+        ("00701", Some(false)),
+        ("00500", None),
+        ("00502", None),
+        ("00800", None),
+    ];
+    for &kind in BOTH {
+        for (error, less) in cases {
+            let mut bench = bench(kind);
+            bench.simulator().order(mischief("reserve", json!({ "fault": error })));
+            let key = bench.request(400);
+            match (bench.answer(key), less) {
+                (Answer::Granted(_), None) => bench.tear_down(key),
+                (Answer::Refused { less, detail }, Some(expected)) => {
+                    assert_eq!(less, expected, "{error}");
+                    assert!(detail.contains(error), "{detail}");
+                }
+                (other, _) => panic!("{error}: {other:?}"),
+            }
+            bench.assert_nothing_is_left();
+        }
+        let mut bench = bench(kind);
+        bench
+            .simulator()
+            .order(json!({ "mischief": [{ "on": "reserve", "do": { "fault": "00500" }, "times": 9 }] }));
+        let key = bench.request(400);
+        assert!(!bench.refused(key).0);
+        assert_eq!(bench.simulator().count("reserve"), 3);
+    }
+}
+
+#[test]
+fn what_fails_later_is_cleared_away() {
+    for &kind in BOTH {
+        for (on, error) in [("reserve", "00705"), ("reserveCommit", "00500"), ("provision", "00500")] {
+            let mut bench = bench(kind);
+            bench
+                .simulator()
+                .order(json!({ "mischief": [{ "on": on, "do": { "refuse": error }, "times": 9 }] }));
+            let key = bench.request(400);
+            if (kind, on) == (Kind::NsiPolling, "provision") {
+                // Nobody says so to one who only asks: its owner gives up in the end.
+                bench.live(HOUR / 6);
+                bench.tear_down(key);
+            } else if (kind, on) == (Kind::NsiPolling, "reserveCommit") {
+                // A failed commit looks like a committed one, until provisioning is refused.
+                bench.refused(key);
+            } else {
+                assert_eq!(bench.refused(key).0, on == "reserve");
+            }
+            bench.assert_nothing_is_left();
+        }
+    }
+}
+
+#[test]
+fn a_hold_that_is_over_is_reserved_anew() {
+    for &kind in BOTH {
+        let mut bench = bench(kind);
+        // The confirmation is late, and so is the next look.
+        bench
+            .simulator()
+            .order(json!({ "mischief": [{ "on": "reserveCommit", "do": { "fault": "00500" } }] }));
+        let key = bench.request(400);
+        assert_eq!(bench.granted(key).mbit, 400);
+        assert_eq!(bench.simulator().count("reserve"), 2);
+        bench.tear_down(key);
+        bench.assert_nothing_is_left();
+    }
+    // While we were asleep the provider gave it away, and does not say so.
+    let mut bench = bench(Kind::NsiPolling);
+    let key = bench.request(400);
+    while bench.simulator().booked().is_empty() {
+        bench.step();
+        if bench.simulator().count("reserve") > 0 {
+            bench.pass(Duration::from_secs(200));
+        } else {
+            let now = bench.now();
+            bench.provider.news(now);
+        }
+    }
+    bench.pass(Duration::from_secs(200));
+    assert_eq!(bench.granted(key).mbit, 400);
+    assert_eq!(bench.simulator().count("reserve"), 2);
+    bench.tear_down(key);
+    bench.assert_nothing_is_left();
+}
+
+#[test]
+fn a_twin_and_a_reservation_that_is_only_said_to_be_gone_are_found_in_the_list() {
+    for &kind in BOTH {
+        let mut bench = bench(kind);
+        bench.simulator().order(mischief("reserve", json!("twice")));
+        let key = bench.request(400);
+        bench.granted(key);
+        assert_eq!(bench.simulator().booked().len(), 2);
+        let held = bench.list();
+        assert!(held.iter().all(|held| held.key == key), "{held:?}");
+        bench.live(HOUR / 30);
+        assert_eq!(bench.simulator().booked().len(), 1, "the twin is gone");
+        bench.simulator().order(mischief("terminate", json!("lie")));
+        bench.tear_down(key);
+        for held in bench.list() {
+            // As its owner does with what it does not know.
+            bench.tear_down(held.key);
+        }
+        bench.assert_nothing_is_left();
+    }
+}
+
+#[test]
+fn what_anybody_says_is_a_reason_to_ask_and_no_more() {
+    let mut bench = bench(Kind::NsiCalled);
+    let key = bench.request(400);
+    bench.granted(key);
+    let state = bench.simulator().state();
+    let to = state["connections"][0]["reply_to"].as_str().unwrap().to_owned();
+    let id = bench.simulator().booked().remove(0);
+    let queries = bench.simulator().count("querySummarySync");
+    // A confirmation of nothing that was asked, about what we know and about what nobody knows.
+    for id in [id.as_str(), "EX-0000000000"] {
+        bench.simulator().order(json!({ "unknown": { "to": to, "id": id } }));
+        bench.live(HOUR / 60);
+    }
+    assert!(bench.simulator().count("querySummarySync") > queries, "it was asked");
+    assert!(!bench.has_news(|event| matches!(event, Event::Answer { .. } | Event::Gone(_))));
+    let held = bench.list();
+    assert!(held.len() == 1 && held[0].up, "{held:?}");
+    // The data plane is gone, and nothing else is.
+    bench.simulator().order(json!({ "active": [id, false] }));
+    assert!(!bench.lost(key).is_empty());
+    bench.tear_down(key);
+    bench.assert_nothing_is_left();
+}
+
+#[test]
+fn who_has_no_certificate_gets_nothing() {
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    let authority_key = rcgen::KeyPair::generate().unwrap();
+    let mut parameters = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let authority = parameters.self_signed(&authority_key).unwrap();
+    std::fs::write(path("ca.pem"), authority.pem()).unwrap();
+    let issuer = rcgen::Issuer::new(parameters, authority_key);
+    for name in ["server", "client"] {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let parameters = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        std::fs::write(path(&format!("{name}.pem")), parameters.signed_by(&key, &issuer).unwrap().pem())
+            .unwrap();
+        std::fs::write(path(&format!("{name}.key")), key.serialize_pem()).unwrap();
+    }
+    let ca = format!("authorities = {:?}\n", path("ca.pem"));
+    let client = format!("certificate = {:?}\nkey = {:?}\n", path("client.pem"), path("client.key"));
+    for (more, is_known) in [(format!("{ca}{client}"), true), (ca.clone(), false)] {
+        let arguments = ["--think", "0", "--tls", &path("server.pem"), &path("server.key"), &path("ca.pem")];
+        let simulator = Simulator::start(&arguments);
+        let service = simulator.service;
+        let known = format!(
+            "url = \"https://{service}/NSI/services/CS2\"\nprovider_nsa = \"urn:ogf:network:example.net:2026:nsa\"\n"
+        );
+        let text = config(Kind::NsiPolling, Some(&simulator), "");
+        let text: String = text
+            .lines()
+            .filter(|line| !line.starts_with("discovery"))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        assert!(text.contains(COMMON));
+        let mut bench = Bench::new(&format!("{text}{known}{more}"), Some(simulator));
+        let key = bench.request(400);
+        match bench.answer(key) {
+            Answer::Granted(_) if is_known => bench.tear_down(key),
+            Answer::Refused { detail, .. } if !is_known => {
+                assert!(detail.contains("certificate"), "{detail}")
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Which file a target gets next: the order of what waits.
+//!
+//! Community, activity and priority by `lanes`. Within a priority: due time, age, block by block. A file that cannot be
+//! had now (its source has enough to do, is away, or is full) does not hold up those behind it. Of the sources that have
+//! something of the same block, the one from which it would be there first; of its queue first what only it has.
+//!
+//! Cost. Most of the time one of the oldest blocks has a source that can be used: so these are looked at first, and all
+//! that the sources have only if none of them can.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use longhaul_model::Timestamp;
+
+use crate::decision::Unusable;
+use crate::key::Key;
+use crate::scheduler::Scheduler;
+use crate::settings::Rules;
+use crate::state::{LinkState, Rank};
+use crate::strategy::Strategy;
+
+/// Blocks that are looked at in the order of their age before the sources are asked one by one.
+const BLOCKS_FIRST: usize = 12;
+/// Blocks that are looked through for one that a slow source may send files of.
+const BLOCKS_AHEAD: usize = 4;
+/// A source that needs so much longer than the rest of a block is no hindrance.
+const SLACK_S: f64 = 1.0;
+/// By so much another source must be sooner to be waited for.
+const SOONER: f64 = 0.8;
+/// Counted for each file when turns are taken, so that empty files are not free.
+const FILE_COST_BYTES: f64 = 1e6;
+/// How often full links with more to do are noted.
+const NOTED_EVERY: Duration = Duration::from_millis(250);
+
+fn cost(size: u64) -> f64 {
+    size as f64 + FILE_COST_BYTES
+}
+
+/// What is known of a source while one priority of a target is looked through.
+#[derive(Clone, Copy)]
+pub(crate) struct Look {
+    source: u32,
+    /// Blocks of it that were looked at, and the bytes of these.
+    blocks: usize,
+    before: u128,
+    /// It has offered something, or cannot.
+    done: bool,
+}
+
+/// The best so far: by age, not awaited from elsewhere, soonest.
+#[derive(Default)]
+struct Best(Option<((Rank, bool), f64, u32)>);
+
+impl Best {
+    fn offer(&mut self, rank: Rank, head: Key, finish: f64) {
+        let order = (rank, head.awaited());
+        let better = self
+            .0
+            .as_ref()
+            .is_none_or(|(known, time, _)| order.cmp(known).then(finish.total_cmp(time)).is_lt());
+        if better {
+            self.0 = Some((order, finish, head.transfer()));
+        }
+    }
+
+    fn transfer(&self) -> Option<u32> {
+        self.0.map(|(.., transfer)| transfer)
+    }
+}
+
+impl Scheduler {
+    pub(crate) fn pick(&mut self, target: u32, low: bool, now: Timestamp) -> Option<(u32, usize)> {
+        let mut turns = std::mem::take(&mut self.turns);
+        let claim = self.claim(target);
+        let strict = self.settings.rules == Rules::Fts3;
+        self.storages[target].target.lanes.turns(&self.parties, claim, strict, &mut turns);
+        let found =
+            turns.iter().find_map(|&lane| self.pick_in(target, lane, low, now).map(|place| (place, lane)));
+        self.turns = turns;
+        found
+    }
+
+    /// Keeps account of what everybody got.
+    pub(crate) fn pay(&mut self, target: u32, lane: usize, size: u64) {
+        let relief = f64::from(self.settings.relief.max(2));
+        let claim = self.claim(target);
+        self.storages[target].target.lanes.pay(lane, cost(size), relief, &self.parties, claim);
+    }
+
+    /// What failed is given back, as far as it did not come.
+    pub(crate) fn refund(&mut self, place: u32, bytes_moved: u64) {
+        let transfer = &self.transfers[place];
+        let back = cost(transfer.size.saturating_sub(bytes_moved));
+        let lane = self.wants[transfer.want].lane;
+        self.storages[transfer.target].target.lanes.refund(lane, back, &self.parties);
+    }
+
+    /// The bytes that somebody whose sources were busy can catch up on.
+    fn claim(&self, target: u32) -> f64 {
+        let pace = self.knowledge.pace(self.storages[target].id).bytes_per_s;
+        (pace * self.settings.share_claim.as_secs_f64()).max(self.settings.lease_bytes_min as f64)
+    }
+
+    /// The best file of one priority.
+    fn pick_in(&mut self, target: u32, lane: usize, low: bool, now: Timestamp) -> Option<u32> {
+        let mut looks = std::mem::take(&mut self.looks);
+        looks.clear();
+        let mut found = self.pick_oldest(target, lane, low, now, &mut looks);
+        let all = self.storages[target].target.lanes.class(lane).waiting.len() <= BLOCKS_FIRST;
+        if found.is_none() && !all {
+            found = self.pick_of_sources(target, lane, low, now, &looks);
+        }
+        self.looks = looks;
+        found
+    }
+
+    /// The oldest blocks, one after the other, until one has something that can be leased.
+    fn pick_oldest(
+        &mut self,
+        target: u32,
+        lane: usize,
+        low: bool,
+        now: Timestamp,
+        looks: &mut Vec<Look>,
+    ) -> Option<u32> {
+        let mut oldest = [None; BLOCKS_FIRST];
+        let waiting = &self.storages[target].target.lanes.class(lane).waiting;
+        oldest.iter_mut().zip(waiting).for_each(|(slot, &entry)| *slot = Some(entry));
+        for (rank, want) in oldest.into_iter().flatten() {
+            let mut best = Best::default();
+            for at in 0..self.wants[want].queues.len() {
+                let row = &self.wants[want];
+                let source = row.queues[at].0;
+                let bytes = row.bytes_left.saturating_sub(row.bytes_arrived);
+                let known = looks.iter().position(|look| look.source == source).unwrap_or_else(|| {
+                    let done = !self.may_give(source, target, lane, now);
+                    looks.push(Look { source, blocks: 0, before: 0, done });
+                    looks.len() - 1
+                });
+                let look = &mut looks[known];
+                if look.done {
+                    continue;
+                }
+                look.blocks += 1;
+                look.before += bytes;
+                let before = look.before;
+                let Some(&head) = self.wants[want].queues[at].1.first() else { continue };
+                if head.awaited() && !low {
+                    looks[known].done = true;
+                } else if self.leaves_it(source, target, want, head, before, now) {
+                    looks[known].done = looks[known].blocks >= BLOCKS_AHEAD;
+                } else {
+                    looks[known].done = true;
+                    let size = self.transfers[head.transfer()].size;
+                    let (finish, ..) = self.finish(source, target, size, now);
+                    best.offer(rank, head, finish);
+                }
+            }
+            if best.0.is_some() {
+                return best.transfer();
+            }
+        }
+        None
+    }
+
+    /// Over the heads of all its sources' queues, but those of which it is known that they have nothing.
+    fn pick_of_sources(
+        &mut self,
+        target: u32,
+        lane: usize,
+        low: bool,
+        now: Timestamp,
+        looks: &[Look],
+    ) -> Option<u32> {
+        let mut best = Best::default();
+        for at in 0..self.storages[target].target.lanes.class(lane).sources.len() {
+            let source = self.storages[target].target.lanes.class(lane).sources[at].0;
+            let known = looks.iter().find(|look| look.source == source);
+            if known.is_some_and(|look| look.done)
+                || known.is_none() && !self.may_give(source, target, lane, now)
+            {
+                continue;
+            }
+            let Some((rank, head)) = self.head(target, lane, at, now) else { continue };
+            if head.awaited() && !low {
+                continue;
+            }
+            let size = self.transfers[head.transfer()].size;
+            let (finish, ..) = self.finish(source, target, size, now);
+            best.offer(rank, head, finish);
+        }
+        best.transfer()
+    }
+
+    /// Whether something can be leased over a link now; else what keeps it from that learns of it.
+    fn may_give(&mut self, source: u32, target: u32, lane: usize, now: Timestamp) -> bool {
+        match self.unusable(source, target, now) {
+            None => return true,
+            Some(Unusable::ActiveOut { .. }) => {
+                let level = self.storages[target].target.lanes.level(lane) as u8 + 1;
+                let site = self.storages[source].site;
+                self.sites[site].wait_out.add(target, level);
+                if self.sites[site].has_slot(false) {
+                    self.relieved.insert(site);
+                }
+            }
+            Some(Unusable::WindowFull { .. }) => {
+                if let Some(link) = self.storages[target].target.links.get_mut(&source) {
+                    link.at_once.held_back();
+                }
+            }
+            Some(_) => {}
+        }
+        false
+    }
+
+    /// Tells the links that have all that they may, and for which more waits, that this held them back: not each of them
+    /// is asked for each lease.
+    pub(crate) fn note_full_links(&mut self, target: u32, now: Timestamp) {
+        let row = &mut self.storages[target].target;
+        if row.noted.is_some_and(|at| now.since(at) < NOTED_EVERY) {
+            return;
+        }
+        row.noted = Some(now);
+        let full = |(&source, link): (&u32, &LinkState)| {
+            let waits = || self.storages[target].target.lanes.iter().any(|class| class.has_for(source));
+            (link.files > 0 && self.link_full(source, target, link) && waits()).then_some(source)
+        };
+        let links: &BTreeMap<u32, LinkState> = &self.storages[target].target.links;
+        let full: Vec<u32> = links.iter().filter_map(full).collect();
+        for source in full {
+            if let Some(link) = self.storages[target].target.links.get_mut(&source) {
+                link.at_once.held_back();
+            }
+        }
+    }
+
+    /// What a lane's source, by its place there, would send first. A slow source does not get the last files of a
+    /// block, which would then wait for it alone: they are left for the faster ones, though these are busy now, and
+    /// the slow one gets files of the next block.
+    fn head(&mut self, target: u32, lane: usize, at: usize, now: Timestamp) -> Option<(Rank, Key)> {
+        let mut before = 0u128;
+        for step in 0..BLOCKS_AHEAD {
+            let (source, wants) = &self.storages[target].target.lanes.class(lane).sources[at];
+            let source = *source;
+            let &(rank, want) = wants.iter().nth(step)?;
+            let row = &self.wants[want];
+            before += row.bytes_left.saturating_sub(row.bytes_arrived);
+            let Some(head) = row.head(source) else { continue };
+            if !self.leaves_it(source, target, want, head, before, now) {
+                return Some((rank, head));
+            }
+        }
+        None
+    }
+
+    /// Whether a source leaves the next file of a block to faster ones; `before` is what comes before its end.
+    fn leaves_it(
+        &mut self,
+        source: u32,
+        target: u32,
+        want: u32,
+        head: Key,
+        before: u128,
+        now: Timestamp,
+    ) -> bool {
+        let pace = self.knowledge.pace(self.storages[target].id).bytes_per_s;
+        let by_rule = self.wants[want].strategy != Strategy::Best || pace <= 0.0;
+        !by_rule && self.too_slow(source, head, before as f64 / pace, now)
+    }
+
+    /// Whether a file would come from `source` after everything else has come, in `rest` seconds, and sooner from
+    /// another that is only busy.
+    fn too_slow(&mut self, source: u32, head: Key, rest: f64, now: Timestamp) -> bool {
+        let place = head.transfer();
+        let (target, size) = (self.transfers[place].target, self.transfers[place].size);
+        let (finish, ..) = self.finish(source, target, size, now);
+        if finish <= rest + SLACK_S {
+            return false;
+        }
+        for at in 0..self.transfers[place].sources.len() {
+            let other = self.transfers[place].sources[at];
+            let busy =
+                matches!(self.unusable(other.storage, target, now), None | Some(Unusable::WindowFull { .. }));
+            if other.storage != source && other.rest_until <= now && busy {
+                let (sooner, ..) = self.finish(other.storage, target, size, now);
+                if sooner < SOONER * finish {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+}

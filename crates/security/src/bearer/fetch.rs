@@ -1,0 +1,151 @@
+//! How an issuer is asked for its keys: which address next, and what each answer means. The caller has the sockets.
+
+use std::time::Duration;
+
+use longhaul_model::{Fault, FaultCode};
+use serde::Deserialize;
+
+use super::trust::key_of;
+
+/// Of a discovery document.
+const DOCUMENT_BYTES_MAX: usize = 256 << 10;
+const WELL_KNOWN: &str = "/.well-known/openid-configuration";
+const OAUTH_WELL_KNOWN: &str = "/.well-known/oauth-authorization-server";
+
+/// An answer with status 200.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fetched {
+    pub body: Vec<u8>,
+    /// By its `Cache-Control`.
+    pub max_age: Option<Duration>,
+}
+
+/// One issuer being asked. Get [`KeyFetch::url`] by verified TLS, without following redirects away from https, no larger than
+/// [`super::KEYS_BYTES_MAX`], and give the answer to [`KeyFetch::answer`] until it is done.
+#[derive(Debug)]
+pub struct KeyFetch {
+    issuer: String,
+    /// Left to try for the document, the last first.
+    documents: Vec<String>,
+    url: String,
+    /// The document has been read; the answer to come is the keys.
+    keys: bool,
+}
+
+/// What follows an answer.
+#[derive(Debug)]
+pub enum Step {
+    /// Get [`KeyFetch::url`], which is another one now.
+    More,
+    /// For [`super::TokenTrust::install`].
+    Done(Result<Fetched, Fault>),
+}
+
+impl KeyFetch {
+    pub(super) fn new(issuer: &str) -> Self {
+        let base = key_of(issuer);
+        let (origin, path) = match base.match_indices('/').nth(2) {
+            Some((at, _)) => base.split_at(at),
+            None => (base, ""),
+        };
+        let mut documents =
+            vec![format!("{origin}{OAUTH_WELL_KNOWN}{path}"), format!("{origin}{WELL_KNOWN}{path}")];
+        documents.dedup();
+        documents.retain(|document| *document != format!("{base}{WELL_KNOWN}"));
+        KeyFetch { issuer: issuer.to_owned(), documents, url: format!("{base}{WELL_KNOWN}"), keys: false }
+    }
+
+    pub fn issuer(&self) -> &str {
+        &self.issuer
+    }
+
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub fn answer(&mut self, answer: Result<Fetched, Fault>) -> Step {
+        if self.keys {
+            return Step::Done(answer);
+        }
+        match answer.and_then(|answer| self.keys_address(&answer.body)) {
+            Ok(url) => {
+                self.url = url;
+                self.keys = true;
+                Step::More
+            }
+            Err(fault) => match self.documents.pop() {
+                Some(url) => {
+                    self.url = url;
+                    Step::More
+                }
+                None => Step::Done(Err(fault)),
+            },
+        }
+    }
+
+    fn keys_address(&self, document: &[u8]) -> Result<String, Fault> {
+        #[derive(Deserialize)]
+        struct Document {
+            issuer: String,
+            jwks_uri: String,
+        }
+        let wrong = |why: String| {
+            let detail = format!("the discovery document of {} at {}: {why}", self.issuer, self.url);
+            Fault::new(FaultCode::ProtocolError, detail)
+        };
+        if document.len() > DOCUMENT_BYTES_MAX {
+            return Err(wrong(format!("more than {DOCUMENT_BYTES_MAX} bytes")));
+        }
+        let document: Document =
+            serde_json::from_slice(document).map_err(|error| wrong(error.to_string()))?;
+        if key_of(&document.issuer) != key_of(&self.issuer) {
+            return Err(wrong(format!("it is of {}", document.issuer)));
+        }
+        if !document.jwks_uri.starts_with("https://") {
+            return Err(wrong(format!("its keys are not at an https address: {}", document.jwks_uri)));
+        }
+        Ok(document.jwks_uri)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(body: &str) -> Result<Fetched, Fault> {
+        Ok(Fetched { body: body.as_bytes().to_vec(), max_age: None })
+    }
+
+    fn missing() -> Result<Fetched, Fault> {
+        Err(Fault::new(FaultCode::NotFound, "404"))
+    }
+
+    #[test]
+    fn documents_are_looked_for_where_issuers_put_them() {
+        let mut fetch = KeyFetch::new("https://a.example/realms/x/");
+        assert_eq!(fetch.url(), "https://a.example/realms/x/.well-known/openid-configuration");
+        assert!(matches!(fetch.answer(missing()), Step::More));
+        assert_eq!(fetch.url(), "https://a.example/.well-known/openid-configuration/realms/x");
+        assert!(matches!(fetch.answer(found("{}")), Step::More));
+        assert_eq!(fetch.url(), "https://a.example/.well-known/oauth-authorization-server/realms/x");
+        let document = r#"{"issuer":"https://a.example/realms/x","jwks_uri":"https://a.example/keys"}"#;
+        assert!(matches!(fetch.answer(found(document)), Step::More));
+        assert_eq!(fetch.url(), "https://a.example/keys");
+        let Step::Done(Ok(keys)) = fetch.answer(found("keys")) else { panic!("not done") };
+        assert_eq!(keys.body, b"keys");
+    }
+
+    #[test]
+    fn documents_of_others_and_plain_addresses_are_refused() {
+        for document in [
+            r#"{"issuer":"https://b.example","jwks_uri":"https://a.example/keys"}"#,
+            r#"{"issuer":"https://a.example","jwks_uri":"http://a.example/keys"}"#,
+            r#"{"issuer":"https://a.example","jwks_uri":"file:///etc/passwd"}"#,
+        ] {
+            let mut fetch = KeyFetch::new("https://a.example");
+            assert!(matches!(fetch.answer(found(document)), Step::More));
+            assert_eq!(fetch.url(), "https://a.example/.well-known/oauth-authorization-server");
+            assert!(matches!(fetch.answer(missing()), Step::Done(Err(_))), "{document}");
+        }
+    }
+}

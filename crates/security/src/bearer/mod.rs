@@ -1,0 +1,25 @@
+//! Bearer tokens of issuers that we trust: JSON web tokens by the WLCG profile, SciTokens, and plain ones.
+//!
+//! Not here: sockets. Keys of issuers come by a [`KeyFetch`], which says what to ask for next and whom `gateways` drives;
+//! tokens of our own (`token`, `session`), what a token's holder may do besides its scopes (`role`).
+//! `docs/reference/identities.md` says what is accepted. Start with [`TokenTrust`]; what it finds is a [`TokenIdentity`].
+
+mod claims;
+mod fetch;
+mod jwt;
+mod keys;
+mod scope;
+mod trust;
+
+pub use claims::{Profile, TokenIdentity};
+pub use fetch::{Fetched, KeyFetch, Step};
+pub use jwt::TOKEN_BYTES_MAX;
+pub use keys::KEYS_BYTES_MAX;
+pub use scope::{Capability, Scopes, StorageAction};
+pub use trust::{Audience, IssuerRule, TokenRefusal, TokenSettings, TokenTrust, WLCG_ANY};
+
+use longhaul_model::{Fault, FaultCode};
+
+fn refused(detail: impl Into<String>) -> Fault {
+    Fault::new(FaultCode::NotAuthenticated, detail)
+}

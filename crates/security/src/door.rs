@@ -1,0 +1,115 @@
+//! TLS of doors: servers of HTTPS for other people's programs, known by their host name. A client may show a certificate;
+//! who it is, is read from its subject.
+
+use std::sync::Arc;
+
+use longhaul_model::Fault;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::version::{TLS12, TLS13};
+use rustls::{CommonState, RootCertStore, ServerConfig};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::tls::{certificates, internal, provider};
+use crate::{SecurityError, peer_identity};
+
+/// Certificate (with its chain) and key, and the authorities whose client certificates are believed; all PEM. Without
+/// authorities no client is asked for a certificate. One that is shown and not believed ends the handshake.
+pub fn door_server_tls(
+    certificate_pem: &str,
+    key_pem: &str,
+    client_authorities_pem: &[&str],
+) -> Result<Arc<ServerConfig>, Fault> {
+    let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes())
+        .map_err(|error| SecurityError::unusable("private key", error))?;
+    let mut roots = RootCertStore::empty();
+    for pem in client_authorities_pem {
+        roots.add_parsable_certificates(certificates(pem)?);
+    }
+    let builder = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13, &TLS12])
+        .map_err(internal)?;
+    let builder = match roots.is_empty() {
+        true => builder.with_no_client_auth(),
+        false => {
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
+                .allow_unauthenticated()
+                .build()
+                .map_err(|error| SecurityError::unusable("client authorities", error))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let mut config = builder
+        .with_single_cert(certificates(certificate_pem)?, key)
+        .map_err(|error| SecurityError::unusable("certificate and key", error))?;
+    // A resumed session would outlive the certificates that it rests on.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// The names of the client at the other end, as rules are written: its subject in the form `/DC=org/CN=name`, and its
+/// identity if it is one of Longhaul's. None if it showed no certificate. `identities` only where no authority but the
+/// deployment's is believed: any other could issue certificates with such a name.
+pub fn subject_names(connection: &CommonState, identities: bool) -> Vec<String> {
+    let Some(certificate) = connection.peer_certificates().and_then(|chain| chain.first()) else {
+        return Vec::new();
+    };
+    let identity =
+        peer_identity(certificate).ok().filter(|_| identities).map(|identity| identity.to_string());
+    slash_form(certificate).into_iter().chain(identity).collect()
+}
+
+/// As OpenSSL's one-line form has it. None if an attribute is not text, or holds a character that could forge another.
+fn slash_form(certificate: &CertificateDer<'_>) -> Option<String> {
+    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+    let mut name = String::new();
+    for attribute in parsed.subject().iter_attributes() {
+        let value = attribute.as_str().ok()?;
+        if value.chars().any(char::is_control) {
+            return None;
+        }
+        let key = match attribute.attr_type().to_id_string().as_str() {
+            "2.5.4.3" => "CN",
+            "2.5.4.6" => "C",
+            "2.5.4.7" => "L",
+            "2.5.4.8" => "ST",
+            "2.5.4.10" => "O",
+            "2.5.4.11" => "OU",
+            "0.9.2342.19200300.100.1.25" => "DC",
+            "0.9.2342.19200300.100.1.1" => "UID",
+            "1.2.840.113549.1.9.1" => "emailAddress",
+            other => {
+                name.push_str(&format!("/{other}={value}"));
+                continue;
+            }
+        };
+        name.push_str(&format!("/{key}={value}"));
+    }
+    (!name.is_empty()).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+
+    #[test]
+    fn subjects_are_written_with_slashes() {
+        let mut name = DistinguishedName::new();
+        name.push(DnType::CustomDnType(vec![0, 9, 2342, 19200300, 100, 1, 25]), "org");
+        name.push(DnType::OrganizationName, "Example");
+        name.push(DnType::CommonName, "host/door.example");
+        let mut params = CertificateParams::default();
+        params.distinguished_name = name;
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        assert_eq!(slash_form(certificate.der()).unwrap(), "/DC=org/O=Example/CN=host/door.example");
+        assert!(door_server_tls(&certificate.pem(), &key.serialize_pem(), &[]).is_ok());
+        assert!(door_server_tls(&certificate.pem(), &key.serialize_pem(), &[&certificate.pem()]).is_ok());
+        assert!(door_server_tls(&certificate.pem(), "no key", &[]).is_err());
+        assert!(door_server_tls("no certificate", &key.serialize_pem(), &[]).is_err());
+    }
+}

@@ -1,0 +1,27 @@
+//! Users of the grid: chains of certificates from the authorities of a directory, with proxies (RFC 3820) at their end.
+//!
+//! Not here: what a user may do (`role` and the mapping of communities), our own certificates (`authority`, `identity`).
+//! `docs/reference/identities.md` says what is accepted. Start with [`GridTrust`]; what it finds is a [`GridIdentity`].
+
+mod certificate;
+mod chain;
+mod der;
+mod directory;
+mod files;
+mod identity;
+mod lsc;
+mod name;
+mod policy;
+mod proxy;
+mod revocation;
+mod trust;
+mod trusted;
+mod voms;
+
+pub use files::{GridSettings, Reloaded, Revocation};
+pub use identity::GridIdentity;
+pub use name::{canonical, same_subject};
+pub use trust::GridTrust;
+
+pub(crate) use certificate::{Certificate, public_key as key_parts};
+pub(crate) use identity::delegation_id as delegation_id_of;

@@ -1,0 +1,146 @@
+//! Whom we believe: the authorities of a directory as they are now, and the check of a chain against them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use aws_lc_rs::digest;
+use longhaul_model::{Fault, FaultCode, Timestamp};
+use rustls::pki_types::CertificateDer;
+
+use super::certificate::Certificate;
+use super::files::{Files, GridSettings, Reloaded};
+use super::trusted::{Trusted, line};
+use super::{GridIdentity, chain, voms};
+
+/// Chains that were verified lately: clients come back with the same one for every call.
+const VERIFIED_MAX: usize = 4_096;
+/// How long one is believed without looking, at most.
+const VERIFIED_FOR: Duration = Duration::from_secs(600);
+
+/// Authorities of the grid, reloaded while in use.
+#[derive(Debug)]
+pub struct GridTrust {
+    settings: GridSettings,
+    files: Mutex<Files>,
+    trusted: RwLock<Arc<Trusted>>,
+    verified: Mutex<HashMap<[u8; 32], Remembered>>,
+}
+
+#[derive(Debug)]
+struct Remembered {
+    identity: Arc<GridIdentity>,
+    /// What it was verified against.
+    generation: u64,
+    from: Timestamp,
+    until: Timestamp,
+}
+
+impl GridTrust {
+    /// Fails if a directory cannot be read or that of authorities holds none.
+    pub fn load(settings: GridSettings, now: Timestamp) -> Result<Self, Fault> {
+        let trust = GridTrust {
+            settings,
+            files: Mutex::new(Files::new()),
+            trusted: RwLock::new(Arc::new(Trusted::default())),
+            verified: Mutex::new(HashMap::new()),
+        };
+        if trust.reload(now)?.authorities == 0 {
+            let detail =
+                format!("{} holds no certificate of an authority", trust.settings.directory.display());
+            return Err(Fault::new(FaultCode::StateDirectory, detail));
+        }
+        Ok(trust)
+    }
+
+    /// Looks whether files have changed, and takes over what has. What was in force stays if this fails.
+    pub fn reload(&self, now: Timestamp) -> Result<Reloaded, Fault> {
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = files.refresh(&self.settings)?;
+        if changed {
+            let generation = self.trusted().generation + 1;
+            let trusted = Arc::new(Trusted::from_files(&files, &self.settings, generation));
+            *self.trusted.write().unwrap_or_else(PoisonError::into_inner) = trusted;
+        }
+        let trusted = self.trusted();
+        let mut problems = files.problems();
+        problems.extend(trusted.problems.iter().cloned());
+        problems.extend(trusted.lists_that_expire(now));
+        Ok(Reloaded { changed, authorities: trusted.authorities().len(), problems })
+    }
+
+    /// Who holds the key of the first certificate; the others are in any order, with or without the root.
+    pub fn verify_chain(
+        &self,
+        shown: &[CertificateDer<'_>],
+        now: Timestamp,
+    ) -> Result<Arc<GridIdentity>, Fault> {
+        let trusted = self.trusted();
+        let key = key_of(shown);
+        if let Some(identity) = self.remembered(&key, trusted.generation, now) {
+            return Ok(identity);
+        }
+        let (identity, until) = verify(shown, &trusted, now)?;
+        let identity = Arc::new(identity);
+        let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
+        if verified.len() >= VERIFIED_MAX {
+            verified.clear();
+        }
+        let until = until.min(now + VERIFIED_FOR);
+        let remembered =
+            Remembered { identity: identity.clone(), generation: trusted.generation, from: now, until };
+        verified.insert(key, remembered);
+        Ok(identity)
+    }
+
+    /// The certificates of the authorities, PEM: for clients that talk to servers of the grid.
+    pub fn authorities_pem(&self) -> String {
+        let trusted = self.trusted();
+        trusted.authorities().map(|der| crate::text::to_pem("CERTIFICATE", der)).collect()
+    }
+
+    fn remembered(&self, key: &[u8; 32], generation: u64, now: Timestamp) -> Option<Arc<GridIdentity>> {
+        let verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = verified.get(key)?;
+        let counts = found.generation == generation && (found.from..=found.until).contains(&now);
+        counts.then(|| found.identity.clone())
+    }
+
+    fn trusted(&self) -> Arc<Trusted> {
+        self.trusted.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// The holder, and until when that is so without another look.
+fn verify(
+    shown: &[CertificateDer<'_>],
+    trusted: &Trusted,
+    now: Timestamp,
+) -> Result<(GridIdentity, Timestamp), Fault> {
+    let sent = chain::parse(shown)?;
+    let rsa_bits = sent.first().and_then(Certificate::rsa_bits);
+    let verified = chain::verify(sent, trusted, now)?;
+    let attributes = voms::attributes(&verified.proxies, &verified.end_entity, trusted, now);
+    let until = attributes.not_after.map_or(verified.recheck, |ends| ends.min(verified.recheck));
+    let identity = GridIdentity {
+        subject: line(verified.end_entity.subject)?,
+        issuer: line(verified.end_entity.issuer)?,
+        proxies: verified.proxies.len(),
+        limited: verified.limited,
+        fqans: attributes.fqans,
+        fqan_problem: attributes.problem,
+        not_after: verified.not_after,
+        rsa_bits,
+        chain_pem: shown.iter().map(|der| crate::text::to_pem("CERTIFICATE", der)).collect(),
+    };
+    Ok((identity, until))
+}
+
+fn key_of(shown: &[CertificateDer<'_>]) -> [u8; 32] {
+    let mut context = digest::Context::new(&digest::SHA256);
+    for der in shown {
+        context.update(&(der.len() as u64).to_be_bytes());
+        context.update(der);
+    }
+    crate::text::as_32(context.finish())
+}

@@ -1,0 +1,200 @@
+//! Attempts: begun when the scheduler has decided, ended when a mover says how it went. Durable before anybody hears of it.
+
+use std::time::Duration;
+
+use longhaul_catalog::{JobFileChange, JobFileChanged, JobFileStep, JobsChanged};
+use longhaul_model::job::{reason, retries_of};
+use longhaul_model::{AttemptId, Fault, Retry, Timestamp};
+use longhaul_scheduler::{Event, Lease, Outcome};
+
+use super::desk::{Desk, PAUSE, Running};
+use super::terms::Terms;
+use super::{Moved, Work, ids, order};
+
+impl Desk {
+    pub(super) fn leases(
+        &mut self,
+        leases: Vec<(Box<Lease>, String)>,
+        now: Timestamp,
+        events: &mut Vec<Event>,
+    ) {
+        if leases.is_empty() {
+            return;
+        }
+        let room = self.copies.room();
+        let begin = |(at, (lease, choice)): (usize, &(Box<Lease>, String))| JobFileChange {
+            file: ids::file_number(lease.file),
+            attempt: lease.attempt,
+            step: JobFileStep::Begin {
+                source: ids::end(lease.source),
+                choice: choice.clone(),
+                started: at < room,
+            },
+        };
+        let changes: Vec<JobFileChange> = leases.iter().enumerate().map(begin).collect();
+        let (answers, changed) = match self.shared.catalog.change_job_files(&changes, now) {
+            Ok(done) => done,
+            Err(error) => {
+                tracing::error!(%error, "copies cannot begin");
+                events
+                    .extend(leases.iter().map(|(lease, _)| Event::LeaseReleased { attempt: lease.attempt }));
+                // Else the same would be decided at once.
+                std::thread::sleep(PAUSE);
+                return;
+            }
+        };
+        for (at, ((lease, _), answer)) in leases.iter().zip(answers).enumerate() {
+            let JobFileChanged::Begun(work) = answer else {
+                // It was cancelled, say, between the decision and here.
+                events.push(Event::LeaseReleased { attempt: lease.attempt });
+                events.push(Event::ReplicaAdded { file: lease.file, storage: lease.target });
+                self.queues.touch(ids::queue(lease.block));
+                continue;
+            };
+            let terms = Terms::of(&work.job);
+            let order = order::order(&self.shared.catalog, &work, &terms, lease.attempt);
+            let running = Running {
+                asked: lease.file,
+                file: work.file.id,
+                target: lease.target,
+                epoch: lease.epoch,
+                queue: ids::queue(lease.block),
+                kind: work.job.kind,
+                retries: work.file.retries,
+                terms,
+            };
+            self.running.insert(lease.attempt, running);
+            match order {
+                Ok(order) => self.copies.add(lease.attempt, work.file.id, order, at < room),
+                Err(fault) => self.shared.jobs.tell(Work::Ended(lease.attempt, Err(fault))),
+            }
+            if at < room {
+                events.push(Event::Started { attempt: lease.attempt });
+            }
+        }
+        self.changed(changed, now, events);
+    }
+
+    /// Room has come for some that were given out before.
+    pub(super) fn start_ready(&mut self, now: Timestamp, events: &mut Vec<Event>) {
+        let next = self.copies.next();
+        let change = |&(file, attempt)| JobFileChange { file, attempt, step: JobFileStep::Started };
+        let Some(changed) = self.change(&next.iter().map(change).collect::<Vec<_>>(), now) else { return };
+        for (_, attempt) in next {
+            self.copies.go(attempt);
+            events.push(Event::Started { attempt });
+        }
+        self.changed(changed, now, events);
+    }
+
+    /// What copies came to. What cannot be written down is held until it can.
+    pub(super) fn ended(
+        &mut self,
+        ended: Vec<(AttemptId, Result<Moved, Fault>)>,
+        now: Timestamp,
+        events: &mut Vec<Event>,
+    ) {
+        let mut changes = Vec::new();
+        let mut told = Vec::new();
+        for (attempt, result) in std::mem::take(&mut self.held).into_iter().chain(ended) {
+            self.copies.forget(attempt);
+            // Those that were cancelled are nobody's business any more.
+            let Some(running) = self.running.get(&attempt) else { continue };
+            changes.push(JobFileChange {
+                file: running.file,
+                attempt,
+                step: self.step(running, &result, now),
+            });
+            told.push((attempt, result));
+        }
+        if changes.is_empty() {
+            return;
+        }
+        let Some(changed) = self.change(&changes, now) else {
+            self.held = told;
+            std::thread::sleep(PAUSE);
+            return;
+        };
+        for (attempt, result) in told {
+            self.tell_outcome(attempt, result, events);
+        }
+        for change in &changes {
+            if let JobFileStep::Again { not_before, .. } = &change.step
+                && let Some(news) = changed.files.iter().find(|news| news.file == change.file)
+            {
+                self.resting.insert((*not_before, news.queue));
+            }
+        }
+        self.changed(changed, now, events);
+        for change in &changes {
+            self.running.remove(&change.attempt);
+        }
+    }
+
+    fn step(&self, running: &Running, result: &Result<Moved, Fault>, now: Timestamp) -> JobFileStep {
+        let fault = match result {
+            Ok(moved) => return JobFileStep::Arrived { bytes: moved.bytes, mode: moved.mode.clone() },
+            Err(fault) => fault,
+        };
+        let config = &self.shared.config.jobs;
+        let recoverable = fault.retry != Retry::Never;
+        let reason = reason(fault);
+        if recoverable && running.retries < retries_of(running.kind, running.terms.retry, config.retries) {
+            let usual = Duration::from_secs(u64::from(config.retry_delay_s));
+            let not_before = now + running.terms.retry_delay.unwrap_or(usual);
+            return JobFileStep::Again { reason, not_before };
+        }
+        JobFileStep::Failed { reason, recoverable }
+    }
+
+    /// The scheduler hears how it went, and that it has no more to do with this file: whether it is tried again is
+    /// its job's to say.
+    pub(super) fn tell_outcome(
+        &self,
+        attempt: AttemptId,
+        result: Result<Moved, Fault>,
+        events: &mut Vec<Event>,
+    ) {
+        let Some(running) = self.running.get(&attempt) else { return };
+        let (fault, bytes_moved) = match result {
+            Ok(moved) => (None, moved.bytes),
+            Err(fault) if fault.retry == Retry::Never => (Some(fault.retrying(Retry::Later)), 0),
+            Err(fault) => (Some(fault), 0),
+        };
+        let failed = fault.is_some();
+        events.push(Event::Outcome(Outcome { attempt, epoch: running.epoch, fault, bytes_moved }));
+        if failed {
+            events.push(Event::ReplicaAdded { file: running.asked, storage: running.target });
+        }
+    }
+
+    pub(super) fn taken_back(&mut self, attempts: Vec<AttemptId>, now: Timestamp, events: &mut Vec<Event>) {
+        let mut changes = Vec::new();
+        for attempt in attempts {
+            self.copies.stop(attempt);
+            if let Some(running) = self.running.get(&attempt) {
+                changes.push(JobFileChange { file: running.file, attempt, step: JobFileStep::Released });
+            }
+        }
+        if let Some(changed) = self.change(&changes, now) {
+            self.changed(changed, now, events);
+            for change in &changes {
+                self.running.remove(&change.attempt);
+            }
+        }
+    }
+
+    /// None if there was nothing, or it could not be written.
+    fn change(&self, changes: &[JobFileChange], now: Timestamp) -> Option<JobsChanged> {
+        if changes.is_empty() {
+            return None;
+        }
+        match self.shared.catalog.change_job_files(changes, now) {
+            Ok((_, changed)) => Some(changed),
+            Err(error) => {
+                tracing::error!(%error, "files of jobs cannot be changed");
+                None
+            }
+        }
+    }
+}

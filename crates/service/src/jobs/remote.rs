@@ -1,0 +1,171 @@
+//! The mover that there is: WebDAV and HTTPS storages, by third-party copy or through this process.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use longhaul_model::{Algorithm, Fault, FaultCode};
+use longhaul_storage_remote as remote;
+use longhaul_storage_remote::{Checksum, ChecksumMode, Network, Remote, RemoteConfig, Trust, cancellation};
+use zeroize::Zeroizing;
+
+use super::mover::{CopyOrder, Credential, End, ForeignMover, Stop, Verify};
+use super::{JobsConfig, Moved};
+
+/// By which what stands at a target is compared with its source, where nobody named another.
+const USUAL: Algorithm = Algorithm::Adler32;
+
+pub struct RemoteMover(Remote);
+
+impl RemoteMover {
+    pub fn new(config: &JobsConfig) -> Result<RemoteMover, Fault> {
+        let trust = match config.authorities.is_empty() {
+            true => Trust::System,
+            false => Trust::Files(config.authorities.clone()),
+        };
+        let settings = RemoteConfig { trust, allow: networks(config)?, ..RemoteConfig::default() };
+        Remote::new(settings).map(RemoteMover)
+    }
+
+    async fn bring(
+        &self,
+        order: CopyOrder,
+        progress: &(dyn Fn(u64) + Send + Sync),
+        mut stop: Stop,
+    ) -> Result<Moved, Fault> {
+        let (canceller, cancel) = cancellation();
+        let wanted = translate(&order)?;
+        let copy = self.0.copy(&wanted, progress, &cancel);
+        tokio::pin!(copy);
+        let done = tokio::select! {
+            done = &mut copy => done,
+            () = asked(&mut stop) => {
+                canceller.cancel();
+                copy.await
+            }
+        };
+        match done {
+            Ok(done) => Ok(Moved { bytes: done.bytes, mode: done.mode.word().to_owned() }),
+            Err(fault) if fault.code == FaultCode::NameClash && order.may_be_there => {
+                self.found(&wanted).await.ok_or(fault)
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// What stands at the target, if it is what should come there: an attempt before brought it, and nobody was left to
+    /// say so.
+    async fn found(&self, order: &remote::CopyOrder) -> Option<Moved> {
+        let algorithm = order.checksum.as_ref().map_or(USUAL, |checksum| checksum.algorithm);
+        let source = self.0.stat(&order.source, None).await.ok()??;
+        let target = self.0.stat(&order.target, None).await.ok()??;
+        if source.size != target.size {
+            return None;
+        }
+        let at_source = self.0.checksum(&order.source, algorithm).await.ok()?;
+        let at_target = self.0.checksum(&order.target, algorithm).await.ok()?;
+        (at_source == at_target).then(|| Moved { bytes: target.size, mode: "there".to_owned() })
+    }
+}
+
+impl ForeignMover for RemoteMover {
+    fn copy<'a>(
+        &'a self,
+        order: CopyOrder,
+        progress: &'a (dyn Fn(u64) + Send + Sync),
+        stop: Stop,
+    ) -> Pin<Box<dyn Future<Output = Result<Moved, Fault>> + Send + 'a>> {
+        Box::pin(self.bring(order, progress, stop))
+    }
+}
+
+/// Ends when the copy shall end, else never.
+async fn asked(stop: &mut Stop) {
+    if stop.wait_for(|stop| *stop).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// As [`RemoteMover::new`], where jobs can wait if it cannot be made.
+pub fn mover(config: &JobsConfig) -> Option<Arc<dyn ForeignMover>> {
+    match RemoteMover::new(config) {
+        Ok(mover) => Some(Arc::new(mover)),
+        Err(fault) => {
+            tracing::warn!(%fault, "copies of jobs wait: there is nothing that could do them");
+            None
+        }
+    }
+}
+
+pub fn networks(config: &JobsConfig) -> Result<Vec<Network>, Fault> {
+    let parse = |text: &String| {
+        text.parse::<Network>().map_err(|error| {
+            Fault::new(FaultCode::BadRequest, format!("service.jobs.allow_networks: {error}"))
+        })
+    };
+    config.allow_networks.iter().map(parse).collect()
+}
+
+fn translate(order: &CopyOrder) -> Result<remote::CopyOrder, Fault> {
+    let checksum_mode = match order.verify {
+        Verify::None => ChecksumMode::None,
+        Verify::Source => ChecksumMode::Source,
+        Verify::Target => ChecksumMode::Target,
+        Verify::Both => ChecksumMode::Both,
+    };
+    let checksum = match order.checksum.as_deref().map(str::parse::<Checksum>) {
+        Some(Ok(checksum)) => Some(checksum),
+        // It is not to be compared.
+        Some(Err(_)) if order.verify == Verify::None => None,
+        Some(Err(error)) => return Err(Fault::new(FaultCode::BadRequest, error)),
+        None => None,
+    };
+    Ok(remote::CopyOrder {
+        size: order.size.filter(|size| *size > 0),
+        checksum,
+        checksum_mode,
+        overwrite: order.overwrite,
+        timeout: order.timeout,
+        streams: u16::try_from(order.streams.max(1)).unwrap_or(1),
+        ..remote::CopyOrder::new(order.attempt.to_string(), end(&order.source), end(&order.target))
+    })
+}
+
+fn end(end: &End) -> remote::End {
+    let credential = match &end.credential {
+        Credential::None => remote::Credential::None,
+        Credential::Bearer(token) => remote::Credential::Bearer(token.clone()),
+        Credential::Pem(pem) => {
+            let (chain_pem, key_pem) = split(pem);
+            remote::Credential::Certificate { chain_pem, key_pem }
+        }
+    };
+    remote::End::new(end.url.clone(), credential)
+}
+
+/// The certificates and the key of a proxy, which come in any order.
+fn split(pem: &str) -> (Zeroizing<String>, Zeroizing<String>) {
+    let (mut chain, mut key) = (Zeroizing::new(String::new()), Zeroizing::new(String::new()));
+    let mut in_key = false;
+    for line in pem.lines() {
+        let begins = line.starts_with("-----BEGIN");
+        in_key = if begins { line.contains("PRIVATE KEY") } else { in_key };
+        let part = if in_key { &mut key } else { &mut chain };
+        part.push_str(line);
+        part.push('\n');
+    }
+    (chain, key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_is_split_into_chain_and_key() {
+        let proxy = "-----BEGIN CERTIFICATE-----\nA\n-----END CERTIFICATE-----\n-----BEGIN RSA PRIVATE KEY-----\nK\n\
+                     -----END RSA PRIVATE KEY-----\n-----BEGIN CERTIFICATE-----\nB\n-----END CERTIFICATE-----\n";
+        let (chain, key) = split(proxy);
+        assert!(chain.contains("\nA\n") && chain.contains("\nB\n") && !chain.contains("KEY"));
+        assert!(key.contains("\nK\n") && !key.contains("CERTIFICATE"));
+    }
+}

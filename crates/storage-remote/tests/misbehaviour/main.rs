@@ -1,0 +1,562 @@
+//! What storages do that should not: each answer that lies, ends early, never ends or leads elsewhere, and what becomes of a copy
+//! and of the target then.
+
+// clippy.toml allows these in tests, which does not reach the helpers of an integration test.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod server;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use longhaul_model::{Blame, Fault, FaultCode, Retry};
+use longhaul_storage_remote::{
+    Cancel, Checksum, ChecksumMode, CopyDone, CopyOrder, Credential, End, Mode, Remote, RemoteConfig, Times,
+    Trust, cancellation,
+};
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use server::{Asked, Reply, Server, markers, say, with_body};
+use tokio_rustls::TlsAcceptor;
+use zeroize::Zeroizing;
+
+const LARGE: usize = 5 << 20;
+
+fn config() -> RemoteConfig {
+    let times = Times {
+        answer: Duration::from_millis(400),
+        checksum: Duration::from_millis(400),
+        stall: Duration::from_millis(400),
+        progress: Duration::from_millis(600),
+        may_send: Duration::from_millis(300),
+        ..Times::default()
+    };
+    let CertifiedKey { cert, .. } = generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    RemoteConfig {
+        trust: Trust::Pem(cert.pem()),
+        allow: vec!["127.0.0.1".parse().unwrap()],
+        times,
+        ..RemoteConfig::default()
+    }
+}
+
+fn remote() -> Remote {
+    Remote::new(config()).unwrap()
+}
+
+fn content(size: usize) -> Vec<u8> {
+    (0..size).map(|at| (at * 7 + at / 251) as u8).collect()
+}
+
+fn adler(content: &[u8]) -> Checksum {
+    let mut hasher = longhaul_model::Hasher::new([longhaul_model::Algorithm::Adler32]);
+    hasher.update(content);
+    Checksum::of(hasher.finish().iter().next().unwrap())
+}
+
+fn none(_: &Asked) -> Option<Reply> {
+    None
+}
+
+fn order(source: &Server, target: &Server, modes: &[Mode]) -> CopyOrder {
+    let mut order = CopyOrder::new(
+        "1-1",
+        End::new(source.url("/source"), Credential::None),
+        End::new(target.url("/target"), Credential::None),
+    );
+    order.modes = modes.to_vec();
+    order
+}
+
+async fn copy(order: &CopyOrder) -> Result<CopyDone, Fault> {
+    remote().copy(order, &|_| {}, &Cancel::never()).await
+}
+
+/// A good source and this target; the source's file goes by one way.
+async fn fails_at_target(
+    size: usize,
+    mode: Mode,
+    rule: impl Fn(&Asked) -> Option<Reply> + Send + Sync + 'static,
+) -> (Fault, Server) {
+    let (source, target) = (Server::start(none).await, Server::start(rule).await);
+    source.put("/source", &content(size));
+    let fault = copy(&order(&source, &target, &[mode])).await.unwrap_err();
+    assert_eq!(target.get("/target"), None, "{fault}");
+    (fault, target)
+}
+
+async fn fails_at_source(
+    size: usize,
+    rule: impl Fn(&Asked) -> Option<Reply> + Send + Sync + 'static,
+) -> Fault {
+    let (source, target) = (Server::start(rule).await, Server::start(none).await);
+    source.put("/source", &content(size));
+    let fault = copy(&order(&source, &target, &[Mode::Stream])).await.unwrap_err();
+    assert_eq!(target.names(), Vec::<String>::new(), "{fault}");
+    fault
+}
+
+fn at(
+    method: &'static str,
+    reply: impl Fn() -> Reply + Send + Sync,
+) -> impl Fn(&Asked) -> Option<Reply> + Send + Sync {
+    move |asked| (asked.method == method).then(&reply)
+}
+
+#[tokio::test]
+async fn sources_that_lie_or_stop_cost_a_try_and_no_more() {
+    for size in [1_000, LARGE] {
+        let empty = fails_at_source(size, at("GET", || say("200 OK", "", ""))).await;
+        assert!(empty.detail.starts_with("SOURCE [22] GET "), "{empty}");
+        assert_eq!(empty.code, FaultCode::SourceChanged);
+        let long = fails_at_source(
+            size,
+            at("GET", move || Reply::SayAndClose(with_body("200 OK", "", &content(size + 1)))),
+        )
+        .await;
+        assert!(long.detail.contains("bytes where"), "{long}");
+        let packed =
+            fails_at_source(size, at("GET", move || say("200 OK", "Content-Encoding: gzip\r\n", ""))).await;
+        assert!(packed.detail.contains("content encoding"), "{packed}");
+        let gone = fails_at_source(size, at("GET", || say("404 Not Found", "", "gone\u{1b}[2J"))).await;
+        assert!(gone.detail.starts_with("SOURCE [2] GET ") && !gone.detail.contains('\u{1b}'), "{gone}");
+        let half = move || {
+            let mut bytes = with_body("200 OK", "", &content(size));
+            bytes.truncate(bytes.len() - size / 2);
+            bytes
+        };
+        // Nothing more comes, and it never tells that ranges were possible.
+        let silent = move |asked: &Asked| match asked.method.as_str() {
+            "GET" => Some(Reply::SayAndWait(half())),
+            "HEAD" => Some(Reply::Say(format!(
+                "HTTP/1.1 200 OK\r\nAccept-Ranges: none\r\nContent-Length: {size}\r\n\r\n"
+            ))),
+            _ => None,
+        };
+        let stalled = fails_at_source(size, silent).await;
+        assert!(stalled.detail.starts_with("SOURCE [110] "), "{stalled}");
+        assert_eq!((stalled.code, stalled.retry), (FaultCode::Stalled, Retry::Now));
+    }
+    let nonsense =
+        fails_at_source(10, at("GET", || Reply::SayAndClose(b"SSH-2.0-OpenSSH\r\n".to_vec()))).await;
+    assert!(nonsense.detail.starts_with("SOURCE [104] "), "{nonsense}");
+    let endless = format!("HTTP/1.1 200 OK\r\n{}", "x: y\r\n".repeat(20_000));
+    let endless = fails_at_source(10, at("HEAD", move || Reply::Say(endless.clone()))).await;
+    assert!(endless.detail.starts_with("SOURCE ["), "{endless}");
+}
+
+#[tokio::test]
+async fn a_read_that_breaks_goes_on_where_it_broke() {
+    let breaks = Arc::new(AtomicUsize::new(0));
+    let seen = breaks.clone();
+    let whole = content(LARGE);
+    let half = {
+        let mut bytes = with_body("200 OK", "", &whole);
+        bytes.truncate(LARGE / 2);
+        bytes
+    };
+    let source = Server::start(move |asked: &Asked| {
+        let first = asked.method == "GET" && asked.header("range").is_none();
+        first.then(|| {
+            seen.fetch_add(1, Ordering::Relaxed);
+            Reply::SayAndClose(half.clone())
+        })
+    })
+    .await;
+    let target = Server::start(none).await;
+    source.put("/source", &whole);
+    let mut order = order(&source, &target, &[Mode::Stream]);
+    (order.checksum, order.checksum_mode) = (Some(adler(&whole)), ChecksumMode::Both);
+    let done = copy(&order).await.unwrap();
+    assert!(target.get("/target").unwrap() == whole);
+    assert!(
+        done.verified.source_with_user && done.verified.target_with_user && done.verified.target_with_source
+    );
+    assert_eq!(breaks.load(Ordering::Relaxed), 1);
+    let resumed = source
+        .asked("GET")
+        .into_iter()
+        .find(|asked| asked.path == "/source" && asked.header("range").is_some())
+        .unwrap();
+    assert_eq!(resumed.header("if-match"), Some(format!("\"{LARGE}\"").as_str()));
+
+    // Not if it is another file meanwhile, or another part than was asked for.
+    for reply in ["412 Precondition Failed", "200 OK", "206 Partial Content"] {
+        let half = {
+            let mut bytes = with_body("200 OK", "", &whole);
+            bytes.truncate(LARGE / 2);
+            bytes
+        };
+        let changed = fails_at_source(LARGE, move |asked: &Asked| {
+            match (asked.method.as_str(), asked.header("range")) {
+                ("GET", None) => Some(Reply::SayAndClose(half.clone())),
+                ("GET", Some(_)) => Some(say(reply, "", "other")),
+                _ => None,
+            }
+        })
+        .await;
+        assert!(changed.detail.starts_with("SOURCE ["), "{changed}");
+    }
+}
+
+#[tokio::test]
+async fn targets_that_lie_are_not_believed() {
+    for size in [1_000, LARGE] {
+        let (lost, _) = fails_at_target(size, Mode::Stream, at("PUT", || say("201 Created", "", ""))).await;
+        assert!(
+            lost.detail.contains("said that it has the file, and has not") || lost.detail.contains("broke"),
+            "{lost}"
+        );
+        let (full, target) = fails_at_target(
+            size,
+            Mode::Stream,
+            at("PUT", || say("507 Insufficient Storage", "Content-Type: text/plain\r\n", "no room")),
+        )
+        .await;
+        assert!(
+            full.detail.starts_with("DESTINATION [28] PUT ") && full.detail.ends_with("no room"),
+            "{full}"
+        );
+        assert_eq!((full.code, full.blame, full.retry), (FaultCode::TargetFull, Blame::Target, Retry::Later));
+        // The refusal came before the bytes.
+        assert!(size < LARGE || target.asked("PUT").iter().all(|asked| asked.body.is_empty()));
+    }
+    let cut = |asked: &Asked| {
+        (asked.method == "HEAD" && asked.path.contains(".longhaul-"))
+            .then(|| Reply::Say("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".into()))
+    };
+    let (cut, target) = fails_at_target(1_000, Mode::Stream, cut).await;
+    assert_eq!(cut.detail, "DESTINATION [22] Source and destination file size mismatch (1000 != 0)");
+    assert_eq!(target.names(), Vec::<String>::new(), "what came is taken away");
+
+    let (source, target) = (
+        Server::start(none).await,
+        Server::start(|asked: &Asked| {
+            let told = asked.method == "HEAD" && asked.header("want-digest").is_some();
+            told.then(|| {
+                Reply::Say("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\nDigest: adler32=1\r\n\r\n".into())
+            })
+        })
+        .await,
+    );
+    source.put("/source", &content(1_000));
+    let mut order = order(&source, &target, &[Mode::Stream]);
+    (order.checksum, order.checksum_mode) = (Some("adler32".parse().unwrap()), ChecksumMode::Both);
+    let wrong = copy(&order).await.unwrap_err();
+    assert!(
+        wrong.detail.starts_with("DESTINATION [5] Source and destination ADLER32 checksum do not match ("),
+        "{wrong}"
+    );
+    assert_eq!(target.names(), Vec::<String>::new());
+}
+
+/// Third-party copies whose answer is this; the target has what it says it has.
+async fn third_party(text: &str) -> (Fault, Server) {
+    let text = text.to_owned();
+    fails_at_target(1_000, Mode::Pull, at("COPY", move || markers(&text))).await
+}
+
+#[tokio::test]
+async fn a_third_party_copy_is_judged_by_its_last_line() {
+    let marker = "Perf Marker\nStripe Index: 0\nStripe Bytes Transferred: 1000\nTotal Stripe Count: 1\nEnd\n";
+    for text in ["", marker, "Perf Marker\n", "<html>success</html>", &"x".repeat(100_000)] {
+        let (fault, _) = third_party(text).await;
+        assert!(
+            fault.detail.starts_with("TRANSFER [104] COPY ") && fault.detail.contains("without saying"),
+            "{fault}"
+        );
+    }
+    let (fault, _) = third_party(&format!("{marker}success: Created")).await;
+    assert!(fault.detail.contains("said that it has the file, and has not"), "{fault}");
+    assert_eq!(fault.retry, Retry::Now);
+    let (fault, _) = third_party(
+        "failure: Remote side failed with status code 404; error message: \"https://a/x?authz=SECRET\"\n",
+    )
+    .await;
+    assert!(fault.detail.starts_with("TRANSFER [2] ") && !fault.detail.contains("SECRET"), "{fault}");
+    let (fault, _) = third_party("aborted: no\u{1b}[2J\n").await;
+    assert!(fault.detail.starts_with("TRANSFER [70] ") && !fault.detail.contains('\u{1b}'), "{fault}");
+    for (status, begins) in [
+        ("403 Forbidden", "TRANSFER [13] "),
+        ("501 Not Implemented", "TRANSFER [95] "),
+        ("302 Found", "TRANSFER [70] "),
+    ] {
+        let (fault, _) = fails_at_target(10, Mode::Pull, at("COPY", move || say(status, "", ""))).await;
+        assert!(fault.detail.starts_with(begins), "{fault}");
+    }
+}
+
+#[tokio::test]
+async fn a_third_party_copy_that_stands_still_is_ended() {
+    let head = "HTTP/1.1 202 Accepted\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let silent = Reply::SayAndWait(head.into());
+    let silent = std::sync::Mutex::new(Some(silent));
+    let (fault, target) = fails_at_target(1_000, Mode::Pull, move |asked: &Asked| {
+        (asked.method == "COPY").then(|| silent.lock().unwrap().take()).flatten()
+    })
+    .await;
+    assert!(fault.detail.starts_with("TRANSFER [110] "), "{fault}");
+    // Our closing told it.
+    until(|| target.closed() == 1).await;
+}
+
+#[tokio::test]
+async fn nothing_is_deleted_under_the_own_name_after_a_time_out() {
+    // Without MOVE there is no name but the file's own.
+    let rule = |asked: &Asked| match asked.method.as_str() {
+        "MOVE" => Some(say("405 Method Not Allowed", "", "")),
+        "COPY" | "PUT" => Some(Reply::SayAndWait(Vec::new())),
+        _ => None,
+    };
+    for mode in [Mode::Pull, Mode::Stream] {
+        let (fault, target) = fails_at_target(1_000, mode, rule).await;
+        assert!(fault.detail.contains("[110]") && fault.detail.ends_with("/target may be left)"), "{fault}");
+        assert!(target.asked("DELETE").is_empty());
+    }
+    // An answer that is one leaves no doubt: then what is there is ours, and goes; unless it is whole, or was there before.
+    for (before, after, stays) in
+        [(None, 0, false), (None, 1_000, true), (Some(7), 7, true), (Some(7), 0, false)]
+    {
+        let here = Arc::new(std::sync::OnceLock::<Server>::new());
+        let itself = here.clone();
+        let (source, target) = (
+            Server::start(none).await,
+            Server::start(move |asked: &Asked| match asked.method.as_str() {
+                "MOVE" => Some(say("405 Method Not Allowed", "", "")),
+                "COPY" => {
+                    itself.get().unwrap().put("/target", &content(after));
+                    Some(markers("failure: no space\n"))
+                }
+                _ => None,
+            })
+            .await,
+        );
+        assert!(here.set(target.clone()).is_ok());
+        source.put("/source", &content(1_000));
+        let mut order = order(&source, &target, &[Mode::Pull]);
+        order.overwrite = true;
+        if let Some(before) = before {
+            target.put("/target", &content(before));
+        }
+        let fault = copy(&order).await.unwrap_err();
+        assert!(fault.detail.contains("no space"), "{fault}");
+        assert_eq!(target.get("/target").is_some(), stays, "{before:?} {after}");
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_copy_is_closed_at_once() {
+    let (source, target) = (
+        Server::start(none).await,
+        Server::start(at("COPY", || {
+            Reply::SayAndWait(b"HTTP/1.1 201 Created\r\n\r\nPerf Marker\n".to_vec())
+        }))
+        .await,
+    );
+    source.put("/source", &content(1_000));
+    let order = order(&source, &target, &[Mode::Pull]);
+    let (canceller, cancel) = cancellation();
+    let mut config = config();
+    config.times.stall = Duration::from_secs(600);
+    let remote = Remote::new(config).unwrap();
+    let copying = tokio::spawn(async move { remote.copy(&order, &|_| {}, &cancel).await });
+    until(|| !target.asked("COPY").is_empty()).await;
+    canceller.cancel();
+    let fault = copying.await.unwrap().unwrap_err();
+    assert_eq!(fault.detail, "TRANSFER [125] Transfer canceled");
+    until(|| target.closed() == 1).await;
+}
+
+#[tokio::test]
+async fn an_order_has_its_time() {
+    let target = Server::start(none).await;
+    let source = Server::start(at("GET", || Reply::SayAndWait(Vec::new()))).await;
+    source.put("/source", &content(1_000));
+    let mut order = order(&source, &target, &[Mode::Stream]);
+    order.timeout = Some(Duration::from_millis(100));
+    let fault = copy(&order).await.unwrap_err();
+    assert!(fault.detail.starts_with("TRANSFER [110] Operation timed out"), "{fault}");
+}
+
+#[tokio::test]
+async fn redirects_are_followed_by_our_rules() {
+    let circle = fails_at_source(10, |asked: &Asked| {
+        (asked.method == "GET").then(|| say("307 Temporary Redirect", "Location: /source\r\n", ""))
+    })
+    .await;
+    assert!(circle.detail.contains("redirected more than"), "{circle}");
+    for location in
+        ["file:///etc/passwd", "gopher://127.0.0.1/", "http://169.254.169.254/meta", "http://10.0.0.1/"]
+    {
+        let elsewhere = fails_at_source(10, move |asked: &Asked| {
+            (asked.method == "GET").then(|| say("302 Found", &format!("Location: {location}\r\n"), ""))
+        })
+        .await;
+        assert!(elsewhere.detail.starts_with("SOURCE ["), "{elsewhere}");
+        assert!(
+            elsewhere.detail.contains("not allowed here") || elsewhere.detail.contains("scheme"),
+            "{elsewhere}"
+        );
+    }
+    // A PUT that is redirected sends its bytes once, to the one that takes them.
+    let pool = Server::start(none).await;
+    let (source, to) = (Server::start(none).await, pool.url("/target"));
+    let door = Server::start(move |asked: &Asked| match asked.method.as_str() {
+        "PUT" => Some(say("307 Temporary Redirect", &format!("Location: {to}\r\n"), "")),
+        "MOVE" => Some(say("405 Method Not Allowed", "", "")),
+        "HEAD" if asked.header("x").is_some() => None,
+        _ => None,
+    })
+    .await;
+    for size in [1_000, LARGE] {
+        source.put("/source", &content(size));
+        // The door knows the file only when the pool has it: here never, and that is seen.
+        let fault = copy(&order(&source, &door, &[Mode::Stream])).await.unwrap_err();
+        assert!(fault.detail.contains("has not"), "{fault}");
+        assert!(pool.get("/target").unwrap() == content(size));
+        assert!(size < LARGE || door.asked("PUT").last().unwrap().body.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn credentials_stay_with_whom_they_are_for() {
+    let CertifiedKey { cert, signing_key } =
+        generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let acceptor = || {
+        let chain = vec![CertificateDer::from(cert.der().to_vec())];
+        let key = PrivateKeyDer::from_pem_slice(signing_key.serialize_pem().as_bytes()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .unwrap();
+        TlsAcceptor::from(Arc::new(config))
+    };
+    let pool = Server::start_with(Some(acceptor()), |asked: &Asked| {
+        (asked.method == "COPY").then(|| markers("failure: no\n"))
+    })
+    .await;
+    let plain = Server::start(none).await;
+    let (to, down) = (pool.url(""), plain.url(""));
+    let door = Server::start_with(Some(acceptor()), move |asked: &Asked| {
+        let to = if asked.path.contains("down") { &down } else { &to };
+        matches!(asked.method.as_str(), "GET" | "COPY")
+            .then(|| say("307 Temporary Redirect", &format!("Location: {to}{}\r\n", asked.path), ""))
+    })
+    .await;
+    let config = RemoteConfig { trust: Trust::Pem(cert.pem()), ..config() };
+    let bearer = |text: &str| Credential::Bearer(Zeroizing::new(text.to_owned()));
+    pool.put("/source", &content(1_000));
+    for (trusted, path, mode) in [
+        (false, "/source", Mode::Stream),
+        (true, "/source", Mode::Stream),
+        (false, "/down", Mode::Stream),
+        (false, "/source", Mode::Push),
+        (true, "/source", Mode::Push),
+    ] {
+        door.put(path, &content(1_000));
+        let target = Server::start_with(Some(acceptor()), none).await;
+        let redirect_hosts = if trusted { vec!["127.0.0.1".to_owned()] } else { Vec::new() };
+        let remote = Remote::new(RemoteConfig { redirect_hosts, ..config.clone() }).unwrap();
+        let mut order = order(&door, &target, &[mode]);
+        order.source.url = door.url(path);
+        (order.source.credential, order.target.credential) = (bearer("SOURCE-TOKEN"), bearer("TARGET-TOKEN"));
+        let ended = remote.copy(&order, &|_| {}, &Cancel::never()).await;
+        if path == "/down" {
+            let fault = ended.unwrap_err();
+            assert!(fault.detail.contains("from https to http none is followed"), "{fault}");
+            assert!(plain.asked("GET").is_empty());
+            continue;
+        }
+        let method = if mode == Mode::Stream { "GET" } else { "COPY" };
+        let (first, last) = (door.asked(method).pop().unwrap(), pool.asked(method).pop().unwrap());
+        assert_eq!(first.header("authorization"), Some("Bearer SOURCE-TOKEN"));
+        assert_eq!(last.header("authorization"), trusted.then_some("Bearer SOURCE-TOKEN"), "{mode}");
+        if mode == Mode::Stream {
+            assert_eq!(ended.unwrap().bytes, 1_000);
+            assert_eq!(target.asked("PUT")[0].header("authorization"), Some("Bearer TARGET-TOKEN"));
+        } else {
+            assert_eq!(first.header("transferheaderauthorization"), Some("Bearer TARGET-TOKEN"));
+            assert!(first.head.contains("\r\nTransferHeaderAuthorization: Bearer "), "{}", first.head);
+            assert!(first.head.contains("\r\nCredential: none\r\n"), "{}", first.head);
+            assert_eq!(last.header("transferheaderauthorization"), trusted.then_some("Bearer TARGET-TOKEN"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn addresses_of_our_own_network_are_refused() {
+    let server = Server::start(none).await;
+    let remote = Remote::new(RemoteConfig { allow: Vec::new(), ..config() }).unwrap();
+    for host in ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0", "2130706433", "127.1"] {
+        let end = End::new(format!("http://{host}:{}/x", server.port), Credential::None);
+        let fault = remote.stat(&end, None).await.unwrap_err();
+        assert!(matches!(fault.code, FaultCode::NotAllowed | FaultCode::Unreachable), "{host}: {fault}");
+    }
+    assert!(server.asked("HEAD").is_empty());
+}
+
+#[tokio::test]
+async fn listings_that_are_bombs_are_refused() {
+    let bomb = "<!DOCTYPE x [<!ENTITY a \"aaaa\">]><D:multistatus xmlns:D='DAV:'>&a;</D:multistatus>";
+    for body in [bomb.to_owned(), "<a>".repeat(1_000), "no xml".into(), String::new()] {
+        let server = Server::start(move |_: &Asked| Some(say("207 Multi-Status", "", &body))).await;
+        let ended = remote().list(&End::new(server.url("/x/"), Credential::None)).await;
+        match ended {
+            Err(fault) => assert_eq!(fault.code, FaultCode::ProtocolError, "{fault}"),
+            Ok(entries) => assert!(entries.is_empty()),
+        }
+    }
+    // Members elsewhere are none of this collection.
+    let one = |path: &str| format!("<D:response><D:href>{path}</D:href></D:response>");
+    let body = ["/x/", "/x/good", "/etc/passwd", "/x/../y", "/x/a/b", "/x/..", "http://elsewhere/x/other"]
+        .map(one)
+        .concat();
+    let body = format!("<D:multistatus xmlns:D='DAV:'>{body}</D:multistatus>");
+    let server = Server::start(move |_: &Asked| Some(say("207 Multi-Status", "", &body))).await;
+    let listed = remote().list(&End::new(server.url("/x/"), Credential::None)).await.unwrap();
+    let names: Vec<_> = listed.iter().map(|entry| entry.name.as_str()).collect();
+    assert_eq!(names, ["good", "other"]);
+}
+
+#[tokio::test]
+async fn orders_that_make_no_sense_are_refused() {
+    let server = Server::start(none).await;
+    let good = order(&server, &server, Mode::ALL);
+    let refused = async |change: fn(&mut CopyOrder)| {
+        let mut order = good.clone();
+        change(&mut order);
+        let fault = copy(&order).await.unwrap_err();
+        assert_eq!(
+            (fault.code, fault.blame, fault.retry),
+            (FaultCode::BadRequest, Blame::Request, Retry::Never),
+            "{fault}"
+        );
+        fault.detail
+    };
+    assert!(refused(|order| order.target.url = order.source.url.clone()).await.contains("the same file"));
+    assert!(refused(|order| order.source.url = "root://a//b".into()).await.starts_with("SOURCE [22] "));
+    assert!(
+        refused(|order| order.target.url = "srm://a//b".into())
+            .await
+            .contains("https, davs, http and dav are accepted")
+    );
+    assert!(refused(|order| order.tag = "../x".into()).await.contains("tag"));
+    assert!(refused(|order| order.target.url.push('/')).await.contains("collection"));
+    server.put("/source", b"x");
+    assert!(refused(|order| order.modes.clear()).await.contains("no way"));
+}
+
+async fn until(seen: impl Fn() -> bool) {
+    for _ in 0..2_000 {
+        if seen() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("it never came");
+}

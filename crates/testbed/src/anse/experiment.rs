@@ -1,0 +1,180 @@
+//! The run: a short queue on the shared path, then a long one, and what the agent makes of it.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::record::{Record, Sample};
+use super::world::{CIRCUIT, SHARED, Terms, World, in_world};
+use super::{Background, Figures};
+
+/// Between two looks at what the paths have carried.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// In the first half so many jobs are submitted and not done, so that none waits for the next.
+const JOBS_AHEAD: u64 = 2;
+/// Of what a path carries, roughly: to know when a job is done.
+const PAYLOAD_PART: f64 = 0.95;
+/// When so much has come, the last job is done.
+const ALMOST_ALL: f64 = 0.999;
+/// Whatever does not happen within this will not.
+const WITHIN_S: f64 = 300.0;
+
+/// What is scaled down from the paper.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Experiment {
+    /// Of both paths.
+    pub rate_mbit: f64,
+    pub background_mbit: f64,
+    pub rtt_ms: f64,
+    /// Of each half, about.
+    pub half_s: f64,
+    pub files_per_job: usize,
+    pub file_bytes: u64,
+    /// The agent asks for a circuit if what waits takes longer than this.
+    pub work_s: u32,
+}
+
+impl Default for Experiment {
+    /// 10 h are 25 s, 10 Gbit/s are 200 Mbit/s.
+    fn default() -> Self {
+        Experiment {
+            rate_mbit: 200.0,
+            background_mbit: 100.0,
+            rtt_ms: 20.0,
+            half_s: 25.0,
+            files_per_job: 30,
+            file_bytes: 1_000_000,
+            work_s: 20,
+        }
+    }
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    pub experiment: Experiment,
+    pub record: Record,
+    pub jobs: usize,
+    /// When the queue became long, when the circuit came into use, when the last job was done.
+    pub queued_s: f64,
+    pub used_s: f64,
+    pub done_s: f64,
+    pub attempts_failed: u64,
+    /// What the agent said about its circuit.
+    pub story: Vec<String>,
+}
+
+impl Outcome {
+    pub fn figures(&self) -> Figures {
+        Figures::of(self)
+    }
+}
+
+impl Experiment {
+    /// Needs a laboratory (root, network namespaces).
+    pub fn run(&self) -> Result<Outcome, String> {
+        let plan = format!(
+            "work_s = {}\nchecks = 3\ncheck_s = 1\nleave_work_s = 1\nleave_during_s = 2\nleave_hold_s = 5\n\
+             rate_over_s = 10\nslower_during_s = 5\ndrain_s = 5\n",
+            self.work_s
+        );
+        let terms = Terms {
+            rate_mbit: self.rate_mbit,
+            circuit_rate_mbit: self.rate_mbit,
+            promised_mbit: self.rate_mbit,
+            rtt_ms: self.rtt_ms,
+            plan: Some(plan),
+            circuit: "setup_s = 0.5\n".to_owned(),
+        };
+        in_world(terms, |world| self.run_in(world))?
+    }
+
+    fn job_bytes(&self) -> u64 {
+        self.files_per_job as u64 * self.file_bytes
+    }
+
+    /// So many jobs that each half takes its time.
+    fn jobs(&self) -> usize {
+        let mbit = (self.rate_mbit - self.background_mbit) + self.rate_mbit;
+        (mbit * 1e6 / 8.0 * self.half_s * PAYLOAD_PART / self.job_bytes() as f64).ceil() as usize
+    }
+
+    fn run_in(&self, world: &mut World<'_>) -> Result<Outcome, String> {
+        let jobs = self.jobs();
+        let name = |job: usize| format!("anse/job{job:02}");
+        (0..jobs).for_each(|job| world.register(&name(job), self.files_per_job, self.file_bytes));
+        let background = Background::start(world.lab, SHARED, self.background_mbit)?;
+        let mut outcome = Outcome {
+            experiment: self.clone(),
+            record: Record::default(),
+            jobs,
+            queued_s: 0.0,
+            used_s: 0.0,
+            done_s: 0.0,
+            attempts_failed: 0,
+            story: Vec::new(),
+        };
+        let before = look(world, &background, 0.0);
+        let mut submitted = 0;
+        let log = world.log();
+        let said = |words: &str| !log.lines_with(&[words]).is_empty();
+        loop {
+            let record = &mut outcome.record;
+            sleep(record.until_next(LOOK_EVERY));
+            let now = record.now_s();
+            let sample = since(look(world, &background, now), before);
+            record.samples.push(sample);
+            let done = (sample.ours() as f64 * PAYLOAD_PART) as u64 / self.job_bytes();
+            let is_long = now > self.half_s;
+            if submitted < jobs && (is_long || submitted as u64 - done.min(submitted as u64) < JOBS_AHEAD) {
+                world.submit(&name(submitted));
+                submitted += 1;
+                if is_long && outcome.queued_s == 0.0 {
+                    outcome.queued_s = now;
+                }
+            }
+            if outcome.used_s == 0.0 && said("transfers go by the circuit") {
+                outcome.used_s = now;
+            }
+            if said("is given back") && submitted == jobs {
+                break;
+            }
+            if now > WITHIN_S {
+                return Err(format!("it does not end; the agent's log:\n{}", log.tail()));
+            }
+        }
+        (0..jobs).for_each(|job| world.wait_for(&name(job), Duration::from_secs(60)));
+        // Connections that rest and close say little more.
+        let total = outcome.record.last().ours() as f64 * ALMOST_ALL;
+        let last = outcome.record.samples.iter().find(|sample| sample.ours() as f64 >= total);
+        outcome.done_s = last.map_or(0.0, |sample| sample.at_s);
+        outcome.attempts_failed = failed(world);
+        let note = |line: String| {
+            let line: Value = serde_json::from_str(&line).ok()?;
+            Some(format!("{} {}", line["at"].as_str()?, line["note"].as_str()?))
+        };
+        outcome.story = log.lines_with(&["circuit", "note"]).into_iter().filter_map(note).collect();
+        Ok(outcome)
+    }
+}
+
+fn look(world: &World<'_>, background: &Background, at_s: f64) -> Sample {
+    let (shared, background) = (world.carried(SHARED), background.arrived());
+    Sample { at_s, shared: shared.saturating_sub(background), circuit: world.carried(CIRCUIT), background }
+}
+
+fn since(now: Sample, before: Sample) -> Sample {
+    Sample {
+        at_s: now.at_s,
+        shared: now.shared.saturating_sub(before.shared),
+        circuit: now.circuit.saturating_sub(before.circuit),
+        background: now.background.saturating_sub(before.background),
+    }
+}
+
+fn failed(world: &World<'_>) -> u64 {
+    let status = world.deployment.json(&["status"]);
+    let by_blame = status["failures_by_blame"].as_array().cloned().unwrap_or_default();
+    by_blame.iter().filter_map(|blame| blame["count"].as_u64()).sum()
+}

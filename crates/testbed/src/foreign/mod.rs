@@ -1,0 +1,121 @@
+//! Storages of others, as processes of their own on loopback: XRootD with HTTP and third-party copies, and nginx as a plain WebDAV server.
+//! With certificates of an authority of the test's own.
+
+mod nginx;
+mod xrootd;
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpStream};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+pub use nginx::{Nginx, NginxRules};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+pub use xrootd::Xrootd;
+
+use crate::Process;
+
+/// Between two looks at whether a server listens, and how many.
+const TICK: Duration = Duration::from_millis(20);
+const READY_TICKS: u32 = 1_500;
+/// Who the servers run as where the test is root: XRootD refuses to be.
+const NOBODY: u32 = 65_534;
+
+/// A certificate authority in a folder: `ca.pem`, hashed as OpenSSL wants it, and what it issued.
+pub struct ForeignAuthority {
+    folder: tempfile::TempDir,
+    issuer: Issuer<'static, KeyPair>,
+    pub ca_pem: String,
+}
+
+impl ForeignAuthority {
+    /// # Panics
+    /// If the folder cannot be written, or there is no `openssl`.
+    pub fn new(name: &str) -> ForeignAuthority {
+        let folder = open_folder();
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let certificate = params.self_signed(&key).expect("a certificate");
+        let ca_pem = certificate.pem();
+        fs::create_dir(folder.path().join("certificates")).expect("a folder");
+        let authority = ForeignAuthority { issuer: Issuer::new(params, key), ca_pem, folder };
+        fs::write(authority.ca_file(), &authority.ca_pem).expect("a file");
+        let output = Command::new("openssl")
+            .args(["x509", "-noout", "-hash", "-in"])
+            .arg(authority.ca_file())
+            .output()
+            .expect("openssl");
+        let hash = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        fs::write(authority.ca_folder().join(format!("{hash}.0")), &authority.ca_pem).expect("a file");
+        authority
+    }
+
+    pub fn ca_file(&self) -> PathBuf {
+        self.folder.path().join("ca.pem")
+    }
+
+    fn ca_folder(&self) -> PathBuf {
+        self.folder.path().join("certificates")
+    }
+
+    /// A certificate and its key, for `localhost` as a server and for anybody as a client.
+    pub fn issue(&self, name: &str) -> (String, String) {
+        let key = KeyPair::generate().expect("a key");
+        let mut params =
+            CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).expect("names");
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
+        (certificate.pem(), key.serialize_pem())
+    }
+
+    /// The same as files that a server of the name can read.
+    fn issue_files(&self, folder: &Path, name: &str) -> (PathBuf, PathBuf) {
+        let (certificate, key) = self.issue(name);
+        let files = (folder.join("host.pem"), folder.join("host.key"));
+        fs::write(&files.0, certificate).expect("a file");
+        fs::write(&files.1, key).expect("a file");
+        fs::set_permissions(&files.1, PermissionsExt::from_mode(0o600)).expect("a mode");
+        give_away(&files.0);
+        give_away(&files.1);
+        files
+    }
+}
+
+/// A folder that servers under another name can look into.
+fn open_folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).expect("a mode");
+    folder
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// To whom the servers run as.
+fn give_away(path: &Path) {
+    if is_root() {
+        chown(path, Some(NOBODY), Some(NOBODY)).expect("root may give files away");
+    }
+}
+
+fn wait_until_listening(process: &mut Process, port: u16) {
+    for _ in 0..READY_TICKS {
+        if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return;
+        }
+        assert!(process.wait(TICK).is_none(), "the server has ended: {}", process.log.tail());
+    }
+    panic!("the server does not listen: {}", process.log.tail());
+}

@@ -1,0 +1,68 @@
+//! XRootD as Debian has it, serving a folder over HTTPS, with third-party copies and checksums.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::{ForeignAuthority, give_away, is_root, open_folder, wait_until_listening};
+use crate::{Log, Process, free_port};
+
+pub struct Xrootd {
+    folder: tempfile::TempDir,
+    port: u16,
+    process: Process,
+}
+
+impl Xrootd {
+    /// Serves, when this returns. It believes what the authority has issued.
+    pub fn start(authority: &ForeignAuthority) -> Xrootd {
+        let folder = open_folder();
+        let port = free_port();
+        for name in ["data", "admin"] {
+            fs::create_dir(folder.path().join(name)).expect("a folder");
+            give_away(&folder.path().join(name));
+        }
+        let (certificate, key) = authority.issue_files(folder.path(), "xrootd");
+        let (here, believed) = (folder.path().display(), authority.ca_folder());
+        let (certificate, key, believed) = (certificate.display(), key.display(), believed.display());
+        let config = format!(
+            "all.export /data\noss.localroot {here}\nall.adminpath {here}/admin\nall.pidpath {here}/admin\n\
+             xrd.port {port}\nxrd.network nodnr\nxrd.protocol http:{port} libXrdHttp.so\n\
+             xrd.tls {certificate} {key}\nxrd.tlsca certdir {believed}\n\
+             http.exthandler xrdtpc libXrdHttpTPC.so\nhttp.cadir {believed}\n\
+             http.cert {certificate}\nhttp.key {key}\nhttp.listingdeny no\nhttp.desthttps yes\n\
+             xrootd.chksum max 2 adler32 md5 crc32c\n"
+        );
+        let config_file = folder.path().join("xrootd.cfg");
+        fs::write(&config_file, config).expect("a file");
+        let mut command = Command::new("xrootd");
+        if is_root() {
+            command.args(["-R", "nobody"]);
+        }
+        command.arg("-c").arg(&config_file).current_dir(folder.path().join("admin"));
+        let log = Log::default();
+        let mut process = Process::start("xrootd", &mut command, &log, &folder.path().join("log"));
+        wait_until_listening(&mut process, port);
+        Xrootd { folder, port, process }
+    }
+
+    /// Where its files lie.
+    pub fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// Of a file of it.
+    pub fn url(&self, name: &str) -> String {
+        format!("https://localhost:{}/data/{name}", self.port)
+    }
+
+    /// A file as others have left it.
+    pub fn put(&self, name: &str, content: &[u8]) {
+        fs::write(self.data().join(name), content).expect("a file");
+        give_away(&self.data().join(name));
+    }
+
+    pub fn log(&self) -> String {
+        self.process.log.tail()
+    }
+}

@@ -1,0 +1,176 @@
+//! Circuits at the agent: a real service and two real agents over the emulated WAN. A queue brings a circuit, files move onto it
+//! and back, and whatever happens to circuit, provider or agent, every file arrives.
+
+// clippy.toml allows these in tests, which does not reach the helpers of an integration test.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::time::Duration;
+
+use longhaul_testbed::anse::{CIRCUIT, Experiment, SHARED, Terms, World, in_world};
+use longhaul_testbed::needs;
+use longhaul_testbed::wan::Lab;
+
+const WITHIN: Duration = Duration::from_secs(120);
+const FILES: usize = 30;
+const SIZE: u64 = 1_000_000;
+const JOB: u64 = FILES as u64 * SIZE;
+
+/// A plain way that is thin beside the circuit; times are seconds where the paper has hours.
+fn terms(circuit: &str) -> Terms {
+    let plan = "work_s = 3\ncheck_s = 1\nleave_work_s = 1\nleave_during_s = 1\nleave_hold_s = 1\nrate_over_s = 10\n\
+                slower_during_s = 2\ndrain_s = 5\nleave_before_s = 2\n";
+    Terms {
+        rate_mbit: 50.0,
+        circuit_rate_mbit: 200.0,
+        promised_mbit: 200.0,
+        rtt_ms: 10.0,
+        plan: Some(plan.to_owned()),
+        circuit: circuit.to_owned(),
+    }
+}
+
+fn in_lab(test: &str, terms: Terms, work: impl FnOnce(&mut World<'_>) + Send) {
+    match Lab::available() {
+        Ok(()) => in_world(terms, work).unwrap(),
+        Err(why) => needs::not_run(test, &why),
+    }
+}
+
+/// Jobs of 30 MB: 5 s each on the plain way.
+fn submit(world: &World<'_>, names: &[&str]) {
+    names.iter().for_each(|name| world.register(name, FILES, SIZE));
+    names.iter().for_each(|name| world.submit(name));
+}
+
+#[track_caller]
+fn until(world: &World<'_>, from: usize, words: &str) -> String {
+    let log = world.log();
+    let line = log.wait_for(from, &[words], WITHIN);
+    line.unwrap_or_else(|| panic!("it never said {words:?}:\n{}", log.tail()))
+}
+
+#[track_caller]
+fn finish(world: &mut World<'_>, names: &[&str]) {
+    names.iter().for_each(|name| world.wait_for(name, WITHIN));
+    world.deployment.assert_alive();
+    world.deployment.assert_nothing_failed();
+    world.deployment.check();
+}
+
+/// Queue, request, circuit, kill in mid-use, the same circuit again, and back when the queue is gone.
+#[test]
+fn a_queue_brings_a_circuit_that_a_killed_agent_uses_on_and_gives_back() {
+    in_lab("circuits of an agent", terms("setup_s = 0.5\n"), |world| {
+        let jobs = ["a/1", "a/2", "a/3", "a/4"];
+        submit(world, &jobs);
+        until(world, 0, "a circuit is worth asking for");
+        until(world, 0, "transfers go by the circuit of 200 Mbit/s");
+        assert!(world.carried(SHARED) > SIZE, "it began on the plain way");
+        assert!(world.book().is_some_and(|book| book.contains("established")));
+        world.deployment.until("it moves", WITHIN, || (world.carried(CIRCUIT) >= JOB / 2).then_some(()));
+        world.kill();
+        let from = world.log().len();
+        world.start();
+        until(world, from, "the circuit of the run before is used on");
+        until(world, from, "transfers go by the circuit");
+        finish(world, &jobs);
+        until(world, from, "the circuit is given back");
+        world.deployment.until("nothing is held", WITHIN, || world.book().is_none().then_some(()));
+        let (plain, circuit) = (world.carried(SHARED), world.carried(CIRCUIT));
+        assert!(circuit > plain, "{plain} bytes went the plain way, {circuit} by the circuit");
+        assert!(world.stop().success());
+    });
+}
+
+/// Killed while it waits for an answer: the request is taken back, another one made, and its circuit left before it ends.
+#[test]
+fn a_killed_agent_takes_its_request_back_and_leaves_circuits_that_expire() {
+    in_lab("requests of a killed agent", terms("setup_s = 3\nlasts_s = 5\n"), |world| {
+        let jobs = ["b/1", "b/2", "b/3", "b/4", "b/5", "b/6"];
+        submit(world, &jobs);
+        until(world, 0, "are asked for");
+        assert!(world.book().is_some_and(|book| book.contains("requested")));
+        world.kill();
+        let from = world.log().len();
+        world.start();
+        until(world, from, "left by the run before, is given back");
+        until(world, from, "transfers go by the circuit");
+        until(world, from, "the circuit is about to expire");
+        finish(world, &jobs);
+        // It ends cleanly with whatever it has then.
+        assert!(world.stop().success());
+        assert!(world.book().is_none_or(|book| !book.contains("established")), "{:?}", world.book());
+    });
+}
+
+/// What a provider refuses costs no transfer, and a restart does not ask again.
+#[test]
+fn a_refused_circuit_costs_nothing_and_the_rest_outlasts_a_kill() {
+    in_lab("a refused circuit", terms("refuse = \"maintenance\"\n"), |world| {
+        let jobs = ["c/1", "c/2"];
+        submit(world, &jobs);
+        until(world, 0, "were refused: maintenance");
+        until(world, 0, "no circuit is asked for on this link until");
+        world.kill();
+        let from = world.log().len();
+        world.start();
+        finish(world, &jobs);
+        let asked = world.log().lines_with(&["are asked for"]).len();
+        assert_eq!(asked, 1, "after the restart it rests: {}", world.log().tail());
+        assert!(world.log().len() > from && world.book().is_some_and(|book| book.contains("rest")));
+        assert!(world.carried(CIRCUIT) < 100_000);
+    });
+}
+
+/// It says that it has four times what it has.
+#[test]
+fn a_circuit_that_carries_less_than_the_plain_way_is_left() {
+    let terms = Terms { circuit_rate_mbit: 25.0, ..terms("") };
+    in_lab("a slow circuit", terms, |world| {
+        let jobs = ["d/1", "d/2", "d/3"];
+        submit(world, &jobs);
+        until(world, 0, "transfers go by the circuit of 200 Mbit/s");
+        let left = until(world, 0, "the plain way carried");
+        assert!(left.contains("it is left"), "{left}");
+        until(world, 0, "no circuit is asked for on this link until");
+        finish(world, &jobs);
+    });
+}
+
+/// An agent without circuits knows nothing of them: no record, no word.
+#[test]
+fn switched_off_there_is_nothing() {
+    in_lab("no circuits", Terms { plan: None, ..terms("") }, |world| {
+        submit(world, &["e/1"]);
+        finish(world, &["e/1"]);
+        assert!(world.log().lines_with(&["circuit"]).is_empty(), "{}", world.log().tail());
+        assert!(!world.deployment.agent_state("alpha").join("circuits").exists());
+        assert!(world.carried(CIRCUIT) < 100_000);
+    });
+}
+
+/// `cargo xtask testbed anse` in small. Its bars are for a quiet machine; what must hold on any is here.
+#[test]
+fn the_experiment_of_the_paper_in_small() {
+    if let Err(why) = Lab::available() {
+        return needs::not_run("the ANSE experiment", &why);
+    }
+    let experiment = Experiment {
+        rate_mbit: 60.0,
+        background_mbit: 30.0,
+        half_s: 8.0,
+        file_bytes: 200_000,
+        work_s: 8,
+        ..Experiment::default()
+    };
+    let outcome = experiment.run().unwrap();
+    let figures = outcome.figures();
+    assert_eq!(figures.attempts_failed, 0, "{figures:?}");
+    assert!(figures.dedicated_over_shared > 1.4, "{figures:?}");
+    assert!(figures.payload_share > 0.9 && figures.shared_share > 0.5, "{figures:?}");
+    let shown = serde_json::to_value(&figures).unwrap();
+    for bar in figures.bars() {
+        assert!(shown.get(bar.figure).is_some(), "{} is a figure", bar.figure);
+    }
+    assert!(outcome.svg().ends_with("</svg>\n") && outcome.svg().matches("<polyline").count() == 4);
+}

@@ -1,0 +1,144 @@
+//! The door of a real agent: opened and closed with it, and open only to those who are named.
+
+// clippy.toml allows these in tests, which does not reach the helpers of an integration test.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use longhaul_testbed::foreign::{ForeignAuthority, Xrootd};
+use longhaul_testbed::{Deployment, SiteOptions, free_port, needs};
+
+const TOKEN: &str = "writer-0123456789abcdef";
+
+#[test]
+fn an_agent_opens_its_storage_to_outside_clients() {
+    if !needs::program("curl", &["--version"]) {
+        return needs::not_run("the door of an agent", "curl is not installed");
+    }
+    let mut deployment = Deployment::new();
+    let tokens = deployment.directory().join("tokens");
+    fs::write(&tokens, format!("write / {TOKEN}\n")).unwrap();
+    let port = free_port();
+    let door = format!(
+        "[[agent.doors]]\nstorage = \"alpha\"\nlisten = [\"127.0.0.1:{port}\"]\ntokens = {tokens:?}\nanonymous_read = true\n\
+         allow = [{{ subjects = [\"longhaul://*/agent/alpha/*\"], may = \"write\" }}]\n"
+    );
+    let mut options = SiteOptions::new("alpha");
+    options.settings = door;
+    deployment.add_site(options);
+    deployment.until_connected("alpha");
+
+    // Without a certificate of its own the door shows the agent's, whose name no client knows but by saying so.
+    let credentials = deployment.credentials("alpha");
+    let (ca, pair) = (deployment.directory().join("door-ca.pem"), deployment.directory().join("pair.pem"));
+    fs::write(&ca, &credentials.ca_pem).unwrap();
+    fs::write(&pair, format!("{}{}", credentials.certificate_pem, credentials.key_pem)).unwrap();
+    let curl = |arguments: &[&str], path: &str| {
+        let mut command = Command::new("curl");
+        command
+            .args(["-sS", "--max-time", "60", "-o", "/dev/stdout", "-w", "\n%{http_code}", "--cacert"])
+            .arg(&ca);
+        command.args(["--resolve", &format!("agent.longhaul:{port}:127.0.0.1")]).args(arguments);
+        let output = command.arg(format!("https://agent.longhaul:{port}{path}")).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let (body, status) = text.rsplit_once('\n').unwrap();
+        (status.parse::<u32>().unwrap(), body.to_owned())
+    };
+    let opened =
+        deployment.await_answer(Duration::from_secs(30), || (curl(&["-I"], "/").0 == 200).then_some(()));
+    assert!(opened.is_some(), "{}", deployment.log("alpha").tail());
+
+    let file = deployment.directory().join("file");
+    fs::write(&file, "through the door").unwrap();
+    let file = file.to_str().unwrap();
+    let token = format!("Authorization: Bearer {TOKEN}");
+    assert_eq!(curl(&["-T", file], "/run/a").0, 401, "anybody may read only");
+    assert_eq!(curl(&["-H", &token, "-T", file], "/run/a").0, 201);
+    assert_eq!(curl(&["-E", pair.to_str().unwrap(), "-T", file], "/run/b").0, 201, "an agent that is named");
+    assert_eq!(curl(&[], "/run/a"), (200, "through the door".to_owned()));
+    assert_eq!(read(&deployment.storage("alpha"), "run/b"), "through the door");
+
+    // What came through the door is a file like any other.
+    deployment.register("run", "alpha");
+    assert_eq!(deployment.json(&["dataset", "show", "run"])["files"], 2);
+    deployment.restart("alpha");
+    let again =
+        deployment.await_answer(Duration::from_secs(30), || (curl(&["-I"], "/run/a").0 == 200).then_some(()));
+    assert!(again.is_some(), "{}", deployment.log("alpha").tail());
+    assert!(deployment.stop("alpha").success());
+    assert_eq!(curl(&[], "/run/a").0, 0, "closed with its agent");
+    deployment.check();
+}
+
+fn read(root: &Path, path: &str) -> String {
+    fs::read_to_string(root.join(path)).unwrap()
+}
+
+/// Each asks the other, in both directions, with a client certificate here and a token on the way to the door.
+#[test]
+fn a_door_and_xrootd_copy_from_and_to_each_other() {
+    for (name, probe) in [("xrootd", "-v"), ("openssl", "version"), ("curl", "--version")] {
+        if !needs::program(name, &[probe]) {
+            return needs::not_run("copies between a door and XRootD", &format!("there is no {name}"));
+        }
+    }
+    let authority = ForeignAuthority::new("grid");
+    let xrootd = Xrootd::start(&authority);
+    let mut deployment = Deployment::new();
+    let here = deployment.directory().to_owned();
+    let write = |name: &str, text: &str| {
+        fs::write(here.join(name), text).unwrap();
+        here.join(name)
+    };
+    let (certificate, key) = authority.issue("door");
+    let (certificate, key) = (write("door.pem", &certificate), write("door.key", &key));
+    let (user, user_key) = authority.issue("robot");
+    let user = write("robot.pem", &format!("{user}{user_key}"));
+    let tokens = write("tokens", &format!("write / {TOKEN}\n"));
+    let (ca, port) = (authority.ca_file(), free_port());
+    let mut options = SiteOptions::new("alpha");
+    options.settings = format!(
+        "[[agent.doors]]\nstorage = \"alpha\"\nlisten = [\"127.0.0.1:{port}\"]\ncertificate = {certificate:?}\nkey = {key:?}\n\
+         client_authorities = [{ca:?}]\ntokens = {tokens:?}\nthird_party_authorities = [{ca:?}]\n\
+         third_party_allow = [\"127.0.0.0/8\", \"::1\"]\nallow = [{{ subjects = [\"/CN=robot\"], may = \"write\" }}]\n"
+    );
+    deployment.add_site(options);
+    let door = |path: &str| format!("https://localhost:{port}/{path}");
+    let copy = |at: &str, header: &str, other: &str| {
+        let mut command = Command::new("curl");
+        command.args(["-sS", "--max-time", "60", "-X", "COPY", "--cacert"]).arg(&ca).arg("-E").arg(&user);
+        command.args(["-H", &format!("{header}: {other}"), "-H", "Credential: none", "-H", "Overwrite: T"]);
+        command.args(["-H", &format!("TransferHeaderAuthorization: Bearer {TOKEN}"), at]);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let last = said.lines().last().unwrap_or_default();
+        assert!(
+            last.starts_with("success"),
+            "{header} {other} at {at}: {said}{}\n{}\n{}",
+            String::from_utf8_lossy(&output.stderr),
+            xrootd.log(),
+            deployment.log("alpha").tail()
+        );
+    };
+    let open = || std::net::TcpStream::connect(("127.0.0.1", port)).ok();
+    assert!(
+        deployment.await_answer(Duration::from_secs(30), open).is_some(),
+        "{}",
+        deployment.log("alpha").tail()
+    );
+    let bytes: Vec<u8> = (0..9_000_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    xrootd.put("there", &bytes);
+    let root = deployment.storage("alpha");
+
+    copy(&door("in/pulled"), "Source", &xrootd.url("there"));
+    assert!(fs::read(root.join("in/pulled")).unwrap() == bytes);
+    copy(&door("in/pulled"), "Destination", &xrootd.url("pushed"));
+    assert!(fs::read(xrootd.data().join("pushed")).unwrap() == bytes);
+    copy(&xrootd.url("fetched"), "Source", &door("in/pulled"));
+    assert!(fs::read(xrootd.data().join("fetched")).unwrap() == bytes);
+    copy(&xrootd.url("there"), "Destination", &door("in/sent"));
+    assert!(fs::read(root.join("in/sent")).unwrap() == bytes);
+}
