@@ -122,7 +122,7 @@ def start(tool, *arguments, who="alice"):
 
 def context(who="alice"):
     if who is None:
-        return Context(ENDPOINT, capath=CAPATH, no_creds=True)
+        return Context(ENDPOINT, capath=CAPATH)
     if who in TOKENS:
         return Context(ENDPOINT, capath=CAPATH, fts_access_token=TOKENS[who])
     person = PEOPLE[who]

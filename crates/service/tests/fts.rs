@@ -1,0 +1,101 @@
+//! The FTS3 REST API as its unmodified client sees it: every case of `crates/testbed/fts3`, against a service in this process.
+//! The testbed runs the same cases against the program.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod world;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use longhaul_api::native::{TokenCreate, TokenCreated};
+use longhaul_api::routes;
+use longhaul_service::{FtsPerson, Reach};
+use serde_json::json;
+use world::World;
+
+const PEOPLE: [(&str, &str, Reach); 4] = [
+    ("alice", "testvo", Reach::None),
+    ("bob", "othervo", Reach::None),
+    ("carol", "testvo", Reach::None),
+    ("manager", "testvo", Reach::All),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_unmodified_client_sees_what_the_reference_promises() {
+    let Some(python) = client() else {
+        assert!(std::env::var("CI").is_err(), "NOT RUN: no Python with fts3 3.14.2");
+        return println!("\n*** NOT RUN: no Python with fts3 3.14.2 (the test command installs it) ***\n");
+    };
+    let world = World::with(|config| {
+        config.limits = longhaul_service::HttpLimits::default();
+        config.fts.people = PEOPLE.map(person).to_vec();
+    })
+    .await;
+    let mut tokens = BTreeMap::from([("admin".to_owned(), world.admin_token.clone())]);
+    for (name, ..) in PEOPLE {
+        let create = TokenCreate { name: name.into(), role: "viewer".into(), seconds: None };
+        let made: TokenCreated =
+            world.admin().request(&routes::TOKEN_CREATE).json(&create).send().await.unwrap();
+        tokens.insert(name.to_owned(), made.token);
+    }
+    let folder = world.directory.path().join("client");
+    fs::create_dir(&folder).unwrap();
+    let given = json!({
+        "endpoint": format!("https://localhost:{}", world.address().port()),
+        "capath": authorities(&world.ca_pem, &folder),
+        "folder": folder,
+        "tokens": tokens,
+    });
+    let words = std::env::var("LONGHAUL_FTS3_CASES").unwrap_or_default();
+    let suite = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testbed/fts3/suite.py");
+    let mut command = Command::new(python);
+    command
+        .arg("-B")
+        .arg(suite)
+        .args(words.split_whitespace())
+        .env("LONGHAUL_FTS3_WORLD", given.to_string())
+        .env("HOME", &folder)
+        .env_remove("X509_USER_PROXY")
+        .env_remove("X509_CERT_DIR")
+        .stdin(Stdio::null());
+    let ran = tokio::task::spawn_blocking(move || command.output().expect("the suite can be run"));
+    let ran = ran.await.unwrap();
+    println!("{}{}", String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    assert!(ran.status.success(), "the suite failed; its output is above");
+    world.assert_sound().await;
+}
+
+fn person((name, community, config): (&str, &str, Reach)) -> FtsPerson {
+    FtsPerson {
+        name: name.into(),
+        community: community.parse().unwrap(),
+        transfer: Reach::Community,
+        config,
+        datamanagement: Reach::None,
+        admin: Reach::None,
+    }
+}
+
+/// A Python with the client: the one that the test command made, or told of.
+fn client() -> Option<PathBuf> {
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"), PathBuf::from);
+    let made = Some(target.join("tools/fts3/bin/python")).filter(|path| path.exists());
+    std::env::var_os("LONGHAUL_FTS3_PYTHON").map(PathBuf::from).or(made)
+}
+
+/// The deployment's authority as grid software has it: a folder of files named after hashes of subjects.
+fn authorities(ca_pem: &str, folder: &Path) -> PathBuf {
+    let capath = folder.join("certificates");
+    fs::create_dir(&capath).unwrap();
+    let file = folder.join("ca.pem");
+    fs::write(&file, ca_pem).unwrap();
+    let hash = Command::new("openssl").args(["x509", "-noout", "-hash", "-in"]).arg(&file).output();
+    let hash = String::from_utf8(hash.expect("openssl runs").stdout).unwrap();
+    assert_eq!(hash.trim().len(), 8, "a hash has eight digits: {hash:?}");
+    fs::copy(&file, capath.join(format!("{}.0", hash.trim()))).unwrap();
+    capath
+}
