@@ -146,8 +146,8 @@ mod tests {
 
     #[test]
     fn the_most_severe_ban_counts_and_only_for_its_community() {
-        let mut objects = Objects::default();
-        objects.banned_storages = vec![ban("atlas", BanStatus::WaitAndSubmit), ban("*", BanStatus::Wait)];
+        let banned_storages = vec![ban("atlas", BanStatus::WaitAndSubmit), ban("*", BanStatus::Wait)];
+        let mut objects = Objects { banned_storages, ..Objects::default() };
         assert_eq!(objects.ban_of("https://a", "atlas").unwrap().status, BanStatus::Wait);
         objects.banned_storages.pop();
         assert!(
