@@ -11,7 +11,7 @@ use longhaul_catalog::LiveTransferRow;
 use longhaul_model::{AgentId, Fault, FaultCode, IdMaker, StorageId, Timestamp, TransferState};
 use longhaul_network::Link;
 use longhaul_scheduler::{Event, Scheduler, Settings};
-use longhaul_security::{Credentials, Sessions, service_server_tls};
+use longhaul_security::{Credentials, Sessions, grid_server_tls, service_server_tls};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
@@ -21,6 +21,7 @@ use crate::agents::Agents;
 use crate::brain::{Brain, INPUTS_MAX, Input, spawn};
 use crate::changes::Changes;
 use crate::deadlines::{self, Deadlines};
+use crate::fts::Users;
 use crate::http::{self, Http, Listening};
 use crate::jobs::{self, ForeignMover, Jobs, Work};
 use crate::live::{Live, Running};
@@ -38,6 +39,10 @@ const TICK: Duration = Duration::from_secs(1);
 /// Ticks between two prunings of history, and between two savings of what is believed.
 const PRUNE_TICKS: u64 = 600;
 const SAVE_TICKS: u64 = 60;
+/// Between two looks at the authorities of users and at their communities.
+const USERS_TICKS: u64 = 60;
+/// Delegated credentials that expired longer ago are forgotten; until then their users are told what happened.
+const DELEGATION_KEPT: Duration = Duration::from_secs(7 * 86_400);
 /// Between two looks at what passed through relays.
 const CLEAR_TICKS: u64 = 2;
 
@@ -131,6 +136,8 @@ impl Service {
                 listener,
                 tls,
                 deployment: deployment.clone(),
+                users: shared.users.clone(),
+                clock: shared.clock.clone(),
                 router: router.clone(),
                 limits: limits.clone(),
                 connections: connections.clone(),
@@ -271,6 +278,7 @@ fn share(
         changes: Changes::default(),
         recording: Arc::default(),
         fts: crate::fts::Kept::default(),
+        users: Arc::new(Users::load(&config.fts, &config.names, clock())?),
         brain: brain.clone(),
         scribe: scribe.clone(),
         jobs: desk,
@@ -396,7 +404,11 @@ fn acceptor(shared: &Shared) -> Result<TlsAcceptor, Fault> {
         key_pem: pair.key_pem,
         ca_pem: shared.authority.ca_pem().to_owned(),
     };
-    Ok(TlsAcceptor::from(service_server_tls(&credentials)?))
+    let tls = match shared.users.trust() {
+        Some(_) => grid_server_tls(&credentials)?,
+        None => service_server_tls(&credentials)?,
+    };
+    Ok(TlsAcceptor::from(tls))
 }
 
 /// Once a second: who is connected, what changed, and now and then the housekeeping.
@@ -453,7 +465,13 @@ fn housekeeping(shared: &Shared, ticks: u64) {
         }));
         shared.tell(save);
     }
+    if ticks.is_multiple_of(USERS_TICKS) {
+        shared.users.reload(now);
+    }
     if ticks.is_multiple_of(PRUNE_TICKS) {
+        if let Err(error) = shared.catalog.forget_delegations(now - DELEGATION_KEPT) {
+            tracing::warn!(%error, "delegated credentials that expired could not be removed");
+        }
         let older_than = now - Duration::from_secs(u64::from(shared.config.history_days) * 86_400);
         while let Ok(1..) = shared.catalog.prune_history(older_than, shared.config.history_rows) {}
     }

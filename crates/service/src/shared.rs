@@ -38,6 +38,7 @@ pub struct Shared {
     pub changes: Changes,
     pub recording: Arc<Recording>,
     pub fts: crate::fts::Kept,
+    pub users: Arc<crate::fts::Users>,
     pub brain: SyncSender<Input>,
     pub scribe: Sender<Job>,
     pub jobs: Jobs,

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod people;
 mod world;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use std::process::{Command, Stdio};
 use longhaul_api::native::{TokenCreate, TokenCreated};
 use longhaul_api::routes;
 use longhaul_service::{FtsPerson, Reach};
+use people::{Authority, Holder};
 use serde_json::json;
 use world::World;
 
@@ -29,7 +31,13 @@ async fn the_unmodified_client_sees_what_the_reference_promises() {
         assert!(std::env::var("CI").is_err(), "NOT RUN: no Python with fts3 3.14.2");
         return println!("\n*** NOT RUN: no Python with fts3 3.14.2 (the test command installs it) ***\n");
     };
+    let grid = tempfile::tempdir().unwrap();
+    let authority = Authority::new(grid.path(), "authority");
     let world = World::with(|config| {
+        // The suite's storages are on this machine.
+        config.jobs.allow_networks = vec!["127.0.0.0/8".into()];
+        config.jobs.authorities = vec![authority.file()];
+        config.fts.trust_dir = Some(authority.trusted());
         config.limits = longhaul_service::HttpLimits::default();
         config.fts.people = PEOPLE.map(person).to_vec();
     })
@@ -48,6 +56,8 @@ async fn the_unmodified_client_sees_what_the_reference_promises() {
         "capath": authorities(&world.ca_pem, &folder),
         "folder": folder,
         "tokens": tokens,
+        "storage": storage(&authority),
+        "people": holders(&authority, &Authority::new(grid.path(), "stranger")),
     });
     let words = std::env::var("LONGHAUL_FTS3_CASES").unwrap_or_default();
     let suite = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testbed/fts3/suite.py");
@@ -89,13 +99,24 @@ fn client() -> Option<PathBuf> {
 
 /// The deployment's authority as grid software has it: a folder of files named after hashes of subjects.
 fn authorities(ca_pem: &str, folder: &Path) -> PathBuf {
-    let capath = folder.join("certificates");
-    fs::create_dir(&capath).unwrap();
     let file = folder.join("ca.pem");
     fs::write(&file, ca_pem).unwrap();
-    let hash = Command::new("openssl").args(["x509", "-noout", "-hash", "-in"]).arg(&file).output();
-    let hash = String::from_utf8(hash.expect("openssl runs").stdout).unwrap();
-    assert_eq!(hash.trim().len(), 8, "a hash has eight digits: {hash:?}");
-    fs::copy(&file, capath.join(format!("{}.0", hash.trim()))).unwrap();
-    capath
+    people::trusted(&file, &folder.join("certificates"))
+}
+
+/// What a storage of the suite shows, and by whom its users have to be known.
+fn storage(authority: &Authority) -> serde_json::Value {
+    let host = authority.host("127.0.0.1");
+    json!({ "certificate": host.certificate, "key": host.key, "authority": authority.file() })
+}
+
+/// Who comes with certificates, as the suite wants to be told.
+fn holders(authority: &Authority, stranger: &Authority) -> serde_json::Value {
+    let told = |holder: Holder| json!({ "certificate": holder.certificate, "key": holder.key });
+    json!({
+        "dora": told(authority.user("dora")),
+        "dora-new": told(authority.user("dora-new")),
+        "dora-proxy": told(authority.proxy("dora")),
+        "stranger": told(stranger.user("stranger")),
+    })
 }

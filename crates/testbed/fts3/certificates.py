@@ -2,11 +2,13 @@
 
 import json
 import re
+import time
 
 import fts3.rest.client.easy as fts3
 from fts3.rest.client import exceptions
 
-from world import PEOPLE, WAITING, among, case, context, refused, run, same, source, status, submit, target
+from storages import Storage
+from world import PEOPLE, STORAGE, WAITING, among, case, context, refused, run, same, source, status, submit, target
 
 DN = "/DC=org/DC=example/OU=Users/CN=dora"
 
@@ -49,9 +51,10 @@ def delegate_forced():
     assert "Termination time: " in ran.err + ran.out, ran
 
 
-@case("certificate: delegate --legacy-mode")
+@case("certificate: delegate --legacy-mode is refused, and why is told")
 def delegate_legacy():
-    run("fts-rest-delegate", "--legacy-mode", "--force", who=dora())
+    ran = run("fts-rest-delegate", "--legacy-mode", "--force", who=dora(), fails=True)
+    assert "Could not process the proxy: " in ran.out and "is a legacy proxy" in ran.out, ran
 
 
 @case("certificate: delegate with a proxy")
@@ -124,3 +127,23 @@ def own_certificate():
     pem = context(dora()).get("/whoami/certificate")
     assert pem.startswith("-----BEGIN CERTIFICATE-----"), pem
     refused(exceptions.Unauthorized, "Certificate required", lambda: context("alice").get("/whoami/certificate"))
+
+
+@case("certificate: a job ends, and its storages see the user's proxy")
+def job_ends():
+    who = dora()
+    here, there = Storage(STORAGE), Storage(STORAGE)
+    try:
+        here.files["/data/one"] = b"as it was measured" * 1000
+        job = submit("-K", who=who, files=[here.url + "/data/one", there.url + "/copy/one"])
+        ends = time.monotonic() + 60
+        while (found := status(job, who=who))["job_state"] in WAITING and time.monotonic() < ends:
+            time.sleep(0.05)
+        (file,) = found["files"]
+        same((found["job_state"], file["file_state"], file["reason"] or ""), ("FINISHED", "FINISHED", ""))
+        same(there.files, {"/copy/one": here.files["/data/one"]})
+        for storage in (here, there):
+            assert storage.users and all(user.startswith("org/example/Users/dora/") for user in storage.users), storage.users
+    finally:
+        here.close()
+        there.close()

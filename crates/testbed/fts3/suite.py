@@ -9,7 +9,7 @@ import certificates  # noqa: F401
 import isolation  # noqa: F401
 import options  # noqa: F401
 import tools  # noqa: F401
-from not_served import NOT_SERVED
+from not_served import not_served
 from world import main
 
-sys.exit(main(NOT_SERVED, sys.argv[1:]))
+sys.exit(main(not_served(), sys.argv[1:]))

@@ -19,6 +19,8 @@ FOLDER = GIVEN["folder"]
 TOKENS = GIVEN["tokens"]
 # Of whoever has a certificate: file names of certificate and key, and of proxies.
 PEOPLE = GIVEN.get("people", {})
+# What a storage shows, and its authority.
+STORAGE = GIVEN.get("storage")
 SCRIPTS = os.path.dirname(sys.executable)
 # States of a job or file that has not ended, whatever the scheduler made of it meanwhile.
 WAITING = ("SUBMITTED", "READY", "ACTIVE")

@@ -74,7 +74,9 @@ fn settings() -> String {
     let person = |(name, community, config): (&str, &str, &str)| {
         format!("[[service.fts.people]]\nname = {name:?}\ncommunity = {community:?}\nconfig = {config:?}\n")
     };
-    PEOPLE.map(person).concat()
+    // The suite's storages are on this machine.
+    let networks = "[service.jobs]\nallow_networks = [\"127.0.0.0/8\"]\n".to_owned();
+    networks + &PEOPLE.map(person).concat()
 }
 
 /// An API token for each, and the administrator's.

@@ -2,7 +2,10 @@
 
 use http::{HeaderName, Method, StatusCode};
 use longhaul_api::fts::{Moment, Refusal};
-use longhaul_model::Timestamp;
+use longhaul_catalog::DelegationRow;
+use longhaul_model::{Fault, Timestamp};
+use longhaul_security::delegation as proxies;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::ask::{Ask, Reply};
@@ -25,9 +28,11 @@ pub fn answer(operations: &Operations, ask: &Ask, words: &[&str]) -> Result<Repl
     match (rest, &ask.method) {
         ([], &Method::GET) => show(operations, ask),
         ([], &Method::DELETE) => {
-            let gone =
-                operations.shared.catalog.delete_delegation(id).map_err(|error| refusal(problem(error)))?;
-            if gone { Ok(Reply::nothing()) } else { Err(Refusal::missing("Delegated credentials not found")) }
+            if operations.delegation_end(person)?.is_none() {
+                return Err(Refusal::missing("Delegated credentials not found"));
+            }
+            operations.shared.catalog.delete_delegation(id).map_err(|error| refusal(problem(error)))?;
+            Ok(Reply::nothing())
         }
         (["request"], &Method::GET) => {
             needs_certificate(person)?;
@@ -60,7 +65,7 @@ fn show(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
         let ends = Moment(person.expires.unwrap_or(NEVER));
         return Reply::json(&json!({ "termination_time": ends, "voms_attrs": [] }));
     }
-    match operations.delegation_end(&person.delegation_id)? {
+    match operations.delegation_end(person)? {
         Some(ends) => Reply::json(&json!({ "termination_time": Moment(ends), "voms_attrs": person.fqans })),
         None if knows_empty_list(&ask.user_agent) => Reply::json(&json!([])),
         None => Reply::json(&json!(null)),
@@ -78,7 +83,7 @@ fn knows_empty_list(user_agent: &str) -> bool {
 /// Certificates act through what was delegated: without it no job is worth beginning.
 pub fn needs_credential(operations: &Operations, person: &Person, life_s: u64) -> Result<(), Refusal> {
     let (id, now) = (&person.delegation_id, operations.now());
-    match operations.delegation_end(id)? {
+    match operations.delegation_end(person)? {
         None => Err(Refusal::new(419, format!("No delegation found for \"{}\"", person.dn))),
         Some(ends) if ends <= now => {
             let ago = now.since(ends).as_secs();
@@ -91,19 +96,88 @@ pub fn needs_credential(operations: &Operations, person: &Person, life_s: u64) -
     }
 }
 
+/// What is kept of a request, so that whoever asks again gets the same one: two clients of a user may be at it together.
+#[derive(Serialize, Deserialize)]
+struct Asked {
+    bits: u32,
+    request: String,
+}
+
+fn asked(row: Option<&DelegationRow>, bits: u32) -> Option<String> {
+    let row = row.filter(|row| row.request.is_some())?;
+    let asked: Asked = serde_json::from_str(&row.details).ok()?;
+    (asked.bits == bits).then_some(asked.request)
+}
+
+/// The texts of the proxies' faults are those of FTS.
+fn bad(fault: Fault) -> Refusal {
+    Refusal::bad(fault.detail)
+}
+
 impl Operations {
-    /// When the delegated credential of that id ends; none if there is none.
-    fn delegation_end(&self, id: &str) -> Result<Option<Timestamp>, Refusal> {
-        let row = self.shared.catalog.delegation(id).map_err(|error| refusal(problem(error)))?;
+    /// Ids are short: what has another owner is not touched.
+    fn delegation_of(&self, person: &Person) -> Result<Option<DelegationRow>, Refusal> {
+        let row = self.shared.catalog.delegation(&person.delegation_id);
+        match row.map_err(|error| refusal(problem(error)))? {
+            Some(row) if row.user != person.dn => {
+                Err(Refusal::forbidden(format!("The delegation {} belongs to another user", row.id)))
+            }
+            row => Ok(row),
+        }
+    }
+
+    fn keep_delegation(&self, row: &DelegationRow) -> Result<(), Refusal> {
+        self.shared.catalog.put_delegation(row).map_err(|error| refusal(problem(error)))
+    }
+
+    /// When the delegated credential of a user ends; none if there is none.
+    fn delegation_end(&self, person: &Person) -> Result<Option<Timestamp>, Refusal> {
+        let row = self.delegation_of(person)?;
         Ok(row.filter(|row| row.proxy.is_some()).and_then(|row| row.expires))
     }
 
-    fn delegation_request(&self, _person: &Person) -> Result<String, Refusal> {
-        Err(Refusal::new(503, "certificates are not served yet"))
+    fn delegation_request(&self, person: &Person) -> Result<String, Refusal> {
+        let size = person.certificate.as_ref().and_then(|certificate| certificate.rsa_bits);
+        let bits = proxies::key_bits(size);
+        if let Some(request) = asked(self.delegation_of(person)?.as_ref(), bits) {
+            return Ok(request);
+        }
+        let made = proxies::new_request(bits).map_err(|fault| refusal(fault.into()))?;
+        let _alone = self.shared.users.delegating();
+        let row = self.delegation_of(person)?;
+        // Made by another request meanwhile.
+        if let Some(request) = asked(row.as_ref(), bits) {
+            return Ok(request);
+        }
+        let (proxy, expires) = row.map_or((None, None), |row| (row.proxy, row.expires));
+        let details = Asked { bits, request: made.request_pem };
+        self.keep_delegation(&DelegationRow {
+            id: person.delegation_id.clone(),
+            user: person.dn.clone(),
+            request: Some(made.key_pem.as_bytes().to_vec()),
+            proxy,
+            expires,
+            details: serde_json::to_string(&details).unwrap_or_default(),
+            changed: self.now(),
+        })?;
+        Ok(details.request)
     }
 
-    fn delegation_take(&self, _person: &Person, _pem: &[u8]) -> Result<(), Refusal> {
-        Err(Refusal::new(503, "certificates are not served yet"))
+    fn delegation_take(&self, person: &Person, pem: &[u8]) -> Result<(), Refusal> {
+        let (users, now) = (&self.shared.users, self.now());
+        let _alone = users.delegating();
+        let none = || Refusal::bad("No credential cache found");
+        let mut row = self.delegation_of(person)?.ok_or_else(none)?;
+        let key = row.request.as_deref().and_then(|key| std::str::from_utf8(key).ok()).ok_or_else(none)?;
+        let trust = users.trust().ok_or_else(|| Refusal::forbidden("Certificate required"))?;
+        let delegated = proxies::accept(key, pem).map_err(bad)?;
+        proxies::check_owner(&delegated, trust, &person.dn, now).map_err(bad)?;
+        row.proxy = Some(delegated.credential_pem.as_bytes().to_vec());
+        row.expires = Some(delegated.not_after);
+        row.changed = now;
+        self.keep_delegation(&row)?;
+        tracing::info!(user = person.dn, until = %delegated.not_after, "a proxy was delegated");
+        Ok(())
     }
 }
 

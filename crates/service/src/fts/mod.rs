@@ -18,8 +18,10 @@ mod person;
 mod settings;
 mod status;
 mod submit;
+mod users;
 mod views;
 
 pub use door::door;
 pub use kept::Kept;
 pub use settings::{FtsConfig, FtsPerson, Reach};
+pub use users::Users;

@@ -1,9 +1,13 @@
 //! Who asks, and how far their rights reach.
 
+use std::sync::Arc;
+
 use longhaul_api::fts::{self, BASE_ID, Level, Levels, Refusal, WhoAmI};
 use longhaul_model::Timestamp;
-use longhaul_security::Role;
+use longhaul_security::grid::GridIdentity;
+use longhaul_security::{ClientIdentity, Role};
 
+use super::FtsPerson;
 use super::ask::Reply;
 use super::kept::refusal;
 use crate::http::Peer;
@@ -24,8 +28,8 @@ pub struct Person {
     pub expires: Option<Timestamp>,
     /// The token with which they came: it may serve at the storages too, unless it is one of ours.
     pub token: Option<Token>,
-    /// As they showed it.
-    pub chain_pem: Option<String>,
+    /// What their certificate says, if they came with one.
+    pub certificate: Option<Arc<GridIdentity>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,13 +117,63 @@ fn of_token(operations: &Operations, authorization: &str) -> Result<Option<Perso
         scope: None,
         expires: caller.expires,
         token: Some(Token { text: token.to_owned(), ours: true }),
-        chain_pem: None,
+        certificate: None,
     }))
 }
 
 /// Certificates of our agents are nobody's: machines submit no jobs.
-fn of_peer(_operations: &Operations, _peer: Option<&Peer>) -> Result<Option<Person>, Refusal> {
-    Ok(None)
+fn of_peer(operations: &Operations, peer: Option<&Peer>) -> Result<Option<Person>, Refusal> {
+    let certificate = match peer.map(|peer| &peer.identity) {
+        Some(Ok(Some(ClientIdentity::Grid(certificate)))) => certificate.clone(),
+        Some(Ok(_)) | None => return Ok(None),
+        // Who they are cannot be said, so they are not served as somebody without a certificate either.
+        Some(Err(fault)) => return Err(unknown(&fault.detail)),
+    };
+    // A connection may outlive what it was opened with.
+    if certificate.not_after <= operations.now() {
+        return Err(unknown(format!("the certificate expired at {}", certificate.not_after)));
+    }
+    if let Some(problem) = &certificate.fqan_problem {
+        tracing::debug!(user = certificate.subject, "attributes do not count: {problem}");
+    }
+    let (dn, delegation_id) = (certificate.subject.clone(), certificate.delegation_id());
+    let named = operations.config().fts.person(&dn);
+    Ok(Some(Person {
+        fqans: certificate.fqans.clone(),
+        vos: communities(operations, &certificate, named),
+        method: Method::Certificate,
+        is_root: false,
+        levels: named.map_or_else(of_users, FtsPerson::levels),
+        scope: None,
+        expires: Some(certificate.not_after),
+        token: None,
+        certificate: Some(certificate),
+        delegation_id,
+        dn,
+    }))
+}
+
+/// What is written about a user counts first, then what their proxy says, then the map. Whoever is of no community is one
+/// of their own.
+fn communities(
+    operations: &Operations,
+    certificate: &GridIdentity,
+    named: Option<&FtsPerson>,
+) -> Vec<String> {
+    if let Some(named) = named {
+        return vec![named.community.as_str().to_owned()];
+    }
+    let shown = certificate.vos();
+    if !shown.is_empty() {
+        return shown;
+    }
+    let mapped = operations.shared.users.community(&certificate.subject);
+    vec![mapped.unwrap_or_else(|| certificate.delegation_id())]
+}
+
+/// Users whom nobody named: their own jobs, and those of their community to see and to cancel.
+fn of_users() -> Levels {
+    [("transfer", Level::Vo), ("deleg", Level::Own)].map(|(name, level)| (name.to_owned(), level)).into()
 }
 
 impl Person {
@@ -135,7 +189,7 @@ impl Person {
             scope: None,
             expires: None,
             token: None,
-            chain_pem: None,
+            certificate: None,
         }
     }
 
@@ -198,7 +252,7 @@ impl Person {
             voms_cred: self.fqans.clone(),
             vos_id: self.vos.iter().map(|vo| fts::vo_id(vo)).collect(),
             vos: self.vos.clone(),
-            roles: Vec::new(),
+            roles: self.certificate.as_ref().map(|certificate| certificate.roles()).unwrap_or_default(),
             level: self.levels.clone(),
             delegation_id: self.delegation_id.clone(),
             method: match self.method {
@@ -213,7 +267,7 @@ impl Person {
     }
 
     pub fn certificate(&self) -> Result<Reply, Refusal> {
-        let chain = self.chain_pem.as_ref().ok_or_else(|| Refusal::forbidden("Certificate required"))?;
-        Ok(Reply::text("application/x-pem-file", chain.clone()))
+        let shown = self.certificate.as_ref().ok_or_else(|| Refusal::forbidden("Certificate required"))?;
+        Ok(Reply::text("application/x-pem-file", shown.chain_pem.clone()))
     }
 }

@@ -1,5 +1,7 @@
 //! What an administrator can set about the FTS3 API.
 
+use std::path::PathBuf;
+
 use longhaul_api::fts::{Level, Levels};
 use longhaul_model::{CommunityName, Fault, FaultCode};
 use serde::{Deserialize, Serialize};
@@ -20,6 +22,13 @@ pub struct FtsConfig {
     pub origins: Vec<String>,
     /// Whether a job is refused while another file is on its way to the same target.
     pub check_duplicates: bool,
+    /// Authorities whose users may come with certificates and proxies; without it only the deployment's own certificates
+    /// are known.
+    pub trust_dir: Option<PathBuf>,
+    /// What says who speaks for virtual organisations; without it attributes in proxies do not count.
+    pub voms_dir: Option<PathBuf>,
+    /// Communities of subjects, as lines of a grid-map file.
+    pub community_map: Option<PathBuf>,
 }
 
 /// Somebody, by the name of an API token, a certificate's subject, or a token's.
@@ -73,6 +82,9 @@ impl Default for FtsConfig {
             archive_days: 7,
             origins: Vec::new(),
             check_duplicates: false,
+            trust_dir: None,
+            voms_dir: None,
+            community_map: None,
         }
     }
 }
@@ -83,6 +95,15 @@ impl FtsConfig {
         names.sort_unstable();
         if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
             let detail = format!("service.fts.people names {:?} twice", pair[0]);
+            return Err(Fault::new(FaultCode::BadRequest, detail));
+        }
+        let about_users = [("voms_dir", &self.voms_dir), ("community_map", &self.community_map)];
+        if let (None, Some((name, _))) =
+            (&self.trust_dir, about_users.iter().find(|(_, path)| path.is_some()))
+        {
+            let detail = format!(
+                "service.fts.{name} is about certificates of users, and none count without service.fts.trust_dir"
+            );
             return Err(Fault::new(FaultCode::BadRequest, detail));
         }
         Ok(())
@@ -124,6 +145,11 @@ mod tests {
         assert!(config.check().is_ok() && config.serves("cms"));
         config.people.push(config.people[0].clone());
         assert!(config.check().unwrap_err().detail.contains("\"alice\" twice"));
+        config.people.pop();
+        config.community_map = Some("map".into());
+        assert!(config.check().unwrap_err().detail.contains("service.fts.trust_dir"));
+        config.trust_dir = Some("certificates".into());
+        assert!(config.check().is_ok());
         config.communities = vec!["atlas".parse().unwrap()];
         assert!(config.serves("atlas") && !config.serves("cms"));
     }

@@ -12,7 +12,7 @@ use http::{HeaderMap, Method, StatusCode};
 use longhaul_api::Problem;
 use longhaul_api::routes::{Access, CSRF_HEADER, Route};
 use longhaul_model::{Fault, FaultCode, IncidentId};
-use longhaul_security::{Action, PeerIdentity, authorise, check_origin};
+use longhaul_security::{Action, ClientIdentity, PeerIdentity, authorise, check_origin};
 
 use super::answer::{finish, problem_response};
 use super::{Http, Peer, body, cookie, for_agents};
@@ -101,8 +101,11 @@ fn agent(peer: Option<&Peer>) -> Result<AgentPeer, Problem> {
         _ => None,
     };
     match identity {
-        Some(PeerIdentity::Agent { agent, site, .. }) => Ok(AgentPeer { agent, site }),
-        Some(PeerIdentity::Service { .. }) => {
+        Some(ClientIdentity::Agent(PeerIdentity::Agent { agent, site, .. })) => Ok(AgentPeer { agent, site }),
+        Some(ClientIdentity::Grid(_)) => {
+            Err(Fault::new(FaultCode::NotAllowed, "this is a user's certificate, not an agent's").into())
+        }
+        Some(ClientIdentity::Agent(PeerIdentity::Service { .. })) => {
             Err(Fault::new(FaultCode::NotAllowed, "this is a service's certificate, not an agent's").into())
         }
         None => Err(not_authenticated(

@@ -14,7 +14,7 @@ use hyper::Request;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use longhaul_model::Fault;
-use longhaul_security::PeerIdentity;
+use longhaul_security::ClientIdentity;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -23,7 +23,8 @@ use tokio::time::Sleep;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
-use crate::HttpLimits;
+use crate::fts::Users;
+use crate::{Clock, HttpLimits};
 
 /// Head of a request, all its lines.
 const HEAD_BYTES_MAX: usize = 32 << 10;
@@ -39,8 +40,8 @@ pub struct Peer {
     pub address: SocketAddr,
     /// Came over TLS.
     pub secure: bool,
-    /// What its certificate says; the fault if it is not one of this deployment.
-    pub identity: Result<Option<PeerIdentity>, Fault>,
+    /// Whose certificate it showed; the fault if it is neither of this deployment nor of a user whom we know.
+    pub identity: Result<Option<ClientIdentity>, Fault>,
 }
 
 /// TLS as it is now: replaced when the service's certificate is renewed.
@@ -52,6 +53,8 @@ pub struct Listening {
     /// None: plain HTTP.
     pub tls: Option<Acceptor>,
     pub deployment: Arc<str>,
+    pub users: Arc<Users>,
+    pub clock: Clock,
     pub router: Router,
     pub limits: HttpLimits,
     pub connections: Arc<Semaphore>,
@@ -97,7 +100,9 @@ impl Listening {
         let tls = tls.read().unwrap_or_else(PoisonError::into_inner).clone();
         match tokio::time::timeout(self.limits.head(), tls.accept(stream)).await {
             Ok(Ok(stream)) => {
-                let identity = longhaul_security::client_identity(stream.get_ref().1, &self.deployment);
+                let (connection, trust) = (stream.get_ref().1, self.users.trust());
+                let now = (self.clock)();
+                let identity = longhaul_security::client_of(connection, &self.deployment, trust, now);
                 let peer = Peer { address, secure: true, identity };
                 self.requests(stream, peer).await;
             }
