@@ -1,5 +1,4 @@
-//! The FTS3 REST API as its unmodified client sees it: every case of `crates/testbed/fts3`, against a service in this process.
-//! The testbed runs the same cases against the program.
+//! The FTS3 REST API as its unmodified client sees it: every case of `fts3`, against a service in this process.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -60,7 +59,7 @@ async fn the_unmodified_client_sees_what_the_reference_promises() {
         "people": holders(&authority, &Authority::new(grid.path(), "stranger")),
     });
     let words = std::env::var("LONGHAUL_FTS3_CASES").unwrap_or_default();
-    let suite = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testbed/fts3/suite.py");
+    let suite = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fts3/suite.py");
     let mut command = Command::new(python);
     command
         .arg("-B")

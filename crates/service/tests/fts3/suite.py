@@ -1,6 +1,6 @@
 """Everything that the fts3 client 3.14.2 offers, against what the reference of the REST API says.
 
-Run by the test fts3_client; words given to it choose the cases that contain one of them."""
+Run by the test `fts`; words given to it choose the cases that contain one of them."""
 
 import sys
 
