@@ -1,14 +1,12 @@
 //! Jobs from end to end: submitted at the desk, ordered by the scheduler, copied between two HTTP servers, and each file
 //! ends once, whatever happens to the service.
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
-
-mod world;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::world::World;
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
@@ -18,7 +16,6 @@ use longhaul_catalog::{JobCanceled, JobFileRow, JobRow, NewJob, NewJobFile, Subm
 use longhaul_model::job::CANCELED_BY_USER;
 use longhaul_model::{JobFileState, JobId, JobKind, JobState, Timestamp};
 use tokio::sync::watch;
-use world::World;
 
 /// A plain storage: keeps files, renames them, and copies to nobody.
 struct Storage {

@@ -1,6 +1,5 @@
 //! A real service on loopback, and agents that follow a script: they speak the protocol over real TLS with real
 //! certificates, but move no bytes.
-#![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,16 +1,13 @@
 //! The door of the service: who gets in, what is refused and how it is said, and that nothing that is thrown at a port
 //! does any harm.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod world;
-
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::world::{Agent, World, clock, manifest_line};
 use longhaul_api::agent::{JoinReply, JoinRequest};
 use longhaul_api::client::Client;
 use longhaul_api::native::*;
@@ -23,7 +20,6 @@ use longhaul_security::{
 use longhaul_service::{Service, init};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use world::{Agent, World, clock, manifest_line};
 
 /// Every route of the table, as each kind of caller: nobody gets further than the table says.
 #[tokio::test(flavor = "multi_thread")]

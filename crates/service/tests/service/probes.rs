@@ -1,18 +1,15 @@
 //! Agents that look at each other, over the real protocol: who is asked to look at whom, what of it is shown and believed,
 //! what stands as a problem and ends again, and the counters of uplinks.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod world;
 
 use std::sync::atomic::Ordering;
 
+use crate::world::{Agent, World};
 use longhaul_api::agent::{Report, ReportReply};
 use longhaul_api::native::Status;
 use longhaul_api::network::NetworkLinkDetail;
 use longhaul_api::probe::{ProbeAsked, ProbeResult, ProbedWay, Reach, UplinkSample};
 use longhaul_api::routes;
 use longhaul_model::{AgentId, FaultCode};
-use world::{Agent, World};
 
 /// One turn of each agent later.
 fn pass(world: &World, seconds: i64, agents: &mut [&mut Agent]) {

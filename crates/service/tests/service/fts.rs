@@ -1,21 +1,16 @@
 //! The FTS3 REST API as its unmodified client sees it: every case of `fts3`, against a service in this process.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod people;
-mod world;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::people::{Authority, Holder};
+use crate::world::World;
 use longhaul_api::native::{TokenCreate, TokenCreated};
 use longhaul_api::routes;
 use longhaul_service::{FtsPerson, Reach};
-use people::{Authority, Holder};
 use serde_json::json;
-use world::World;
 
 const PEOPLE: [(&str, &str, Reach); 4] = [
     ("alice", "testvo", Reach::None),
@@ -59,7 +54,7 @@ async fn the_unmodified_client_sees_what_the_reference_promises() {
         "people": holders(&authority, &Authority::new(grid.path(), "stranger")),
     });
     let words = std::env::var("LONGHAUL_FTS3_CASES").unwrap_or_default();
-    let suite = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fts3/suite.py");
+    let suite = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/service/fts3/suite.py");
     let mut command = Command::new(python);
     command
         .arg("-B")
@@ -100,7 +95,7 @@ fn client() -> Option<PathBuf> {
 fn authorities(ca_pem: &str, folder: &Path) -> PathBuf {
     let file = folder.join("ca.pem");
     fs::write(&file, ca_pem).unwrap();
-    people::trusted(&file, &folder.join("certificates"))
+    crate::people::trusted(&file, &folder.join("certificates"))
 }
 
 /// What a storage of the suite shows, and by whom its users have to be known.

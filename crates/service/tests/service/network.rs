@@ -1,14 +1,10 @@
 //! What services tell each other of the network reaches their decisions.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod world;
-
+use crate::world::{Agent, World, manifest_line};
 use longhaul_api::network::*;
 use longhaul_api::routes;
 use longhaul_model::FaultCode;
 use serde_json::{Value, json};
-use world::{Agent, World, manifest_line};
 
 /// Alpha and beta hold a file that gamma will want.
 async fn deployment() -> (World, Vec<Agent>) {

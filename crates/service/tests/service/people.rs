@@ -1,5 +1,4 @@
 //! People with certificates of an authority of a grid, and their proxies, made as they make them: with openssl.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::fs;
 use std::path::{Path, PathBuf};

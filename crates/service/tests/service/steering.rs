@@ -1,19 +1,15 @@
 //! What people steer while the service runs: terms of subscriptions, shares, deadlines, links and relays; with scripted
 //! agents.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod world;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::world::{Agent, World, manifest_line};
 use longhaul_api::agent::*;
 use longhaul_api::native::*;
 use longhaul_api::routes;
 use longhaul_api::steering::*;
 use longhaul_model::TransferState;
-use world::{Agent, World, manifest_line};
 
 /// So large that there is something to wait for.
 const LARGE: u64 = 64_000_000;

@@ -1,17 +1,13 @@
 //! The path of a transfer through the service, with scripted agents: subscribed, leased, reported, recorded; exactly
 //! once, whatever is lost or repeated on the way.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod world;
-
 use std::time::Duration;
 
+use crate::world::World;
 use longhaul_api::agent::*;
 use longhaul_api::native::*;
 use longhaul_api::routes;
 use longhaul_model::{Fault, FaultCode, TransferState};
-use world::World;
 
 /// Promises 2, 3 and 10: what was asked for arrives in the records once, with how it was verified and why that source.
 #[tokio::test(flavor = "multi_thread")]

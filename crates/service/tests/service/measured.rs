@@ -1,13 +1,10 @@
 //! What others measured, from the wire to a decision: pushed in both forms, and read from archives in both forms, with
 //! scripted agents that are given the lease.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod world;
-
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
+use crate::world::{Agent, World, manifest_line};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::{Request, Response};
@@ -22,7 +19,6 @@ use longhaul_model::{FaultCode, Timestamp};
 use longhaul_service::ArchiveConfig;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use world::{Agent, World, manifest_line};
 
 const FAST: f64 = 8e9;
 const SLOW: f64 = 4e7;
@@ -95,7 +91,7 @@ impl Grid {
 }
 
 fn now() -> Timestamp {
-    (world::clock(&Arc::default()))()
+    (crate::world::clock(&Arc::default()))()
 }
 
 fn ago(seconds: u64) -> Timestamp {
