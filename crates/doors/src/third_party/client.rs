@@ -136,6 +136,8 @@ impl Remote {
             format!("TLS with {}: {}", printable(host), longhaul_security::io_fault(&error))
         })?;
         let shaken = hyper::client::conn::http1::Builder::new()
+            // XRootD 5.5 knows its headers in this case only; a length that it does not know is none.
+            .title_case_headers(true)
             .max_buf_size(128 << 10)
             .handshake(TokioIo::new(stream))
             .await;
