@@ -54,7 +54,7 @@ impl Scheduler {
             throughput: if estimate.basis == Basis::Measured { estimate.bytes_per_s } else { 0.0 },
             ..Standing::default()
         };
-        let Some(state) = self.storages[transfer.target].target.links.get(&source) else { return standing };
+        let Some(state) = self.storages[transfer.target].target.links.get(source) else { return standing };
         standing.file_throughput = state.file_rate;
         let own = self.wants[transfer.want].party;
         let community = self.parties.community(own);
@@ -76,7 +76,7 @@ impl Scheduler {
         let Some(source) = transfer.assigned() else { return };
         let party = self.wants[transfer.want].party;
         let links = &mut self.storages[transfer.target].target.links;
-        let waiting = links.entry(source).or_default().waiting.entry(party).or_default();
+        let waiting = links.row(source).waiting.entry(party).or_default();
         if more {
             waiting.files += 1;
             waiting.bytes = waiting.bytes.saturating_add(transfer.size);
@@ -96,7 +96,7 @@ impl Scheduler {
         now: Timestamp,
     ) {
         let seconds = now.since(began).as_secs_f64();
-        let Some(link) = self.storages[target].target.links.get_mut(&source) else { return };
+        let Some(link) = self.storages[target].target.links.get_mut(source) else { return };
         if seconds > 0.0 && bytes > 0 {
             let rate = bytes as f64 / seconds;
             link.file_rate =

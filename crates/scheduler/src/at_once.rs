@@ -108,7 +108,9 @@ enum Phase {
     },
 }
 
+/// The number comes first: it is read much more often than all else.
 #[derive(Clone, Debug, PartialEq)]
+#[repr(C)]
 pub(crate) struct AtOnce {
     /// None: as many as any link gets.
     files: Option<u32>,

@@ -17,7 +17,7 @@ use crate::event::SiteState;
 use crate::fts3::{self, Optimizer};
 use crate::scheduler::Scheduler;
 use crate::settings::{CANDIDATES_MAX, Rules};
-use crate::state::{Leased, LinkState, Phase, Remembered};
+use crate::state::{Leased, LinkState, Phase, Remembered, float};
 use crate::strategy::{Strategy, rank};
 
 /// Why nothing can be leased to a target at all.
@@ -39,17 +39,16 @@ pub(crate) enum Barred {
 }
 
 /// How much more work a target may get.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Window {
-    pub files: u32,
-    pub bytes: u128,
+struct Window {
+    files: u32,
+    bytes: u128,
     /// Of what is held, only what comes in time counts.
-    pub files_held: u32,
-    pub bytes_held: u128,
+    files_held: u32,
+    bytes_held: u128,
 }
 
 impl Window {
-    pub(crate) fn is_full(&self, always: u32) -> bool {
+    fn is_full(&self, always: u32) -> bool {
         self.files_held >= always && (self.files_held >= self.files || self.bytes_held >= self.bytes)
     }
 }
@@ -89,9 +88,13 @@ impl Scheduler {
             let active = self.storages[target].target.leased.len() as u32;
             return (active < fts3::STORAGE_ACTIVE).then_some(true);
         }
+        if self.storages[target].target.leased.len() as u32 >= self.settings.lease_files_max {
+            return None;
+        }
+        let lengths = [self.settings.lease_window, self.settings.lease_window_low];
         let always = self.settings.lease_files_coming;
-        let full = |length| self.window(target, length, now).is_full(always);
-        (!full(self.settings.lease_window)).then(|| !full(self.settings.lease_window_low))
+        let [full, full_low] = self.windows(target, lengths, now).map(|window| window.is_full(always));
+        (!full).then_some(!full_low)
     }
 
     /// Whether anything may be leased to a target at all.
@@ -121,46 +124,46 @@ impl Scheduler {
         row.target.room.allows(now).err().map(|until| Barred::NoRoom { until })
     }
 
-    pub(crate) fn window(&self, target: u32, length: Duration, now: Timestamp) -> Window {
-        let row = &self.storages[target];
-        let pace = self.knowledge.pace(row.id);
-        let part = length.as_secs_f64() / self.settings.lease_window.as_secs_f64().max(1e-3);
-        let seconds = length.as_secs_f64();
-        let files = (pace.files_per_s * seconds).max(f64::from(self.settings.lease_files_min) * part);
-        let bytes = (pace.bytes_per_s * seconds).max(self.settings.lease_bytes_min as f64 * part);
-        if row.target.leased.len() as u32 >= self.settings.lease_files_max {
-            return Window { files: 0, bytes: 0, files_held: u32::MAX, bytes_held: 0 };
-        }
-        let (files_held, bytes_held) = self.coming(target, seconds, now);
-        Window {
-            files: (files as u32).min(self.settings.lease_files_max),
-            bytes: bytes as u128,
-            files_held: files_held as u32,
-            bytes_held: bytes_held as u128,
-        }
+    fn windows(&self, target: u32, lengths: [Duration; 2], now: Timestamp) -> [Window; 2] {
+        let pace = self.knowledge.pace(self.storages[target].id);
+        let whole = self.settings.lease_window.as_secs_f64().max(1e-3);
+        let coming = self.coming(target, lengths.map(|length| length.as_secs_f64()), now);
+        [(lengths[0], coming[0]), (lengths[1], coming[1])].map(|(length, (files_held, bytes_held))| {
+            let seconds = length.as_secs_f64();
+            let part = seconds / whole;
+            let files = (pace.files_per_s * seconds).max(f64::from(self.settings.lease_files_min) * part);
+            let bytes = (pace.bytes_per_s * seconds).max(self.settings.lease_bytes_min as f64 * part);
+            Window {
+                files: (files as u32).min(self.settings.lease_files_max),
+                bytes: bytes as u128,
+                files_held: files_held as u32,
+                bytes_held: bytes_held as u128,
+            }
+        })
     }
 
-    /// Of what a target holds, what can be there within `seconds`: a slow source that was given much must not keep
-    /// the target from using the others.
-    fn coming(&self, target: u32, seconds: f64, now: Timestamp) -> (f64, f64) {
+    /// Of what a target holds, files and bytes that can be there within so many seconds: a slow source that was given
+    /// much must not keep the target from using the others.
+    fn coming(&self, target: u32, seconds: [f64; 2], now: Timestamp) -> [(f64, f64); 2] {
         let least = self.settings.lease_files_always;
-        let (mut files, mut bytes) = (0.0, 0.0);
+        let mut sums = [(0.0, 0.0); 2];
         for link in self.storages[target].target.links.values() {
             if link.files == 0 {
                 continue;
             }
-            let given = link.bytes as f64;
+            let given = float(link.bytes);
+            let rate = link.rate_heard(now);
             // Where many files are needed for that rate, fewer bring less of it.
             let number = link.at_once.files(least);
-            let reach = match number > least {
-                true => seconds * (f64::from(link.files) / f64::from(number)).min(1.0),
-                false => seconds + REPORTED_S,
-            };
-            let soon = (link.rate_heard(now) * reach).min(given);
-            files += f64::from(link.files) * if given > 0.0 { soon / given } else { 1.0 };
-            bytes += soon;
+            let many = (number > least).then(|| (f64::from(link.files) / f64::from(number)).min(1.0));
+            for ((files, bytes), seconds) in sums.iter_mut().zip(seconds) {
+                let reach = many.map_or(seconds + REPORTED_S, |part| seconds * part);
+                let soon = (rate * reach).min(given);
+                *files += f64::from(link.files) * if given > 0.0 { soon / given } else { 1.0 };
+                *bytes += soon;
+            }
         }
-        (files, bytes)
+        sums
     }
 
     // ---- source --------------------------------------------------------------------------------------
@@ -192,7 +195,7 @@ impl Scheduler {
         if let Err(until) = row.reach.allows(now) {
             return Some(Unusable::Unreachable { until });
         }
-        if let Some(link) = self.storages[target].target.links.get(&source) {
+        if let Some(link) = self.storages[target].target.links.get(source) {
             if let Err(until) = link.reach.allows(now) {
                 return Some(Unusable::Unreachable { until });
             }
@@ -231,16 +234,16 @@ impl Scheduler {
     pub(crate) fn finish(&mut self, source: u32, target: u32, size: u64, now: Timestamp) -> (f64, f64, f64) {
         let (rate, failures) = self.link_rate(source, target, now);
         let total = self.source_total(source, now).max(rate);
-        let link = self.storages[target].target.links.get(&source).map_or(0, |link| link.bytes);
-        let own = (link as f64 + size as f64) / rate;
-        let shared = (self.storages[source].bytes_ahead as f64 + size as f64) / total;
+        let link = self.storages[target].target.links.get(source).map_or(0, |link| link.bytes);
+        let own = (float(link) + size as f64) / rate;
+        let shared = (float(self.storages[source].bytes_ahead) + size as f64) / total;
         let once = own.max(shared);
         let failures = failures.clamp(0.0, 0.95);
         (once / (1.0 - failures) + failures * FAILURE_COST_S, rate, failures)
     }
 
     fn link_rate(&mut self, source: u32, target: u32, now: Timestamp) -> (f64, f64) {
-        let known = self.storages[target].target.links.get(&source).map(|link| link.rate).unwrap_or_default();
+        let known = self.storages[target].target.links.get(source).map(|link| link.rate).unwrap_or_default();
         if known.at.is_some_and(|at| now.since(at) < REMEMBERED) {
             return (known.rate, known.failure_share);
         }
@@ -250,7 +253,7 @@ impl Scheduler {
         let failure_share = self.knowledge.failure_share(link, now);
         let measured = estimate.basis == Basis::Measured;
         let shown = if measured { rate.max(self.knowledge.rate_now(link, now)) } else { f64::INFINITY };
-        let row = self.storages[target].target.links.entry(source).or_default();
+        let row = self.storages[target].target.links.row(source);
         row.rate = Remembered { rate, shown, failure_share, at: Some(now) };
         (rate, failure_share)
     }
@@ -275,7 +278,8 @@ impl Scheduler {
         let transfer = &self.transfers[place];
         let (target, size) = (transfer.target, transfer.size);
         let count = transfer.sources.len().min(CANDIDATES_MAX);
-        let mut list: Vec<(Candidate, u32)> = Vec::with_capacity(count);
+        let mut list = std::mem::take(&mut self.candidates);
+        list.clear();
         for at in 0..count {
             let source = self.transfers[place].sources[at];
             let unusable = if source.rest_until > now {
@@ -351,9 +355,11 @@ impl Scheduler {
         self.storages[source].reach.started(attempt);
         let row = &mut self.storages[target].target;
         row.room.started(attempt);
-        if let Some(link) = row.links.get_mut(&source) {
+        if let Some(link) = row.links.get_mut(source) {
             link.reach.started(attempt);
         }
+        let in_order = candidates.iter().map(|(candidate, _)| *candidate).collect();
+        self.candidates = candidates;
         let transfer = &self.transfers[place];
         let want = &self.wants[transfer.want];
         let chosen = self.clock.outer(now);
@@ -374,7 +380,7 @@ impl Scheduler {
             start_by: chosen + self.settings.lease_length,
             choice: Choice {
                 strategy,
-                candidates: candidates.into_iter().map(|(candidate, _)| candidate).collect(),
+                candidates: in_order,
                 waited,
                 leased_before,
             },
@@ -393,7 +399,7 @@ impl Scheduler {
         let row = &mut self.storages[target];
         row.target.leased.insert(place);
         row.target.leased_bytes += size;
-        let link = row.target.links.entry(lease.source).or_default();
+        let link = row.target.links.row(lease.source);
         if link.files == 0 {
             link.heard = now;
             link.source_sent = sent;

@@ -163,15 +163,14 @@ impl Scheduler {
     fn open(&mut self, place: u32) {
         let want = &self.wants[place];
         if !want.exhausted && want.asked.is_none() && want.files_left > 0 {
-            let class = self.storages[want.target].target.lanes.class_mut(want.lane);
-            class.open.insert((want.rank, place));
+            self.storages[want.target].target.lanes.open(want.lane, want.rank, place);
             self.refill.insert(want.target);
         }
     }
 
     fn close(&mut self, place: u32) {
         let want = &self.wants[place];
-        self.storages[want.target].target.lanes.class_mut(want.lane).open.remove(&(want.rank, place));
+        self.storages[want.target].target.lanes.close(want.lane, want.rank, place);
     }
 
     /// The question for the next files of a target, if it needs any.
@@ -186,7 +185,7 @@ impl Scheduler {
         want.asked = Some((subscription, limit));
         self.news.asked(place);
         let want = &mut self.wants[place];
-        self.storages[target].target.lanes.class_mut(want.lane).asked += limit;
+        self.storages[target].target.lanes.count_held(want.lane, limit, true);
         let demand = DemandId { subscription, block: want.block };
         let after = want.cursor;
         Some(Decision::Expand { demand, block: want.block, target: self.storages[target].id, after, limit })
@@ -198,16 +197,16 @@ impl Scheduler {
         // The horizon is about what waits; what is leased comes on top.
         let waiting = self.horizon_files(target);
         let all_leased = row.leased.len() as u32;
-        for (part, lanes) in row.lanes.parts(&self.parties) {
+        row.lanes.among_parts(&self.parties, |part, activity| {
             let of = |files: u32| (f64::from(files) * part).ceil() as u32;
             let (waiting, leased) = (of(waiting), of(all_leased));
             let horizon = waiting.saturating_add(leased);
             let mut held = 0;
-            for lane in lanes {
-                let class = row.lanes.class(lane);
-                let own = class.live + class.asked;
+            for (lane, own, more) in activity.holdings() {
                 held += own;
-                let Some(&(_, want)) = class.open.first() else { continue };
+                if !more {
+                    continue;
+                }
                 let room = match () {
                     // Half empty: fill it up.
                     () if held < leased.saturating_add(waiting.div_ceil(2)) => horizon - held,
@@ -218,10 +217,11 @@ impl Scheduler {
                     }
                     () => continue,
                 };
-                return Some((want, room));
+                let (_, want) = row.lanes.class(lane).open.first()?;
+                return Some((*want, room));
             }
-        }
-        None
+            None
+        })
     }
 
     fn horizon_files(&self, target: u32) -> u32 {
@@ -236,7 +236,7 @@ impl Scheduler {
         let want = &mut self.wants[place];
         let Some((_, limit)) = want.asked.take() else { return 0 };
         self.news.answered(place);
-        self.storages[want.target].target.lanes.class_mut(want.lane).asked -= limit;
+        self.storages[want.target].target.lanes.count_held(want.lane, limit, false);
         limit
     }
 
@@ -270,8 +270,8 @@ impl Scheduler {
         }
         let target = want.target;
         let row = &self.storages[target].target;
-        let live: u32 = row.lanes.iter().map(|class| class.live).sum();
-        let crowded = row.starved && live >= self.settings.horizon_files_min;
+        let live = || row.lanes.iter().map(|class| class.live).sum::<u32>();
+        let crowded = row.starved && live() >= self.settings.horizon_files_min;
         let news = self.news.since(place);
         let limit = self.answered(place);
         let count = files.len() as u64;

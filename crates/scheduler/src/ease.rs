@@ -15,7 +15,7 @@ const EACH: Duration = Duration::from_secs(60);
 
 impl Scheduler {
     pub(crate) fn troubled(&mut self, target: u32, source: u32) {
-        if let Some(link) = self.storages[target].target.links.get_mut(&source) {
+        if let Some(link) = self.storages[target].target.links.get_mut(source) {
             link.troubled = true;
         }
     }
@@ -23,7 +23,7 @@ impl Scheduler {
     /// A file has come over the link.
     pub(crate) fn ease(&mut self, target: u32, source: u32, now: Timestamp) {
         let legacy = self.settings.backoff == Backoff::Legacy;
-        let Some(link) = self.storages[target].target.links.get_mut(&source) else { return };
+        let Some(link) = self.storages[target].target.links.get_mut(source) else { return };
         if !link.troubled || legacy || link.eased.is_some_and(|at| now.since(at) < EACH) {
             return;
         }

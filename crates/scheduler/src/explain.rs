@@ -149,7 +149,7 @@ impl Scheduler {
 
     /// Why a link has no more than so many files at once.
     fn at_once_in_words(&self, source: u32, target: u32, why: Unusable) -> String {
-        let link = self.storages[target].target.links.get(&source);
+        let link = self.storages[target].target.links.get(source);
         match (why, link) {
             (Unusable::WindowFull { .. }, Some(link)) => {
                 let files = link.at_once.files(self.settings.lease_files_always);

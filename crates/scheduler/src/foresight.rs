@@ -21,7 +21,7 @@ impl Scheduler {
         let link = Link { source: self.storages[source].id, target: target.id };
         let bytes = |bytes: u128| u64::try_from(bytes).unwrap_or(u64::MAX);
         let ahead = Ahead {
-            link: target.target.links.get(&source).map_or(0, |link| bytes(link.bytes)),
+            link: target.target.links.get(source).map_or(0, |link| bytes(link.bytes)),
             source: bytes(self.storages[source].bytes_ahead),
             target: bytes(target.target.leased_bytes),
         };

@@ -8,8 +8,10 @@
 //! Within an activity the highest priority that waits goes first, and of every [`crate::Settings::relief`] bytes one
 //! goes to the lower priorities by turns: none starves.
 
+use std::num::NonZeroU32;
+
 use crate::shares::Parties;
-use crate::state::Class;
+use crate::state::{Class, Rank};
 
 /// Priorities 1 to 9.
 pub(crate) const LEVELS: usize = 9;
@@ -28,17 +30,32 @@ pub(crate) struct Lanes {
     clock: f64,
 }
 
-pub(crate) struct Lane {
-    pub level: usize,
+struct Lane {
+    level: u32,
     account: Account,
-    pub class: Class,
+    class: Class,
 }
 
 /// Where a lane is accounted for: community and activity, by their places here.
 #[derive(Clone, Copy)]
 struct Account {
-    community: usize,
-    activity: usize,
+    community: u32,
+    activity: u32,
+}
+
+/// What is left of an order of turns; the next is at the end of each list. Most of the time the first one is served: so no
+/// more of the order is found out than is asked for.
+#[derive(Default)]
+pub(crate) struct Turns {
+    claim: f64,
+    strict: bool,
+    /// By tag, with their places.
+    communities: Vec<(f64, u32)>,
+    /// Of this community.
+    community: u32,
+    activities: Vec<(f64, u32)>,
+    /// Of one activity.
+    lanes: Vec<usize>,
 }
 
 struct CommunityAt {
@@ -49,15 +66,56 @@ struct CommunityAt {
     activities: Vec<ActivityAt>,
 }
 
-struct ActivityAt {
+/// With what is asked for at each decision of all its priorities, so that their lanes need not be looked at.
+pub(crate) struct ActivityAt {
     party: u32,
-    served: f64,
     queued: u32,
-    /// By priority: the lane, if there was ever one.
-    lanes: [Option<usize>; LEVELS],
+    served: f64,
     /// Bytes that higher priorities still get before a lower one has its turn.
     relief_debt: f64,
     relief_turn: usize,
+    /// By priority: the lane, if there was ever one.
+    lanes: [Option<NonZeroU32>; LEVELS],
+    /// By priority: transfers in memory that will be leased by themselves, and files asked for.
+    held: [u32; LEVELS],
+    /// Bit per priority: something waits; some want has more files than transfers.
+    waits: u16,
+    open: u16,
+}
+
+impl ActivityAt {
+    fn wants(&self) -> bool {
+        self.open != 0 || self.held.iter().any(|&held| held > 0)
+    }
+
+    /// From the highest priority down: each lane with what is held for it, and whether there is more to ask for.
+    pub(crate) fn holdings(&self) -> impl Iterator<Item = (usize, u32, bool)> + '_ {
+        let levels = (0..LEVELS).rev();
+        levels.filter_map(|level| Some((self.lane(level)?, self.held[level], self.open & 1 << level != 0)))
+    }
+
+    fn lane(&self, level: usize) -> Option<usize> {
+        self.lanes[level].map(|after| after.get() as usize - 1)
+    }
+
+    /// In the order in which they should be tried.
+    fn levels(&self, strict: bool, order: &mut Vec<usize>) {
+        let waiting = |level: usize| if self.waits & 1 << level == 0 { None } else { self.lane(level) };
+        let Some(highest) = self.waits.checked_ilog2() else { return };
+        let highest = highest as usize;
+        if strict {
+            return order.extend(waiting(highest));
+        }
+        if self.relief_debt <= 0.0 && highest > 0 {
+            let turn = self.relief_turn;
+            order.extend((0..highest).filter_map(|step| waiting((turn + step) % highest)));
+        }
+        order.extend((0..=highest).rev().filter_map(waiting));
+    }
+
+    fn all_lanes(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..LEVELS).filter_map(|level| self.lane(level))
+    }
 }
 
 impl Lanes {
@@ -83,18 +141,22 @@ impl Lanes {
                 party,
                 served: row.clock,
                 queued: 0,
-                lanes: [None; LEVELS],
                 relief_debt: 0.0,
                 relief_turn: 0,
+                lanes: [None; LEVELS],
+                held: [0; LEVELS],
+                waits: 0,
+                open: 0,
             });
             row.activities.len() - 1
         });
-        let lanes = &mut row.activities[activity].lanes;
-        *lanes[level].get_or_insert_with(|| {
-            let account = Account { community, activity };
-            self.lanes.push(Lane { level, account, class: Class::default() });
-            self.lanes.len() - 1
-        })
+        let lane = &mut row.activities[activity].lanes[level];
+        if lane.is_none() {
+            let account = Account { community: community as u32, activity: activity as u32 };
+            self.lanes.push(Lane { level: level as u32, account, class: Class::default() });
+            *lane = NonZeroU32::new(self.lanes.len() as u32);
+        }
+        lane.map_or(0, |after| after.get() as usize - 1)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Class> {
@@ -102,7 +164,7 @@ impl Lanes {
     }
 
     pub(crate) fn level(&self, lane: usize) -> usize {
-        self.lanes[lane].level
+        self.lanes[lane].level as usize
     }
 
     pub(crate) fn class(&self, lane: usize) -> &Class {
@@ -115,9 +177,17 @@ impl Lanes {
 
     /// The lanes of the same activity, this one and those of higher priority.
     pub(crate) fn not_after(&self, lane: usize) -> impl Iterator<Item = (usize, &Class)> {
-        let row = &self.lanes[lane];
-        let activity = &self.communities[row.account.community].activities[row.account.activity];
-        activity.lanes[row.level..].iter().flatten().map(|&lane| (lane, &self.lanes[lane].class))
+        let activity = self.activity(self.lanes[lane].account);
+        let levels = self.level(lane)..LEVELS;
+        levels.filter_map(|level| activity.lane(level)).map(|lane| (lane, &self.lanes[lane].class))
+    }
+
+    fn activity(&self, account: Account) -> &ActivityAt {
+        &self.communities[account.community as usize].activities[account.activity as usize]
+    }
+
+    fn activity_mut(&mut self, account: Account) -> &mut ActivityAt {
+        &mut self.communities[account.community as usize].activities[account.activity as usize]
     }
 
     /// At which level an agent should see what a lane gives out now. Agents begin the highest priority that they hold; so
@@ -131,9 +201,9 @@ impl Lanes {
     /// More or fewer wait in a lane.
     pub(crate) fn count_queued(&mut self, lane: usize, more: bool) {
         let row = &mut self.lanes[lane];
-        let account = row.account;
-        let community = &mut self.communities[account.community];
-        let activity = &mut community.activities[account.activity];
+        let (account, level) = (row.account, row.level as usize);
+        let community = &mut self.communities[account.community as usize];
+        let activity = &mut community.activities[account.activity as usize];
         if more {
             if activity.queued == 0 {
                 activity.served = activity.served.max(community.clock);
@@ -142,15 +212,42 @@ impl Lanes {
                 community.served = community.served.max(self.clock);
             }
             row.class.queued += 1;
-            self.queued[row.level] += 1;
+            self.queued[level] += 1;
             activity.queued += 1;
             community.queued += 1;
         } else {
             row.class.queued -= 1;
-            self.queued[row.level] -= 1;
+            self.queued[level] -= 1;
             activity.queued -= 1;
             community.queued -= 1;
         }
+        let bit = 1 << level;
+        activity.waits = if row.class.queued > 0 { activity.waits | bit } else { activity.waits & !bit };
+    }
+
+    /// More or fewer transfers of a lane are in memory, or asked for.
+    pub(crate) fn count_held(&mut self, lane: usize, count: u32, more: bool) {
+        let (account, level) = (self.lanes[lane].account, self.level(lane));
+        let held = &mut self.activity_mut(account).held[level];
+        *held = if more { *held + count } else { *held - count };
+    }
+
+    /// A want has more files than transfers.
+    pub(crate) fn open(&mut self, lane: usize, rank: Rank, want: u32) {
+        self.lanes[lane].class.open.insert((rank, want));
+        let (account, level) = (self.lanes[lane].account, self.level(lane));
+        self.activity_mut(account).open |= 1 << level;
+    }
+
+    /// True if it had.
+    pub(crate) fn close(&mut self, lane: usize, rank: Rank, want: u32) -> bool {
+        let open = &mut self.lanes[lane].class.open;
+        let known = open.remove(&(rank, want));
+        if known && open.is_empty() {
+            let (account, level) = (self.lanes[lane].account, self.level(lane));
+            self.activity_mut(account).open &= !(1 << level);
+        }
+        known
     }
 
     /// `count` waiting ones move from one lane to another.
@@ -163,43 +260,43 @@ impl Lanes {
 
     // ---- order ---------------------------------------------------------------------------------------
 
-    /// Lanes with something waiting, in the order in which they should be tried: the first that has something that
-    /// can be leased has its turn. `strict`: of each activity the highest priority only.
-    pub(crate) fn turns(&self, parties: &Parties, claim: f64, strict: bool, order: &mut Vec<usize>) {
-        order.clear();
-        let mut communities: Vec<(f64, usize)> = Vec::with_capacity(self.communities.len());
-        for (at, row) in self.communities.iter().enumerate() {
+    /// Begins the order in which lanes with something waiting should be tried: the first that has something that can be
+    /// leased has its turn. `strict`: of each activity the highest priority only.
+    pub(crate) fn begin_turns(&self, parties: &Parties, claim: f64, strict: bool, turns: &mut Turns) {
+        turns.claim = claim;
+        turns.strict = strict;
+        turns.communities.clear();
+        turns.activities.clear();
+        turns.lanes.clear();
+        for (at, row) in (0u32..).zip(&self.communities) {
             if row.queued > 0 {
-                communities.push((self.tag(row, parties, claim), at));
+                turns.communities.push((self.tag(row, parties, claim), at));
             }
         }
-        communities.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
-        for (_, at) in communities {
-            let row = &self.communities[at];
-            let mut activities: Vec<(f64, usize)> = Vec::with_capacity(row.activities.len());
-            for (at, activity) in row.activities.iter().enumerate() {
-                if activity.queued > 0 {
-                    activities.push((activity_tag(row, activity, parties, claim), at));
-                }
-            }
-            activities.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
-            for (_, at) in activities {
-                self.levels(&row.activities[at], strict, order);
-            }
-        }
+        sort_last_first(&mut turns.communities);
     }
 
-    fn levels(&self, activity: &ActivityAt, strict: bool, order: &mut Vec<usize>) {
-        let waiting = |level: usize| activity.lanes[level].filter(|&lane| self.lanes[lane].class.queued > 0);
-        let Some(highest) = (0..LEVELS).rev().find(|&level| waiting(level).is_some()) else { return };
-        if strict {
-            return order.extend(waiting(highest));
+    pub(crate) fn next_turn(&self, parties: &Parties, turns: &mut Turns) -> Option<usize> {
+        loop {
+            if let Some(lane) = turns.lanes.pop() {
+                return Some(lane);
+            }
+            if let Some((_, at)) = turns.activities.pop() {
+                let row = &self.communities[turns.community as usize];
+                row.activities[at as usize].levels(turns.strict, &mut turns.lanes);
+                turns.lanes.reverse();
+                continue;
+            }
+            let (_, at) = turns.communities.pop()?;
+            turns.community = at;
+            let row = &self.communities[at as usize];
+            for (at, activity) in (0u32..).zip(&row.activities) {
+                if activity.queued > 0 {
+                    turns.activities.push((activity_tag(row, activity, parties, turns.claim), at));
+                }
+            }
+            sort_last_first(&mut turns.activities);
         }
-        if activity.relief_debt <= 0.0 && highest > 0 {
-            let turn = activity.relief_turn;
-            order.extend((0..highest).filter_map(|step| waiting((turn + step) % highest)));
-        }
-        order.extend((0..=highest).rev().filter_map(waiting));
     }
 
     fn tag(&self, row: &CommunityAt, parties: &Parties, claim: f64) -> f64 {
@@ -208,21 +305,20 @@ impl Lanes {
 
     /// A lane got `cost` bytes.
     pub(crate) fn pay(&mut self, lane: usize, cost: f64, relief: f64, parties: &Parties, claim: f64) {
-        let (account, level) = (self.lanes[lane].account, self.lanes[lane].level);
-        let tag = self.tag(&self.communities[account.community], parties, claim);
+        let (account, level) = (self.lanes[lane].account, self.level(lane));
+        let tag = self.tag(&self.communities[account.community as usize], parties, claim);
         self.clock = self.clock.max(tag);
-        let row = &mut self.communities[account.community];
+        let row = &mut self.communities[account.community as usize];
         row.served = tag + cost / parties.weight_of_community(row.number);
-        let activity = &row.activities[account.activity];
+        let activity = &row.activities[account.activity as usize];
         let tag = activity_tag(row, activity, parties, claim);
         row.clock = row.clock.max(tag);
-        let activity = &mut row.activities[account.activity];
+        let activity = &mut row.activities[account.activity as usize];
         activity.served = tag + cost / parties.weight_of_activity(activity.party);
-        let waits = |level: &Option<usize>| level.is_some_and(|lane| self.lanes[lane].class.queued > 0);
-        if activity.lanes[level + 1..].iter().any(waits) {
+        if activity.waits >> (level + 1) != 0 {
             activity.relief_debt = cost * (relief - 1.0);
             activity.relief_turn = level + 1;
-        } else if activity.lanes[..level].iter().any(waits) {
+        } else if activity.waits & ((1 << level) - 1) != 0 {
             activity.relief_debt = (activity.relief_debt - cost).max(0.0);
         }
     }
@@ -230,65 +326,67 @@ impl Lanes {
     /// What was paid for `cost` bytes came to nothing.
     pub(crate) fn refund(&mut self, lane: usize, cost: f64, parties: &Parties) {
         let account = self.lanes[lane].account;
-        let row = &mut self.communities[account.community];
+        let row = &mut self.communities[account.community as usize];
         row.served -= cost / parties.weight_of_community(row.number);
-        let activity = &mut row.activities[account.activity];
+        let activity = &mut row.activities[account.activity as usize];
         activity.served -= cost / parties.weight_of_activity(activity.party);
     }
 
     // ---- what is wanted ------------------------------------------------------------------------------
 
-    /// Activities that want something, with the part of the target that is theirs, and their lanes from the highest
-    /// priority down.
-    pub(crate) fn parts(&self, parties: &Parties) -> Vec<(f64, Vec<usize>)> {
-        let wants = |activity: &ActivityAt| {
-            let mut lanes = activity.lanes.iter().flatten().map(|&lane| &self.lanes[lane].class);
-            lanes.any(|class| class.live > 0 || class.asked > 0 || !class.open.is_empty())
-        };
-        let mut parts = Vec::new();
-        let mut whole = 0.0;
-        for row in &self.communities {
-            let active: Vec<&ActivityAt> = row.activities.iter().filter(|activity| wants(activity)).collect();
-            if active.is_empty() {
-                continue;
-            }
-            let weight = parties.weight_of_community(row.number);
-            whole += weight;
+    /// The first answer of an activity that wants more files than are in memory, given the part of the target that is
+    /// its own among all that want something.
+    pub(crate) fn among_parts<T>(
+        &self,
+        parties: &Parties,
+        mut answer: impl FnMut(f64, &ActivityAt) -> Option<T>,
+    ) -> Option<T> {
+        let weight = |row: &CommunityAt| parties.weight_of_community(row.number);
+        let active = self.communities.iter().filter(|row| row.activities.iter().any(ActivityAt::wants));
+        let whole: f64 = active.map(weight).sum();
+        let opens = |row: &&CommunityAt| row.activities.iter().any(|activity| activity.open != 0);
+        for row in self.communities.iter().filter(opens) {
             let of_activity = |activity: &ActivityAt| parties.weight_of_activity(activity.party);
-            let sum: f64 = active.iter().map(|activity| of_activity(activity)).sum();
-            for activity in active {
-                let lanes = activity.lanes.iter().rev().flatten().copied().collect();
-                parts.push((weight * of_activity(activity) / sum, lanes));
+            let active = row.activities.iter().filter(|activity| activity.wants());
+            let sum: f64 = active.map(of_activity).sum();
+            for activity in row.activities.iter().filter(|activity| activity.open != 0) {
+                let part = weight(row) * of_activity(activity) / sum / whole;
+                if let Some(found) = answer(part, activity) {
+                    return Some(found);
+                }
             }
         }
-        parts.iter_mut().for_each(|(part, _)| *part /= whole);
-        parts
+        None
     }
 
     /// The part of a target that a lane's activity is entitled to now, of those that lack something.
     pub(crate) fn part_of(&self, lane: usize, parties: &Parties) -> f64 {
         let lacks = |activity: &ActivityAt| {
-            activity.lanes.iter().flatten().any(|&lane| self.lanes[lane].class.bytes_left > 0)
+            activity.all_lanes().any(|lane| self.lanes[lane].class.bytes_left > 0)
         };
         let account = self.lanes[lane].account;
         let (mut communities, mut activities) = (0.0, 0.0);
         for (at, row) in self.communities.iter().enumerate() {
-            let own = at == account.community;
+            let own = at == account.community as usize;
             if own || row.activities.iter().any(lacks) {
                 communities += parties.weight_of_community(row.number);
             }
             if own {
                 let counted = row.activities.iter().enumerate();
-                let counted = counted.filter(|(at, activity)| *at == account.activity || lacks(activity));
+                let counted = counted.filter(|(at, activity)| *at == account.activity as usize || lacks(activity));
                 activities = counted.map(|(_, activity)| parties.weight_of_activity(activity.party)).sum();
             }
         }
-        let row = &self.communities[account.community];
-        let of_activity = parties.weight_of_activity(row.activities[account.activity].party);
+        let row = &self.communities[account.community as usize];
+        let of_activity = parties.weight_of_activity(self.activity(account).party);
         parties.weight_of_community(row.number) / communities * of_activity / activities
     }
 }
 
 fn activity_tag(row: &CommunityAt, activity: &ActivityAt, parties: &Parties, claim: f64) -> f64 {
     activity.served.max(row.clock - claim / parties.weight_of_activity(activity.party))
+}
+
+fn sort_last_first(turns: &mut [(f64, u32)]) {
+    turns.sort_unstable_by(|one, other| other.0.total_cmp(&one.0).then(other.1.cmp(&one.1)));
 }

@@ -25,6 +25,7 @@ mod key;
 mod keyed;
 mod lanes;
 mod lesson;
+mod links;
 mod news;
 mod outcome;
 mod outlook;

@@ -47,7 +47,7 @@ impl Scheduler {
         let row = &mut self.storages[target].target;
         row.started += u32::from(new);
         row.leased_bytes -= u128::from(more);
-        if let Some(link) = row.links.get_mut(&lease.source) {
+        if let Some(link) = row.links.get_mut(lease.source) {
             link.bytes -= u128::from(more);
             if more > 0 {
                 link.heard = now;
@@ -57,7 +57,7 @@ impl Scheduler {
         if more > 0 {
             self.came(target, lease.source, more, true, now);
             if done == more
-                && let Some(link) = self.storages[target].target.links.get_mut(&lease.source)
+                && let Some(link) = self.storages[target].target.links.get_mut(lease.source)
             {
                 link.moving += 1;
             }
@@ -90,7 +90,7 @@ impl Scheduler {
         row.target.leased_bytes -= rest;
         row.target.started -= u32::from(lease.started);
         row.target.room.forget(lease.attempt);
-        if let Some(link) = row.target.links.get_mut(&lease.source) {
+        if let Some(link) = row.target.links.get_mut(lease.source) {
             link.files -= 1;
             link.bytes -= rest;
             link.moving -= u32::from(lease.bytes_done > 0);
@@ -243,7 +243,7 @@ impl Scheduler {
                 if let Some(until) = until {
                     self.set_timer(until, Timer::Storage(source));
                 }
-                let link = self.storages[target].target.links.entry(source).or_default();
+                let link = self.storages[target].target.links.row(source);
                 if let Some(until) = link.reach.failed(attempt, most_link, Retry::Now, now) {
                     self.set_timer(until, Timer::Storage(target));
                 }
@@ -257,7 +257,7 @@ impl Scheduler {
         if self.storages[source].reach.succeeded() {
             self.wake_around(source);
         }
-        if let Some(link) = self.storages[target].target.links.get_mut(&source)
+        if let Some(link) = self.storages[target].target.links.get_mut(source)
             && link.reach.succeeded()
         {
             self.wake(target);

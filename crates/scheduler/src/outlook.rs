@@ -247,7 +247,7 @@ impl Scheduler {
         let now = self.clock.inner(now);
         let mut links = Vec::new();
         for &target in self.storage_of.values() {
-            for (&source, state) in &self.storages[target].target.links {
+            for (source, state) in self.storages[target].target.links.iter() {
                 let link = Link { source: self.storages[source].id, target: self.storages[target].id };
                 links.push(LinkNow {
                     source: link.source,
@@ -275,7 +275,7 @@ impl Scheduler {
         let lacks: u128 = row.lanes.iter().map(|class| class.bytes_left).sum();
         let leased: u128 = row.links.values().map(|link| link.bytes).sum();
         let used = row.links.iter().filter(|(_, link)| link.bytes > 0);
-        let ahead = used.map(|(&source, link)| {
+        let ahead = used.map(|(source, link)| {
             let source = self.storages[source].id;
             LinkAhead {
                 source,

@@ -7,7 +7,6 @@
 //! Cost. Most of the time one of the oldest blocks has a source that can be used: so these are looked at first, and all
 //! that the sources have only if none of them can.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use longhaul_model::Timestamp;
@@ -73,9 +72,13 @@ impl Scheduler {
         let mut turns = std::mem::take(&mut self.turns);
         let claim = self.claim(target);
         let strict = self.settings.rules == Rules::Fts3;
-        self.storages[target].target.lanes.turns(&self.parties, claim, strict, &mut turns);
-        let found =
-            turns.iter().find_map(|&lane| self.pick_in(target, lane, low, now).map(|place| (place, lane)));
+        self.storages[target].target.lanes.begin_turns(&self.parties, claim, strict, &mut turns);
+        let mut found = None;
+        while found.is_none()
+            && let Some(lane) = self.storages[target].target.lanes.next_turn(&self.parties, &mut turns)
+        {
+            found = self.pick_in(target, lane, low, now).map(|place| (place, lane));
+        }
         self.turns = turns;
         found
     }
@@ -205,7 +208,7 @@ impl Scheduler {
                 }
             }
             Some(Unusable::WindowFull { .. }) => {
-                if let Some(link) = self.storages[target].target.links.get_mut(&source) {
+                if let Some(link) = self.storages[target].target.links.get_mut(source) {
                     link.at_once.held_back();
                 }
             }
@@ -222,14 +225,13 @@ impl Scheduler {
             return;
         }
         row.noted = Some(now);
-        let full = |(&source, link): (&u32, &LinkState)| {
+        let full = |(source, link): (u32, &LinkState)| {
             let waits = || self.storages[target].target.lanes.iter().any(|class| class.has_for(source));
             (link.files > 0 && self.link_full(source, target, link) && waits()).then_some(source)
         };
-        let links: &BTreeMap<u32, LinkState> = &self.storages[target].target.links;
-        let full: Vec<u32> = links.iter().filter_map(full).collect();
+        let full: Vec<u32> = self.storages[target].target.links.iter().filter_map(full).collect();
         for source in full {
-            if let Some(link) = self.storages[target].target.links.get_mut(&source) {
+            if let Some(link) = self.storages[target].target.links.get_mut(source) {
                 link.at_once.held_back();
             }
         }

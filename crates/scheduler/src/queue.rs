@@ -192,6 +192,7 @@ impl Scheduler {
             Phase::Leased(_) => {}
         }
         step(&mut target.lanes.class_mut(want.lane).live);
+        target.lanes.count_held(want.lane, 1, more);
         step(&mut want.live);
     }
 

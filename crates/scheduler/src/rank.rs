@@ -83,19 +83,18 @@ impl Scheduler {
         let sources: Vec<u32> = want.queues.iter().map(|(source, _)| *source).collect();
         let lanes = &mut self.storages[want.target].target.lanes;
         lanes.move_queued(from, to, want.queued);
+        lanes.count_held(from, asked + want.live, false);
+        lanes.count_held(to, asked + want.live, true);
+        if lanes.close(from, rank_before, place) {
+            lanes.open(to, rank, place);
+        }
         let class = lanes.class_mut(from);
-        let was_open = class.open.remove(&(rank_before, place));
         sources.iter().for_each(|&source| class.leave(source, rank_before, place, true));
-        class.asked -= asked;
         class.live -= want.live;
         class.queued_bytes -= want.queued_bytes;
         class.bytes_left = class.bytes_left.saturating_sub(want.bytes_left);
         let class = lanes.class_mut(to);
-        if was_open {
-            class.open.insert((rank, place));
-        }
         sources.iter().for_each(|&source| class.enter(source, rank, place));
-        class.asked += asked;
         class.live += want.live;
         class.queued_bytes += want.queued_bytes;
         class.bytes_left = class.bytes_left.saturating_add(want.bytes_left);

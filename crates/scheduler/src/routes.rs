@@ -7,7 +7,7 @@
 //! of the link. Distances to a target are kept for [`KEPT`], so that a burst of files costs one search.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
 use longhaul_model::{BlockId, StorageId, Timestamp, TransferId};
@@ -15,6 +15,7 @@ use longhaul_network::Link;
 
 use crate::decision::Decision;
 use crate::event::WantedFile;
+use crate::keyed::Keyed;
 use crate::scheduler::Scheduler;
 use crate::state::{Phase, Want};
 
@@ -34,9 +35,28 @@ pub(crate) struct Routes {
 
 #[derive(Default)]
 struct Links {
-    pairs: BTreeSet<(u32, u32)>,
+    pairs: Pairs,
     /// Sources with a link to it.
     into: BTreeMap<u32, Vec<u32>>,
+}
+
+/// Source and target in one number.
+#[derive(Default)]
+struct Pairs(Keyed<()>);
+
+impl Pairs {
+    fn number(source: u32, target: u32) -> u64 {
+        u64::from(source) << 32 | u64::from(target)
+    }
+
+    fn contains(&self, source: u32, target: u32) -> bool {
+        self.0.get(Self::number(source, target)).is_some()
+    }
+
+    /// True if it is new.
+    fn insert(&mut self, source: u32, target: u32) -> bool {
+        self.0.insert(Self::number(source, target), ()).is_none()
+    }
 }
 
 /// From each storage that can reach a target: seconds, and the next storage on the way.
@@ -49,7 +69,7 @@ impl Scheduler {
             let mut links = Links::default();
             for (source, target) in pairs {
                 let (source, target) = (self.storage_place(source), self.storage_place(target));
-                if links.pairs.insert((source, target)) {
+                if links.pairs.insert(source, target) {
                     links.into.entry(target).or_default().push(source);
                 }
             }
@@ -66,7 +86,7 @@ impl Scheduler {
     pub(crate) fn is_link(&self, source: u32, target: u32) -> bool {
         // End points of jobs are nobody's to link: who may use them is for their jobs to say.
         let of_jobs = || longhaul_model::job::of_jobs(self.storages[target].id.0);
-        self.routes.links.as_ref().is_none_or(|links| links.pairs.contains(&(source, target)) || of_jobs())
+        self.routes.links.as_ref().is_none_or(|links| links.pairs.contains(source, target) || of_jobs())
     }
 
     /// No replica of a transfer has a link to its target: brings one nearer, if there is a way.

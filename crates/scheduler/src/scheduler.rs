@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use longhaul_model::{AttemptId, BlockId, SiteId, StorageId, SubscriptionId, Timestamp, TransferId};
 use longhaul_network::{Forecast, Knowledge, Observation, Refused};
 
-use crate::decision::Decision;
+use crate::decision::{Candidate, Decision};
 use crate::event::Event;
 use crate::fts3::{self, Optimizer};
 use crate::keyed::Keyed;
+use crate::lanes::Turns;
 use crate::news::News;
 use crate::pick::Look;
 use crate::routes::Routes;
@@ -56,10 +57,12 @@ pub struct Scheduler {
     timers_set: u64,
     /// Decisions that follow from an event.
     pub(crate) out: VecDeque<Decision>,
-    /// Lanes in the order of their turns: kept for its room.
-    pub(crate) turns: Vec<usize>,
+    /// The order of turns at a target: kept for its room.
+    pub(crate) turns: Turns,
     /// Sources looked at while a file is picked: kept for its room.
     pub(crate) looks: Vec<Look>,
+    /// Candidates of one choice, with their places: kept for its room.
+    pub(crate) candidates: Vec<(Candidate, u32)>,
     /// Targets that may want to ask for files.
     pub(crate) refill: BTreeSet<u32>,
     /// Targets that may have something to lease, by turns.
@@ -113,8 +116,9 @@ impl Scheduler {
             timers: BTreeMap::new(),
             timers_set: 0,
             out: VecDeque::new(),
-            turns: Vec::new(),
+            turns: Turns::default(),
             looks: Vec::new(),
+            candidates: Vec::new(),
             refill: BTreeSet::new(),
             ring: VecDeque::new(),
             relieved: BTreeSet::new(),
@@ -263,7 +267,7 @@ impl Scheduler {
     fn optimize(&mut self, now: Timestamp) {
         let links: Vec<(u32, u32)> = self.optimizers.keys().copied().collect();
         for (target, source) in links {
-            let link = self.storages[target].target.links.get(&source);
+            let link = self.storages[target].target.links.get(source);
             let active = link.map_or(0, |link| link.files);
             let waiting = link.map_or(0, |link| link.waiting.values().map(|waiting| waiting.files).sum());
             if let Some(optimizer) = self.optimizers.get_mut(&(target, source))

@@ -12,6 +12,7 @@ use crate::breaker::Breaker;
 use crate::event::{SiteInfo, SiteState};
 use crate::key::Key;
 use crate::lanes::Lanes;
+use crate::links::Links;
 use crate::strategy::Strategy;
 use crate::table::Few;
 use crate::waiters::Waiters;
@@ -118,7 +119,7 @@ pub(crate) struct Target {
     pub leased_bytes: u128,
     pub started: u32,
     /// By place of the source.
-    pub links: BTreeMap<u32, LinkState>,
+    pub links: Links,
     /// Opens when it is full or read-only.
     pub room: Breaker,
     pub resting: u32,
@@ -149,8 +150,6 @@ pub(crate) struct Class {
     pub queued_bytes: u128,
     /// Transfers in memory that will be leased by themselves: queued, resting, leased.
     pub live: u32,
-    /// Files asked of the catalog.
-    pub asked: u32,
     /// Wants that have more files than transfers.
     pub open: BTreeSet<(Rank, u32)>,
     /// What all its wants lack.
@@ -166,37 +165,45 @@ pub(crate) struct Rank {
     pub block: BlockId,
 }
 
+/// A link. What each decision reads of every link comes first, in two cache lines.
 #[derive(Clone, Debug, Default)]
+#[repr(C, align(64))]
 pub(crate) struct LinkState {
     /// Leased and not ended.
-    pub files: u32,
     pub bytes: u128,
-    /// Of these files, of how many something has come; and the bytes that have come since the start.
+    pub files: u32,
+    /// Of these files, of how many something has come.
     pub moving: u32,
+    /// When something came last, or when it got work again.
+    pub heard: Timestamp,
+    pub rate: Remembered,
+    /// Opens when this target does not reach this source.
+    pub reach: Breaker,
+    /// How many of its files are leased at once.
+    pub at_once: AtOnce,
+    /// Bytes that have come since the start.
     pub come: f64,
     /// What its source had sent when that was added to the target's sum.
     pub source_sent: f64,
-    /// How many of its files are leased at once.
-    pub at_once: AtOnce,
-    /// Opens when this target does not reach this source.
-    pub reach: Breaker,
-    pub rate: Remembered,
-    /// When something came last, or when it got work again.
-    pub heard: Timestamp,
-    /// Something failed since the last file that came.
-    pub troubled: bool,
+    /// What a single file gets, bytes per second; 0 before the first.
+    pub file_rate: f64,
     /// When that ended the pauses of others.
     pub eased: Option<Timestamp>,
     /// What waits for this source only, by party.
     pub waiting: BTreeMap<u32, Waiting>,
-    /// What a single file gets, bytes per second; 0 before the first.
-    pub file_rate: f64,
+    /// Something failed since the last file that came.
+    pub troubled: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Waiting {
     pub files: u32,
     pub bytes: u64,
+}
+
+/// The nearest number; where it has 64 bits, as nearly all have, without the arithmetic of 128.
+pub(crate) fn float(number: u128) -> f64 {
+    u64::try_from(number).map_or_else(|_| number as f64, |number| number as f64)
 }
 
 /// Silence shorter than this is the rhythm of reports.
@@ -208,7 +215,7 @@ impl LinkState {
     pub(crate) fn rate_heard(&self, now: Timestamp) -> f64 {
         let silence = now.since(self.heard).as_secs_f64();
         let expected = self.rate.shown;
-        if silence < SILENCE_S { expected } else { expected.min(self.bytes as f64 / silence) }
+        if silence < SILENCE_S { expected } else { expected.min(float(self.bytes) / silence) }
     }
 }
 

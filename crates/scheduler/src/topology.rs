@@ -90,7 +90,7 @@ impl Scheduler {
             self.storages[place].reach = Breaker::default();
             let targets: Vec<u32> = self.storage_of.values().copied().collect();
             for target in targets {
-                if let Some(link) = self.storages[target].target.links.get_mut(&place) {
+                if let Some(link) = self.storages[target].target.links.get_mut(place) {
                     link.reach = Breaker::default();
                 }
             }

@@ -8,7 +8,7 @@ use longhaul_model::Timestamp;
 use crate::at_once::{Come, Look};
 use crate::scheduler::Scheduler;
 use crate::settings::Rules;
-use crate::state::Target;
+use crate::state::{Target, float};
 
 /// A link that has been silent for so long keeps no other from work.
 const SILENT: Duration = Duration::from_secs(60);
@@ -31,7 +31,7 @@ fn width(target: &Target, least: u32, now: Timestamp) -> Width {
         let part = f64::from(least) / f64::from(link.at_once.files(least));
         used += (part * f64::from(link.files)).min(f64::from(least));
         moving += (part * f64::from(link.moving)).min(f64::from(least));
-        bytes += link.bytes as f64;
+        bytes += float(link.bytes);
     }
     Width { used: used.round() as u32, moving: moving.round() as u32, bytes }
 }
@@ -47,7 +47,7 @@ impl Scheduler {
         let pace = self.knowledge.pace(row.id).bytes_per_s;
         let work =
             (pace * self.settings.target_window.as_secs_f64()).max(self.settings.lease_bytes_min as f64);
-        if (row.target.leased_bytes as f64) < work {
+        if float(row.target.leased_bytes) < work {
             return false;
         }
         let least = self.settings.lease_files_always;
@@ -82,7 +82,7 @@ impl Scheduler {
         let before = *sent;
         *sent += bytes as f64;
         let row = &mut self.storages[target].target;
-        let Some(link) = row.links.get_mut(&source) else { return };
+        let Some(link) = row.links.get_mut(source) else { return };
         let come = Come { link: link.come, source: before, target: row.come };
         link.at_once.look(&Look { come, files: link.files, moving: link.moving, report }, least, now);
         link.come += bytes as f64;
@@ -91,19 +91,13 @@ impl Scheduler {
 
     /// What the sources of a target have sent to anybody since the last time.
     fn count_sources(&mut self, target: u32) {
-        let mut after = None;
-        loop {
-            let from = after.map_or(0, |source: u32| source.saturating_add(1));
-            let links = &self.storages[target].target.links;
-            let Some((&source, link)) = links.range(from..).next() else { return };
-            after = Some(source);
-            if link.files > 0 {
-                let sent = self.storages[source].sent;
-                let row = &mut self.storages[target].target;
-                if let Some(link) = row.links.get_mut(&source) {
-                    row.sources_sent += sent - std::mem::replace(&mut link.source_sent, sent);
-                }
-            }
+        // The links are taken out meanwhile, since their sources lie in the same table.
+        let mut links = std::mem::take(&mut self.storages[target].target.links);
+        for (source, link) in links.iter_mut().filter(|(_, link)| link.files > 0) {
+            let sent = self.storages[source].sent;
+            let before = std::mem::replace(&mut link.source_sent, sent);
+            self.storages[target].target.sources_sent += sent - before;
         }
+        self.storages[target].target.links = links;
     }
 }
