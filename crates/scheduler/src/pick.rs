@@ -15,7 +15,7 @@ use crate::decision::Unusable;
 use crate::key::Key;
 use crate::scheduler::Scheduler;
 use crate::settings::Rules;
-use crate::state::{LinkState, Rank};
+use crate::state::{LinkState, Rank, float};
 use crate::strategy::Strategy;
 
 /// Blocks that are looked at in the order of their age before the sources are asked one by one.
@@ -126,44 +126,64 @@ impl Scheduler {
         now: Timestamp,
         looks: &mut Vec<Look>,
     ) -> Option<u32> {
-        let mut oldest = [None; BLOCKS_FIRST];
-        let waiting = &self.storages[target].target.lanes.class(lane).waiting;
-        oldest.iter_mut().zip(waiting).for_each(|(slot, &entry)| *slot = Some(entry));
-        for (rank, want) in oldest.into_iter().flatten() {
-            let mut best = Best::default();
-            for at in 0..self.wants[want].queues.len() {
-                let row = &self.wants[want];
-                let source = row.queues[at].0;
-                let bytes = row.bytes_left.saturating_sub(row.bytes_arrived);
-                let known = looks.iter().position(|look| look.source == source).unwrap_or_else(|| {
-                    let done = !self.may_give(source, target, lane, now);
-                    looks.push(Look { source, blocks: 0, before: 0, done });
-                    looks.len() - 1
-                });
-                let look = &mut looks[known];
-                if look.done {
-                    continue;
+        // Mostly the first or the second has something.
+        for (from, to) in [(0, 2), (2, BLOCKS_FIRST)] {
+            let mut oldest = [None; BLOCKS_FIRST];
+            let waiting = self.storages[target].target.lanes.class(lane).waiting.iter();
+            oldest.iter_mut().zip(waiting.take(to).skip(from)).for_each(|(slot, &entry)| *slot = Some(entry));
+            for (rank, want) in oldest.into_iter().map_while(|entry| entry) {
+                let best = self.best_of(target, lane, low, (rank, want), looks, now);
+                if best.0.is_some() {
+                    return best.transfer();
                 }
-                look.blocks += 1;
-                look.before += bytes;
-                let before = look.before;
-                let Some(&head) = self.wants[want].queues[at].1.first() else { continue };
-                if head.awaited() && !low {
-                    looks[known].done = true;
-                } else if self.leaves_it(source, target, want, head, before, now) {
-                    looks[known].done = looks[known].blocks >= BLOCKS_AHEAD;
-                } else {
-                    looks[known].done = true;
-                    let size = self.transfers[head.transfer()].size;
-                    let (finish, ..) = self.finish(source, target, size, now);
-                    best.offer(rank, head, finish);
-                }
-            }
-            if best.0.is_some() {
-                return best.transfer();
             }
         }
         None
+    }
+
+    /// The best that the sources of a block offer, but those of which it is known that they have nothing.
+    fn best_of(
+        &mut self,
+        target: u32,
+        lane: usize,
+        low: bool,
+        (rank, want): (Rank, u32),
+        looks: &mut Vec<Look>,
+        now: Timestamp,
+    ) -> Best {
+        let mut best = Best::default();
+        let pace = self.pace_of(want);
+        let row = &self.wants[want];
+        let bytes = row.bytes_left.saturating_sub(row.bytes_arrived);
+        for at in 0..row.queues.len() {
+            let source = self.wants[want].queues[at].0;
+            let known = looks.iter().position(|look| look.source == source).unwrap_or_else(|| {
+                let done = !self.may_give(source, target, lane, now);
+                looks.push(Look { source, blocks: 0, before: 0, done });
+                looks.len() - 1
+            });
+            let look = &mut looks[known];
+            if look.done {
+                continue;
+            }
+            look.blocks += 1;
+            look.before += bytes;
+            let before = look.before;
+            let Some(&head) = self.wants[want].queues[at].1.first() else { continue };
+            if head.awaited() && !low {
+                looks[known].done = true;
+                continue;
+            }
+            let size = self.transfers[head.transfer()].size;
+            let (finish, ..) = self.finish(source, target, size, now);
+            if pace.is_some_and(|pace| self.too_slow(source, head, finish, float(before) / pace, now)) {
+                looks[known].done = looks[known].blocks >= BLOCKS_AHEAD;
+            } else {
+                looks[known].done = true;
+                best.offer(rank, head, finish);
+            }
+        }
+        best
     }
 
     /// Over the heads of all its sources' queues, but those of which it is known that they have nothing.
@@ -249,42 +269,39 @@ impl Scheduler {
             let row = &self.wants[want];
             before += row.bytes_left.saturating_sub(row.bytes_arrived);
             let Some(head) = row.head(source) else { continue };
-            if !self.leaves_it(source, target, want, head, before, now) {
+            let Some(pace) = self.pace_of(want) else { return Some((rank, head)) };
+            let size = self.transfers[head.transfer()].size;
+            let (finish, ..) = self.finish(source, target, size, now);
+            if !self.too_slow(source, head, finish, float(before) / pace, now) {
                 return Some((rank, head));
             }
         }
         None
     }
 
-    /// Whether a source leaves the next file of a block to faster ones; `before` is what comes before its end.
-    fn leaves_it(
-        &mut self,
-        source: u32,
-        target: u32,
-        want: u32,
-        head: Key,
-        before: u128,
-        now: Timestamp,
-    ) -> bool {
-        let pace = self.knowledge.pace(self.storages[target].id).bytes_per_s;
-        let by_rule = self.wants[want].strategy != Strategy::Best || pace <= 0.0;
-        !by_rule && self.too_slow(source, head, before as f64 / pace, now)
+    /// What the target of a block takes, by which a source may leave its next file to faster ones.
+    fn pace_of(&self, want: u32) -> Option<f64> {
+        let want = &self.wants[want];
+        let pace = self.knowledge.pace(self.storages[want.target].id).bytes_per_s;
+        (want.strategy == Strategy::Best && pace > 0.0).then_some(pace)
     }
 
     /// Whether a file would come from `source` after everything else has come, in `rest` seconds, and sooner from
     /// another that is only busy.
-    fn too_slow(&mut self, source: u32, head: Key, rest: f64, now: Timestamp) -> bool {
-        let place = head.transfer();
-        let (target, size) = (self.transfers[place].target, self.transfers[place].size);
-        let (finish, ..) = self.finish(source, target, size, now);
+    fn too_slow(&mut self, source: u32, head: Key, finish: f64, rest: f64, now: Timestamp) -> bool {
         if finish <= rest + SLACK_S {
             return false;
         }
+        let place = head.transfer();
+        let (target, size) = (self.transfers[place].target, self.transfers[place].size);
         for at in 0..self.transfers[place].sources.len() {
             let other = self.transfers[place].sources[at];
+            if other.storage == source || other.rest_until > now {
+                continue;
+            }
             let busy =
                 matches!(self.unusable(other.storage, target, now), None | Some(Unusable::WindowFull { .. }));
-            if other.storage != source && other.rest_until <= now && busy {
+            if busy {
                 let (sooner, ..) = self.finish(other.storage, target, size, now);
                 if sooner < SOONER * finish {
                     return true;

@@ -15,7 +15,6 @@ use longhaul_network::Link;
 
 use crate::decision::Decision;
 use crate::event::WantedFile;
-use crate::keyed::Keyed;
 use crate::scheduler::Scheduler;
 use crate::state::{Phase, Want};
 
@@ -40,22 +39,26 @@ struct Links {
     into: BTreeMap<u32, Vec<u32>>,
 }
 
-/// Source and target in one number.
+/// A bit per source for each target, by their places: asked for several times for each decision.
 #[derive(Default)]
-struct Pairs(Keyed<()>);
+struct Pairs(Vec<Vec<u64>>);
 
 impl Pairs {
-    fn number(source: u32, target: u32) -> u64 {
-        u64::from(source) << 32 | u64::from(target)
-    }
-
     fn contains(&self, source: u32, target: u32) -> bool {
-        self.0.get(Self::number(source, target)).is_some()
+        let bits = self.0.get(target as usize).and_then(|row| row.get(source as usize / 64));
+        bits.is_some_and(|bits| bits >> (source % 64) & 1 == 1)
     }
 
     /// True if it is new.
     fn insert(&mut self, source: u32, target: u32) -> bool {
-        self.0.insert(Self::number(source, target), ()).is_none()
+        let (row, at) = (target as usize, source as usize / 64);
+        self.0.resize_with(self.0.len().max(row + 1), Vec::new);
+        let row = &mut self.0[row];
+        row.resize(row.len().max(at + 1), 0);
+        let bit = 1 << (source % 64);
+        let new = row[at] & bit == 0;
+        row[at] |= bit;
+        new
     }
 }
 

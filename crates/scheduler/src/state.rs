@@ -219,42 +219,44 @@ impl LinkState {
     }
 }
 
-/// A block wanted at a target, by one demand or several.
+/// A block wanted at a target, by one demand or several. What each decision reads comes first, in two cache lines.
+#[repr(C, align(64))]
 pub(crate) struct Want {
-    pub block: BlockId,
-    pub target: u32,
-    /// Nobody asked for it: files pass through.
-    pub relay: bool,
-    pub demands: BTreeMap<SubscriptionId, Wish>,
-    pub lane: usize,
-    pub party: u32,
-    pub strategy: Strategy,
-    pub rank: Rank,
-    pub files_left: u64,
     pub bytes_left: u128,
     /// Of running attempts.
     pub bytes_arrived: u128,
-    /// Up to here files have been turned into transfers.
-    pub cursor: Option<FileId>,
+    /// By place of the source; each transfer is in the queue of each source it may use now.
+    pub queues: Vec<(u32, BTreeSet<Key>)>,
+    pub lane: usize,
+    pub queued_bytes: u128,
+    pub queued: u32,
+    /// Transfers that will be leased by themselves: queued, resting, leased.
+    pub live: u32,
+    pub target: u32,
+    pub party: u32,
+    pub rank: Rank,
+
+    pub block: BlockId,
+    pub files_left: u64,
+    pub strategy: Strategy,
+    /// Nobody asked for it: files pass through.
+    pub relay: bool,
     pub exhausted: bool,
-    /// Answers without any file, though there are more: the next question is for twice as many.
-    pub empty_answers: u32,
-    /// The question that has not been answered: by whose name, for how many.
-    pub asked: Option<(SubscriptionId, u32)>,
     /// Some files were not taken into memory, since their sources cannot be used.
     pub aside: bool,
-    /// Sweeps that brought nothing.
-    pub sweeps: u32,
     pub sweep_set: bool,
     /// To be asked for again from its beginning as soon as the question under way is answered.
     pub rewind: bool,
     pub transfers: BTreeSet<u32>,
-    /// By place of the source; each transfer is in the queue of each source it may use now.
-    pub queues: Vec<(u32, BTreeSet<Key>)>,
-    pub queued: u32,
-    pub queued_bytes: u128,
-    /// Transfers that will be leased by themselves: queued, resting, leased.
-    pub live: u32,
+    pub demands: BTreeMap<SubscriptionId, Wish>,
+    /// Up to here files have been turned into transfers.
+    pub cursor: Option<FileId>,
+    /// Answers without any file, though there are more: the next question is for twice as many.
+    pub empty_answers: u32,
+    /// The question that has not been answered: by whose name, for how many.
+    pub asked: Option<(SubscriptionId, u32)>,
+    /// Sweeps that brought nothing.
+    pub sweeps: u32,
     /// Files that failed for good and were not asked for again.
     pub failed: BTreeSet<FileId>,
     pub last_failure: Option<Fault>,
@@ -338,30 +340,32 @@ pub(crate) struct FileRow {
     pub transfers: Few,
 }
 
+/// What is read of every one that might be leased comes first.
+#[repr(C, align(64))]
 pub(crate) struct Transfer {
-    pub id: TransferId,
-    pub file: FileId,
-    /// Place of the row of its file.
-    pub file_row: u32,
     pub size: u64,
+    pub sources: Vec<SourceOf>,
     pub want: u32,
     pub target: u32,
+    /// Place of the row of its file.
+    pub file_row: u32,
+    /// Leases of the same file at other targets.
+    pub awaited: u32,
     pub position: u64,
-    pub epoch: u64,
     pub tries: u32,
-    pub sources: Vec<SourceOf>,
+    /// Bit per source: in whose queues it is.
+    pub queues: u8,
+    pub phase: Phase,
+    pub id: TransferId,
+    pub file: FileId,
+    pub epoch: u64,
+    /// Could be leased since, and how many leases its target had got by then.
+    pub since: Timestamp,
+    pub dealt_before: u64,
     /// The whole transfer waits until then.
     pub rest_until: Timestamp,
     pub timer_at: Option<Timestamp>,
     pub fault: Option<Box<Fault>>,
-    /// Leases of the same file at other targets.
-    pub awaited: u32,
-    /// Could be leased since, and how many leases its target had got by then.
-    pub since: Timestamp,
-    pub dealt_before: u64,
-    pub phase: Phase,
-    /// Bit per source: in whose queues it is.
-    pub queues: u8,
 }
 
 #[derive(Clone, Copy, Debug)]
