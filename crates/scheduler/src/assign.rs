@@ -32,7 +32,7 @@ impl Scheduler {
     fn choose_by(&self, strategy: Strategy, place: u32, now: Timestamp) -> Option<usize> {
         let transfer = &self.transfers[place];
         let ready = || {
-            (0..).zip(&transfer.sources).filter(|(_, source)| {
+            (0..).zip(transfer.sources.iter()).filter(|(_, source)| {
                 source.rest_until <= now && self.is_link(source.storage, transfer.target)
             })
         };

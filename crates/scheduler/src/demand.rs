@@ -17,7 +17,8 @@ use crate::event::{Adopted, Demand, DemandId, WantedFile};
 use crate::lanes::LEVELS;
 use crate::scheduler::{Scheduler, Timer};
 use crate::settings::SOURCES_MAX;
-use crate::state::{FileRow, Leased, Phase, Rank, SourceOf, Subscription, Transfer, Want, Wish};
+use crate::sources::{SourceOf, Sources};
+use crate::state::{FileRow, Leased, Phase, Rank, Subscription, Transfer, Want, Wish};
 use crate::table::Few;
 
 impl Scheduler {
@@ -333,12 +334,13 @@ impl Scheduler {
                 awaited += u32::from(self.transfers[other].lease().is_some());
             }
         }
-        let mut kept: Vec<SourceOf> = Vec::with_capacity(sources.len().min(SOURCES_MAX));
-        let (ready, rest): (Vec<u32>, Vec<u32>) = sources.iter().partition(|&&source| self.may_serve(source));
-        for storage in ready.into_iter().chain(rest) {
+        let mut kept = Sources::default();
+        let ready = sources.iter().filter(|&&source| self.may_serve(source));
+        let rest = sources.iter().filter(|&&source| !self.may_serve(source));
+        for &storage in ready.chain(rest) {
             let known = kept.iter().any(|source| source.storage == storage);
             if !known && storage != target && kept.len() < SOURCES_MAX {
-                kept.push(SourceOf { storage, tries: 0, rest_until: Timestamp(i64::MIN) });
+                kept.push(SourceOf::new(storage));
             }
         }
         let file_row = known.unwrap_or_else(|| {

@@ -38,6 +38,7 @@ mod routes;
 mod scheduler;
 pub mod settings;
 mod shares;
+mod sources;
 mod state;
 mod steady;
 mod strategy;

@@ -89,7 +89,7 @@ impl Scheduler {
                 match transfer.phase {
                     Phase::Queued => {
                         standing.queued += 1;
-                        for source in &transfer.sources {
+                        for source in transfer.sources.iter() {
                             *standing.sources.entry(source.storage).or_default() += 1;
                         }
                     }

@@ -11,7 +11,8 @@ use longhaul_model::{Timestamp, TransferId};
 use crate::key::Key;
 use crate::scheduler::{Scheduler, Timer};
 use crate::settings::SOURCES_MAX;
-use crate::state::{Class, Phase, Rank, SourceOf};
+use crate::sources::SourceOf;
+use crate::state::{Class, Phase, Rank};
 use crate::strategy::Strategy;
 
 /// One ordered set per source, in the order of the sources.
@@ -243,7 +244,7 @@ impl Scheduler {
             self.take_out(place);
         }
         let sources = &mut self.transfers[place].sources;
-        let source = SourceOf { storage, tries: 0, rest_until: Timestamp(i64::MIN) };
+        let source = SourceOf::new(storage);
         match at {
             Some(at) => sources[at] = source,
             None => sources.push(source),
@@ -258,7 +259,7 @@ impl Scheduler {
         if waiting {
             self.take_out(place);
         }
-        self.transfers[place].sources.retain(|source| source.storage != storage);
+        self.transfers[place].sources.remove(storage);
         if waiting {
             self.place(place, now);
         }

@@ -13,6 +13,7 @@ use crate::event::{SiteInfo, SiteState};
 use crate::key::Key;
 use crate::lanes::Lanes;
 use crate::links::Links;
+use crate::sources::Sources;
 use crate::strategy::Strategy;
 use crate::table::Few;
 use crate::waiters::Waiters;
@@ -344,17 +345,17 @@ pub(crate) struct FileRow {
 #[repr(C, align(64))]
 pub(crate) struct Transfer {
     pub size: u64,
-    pub sources: Vec<SourceOf>,
+    pub position: u64,
     pub want: u32,
     pub target: u32,
     /// Place of the row of its file.
     pub file_row: u32,
     /// Leases of the same file at other targets.
     pub awaited: u32,
-    pub position: u64,
     pub tries: u32,
     /// Bit per source: in whose queues it is.
     pub queues: u8,
+    pub sources: Sources,
     pub phase: Phase,
     pub id: TransferId,
     pub file: FileId,
@@ -366,13 +367,6 @@ pub(crate) struct Transfer {
     pub rest_until: Timestamp,
     pub timer_at: Option<Timestamp>,
     pub fault: Option<Box<Fault>>,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SourceOf {
-    pub storage: u32,
-    pub tries: u32,
-    pub rest_until: Timestamp,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
