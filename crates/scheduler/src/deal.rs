@@ -378,12 +378,7 @@ impl Scheduler {
             try_number: transfer.tries.saturating_add(1),
             chosen,
             start_by: chosen + self.settings.lease_length,
-            choice: Choice {
-                strategy,
-                candidates: in_order,
-                waited,
-                leased_before,
-            },
+            choice: Choice { strategy, candidates: in_order, waited, leased_before },
         }))
     }
 

@@ -361,9 +361,8 @@ impl Lanes {
 
     /// The part of a target that a lane's activity is entitled to now, of those that lack something.
     pub(crate) fn part_of(&self, lane: usize, parties: &Parties) -> f64 {
-        let lacks = |activity: &ActivityAt| {
-            activity.all_lanes().any(|lane| self.lanes[lane].class.bytes_left > 0)
-        };
+        let lacks =
+            |activity: &ActivityAt| activity.all_lanes().any(|lane| self.lanes[lane].class.bytes_left > 0);
         let account = self.lanes[lane].account;
         let (mut communities, mut activities) = (0.0, 0.0);
         for (at, row) in self.communities.iter().enumerate() {
@@ -373,7 +372,8 @@ impl Lanes {
             }
             if own {
                 let counted = row.activities.iter().enumerate();
-                let counted = counted.filter(|(at, activity)| *at == account.activity as usize || lacks(activity));
+                let counted =
+                    counted.filter(|(at, activity)| *at == account.activity as usize || lacks(activity));
                 activities = counted.map(|(_, activity)| parties.weight_of_activity(activity.party)).sum();
             }
         }

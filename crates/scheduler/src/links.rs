@@ -56,12 +56,10 @@ mod tests {
         for source in [7, 2, 9, 2, 4] {
             links.row(source).files += source;
         }
-        assert_eq!(links.iter().map(|(source, link)| (source, link.files)).collect::<Vec<_>>(), [
-            (2, 4),
-            (4, 4),
-            (7, 7),
-            (9, 9)
-        ]);
+        assert_eq!(
+            links.iter().map(|(source, link)| (source, link.files)).collect::<Vec<_>>(),
+            [(2, 4), (4, 4), (7, 7), (9, 9)]
+        );
         assert_eq!(links.get(9).map(|link| link.files), Some(9));
         assert!(links.get(3).is_none() && links.get_mut(10).is_none());
     }
