@@ -37,7 +37,9 @@ impl Knowledge {
         }
         let holds = |change: &Change| {
             let most = if matches!(change.shift, Shift::Flapping { .. }) { FLAPPING_STANDS } else { STANDS };
-            now.since(change.noticed) < most && tells(&change.shift) && !is_back(&change.shift, self.present(change))
+            now.since(change.noticed) < most
+                && tells(&change.shift)
+                && !is_back(&change.shift, self.present(change))
         };
         standing.into_values().filter(holds).collect()
     }
@@ -139,7 +141,10 @@ mod tests {
         let Evidence::Measurements(count) = change.evidence else { panic!("{change:?}") };
         assert!((1..=20).contains(&count), "noticed within 20 transfers: {change:?}");
         let words = change.words("alpha", "beta");
-        assert!(words.starts_with("rate from alpha to beta fell 2.") && words.contains(" measurements"), "{words}");
+        assert!(
+            words.starts_with("rate from alpha to beta fell 2.") && words.contains(" measurements"),
+            "{words}"
+        );
 
         let rose = run(&mut knowledge, 10_000_000, fell_again, 120);
         let [worse] = knowledge.standing_changes(at(rose))[..] else { panic!("two falls are one") };
