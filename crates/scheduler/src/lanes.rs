@@ -105,6 +105,11 @@ impl Lanes {
         self.lanes[lane].level
     }
 
+    pub(crate) fn party(&self, lane: usize) -> u32 {
+        let account = self.lanes[lane].account;
+        self.communities[account.community].activities[account.activity].party
+    }
+
     pub(crate) fn class(&self, lane: usize) -> &Class {
         &self.lanes[lane].class
     }

@@ -9,6 +9,7 @@ use crate::decision::Decision;
 use crate::event::Event;
 use crate::fts3::{self, Optimizer};
 use crate::keyed::Keyed;
+use crate::limits::Gates;
 use crate::news::News;
 use crate::pick::Look;
 use crate::routes::Routes;
@@ -24,6 +25,7 @@ pub struct Scheduler {
     pub(crate) knowledge: Knowledge,
     pub(crate) clock: Steady,
     pub(crate) parties: Parties,
+    pub(crate) limits: Gates,
     pub(crate) news: News,
     /// Of some attempts: when they were leased, and what was expected.
     pub(crate) forecasts: BTreeMap<AttemptId, (Timestamp, Forecast)>,
@@ -80,6 +82,8 @@ pub(crate) enum Timer {
     Reopen(BlockId, u32),
     /// FTS3's optimizer decides.
     Optimize,
+    /// A limited rate has room again.
+    Limits,
 }
 
 impl Scheduler {
@@ -90,6 +94,7 @@ impl Scheduler {
             knowledge,
             clock: Steady::default(),
             parties: Parties::default(),
+            limits: Gates::default(),
             news: News::default(),
             forecasts: BTreeMap::new(),
             routes: Routes::default(),
@@ -131,6 +136,7 @@ impl Scheduler {
             Event::Held { agent, attempts } => self.held(agent, &attempts, now),
             Event::Links(links) => self.links_changed(links, now),
             Event::Shares(shares) => self.parties.set(shares),
+            Event::Limits(limits) => self.limits_changed(limits, now),
             Event::Demand(demand) => self.demand_changed(&demand, now),
             Event::DemandGone { id } => self.demand_gone(id, now),
             Event::SubscriptionGone { subscription } => self.subscription_gone(subscription, now),
@@ -255,6 +261,7 @@ impl Scheduler {
                 Timer::Storage(storage) => self.wake_around(storage),
                 Timer::Sweep(block, target) => self.sweep(block, target),
                 Timer::Optimize => self.optimize(now),
+                Timer::Limits => self.limits_eased(),
                 Timer::Reopen(block, target) => self.reopen(block, target),
             }
         }
