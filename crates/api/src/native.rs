@@ -663,6 +663,8 @@ pub enum ChangeKind {
     Task,
     Site,
     Problem,
+    /// A link or path is not what it was, or is again; `id` is `SOURCE:TARGET`.
+    Network,
 }
 
 /// `GET /api/v1/check`: the invariants of the state.

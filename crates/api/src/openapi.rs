@@ -11,7 +11,7 @@ use crate::native::Page;
 use crate::routes::{
     self, Access, Body, CSRF_HEADER, IDEMPOTENCY_HEADER, Method, Query, QueryKind, Route, SESSION_COOKIE,
 };
-use crate::{Problem, agent, commissioning, measured, native, network, steering};
+use crate::{Problem, agent, commissioning, limits, measured, native, network, steering};
 
 /// The whole description.
 pub fn document() -> Value {
@@ -208,6 +208,7 @@ fn schemas() -> Map<String, Value> {
         measured::HostsChange,
         measured::HostsChanged,
         steering::StorageChange,
+        limits::LimitChange,
         steering::ShareChange,
         steering::LinksView,
         steering::LinksSet,
@@ -229,6 +230,7 @@ fn schemas() -> Map<String, Value> {
         measured::HostView,
         measured::UnmappedHost,
         measured::ArchiveView,
+        limits::LimitView,
         steering::ShareView,
         steering::AuditEntry,
     );

@@ -375,8 +375,14 @@ routes! {
         "Says between which storages files may go, in place of what was",
         takes(Json("LinksSet")), gives(200, Json("LinksView"));
     LINK_CHANGE = Patch "/api/v1/links" "link_change" Admin,
-        "Adds links to those that are used, or takes some away",
+        "Adds links to those that are used, takes some away, or says which are commissioned",
         takes(Json("LinksChange")), gives(200, Json("LinksView"));
+    LIMIT_LIST = Get "/api/v1/limits" "limit_list" Viewer,
+        "Lists the limits of links, storages and communities",
+        gives(200, Json("Page_LimitView"));
+    LIMIT_SET = Post "/api/v1/limits" "limit_set" Admin,
+        "Limits a link, a storage or a community, or lifts that, at once",
+        takes(Json("LimitChange")), gives(200, Json("Page_LimitView"));
     AUDIT_LIST = Get "/api/v1/audit" "audit_list" Viewer,
         "Lists who changed shares, links or storages, newest first",
         asks(PAGE), gives(200, Json("Page_AuditEntry"));

@@ -90,6 +90,9 @@ pub struct LinksView {
     /// Storages through which files may pass.
     #[schema(value_type = Vec<String>)]
     pub relays: Vec<StorageName>,
+    /// Links that carry test transfers only.
+    #[serde(default)]
+    pub uncommissioned: Vec<AllowedLink>,
 }
 
 /// Files may go from one storage to the other.
@@ -109,7 +112,7 @@ pub struct LinksSet {
     pub links: Option<Vec<AllowedLink>>,
 }
 
-/// `PATCH /api/v1/links`: where only listed links are used.
+/// `PATCH /api/v1/links`: `add` and `remove` where only listed links are used, the others always.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LinksChange {
@@ -117,6 +120,12 @@ pub struct LinksChange {
     pub add: Vec<AllowedLink>,
     #[serde(default)]
     pub remove: Vec<AllowedLink>,
+    /// May carry everything again.
+    #[serde(default)]
+    pub commission: Vec<AllowedLink>,
+    /// May carry test transfers only.
+    #[serde(default)]
+    pub decommission: Vec<AllowedLink>,
 }
 
 /// `PATCH /api/v1/storages/{storage}`: what is absent stays.

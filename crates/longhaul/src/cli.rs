@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    agent, as_account, audit, bench, completion, config, copy, dataset, digest, doctor, link, load, login,
-    man, network, replica, serve, service, share, simulate, site, status, storage, subscription, task, token,
-    transfer, tune, verify,
+    agent, as_account, audit, bench, completion, config, copy, dataset, digest, doctor, limit, link, load,
+    login, man, network, replica, serve, service, share, simulate, site, status, storage, subscription, task,
+    token, transfer, tune, verify,
 };
 use crate::demo;
 
@@ -152,7 +152,10 @@ pub enum Command {
     /// Shares of communities and activities where they want more than there is: list, set, remove
     #[command(subcommand)]
     Share(share::ShareCommand),
-    /// Links that are used between storages: list, only, add, remove, open-all
+    /// Limits of links, storages and communities: list, set, remove
+    #[command(subcommand)]
+    Limit(limit::LimitCommand),
+    /// Links that are used between storages: list, only, add, remove, open-all, commission, decommission
     #[command(subcommand)]
     Link(link::LinkCommand),
     /// Who changed shares, links and storages, and when

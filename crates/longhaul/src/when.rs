@@ -31,6 +31,36 @@ pub fn ago(at: Timestamp, now: Timestamp) -> String {
     format!("{} ago", units::duration(now.since(at)))
 }
 
+/// What the service says in a sentence, safe to print, with its times as [`local`] shows them: it does not know where
+/// its reader is.
+pub fn sentence(text: &str, now: Timestamp) -> String {
+    sentence_in(text, now, &jiff::tz::TimeZone::system())
+}
+
+/// A time as the service writes it: `2026-11-21T14:02:11.000Z`.
+const TIME_BYTES: usize = 24;
+
+fn sentence_in(text: &str, now: Timestamp, zone: &jiff::tz::TimeZone) -> String {
+    let text = units::printable(text);
+    let mut out = String::with_capacity(text.len());
+    let mut rest = &*text;
+    while let Some(first) = rest.chars().next() {
+        let time = rest.get(..TIME_BYTES).filter(|time| time.starts_with("20") && time.ends_with('Z'));
+        let length = match time.and_then(|time| time.parse().ok()) {
+            Some(at) => {
+                out.push_str(&in_zone(at, now, zone));
+                TIME_BYTES
+            }
+            None => {
+                out.push(first);
+                first.len_utf8()
+            }
+        };
+        rest = &rest[length..];
+    }
+    out
+}
+
 /// A time that somebody typed: in full, in local time, or so long from now.
 pub fn parse(text: &str) -> Result<Timestamp, String> {
     parse_in(text, crate::clock::now(), &jiff::tz::TimeZone::system())
@@ -103,6 +133,19 @@ mod tests {
         assert_eq!(read("90m").unwrap(), read("2026-11-21T15:32:11Z").unwrap());
         for wrong in ["", "soon", "25:00", "-3h", "9999999999999d", "é", "2026-13-01 10:00"] {
             assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn times_within_a_sentence_are_local_ones() {
+        let zone = jiff::tz::TimeZone::fixed(jiff::tz::offset(1));
+        let now = "2026-11-21T14:02:11Z".parse().unwrap();
+        let by = |time: &str| format!("92 % chance by {time}, as \u{e9}ver; 20Z");
+        let show = |time: &str| sentence_in(&by(time), now, &zone);
+        assert_eq!(show("2026-11-21T15:30:00.123Z"), by("16:30:00"));
+        assert_eq!(show("2026-11-22T09:00:00.000Z"), by("Sun 10:00"));
+        for other in ["2026-11-21T15:30:00.123", "2026-99-21T15:30:00.123Z", ""] {
+            assert_eq!(show(other), by(other), "what is no time stays");
         }
     }
 

@@ -103,6 +103,7 @@ fault_codes! {
     ConnectionLost = 5002, Network, Now, "the connection broke", "none: what has arrived is kept";
     Corrupted = 5003, Network, Now, "bytes changed on the way", "none, unless it repeats: then check memory and network cards";
     Stalled = 5004, Network, Now, "no byte arrived for too long", "check the path";
+    Degraded = 5005, Network, Later, "the network is worse than it was", "see what is known: longhaul network explain SOURCE TARGET";
 
     ProtocolError = 9001, Ourselves, Now, "the peer broke the protocol", "report it with both logs";
     VersionMismatch = 9002, Ourselves, Later, "the two versions have no protocol in common", "upgrade the older side";

@@ -66,6 +66,18 @@ pub enum Location {
     Unknown,
 }
 
+/// What it took to notice a change: whether a handful of transfers said so, or hours of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Evidence {
+    #[default]
+    Untold,
+    /// Of a link, each over some seconds of its transfers.
+    Measurements(u32),
+    /// Means of five minutes.
+    FiveMinutes(u32),
+}
+
 /// One way through the network was replaced by another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rerouted {
@@ -83,6 +95,8 @@ pub struct Change {
     pub shift: Shift,
     pub rerouted: Option<Rerouted>,
     pub location: Location,
+    #[serde(default)]
+    pub evidence: Evidence,
 }
 
 impl Change {
@@ -119,6 +133,14 @@ impl Change {
                 format!("the path from {source} to {target} came or went {times} times in a few hours{load}")
             }
         };
+        match self.evidence {
+            Evidence::Untold => {}
+            Evidence::Measurements(1) => text.push_str(", by 1 measurement"),
+            Evidence::Measurements(count) => text.push_str(&format!(", by {count} measurements")),
+            Evidence::FiveMinutes(count) => {
+                text.push_str(&format!(", by the means of {} minutes", u64::from(count) * 5));
+            }
+        }
         if let Some(rerouted) = self.rerouted {
             text.push_str(&format!("; its route changed at {}", rerouted.at));
         }
@@ -130,6 +152,17 @@ impl Change {
             Location::Unknown => {}
         }
         text
+    }
+
+    /// In one word, for labels.
+    pub fn kind(&self) -> &'static str {
+        match self.shift {
+            Shift::Rate { .. } => "rate",
+            Shift::RoundTrip { .. } => "round-trip",
+            Shift::Loss { .. } => "loss",
+            Shift::Mtu { .. } => "mtu",
+            Shift::Flapping { .. } => "flapping",
+        }
     }
 
     /// Whether it is a change for the worse.

@@ -11,6 +11,8 @@
 use longhaul_model::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::change::Evidence;
+
 /// Measurements, then five-minute means, before there is a usual level to be off.
 const SAMPLES_MIN: f32 = 12.0;
 const BLOCKS_MIN: f32 = 6.0;
@@ -72,6 +74,8 @@ pub(crate) struct Alarm {
     pub from: Timestamp,
     pub before: f64,
     pub after: f64,
+    /// What came since then and agreed: measurements, or means of five minutes.
+    pub evidence: Evidence,
 }
 
 impl Run {
@@ -118,7 +122,7 @@ impl Detector {
         if alarm.is_none() {
             (self.sums, self.since) = (sums, since);
         }
-        alarm
+        alarm.map(|(alarm, count)| Alarm { evidence: Evidence::Measurements(count), ..alarm })
     }
 
     /// The mean of five minutes.
@@ -145,7 +149,7 @@ impl Detector {
             (self.block_sums, self.block_since) = (sums, since);
             self.level += bounded / (self.blocks + 1.0).min(BLOCKS);
         }
-        alarm
+        alarm.map(|(alarm, count)| Alarm { evidence: Evidence::FiveMinutes(count), ..alarm })
     }
 
     fn cumulate(
@@ -156,7 +160,7 @@ impl Detector {
         bound: f32,
         (sums, runs): (&mut [f32; 2], &mut [Run; 2]),
         now: Timestamp,
-    ) -> Option<Alarm> {
+    ) -> Option<(Alarm, u32)> {
         for ((sum, run), sign) in sums.iter_mut().zip(runs.iter_mut()).zip([-1.0, 1.0]) {
             *sum = (*sum + sign * off - slack).max(0.0);
             if *sum == 0.0 {
@@ -166,13 +170,15 @@ impl Detector {
             run.add(value, now);
             if *sum > bound {
                 let after = run.total / run.count;
+                let count = run.count as u32;
                 let alarm = Alarm {
                     from: Timestamp::from_seconds(i64::from(run.from_s)).min(now),
                     before: f64::from(self.level),
                     after: f64::from(after),
+                    evidence: Evidence::Untold,
                 };
                 self.restart(after);
-                return Some(alarm);
+                return Some((alarm, count));
             }
         }
         None

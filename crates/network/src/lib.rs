@@ -29,7 +29,7 @@ mod places;
 pub use belief::{ASSUMED_BYTES_PER_S, Belief};
 pub use bins::Bin;
 pub use calibrate::Quality;
-pub use change::{Affected, Change, Location, Rerouted, Shift};
+pub use change::{Affected, Change, Evidence, Location, Rerouted, Shift};
 pub use knowledge::{
     Ahead, Basis, Bottleneck, End, Estimate, Forecast, Knowledge, LINKS_MAX, Link, LinkReport, Pace,
     PathReport, Work,

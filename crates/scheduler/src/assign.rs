@@ -31,9 +31,10 @@ impl Scheduler {
 
     fn choose_by(&self, strategy: Strategy, place: u32, now: Timestamp) -> Option<usize> {
         let transfer = &self.transfers[place];
+        let party = self.wants[transfer.want].party;
         let ready = || {
             (0..).zip(transfer.sources.iter()).filter(|(_, source)| {
-                source.rest_until <= now && self.is_link(source.storage, transfer.target)
+                source.rest_until <= now && self.may_link(source.storage, transfer.target, party)
             })
         };
         let serving = ready().any(|(_, source)| self.may_serve(source.storage));

@@ -174,14 +174,17 @@ impl Scheduler {
         row.name.is_some() && row.connected && self.sites[row.site].state() == SiteState::Open
     }
 
-    /// Why nothing can be leased over a link now.
-    pub(crate) fn unusable(&self, source: u32, target: u32, now: Timestamp) -> Option<Unusable> {
+    /// Why nothing of a party can be leased over a link now.
+    pub(crate) fn unusable(&self, source: u32, target: u32, party: u32, now: Timestamp) -> Option<Unusable> {
         let row = &self.storages[source];
         if row.name.is_none() {
             return Some(Unusable::Unknown);
         }
         if !self.is_link(source, target) {
             return Some(Unusable::NoLink);
+        }
+        if !self.commissioned(source, target, party) {
+            return Some(Unusable::NotCommissioned);
         }
         let site = &self.sites[row.site];
         match site.state() {
@@ -194,6 +197,9 @@ impl Scheduler {
         }
         if let Err(until) = row.reach.allows(now) {
             return Some(Unusable::Unreachable { until });
+        }
+        if let Some(limited) = self.limited(source, target, party, now) {
+            return Some(limited);
         }
         if let Some(link) = self.storages[target].target.links.get(source) {
             if let Err(until) = link.reach.allows(now) {
@@ -249,7 +255,8 @@ impl Scheduler {
         }
         let link = Link { source: self.storages[source].id, target: self.storages[target].id };
         let estimate = self.knowledge.rate(link, now);
-        let rate = estimate.bytes_per_s.max(1.0);
+        let most = self.link_rate_limit(source, target).map_or(f64::INFINITY, |limit| limit as f64);
+        let rate = estimate.bytes_per_s.min(most).max(1.0);
         let failure_share = self.knowledge.failure_share(link, now);
         let measured = estimate.basis == Basis::Measured;
         let shown = if measured { rate.max(self.knowledge.rate_now(link, now)) } else { f64::INFINITY };
@@ -266,7 +273,7 @@ impl Scheduler {
         let row = &self.storages[source];
         let mut rate = self.knowledge.total(row.id, false, now).map_or(0.0, |total| total.bytes_per_s);
         let limit = self.sites[row.site].info.as_ref().and_then(|info| info.limits.out_bytes_per_s);
-        if let Some(limit) = limit {
+        for limit in [limit, self.source_rate_limit(source)].into_iter().flatten() {
             rate = rate.min(limit as f64);
         }
         self.storages[source].total = Remembered { rate, shown: rate, failure_share: 0.0, at: Some(now) };
@@ -277,6 +284,7 @@ impl Scheduler {
     fn candidates(&mut self, place: u32, now: Timestamp) -> Vec<(Candidate, u32)> {
         let transfer = &self.transfers[place];
         let (target, size) = (transfer.target, transfer.size);
+        let party = self.wants[transfer.want].party;
         let count = transfer.sources.len().min(CANDIDATES_MAX);
         let mut list = std::mem::take(&mut self.candidates);
         list.clear();
@@ -285,7 +293,7 @@ impl Scheduler {
             let unusable = if source.rest_until > now {
                 Some(Unusable::Resting { until: self.clock.outer(source.rest_until) })
             } else {
-                self.unusable(source.storage, target, now).map(|why| self.outward(why))
+                self.unusable(source.storage, target, party, now).map(|why| self.outward(why))
             };
             let (finish, rate, failure_share) = self.finish(source.storage, target, size, now);
             let row = &self.storages[source.storage];
@@ -313,9 +321,12 @@ impl Scheduler {
     }
 
     /// Times as the caller counts them.
-    fn outward(&self, why: Unusable) -> Unusable {
+    pub(crate) fn outward(&self, why: Unusable) -> Unusable {
         match why {
             Unusable::Unreachable { until } => Unusable::Unreachable { until: self.clock.outer(until) },
+            Unusable::LimitRate { of, bytes_per_s, until } => {
+                Unusable::LimitRate { of, bytes_per_s, until: self.clock.outer(until) }
+            }
             other => other,
         }
     }
@@ -342,6 +353,7 @@ impl Scheduler {
         let _ = self.optimizer(target, source, now);
         let attempt = AttemptId(self.next_id(now));
         self.foresee(attempt, place, source, now);
+        let party = self.wants[self.transfers[place].want].party;
         let transfer = &mut self.transfers[place];
         transfer.epoch += 1;
         let waited = now.since(transfer.since);
@@ -349,7 +361,7 @@ impl Scheduler {
         self.storages[target].target.dealt += 1;
         self.enter_lease(
             place,
-            Leased { attempt, agent, source, started: false, began: now, bytes_done: 0 },
+            Leased { attempt, agent, source, party, started: false, began: now, bytes_done: 0 },
             now,
         );
         self.storages[source].reach.started(attempt);
@@ -408,6 +420,7 @@ impl Scheduler {
         self.sites[source.site].active_out += 1;
         let link = Link { source: self.storages[lease.source].id, target: self.storages[target].id };
         self.knowledge.began(link, now);
+        self.count_limits(lease.source, target, lease.party, self.transfers[place].size, now);
         self.await_others(place, true, now);
     }
 

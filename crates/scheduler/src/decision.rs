@@ -8,6 +8,7 @@ use longhaul_model::{
 use serde::{Deserialize, Serialize};
 
 use crate::event::DemandId;
+use crate::limits::LimitOf;
 use crate::strategy::Strategy;
 
 /// Made durable by the service before it leaves the process, in the order in which they come.
@@ -114,6 +115,19 @@ pub enum Unusable {
     },
     /// There is no link from it to the target.
     NoLink,
+    /// The link carries test transfers only.
+    NotCommissioned,
+    /// A limit on files at once, all in use.
+    LimitActive {
+        of: LimitOf,
+        limit: u32,
+    },
+    /// A limit on bytes per second, all in use until then.
+    LimitRate {
+        of: LimitOf,
+        bytes_per_s: u64,
+        until: Timestamp,
+    },
     /// The service knows no such storage.
     Unknown,
 }

@@ -471,6 +471,7 @@ impl Scheduler {
                     attempt: lease.attempt,
                     agent: lease.agent,
                     source,
+                    party: self.wants[self.transfers[place].want].party,
                     started: false,
                     began: now,
                     bytes_done: 0,

@@ -6,6 +6,7 @@ use longhaul_model::{StorageId, Timestamp, TransferId, units};
 
 use crate::deal::Barred;
 use crate::decision::{Candidate, CandidateInWords, Choice, ChoiceInWords, Unusable};
+use crate::limits;
 use crate::scheduler::Scheduler;
 use crate::shares::Party;
 use crate::state::{Phase, Transfer};
@@ -114,8 +115,23 @@ impl Scheduler {
             Some(relay) => {
                 format!("it comes over {relay}: {} has no link to its target", sources.join(" or "))
             }
-            None => format!("no route leads from {} to its target", sources.join(" or ")),
+            None => match self.uncommissioned_source(transfer) {
+                Some(source) => format!(
+                    "the link from {source} to its target is not commissioned: only test transfers may use it"
+                ),
+                None => format!("no route leads from {} to its target", sources.join(" or ")),
+            },
         }
+    }
+
+    /// A source that has a link to the target, but for test transfers only.
+    pub(crate) fn uncommissioned_source(&self, transfer: &Transfer) -> Option<String> {
+        let party = self.wants[transfer.want].party;
+        let mut closed = transfer.sources.iter().filter(|source| {
+            self.is_link(source.storage, transfer.target)
+                && !self.commissioned(source.storage, transfer.target, party)
+        });
+        closed.next().map(|source| self.name(self.storages[source.storage].id))
     }
 
     fn rest_in_words(&self, transfer: &Transfer, now: Timestamp) -> String {
@@ -132,12 +148,14 @@ impl Scheduler {
         if let Some(barred) = self.barred(target, steady) {
             return self.barred_in_words(target, barred, now);
         }
+        let party = self.wants[transfer.want].party;
         let sources = transfer.sources.iter().filter(|source| source.rest_until <= steady);
         let mut reasons = Vec::new();
         for source in sources {
-            match self.unusable(source.storage, target, steady) {
+            match self.unusable(source.storage, target, party, steady) {
                 None => return self.turn_in_words(transfer),
                 Some(why) => {
+                    let why = self.outward(why);
                     let name = self.name(self.storages[source.storage].id);
                     let at_once = self.at_once_in_words(source.storage, target, why);
                     reasons.push(format!("{name} {}{at_once}", unusable_in_words(why)));
@@ -267,6 +285,13 @@ pub(crate) fn unusable_in_words(why: Unusable) -> String {
         Unusable::Resting { until } => format!("failed for this file and is tried again at {until}"),
         Unusable::Unreachable { until } => format!("could not be reached and is tried again at {until}"),
         Unusable::NoLink => "has no link to this storage".to_owned(),
+        Unusable::NotCommissioned => {
+            "has a link to this storage that is not commissioned: only test transfers may use it".to_owned()
+        }
+        Unusable::LimitActive { of, limit } => limits::limit_in_words(of, &limits::active_in_words(limit)),
+        Unusable::LimitRate { of, bytes_per_s, until } => {
+            format!("{}; again at {until}", limits::limit_in_words(of, &limits::rate_in_words(bytes_per_s)))
+        }
         Unusable::Unknown => "is not known to the scheduler yet".to_owned(),
     }
 }

@@ -167,6 +167,10 @@ impl Lanes {
         self.lanes[lane].level as usize
     }
 
+    pub(crate) fn party(&self, lane: usize) -> u32 {
+        self.activity(self.lanes[lane].account).party
+    }
+
     pub(crate) fn class(&self, lane: usize) -> &Class {
         &self.lanes[lane].class
     }

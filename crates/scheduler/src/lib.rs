@@ -25,6 +25,7 @@ mod key;
 mod keyed;
 mod lanes;
 mod lesson;
+mod limits;
 mod links;
 mod news;
 mod outcome;
@@ -55,6 +56,7 @@ pub use event::{
     WantedFile,
 };
 pub use lesson::Lesson;
+pub use limits::{Limit, LimitOf, Limits};
 pub use query::{Counts, LeasedNow, LinkAhead, LinkNow, Outlook, TransferNow};
 pub use scheduler::Scheduler;
 pub use settings::{Backoff, Rules, Settings};

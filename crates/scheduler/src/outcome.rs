@@ -109,6 +109,9 @@ impl Scheduler {
         self.sites[site_out].active_out -= 1;
         let link = Link { source: self.storages[lease.source].id, target: self.storages[target].id };
         self.knowledge.ended(link, bytes.min(self.transfers[place].size), end, now);
+        let missing = if end == End::Arrived { 0 } else { self.transfers[place].size };
+        let came = lease.bytes_done.saturating_add(bytes);
+        self.uncount_limits(lease.source, target, lease.party, missing.saturating_sub(came), now);
         self.await_others(place, false, now);
         if !self.sites[site_out].wait_out.is_empty() {
             self.relieved.insert(site_out);

@@ -25,6 +25,9 @@ struct Standing {
     queued: u64,
     resting: u64,
     unlinked: u64,
+    /// Kept from their links, since these are not commissioned, and a source of such a link.
+    closed: u64,
+    closed_source: Option<String>,
     parked: u64,
     failed: u64,
     fault: Option<Fault>,
@@ -94,7 +97,13 @@ impl Scheduler {
                         }
                     }
                     Phase::Resting => standing.resting += 1,
-                    Phase::Unlinked => standing.unlinked += 1,
+                    Phase::Unlinked => match self.uncommissioned_source(transfer) {
+                        Some(source) => {
+                            standing.closed += 1;
+                            standing.closed_source = Some(source);
+                        }
+                        None => standing.unlinked += 1,
+                    },
                     Phase::Parked => standing.parked += 1,
                     Phase::Leased(_) | Phase::New => {}
                 }
@@ -105,12 +114,13 @@ impl Scheduler {
 
     fn blocked_sources(&self, row: &Subscription, standing: &Standing, now: Timestamp) -> Vec<String> {
         use crate::decision::Unusable::{ActiveOut, WindowFull};
+        let Some(party) = row.wants.first().map(|&want| self.wants[want].party) else { return Vec::new() };
         let now = self.clock.inner(now);
         let mut reasons = Vec::new();
         for (&source, &files) in &standing.sources {
-            let why = match self.unusable(source, row.target, now) {
+            let why = match self.unusable(source, row.target, party, now) {
                 None | Some(WindowFull { .. } | ActiveOut { .. }) => continue,
-                Some(why) => why,
+                Some(why) => self.outward(why),
             };
             let name = self.name(self.storages[source].id);
             let files = files_in_words(files);
@@ -131,6 +141,12 @@ impl Scheduler {
             let files = files_in_words(standing.unlinked);
             reasons
                 .push(format!("{files} come over other storages: their sources have no link to the target"));
+        }
+        if let Some(source) = &standing.closed_source {
+            let files = files_in_words(standing.closed);
+            reasons.push(format!(
+                "{files} do not come over the link from {source}, which is not commissioned: only test transfers may use it"
+            ));
         }
         if standing.resting > 0 {
             let files = files_in_words(standing.resting);

@@ -217,8 +217,10 @@ impl Scheduler {
 
     /// Whether something can be leased over a link now; else what keeps it from that learns of it.
     fn may_give(&mut self, source: u32, target: u32, lane: usize, now: Timestamp) -> bool {
-        match self.unusable(source, target, now) {
+        let party = self.storages[target].target.lanes.party(lane);
+        match self.unusable(source, target, party, now) {
             None => return true,
+            Some(Unusable::LimitRate { until, .. }) => self.look_again(until, now),
             Some(Unusable::ActiveOut { .. }) => {
                 let level = self.storages[target].target.lanes.level(lane) as u8 + 1;
                 let site = self.storages[source].site;
@@ -294,14 +296,14 @@ impl Scheduler {
         }
         let place = head.transfer();
         let (target, size) = (self.transfers[place].target, self.transfers[place].size);
+        let party = self.wants[self.transfers[place].want].party;
         for at in 0..self.transfers[place].sources.len() {
             let other = self.transfers[place].sources[at];
             if other.storage == source || other.rest_until > now {
                 continue;
             }
-            let busy =
-                matches!(self.unusable(other.storage, target, now), None | Some(Unusable::WindowFull { .. }));
-            if busy {
+            let why = self.unusable(other.storage, target, party, now);
+            if matches!(why, None | Some(Unusable::WindowFull { .. } | Unusable::LimitRate { .. })) {
                 let (sooner, ..) = self.finish(other.storage, target, size, now);
                 if sooner < SOONER * finish {
                     return true;

@@ -77,7 +77,7 @@ impl Scheduler {
         let mut wake: Option<Timestamp> = None;
         let mut linked = false;
         for (bit, source) in transfer.sources.iter().enumerate() {
-            if !self.is_link(source.storage, transfer.target) {
+            if !self.may_link(source.storage, transfer.target, self.wants[transfer.want].party) {
                 continue;
             }
             linked = true;

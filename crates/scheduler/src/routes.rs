@@ -180,7 +180,13 @@ impl Scheduler {
         if self.routes.kept.get(&target).is_some_and(|(at, _)| now.since(*at) < KEPT) {
             return;
         }
-        let Some(links) = &self.routes.links else { return };
+        if self.routes.links.is_none() && !self.limits.closed_links() {
+            return;
+        }
+        let everywhere: Vec<u32> = match &self.routes.links {
+            Some(_) => Vec::new(),
+            None => self.storage_of.values().copied().collect(),
+        };
         let mut ways = Ways::new();
         let mut open = BinaryHeap::from([(Reverse(Seconds(0.0)), target, target)]);
         while let Some((Reverse(Seconds(far)), storage, next)) = open.pop() {
@@ -194,13 +200,24 @@ impl Scheduler {
             {
                 continue;
             }
-            for &source in links.into.get(&storage).map(Vec::as_slice).unwrap_or_default() {
+            let listed = self.routes.links.as_ref().map(|links| links.into.get(&storage));
+            let into =
+                listed.map_or(everywhere.as_slice(), |into| into.map(Vec::as_slice).unwrap_or_default());
+            for &source in into {
+                // What is only passed on is no test of a link.
+                if source == storage || self.limits.is_closed(source, storage) {
+                    continue;
+                }
                 let link = Link { source: self.storages[source].id, target: row.id };
                 let rate = self.knowledge.rate(link, now).bytes_per_s.max(1.0);
                 open.push((Reverse(Seconds(far + HOP_S + NOMINAL_BYTES / rate)), source, storage));
             }
         }
         self.routes.kept.insert(target, (now, ways));
+    }
+
+    pub(crate) fn forget_ways(&mut self) {
+        self.routes.kept.clear();
     }
 
     /// A relay's want that has nothing left and that nobody asked for.
@@ -211,7 +228,7 @@ impl Scheduler {
 
     /// A way may have opened.
     pub(crate) fn route_again(&mut self) {
-        if self.routes.links.is_some() {
+        if self.routes.links.is_some() || self.limits.closed_links() {
             self.routes.kept.clear();
             self.unlinked.extend(self.stranded.iter().map(|&place| self.transfers[place].id));
         }

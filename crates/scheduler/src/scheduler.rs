@@ -10,6 +10,7 @@ use crate::event::Event;
 use crate::fts3::{self, Optimizer};
 use crate::keyed::Keyed;
 use crate::lanes::Turns;
+use crate::limits::Gates;
 use crate::news::News;
 use crate::pick::Look;
 use crate::routes::Routes;
@@ -25,6 +26,7 @@ pub struct Scheduler {
     pub(crate) knowledge: Knowledge,
     pub(crate) clock: Steady,
     pub(crate) parties: Parties,
+    pub(crate) limits: Gates,
     pub(crate) news: News,
     /// Of some attempts: when they were leased, and what was expected.
     pub(crate) forecasts: BTreeMap<AttemptId, (Timestamp, Forecast)>,
@@ -83,6 +85,8 @@ pub(crate) enum Timer {
     Reopen(BlockId, u32),
     /// FTS3's optimizer decides.
     Optimize,
+    /// A limited rate has room again.
+    Limits,
 }
 
 impl Scheduler {
@@ -93,6 +97,7 @@ impl Scheduler {
             knowledge,
             clock: Steady::default(),
             parties: Parties::default(),
+            limits: Gates::default(),
             news: News::default(),
             forecasts: BTreeMap::new(),
             routes: Routes::default(),
@@ -135,6 +140,7 @@ impl Scheduler {
             Event::Held { agent, attempts } => self.held(agent, &attempts, now),
             Event::Links(links) => self.links_changed(links, now),
             Event::Shares(shares) => self.parties.set(shares),
+            Event::Limits(limits) => self.limits_changed(limits, now),
             Event::Demand(demand) => self.demand_changed(&demand, now),
             Event::DemandGone { id } => self.demand_gone(id, now),
             Event::SubscriptionGone { subscription } => self.subscription_gone(subscription, now),
@@ -259,6 +265,7 @@ impl Scheduler {
                 Timer::Storage(storage) => self.wake_around(storage),
                 Timer::Sweep(block, target) => self.sweep(block, target),
                 Timer::Optimize => self.optimize(now),
+                Timer::Limits => self.limits_eased(),
                 Timer::Reopen(block, target) => self.reopen(block, target),
             }
         }

@@ -386,6 +386,8 @@ pub(crate) struct Leased {
     pub attempt: AttemptId,
     pub agent: AgentId,
     pub source: u32,
+    /// Whose files at once it counts among.
+    pub party: u32,
     pub started: bool,
     /// The lease, and then the start.
     pub began: Timestamp,

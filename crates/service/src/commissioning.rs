@@ -9,9 +9,14 @@ const COMMUNITY: &str = "commissioning";
 /// Beside one other community that wants the same target: a byte in twenty. What nobody else wants they may have all.
 const WEIGHT: f64 = 1.0 / 19.0;
 
+/// Whose work may use links that are not commissioned.
+pub(crate) fn community() -> Option<CommunityName> {
+    COMMUNITY.parse().ok()
+}
+
 /// What they are entitled to where nothing else was set.
 pub(crate) fn shares() -> Option<(CommunityName, CommunityShare)> {
-    Some((COMMUNITY.parse().ok()?, CommunityShare::of(WEIGHT)))
+    Some((community()?, CommunityShare::of(WEIGHT)))
 }
 
 #[cfg(test)]

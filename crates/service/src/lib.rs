@@ -18,6 +18,7 @@ mod deadlines;
 mod fts;
 mod http;
 mod jobs;
+mod limits;
 mod live;
 mod measured;
 mod metrics;

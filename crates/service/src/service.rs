@@ -25,7 +25,7 @@ use crate::fts::Users;
 use crate::http::{self, Http, Listening};
 use crate::jobs::{self, ForeignMover, Jobs, Work};
 use crate::live::{Live, Running};
-use crate::measured::{Measured, puller};
+use crate::measured::{self, Measured, puller};
 use crate::metrics::Metrics;
 use crate::recorded::Recorded;
 use crate::scribe::{Job, Scribe};
@@ -451,6 +451,9 @@ fn housekeeping(shared: &Shared, ticks: u64) {
         && let Err(error) = deadlines::watch(shared)
     {
         tracing::warn!(%error, "deadlines could not be looked at");
+    }
+    if ticks.is_multiple_of(deadlines::LOOK_EVERY.as_secs()) {
+        measured::changes::watch(shared);
     }
     if ticks.is_multiple_of(CLEAR_TICKS) {
         // Through the scribe: what leaves the catalog and what comes into it stay in order.

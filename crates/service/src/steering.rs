@@ -7,7 +7,7 @@ use longhaul_model::{ActivityName, CommunityName, Fault, FaultCode, StorageId};
 use longhaul_scheduler::{CommunityShare, Event, Shares};
 use serde::{Deserialize, Serialize};
 
-use crate::commissioning;
+use crate::{commissioning, limits};
 
 /// Names of the settings.
 pub const SHARES: &str = "shares";
@@ -163,7 +163,7 @@ pub fn links_event(links: &KeptLinks) -> Event {
 pub fn events(catalog: &Catalog) -> Result<Vec<Event>, CatalogError> {
     let links = read_links(catalog.setting(LINKS)?.as_deref())?;
     let shares = KeptShares::read(catalog.setting(SHARES)?.as_deref());
-    Ok(vec![links_event(&links), shares.event()])
+    Ok(vec![links_event(&links), shares.event(), limits::event(catalog)?])
 }
 
 fn bad(detail: String) -> Fault {

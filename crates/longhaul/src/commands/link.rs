@@ -23,6 +23,10 @@ pub enum LinkCommand {
     Remove(PairsArgs),
     /// Let files go from every storage to every other, as at first
     OpenAll,
+    /// Let links carry everything again, as at first
+    Commission(PairsArgs),
+    /// Let links carry nothing but test transfers until they are commissioned; takes effect at once
+    Decommission(PairsArgs),
 }
 
 #[derive(Debug, Args)]
@@ -57,11 +61,19 @@ pub async fn run(context: &Context, remote: &Remote, command: LinkCommand) -> Re
         LinkCommand::Only(args) => remote.post(&routes::LINK_SET, &[], &set(Some(args.links()))).await?,
         LinkCommand::OpenAll => remote.post(&routes::LINK_SET, &[], &set(None)).await?,
         LinkCommand::Add(args) => {
-            let change = LinksChange { add: args.links(), remove: Vec::new() };
+            let change = LinksChange { add: args.links(), ..LinksChange::default() };
             remote.patch(&routes::LINK_CHANGE, &[], &change).await?
         }
         LinkCommand::Remove(args) => {
-            let change = LinksChange { add: Vec::new(), remove: args.links() };
+            let change = LinksChange { remove: args.links(), ..LinksChange::default() };
+            remote.patch(&routes::LINK_CHANGE, &[], &change).await?
+        }
+        LinkCommand::Commission(args) => {
+            let change = LinksChange { commission: args.links(), ..LinksChange::default() };
+            remote.patch(&routes::LINK_CHANGE, &[], &change).await?
+        }
+        LinkCommand::Decommission(args) => {
+            let change = LinksChange { decommission: args.links(), ..LinksChange::default() };
             remote.patch(&routes::LINK_CHANGE, &[], &change).await?
         }
     };
@@ -74,6 +86,12 @@ fn human(view: &LinksView, style: Style, width: Option<usize>) -> String {
     let relays = match relays.is_empty() {
         true => "no storage is a relay; make one: longhaul storage set NAME --relay yes\n".to_owned(),
         false => format!("files may pass through {}\n", relays.join(", ")),
+    };
+    let tests: Vec<String> =
+        view.uncommissioned.iter().map(|link| format!("{}:{}", link.source, link.target)).collect();
+    let relays = match tests.is_empty() {
+        true => relays,
+        false => format!("{relays}not commissioned, so for test transfers only: {}\n", tests.join(", ")),
     };
     match view.open {
         true => format!("files may go from every storage to every other\n{relays}"),

@@ -11,6 +11,7 @@ pub mod copy;
 pub mod dataset;
 pub mod digest;
 pub mod doctor;
+pub mod limit;
 pub mod link;
 pub mod load;
 pub mod login;
@@ -142,6 +143,7 @@ async fn remote(context: &Context, command: Command) -> Result<Exit, Failure> {
         Command::Load(args) => load::run(context, &remote, &args).await,
         Command::Storage(command) => storage::run(context, &remote, command).await,
         Command::Share(command) => share::run(context, &remote, command).await,
+        Command::Limit(command) => limit::run(context, &remote, command).await,
         Command::Link(command) => link::run(context, &remote, command).await,
         Command::Audit(args) => audit::run(context, &remote, args).await,
         Command::Token(command) => token::run(context, &remote, command).await,

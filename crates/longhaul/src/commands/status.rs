@@ -211,7 +211,7 @@ fn explained(problem: &ProblemView, now: Timestamp, style: Style, width: Option<
             text.push('\n');
         }
     };
-    part("why:", printable(&fault.detail));
+    part("why:", when::sentence(&fault.detail, now));
     part("turn:", whose_turn(fault.blame).to_owned());
     part("next:", printable(&problem.remedy));
     let still = if problem.open { ", still open" } else { "" };

@@ -180,7 +180,7 @@ pub async fn subscribe(context: &Context, remote: &Remote, args: SubscribeArgs) 
                 bytes(made.bytes_wanted.saturating_sub(made.bytes_present)),
                 made.promise
                     .as_ref()
-                    .map(|promise| format!("; {}", printable(&promise.words)))
+                    .map(|promise| format!("; {}", when::sentence(&promise.words, clock::now())))
                     .unwrap_or_default(),
                 made.id
             )
@@ -269,7 +269,9 @@ pub fn measure(view: &SubscriptionView, now: Timestamp) -> Measure {
         (true, None, _) => "done".to_owned(),
         (false, _, Some(at)) if at > now => format!("done {}", when::expected(at, now)),
         (false, _, Some(_)) => "done soon".to_owned(),
-        (false, _, None) => view.expected.why_none.as_ref().map(|why| printable(why)).unwrap_or_default(),
+        (false, _, None) => {
+            view.expected.why_none.as_ref().map(|why| when::sentence(why, now)).unwrap_or_default()
+        }
     };
     Measure {
         files_done: view.files_present,
@@ -309,7 +311,10 @@ pub async fn run(context: &Context, remote: &Remote, command: SubscriptionComman
         remote.patch(&routes::SUBSCRIPTION_CHANGE, &[&id.to_string()], &change).await?;
     context.output.sentence(&view, |view| {
         let terms = terms(&view.terms);
-        let promise = view.promise.as_ref().map(|promise| format!("; {}", printable(&promise.words)));
+        let promise = view
+            .promise
+            .as_ref()
+            .map(|promise| format!("; {}", when::sentence(&promise.words, clock::now())));
         format!(
             "{} to {} is {}, priority {}{}{}{}",
             what(view),
@@ -424,7 +429,7 @@ fn human(view: &SubscriptionView, style: Style, width: Option<usize>) -> String 
     match (&view.promise, view.terms.deadline) {
         (Some(promise), _) => {
             let danger = if promise.in_danger_since.is_some() { "in danger: " } else { "" };
-            lines.push(("deadline", format!("{danger}{}", printable(&promise.words))));
+            lines.push(("deadline", format!("{danger}{}", when::sentence(&promise.words, now))));
         }
         (None, Some(deadline)) => lines.push(("deadline", when::local(deadline, now))),
         (None, None) => {}
@@ -468,10 +473,10 @@ fn ending(view: &SubscriptionView, now: Timestamp) -> Vec<(&'static str, String)
         (Some(median), None) => when::ahead(median, now),
         (None, _) => format!(
             "no estimate: {}",
-            view.expected.why_none.as_deref().map_or("not known why".into(), printable)
+            view.expected.why_none.as_deref().map_or("not known why".into(), |why| when::sentence(why, now))
         ),
     };
     let mut lines = vec![("expected", expected)];
-    lines.extend(view.expected.held_up_by.iter().map(|why| ("held up by", printable(why))));
+    lines.extend(view.expected.held_up_by.iter().map(|why| ("held up by", when::sentence(why, now))));
     lines
 }

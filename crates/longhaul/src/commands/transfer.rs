@@ -155,7 +155,7 @@ fn show(detail: &TransferDetail, style: Style, width: Option<usize>) -> String {
         ("state", format!("{}, changed {}", transfer.state, when::local(transfer.changed, now))),
     ];
     if let Some(why) = &transfer.waits_for {
-        lines.push(("waits for", printable(why)));
+        lines.push(("waits for", when::sentence(why, now)));
     }
     if let Some(fault) = &transfer.fault {
         lines.push(("fault", format!("{} {}", fault.code, printable(&fault.to_string()))));
@@ -223,7 +223,7 @@ fn explain(detail: &TransferDetail, now: Timestamp, style: Style, width: Option<
         outcome(detail)
     );
     if let Some(why) = &transfer.waits_for {
-        text.push_str(&format!("waits for {}\n", printable(why)));
+        text.push_str(&format!("waits for {}\n", when::sentence(why, now)));
     }
     for (place, attempt) in detail.attempts.iter().enumerate() {
         let number =

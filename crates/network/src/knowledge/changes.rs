@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use longhaul_model::{StorageId, Timestamp};
 
 use super::{Knowledge, Link, PathKey};
-use crate::change::{Affected, Change, Location, Rerouted, Shift, TOGETHER};
+use crate::change::{Affected, Change, Evidence, Location, Rerouted, Shift, TOGETHER};
 use crate::detect::Alarm;
 use crate::places::Home;
 
@@ -48,6 +48,7 @@ impl Knowledge {
             shift: Shift::Rate { before, after },
             rerouted,
             location: Location::Unknown,
+            evidence: alarm.evidence,
         });
     }
 
@@ -68,7 +69,9 @@ impl Knowledge {
         }
         let rerouted = self.rerouted(source, target, at);
         let affected = Affected::Path { source, target, way: key.way };
-        self.tell(Change { from: at, noticed: now, affected, shift, rerouted, location: Location::Unknown });
+        let evidence = Evidence::Untold;
+        let location = Location::Unknown;
+        self.tell(Change { from: at, noticed: now, affected, shift, rerouted, location, evidence });
     }
 
     /// The last change of route between two homes, if it was about then.

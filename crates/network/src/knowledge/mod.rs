@@ -11,6 +11,7 @@ mod prior;
 mod reach;
 mod report;
 mod sites;
+mod standing;
 mod stored;
 #[cfg(test)]
 mod tests;

@@ -99,6 +99,8 @@ pub fn handler(operation: &str) -> Option<Handler> {
         "link_list" => |ops, _| json!(ops.link_list()?),
         "link_set" => |ops, call| json!(ops.link_set(call.caller()?, &call.json()?)?),
         "link_change" => |ops, call| json!(ops.link_change(call.caller()?, &call.json()?)?),
+        "limit_list" => |ops, _| json!(ops.limit_list()?),
+        "limit_set" => |ops, call| json!(ops.limit_set(call.caller()?, &call.json()?)?),
         "audit_list" => |ops, call| json!(ops.audit_list(&call.page()?)?),
         "measurement_send" | "measurement_put" => {
             |ops, call| json!(ops.measurement_send(call.caller()?, call.observer.as_deref(), &call.body)?)

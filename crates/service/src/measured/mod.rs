@@ -1,9 +1,10 @@
 //! What others measured: which hosts, so which sites; then to the brain, which believes it or says why not.
 //!
 //! Pushed results and what is read from archives ([`puller`]) come through [`take`]; what our agents look at and count
-//! through [`looks::take`]. Not here: formats (`gateways`), the
+//! through [`looks::take`]. What changed is told by [`changes`]. Not here: formats (`gateways`), the
 //! rule by which hosts belong to sites (`network::mapping`), what a measurement means (`network`).
 
+pub mod changes;
 pub mod looks;
 mod probes;
 pub mod puller;
@@ -41,6 +42,7 @@ pub struct Measured {
     state: Mutex<State>,
     /// What our own agents look at and count.
     looks: Mutex<looks::Looks>,
+    changes: changes::Told,
 }
 
 #[derive(Default)]

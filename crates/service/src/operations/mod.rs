@@ -8,6 +8,7 @@ mod access;
 mod agents;
 mod commissioning;
 mod datasets;
+mod limits;
 mod manifest;
 mod measured;
 mod network;

@@ -2,25 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use longhaul_api::Problem;
 use longhaul_api::native::Page;
 use longhaul_api::network::{
-    ForecastQuality, NetworkBin, NetworkChange, NetworkImport, NetworkImported, NetworkLink,
-    NetworkLinkDetail, NetworkView,
+    ForecastQuality, NetworkBin, NetworkImport, NetworkImported, NetworkLink, NetworkLinkDetail, NetworkView,
 };
 use longhaul_model::{SiteId, StorageId, StorageName, Timestamp};
 use longhaul_network::exchange::Exchange;
-use longhaul_network::{Affected, Change, Home, Knowledge, Link, LinkReport};
+use longhaul_network::{Affected, Knowledge, Link, LinkReport};
 use longhaul_scheduler::Lesson;
 
 use super::{Operations, PageQuery, bad_request, busy, page};
-use crate::measured::looks;
+use crate::measured::{changes, looks};
 use crate::shared::Directory;
-
-/// A change for the worse is shown with its link for so long.
-const WORSE_SHOWN: Duration = Duration::from_secs(86_400);
 
 impl Operations {
     pub fn network_show(&self) -> Result<NetworkView, Problem> {
@@ -28,7 +23,7 @@ impl Operations {
         let ask = move |knowledge: &Knowledge, now: Timestamp| NetworkView {
             now,
             links: knowledge.links().count() as u64,
-            changes: knowledge.changes().rev().map(|change| change_view(change, &directory)).collect(),
+            changes: knowledge.changes().rev().map(|change| changes::view(change, &directory)).collect(),
             forecasts: qualities(knowledge),
         };
         self.known(ask)
@@ -93,7 +88,7 @@ impl Operations {
                 changes: knowledge
                     .changes_of(link)
                     .iter()
-                    .map(|change| change_view(change, &directory))
+                    .map(|change| changes::view(change, &directory))
                     .collect(),
                 history: knowledge.history(link).into_iter().map(bin).collect(),
                 probes: Vec::new(),
@@ -166,18 +161,13 @@ impl std::str::FromStr for Cursor {
     }
 }
 
-/// Links that changed for the worse within a day, and not back.
+/// Links that are worse than they were, since when.
 fn worse_since(knowledge: &Knowledge, now: Timestamp) -> BTreeMap<Link, Timestamp> {
-    let mut worse = BTreeMap::new();
-    for change in knowledge.changes().filter(|change| now.since(change.noticed) < WORSE_SHOWN) {
-        let Affected::Link(link) = change.affected else { continue };
-        if change.worse() {
-            worse.insert(link, change.from);
-        } else {
-            worse.remove(&link);
-        }
-    }
-    worse
+    let links = knowledge.standing_changes(now).into_iter().filter_map(|change| match change.affected {
+        Affected::Link(link) => Some((link, change.from)),
+        Affected::Path { .. } => None,
+    });
+    links.collect()
 }
 
 fn qualities(knowledge: &Knowledge) -> Vec<ForecastQuality> {
@@ -189,33 +179,6 @@ fn qualities(knowledge: &Knowledge) -> Vec<ForecastQuality> {
         score_ratio: quality.score_ratio,
     };
     knowledge.quality().into_iter().map(view).collect()
-}
-
-fn place(home: Home, directory: &Arc<Directory>) -> String {
-    match home {
-        Home::Site(id) => directory
-            .sites
-            .get(&id)
-            .map_or_else(|| format!("site {id}"), |site| site.name.as_str().to_owned()),
-        Home::Alone(id) => storage(id, directory),
-    }
-}
-
-fn storage(id: StorageId, directory: &Arc<Directory>) -> String {
-    directory.name(id).map_or_else(|| format!("storage {id}"), |name| name.as_str().to_owned())
-}
-
-fn change_view(change: &Change, directory: &Arc<Directory>) -> NetworkChange {
-    let (source, target) = match change.affected {
-        Affected::Link(link) => (storage(link.source, directory), storage(link.target, directory)),
-        Affected::Path { source, target, .. } => (place(source, directory), place(target, directory)),
-    };
-    NetworkChange {
-        from: change.from,
-        noticed: change.noticed,
-        worse: change.worse(),
-        what: change.words(&source, &target),
-    }
 }
 
 /// None if one of its storages is gone.

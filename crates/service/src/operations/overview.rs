@@ -14,7 +14,7 @@ use longhaul_model::{Blame, Fault, FaultCode, StorageName, SubscriptionState, Ti
 use longhaul_network::Link;
 
 use super::{Operations, PageQuery, SubscriptionList, page, problem};
-use crate::measured::looks;
+use crate::measured::{changes, looks};
 use crate::metrics::Gauges;
 use crate::scribe::Job;
 
@@ -133,6 +133,7 @@ impl Operations {
             );
         }
         views.extend(looks::problems(&self.shared, now));
+        views.extend(changes::problems(&self.shared));
         for (id, danger) in self.shared.deadlines.all() {
             let fault = Fault::new(FaultCode::Conflict, format!("deadline in danger: {}", danger.words))
                 .blaming(Blame::Network);
@@ -323,6 +324,7 @@ impl Operations {
         );
         self.recording_gauges(&mut gauges);
         self.measured_gauges(&mut gauges);
+        changes::gauges(&self.shared, &mut gauges);
         if let Some(counts) = self.ask(|scheduler, _| scheduler.counts()) {
             for (state, files) in [
                 ("queued", counts.queued),

@@ -25,7 +25,7 @@ const OTHERS: &str = "*";
 const NONE: &str = "none";
 
 /// Either the catalog's trouble or what is wrong with the change.
-enum Refused {
+pub(super) enum Refused {
     Catalog(CatalogError),
     Change(Problem),
 }
@@ -74,7 +74,7 @@ impl Operations {
 
     pub fn link_list(&self) -> Result<LinksView, Problem> {
         let kept = self.shared.catalog.setting(LINKS).map_err(problem)?;
-        Ok(self.links_view(&read_links(kept.as_deref()).map_err(problem)?))
+        self.links_view(&read_links(kept.as_deref()).map_err(problem)?)
     }
 
     pub fn link_set(&self, caller: &Caller, set: &LinksSet) -> Result<LinksView, Problem> {
@@ -90,6 +90,12 @@ impl Operations {
     }
 
     pub fn link_change(&self, caller: &Caller, change: &LinksChange) -> Result<LinksView, Problem> {
+        if !change.commission.is_empty() || !change.decommission.is_empty() {
+            self.commissioning_change(caller, change)?;
+            if change.add.is_empty() && change.remove.is_empty() {
+                return self.link_list();
+            }
+        }
         let (add, remove) = (self.pairs(&change.add)?, self.pairs(&change.remove)?);
         self.links_changed(caller, |present| {
             let Some(mut links) = present else {
@@ -134,10 +140,10 @@ impl Operations {
         changed.map_err(Problem::from)?;
         self.shared.tell(Input::Events(vec![links_event(&links)]));
         self.shared.changes.touch(ChangeKind::Status, "", self.now());
-        Ok(self.links_view(&links))
+        self.links_view(&links)
     }
 
-    fn pairs(&self, list: &[AllowedLink]) -> Result<BTreeSet<(StorageId, StorageId)>, Problem> {
+    pub(super) fn pairs(&self, list: &[AllowedLink]) -> Result<BTreeSet<(StorageId, StorageId)>, Problem> {
         if list.len() > LINKS_MAX {
             return Err(bad_request(format!("{} links, the limit is {LINKS_MAX}", list.len())));
         }
@@ -152,7 +158,8 @@ impl Operations {
         Ok(pairs)
     }
 
-    fn links_view(&self, links: &KeptLinks) -> LinksView {
+    fn links_view(&self, links: &KeptLinks) -> Result<LinksView, Problem> {
+        let uncommissioned = self.uncommissioned()?;
         let directory = self.shared.directory();
         // A storage that is gone has no name, and no link.
         let named = |&(source, target): &(StorageId, StorageId)| {
@@ -161,7 +168,12 @@ impl Operations {
         let mut list: Vec<AllowedLink> = links.iter().flatten().filter_map(named).collect();
         list.sort();
         let relays = directory.storages.values().filter(|row| row.relay).map(|row| row.name.clone());
-        LinksView { open: links.is_none(), links: list, relays: relays.collect() }
+        Ok(LinksView {
+            open: links.is_none(),
+            links: list,
+            relays: relays.collect(),
+            uncommissioned: uncommissioned.iter().filter_map(named).collect(),
+        })
     }
 
     pub fn storage_change(
@@ -231,13 +243,16 @@ fn share_in_words(change: &ShareChange) -> String {
     }
 }
 
+/// The first few of many.
+pub(super) fn listed(list: &[AllowedLink]) -> String {
+    let first: Vec<String> =
+        list.iter().take(5).map(|link| format!("{}:{}", link.source, link.target)).collect();
+    let more = list.len().saturating_sub(first.len());
+    if more > 0 { format!("{} and {more} more", first.join(", ")) } else { first.join(", ") }
+}
+
 fn links_in_words(change: &LinksChange) -> String {
-    let shown = |list: &[AllowedLink]| {
-        let first: Vec<String> =
-            list.iter().take(5).map(|link| format!("{}:{}", link.source, link.target)).collect();
-        let more = list.len().saturating_sub(first.len());
-        if more > 0 { format!("{} and {more} more", first.join(", ")) } else { first.join(", ") }
-    };
+    let shown = listed;
     match (change.add.is_empty(), change.remove.is_empty()) {
         (false, true) => format!("links added: {}", shown(&change.add)),
         (true, false) => format!("links taken away: {}", shown(&change.remove)),

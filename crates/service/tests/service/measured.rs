@@ -10,7 +10,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use longhaul_api::Problem;
-use longhaul_api::client::Client;
+use longhaul_api::client::{Client, Events};
 use longhaul_api::measured::*;
 use longhaul_api::native::*;
 use longhaul_api::routes;
@@ -159,6 +159,58 @@ async fn pushed_results_of_both_forms_change_the_source() {
     let (source, reason) = grid.chosen("delta").await;
     assert_eq!(source, "beta", "{reason}");
     grid.world.assert_sound().await;
+}
+
+/// A test as it was run so long ago.
+fn run_ago(source: &str, target: &str, bits_per_s: f64, seconds: u64) -> Value {
+    let mut result = run(source, target, bits_per_s);
+    result["schedule"]["start"] = json!(ago(seconds).to_string());
+    result["run"]["href"] = json!(format!("https://{}/pscheduler/tasks/1/runs/{seconds}", host(source)));
+    result
+}
+
+async fn degraded(world: &World) -> Option<ProblemView> {
+    let problems: Page<ProblemView> = world.admin().request(&routes::PROBLEM_LIST).send().await.unwrap();
+    problems.items.into_iter().find(|problem| problem.fault.code == FaultCode::Degraded)
+}
+
+async fn network_event(events: &mut Events) {
+    while events.next::<ChangeEvent>().await.unwrap().expect("the stream ended").kind != ChangeKind::Network {
+    }
+}
+
+/// A path that becomes slower is told at once, stands with its numbers, and ends by itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_for_the_worse_stands_until_it_is_over() {
+    let grid = Grid::new(Vec::new()).await;
+    grid.map_all().await;
+    let (observer, world) = (grid.observer().await, &grid.world);
+    let mut events = world.admin().request(&routes::EVENTS).send_events().await.unwrap();
+    let results =
+        |rate: f64, from: u64| (0..4).map(move |at| run_ago("alpha", "gamma", rate, from - 300 * at));
+    for result in results(8e9, 9_000).chain(results(1e9, 6_000)) {
+        assert_eq!(push(&observer, &routes::MEASUREMENT_PUT, &result).await.unwrap().taken, 1);
+    }
+    network_event(&mut events).await;
+    let problem = degraded(world).await.expect("it stands");
+    let detail = &problem.fault.detail;
+    assert!(detail.starts_with("rate from alpha to gamma fell 7."), "{detail}");
+    assert!(detail.contains(" MB/s to 125 MB/s"), "{detail}");
+    assert!(problem.open && problem.remedy.contains("longhaul network show alpha gamma"), "{problem:?}");
+    let metrics = world.service().operations().metrics();
+    for line in [
+        "longhaul_network_changes_total{kind=\"rate\",direction=\"worse\"} 1\n",
+        "longhaul_network_worse_factor{source=\"alpha\",target=\"gamma\",kind=\"rate\"} 7.",
+    ] {
+        assert!(metrics.contains(line), "{metrics}");
+    }
+
+    for result in results(8e9, 3_000) {
+        assert_eq!(push(&observer, &routes::MEASUREMENT_PUT, &result).await.unwrap().taken, 1);
+    }
+    network_event(&mut events).await;
+    assert!(degraded(world).await.is_none(), "it ended by itself");
+    world.assert_sound().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

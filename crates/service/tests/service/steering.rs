@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::world::{Agent, World, manifest_line};
+use longhaul_api::Problem;
 use longhaul_api::agent::*;
+use longhaul_api::limits::*;
 use longhaul_api::native::*;
 use longhaul_api::routes;
 use longhaul_api::steering::*;
@@ -217,6 +219,80 @@ fn link(source: &str, target: &str) -> AllowedLink {
     AllowedLink { source: source.parse().unwrap(), target: target.parse().unwrap() }
 }
 
+async fn limit(
+    world: &World,
+    of: LimitKind,
+    name: &str,
+    active: Option<u32>,
+) -> Result<Page<LimitView>, Problem> {
+    let change = LimitChange { of, name: name.to_owned(), active, bytes_per_s: None };
+    world.admin().request(&routes::LIMIT_SET).json(&change).send().await
+}
+
+async fn commissioned(world: &World, change: LinksChange) -> LinksView {
+    world.admin().request(&routes::LINK_CHANGE).json(&change).send().await.unwrap()
+}
+
+/// What stands in the way of a subscription, in words.
+async fn held_up_by(world: &World, id: impl ToString) -> String {
+    let expected = world.subscription(id).await.expected;
+    expected.why_none.into_iter().chain(expected.held_up_by).collect::<Vec<_>>().join("; ")
+}
+
+/// A limit and a link that is not commissioned hold work up at once and over a restart, with the reason; lifted, the
+/// work goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_and_commissioning_are_live_durable_and_explained() {
+    let mut world = World::new().await;
+    let [alpha, mut beta] = agents(&world, ["alpha", "beta"]).await;
+    let set = limit(&world, LimitKind::Link, "alpha:beta", Some(2)).await.unwrap();
+    assert_eq!((set.items.len(), set.items[0].active), (1, Some(2)));
+    for (of, name, why) in [
+        (LimitKind::Link, "alpha", "a link is SOURCE:TARGET"),
+        (LimitKind::Into, "nowhere", "nowhere"),
+        (LimitKind::Community, "a b", "a b"),
+    ] {
+        let refused = limit(&world, of, name, Some(1)).await.unwrap_err();
+        assert!(refused.detail.contains(why), "{refused:?}");
+    }
+    world.restart().await;
+    alpha.hello(&[]).await.unwrap();
+    beta.hello(&[]).await.unwrap();
+    world.dataset("d", "alpha", 5).await;
+    let made = world.subscribe("d", "beta").await;
+    let two = beta.leases(2).await;
+    let why = held_up_by(&world, made.id).await;
+    assert!(
+        why.contains("alpha has 2 of 2 files running to this storage, the limit of the link (3 files"),
+        "{why}"
+    );
+
+    let close = LinksChange { decommission: vec![link("alpha", "beta")], ..LinksChange::default() };
+    let view = commissioned(&world, close).await;
+    assert_eq!((view.open, view.uncommissioned), (true, vec![link("alpha", "beta")]));
+    assert!(limit(&world, LimitKind::Link, "alpha:beta", None).await.unwrap().items.is_empty());
+    let entries: Vec<Entry> = two.iter().map(|(_, lease)| beta.done(lease)).collect();
+    beta.send(entries).await.unwrap();
+    let why = held_up_by(&world, made.id).await;
+    assert!(why.contains("3 files do not come over the link from alpha, which is not commissioned"), "{why}");
+
+    let open = LinksChange { commission: vec![link("alpha", "beta")], ..LinksChange::default() };
+    assert!(commissioned(&world, open).await.uncommissioned.is_empty());
+    assert_eq!(beta.leases(3).await.len(), 3);
+    let audit: Page<AuditEntry> = world.admin().request(&routes::AUDIT_LIST).send().await.unwrap();
+    let told: Vec<&str> = audit.items.iter().map(|entry| entry.what.as_str()).collect();
+    assert_eq!(
+        told,
+        [
+            "links commissioned: alpha:beta",
+            "limit of link alpha:beta: none",
+            "links for test transfers only: alpha:beta",
+            "limit of link alpha:beta: 2 files at once",
+        ]
+    );
+    world.assert_sound().await;
+}
+
 /// alpha → rho → beta: over the relay, through a restart of the service on the way, and the relay is clean after.
 #[tokio::test(flavor = "multi_thread")]
 async fn files_pass_through_a_relay_and_leave_it_clean() {
@@ -224,7 +300,7 @@ async fn files_pass_through_a_relay_and_leave_it_clean() {
     let mut world = World::new().await;
     let [alpha, mut rho, mut beta] = agents(&world, ["alpha", "rho", "beta"]).await;
     let admin = world.admin();
-    let alone = LinksChange { add: vec![link("alpha", "rho")], remove: vec![] };
+    let alone = LinksChange { add: vec![link("alpha", "rho")], ..LinksChange::default() };
     let refused: Result<LinksView, _> = admin.request(&routes::LINK_CHANGE).json(&alone).send().await;
     assert!(refused.unwrap_err().remedy.contains("link only"), "a first link must not close all others");
     let set = LinksSet { links: Some(vec![link("alpha", "rho"), link("rho", "beta")]) };

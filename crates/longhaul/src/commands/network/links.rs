@@ -284,7 +284,7 @@ pub(super) fn changes(all: &[NetworkChange], now: Timestamp) -> Table {
         table.row([
             Cell::time(change.from, now),
             Cell::time(change.noticed, now),
-            Cell::text(&change.what).toned(tone),
+            Cell::both(when::sentence(&change.what, now), change.what.as_str()).toned(tone),
         ]);
     }
     table

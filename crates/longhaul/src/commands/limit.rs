@@ -1,0 +1,120 @@
+//! `longhaul limit`.
+
+use clap::{Args, Subcommand, ValueEnum};
+use longhaul_api::limits::{LimitChange, LimitKind, LimitView};
+use longhaul_api::native::Page;
+use longhaul_api::routes;
+use longhaul_model::units::parse_bytes;
+
+use super::Context;
+use crate::failure::{Exit, Failure};
+use crate::remote::Remote;
+use crate::table::{Cell, Table, left, right};
+
+#[derive(Debug, Subcommand)]
+pub enum LimitCommand {
+    /// List the limits of links, storages and communities; those of sites: longhaul site list
+    List,
+    /// Limit files at once, bytes per second, or both, in place of what was; takes effect at once
+    Set(SetArgs),
+    /// Lift a limit
+    Remove(Whose),
+}
+
+#[derive(Debug, Args)]
+pub struct Whose {
+    /// What is limited
+    kind: Kind,
+    /// SOURCE:TARGET for a link, else the name of the storage or community
+    name: String,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Kind {
+    /// What goes from one storage to another
+    Link,
+    /// What comes to a storage
+    Into,
+    /// What leaves a storage
+    Out,
+    /// All that a community moves
+    Community,
+}
+
+#[derive(Debug, Args)]
+pub struct SetArgs {
+    #[command(flatten)]
+    whose: Whose,
+    #[command(flatten)]
+    limit: Limit,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+pub struct Limit {
+    /// Files at once; 0 lets nothing new begin
+    #[arg(long)]
+    active: Option<u32>,
+    /// Bytes per second in the mean, such as 250MB; a file that has begun is not slowed down
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    rate: Option<u64>,
+}
+
+fn rate(text: &str) -> Result<u64, String> {
+    match parse_bytes(text.trim_end_matches("/s"))? {
+        0 => Err("a rate is more than nothing; to let nothing begin: --active 0".to_owned()),
+        rate => Ok(rate),
+    }
+}
+
+pub async fn run(context: &Context, remote: &Remote, command: LimitCommand) -> Result<Exit, Failure> {
+    let (whose, active, bytes_per_s) = match command {
+        LimitCommand::List => {
+            let items: Vec<LimitView> = remote.all(&routes::LIMIT_LIST, &[], &[]).await?;
+            context.output.table(&Page { items, next: None }, |page| table(&page.items))?;
+            return Ok(Exit::Ok);
+        }
+        LimitCommand::Set(args) => (args.whose, args.limit.active, args.limit.rate),
+        LimitCommand::Remove(whose) => (whose, None, None),
+    };
+    let of = match whose.kind {
+        Kind::Link => LimitKind::Link,
+        Kind::Into => LimitKind::Into,
+        Kind::Out => LimitKind::Out,
+        Kind::Community => LimitKind::Community,
+    };
+    let change = LimitChange { of, name: whose.name, active, bytes_per_s };
+    let page: Page<LimitView> = remote.post(&routes::LIMIT_SET, &[], &change).await?;
+    context.output.table(&page, |page| table(&page.items))?;
+    Ok(Exit::Ok)
+}
+
+fn table(limits: &[LimitView]) -> Table {
+    let mut table = Table::new([left("limit of"), left("name"), right("files at once"), right("rate")]);
+    for limit in limits {
+        let kind = match limit.of {
+            LimitKind::Link => "link",
+            LimitKind::Into => "into",
+            LimitKind::Out => "out",
+            LimitKind::Community => "community",
+        };
+        table.row([
+            Cell::text(kind),
+            Cell::text(&limit.name),
+            Cell::maybe(limit.active, |active| Cell::count(active.into())),
+            Cell::maybe(limit.bytes_per_s, |rate| Cell::rate(rate as f64)),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_more_than_nothing() {
+        assert_eq!(rate("250MB/s").unwrap(), 250_000_000);
+        assert!(rate("0").unwrap_err().contains("--active 0") && rate("fast").is_err());
+    }
+}

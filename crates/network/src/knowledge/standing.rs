@@ -1,0 +1,189 @@
+//! Changes for the worse that still hold: what a person should know of until it is over. Each ends by itself, when what
+//! changed is nearly as it was, or when so much time has passed that it is how things are.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use longhaul_model::Timestamp;
+
+use super::{Knowledge, Link, PathKey};
+use crate::change::{Affected, Change, Shift};
+
+/// After a day it is how things are, …
+const STANDS: Duration = Duration::from_secs(86_400);
+/// … and what came and went is quiet after this.
+const FLAPPING_STANDS: Duration = Duration::from_secs(3 * 3_600);
+/// Less than this part of the former rate is worth a person's time, …
+const RATE_WORSE: f64 = 0.7;
+/// … and from this part on it is over.
+const RATE_BACK: f64 = 0.8;
+/// A round trip is back within this factor of what it was, loss within this one or below this share.
+const ROUND_TRIP_BACK: f64 = 1.2;
+const LOSS_BACK: f64 = 2.0;
+const LOSS_NONE: f64 = 1e-4;
+
+impl Knowledge {
+    /// What is worse than it was, by what it was before all of it: several falls are one, with the first `from` and
+    /// the first `before`.
+    pub fn standing_changes(&self, now: Timestamp) -> Vec<Change> {
+        let mut standing: BTreeMap<(Affected, &'static str), Change> = BTreeMap::new();
+        for change in self.changes() {
+            let key = (change.affected, change.kind());
+            let known = standing.remove(&key);
+            let since = known.map_or(*change, |first| join(first, change));
+            if since.worse() && !is_back(&since.shift, None) {
+                standing.insert(key, since);
+            }
+        }
+        let holds = |change: &Change| {
+            let most = if matches!(change.shift, Shift::Flapping { .. }) { FLAPPING_STANDS } else { STANDS };
+            now.since(change.noticed) < most
+                && tells(&change.shift)
+                && !is_back(&change.shift, self.present(change))
+        };
+        standing.into_values().filter(holds).collect()
+    }
+
+    /// What it is now, in the unit of the shift; none if that is not known.
+    fn present(&self, change: &Change) -> Option<f64> {
+        match (change.affected, change.shift) {
+            (Affected::Link(link), Shift::Rate { .. }) => self.level(link),
+            (Affected::Link(_), _) => None,
+            (Affected::Path { source, target, way }, shift) => {
+                let path = self.paths.get(&PathKey { source, target, way })?;
+                match shift {
+                    Shift::Rate { .. } => path.rate.known().then(|| path.rate.mean().exp()),
+                    Shift::RoundTrip { .. } => path.rtt_us(),
+                    Shift::Loss { .. } => path.loss_share(),
+                    Shift::Mtu { .. } => path.mtu.map(f64::from),
+                    Shift::Flapping { .. } => None,
+                }
+            }
+        }
+    }
+
+    /// Where the detector sees the link's usual rate: it follows slow recoveries, which raise no alarm.
+    fn level(&self, link: Link) -> Option<f64> {
+        let state = self.links.get(&link)?;
+        let (log, _) = state.curve.log_rate(state.files_usual())?;
+        Some((log + state.detector.level()).exp())
+    }
+}
+
+/// A later change of the same, on top of one that stands.
+fn join(first: Change, then: &Change) -> Change {
+    let shift = match (first.shift, then.shift) {
+        (Shift::Rate { before, .. }, Shift::Rate { before: level, after }) => {
+            Shift::Rate { before: before.max(level), after }
+        }
+        (Shift::RoundTrip { before_us, .. }, Shift::RoundTrip { after_us, .. }) => {
+            Shift::RoundTrip { before_us, after_us }
+        }
+        (Shift::Loss { before, .. }, Shift::Loss { after, .. }) => Shift::Loss { before, after },
+        (Shift::Mtu { before, .. }, Shift::Mtu { after, black_hole, .. }) => {
+            Shift::Mtu { before, after, black_hole }
+        }
+        (_, shift) => shift,
+    };
+    Change { from: first.from, shift, ..*then }
+}
+
+/// Whether a change is large enough to be told as a problem.
+fn tells(shift: &Shift) -> bool {
+    match *shift {
+        Shift::Rate { before, after } => after < RATE_WORSE * before,
+        _ => true,
+    }
+}
+
+/// Whether it is nearly as it was, by what it is `now` or else by the change itself.
+fn is_back(shift: &Shift, now: Option<f64>) -> bool {
+    match *shift {
+        Shift::Rate { before, after } => now.unwrap_or(after) >= RATE_BACK * before,
+        Shift::RoundTrip { before_us, after_us } => now.unwrap_or(after_us) <= ROUND_TRIP_BACK * before_us,
+        Shift::Loss { before, after } => now.unwrap_or(after) <= (LOSS_BACK * before).max(LOSS_NONE),
+        Shift::Mtu { before, after, .. } => now.unwrap_or(f64::from(after)) >= f64::from(before),
+        Shift::Flapping { .. } => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_model::{SiteId, StorageId};
+
+    use super::*;
+    use crate::change::Evidence;
+    use crate::knowledge::End;
+    use crate::observation::{Mapping, Observation, ObservationId, Origin, Place, Seen, Subject, Way};
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_seconds(1_800_000_000 + seconds)
+    }
+
+    const LINK: Link = Link { source: StorageId(1), target: StorageId(2) };
+
+    /// One file of a second after the other for so long, at a rate.
+    fn run(knowledge: &mut Knowledge, rate: u64, from: i64, seconds: i64) -> i64 {
+        for second in from..from + seconds {
+            knowledge.began(LINK, at(second));
+            knowledge.ended(LINK, rate, End::Arrived, at(second + 1));
+        }
+        from + seconds
+    }
+
+    #[test]
+    fn a_fall_stands_with_its_numbers_until_the_link_is_itself_again() {
+        let mut knowledge = Knowledge::default();
+        let fell = run(&mut knowledge, 100_000_000, 0, 900);
+        assert_eq!(knowledge.standing_changes(at(fell)), []);
+        let fell_again = run(&mut knowledge, 40_000_000, fell, 120);
+        let [change] = knowledge.standing_changes(at(fell_again))[..] else { panic!("one fall") };
+        let Evidence::Measurements(count) = change.evidence else { panic!("{change:?}") };
+        assert!((1..=20).contains(&count), "noticed within 20 transfers: {change:?}");
+        let words = change.words("alpha", "beta");
+        assert!(
+            words.starts_with("rate from alpha to beta fell 2.") && words.contains(" measurements"),
+            "{words}"
+        );
+
+        let rose = run(&mut knowledge, 10_000_000, fell_again, 120);
+        let [worse] = knowledge.standing_changes(at(rose))[..] else { panic!("two falls are one") };
+        let Shift::Rate { before, after } = worse.shift else { panic!("{worse:?}") };
+        assert!((80e6..120e6).contains(&before) && (8e6..13e6).contains(&after), "{worse:?}");
+        assert_eq!(worse.from, change.from);
+        assert_eq!(knowledge.standing_changes(at(rose) + STANDS), [], "after a day it is how things are");
+
+        let end = run(&mut knowledge, 100_000_000, rose, 300);
+        assert_eq!(knowledge.standing_changes(at(end)), []);
+    }
+
+    /// A round trip as a probe saw it.
+    fn rtt(knowledge: &mut Knowledge, ms: f64, second: i64) {
+        let seen = Observation {
+            id: ObservationId(second as u64),
+            by: Origin::Probe,
+            mapping: Mapping::Explicit,
+            of: Subject::Path {
+                source: Place::Site(SiteId(1)),
+                target: Place::Site(SiteId(2)),
+                way: Way::default(),
+            },
+            at: at(second),
+            seen: Seen::Rtt { us: ms * 1e3 },
+        };
+        knowledge.observe(&seen, at(second)).unwrap();
+    }
+
+    #[test]
+    fn a_longer_way_stands_until_the_short_one_is_back() {
+        let mut knowledge = Knowledge::default();
+        knowledge.place_storage(StorageId(1), SiteId(1));
+        knowledge.place_storage(StorageId(2), SiteId(2));
+        (0..40).for_each(|step| rtt(&mut knowledge, 20.0, step * 60));
+        (40..60).for_each(|step| rtt(&mut knowledge, 90.0, step * 60));
+        let [change] = knowledge.standing_changes(at(3_600))[..] else { panic!("one change") };
+        assert_eq!(change.kind(), "round-trip");
+        (60..80).for_each(|step| rtt(&mut knowledge, 20.0, step * 60));
+        assert_eq!(knowledge.standing_changes(at(4_800)), []);
+    }
+}

@@ -1,0 +1,304 @@
+//! Limits that administrators set beyond those of sites: files at once, and bytes per second, of a link, of what comes to
+//! or leaves a storage, and of a community; and links that carry test transfers only until they are commissioned.
+//!
+//! A rate is kept in the mean: what is leased is counted against it, [`AHEAD`] of its time, so that agents always have
+//! work and many small files cost no wake-up each. A file that has begun is not slowed down.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use longhaul_model::{CommunityName, StorageId, Timestamp, units};
+use serde::{Deserialize, Serialize};
+
+use crate::decision::Unusable;
+use crate::scheduler::{Scheduler, Timer};
+use crate::shares::Party;
+use crate::state::Phase;
+
+/// What may be leased before its time; half of it is when to look again.
+const AHEAD: Duration = Duration::from_secs(1);
+/// However slow a limit is, the time of one file is finite.
+const WAIT_MAX: Duration = Duration::from_secs(30 * 86_400);
+
+/// None is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Limit {
+    /// Files leased at once.
+    pub active: Option<u32>,
+    pub bytes_per_s: Option<u64>,
+}
+
+impl Limit {
+    pub fn is_none(&self) -> bool {
+        *self == Limit::default()
+    }
+}
+
+/// All limits, in place of what was said before.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Limits {
+    pub links: Vec<((StorageId, StorageId), Limit)>,
+    /// Of what comes to a storage, and of what leaves it.
+    pub into: Vec<(StorageId, Limit)>,
+    pub out: Vec<(StorageId, Limit)>,
+    pub communities: Vec<(CommunityName, Limit)>,
+    /// Links that carry the work of `testers` only.
+    pub uncommissioned: Vec<(StorageId, StorageId)>,
+    pub testers: Option<CommunityName>,
+}
+
+/// What a limit is of; storages by their place, communities by their number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Of {
+    Link(u32, u32),
+    Into(u32),
+    Out(u32),
+    Community(u32),
+}
+
+/// The same for those who ask why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LimitOf {
+    Link,
+    Into,
+    Out,
+    Community,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Gate {
+    limit: Limit,
+    /// What was leased is paid for by then.
+    paid: Timestamp,
+}
+
+impl Gate {
+    /// None: open. Else when to look again.
+    fn shut(&self, now: Timestamp) -> Option<Timestamp> {
+        (self.limit.bytes_per_s.is_some() && self.paid > now + AHEAD).then(|| self.paid - AHEAD / 2)
+    }
+
+    fn time(&self, bytes: u64) -> Duration {
+        let rate = self.limit.bytes_per_s.unwrap_or(0).max(1);
+        Duration::from_secs_f64(bytes as f64 / rate as f64).min(WAIT_MAX)
+    }
+}
+
+/// Limits with what is used of them.
+#[derive(Default)]
+pub(crate) struct Gates {
+    gates: BTreeMap<Of, Gate>,
+    uncommissioned: BTreeSet<(u32, u32)>,
+    testers: Option<u32>,
+    /// Leased files by community, whether it has a limit or not.
+    active: BTreeMap<u32, u32>,
+    /// The next look at who waits for a rate.
+    timer: Option<Timestamp>,
+}
+
+impl Gates {
+    pub(crate) fn closed_links(&self) -> bool {
+        !self.uncommissioned.is_empty()
+    }
+
+    pub(crate) fn is_closed(&self, source: u32, target: u32) -> bool {
+        self.uncommissioned.contains(&(source, target))
+    }
+
+    fn rate(&self, of: &Of) -> Option<u64> {
+        self.gates.get(of)?.limit.bytes_per_s
+    }
+}
+
+impl Scheduler {
+    pub(crate) fn limits_changed(&mut self, limits: Limits, now: Timestamp) {
+        let mut gates = BTreeMap::new();
+        for ((source, target), limit) in limits.links {
+            let of = Of::Link(self.storage_place(source), self.storage_place(target));
+            gates.insert(of, limit);
+        }
+        for (storage, limit) in limits.into {
+            gates.insert(Of::Into(self.storage_place(storage)), limit);
+        }
+        for (storage, limit) in limits.out {
+            gates.insert(Of::Out(self.storage_place(storage)), limit);
+        }
+        for (name, limit) in limits.communities {
+            gates.insert(Of::Community(self.community_number(name)), limit);
+        }
+        let testers = limits.testers.map(|name| self.community_number(name));
+        let pairs = limits.uncommissioned.into_iter();
+        let closed: BTreeSet<(u32, u32)> =
+            pairs.map(|(source, target)| (self.storage_place(source), self.storage_place(target))).collect();
+        // What was leased under a former rate is paid for: a new one begins now.
+        let gates = gates.into_iter().map(|(of, limit)| (of, Gate { limit, paid: now }));
+        self.limits.gates = gates.collect();
+        let commissioning = closed != self.limits.uncommissioned || testers != self.limits.testers;
+        self.limits.uncommissioned = closed;
+        self.limits.testers = testers;
+        if commissioning {
+            self.links_open_again(now);
+        }
+        self.wake_all();
+    }
+
+    fn community_number(&mut self, community: CommunityName) -> u32 {
+        let party = self.parties.number(&Party { community, activity: None });
+        self.parties.community(party)
+    }
+
+    /// Whether the work of a party may use a link at all: only test transfers use one that is not commissioned.
+    pub(crate) fn commissioned(&self, source: u32, target: u32, party: u32) -> bool {
+        if !self.limits.is_closed(source, target) {
+            return true;
+        }
+        Some(self.parties.community(party)) == self.limits.testers
+    }
+
+    /// Whether files of a party may go from one storage to the other at once.
+    pub(crate) fn may_link(&self, source: u32, target: u32, party: u32) -> bool {
+        self.is_link(source, target) && self.commissioned(source, target, party)
+    }
+
+    /// Which limit keeps a file of a party from a link now.
+    pub(crate) fn limited(&self, source: u32, target: u32, party: u32, now: Timestamp) -> Option<Unusable> {
+        if self.limits.gates.is_empty() {
+            return None;
+        }
+        let community = self.parties.community(party);
+        for (of, kind) in gates_of(source, target, community) {
+            let Some(gate) = self.limits.gates.get(&of) else { continue };
+            if let Some(limit) = gate.limit.active
+                && self.active_of(&of) >= limit
+            {
+                return Some(Unusable::LimitActive { of: kind, limit });
+            }
+            if let Some(until) = gate.shut(now) {
+                let bytes_per_s = gate.limit.bytes_per_s.unwrap_or(0);
+                return Some(Unusable::LimitRate { of: kind, bytes_per_s, until });
+            }
+        }
+        None
+    }
+
+    fn active_of(&self, of: &Of) -> u32 {
+        match of {
+            Of::Link(source, target) => {
+                self.storages[*target].target.links.get(*source).map_or(0, |link| link.files)
+            }
+            Of::Into(target) => self.storages[*target].target.leased.len() as u32,
+            Of::Out(source) => self.storages[*source].files_ahead,
+            Of::Community(community) => self.limits.active.get(community).copied().unwrap_or(0),
+        }
+    }
+
+    /// Who waits for a rate is looked at when it has room again.
+    pub(crate) fn look_again(&mut self, until: Timestamp, now: Timestamp) {
+        if self.limits.timer.is_none_or(|timer| timer <= now || until < timer) {
+            self.limits.timer = Some(until);
+            self.set_timer(until, Timer::Limits);
+        }
+    }
+
+    pub(crate) fn limits_eased(&mut self) {
+        self.limits.timer = None;
+        self.wake_all();
+    }
+
+    /// A file was leased, …
+    pub(crate) fn count_limits(&mut self, source: u32, target: u32, party: u32, size: u64, now: Timestamp) {
+        let community = self.parties.community(party);
+        *self.limits.active.entry(community).or_default() += 1;
+        if self.limits.gates.is_empty() {
+            return;
+        }
+        for (of, _) in gates_of(source, target, community) {
+            if let Some(gate) = self.limits.gates.get_mut(&of)
+                && gate.limit.bytes_per_s.is_some()
+            {
+                gate.paid = gate.paid.max(now) + gate.time(size);
+            }
+        }
+    }
+
+    /// … and is leased no more; `back` of its bytes did not come.
+    pub(crate) fn uncount_limits(&mut self, source: u32, target: u32, party: u32, back: u64, now: Timestamp) {
+        let community = self.parties.community(party);
+        if let Some(active) = self.limits.active.get_mut(&community) {
+            *active -= 1;
+        }
+        if self.limits.gates.is_empty() {
+            return;
+        }
+        for (of, _) in gates_of(source, target, community) {
+            let Some(gate) = self.limits.gates.get_mut(&of) else { continue };
+            if gate.limit.bytes_per_s.is_some() {
+                gate.paid = (gate.paid - gate.time(back)).max(now - AHEAD);
+            }
+        }
+        // Others wait for these than the target itself, which is woken anyway.
+        if self.was_full(Of::Community(community)) {
+            self.wake_all();
+        } else if self.was_full(Of::Out(source)) {
+            self.wake_around(source);
+        }
+    }
+
+    /// Whether the file that just ended had the last place.
+    fn was_full(&self, of: Of) -> bool {
+        let limit = self.limits.gates.get(&of).and_then(|gate| gate.limit.active);
+        limit.is_some_and(|limit| self.active_of(&of) + 1 >= limit)
+    }
+
+    /// The rate that a link, or what leaves a source altogether, cannot exceed.
+    pub(crate) fn link_rate_limit(&self, source: u32, target: u32) -> Option<u64> {
+        let (link, into) = (self.limits.rate(&Of::Link(source, target)), self.limits.rate(&Of::Into(target)));
+        [link, into].into_iter().flatten().min()
+    }
+
+    pub(crate) fn source_rate_limit(&self, source: u32) -> Option<u64> {
+        self.limits.rate(&Of::Out(source))
+    }
+
+    fn links_open_again(&mut self, now: Timestamp) {
+        self.forget_ways();
+        let waits = |transfer: &&u32| {
+            matches!(self.transfers[**transfer].phase, Phase::Queued | Phase::Unlinked | Phase::Resting)
+        };
+        let waiting: Vec<u32> = self.by_id.values().filter(waits).copied().collect();
+        self.place_again(waiting, now);
+    }
+}
+
+fn gates_of(source: u32, target: u32, community: u32) -> [(Of, LimitOf); 4] {
+    [
+        (Of::Link(source, target), LimitOf::Link),
+        (Of::Into(target), LimitOf::Into),
+        (Of::Out(source), LimitOf::Out),
+        (Of::Community(community), LimitOf::Community),
+    ]
+}
+
+/// Follows the name of the source.
+pub(crate) fn limit_in_words(of: LimitOf, limit: &str) -> String {
+    match of {
+        LimitOf::Link => format!("has {limit} to this storage, the limit of the link"),
+        LimitOf::Into => format!("cannot send now: {limit} come to this storage, its limit"),
+        LimitOf::Out => format!("has {limit} out, its limit"),
+        LimitOf::Community => format!("may not send more now: the community has {limit}, its limit"),
+    }
+}
+
+pub(crate) fn active_in_words(limit: u32) -> String {
+    match limit {
+        0 => "no file at a time".to_owned(),
+        1 => "1 of 1 file running".to_owned(),
+        limit => format!("{limit} of {limit} files running"),
+    }
+}
+
+pub(crate) fn rate_in_words(bytes_per_s: u64) -> String {
+    format!("all of {} in use", units::rate(bytes_per_s as f64))
+}

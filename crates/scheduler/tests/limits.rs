@@ -1,0 +1,139 @@
+//! Limits of links, storages and communities, set while files move, and links that are not commissioned.
+
+#![allow(clippy::unwrap_used)]
+
+mod world;
+
+use std::time::Duration;
+
+use longhaul_model::StorageId;
+use longhaul_scheduler::*;
+use world::*;
+
+const MB: u64 = 1_000_000;
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// A source with much for a target of 100 MB/s, charged to `community`.
+fn busy(files: usize, size: u64, community: &str) -> World {
+    let mut world = World::new(vec![Place::new(100e6); 3], 1);
+    world.add_files(1, 0, vec![size; files]);
+    world.parties.insert(1, party(community, None));
+    world.subscribe(1, &[1], 1, 5);
+    world
+}
+
+fn active(limit: u32) -> Limit {
+    Limit { active: Some(limit), bytes_per_s: None }
+}
+
+fn rate(limit: u64) -> Limit {
+    Limit { active: None, bytes_per_s: Some(limit) }
+}
+
+fn link(source: u64, target: u64) -> (StorageId, StorageId) {
+    (StorageId(source), StorageId(target))
+}
+
+/// Each kind of limit that this work is subject to.
+fn every_kind(limit: Limit) -> [Limits; 4] {
+    [
+        Limits { links: vec![(link(0, 1), limit)], ..Limits::default() },
+        Limits { into: vec![(StorageId(1), limit)], ..Limits::default() },
+        Limits { out: vec![(StorageId(0), limit)], ..Limits::default() },
+        Limits { communities: vec![("atlas".parse().unwrap(), limit)], ..Limits::default() },
+    ]
+}
+
+fn why(world: &World) -> String {
+    let rows = world.scheduler.transfers(None, None, 200);
+    let row = rows.iter().find(|row| row.leased.is_none()).unwrap();
+    world.scheduler.waits(row.transfer, world.now).unwrap()
+}
+
+#[test]
+fn files_at_once_are_never_more_than_the_limit_and_all_come() {
+    for (kind, limits) in every_kind(active(3)).into_iter().enumerate() {
+        let mut world = busy(200, 5 * MB, "atlas");
+        world.handle(Event::Limits(limits));
+        for _ in 0..20 {
+            world.run_for(Duration::from_millis(100));
+            let leased = world.scheduler.counts().leased;
+            assert!(leased <= 3, "kind {kind}: {leased} at once");
+        }
+        assert!(world.leases > 6, "kind {kind}: work goes on within the limit");
+        let why = why(&world);
+        assert!(why.contains("3 of 3 files running") && why.contains("limit"), "kind {kind}: {why}");
+        world.handle(Event::Limits(Limits::default()));
+        world.run(HOUR);
+        assert_eq!(world.bytes_between(0, 1), 1_000 * MB, "kind {kind}");
+    }
+}
+
+#[test]
+fn a_rate_is_kept_in_the_mean_and_taken_away_at_once() {
+    for (kind, limits) in every_kind(rate(10 * MB)).into_iter().enumerate() {
+        let mut world = busy(1_000, 4 * MB, "atlas");
+        world.handle(Event::Limits(limits));
+        world.run_for(Duration::from_secs(60));
+        let came = world.bytes_between(0, 1) / MB;
+        assert!((560..=620).contains(&came), "kind {kind}: {came} MB in a minute at 10 MB/s");
+        assert!(why(&world).contains("all of 10.0 MB/s in use"), "kind {kind}: {}", why(&world));
+        world.handle(Event::Limits(Limits::default()));
+        let took = world.run(HOUR);
+        assert!(took < Duration::from_secs(60), "kind {kind}: {took:?} for the rest at 100 MB/s");
+    }
+}
+
+#[test]
+fn a_limit_of_another_link_or_community_holds_nothing_up() {
+    let mut world = busy(200, 5 * MB, "atlas");
+    world.handle(Event::Limits(Limits {
+        links: vec![(link(2, 1), active(0)), (link(1, 0), active(0))],
+        into: vec![(StorageId(0), rate(1))],
+        out: vec![(StorageId(1), rate(1))],
+        communities: vec![("cms".parse().unwrap(), active(0))],
+        ..Limits::default()
+    }));
+    assert!(world.run(HOUR) < Duration::from_secs(20));
+}
+
+fn uncommissioned(pairs: &[(u64, u64)]) -> Event {
+    Event::Limits(Limits {
+        uncommissioned: pairs.iter().map(|&(source, target)| link(source, target)).collect(),
+        testers: Some("commissioning".parse().unwrap()),
+        ..Limits::default()
+    })
+}
+
+#[test]
+fn a_link_that_is_not_commissioned_carries_test_transfers_only() {
+    let mut tests = busy(20, 5 * MB, "commissioning");
+    tests.handle(uncommissioned(&[(0, 1)]));
+    tests.run(HOUR);
+    assert_eq!(tests.bytes_between(0, 1), 100 * MB);
+
+    let mut work = busy(20, 5 * MB, "atlas");
+    work.handle(uncommissioned(&[(0, 1)]));
+    work.run_for(Duration::from_secs(100));
+    assert_eq!(work.leases, 0);
+    assert_eq!(
+        why(&work),
+        "the link from storage-0 to its target is not commissioned: only test transfers may use it"
+    );
+    work.handle(uncommissioned(&[]));
+    work.run(HOUR);
+    assert_eq!(work.bytes_between(0, 1), 100 * MB, "commissioned, it carries everything");
+}
+
+#[test]
+fn files_go_around_a_link_that_is_not_commissioned() {
+    let mut rows = vec![Place::new(100e6); 3];
+    rows[2].relay = true;
+    let mut world = World::new(rows, 1);
+    world.handle(uncommissioned(&[(0, 1)]));
+    world.add_files(1, 0, vec![5 * MB; 20]);
+    world.subscribe(1, &[1], 1, 5);
+    world.run(HOUR);
+    assert_eq!(world.bytes_between(0, 1), 0);
+    assert_eq!((world.bytes_between(0, 2), world.bytes_between(2, 1)), (100 * MB, 100 * MB));
+}

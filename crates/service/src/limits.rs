@@ -1,0 +1,120 @@
+//! Limits and commissioning of links as they are kept, and as the scheduler is told of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use longhaul_catalog::{Catalog, CatalogError};
+use longhaul_model::{CommunityName, Fault, FaultCode, StorageId};
+use longhaul_scheduler::{Event, Limit, Limits};
+use serde::{Deserialize, Serialize};
+
+use crate::commissioning;
+
+/// Names of the settings.
+pub const LIMITS: &str = "limits";
+pub const UNCOMMISSIONED: &str = "uncommissioned";
+
+/// Limits that are set, all together.
+const LIMITS_MAX: usize = 10_000;
+
+pub type Pair = (StorageId, StorageId);
+
+/// What a limit is of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Of {
+    Link(StorageId, StorageId),
+    Into(StorageId),
+    Out(StorageId),
+    Community(CommunityName),
+}
+
+/// In the order of what they are of.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct KeptLimits(pub BTreeMap<Of, Limit>);
+
+impl KeptLimits {
+    /// What cannot be read lifts nothing that somebody limited.
+    pub fn read(text: Option<&str>) -> Result<KeptLimits, CatalogError> {
+        let Some(text) = text else { return Ok(KeptLimits::default()) };
+        let list: Vec<(Of, Limit)> = serde_json::from_str(text)
+            .map_err(|error| CatalogError::Corrupt(format!("the list of limits: {error}")))?;
+        Ok(KeptLimits(list.into_iter().collect()))
+    }
+
+    pub fn write(&self) -> String {
+        serde_json::to_string(&self.0.iter().collect::<Vec<_>>()).unwrap_or_default()
+    }
+
+    /// Sets a limit, or lifts it.
+    pub fn set(&mut self, of: Of, limit: Limit) -> Result<(), Fault> {
+        if limit.bytes_per_s == Some(0) {
+            let detail = "a rate is at least 1 byte per second: to let nothing begin, allow 0 files at once";
+            return Err(Fault::new(FaultCode::BadRequest, detail));
+        }
+        if limit.is_none() {
+            self.0.remove(&of);
+            return Ok(());
+        }
+        self.0.insert(of, limit);
+        if self.0.len() > LIMITS_MAX {
+            let detail = format!("more than {LIMITS_MAX} limits are set");
+            return Err(Fault::new(FaultCode::BadRequest, detail));
+        }
+        Ok(())
+    }
+}
+
+/// Links that carry test transfers only. What cannot be read opens none of them.
+pub fn read_uncommissioned(text: Option<&str>) -> Result<BTreeSet<Pair>, CatalogError> {
+    let Some(text) = text else { return Ok(BTreeSet::new()) };
+    let corrupt =
+        |error| CatalogError::Corrupt(format!("the list of links that are not commissioned: {error}"));
+    serde_json::from_str(text).map_err(corrupt)
+}
+
+/// All of it, as the scheduler hears it.
+pub fn event(catalog: &Catalog) -> Result<Event, CatalogError> {
+    let mut limits = Limits::default();
+    for (of, limit) in KeptLimits::read(catalog.setting(LIMITS)?.as_deref())?.0 {
+        match of {
+            Of::Link(source, target) => limits.links.push(((source, target), limit)),
+            Of::Into(storage) => limits.into.push((storage, limit)),
+            Of::Out(storage) => limits.out.push((storage, limit)),
+            Of::Community(name) => limits.communities.push((name, limit)),
+        }
+    }
+    let uncommissioned = read_uncommissioned(catalog.setting(UNCOMMISSIONED)?.as_deref())?;
+    limits.uncommissioned = uncommissioned.into_iter().collect();
+    limits.testers = commissioning::community();
+    Ok(Event::Limits(limits))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_read_as_they_are_written_and_damage_lifts_none() {
+        let mut kept = KeptLimits::default();
+        let limit = Limit { active: Some(3), bytes_per_s: Some(250_000_000) };
+        let all = [
+            Of::Link(StorageId(1), StorageId(2)),
+            Of::Into(StorageId(1)),
+            Of::Out(StorageId(1)),
+            Of::Community("atlas".parse().unwrap()),
+        ];
+        for of in all.clone() {
+            kept.set(of, limit).unwrap();
+        }
+        assert_eq!(KeptLimits::read(Some(&kept.write())).unwrap(), kept);
+        for of in all {
+            kept.set(of, Limit::default()).unwrap();
+        }
+        assert_eq!(kept, KeptLimits::default());
+        assert!(kept.set(Of::Into(StorageId(1)), Limit { active: None, bytes_per_s: Some(0) }).is_err());
+        for damage in ["", "{}", "[[1]]"] {
+            assert!(KeptLimits::read(Some(damage)).is_err(), "{damage}");
+            assert!(read_uncommissioned(Some(damage)).is_err(), "{damage}");
+        }
+    }
+}

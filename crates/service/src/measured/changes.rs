@@ -1,0 +1,256 @@
+//! Changes of the network as they are told: once each to listeners, the log and the counters; those for the worse as
+//! problems too, from when they are noticed until the network is nearly as it was.
+//!
+//! Not here: what is a change and where its cause lies (`network`).
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use longhaul_api::native::{ChangeKind, ProblemView};
+use longhaul_api::network::NetworkChange;
+use longhaul_model::{Blame, Fault, FaultCode, StorageName, Timestamp};
+use longhaul_network::{Affected, Change, Home, Location, Shift};
+use longhaul_scheduler::Scheduler;
+
+use crate::brain;
+use crate::metrics::Gauges;
+use crate::shared::{Directory, Shared, guard};
+
+/// Sentences shown with a problem, beside the first.
+const EXAMPLES_MAX: usize = 5;
+
+/// What was told already, and what stands.
+#[derive(Default)]
+pub struct Told {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Of those since the start of the process.
+    told: u64,
+    standing: Vec<Change>,
+}
+
+/// Looks for what is new, and for what is over.
+pub fn watch(shared: &Shared) {
+    let told = guard(&shared.measured.changes.state).told;
+    let ask = move |scheduler: &Scheduler, now: Timestamp| {
+        let knowledge = scheduler.knowledge();
+        let count = knowledge.changes_told();
+        let fresh = usize::try_from(count.saturating_sub(told)).unwrap_or(usize::MAX);
+        let mut fresh: Vec<Change> = knowledge.changes().rev().take(fresh).copied().collect();
+        fresh.reverse();
+        (count, fresh, knowledge.standing_changes(now))
+    };
+    // A brain that does not answer is asked again at the next look.
+    let Some((told, fresh, standing)) = brain::ask(&shared.brain, ask) else { return };
+    let before = {
+        let mut state = guard(&shared.measured.changes.state);
+        state.told = told;
+        std::mem::replace(&mut state.standing, standing.clone())
+    };
+    let (directory, now) = (shared.directory(), shared.now());
+    for change in &fresh {
+        tell(shared, &directory, change, now);
+    }
+    let same = |one: &Change, other: &Change| one.affected == other.affected && one.kind() == other.kind();
+    for over in before.iter().filter(|old| !standing.iter().any(|new| same(old, new))) {
+        let (source, target) = ends(over, &directory);
+        tracing::info!(%source, %target, kind = over.kind(), "the network is nearly as it was, or it is how things are");
+        shared.changes.touch(ChangeKind::Network, format!("{source}:{target}"), now);
+        shared.changes.touch(ChangeKind::Problem, "", now);
+    }
+}
+
+fn tell(shared: &Shared, directory: &Directory, change: &Change, now: Timestamp) {
+    let (source, target) = ends(change, directory);
+    let words = change.words(&source, &target);
+    let direction = if change.worse() {
+        tracing::warn!(%source, %target, kind = change.kind(), since = %change.from, "{words}");
+        "worse"
+    } else {
+        tracing::info!(%source, %target, kind = change.kind(), since = %change.from, "{words}");
+        "better"
+    };
+    shared.metrics.count(
+        "longhaul_network_changes_total",
+        "Changes of the network that were noticed.",
+        vec![("kind", change.kind().into()), ("direction", direction.into())],
+        1,
+    );
+    shared.changes.touch(ChangeKind::Network, format!("{source}:{target}"), now);
+    shared.changes.touch(ChangeKind::Problem, "", now);
+}
+
+/// How many times worse each is than it was, and since when.
+pub fn gauges(shared: &Shared, gauges: &mut Gauges) {
+    let directory = shared.directory();
+    for change in &guard(&shared.measured.changes.state).standing {
+        let (source, target) = ends(change, &directory);
+        let labels = || {
+            vec![("source", source.clone()), ("target", target.clone()), ("kind", change.kind().to_owned())]
+        };
+        gauges.gauge(
+            "longhaul_network_worse_factor",
+            "How many times worse the network is than it was; only while it is.",
+            labels(),
+            factor(&change.shift),
+        );
+        gauges.gauge(
+            "longhaul_network_worse_since_seconds",
+            "Since when it is so, seconds since 1970.",
+            labels(),
+            change.from.as_seconds_f64(),
+        );
+    }
+}
+
+/// Of what comes and goes: how many times.
+fn factor(shift: &Shift) -> f64 {
+    match *shift {
+        Shift::Rate { before, after } => before / after.max(1.0),
+        Shift::RoundTrip { before_us, after_us } => after_us / before_us.max(1.0),
+        Shift::Loss { before, after } => after / before.max(1e-6),
+        Shift::Mtu { before, after, .. } => f64::from(before) / f64::from(after.max(1)),
+        Shift::Flapping { times, .. } => f64::from(times),
+    }
+}
+
+/// What stands, those with one cause as one.
+pub fn problems(shared: &Shared) -> Vec<ProblemView> {
+    let standing = guard(&shared.measured.changes.state).standing.clone();
+    gathered(&standing).into_values().filter_map(|alike| problem(&alike, &shared.directory())).collect()
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Cause {
+    Source(Home),
+    Target(Home),
+    Hop(std::net::IpAddr),
+    Own(Affected),
+}
+
+fn gathered(standing: &[Change]) -> BTreeMap<(Cause, &'static str), Vec<Change>> {
+    let mut causes: BTreeMap<_, Vec<Change>> = BTreeMap::new();
+    for change in standing {
+        let homes = match change.affected {
+            Affected::Link(link) => (Home::Alone(link.source), Home::Alone(link.target)),
+            Affected::Path { source, target, .. } => (source, target),
+        };
+        let cause = match change.location {
+            Location::Source => Cause::Source(homes.0),
+            Location::Target => Cause::Target(homes.1),
+            Location::Hop(hop) => Cause::Hop(hop),
+            Location::Link | Location::Unknown => Cause::Own(change.affected),
+        };
+        causes.entry((cause, change.kind())).or_default().push(*change);
+    }
+    causes
+}
+
+fn problem(alike: &[Change], directory: &Directory) -> Option<ProblemView> {
+    let worst = alike.iter().max_by(|one, other| factor(&one.shift).total_cmp(&factor(&other.shift)))?;
+    let (source, target) = ends(worst, directory);
+    let more = match alike.len() - 1 {
+        0 => String::new(),
+        1 => "; and one more link".to_owned(),
+        more => format!("; and {more} more links"),
+    };
+    let (blame, whose) = match worst.location {
+        Location::Source => (Blame::Source, format!("ask {source} what changed there")),
+        Location::Target => (Blame::Target, format!("ask {target} what changed there")),
+        Location::Hop(hop) => (Blame::Network, format!("ask the network's operators of router {hop}")),
+        Location::Link | Location::Unknown => {
+            (Blame::Network, "ask the network's operators, with these numbers".to_owned())
+        }
+    };
+    let show = match worst.affected {
+        Affected::Link(_) => "explain",
+        Affected::Path { .. } => "show",
+    };
+    let words = format!("{}{more}", worst.words(&source, &target));
+    let examples = alike.iter().filter(|change| *change != worst).take(EXAMPLES_MAX);
+    Some(ProblemView {
+        fault: Fault::new(FaultCode::Degraded, words).blaming(blame),
+        storage: StorageName::parse(if blame == Blame::Source { &source } else { &target }).ok(),
+        count: alike.len() as u64,
+        first_seen: alike.iter().map(|change| change.from).min()?,
+        last_seen: alike.iter().map(|change| change.noticed).max()?,
+        remedy: format!(
+            "see what is known: longhaul network {show} {source} {target}; {whose}. Other sources go first meanwhile"
+        ),
+        examples: examples
+            .map(|change| {
+                let (source, target) = ends(change, directory);
+                change.words(&source, &target)
+            })
+            .collect(),
+        open: true,
+    })
+}
+
+pub fn view(change: &Change, directory: &Directory) -> NetworkChange {
+    let (source, target) = ends(change, directory);
+    NetworkChange {
+        from: change.from,
+        noticed: change.noticed,
+        worse: change.worse(),
+        what: change.words(&source, &target),
+    }
+}
+
+/// The names of both ends: storages where those are known, else sites.
+fn ends(change: &Change, directory: &Directory) -> (String, String) {
+    let storage = |id| directory.name(id).map_or_else(|| format!("storage {id}"), |name| name.to_string());
+    let place = |home| match home {
+        Home::Alone(id) => storage(id),
+        Home::Site(id) => {
+            directory.sites.get(&id).map_or_else(|| format!("site {id}"), |site| site.name.to_string())
+        }
+    };
+    match change.affected {
+        Affected::Link(link) => (storage(link.source), storage(link.target)),
+        Affected::Path { source, target, .. } => (place(source), place(target)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_model::StorageId;
+    use longhaul_network::{Evidence, Link};
+
+    use super::*;
+
+    fn fell(source: u64, target: u64, after: f64, location: Location) -> Change {
+        Change {
+            from: Timestamp::from_seconds(100),
+            noticed: Timestamp::from_seconds(160),
+            affected: Affected::Link(Link { source: StorageId(source), target: StorageId(target) }),
+            shift: Shift::Rate { before: 100e6, after },
+            rerouted: None,
+            location,
+            evidence: Evidence::Measurements(9),
+        }
+    }
+
+    #[test]
+    fn one_cause_is_one_problem_with_the_worst_link_first() {
+        let standing = [
+            fell(1, 2, 50e6, Location::Source),
+            fell(1, 3, 20e6, Location::Source),
+            fell(4, 5, 20e6, Location::Unknown),
+        ];
+        let problems: Vec<ProblemView> =
+            gathered(&standing).values().filter_map(|alike| problem(alike, &Directory::default())).collect();
+        assert_eq!(problems.len(), 2);
+        let source = problems.iter().find(|view| view.count == 2).unwrap();
+        assert_eq!((source.fault.code, source.fault.blame), (FaultCode::Degraded, Blame::Source));
+        let detail = &source.fault.detail;
+        assert!(detail.starts_with("rate from storage 1 to storage 3 fell 5.0-fold"), "{detail}");
+        assert!(detail.contains("by 9 measurements") && detail.ends_with("; and one more link"), "{detail}");
+        assert_eq!(source.examples.len(), 1);
+        let other = problems.iter().find(|view| view.count == 1).unwrap();
+        assert_eq!(other.fault.blame, Blame::Network);
+    }
+}

@@ -1,0 +1,134 @@
+//! Limits of links, storages and communities, and which links are commissioned: changed while the service runs, and
+//! recorded with who changed them.
+
+use std::collections::BTreeSet;
+
+use longhaul_api::Problem;
+use longhaul_api::limits::{LimitChange, LimitKind, LimitView};
+use longhaul_api::native::{ChangeKind, Page};
+use longhaul_api::steering::LinksChange;
+use longhaul_model::units::{self, printable};
+use longhaul_model::{StorageId, StorageName};
+use longhaul_scheduler::Limit;
+
+use super::steering::{Refused, listed};
+use super::{Caller, Operations, bad_request, problem};
+use crate::brain::Input;
+use crate::limits::{self, KeptLimits, LIMITS, Of, Pair, UNCOMMISSIONED, read_uncommissioned};
+use crate::shared::Directory;
+use crate::steering::LINKS_MAX;
+
+impl Operations {
+    pub fn limit_list(&self) -> Result<Page<LimitView>, Problem> {
+        let kept = self.shared.catalog.setting(LIMITS).map_err(problem)?;
+        let kept = KeptLimits::read(kept.as_deref()).map_err(problem)?;
+        Ok(views(&kept, &self.shared.directory()))
+    }
+
+    pub fn limit_set(&self, caller: &Caller, change: &LimitChange) -> Result<Page<LimitView>, Problem> {
+        let of = self.of(change)?;
+        let limit = Limit { active: change.active, bytes_per_s: change.bytes_per_s };
+        let (who, what) = (&caller.principal.name, in_words(change));
+        let mut kept = KeptLimits::default();
+        let changed = self.shared.catalog.change_setting::<Refused>(LIMITS, who, self.now(), |present| {
+            kept = KeptLimits::read(present)?;
+            kept.set(of, limit).map_err(|fault| Refused::Change(fault.into()))?;
+            Ok((kept.write(), what.clone()))
+        });
+        changed.map_err(Problem::from)?;
+        tracing::info!(by = %who, "{what}");
+        self.limits_changed()?;
+        Ok(views(&kept, &self.shared.directory()))
+    }
+
+    /// What of a change of links is about their commissioning.
+    pub(super) fn commissioning_change(&self, caller: &Caller, change: &LinksChange) -> Result<(), Problem> {
+        let (open, close) = (self.pairs(&change.commission)?, self.pairs(&change.decommission)?);
+        if let Some(pair) = open.intersection(&close).next() {
+            let directory = self.shared.directory();
+            let name = |id| directory.name(id).map(|name| name.to_string()).unwrap_or_default();
+            let (source, target) = (name(pair.0), name(pair.1));
+            return Err(bad_request(format!("{source}:{target} cannot be commissioned and not, at once")));
+        }
+        let mut what = Vec::new();
+        for (verb, list) in
+            [("commissioned", &change.commission), ("for test transfers only", &change.decommission)]
+        {
+            what.extend((!list.is_empty()).then(|| format!("links {verb}: {}", listed(list))));
+        }
+        let (who, what) = (&caller.principal.name, what.join("; "));
+        let changed =
+            self.shared.catalog.change_setting::<Refused>(UNCOMMISSIONED, who, self.now(), |present| {
+                let mut links = read_uncommissioned(present)?;
+                links.retain(|pair| !open.contains(pair));
+                links.extend(&close);
+                if links.len() > LINKS_MAX {
+                    let detail = format!("{} links, the limit is {LINKS_MAX}", links.len());
+                    return Err(Refused::Change(bad_request(detail)));
+                }
+                Ok((serde_json::to_string(&links).unwrap_or_default(), what.clone()))
+            });
+        changed.map_err(Problem::from)?;
+        tracing::info!(by = %who, "{what}");
+        self.limits_changed()
+    }
+
+    pub(super) fn uncommissioned(&self) -> Result<BTreeSet<Pair>, Problem> {
+        let kept = self.shared.catalog.setting(UNCOMMISSIONED).map_err(problem)?;
+        read_uncommissioned(kept.as_deref()).map_err(problem)
+    }
+
+    fn limits_changed(&self) -> Result<(), Problem> {
+        let event = limits::event(&self.shared.catalog).map_err(problem)?;
+        self.shared.tell(Input::Events(vec![event]));
+        self.shared.changes.touch(ChangeKind::Status, "", self.now());
+        Ok(())
+    }
+
+    fn of(&self, change: &LimitChange) -> Result<Of, Problem> {
+        let wrong = |error: String| bad_request(printable(&format!("{}: {error}", change.name)));
+        let storage = |name: StorageName| self.storage_row(&name).map(|row| row.id);
+        let named = || StorageName::parse(&change.name).map_err(|error| wrong(error.to_string()));
+        match change.of {
+            LimitKind::Link => {
+                let (source, target) = LimitChange::link(&change.name).map_err(wrong)?;
+                Ok(Of::Link(storage(source)?, storage(target)?))
+            }
+            LimitKind::Into => Ok(Of::Into(storage(named()?)?)),
+            LimitKind::Out => Ok(Of::Out(storage(named()?)?)),
+            LimitKind::Community => {
+                let name = change.name.parse().map_err(|error| wrong(format!("{error}")))?;
+                Ok(Of::Community(name))
+            }
+        }
+    }
+}
+
+fn in_words(change: &LimitChange) -> String {
+    let of = match change.of {
+        LimitKind::Link => "link ",
+        LimitKind::Into => "what comes to ",
+        LimitKind::Out => "what leaves ",
+        LimitKind::Community => "community ",
+    };
+    let active = change.active.map(|active| format!("{active} files at once"));
+    let rate = change.bytes_per_s.map(|rate| units::rate(rate as f64));
+    let limit: Vec<String> = active.into_iter().chain(rate).collect();
+    let limit = if limit.is_empty() { "none".to_owned() } else { limit.join(", ") };
+    printable(&format!("limit of {of}{}: {limit}", change.name))
+}
+
+/// A storage that is gone has no name, and no limit.
+fn views(kept: &KeptLimits, directory: &Directory) -> Page<LimitView> {
+    let named = |id: &StorageId| directory.name(*id).map(|name| name.to_string());
+    let view = |(of, limit): (&Of, &Limit)| {
+        let (of, name) = match of {
+            Of::Link(source, target) => (LimitKind::Link, format!("{}:{}", named(source)?, named(target)?)),
+            Of::Into(storage) => (LimitKind::Into, named(storage)?),
+            Of::Out(storage) => (LimitKind::Out, named(storage)?),
+            Of::Community(name) => (LimitKind::Community, name.to_string()),
+        };
+        Some(LimitView { of, name, active: limit.active, bytes_per_s: limit.bytes_per_s })
+    };
+    Page { items: kept.0.iter().filter_map(view).collect(), next: None }
+}
