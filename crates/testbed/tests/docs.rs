@@ -376,6 +376,7 @@ fn every_route_is_documented() {
         let who = match route.access {
             Access::Public => "–",
             Access::Viewer => "viewer",
+            Access::Submitter => "submitter",
             Access::Admin => "admin",
             Access::Observer => "observer",
             Access::AgentCertificate => "agent",
