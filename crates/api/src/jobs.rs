@@ -203,7 +203,8 @@ mod tests {
 
     #[test]
     fn a_submission_is_strict_and_shows_no_token() {
-        let body = r#"{"files":[{"sources":["https://a/x"],"target":"https://b/x","source_token":"canary"}]}"#;
+        let body =
+            r#"{"files":[{"sources":["https://a/x"],"target":"https://b/x","source_token":"canary"}]}"#;
         let submit: JobSubmit = serde_json::from_str(body).unwrap();
         assert_eq!(format!("{submit:?} {:?}", submit.files[0]), "JobSubmit(secret) JobFileSubmit(secret)");
         for wrong in [r#"{"file":[]}"#, r#"{"files":[{"sources":[]}]}"#, r#"{"priority":"high"}"#] {

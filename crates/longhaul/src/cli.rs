@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    agent, as_account, audit, bench, completion, config, copy, dataset, digest, doctor, job, link, load, login,
-    man, network, replica, serve, service, share, simulate, site, status, storage, submit, subscription, task, token,
-    transfer, tune, verify,
+    agent, as_account, audit, bench, completion, config, copy, dataset, digest, doctor, job, link, load,
+    login, man, network, replica, serve, service, share, simulate, site, status, storage, submit,
+    subscription, task, token, transfer, tune, verify,
 };
 use crate::demo;
 

@@ -178,7 +178,8 @@ fn assert_problem(operation: &str, reply: &Reply) {
 #[test]
 fn all_routes_are_walked() {
     let settings = "[service.jobs]\nallow_networks = [\"127.0.0.0/8\"]\n".to_owned();
-    let mut deployment = Deployment::with(ServiceOptions { pages: true, settings, ..ServiceOptions::default() });
+    let mut deployment =
+        Deployment::with(ServiceOptions { pages: true, settings, ..ServiceOptions::default() });
     for site in ["alpha", "beta"] {
         deployment.add_site(SiteOptions::new(site));
     }

@@ -152,11 +152,13 @@ pub async fn wait(
     };
     let watch = async {
         match limit {
-            Some(limit) => tokio::time::timeout(limit, watch(context, remote, jobs)).await.unwrap_or_else(|_| {
-                let why = format!("not all jobs have ended after {}", units::duration(limit));
-                let failure = Failure::new(FaultCode::Busy, why).titled("waited too long");
-                Err(failure.next(goes_on()).exiting(Exit::TimedOut))
-            }),
+            Some(limit) => {
+                tokio::time::timeout(limit, watch(context, remote, jobs)).await.unwrap_or_else(|_| {
+                    let why = format!("not all jobs have ended after {}", units::duration(limit));
+                    let failure = Failure::new(FaultCode::Busy, why).titled("waited too long");
+                    Err(failure.next(goes_on()).exiting(Exit::TimedOut))
+                })
+            }
             None => watch(context, remote, jobs).await,
         }
     };
@@ -209,8 +211,16 @@ fn measure(detail: &JobDetail, now: Timestamp) -> Measure {
         bytes: detail.bytes.map(|bytes| bytes.max(detail.bytes_done)),
         rate_now: detail.rate_now,
         rate_average: average(detail, now),
-        end: if detail.job.state.is_terminal() { word(detail.job.state) } else { waits().unwrap_or_default() },
-        notes: if counts.failed > 0 { format!("{} failed", words::files(counts.failed)) } else { String::new() },
+        end: if detail.job.state.is_terminal() {
+            word(detail.job.state)
+        } else {
+            waits().unwrap_or_default()
+        },
+        notes: if counts.failed > 0 {
+            format!("{} failed", words::files(counts.failed))
+        } else {
+            String::new()
+        },
     }
 }
 
@@ -235,7 +245,12 @@ fn ended(detail: &JobDetail) -> String {
     let all = if job.kind == "replicas" { 1 } else { job.files };
     let mut parts = vec![
         format!("{}: {}", job.id, word(job.state)),
-        format!("{} of {} arrived, {}", units::count(detail.counts.done), words::files(all), bytes(detail.bytes_done)),
+        format!(
+            "{} of {} arrived, {}",
+            units::count(detail.counts.done),
+            words::files(all),
+            bytes(detail.bytes_done)
+        ),
     ];
     if job.state != JobState::Finished {
         let first = detail.files.iter().find_map(|file| {
@@ -374,8 +389,11 @@ fn counts(detail: &JobDetail) -> String {
 }
 
 fn bytes_done(detail: &JobDetail) -> String {
-    let of = detail.bytes.map_or_else(|| " (not all sizes are known)".to_owned(), |all| format!(" of {}", bytes(all)));
-    let rate = if detail.rate_now > 0.0 { format!(", {} now", units::rate(detail.rate_now)) } else { String::new() };
+    let of = detail
+        .bytes
+        .map_or_else(|| " (not all sizes are known)".to_owned(), |all| format!(" of {}", bytes(all)));
+    let rate =
+        if detail.rate_now > 0.0 { format!(", {} now", units::rate(detail.rate_now)) } else { String::new() };
     format!("{}{of}{rate}", bytes(detail.bytes_done))
 }
 
@@ -461,7 +479,12 @@ mod tests {
                 started: None,
                 finished: None,
                 mode: None,
-                fault: Some(JobFault { blame: Blame::Source, errno: 2, text: "HTTP 404".into(), passing: false }),
+                fault: Some(JobFault {
+                    blame: Blame::Source,
+                    errno: 2,
+                    text: "HTTP 404".into(),
+                    passing: false,
+                }),
                 waits_for: None,
             }],
         }
@@ -470,12 +493,20 @@ mod tests {
     #[test]
     fn the_end_says_what_failed_and_whose_turn_it_is() {
         let text = ended(&detail(JobState::FinishedDirty));
-        for part in ["finisheddirty", "2 of 3 files arrived", "HTTP 404 (turn: the source's administrator)", "longhaul job show"] {
+        for part in [
+            "finisheddirty",
+            "2 of 3 files arrived",
+            "HTTP 404 (turn: the source's administrator)",
+            "longhaul job show",
+        ] {
             assert!(text.contains(part), "{part} is not in: {text}");
         }
         assert!(!text.contains('\u{1b}'));
         let shown = human(&detail(JobState::FinishedDirty), Style::plain(), None);
-        assert!(shown.contains("1 failed, 2 arrived") && shown.contains("and 2 files: longhaul job show"), "{shown}");
+        assert!(
+            shown.contains("1 failed, 2 arrived") && shown.contains("and 2 files: longhaul job show"),
+            "{shown}"
+        );
         assert!(shown.find("HTTP 404") < shown.find("state  from"), "{shown}");
     }
 

@@ -198,7 +198,8 @@ fn parse(text: &str, name: &str, community: Option<&CommunityName>) -> Result<Ve
             "correct it and submit it again: nothing was begun; the format: docs/howto/copy-between-storages.md",
         )
     };
-    let document: Value = serde_json::from_str(text).map_err(|error| wrong(format!("it is no JSON: {error}")))?;
+    let document: Value =
+        serde_json::from_str(text).map_err(|error| wrong(format!("it is no JSON: {error}")))?;
     let listed = document.is_array();
     let jobs = match document {
         Value::Array(jobs) => jobs,

@@ -98,7 +98,9 @@ mod tests {
     #[test]
     fn what_names_nobody_is_no_reason_with_a_blame() {
         assert_eq!(parse_reason("SOURCE [2] no [file] there"), Some((Blame::Source, 2, "no [file] there")));
-        for text in ["", CANCELED_BY_USER, "SOURCE [x] y", "ELSEWHERE [1] x", "SOURCE [99999] x", "SOURCE [1]"] {
+        for text in
+            ["", CANCELED_BY_USER, "SOURCE [x] y", "ELSEWHERE [1] x", "SOURCE [99999] x", "SOURCE [1]"]
+        {
             assert_eq!(parse_reason(text), None, "{text:?}");
         }
     }

@@ -233,8 +233,12 @@ mod tests {
         for &state in JobFileState::ALL {
             let file = JobFileRow { state, ..row() };
             let waits = waits_for(&file, &Reasons::default(), JobKind::Regular, Timestamp(5)).is_some();
-            assert_eq!(waits, counts(&[file]).waiting + u64::from(state == JobFileState::Ready) > 0
-                || state == JobFileState::NotUsed, "{state}");
+            assert_eq!(
+                waits,
+                counts(&[file]).waiting + u64::from(state == JobFileState::Ready) > 0
+                    || state == JobFileState::NotUsed,
+                "{state}"
+            );
         }
         let later = JobFileRow { not_before: Timestamp(60_000_005), ..row() };
         let why = waits_for(&later, &Reasons::default(), JobKind::Regular, Timestamp(5)).unwrap();

@@ -109,7 +109,8 @@ impl Operations {
         let person = of_caller(self, caller)?;
         if person.level("transfer").is_none() {
             let name = printable(&caller.principal.name);
-            let detail = format!("{name} has no right to jobs: its name stands with no community that is served");
+            let detail =
+                format!("{name} has no right to jobs: its name stands with no community that is served");
             let remedy = "ask an administrator to name it in service.fts.people, with its community";
             return Err(Problem::from(Fault::new(FaultCode::NotAllowed, detail)).with_remedy(remedy));
         }
@@ -136,7 +137,8 @@ impl Operations {
 fn not_theirs(person: &Person, community: Option<&CommunityName>) -> Problem {
     let theirs = if person.vos.is_empty() { "none".to_owned() } else { printable(&person.vos.join(", ")) };
     let name = community.map_or("that", |name| name.as_str());
-    let detail = format!("{} does not work for the community {name}, but for: {theirs}", printable(&person.dn));
+    let detail =
+        format!("{} does not work for the community {name}, but for: {theirs}", printable(&person.dn));
     Fault::new(FaultCode::NotAllowed, detail).into()
 }
 
@@ -264,10 +266,14 @@ fn give_tokens(submission: &mut Submission, files: &[JobFileSubmit]) -> Result<(
     for (place, (file, given)) in submission.files.iter_mut().zip(whose).enumerate() {
         for token in [&given.source_token, &given.target_token].into_iter().flatten() {
             let why = match () {
-                () if token.starts_with(OWN_TOKEN) => "is one of this deployment: no storage may see it".into(),
+                () if token.starts_with(OWN_TOKEN) => {
+                    "is one of this deployment: no storage may see it".into()
+                }
                 () if token.is_empty() => "is empty".to_owned(),
                 () if token.len() > TOKEN_BYTES_MAX => format!("is longer than {TOKEN_BYTES_MAX} bytes"),
-                () if token.chars().any(|c| !c.is_ascii_graphic()) => "has characters that no token has".into(),
+                () if token.chars().any(|c| !c.is_ascii_graphic()) => {
+                    "has characters that no token has".into()
+                }
                 () => continue,
             };
             let detail = format!("file {}: the token of a storage {why}", place + 1);
@@ -302,7 +308,8 @@ mod tests {
 
     #[test]
     fn a_submission_says_the_same_in_both_forms() {
-        let mut request = JobSubmit { files: vec![file("https://a/x", "https://b/x")], ..JobSubmit::default() };
+        let mut request =
+            JobSubmit { files: vec![file("https://a/x", "https://b/x")], ..JobSubmit::default() };
         request.files[0].sources.push("https://c/x".into());
         request.files[0].checksum = Some("ADLER32:0a1b2c3d".into());
         request.files[0].target_token = Some("token".into());
@@ -315,7 +322,8 @@ mod tests {
         assert_eq!(submission.files[1].source, "https://c/x");
         assert_eq!(submission.files[1].activity, "export");
         assert_eq!(submission.files[1].target_token.as_deref(), Some("token"));
-        let fts = serde_json::json!({ "files": [{ "sources": ["https://a/x"], "destinations": ["https://b/x"] }] });
+        let fts =
+            serde_json::json!({ "files": [{ "sources": ["https://a/x"], "destinations": ["https://b/x"] }] });
         let mut request = JobSubmit { fts: fts.as_object().cloned(), ..JobSubmit::default() };
         assert_eq!(parse(&request).unwrap().priority, 3);
         request.priority = Some(5);
