@@ -335,7 +335,7 @@ async fn the_native_api_shows_jobs_to_those_whose_they_are() {
     })
     .await;
     let ((source, from), (target, to)) = (Storage::start().await, Storage::start().await);
-    let play = Play { world, source, target, from, to, jobs: 0 };
+    let mut play = Play { world, source, target, from, to, jobs: 0 };
     let mut clients = Vec::new();
     for name in ["alice", "bob", "carol"] {
         let create = TokenCreate { name: name.into(), role: "viewer".into(), seconds: None };
