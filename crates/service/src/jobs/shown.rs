@@ -144,7 +144,7 @@ fn shown(
         id: file.id,
         index: file.index,
         state: file.state,
-        attempts: file.retries + u32::from(file.attempt.is_some()),
+        attempts: attempts(&file),
         bytes_done: moved.bytes,
         rate: moved.rate,
         fault: fault(&file),
@@ -157,6 +157,16 @@ fn shown(
         started: file.started,
         finished: file.finished,
         mode: file.mode,
+    }
+}
+
+/// Those that began; the one that is waited for has not.
+fn attempts(file: &JobFileRow) -> u32 {
+    let one = u32::from(file.attempt.is_some());
+    match file.state {
+        state if state.is_queued() => file.retries,
+        JobFileState::Canceled => file.retries.max(one),
+        _ => file.retries + one,
     }
 }
 
@@ -243,6 +253,20 @@ mod tests {
         let later = JobFileRow { not_before: Timestamp(60_000_005), ..row() };
         let why = waits_for(&later, &Reasons::default(), JobKind::Regular, Timestamp(5)).unwrap();
         assert!(why.starts_with("its next try, in 1"), "{why}");
+    }
+
+    #[test]
+    fn an_attempt_counts_when_it_has_begun() {
+        let file = |state, retries| JobFileRow { state, retries, attempt: Some(9.into()), ..row() };
+        assert_eq!(attempts(&row()), 0);
+        for (state, retries, expected) in [
+            (JobFileState::Submitted, 1, 1),
+            (JobFileState::Active, 1, 2),
+            (JobFileState::Failed, 0, 1),
+            (JobFileState::Canceled, 0, 1),
+        ] {
+            assert_eq!(attempts(&file(state, retries)), expected, "{state}");
+        }
     }
 
     #[test]
