@@ -35,21 +35,32 @@ fn people_submit_watch_and_end_jobs() {
     // One file, waited for; its digest is compared.
     let (source, target) = (one.url("f1"), other.url("below/f1"));
     let sum = "ADLER32:1f9404a5";
-    let done = deployment.longhaul(&["submit", &source, &target, "--checksum", sum, "--wait=60"]);
+    let done = deployment.longhaul(&[
+        "submit",
+        &source,
+        &target,
+        "--checksum",
+        sum,
+        "--verify",
+        "both",
+        "--wait=60",
+    ]);
     assert_eq!(done.status, 6, "a checksum that it does not have: {done}");
     assert!(
         done.stdout.contains("failed; 0 of 1 file arrived") && done.stdout.contains("checksum"),
         "{done}"
     );
     let sum = "ADLER32:239304a8";
-    let done = deployment.longhaul(&["submit", &source, &target, "--checksum", sum, "--wait=60"]).ok();
+    let done = deployment
+        .longhaul(&["submit", &source, &target, "--checksum", sum, "--verify", "both", "--wait=60"])
+        .ok();
     assert!(done.stdout.contains(": finished; 1 of 1 file arrived, 13 B"), "{done}");
     assert_eq!(fs::read(other.data().join("below/f1")).unwrap(), b"content of f1");
 
     // A file of jobs as FTS's clients write them; one of its files is nowhere.
     let file = deployment.directory().join("jobs.json");
     let pair = |name: &str| json!({ "sources": [one.url(name)], "destinations": [other.url(name)] });
-    let jobs = json!([{ "files": [pair("f2"), pair("gone")], "params": { "job_metadata": { "run": 7 } } }]);
+    let jobs = json!([{ "files": [pair("f2"), pair("gone")], "params": { "verify_checksum": "both", "job_metadata": { "run": 7 } } }]);
     fs::write(&file, jobs.to_string()).unwrap();
     let made = deployment.json(&["submit", "--file", file.to_str().unwrap()]);
     let id = made["items"][0]["id"].as_str().unwrap();
@@ -74,7 +85,7 @@ fn people_submit_watch_and_end_jobs() {
     assert_eq!(deployment.json(&["job", "list", "--since", "1h"])["items"].as_array().unwrap().len(), 3);
 
     // Ended in the midst of it.
-    let made = deployment.json(&["submit", &slow.url("f3"), &other.url("f3")]);
+    let made = deployment.json(&["submit", &slow.url("f3"), &other.url("f3"), "--verify", "both"]);
     let id = made["id"].as_str().unwrap();
     deployment.until("the copy runs", WITHIN, || {
         let shown = deployment.json(&["job", "show", id]);
