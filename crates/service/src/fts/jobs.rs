@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::ask::{Ask, Reply};
 use super::kept::refusal;
+use super::person::Seen;
 use super::views;
 use crate::operations::{Operations, problem};
 
@@ -33,7 +34,7 @@ pub fn list(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
     if level != Level::All && query.user_dn.as_ref().is_some_and(|dn| *dn != person.dn) {
         return Err(Refusal::bad("The provided DN and delegation id do not correspond to the same user"));
     }
-    let Some((vo, credential)) = person.seen(query.vo.clone(), query.delegation_id.clone())? else {
+    let Some(Seen { vo, credential }) = person.seen(query.vo.clone(), query.delegation_id.clone())? else {
         return Reply::json(&json!([]));
     };
     let rows = operations.shared.catalog.list_jobs(&catalog::JobQuery {

@@ -23,6 +23,6 @@ mod views;
 pub use door::door;
 pub use kept::Kept;
 pub(crate) use kept::refusal;
-pub(crate) use person::{Person, of_caller};
+pub(crate) use person::{Person, Seen, of_caller};
 pub use settings::{FtsConfig, FtsPerson, Reach};
 pub use users::Users;

@@ -194,6 +194,12 @@ fn of_users() -> Levels {
     [("transfer", Level::Vo), ("deleg", Level::Own)].map(|(name, level)| (name.to_owned(), level)).into()
 }
 
+/// What a list of jobs is narrowed to.
+pub struct Seen {
+    pub vo: Option<String>,
+    pub credential: Option<String>,
+}
+
 impl Person {
     fn nobody() -> Person {
         Person {
@@ -251,16 +257,12 @@ impl Person {
     }
 
     /// Of which VO and which credential a list of jobs may be that was asked for with those; none if it would be empty.
-    pub fn seen(
-        &self,
-        vo: Option<String>,
-        credential: Option<String>,
-    ) -> Result<Option<(Option<String>, Option<String>)>, Refusal> {
+    pub fn seen(&self, vo: Option<String>, credential: Option<String>) -> Result<Option<Seen>, Refusal> {
         Ok(match self.needs("transfer")? {
-            Level::All => Some((vo, credential)),
+            Level::All => Some(Seen { vo, credential }),
             Level::Vo if vo.as_ref().is_some_and(|vo| !self.vos.contains(vo)) => None,
-            Level::Vo => Some((Some(vo.unwrap_or_else(|| self.vo().to_owned())), credential)),
-            Level::Own => Some((vo, Some(self.delegation_id.clone()))),
+            Level::Vo => Some(Seen { vo: Some(vo.unwrap_or_else(|| self.vo().to_owned())), credential }),
+            Level::Own => Some(Seen { vo, credential: Some(self.delegation_id.clone()) }),
         })
     }
 

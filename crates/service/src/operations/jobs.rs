@@ -15,7 +15,7 @@ use longhaul_storage_remote::Checksum;
 use serde_json::{Value, json};
 
 use super::{Caller, Operations, PageQuery, bad_request, not_found, page, problem};
-use crate::fts::{Person, of_caller};
+use crate::fts::{Person, Seen, of_caller};
 use crate::jobs::{OWN_TOKEN, shown};
 
 /// Schemes under which a host may be asked for by its name alone.
@@ -58,7 +58,7 @@ impl Operations {
         let person = self.submitter(caller)?;
         let community = query.community.as_ref().map(|name| name.as_str().to_owned());
         let seen = person.seen(community, None)?;
-        let (vo, credential) = seen.ok_or_else(|| not_theirs(&person, query.community.as_ref()))?;
+        let Seen { vo, credential } = seen.ok_or_else(|| not_theirs(&person, query.community.as_ref()))?;
         let limit = query.page.limit();
         let rows = self.shared.catalog.list_jobs(&JobQuery {
             vo,
