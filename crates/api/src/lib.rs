@@ -22,6 +22,7 @@ pub mod agent;
 pub mod client;
 pub mod commissioning;
 pub mod fts;
+pub mod jobs;
 pub mod limits;
 pub mod measured;
 pub mod native;

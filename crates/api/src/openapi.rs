@@ -11,7 +11,7 @@ use crate::native::Page;
 use crate::routes::{
     self, Access, Body, CSRF_HEADER, IDEMPOTENCY_HEADER, Method, Query, QueryKind, Route, SESSION_COOKIE,
 };
-use crate::{Problem, agent, commissioning, limits, measured, native, network, steering};
+use crate::{Problem, agent, commissioning, jobs, limits, measured, native, network, steering};
 
 /// The whole description.
 pub fn document() -> Value {
@@ -74,6 +74,7 @@ fn role_text(access: Access) -> &'static str {
         Access::Public => "Needs no credential.",
         Access::Viewer => "Needs the role viewer.",
         Access::Admin => "Needs the role admin.",
+        Access::Submitter => "Needs the role admin, or to be named by `service.fts.people`.",
         Access::Observer => "Needs the role observer, or admin.",
         Access::AgentCertificate => "Needs the certificate of an agent of this deployment, over TLS 1.3.",
     }
@@ -83,10 +84,10 @@ fn security(route: &Route) -> Value {
     match route.access {
         Access::Public => json!([]),
         Access::AgentCertificate => json!([{ "agent": [] }]),
-        Access::Viewer | Access::Admin if route.method == Method::Get => {
+        Access::Viewer | Access::Submitter | Access::Admin if route.method == Method::Get => {
             json!([{ "token": [] }, { "session": [] }])
         }
-        Access::Viewer | Access::Admin | Access::Observer => {
+        Access::Viewer | Access::Submitter | Access::Admin | Access::Observer => {
             json!([{ "token": [] }, { "session": [], "csrf": [] }])
         }
     }
@@ -200,6 +201,9 @@ fn schemas() -> Map<String, Value> {
         native::LoginToken,
         native::Health,
         commissioning::Commissioning,
+        jobs::JobSubmit,
+        jobs::JobChange,
+        jobs::JobDetail,
         network::NetworkView,
         network::NetworkLinkDetail,
         network::NetworkImport,
@@ -226,6 +230,7 @@ fn schemas() -> Map<String, Value> {
         native::StorageView,
         native::ProblemView,
         native::TokenView,
+        jobs::JobView,
         network::NetworkLink,
         measured::HostView,
         measured::UnmappedHost,

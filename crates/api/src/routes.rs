@@ -48,6 +48,9 @@ pub enum Access {
     Public,
     /// An API token or a session with at least this role.
     Viewer,
+    /// An administrator, or a viewer for whom the service copies between URLs (`service.fts.people`). Which jobs are
+    /// theirs to see and to change is decided job by job.
+    Submitter,
     Admin,
     /// An API token that may send measurements, or an administrator's.
     Observer,
@@ -336,6 +339,32 @@ routes! {
     TRANSFER_RETRY = Post "/api/v1/transfers/{transfer}/retry" "transfer_retry" Admin,
         "Tries a waiting or failed transfer again now",
         gives(200, Json("TransferView"));
+
+    JOB_LIST = Get "/api/v1/jobs" "job_list" Submitter,
+        "Lists jobs, copies between URLs, newest first",
+        asks(&[
+            text("state", "Only in this state, such as ACTIVE."),
+            text("community", "Only of this community."),
+            text("source", "Only from this host, or scheme://host."),
+            text("target", "Only to this host, or scheme://host."),
+            text("since", "Only submitted at this time or later."),
+            LIMIT,
+            AFTER
+        ]),
+        gives(200, Json("Page_JobView"));
+    JOB_SUBMIT = Post "/api/v1/jobs" "job_submit" Submitter,
+        "Has files copied from URL to URL",
+        takes(Json("JobSubmit")), gives(201, Json("JobView")), with_idempotency_key();
+    JOB_SHOW = Get "/api/v1/jobs/{job}" "job_show" Submitter,
+        "Shows a job and its files: how far, why not, what they wait for",
+        asks(&[integer("files", "Most files to show, those that failed first; 100 if absent.")]),
+        gives(200, Json("JobDetail"));
+    JOB_CANCEL = Post "/api/v1/jobs/{job}/cancel" "job_cancel" Submitter,
+        "Ends a job; what has arrived stays",
+        gives(200, Json("JobView"));
+    JOB_CHANGE = Patch "/api/v1/jobs/{job}" "job_change" Submitter,
+        "Changes a job's priority",
+        takes(Json("JobChange")), gives(200, Json("JobView"));
 
     SITE_LIST = Get "/api/v1/sites" "site_list" Viewer,
         "Lists sites with their storages and agents",

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    agent, as_account, audit, bench, completion, config, copy, dataset, digest, doctor, limit, link, load,
-    login, man, network, replica, serve, service, share, simulate, site, status, storage, subscription, task,
-    token, transfer, tune, verify,
+    agent, as_account, audit, bench, completion, config, copy, dataset, digest, doctor, job, limit, link,
+    load, login, man, network, replica, serve, service, share, simulate, site, status, storage, submit,
+    subscription, task, token, transfer, tune, verify,
 };
 use crate::demo;
 
@@ -138,6 +138,11 @@ pub enum Command {
     /// Transfers: list, show, explain, retry
     #[command(subcommand)]
     Transfer(transfer::TransferCommand),
+    /// Have files copied from URL to URL, between storages that need not know Longhaul
+    Submit(submit::SubmitArgs),
+    /// Jobs, copies between URLs: list, show, wait, cancel, priority
+    #[command(subcommand)]
+    Job(job::JobCommand),
     /// Read a dataset's files at a storage again and compare them with the catalog
     Verify(verify::VerifyArgs),
     /// Tasks: scans, verifications and deletions

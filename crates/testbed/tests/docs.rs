@@ -25,6 +25,7 @@ const TUTORIAL_WITHIN_S: u64 = 240;
 const COMMAND_WITHIN: Duration = Duration::from_secs(30);
 /// An id that parses, in place of those that a reader has to fill in.
 const SOME_ID: &str = "0CMZ7RQYM0000";
+const SOME_JOB: &str = "3c0f7d8a-5a0e-4c6b-9d6a-0f6b8a1f2e11";
 /// Every table of the documents that is compared with the code begins with this.
 const KEPT: &str = "<!-- kept equal to the code by crates/testbed/tests/docs.rs: ";
 
@@ -206,6 +207,7 @@ fn filled_in(argument: &str) -> Option<String> {
     match argument {
         "…" => None,
         "SUBSCRIPTION" | "TRANSFER" | "TASK" | "$transfer" | "$failed" => Some(SOME_ID.to_owned()),
+        "JOB" => Some(SOME_JOB.to_owned()),
         "$site" => Some("alpha".to_owned()),
         _ => Some(argument.replace("=SECONDS", "=60")),
     }
@@ -376,6 +378,7 @@ fn every_route_is_documented() {
         let who = match route.access {
             Access::Public => "–",
             Access::Viewer => "viewer",
+            Access::Submitter => "submitter",
             Access::Admin => "admin",
             Access::Observer => "observer",
             Access::AgentCertificate => "agent",

@@ -10,7 +10,7 @@ use std::time::Duration;
 use longhaul_api::measured::*;
 use longhaul_api::native::*;
 use longhaul_api::routes::{self, Access, Body, Method, Route};
-use longhaul_api::{AGENT_PROTOCOL, Problem, agent, network, steering};
+use longhaul_api::{AGENT_PROTOCOL, Problem, agent, jobs, network, steering};
 use longhaul_security::{Credentials, JoinToken, agent_client_tls, new_signing_request};
 use longhaul_testbed::http::{Api, Reply};
 use longhaul_testbed::{Deployment, Random, ServiceOptions, SiteOptions, tree};
@@ -72,6 +72,9 @@ fn understood(name: &str, body: &[u8]) -> Result<(), String> {
         "NetworkLinkDetail" => network::NetworkLinkDetail,
         "NetworkImported" => network::NetworkImported,
         "StorageView" => StorageView,
+        "JobView" => jobs::JobView,
+        "JobDetail" => jobs::JobDetail,
+        "Page_JobView" => Page<jobs::JobView>,
         "Page_ShareView" => Page<steering::ShareView>,
         "LinksView" => steering::LinksView,
         "Page_AuditEntry" => Page<steering::AuditEntry>,
@@ -100,7 +103,7 @@ impl Walk {
             Access::Viewer | Access::AgentCertificate => {
                 self.refused(&self.nobody, route, parameters, body, &[401, 403])
             }
-            Access::Admin | Access::Observer => {
+            Access::Admin | Access::Submitter | Access::Observer => {
                 self.refused(&self.nobody, route, parameters, body, &[401]);
                 self.refused(&self.viewer, route, parameters, body, &[403]);
             }
@@ -174,7 +177,9 @@ fn assert_problem(operation: &str, reply: &Reply) {
 
 #[test]
 fn all_routes_are_walked() {
-    let mut deployment = Deployment::with(ServiceOptions { pages: true, ..ServiceOptions::default() });
+    let settings = "[service.jobs]\nallow_networks = [\"127.0.0.0/8\"]\n".to_owned();
+    let mut deployment =
+        Deployment::with(ServiceOptions { pages: true, settings, ..ServiceOptions::default() });
     for site in ["alpha", "beta"] {
         deployment.add_site(SiteOptions::new(site));
     }
@@ -191,6 +196,7 @@ fn all_routes_are_walked() {
     sites(&mut walk);
     measured(&mut walk);
     steering(&mut walk);
+    jobs_between_urls(&mut walk);
     agents(&mut walk, &deployment);
     overview(&mut walk);
     access(&mut walk, &deployment);
@@ -329,6 +335,21 @@ fn sites(walk: &mut Walk) {
     let changed =
         walk.json(&routes::SITE_CHANGE, &["gamma"], json!({ "state": "paused", "reason": "not yet" }));
     assert_eq!(changed["state"], json!("paused"));
+}
+
+fn jobs_between_urls(walk: &mut Walk) {
+    // Nobody answers there: it waits for its next try.
+    let nobody = format!("https://127.0.0.1:{}", longhaul_testbed::free_port());
+    let file = json!({ "sources": [format!("{nobody}/x")], "target": format!("{nobody}/y") });
+    let job = walk.json(&routes::JOB_SUBMIT, &[], json!({ "files": [file], "retries": 3 }));
+    let id = job["id"].as_str().unwrap();
+    let list = walk.get(&routes::JOB_LIST, &[], &[("source", "127.0.0.1"), ("limit", "1")]);
+    assert_eq!((&list["items"][0]["id"], &list["next"]), (&json!(id), &Value::Null));
+    assert_eq!(walk.json(&routes::JOB_CHANGE, &[id], json!({ "priority": 5 }))["priority"], json!(5));
+    let cancelled = walk.json(&routes::JOB_CANCEL, &[id], Value::Null);
+    assert_eq!(cancelled["state"], json!("CANCELED"), "{cancelled}");
+    let shown = walk.get(&routes::JOB_SHOW, &[id], &[("files", "1")]);
+    assert_eq!((&shown["counts"]["canceled"], &shown["files"][0]["state"]), (&json!(1), &json!("CANCELED")));
 }
 
 fn steering(walk: &mut Walk) {

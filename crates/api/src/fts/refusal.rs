@@ -2,7 +2,10 @@
 
 use std::fmt;
 
+use longhaul_model::FaultCode;
 use serde_json::{Value, json};
+
+use crate::Problem;
 
 /// An HTTP status and a text. The client shows the text for 400 to 405 and turns 419 and 503 into advice of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +42,24 @@ impl Refusal {
 
     pub fn body(&self) -> Value {
         json!({ "status": self.status_line(), "message": self.message })
+    }
+}
+
+/// The same in the native API, where what is asked of jobs is decided by the same rules.
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Problem {
+        let code = match refusal.status {
+            401 => FaultCode::NotAuthenticated,
+            403 => FaultCode::NotAllowed,
+            404 => FaultCode::NotFound,
+            409 => FaultCode::Conflict,
+            413 => FaultCode::TooLarge,
+            419 => FaultCode::NotAuthenticated,
+            400..500 => FaultCode::BadRequest,
+            503 => FaultCode::Busy,
+            _ => FaultCode::Internal,
+        };
+        Problem::new(code, code.title(), refusal.message)
     }
 }
 

@@ -22,11 +22,12 @@ pub use storage::StorageStep;
 pub const FORCED_PRIORITY: u8 = 6;
 
 const JOB: &str = "SELECT j.number, j.id, j.kind, j.state, j.vo, j.user, j.credential, j.priority, j.strategy,
-    j.source_se, j.target_se, j.submitted, j.expires, j.finished, j.canceled, j.reason, j.files, j.details FROM jobs j";
+    j.source_se, j.target_se, j.submitted, j.expires, j.finished, j.canceled, j.reason, j.files, j.details,
+    CASE WHEN j.grouped THEN NULL ELSE j.files_finished END, CASE WHEN j.grouped THEN NULL ELSE j.files_failed END FROM jobs j";
 
 const FILE: &str = "SELECT f.id, j.id, f.place, f.state, f.source, f.target, f.size, f.checksum, q.activity, j.vo,
     j.priority, f.retries, f.attempt, f.not_before, f.reason, f.recoverable, f.started, f.finished, f.bytes, f.mode,
-    f.details FROM job_files f JOIN jobs j ON j.number = f.job JOIN job_queues q ON q.id = f.queue";
+    f.details, f.queue FROM job_files f JOIN jobs j ON j.number = f.job JOIN job_queues q ON q.id = f.queue";
 
 fn job_row(row: &Row<'_>) -> rusqlite::Result<JobRow> {
     Ok(JobRow {
@@ -47,6 +48,8 @@ fn job_row(row: &Row<'_>) -> rusqlite::Result<JobRow> {
         reason: row.get(15)?,
         files: row.number(16)?,
         details: row.get(17)?,
+        files_finished: row.maybe_number(18)?,
+        files_failed: row.maybe_number(19)?,
     })
 }
 
@@ -74,6 +77,7 @@ fn file_row(row: &Row<'_>) -> rusqlite::Result<JobFileRow> {
         bytes: row.maybe_number(18)?,
         mode: row.get(19)?,
         details: row.get(20)?,
+        queue: row.number(21)?,
     })
 }
 

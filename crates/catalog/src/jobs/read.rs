@@ -2,7 +2,7 @@
 
 use longhaul_model::{JobFileState, JobId, JobState, Timestamp};
 use rusqlite::types::Value;
-use rusqlite::{OptionalExtension, Transaction, params_from_iter};
+use rusqlite::{OptionalExtension, Row, Transaction, params_from_iter};
 
 use super::{
     FILE, JOB, file_place, file_row, file_state, id_bytes, job_place, job_row, number_back, number_of,
@@ -48,16 +48,24 @@ impl Catalog {
     /// Newest first.
     pub fn list_jobs(&self, query: &JobQuery) -> Result<Vec<JobRow>, CatalogError> {
         self.read(|tx| {
-            let mut found: Vec<JobRow> = Vec::new();
-            for question in job_questions(query) {
+            let after = match query.after {
+                None => None,
+                Some(id) => match place_in_lists(tx, id)? {
+                    None => return Ok(Vec::new()),
+                    place => place,
+                },
+            };
+            let numbered = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, job_row(row)?));
+            let mut found: Vec<(i64, JobRow)> = Vec::new();
+            for question in job_questions(query, after) {
                 let mut select = tx.prepare_cached(&question.text)?;
-                for row in select.query_map(params_from_iter(question.values), job_row)? {
+                for row in select.query_map(params_from_iter(question.values), numbered)? {
                     found.push(row?);
                 }
             }
-            found.sort_by_key(|job| std::cmp::Reverse((job.submitted, job.id)));
+            found.sort_by_key(|(number, job)| std::cmp::Reverse((job.submitted, *number)));
             found.truncate(rows_of(query.limit));
-            Ok(found)
+            Ok(found.into_iter().map(|(_, job)| job).collect())
         })
     }
 
@@ -228,6 +236,12 @@ fn rows_of(limit: usize) -> usize {
     if limit == 0 { PAGE_ROWS_MAX } else { limit.min(PAGE_ROWS_MAX) }
 }
 
+/// Lists are in the order of this, the highest first.
+fn place_in_lists(tx: &Transaction<'_>, id: JobId) -> Result<Option<(i64, i64)>, CatalogError> {
+    let mut select = tx.prepare_cached("SELECT submitted, number FROM jobs WHERE id = ?1")?;
+    Ok(select.query_row([id_bytes(id)], |row| Ok((row.get(0)?, row.get(1)?))).optional()?)
+}
+
 /// A statement and its values.
 struct Question {
     text: String,
@@ -241,12 +255,41 @@ impl Question {
     }
 }
 
-/// One question per state, so that each is a range of an index that has the state before the time. The narrowest
+/// One question per state and end, so that each is a range of an index that has the state before the time. The narrowest
 /// thing that is said picks the index.
-fn job_questions(query: &JobQuery) -> Vec<Question> {
+fn job_questions(query: &JobQuery, after: Option<(i64, i64)>) -> Vec<Question> {
+    let mut states: Vec<JobState> = match query.states.is_empty() {
+        true => JobState::ALL.to_vec(),
+        false => query.states.clone(),
+    };
+    if query.unfinished_only {
+        states.retain(|state| !state.is_terminal());
+    }
+    states.sort_by_key(|&state| job_place(state));
+    states.dedup();
+    let any = |of: &[String]| -> Vec<Option<String>> {
+        if of.is_empty() { vec![None] } else { of.iter().cloned().map(Some).collect() }
+    };
+    let mut questions = Vec::new();
+    for source in any(&query.source_se) {
+        for target in any(&query.target_se) {
+            let one = |&state: &JobState| job_question(query, &source, &target, state, after);
+            questions.extend(states.iter().map(one));
+        }
+    }
+    questions
+}
+
+fn job_question(
+    query: &JobQuery,
+    source: &Option<String>,
+    target: &Option<String>,
+    state: JobState,
+    after: Option<(i64, i64)>,
+) -> Question {
     let said = [
-        ("j.source_se", &query.source_se, "jobs_by_source"),
-        ("j.target_se", &query.target_se, "jobs_by_target"),
+        ("j.source_se", source, "jobs_by_source"),
+        ("j.target_se", target, "jobs_by_target"),
         ("j.credential", &query.credential, "jobs_by_credential"),
         ("j.user", &query.user, "jobs_by_user"),
         ("j.vo", &query.vo, "jobs_by_vo"),
@@ -257,36 +300,32 @@ fn job_questions(query: &JobQuery) -> Vec<Question> {
             said.iter().find(|(_, value, _)| value.is_some()).map_or("jobs_by_state", |(_, _, index)| index)
         }
     };
-    let mut states: Vec<JobState> = match query.states.is_empty() {
-        true => JobState::ALL.to_vec(),
-        false => query.states.clone(),
-    };
-    if query.unfinished_only {
-        states.retain(|state| !state.is_terminal());
+    let mut question = Question { text: format!("{JOB} INDEXED BY {index} WHERE "), values: Vec::new() };
+    let mut terms = Vec::new();
+    for (column, value, _) in said {
+        if let Some(value) = value {
+            let place = question.value(value.clone());
+            terms.push(format!("{column} = {place}"));
+        }
     }
-    states.sort_by_key(|&state| job_place(state));
-    states.dedup();
-    let question = |state: JobState| {
-        let mut question = Question { text: format!("{JOB} INDEXED BY {index} WHERE "), values: Vec::new() };
-        let mut terms = Vec::new();
-        for (column, value, _) in &said {
-            if let Some(value) = value {
-                let place = question.value(value.clone());
-                terms.push(format!("{column} = {place}"));
-            }
-        }
-        let place = question.value(job_place(state));
-        terms.push(format!("j.state = {place}"));
-        if let Some(since) = query.finished_since {
-            let place = question.value(since.0);
-            terms.push(format!("j.finished >= {place} AND j.finished IS NOT NULL"));
-        }
-        let limit = question.value(rows_of(query.limit) as i64);
-        question.text += &terms.join(" AND ");
-        question.text += &format!(" ORDER BY j.submitted DESC LIMIT {limit}");
-        question
-    };
-    states.into_iter().map(question).collect()
+    let place = question.value(job_place(state));
+    terms.push(format!("j.state = {place}"));
+    if let Some(since) = query.finished_since {
+        let place = question.value(since.0);
+        terms.push(format!("j.finished >= {place} AND j.finished IS NOT NULL"));
+    }
+    if let Some(since) = query.submitted_since {
+        let place = question.value(since.0);
+        terms.push(format!("j.submitted >= {place}"));
+    }
+    if let Some((submitted, number)) = after {
+        let (submitted, number) = (question.value(submitted), question.value(number));
+        terms.push(format!("(j.submitted, j.number) < ({submitted}, {number})"));
+    }
+    let limit = question.value(rows_of(query.limit) as i64);
+    question.text += &terms.join(" AND ");
+    question.text += &format!(" ORDER BY j.submitted DESC, j.number DESC LIMIT {limit}");
+    question
 }
 
 fn file_questions(query: &JobFileQuery) -> Vec<Question> {

@@ -68,6 +68,9 @@ pub struct JobRow {
     pub canceled: bool,
     pub reason: String,
     pub files: u64,
+    /// Of these, where files that belong together are not counted as one.
+    pub files_finished: Option<u64>,
+    pub files_failed: Option<u64>,
     pub details: String,
 }
 
@@ -98,6 +101,8 @@ pub struct JobFileRow {
     /// By which way: pull, push, streamed.
     pub mode: Option<String>,
     pub details: String,
+    /// In which it waits, or last did.
+    pub queue: u64,
 }
 
 /// Which jobs; each thing said narrows it. At least one should be, or `unfinished_only`.
@@ -106,12 +111,16 @@ pub struct JobQuery {
     pub vo: Option<String>,
     pub user: Option<String>,
     pub credential: Option<String>,
-    pub source_se: Option<String>,
-    pub target_se: Option<String>,
+    /// One of these; empty: any.
+    pub source_se: Vec<String>,
+    pub target_se: Vec<String>,
     /// Empty: all.
     pub states: Vec<JobState>,
     pub unfinished_only: bool,
     pub finished_since: Option<Timestamp>,
+    pub submitted_since: Option<Timestamp>,
+    /// Only what a list has behind this job; nothing if there is no such job.
+    pub after: Option<JobId>,
     /// 0: a page.
     pub limit: usize,
 }

@@ -11,6 +11,7 @@ pub mod copy;
 pub mod dataset;
 pub mod digest;
 pub mod doctor;
+pub mod job;
 pub mod limit;
 pub mod link;
 pub mod load;
@@ -26,6 +27,7 @@ pub mod simulate;
 pub mod site;
 pub mod status;
 pub mod storage;
+pub mod submit;
 pub mod subscription;
 pub mod task;
 pub mod token;
@@ -136,6 +138,8 @@ async fn remote(context: &Context, command: Command) -> Result<Exit, Failure> {
         Command::Subscription(command) => subscription::run(context, &remote, command).await,
         Command::Replica(command) => replica::run(context, &remote, command).await,
         Command::Transfer(command) => transfer::run(context, &remote, command).await,
+        Command::Submit(args) => submit::run(context, &remote, args).await,
+        Command::Job(command) => job::run(context, &remote, command).await,
         Command::Verify(args) => verify::run(context, &remote, args).await,
         Command::Task(command) => task::run(context, &remote, command).await,
         Command::Site(command) => site::run(context, &remote, command).await,

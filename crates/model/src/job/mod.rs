@@ -13,7 +13,7 @@ pub use id::JobId;
 pub use place::{JOBS_HALF, end_point, of_jobs, storage_element};
 pub use reason::{
     CANCELED_BY_USER, EMPTY_JOB, FILES_FAILED, REASON_BYTES, TOO_LONG_IN_QUEUE, TRANSFER_CANCELED, errno,
-    reason,
+    parse_reason, reason,
 };
 
 use serde::{Deserialize, Serialize};

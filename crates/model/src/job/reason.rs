@@ -27,6 +27,22 @@ pub fn reason(fault: &Fault) -> String {
     if said { text.to_owned() } else { format!("{scope} [{}] {text}", errno(fault.code)) }
 }
 
+/// Whose turn it is, the number and the text of a reason; none of one that names nobody.
+pub fn parse_reason(reason: &str) -> Option<(Blame, u16, &str)> {
+    let (scope, rest) = reason.split_once(" [")?;
+    let (number, text) = rest.split_once("] ")?;
+    let number = number.parse().ok()?;
+    let blame = match scope {
+        "SOURCE" => Blame::Source,
+        "DESTINATION" => Blame::Target,
+        "TRANSFER" if number == errno(FaultCode::NotAuthenticated) => Blame::Credential,
+        "TRANSFER" => Blame::Network,
+        "GENERAL_FAILURE" => Blame::Ourselves,
+        _ => return None,
+    };
+    Some((blame, number, text))
+}
+
 const SCOPES: [&str; 4] = ["SOURCE", "DESTINATION", "TRANSFER", "GENERAL_FAILURE"];
 
 /// The number of Linux that says most nearly the same.
@@ -80,8 +96,25 @@ mod tests {
     }
 
     #[test]
+    fn what_names_nobody_is_no_reason_with_a_blame() {
+        assert_eq!(parse_reason("SOURCE [2] no [file] there"), Some((Blame::Source, 2, "no [file] there")));
+        for text in
+            ["", CANCELED_BY_USER, "SOURCE [x] y", "ELSEWHERE [1] x", "SOURCE [99999] x", "SOURCE [1]"]
+        {
+            assert_eq!(parse_reason(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
     fn every_code_has_a_number() {
         for &code in FaultCode::ALL {
+            let fault = Fault::new(code, "because");
+            let written = reason(&fault);
+            let (blame, number, text) = parse_reason(&written).unwrap();
+            assert_eq!((number, text), (errno(code), "because"));
+            // Scopes are fewer than those whose turn it can be.
+            let coarse = [Blame::Network, Blame::Credential, Blame::Request].contains(&fault.blame);
+            assert!(blame == fault.blame || coarse, "{code}: {blame}");
             assert!((1..=133).contains(&errno(code)), "{code}");
         }
     }

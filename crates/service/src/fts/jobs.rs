@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::ask::{Ask, Reply};
 use super::kept::refusal;
+use super::person::Seen;
 use super::views;
 use crate::operations::{Operations, problem};
 
@@ -33,25 +34,20 @@ pub fn list(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
     if level != Level::All && query.user_dn.as_ref().is_some_and(|dn| *dn != person.dn) {
         return Err(Refusal::bad("The provided DN and delegation id do not correspond to the same user"));
     }
-    let mine = person.vo().to_owned();
-    let (vo, credential) = match level {
-        Level::All => (query.vo.clone(), query.delegation_id.clone()),
-        Level::Vo if query.vo.as_ref().is_some_and(|vo| !person.vos.contains(vo)) => {
-            return Reply::json(&json!([]));
-        }
-        Level::Vo => (Some(query.vo.clone().unwrap_or(mine)), query.delegation_id.clone()),
-        Level::Own => (query.vo.clone(), Some(person.delegation_id.clone())),
+    let Some(Seen { vo, credential }) = person.seen(query.vo.clone(), query.delegation_id.clone())? else {
+        return Reply::json(&json!([]));
     };
     let rows = operations.shared.catalog.list_jobs(&catalog::JobQuery {
         vo,
         user: query.user_dn.clone(),
         credential,
-        source_se: query.source_se.clone(),
-        target_se: query.dest_se.clone(),
+        source_se: query.source_se.iter().cloned().collect(),
+        target_se: query.dest_se.iter().cloned().collect(),
         states: query.states.clone().unwrap_or_default(),
         unfinished_only: query.unfinished_only(),
         finished_since: query.window.map(|window| operations.now() - window),
         limit: query.limit.map_or(LIST_MAX, |limit| limit as usize),
+        ..catalog::JobQuery::default()
     });
     let rows = rows.map_err(|error| refusal(problem(error)))?;
     // States were asked for that there are not.
@@ -80,22 +76,8 @@ fn look(operations: &Operations, ask: &Ask, ids: &str, doing: &str) -> Result<(b
     if words.len() > IDS_MAX {
         return Err(Refusal::bad(format!("more than {IDS_MAX} jobs in one request")));
     }
-    let parsed: Vec<Option<JobId>> = words.iter().map(|word| word.parse().ok()).collect();
-    let known: Vec<JobId> = parsed.iter().flatten().copied().collect();
-    let mut rows =
-        operations.shared.catalog.jobs(&known).map_err(|error| refusal(problem(error)))?.into_iter();
-    let found = words.iter().zip(parsed).map(|(word, id)| {
-        let row = id.and_then(|_| rows.next().flatten());
-        let allowed = match row {
-            None => Err(no_such_job(word)),
-            Some(row) if ask.person.may_touch(&row.vo, &row.credential) => Ok(row),
-            Some(row) => {
-                Err(Refusal::forbidden(format!("Not enough permissions to {doing} the job \"{}\"", row.id)))
-            }
-        };
-        ((*word).to_owned(), allowed)
-    });
-    Ok((several, found.collect()))
+    let found = operations.jobs_for(&ask.person, &words, doing)?;
+    Ok((several, words.into_iter().map(str::to_owned).zip(found).collect()))
 }
 
 pub fn show(operations: &Operations, ask: &Ask, ids: &str) -> Result<Reply, Refusal> {

@@ -8,7 +8,6 @@ mod ask;
 mod bans;
 mod configuration;
 mod delegation;
-mod desk;
 mod door;
 mod files;
 mod jobs;
@@ -23,5 +22,7 @@ mod views;
 
 pub use door::door;
 pub use kept::Kept;
+pub(crate) use kept::refusal;
+pub(crate) use person::{Person, Seen, of_caller};
 pub use settings::{FtsConfig, FtsPerson, Reach};
 pub use users::Users;

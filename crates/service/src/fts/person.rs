@@ -11,7 +11,7 @@ use super::FtsPerson;
 use super::ask::Reply;
 use super::kept::refusal;
 use crate::http::Peer;
-use crate::operations::Operations;
+use crate::operations::{Caller, Operations};
 
 #[derive(Clone, Debug)]
 pub struct Person {
@@ -74,7 +74,19 @@ pub fn identify(
         Some(value) => of_token(operations, value)?,
         None => of_peer(operations, peer)?,
     };
-    let Some(mut person) = person else { return Ok(Person::nobody()) };
+    match person {
+        Some(person) => checked(operations, person),
+        None => Ok(Person::nobody()),
+    }
+}
+
+/// Whoever shows a credential of this deployment's own to the native API.
+pub fn of_caller(operations: &Operations, caller: &Caller) -> Result<Person, Refusal> {
+    checked(operations, known(operations, caller))
+}
+
+/// With what an administrator has said of them.
+fn checked(operations: &Operations, mut person: Person) -> Result<Person, Refusal> {
     let kept = operations.shared.fts.get(&operations.shared.catalog)?;
     if kept.is_banned(&person.dn) {
         return Err(Refusal::forbidden("The user has been banned"));
@@ -94,6 +106,12 @@ fn of_token(operations: &Operations, authorization: &str) -> Result<Option<Perso
     let token = parts.map(|(_, token)| token.trim()).filter(|token| !token.is_empty());
     let token = token.ok_or_else(|| unknown("the Authorization header must be: Bearer TOKEN"))?;
     let caller = operations.caller_of_token(token).map_err(refusal)?;
+    let token = Some(Token { text: token.to_owned(), ours: true });
+    Ok(Some(Person { token, ..known(operations, &caller) }))
+}
+
+/// By the name of their credential, and its role.
+fn known(operations: &Operations, caller: &Caller) -> Person {
     let config = operations.config();
     let named = config.fts.person(&caller.principal.name);
     let is_root = caller.principal.role == Role::Admin;
@@ -105,8 +123,8 @@ fn of_token(operations: &Operations, authorization: &str) -> Result<Option<Perso
     // An administrator's own jobs are the deployment's.
     let of_deployment = is_root.then(|| config.deployment.clone());
     let vo = named.map(|named| named.community.as_str().to_owned()).or(of_deployment);
-    let dn = caller.principal.name;
-    Ok(Some(Person {
+    let dn = caller.principal.name.clone();
+    Person {
         delegation_id: fts::delegation_id_of_token(&config.deployment, &dn),
         dn,
         fqans: Vec::new(),
@@ -116,9 +134,9 @@ fn of_token(operations: &Operations, authorization: &str) -> Result<Option<Perso
         levels,
         scope: None,
         expires: caller.expires,
-        token: Some(Token { text: token.to_owned(), ours: true }),
+        token: None,
         certificate: None,
-    }))
+    }
 }
 
 /// Certificates of our agents are nobody's: machines submit no jobs.
@@ -176,6 +194,12 @@ fn of_users() -> Levels {
     [("transfer", Level::Vo), ("deleg", Level::Own)].map(|(name, level)| (name.to_owned(), level)).into()
 }
 
+/// What a list of jobs is narrowed to.
+pub struct Seen {
+    pub vo: Option<String>,
+    pub credential: Option<String>,
+}
+
 impl Person {
     fn nobody() -> Person {
         Person {
@@ -230,6 +254,25 @@ impl Person {
             return Err(unknown("no credential was shown"));
         }
         if self.is_root { Ok(()) } else { Err(Refusal::forbidden("User does not have root privileges")) }
+    }
+
+    /// Of which VO and which credential a list of jobs may be that was asked for with those; none if it would be empty.
+    pub fn seen(&self, vo: Option<String>, credential: Option<String>) -> Result<Option<Seen>, Refusal> {
+        Ok(match self.needs("transfer")? {
+            Level::All => Some(Seen { vo, credential }),
+            Level::Vo if vo.as_ref().is_some_and(|vo| !self.vos.contains(vo)) => None,
+            Level::Vo => Some(Seen { vo: Some(vo.unwrap_or_else(|| self.vo().to_owned())), credential }),
+            Level::Own => Some(Seen { vo, credential: Some(self.delegation_id.clone()) }),
+        })
+    }
+
+    /// The same person at work for one of their communities.
+    pub fn working_for(&self, vo: &str) -> Option<Person> {
+        let theirs = self.is_root || self.vos.iter().any(|mine| mine == vo);
+        theirs.then(|| {
+            let others = self.vos.iter().filter(|mine| *mine != vo).cloned();
+            Person { vos: std::iter::once(vo.to_owned()).chain(others).collect(), ..self.clone() }
+        })
     }
 
     /// Whether a job of that VO and owner may be seen and changed.

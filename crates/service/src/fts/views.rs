@@ -4,28 +4,9 @@ use longhaul_api::fts::submission::Parameters;
 use longhaul_api::fts::{FileView, JobView, Moment, RetryView};
 use longhaul_catalog::{JobAttemptRow, JobFileRow, JobRow};
 use longhaul_model::JobFileState;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
+use crate::jobs::FileDetails;
 use crate::operations::Operations;
-
-/// What is kept with each file as JSON.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct FileDetails {
-    pub file_metadata: Value,
-    pub staging_metadata: Value,
-    pub archive_metadata: Value,
-    pub scitag: Option<u32>,
-    pub selection_strategy: String,
-    pub file_state_initial: Option<JobFileState>,
-    /// First digits of a hash of each token.
-    pub source_token_id: Option<String>,
-    pub target_token_id: Option<String>,
-    /// For the mover alone: never answered.
-    pub source_token: Option<String>,
-    pub destination_token: Option<String>,
-}
 
 const MIB: f64 = (1 << 20) as f64;
 

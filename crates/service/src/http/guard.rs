@@ -76,7 +76,7 @@ pub async fn admit(http: &Arc<Http>, route: &'static Route, parts: &Parts) -> Re
     }
     let action = match route.access {
         Access::Public | Access::AgentCertificate => return Ok(nobody),
-        Access::Viewer => Action::Read(route.operation),
+        Access::Viewer | Access::Submitter => Action::Read(route.operation),
         Access::Admin => Action::Change(route.operation),
         Access::Observer => Action::Observe(route.operation),
     };
@@ -88,6 +88,10 @@ pub async fn admit(http: &Arc<Http>, route: &'static Route, parts: &Parts) -> Re
         caller.check_csrf(shown)?;
     }
     authorise(&caller.principal, &action)?;
+    if route.access == Access::Submitter {
+        let caller = caller.clone();
+        http.operations.run(move |operations| operations.may_submit(&caller)).await?;
+    }
     // Measurements come by the second.
     if changes && route.access != Access::Observer {
         tracing::info!(operation = route.operation, by = %caller.principal.name, path = %parts.uri.path(), "change");

@@ -7,7 +7,7 @@ use longhaul_api::{Problem, openapi};
 use super::answer::Answer;
 use super::call::Call;
 use super::cookie;
-use crate::operations::{FileList, Operations, SubscriptionList, TaskList};
+use crate::operations::{FileList, JobList, Operations, SubscriptionList, TaskList};
 
 pub type Handler = fn(&Operations, &Call) -> Result<Answer, Problem>;
 
@@ -84,6 +84,25 @@ pub fn handler(operation: &str) -> Option<Handler> {
         },
         "transfer_show" => |ops, call| json!(ops.transfer_show(call.parameter("transfer")?)?),
         "transfer_retry" => |ops, call| json!(ops.transfer_retry(call.parameter("transfer")?)?),
+        "job_list" => |ops, call| {
+            let list = JobList {
+                state: call.query("state")?,
+                community: call.query("community")?,
+                source: call.query("source")?,
+                target: call.query("target")?,
+                since: call.query("since")?,
+                page: call.page()?,
+            };
+            json!(ops.job_list(call.caller()?, &list)?)
+        },
+        "job_submit" => |ops, call| json!(ops.job_submit(call.caller()?, &call.json()?)?),
+        "job_show" => {
+            |ops, call| json!(ops.job_show(call.caller()?, call.parameter("job")?, call.query("files")?)?)
+        }
+        "job_cancel" => |ops, call| json!(ops.job_cancel(call.caller()?, call.parameter("job")?)?),
+        "job_change" => {
+            |ops, call| json!(ops.job_change(call.caller()?, call.parameter("job")?, &call.json()?)?)
+        }
         "site_list" => |ops, call| json!(ops.site_list(&call.page()?)?),
         "site_add" => |ops, call| json!(ops.site_add(&call.json()?)?),
         "site_show" => |ops, call| json!(ops.site_show(&call.parameter("site")?)?),

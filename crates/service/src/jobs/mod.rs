@@ -6,8 +6,10 @@
 //! demand, of whose files it asks a window at a time.
 //!
 //! Not here: the states (`model::job`), rows (`catalog`), how bytes move ([`ForeignMover`]), FTS's own paths and texts (`fts`).
+//! Who may ask for what is in `asked`; FTS's API and ours both come that way.
 //! Start with [`Jobs`], then follow a file: `desk` → `queues` → `brain` → `desk` → `copies` → `desk`.
 
+mod asked;
 mod attempts;
 mod copies;
 mod desk;
@@ -16,6 +18,8 @@ mod mover;
 mod order;
 mod queues;
 mod remote;
+pub(crate) mod shown;
+mod submission;
 mod terms;
 
 use std::path::PathBuf;
@@ -37,6 +41,7 @@ pub use ids::{MOVERS, file, file_number, is_ours, queue, source};
 pub use mover::{CopyOrder, Credential, End, ForeignMover, Stop, Verify};
 pub use queues::SIZE_ASSUMED;
 pub use remote::mover;
+pub use submission::{FileDetails, OWN_TOKEN};
 
 /// What an administrator can set about jobs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -12,6 +12,10 @@ use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
 use axum::response::Response;
 use http::{Method, StatusCode};
+use longhaul_api::client::Client;
+use longhaul_api::jobs::{JobChange, JobDetail, JobFileSubmit, JobSubmit, JobView};
+use longhaul_api::native::{Page, TokenCreate, TokenCreated};
+use longhaul_api::{Problem, routes};
 use longhaul_catalog::{JobCanceled, JobFileRow, JobRow, NewJob, NewJobFile, Submitted};
 use longhaul_model::job::CANCELED_BY_USER;
 use longhaul_model::{JobFileState, JobId, JobKind, JobState, Timestamp};
@@ -297,5 +301,123 @@ async fn replicas_hops_retries_and_ends_by_users() {
     play.source.close(false);
     let path = files[0].target.strip_prefix(&play.to).unwrap();
     assert!(play.target.get(path).is_none());
+    play.world.stop().await;
+}
+
+fn submit_of(pairs: &[(&str, &str)]) -> JobSubmit {
+    let file = |(source, target): &(&str, &str)| JobFileSubmit {
+        sources: vec![(*source).to_owned()],
+        target: (*target).to_owned(),
+        ..JobFileSubmit::default()
+    };
+    JobSubmit { files: pairs.iter().map(file).collect(), ..JobSubmit::default() }
+}
+
+async fn submitted(client: &Client, job: &JobSubmit) -> Result<JobView, Problem> {
+    client.request(&routes::JOB_SUBMIT).json(job).send().await
+}
+
+/// The same jobs by the native API: whose they are, what they say, and that one is one however often it is asked for.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_native_api_shows_jobs_to_those_whose_they_are() {
+    let people = [("alice", "atlas"), ("bob", "cms")];
+    let world = World::with(|config| {
+        config.jobs.allow_networks = vec!["127.0.0.0/8".into()];
+        let person = |(name, community): (&str, &str)| longhaul_service::FtsPerson {
+            name: name.into(),
+            community: community.parse().unwrap(),
+            transfer: longhaul_service::Reach::Community,
+            config: longhaul_service::Reach::None,
+            datamanagement: longhaul_service::Reach::None,
+            admin: longhaul_service::Reach::None,
+        };
+        config.fts.people = people.map(person).to_vec();
+    })
+    .await;
+    let ((source, from), (target, to)) = (Storage::start().await, Storage::start().await);
+    let mut play = Play { world, source, target, from, to, jobs: 0 };
+    let mut clients = Vec::new();
+    for name in ["alice", "bob", "carol"] {
+        let create = TokenCreate { name: name.into(), role: "viewer".into(), seconds: None };
+        let made: TokenCreated =
+            play.world.admin().request(&routes::TOKEN_CREATE).json(&create).send().await.unwrap();
+        clients.push(play.world.person(Some(&made.token)));
+    }
+    let [alice, bob, carol] = clients.as_slice() else { unreachable!() };
+
+    // One copy that arrives, one whose source is missing.
+    play.source.put("/n/f", b"content of /n/f");
+    let url = |of: &str, path: &str| format!("{of}{path}");
+    let (there, here) = (url(&play.from, "/n/f"), url(&play.to, "/n/f"));
+    let (gone, nowhere) = (url(&play.from, "/n/gone"), url(&play.to, "/n/gone"));
+    let job = submit_of(&[(&there, &here), (&gone, &nowhere)]);
+    let ask = || alice.request(&routes::JOB_SUBMIT).idempotency_key("once").json(&job);
+    let first: JobView = ask().send().await.unwrap();
+    let again: JobView = ask().send().await.unwrap();
+    assert_eq!((first.id, first.community.as_str(), first.files), (again.id, "atlas", 2));
+    let (row, _) = play.ended(first.id).await;
+    assert_eq!(row.state, JobState::FinishedDirty);
+    play.arrived("/n/f");
+    let shown: JobDetail = alice.request(&routes::JOB_SHOW).parameter(first.id).send().await.unwrap();
+    assert_eq!((shown.counts.done, shown.counts.failed, shown.bytes_done), (1, 1, 15));
+    let failed = &shown.files[0];
+    assert_eq!((failed.source.as_str(), failed.state, failed.attempts), (&*gone, JobFileState::Failed, 1));
+    let fault = failed.fault.as_ref().unwrap();
+    assert_eq!((fault.blame, fault.errno), (longhaul_model::Blame::Source, 2));
+    assert_eq!(shown.files[1].mode.as_deref(), Some("stream"));
+    let none: JobDetail =
+        alice.request(&routes::JOB_SHOW).parameter(first.id).query("files", 0).send().await.unwrap();
+    assert_eq!((none.files.len(), none.counts), (0, shown.counts));
+
+    // Whoever is of another community, or of none, neither sees nor ends it.
+    for (client, status) in [(bob, 403), (carol, 403)] {
+        let refused = client.request(&routes::JOB_SHOW).parameter(first.id).send::<JobDetail>().await;
+        assert_eq!(refused.unwrap_err().status, status);
+        let refused = client.request(&routes::JOB_CANCEL).parameter(first.id).send::<JobView>().await;
+        assert_eq!(refused.unwrap_err().status, status);
+    }
+    let list: Page<JobView> = bob.request(&routes::JOB_LIST).send().await.unwrap();
+    assert!(list.items.is_empty());
+    let borrowed = JobSubmit { community: Some("atlas".parse().unwrap()), ..job.clone() };
+    assert_eq!(submitted(bob, &borrowed).await.unwrap_err().status, 403);
+    let refused = submitted(carol, &job).await.unwrap_err();
+    assert!(refused.remedy.contains("service.fts.people"), "{refused:?}");
+
+    // An administrator works for anybody; a list is one list over its pages.
+    play.source.close(true);
+    let mut made = vec![first.id];
+    for at in 0..4 {
+        let target = url(&play.to, &format!("/n/more{at}"));
+        let job = JobSubmit { community: Some("atlas".parse().unwrap()), ..submit_of(&[(&there, &target)]) };
+        made.push(submitted(&play.world.admin(), &job).await.unwrap().id);
+    }
+    let (mut paged, mut after) = (Vec::new(), None::<String>);
+    loop {
+        let page: Page<JobView> =
+            alice.request(&routes::JOB_LIST).query("limit", 2).maybe("after", after).send().await.unwrap();
+        paged.extend(page.items.into_iter().map(|job| job.id));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    made.reverse();
+    assert_eq!(paged, made);
+    let of_host =
+        alice.request(&routes::JOB_LIST).query("source", "127.0.0.1").query("state", "FINISHEDDIRTY");
+    let of_host: Page<JobView> = of_host.send().await.unwrap();
+    assert_eq!(of_host.items.iter().map(|job| job.id).collect::<Vec<_>>(), [first.id]);
+
+    // Changed and ended by one of the community, and ended once.
+    let change = JobChange { priority: 5 };
+    let job: JobView =
+        alice.request(&routes::JOB_CHANGE).parameter(made[0]).json(&change).send().await.unwrap();
+    assert_eq!(job.priority, 5);
+    let job: JobView = alice.request(&routes::JOB_CANCEL).parameter(made[0]).send().await.unwrap();
+    assert_eq!((job.state, job.reason.as_deref()), (JobState::Canceled, Some(CANCELED_BY_USER)));
+    let twice = alice.request(&routes::JOB_CANCEL).parameter(made[0]).send::<JobView>().await;
+    assert_eq!(twice.unwrap_err().status, 409);
+    play.source.close(false);
+    play.ended(made[1]).await;
     play.world.stop().await;
 }

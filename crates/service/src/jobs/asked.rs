@@ -1,14 +1,15 @@
-//! What the API asks of jobs. Everything is durable when it returns.
+//! What people ask of jobs, by whichever API they come: who may see and change which. Everything is durable when it
+//! returns, and waited for on a thread that may block.
 
 use std::future::Future;
 
-use longhaul_api::fts::Refusal;
-use longhaul_catalog::{JobCanceled, NewJob, StorageStep, Submitted};
+use longhaul_api::fts::{Refusal, no_such_job};
+use longhaul_catalog::{JobCanceled, JobRow, NewJob, StorageStep, Submitted};
 use longhaul_model::{Fault, JobId};
 use longhaul_security::{new_secret, secret_hash};
 
-use super::kept::refusal;
-use crate::operations::Operations;
+use crate::fts::{Person, refusal};
+use crate::operations::{Operations, problem};
 use crate::shared::Shared;
 
 impl Shared {
@@ -24,6 +25,28 @@ impl Shared {
 }
 
 impl Operations {
+    /// Those jobs, each with the person's leave to do that to it; none of what is no id of a job.
+    pub(crate) fn jobs_for(
+        &self,
+        person: &Person,
+        words: &[&str],
+        doing: &str,
+    ) -> Result<Vec<Result<JobRow, Refusal>>, Refusal> {
+        person.needs("transfer")?;
+        let parsed: Vec<Option<JobId>> = words.iter().map(|word| word.parse().ok()).collect();
+        let known: Vec<JobId> = parsed.iter().flatten().copied().collect();
+        let mut rows = self.shared.catalog.jobs(&known).map_err(|error| refusal(problem(error)))?.into_iter();
+        let found = words.iter().zip(parsed).map(|(word, id)| match id.and_then(|_| rows.next().flatten()) {
+            None => Err(no_such_job(word)),
+            Some(row) if person.may_touch(&row.vo, &row.credential) => Ok(row),
+            Some(row) => {
+                let text = format!("Not enough permissions to {doing} the job \"{}\"", row.id);
+                Err(Refusal::forbidden(text))
+            }
+        });
+        Ok(found.collect())
+    }
+
     /// Waits for the desk on a thread that may block.
     fn at_desk<T>(&self, answer: impl Future<Output = Result<T, Fault>>) -> Result<T, Refusal> {
         tokio::runtime::Handle::current().block_on(answer).map_err(|fault| refusal(fault.into()))
@@ -34,7 +57,7 @@ impl Operations {
         answers.into_iter().next().ok_or_else(|| Refusal::new(503, "the job was not answered for"))
     }
 
-    pub(super) fn cancel_jobs(
+    pub(crate) fn cancel_jobs(
         &self,
         wanted: Vec<(JobId, Option<Vec<u64>>)>,
         reason: &str,
@@ -42,16 +65,16 @@ impl Operations {
         self.at_desk(self.shared.jobs.cancel(wanted, reason))
     }
 
-    pub(super) fn set_job_priority(&self, jobs: &[JobId], priority: u8) -> Result<(), Refusal> {
+    pub(crate) fn set_job_priority(&self, jobs: &[JobId], priority: u8) -> Result<(), Refusal> {
         self.at_desk(self.shared.jobs.priority(jobs.to_vec(), priority)).map(drop)
     }
 
-    pub(super) fn force_job_files(&self, files: Vec<u64>) -> Result<(), Refusal> {
+    pub(crate) fn force_job_files(&self, files: Vec<u64>) -> Result<(), Refusal> {
         self.at_desk(self.shared.jobs.force_start(files)).map(drop)
     }
 
     /// Some jobs at a time; none when all are done.
-    pub(super) fn step_storage_jobs(
+    pub(crate) fn step_storage_jobs(
         &self,
         storage: &str,
         vo: Option<&str>,

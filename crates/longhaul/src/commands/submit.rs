@@ -1,0 +1,248 @@
+//! `longhaul submit`: has files copied from URL to URL by the service.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use longhaul_api::fts::Submission;
+use longhaul_api::fts::submission::Rules;
+use longhaul_api::jobs::{JobFileSubmit, JobSubmit, JobView};
+use longhaul_api::native::Page;
+use longhaul_api::routes;
+use longhaul_model::units::printable;
+use longhaul_model::{CommunityName, Fault, FaultCode};
+use longhaul_scheduler::Strategy;
+use serde_json::{Map, Value};
+
+use super::{Context, job, words};
+use crate::clock;
+use crate::failure::{Exit, Failure};
+use crate::remote::Remote;
+
+/// The service takes no larger body.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+const JOBS_MAX: usize = 10_000;
+
+#[derive(Debug, Args)]
+pub struct SubmitArgs {
+    /// URL of the file, such as https://a.example/data/f1
+    #[arg(required_unless_present = "file")]
+    source: Option<String>,
+    /// URL to which it is copied, such as https://b.example/data/f1
+    #[arg(required_unless_present = "file")]
+    target: Option<String>,
+    /// Jobs as FTS's clients write them: one, or a list of them; - is standard input
+    #[arg(long, short, value_name = "FILE", conflicts_with_all = ["source", "target", "single"])]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    single: Single,
+    /// Whose share it is charged to; that of the credential if not given
+    #[arg(long)]
+    community: Option<CommunityName>,
+    /// Wait until all have ended, with progress; with a time such as 600 at most so many seconds
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "0", require_equals = true)]
+    wait: Option<u64>,
+}
+
+/// What a file of jobs says itself.
+#[derive(Debug, Args)]
+#[group(id = "single", multiple = true)]
+struct Single {
+    /// URL of another replica of the file; may be given several times
+    #[arg(long, value_name = "URL")]
+    replica: Vec<String>,
+    /// What has to arrive, such as ADLER32:0a1b2c3d
+    #[arg(long, value_name = "ALGORITHM:VALUE")]
+    checksum: Option<String>,
+    /// What is compared with the checksum: source, target, both or none
+    #[arg(long, value_name = "WHICH", value_parser = ["source", "target", "both", "none"])]
+    verify: Option<String>,
+    /// Bytes of the file
+    #[arg(long, value_name = "BYTES")]
+    size: Option<u64>,
+    /// Replace what stands at the target
+    #[arg(long)]
+    overwrite: bool,
+    /// How often it is tried again; as the service has it if not given
+    #[arg(long)]
+    retries: Option<u32>,
+    /// 1 (least) to 5; 3 if not given
+    #[arg(long, short, value_parser = clap::value_parser!(u8).range(job::PRIORITIES))]
+    priority: Option<u8>,
+    /// Class of work within the community, such as production
+    #[arg(long)]
+    activity: Option<String>,
+    /// How one of several replicas is chosen
+    #[arg(long)]
+    strategy: Option<Strategy>,
+    /// Shown with the job: a JSON object
+    #[arg(long, value_name = "JSON", value_parser = object)]
+    metadata: Option<Map<String, Value>>,
+    /// File with the bearer token that the source takes
+    #[arg(long, value_name = "FILE")]
+    source_token: Option<PathBuf>,
+    /// File with the bearer token that the target takes
+    #[arg(long, value_name = "FILE")]
+    target_token: Option<PathBuf>,
+}
+
+fn object(text: &str) -> Result<Map<String, Value>, String> {
+    serde_json::from_str(text).map_err(|error| format!("a JSON object is expected: {error}"))
+}
+
+pub async fn run(context: &Context, remote: &Remote, args: SubmitArgs) -> Result<Exit, Failure> {
+    let several = args.file.is_some();
+    let jobs = match args.file {
+        Some(file) => of_file(&file, args.community.as_ref())?,
+        None => vec![single(args.source, args.target, args.community, args.single)?],
+    };
+    let mut made: Vec<JobView> = Vec::with_capacity(jobs.len());
+    for job in &jobs {
+        match remote.post(&routes::JOB_SUBMIT, &[], job).await {
+            Ok(view) => made.push(view),
+            Err(failure) if made.is_empty() => return Err(failure),
+            Err(mut failure) => {
+                // What was taken in before has begun, and must not be lost from sight.
+                let ids: Vec<String> = made.iter().map(|job| job.id.to_string()).collect();
+                failure.problem.detail = format!(
+                    "of {} jobs the first {} were submitted ({}), then: {}",
+                    jobs.len(),
+                    made.len(),
+                    ids.join(" "),
+                    failure.problem.detail
+                );
+                return Err(failure);
+            }
+        }
+    }
+    if let Some(seconds) = args.wait {
+        let ids: Vec<_> = made.iter().map(|job| job.id).collect();
+        let limit = (seconds > 0).then(|| Duration::from_secs(seconds));
+        return job::wait(context, remote, &ids, limit).await;
+    }
+    if !several && let [one] = made.as_slice() {
+        context.output.sentence(one, submitted)?;
+        return Ok(Exit::Ok);
+    }
+    let page = Page { items: made, next: None };
+    context.output.sentence(&page, |page| page.items.iter().map(submitted).collect::<Vec<_>>().join("\n"))?;
+    Ok(Exit::Ok)
+}
+
+fn submitted(job: &JobView) -> String {
+    let target = job.target.as_ref().map(|target| format!(" to {}", printable(target))).unwrap_or_default();
+    format!("{}: {}{target} submitted; see: longhaul job show {}", job.id, words::files(job.files), job.id)
+}
+
+fn single(
+    source: Option<String>,
+    target: Option<String>,
+    community: Option<CommunityName>,
+    given: Single,
+) -> Result<JobSubmit, Failure> {
+    let file = JobFileSubmit {
+        sources: source.into_iter().chain(given.replica).collect(),
+        target: target.unwrap_or_default(),
+        size: given.size,
+        checksum: given.checksum,
+        metadata: None,
+        source_token: given.source_token.as_deref().map(token).transpose()?,
+        target_token: given.target_token.as_deref().map(token).transpose()?,
+    };
+    Ok(JobSubmit {
+        community,
+        files: vec![file],
+        priority: given.priority,
+        activity: given.activity,
+        overwrite: given.overwrite,
+        retries: given.retries,
+        verify: given.verify,
+        strategy: given.strategy.map(|strategy| strategy.to_string()),
+        metadata: given.metadata,
+        ..JobSubmit::default()
+    })
+}
+
+/// From a file, so that it stands in no list of processes.
+fn token(path: &Path) -> Result<String, Failure> {
+    Ok(read(path)?.trim().to_owned())
+}
+
+fn read(path: &Path) -> Result<String, Failure> {
+    let wrong = |error| Failure::file("reading", path, &error);
+    let source: Box<dyn Read> = if path == Path::new("-") {
+        Box::new(std::io::stdin())
+    } else {
+        Box::new(std::fs::File::open(path).map_err(wrong)?)
+    };
+    let mut text = String::new();
+    source.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(wrong)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        let why = format!("{} has more than {FILE_BYTES_MAX} bytes", printable(&path.to_string_lossy()));
+        return Err(Fault::new(FaultCode::TooLarge, why).into());
+    }
+    Ok(text)
+}
+
+fn of_file(path: &Path, community: Option<&CommunityName>) -> Result<Vec<JobSubmit>, Failure> {
+    parse(&read(path)?, &printable(&path.to_string_lossy()), community)
+}
+
+/// All of them are looked at before the first is submitted.
+fn parse(text: &str, name: &str, community: Option<&CommunityName>) -> Result<Vec<JobSubmit>, Failure> {
+    let wrong = |why: String| {
+        Failure::usage(
+            format!("{name} holds no jobs that could be submitted"),
+            why,
+            "correct it and submit it again: nothing was begun; the format: docs/howto/copy-between-storages.md",
+        )
+    };
+    let document: Value =
+        serde_json::from_str(text).map_err(|error| wrong(format!("it is no JSON: {error}")))?;
+    let listed = document.is_array();
+    let jobs = match document {
+        Value::Array(jobs) => jobs,
+        one => vec![one],
+    };
+    if jobs.is_empty() || jobs.len() > JOBS_MAX {
+        return Err(wrong(format!("it has {} jobs; 1 to {JOBS_MAX} are taken at a time", jobs.len())));
+    }
+    // How much metadata is too much, the service says.
+    let rules = Rules { now: clock::now(), metadata_bytes: usize::MAX, auth_method: "oauth2" };
+    let mut submissions = Vec::with_capacity(jobs.len());
+    for (place, job) in jobs.into_iter().enumerate() {
+        let which = if listed { format!("job {}: ", place + 1) } else { String::new() };
+        Submission::parse(&job, &rules).map_err(|refusal| wrong(format!("{which}{}", refusal.message)))?;
+        let Value::Object(fts) = job else { continue };
+        submissions.push(JobSubmit { community: community.cloned(), fts: Some(fts), ..JobSubmit::default() });
+    }
+    Ok(submissions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_file_holds_one_job_or_a_list_and_all_are_looked_at() {
+        let good = r#"{"files":[{"sources":["https://a/x"],"destinations":["https://b/x"]}],"params":null}"#;
+        assert_eq!(parse(good, "f", None).unwrap().len(), 1);
+        assert_eq!(parse(&format!("[{good},{good}]"), "f", None).unwrap().len(), 2);
+        let bad = r#"{"files":[{"sources":["https://a/x"]}]}"#;
+        let failure = parse(&format!("[{good},{bad}]"), "f", None).unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage);
+        assert_eq!(failure.problem.detail, "job 2: Missing parameter: destinations");
+        for wrong in ["", "[]", "7", "[7]", "{}"] {
+            assert!(parse(wrong, "f", None).is_err(), "{wrong}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_breaks_it(text in "[\\[\\]{}\":,a-z0-9 ]{0,80}") {
+            let _ = parse(&text, "f", None);
+        }
+    }
+}

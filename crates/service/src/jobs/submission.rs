@@ -1,0 +1,156 @@
+//! A submission on its way to the desk: whose it is, what is banned, and what is kept of it.
+
+use longhaul_api::fts::submission::Rules;
+use longhaul_api::fts::{self, BanStatus, Refusal, Submission, SubmittedFile, WantedId};
+use longhaul_catalog::{NewJob, NewJobFile, Submitted};
+use longhaul_model::{JobFileState, JobId};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::fts::Person;
+use crate::operations::Operations;
+
+/// With this begin API tokens of this deployment.
+pub const OWN_TOKEN: &str = "lht_";
+
+/// What is kept with each file as JSON.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FileDetails {
+    pub file_metadata: Value,
+    pub staging_metadata: Value,
+    pub archive_metadata: Value,
+    pub scitag: Option<u32>,
+    pub selection_strategy: String,
+    pub file_state_initial: Option<JobFileState>,
+    /// First digits of a hash of each token.
+    pub source_token_id: Option<String>,
+    pub target_token_id: Option<String>,
+    /// For the mover alone: never answered.
+    pub source_token: Option<String>,
+    pub destination_token: Option<String>,
+}
+
+impl Operations {
+    /// What this deployment decides about a person's submissions.
+    pub(crate) fn job_rules(&self, person: &Person) -> Rules {
+        Rules {
+            now: self.now(),
+            metadata_bytes: self.config().fts.metadata_bytes as usize,
+            auth_method: person.auth_method(),
+        }
+    }
+
+    /// Makes the job durable; it may begin at once. Refused as a whole if an end of it is banned, if there is one of its
+    /// id, or another on its way to the same target where that counts.
+    pub(crate) fn accept_job(&self, person: &Person, submission: Submission) -> Result<JobId, Refusal> {
+        let id = match &submission.id {
+            WantedId::Named(sid) => fts::deterministic_id(person.vo(), sid),
+            WantedId::Any => self.shared.new_job_id(),
+        };
+        let kept = self.shared.fts.get(&self.shared.catalog)?;
+        let (now, refuse_duplicates) = (self.now(), self.config().fts.check_duplicates);
+        let job = new_job(id, person, submission, now, refuse_duplicates, |file| {
+            let bans = [&file.source_se, &file.target_se]
+                .map(|storage| (storage, kept.ban_of(storage, person.vo())));
+            let mut held = false;
+            for (storage, ban) in bans.into_iter().filter_map(|(storage, ban)| Some((storage, ban?))) {
+                if ban.status != BanStatus::WaitAndSubmit {
+                    return Err(Refusal::forbidden(format!("{storage} is banned")));
+                }
+                held = true;
+            }
+            Ok(held)
+        })?;
+        match self.submit_job(job)? {
+            Submitted::Made => Ok(id),
+            Submitted::DuplicateId => {
+                // The id is told: whoever lost the answer to the first submission finds the job again.
+                let text = format!("The sid provided by the user is duplicated (job {id} exists)");
+                Err(Refusal::new(409, text))
+            }
+            Submitted::DuplicateTarget(target) => {
+                let text = format!("The submission is duplicated: another transfer to {target} is under way");
+                Err(Refusal::new(409, text))
+            }
+            Submitted::BadUrl(url) => {
+                Err(Refusal::bad(format!("Invalid value within the request: {url} names no server")))
+            }
+        }
+    }
+}
+
+fn new_job(
+    id: JobId,
+    person: &Person,
+    submission: Submission,
+    now: longhaul_model::Timestamp,
+    refuse_duplicates: bool,
+    held: impl Fn(&SubmittedFile) -> Result<bool, Refusal>,
+) -> Result<NewJob, Refusal> {
+    let strategy = submission.files.first().map(|file| file.selection_strategy.clone()).unwrap_or_default();
+    let mut files = Vec::with_capacity(submission.files.len());
+    for mut file in submission.files {
+        if held(&file)? {
+            file.state = on_hold(file.state);
+        }
+        files.push(new_file(person, file));
+    }
+    Ok(NewJob {
+        id,
+        kind: submission.kind,
+        vo: person.vo().to_owned(),
+        user: person.dn.clone(),
+        credential: person.delegation_id.clone(),
+        priority: submission.priority,
+        strategy,
+        submitted: now,
+        expires: submission.expires,
+        details: serde_json::to_string(&submission.parameters).unwrap_or_default(),
+        refuse_duplicates,
+        files,
+    })
+}
+
+/// What an end that is banned with leave to submit makes of a file's state.
+fn on_hold(state: JobFileState) -> JobFileState {
+    match state {
+        JobFileState::Submitted => JobFileState::OnHold,
+        JobFileState::Staging => JobFileState::OnHoldStaging,
+        state => state,
+    }
+}
+
+fn new_file(person: &Person, file: SubmittedFile) -> NewJobFile {
+    // A token of this deployment opens this service; no storage may ever see it. One of another issuer serves for
+    // submission and storages alike where no others are given.
+    let own = person.token.as_ref();
+    let at_storage = |given: Option<String>| {
+        let given = given.or_else(|| own.map(|token| token.text.clone()));
+        given.filter(|text| !text.starts_with(OWN_TOKEN))
+    };
+    let (source_token, target_token) = (at_storage(file.source_token), at_storage(file.target_token));
+    let id_of = |token: &Option<String>| token.as_ref().map(|token| fts::delegation_id_of_token(token, ""));
+    let details = FileDetails {
+        file_metadata: file.metadata,
+        staging_metadata: file.staging_metadata,
+        archive_metadata: file.archive_metadata,
+        scitag: file.scitag,
+        selection_strategy: file.selection_strategy,
+        file_state_initial: Some(file.state),
+        source_token_id: id_of(&source_token),
+        target_token_id: id_of(&target_token),
+        source_token,
+        destination_token: target_token,
+    };
+    NewJobFile {
+        index: file.index,
+        source: file.source,
+        target: file.target,
+        size: file.size,
+        checksum: Some(file.checksum),
+        activity: file.activity,
+        state: file.state,
+        details: serde_json::to_string(&details).unwrap_or_default(),
+    }
+}
