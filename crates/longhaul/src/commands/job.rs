@@ -507,7 +507,7 @@ mod tests {
             shown.contains("1 failed, 2 arrived") && shown.contains("and 2 files: longhaul job show"),
             "{shown}"
         );
-        assert!(shown.find("HTTP 404") < shown.find("state  from"), "{shown}");
+        assert!(shown.find("HTTP 404") < shown.find("state   from"), "{shown}");
     }
 
     #[test]
