@@ -125,7 +125,8 @@ fn a_refused_circuit_costs_nothing_and_the_rest_outlasts_a_kill() {
 /// It says that it has four times what it has.
 #[test]
 fn a_circuit_that_carries_less_than_the_plain_way_is_left() {
-    let terms = Terms { circuit_rate_mbit: 25.0, ..terms("") };
+    // It comes when the plain way has shown for a while what it carries.
+    let terms = Terms { circuit_rate_mbit: 25.0, ..terms("setup_s = 4\n") };
     in_lab("a slow circuit", terms, |world| {
         let jobs = ["d/1", "d/2", "d/3"];
         submit(world, &jobs);

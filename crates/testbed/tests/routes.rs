@@ -358,6 +358,11 @@ fn steering(walk: &mut Walk) {
     walk.json(&routes::STORAGE_CHANGE, &["beta"], json!({ "strategy": "none" }));
     let shares = walk.json(&routes::SHARE_SET, &[], json!({ "community": "atlas", "weight": 3 }));
     assert_eq!(walk.get(&routes::SHARE_LIST, &[], &[]), shares);
+    let limit = json!({ "of": "into", "name": "beta", "bytes_per_s": 1_000_000_000 });
+    let limits = walk.json(&routes::LIMIT_SET, &[], limit);
+    assert_eq!(limits["items"][0]["bytes_per_s"], json!(1_000_000_000));
+    assert_eq!(walk.get(&routes::LIMIT_LIST, &[], &[]), limits);
+    walk.json(&routes::LIMIT_SET, &[], json!({ "of": "into", "name": "beta" }));
     let set =
         walk.json(&routes::LINK_SET, &[], json!({ "links": [{ "source": "alpha", "target": "beta" }] }));
     assert_eq!(set["open"], json!(false));
