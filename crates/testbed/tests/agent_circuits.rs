@@ -168,7 +168,7 @@ fn the_experiment_of_the_paper_in_small() {
     let figures = outcome.figures();
     assert_eq!(figures.attempts_failed, 0, "{figures:?}");
     assert!(figures.dedicated_over_shared > 1.4, "{figures:?}");
-    assert!(figures.payload_share > 0.9 && figures.shared_share > 0.5, "{figures:?}");
+    assert!(figures.payload_share > 0.85 && figures.shared_share > 0.5, "{figures:?}");
     let shown = serde_json::to_value(&figures).unwrap();
     for bar in figures.bars() {
         assert!(shown.get(bar.figure).is_some(), "{} is a figure", bar.figure);

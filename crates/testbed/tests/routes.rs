@@ -10,7 +10,7 @@ use std::time::Duration;
 use longhaul_api::measured::*;
 use longhaul_api::native::*;
 use longhaul_api::routes::{self, Access, Body, Method, Route};
-use longhaul_api::{AGENT_PROTOCOL, Problem, agent, jobs, network, steering};
+use longhaul_api::{AGENT_PROTOCOL, Problem, agent, jobs, limits, network, steering};
 use longhaul_security::{Credentials, JoinToken, agent_client_tls, new_signing_request};
 use longhaul_testbed::http::{Api, Reply};
 use longhaul_testbed::{Deployment, Random, ServiceOptions, SiteOptions, tree};
@@ -76,6 +76,7 @@ fn understood(name: &str, body: &[u8]) -> Result<(), String> {
         "JobDetail" => jobs::JobDetail,
         "Page_JobView" => Page<jobs::JobView>,
         "Page_ShareView" => Page<steering::ShareView>,
+        "Page_LimitView" => Page<limits::LimitView>,
         "LinksView" => steering::LinksView,
         "Page_AuditEntry" => Page<steering::AuditEntry>,
     }
