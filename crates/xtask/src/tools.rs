@@ -28,7 +28,8 @@ pub(crate) fn in_ci() -> bool {
 /// Runs to the end; the error names the command.
 pub(crate) fn run_command(command: &mut Command) -> Result<(), String> {
     let shown = shown(command);
-    println!("$ {shown}");
+    // What the command itself prints may be for another program.
+    eprintln!("$ {shown}");
     let status = command.status().map_err(|error| format!("cannot run {shown}: {error}"))?;
     if status.success() { Ok(()) } else { Err(format!("{shown}: {status}")) }
 }
