@@ -7,10 +7,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT, CACHE_CONTROL, USER_AGENT};
 use http_body_util::{BodyExt, Empty, Limited};
-use hyper_rustls::HttpsConnector;
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use longhaul_security::bearer::{
     Audience, Fetched, KEYS_BYTES_MAX, Step, TokenIdentity, TokenRefusal, TokenTrust,
@@ -18,14 +14,15 @@ use longhaul_security::bearer::{
 use longhaul_security::{OutsideTrust, outside_client_tls};
 use tokio::sync::Mutex;
 
-const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
+use crate::outgoing::{self, Http};
+
 /// A client waits for the answer with its token, so an issuer has less time than archives have.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Verifies tokens, and asks their issuers for keys where that is needed.
 pub struct Issuers {
     trust: Arc<TokenTrust>,
-    http: Client<HttpsConnector<HttpConnector>, Empty<Bytes>>,
+    http: Http<Empty<Bytes>>,
     /// One question to an issuer at a time, whoever needs the answer: the others find it there. By the trusted issuer.
     asking: std::sync::Mutex<BTreeMap<String, Arc<Mutex<()>>>>,
 }
@@ -34,14 +31,7 @@ impl Issuers {
     /// Issuers' servers are believed by certificates of these authorities, PEM.
     pub fn new(trust: Arc<TokenTrust>, authorities_pem: &str) -> Result<Self, Fault> {
         let tls = outside_client_tls(OutsideTrust::Authorities(authorities_pem))?;
-        let mut tcp = HttpConnector::new();
-        tcp.enforce_http(false);
-        tcp.set_connect_timeout(Some(CONNECT_TIME_MAX));
-        let http = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(Duration::from_secs(20))
-            .build(HttpsConnector::from((tcp, tls)));
-        Ok(Issuers { trust, http, asking: Default::default() })
+        Ok(Issuers { trust, http: outgoing::client(tls), asking: Default::default() })
     }
 
     /// Whose token it is. Its issuer is asked first if its keys are not known, or lack the one that signed.

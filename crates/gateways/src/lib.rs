@@ -13,4 +13,5 @@ pub mod circuits;
 pub mod cric;
 pub mod issuers;
 mod lenient;
+mod outgoing;
 pub mod perfsonar;

@@ -11,15 +11,13 @@ use http::header::{ACCEPT, CONTENT_TYPE, LOCATION, USER_AGENT};
 use http::uri::{Authority, Scheme};
 use http::{Method, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper_rustls::HttpsConnector;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use longhaul_security::{OutsideTrust, io_fault, outside_client_tls, tls_fault};
 use serde_json::{Value, json};
 
 use super::{Harvest, PAGE_BYTES_MAX, documents, esmond, mesh};
+use crate::outgoing::{self, Http};
 
 /// Archives get results late and repeat them; what was begun this long before the last result is asked for again.
 pub const OVERLAP: Duration = Duration::from_secs(15 * 60);
@@ -32,7 +30,6 @@ const SERIES_MAX: usize = 2_000;
 /// One answer, from connecting to its last byte; and a whole reading.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 const READING_TIME_MAX: Duration = Duration::from_secs(240);
-const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// In which form an archive answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,12 +72,10 @@ pub struct Settings {
     pub authorities: Option<PathBuf>,
 }
 
-type Http = hyper_util::client::legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
-
 /// An archive, ready to be asked.
 #[derive(Clone)]
 pub struct Archive {
-    http: Http,
+    http: Http<Full<Bytes>>,
     scheme: Scheme,
     authority: Authority,
     /// Without a slash at its end.
@@ -108,14 +103,7 @@ impl Archive {
                 settings.authorities.as_deref(),
             )?))?
         };
-        let mut tcp = HttpConnector::new();
-        tcp.enforce_http(false);
-        tcp.set_connect_timeout(Some(CONNECT_TIME_MAX));
-        let http = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(Duration::from_secs(20))
-            .build(HttpsConnector::from((tcp, tls)));
-        Ok(Archive { http, scheme, authority, path, kind: settings.kind })
+        Ok(Archive { http: outgoing::client(tls), scheme, authority, path, kind: settings.kind })
     }
 
     /// Everything that began at or after `since`.

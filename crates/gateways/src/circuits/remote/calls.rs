@@ -8,41 +8,30 @@ use bytes::Bytes;
 use http::Uri;
 use http::header::{DATE, USER_AGENT};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper_rustls::HttpsConnector;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use longhaul_security::io_fault;
 use rustls::ClientConfig;
 
 use super::{Call, Heard};
+use crate::outgoing::{self, Http};
 
 /// From connecting to the last byte: some providers never answer some questions.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(15);
-const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 /// A list of a thousand reservations has about this.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
 pub(crate) type Trust = Arc<ClientConfig>;
-type Http = hyper_util::client::legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 #[derive(Clone)]
 pub(crate) struct Caller {
-    http: Http,
+    http: Http<Full<Bytes>>,
     within: Duration,
 }
 
 impl Caller {
     /// `within` none is the usual time an answer may take.
     pub(crate) fn new(tls: Trust, within: Option<Duration>) -> Caller {
-        let mut tcp = HttpConnector::new();
-        tcp.enforce_http(false);
-        tcp.set_connect_timeout(Some(CONNECT_TIME_MAX));
-        let http = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(Duration::from_secs(20))
-            .build(HttpsConnector::from((tcp, (*tls).clone())));
-        Caller { http, within: within.unwrap_or(ANSWER_TIME_MAX) }
+        Caller { http: outgoing::client(tls), within: within.unwrap_or(ANSWER_TIME_MAX) }
     }
 
     pub(crate) async fn call(&self, call: Call) -> Result<Heard, Fault> {
