@@ -156,7 +156,7 @@ impl Measuring<'_> {
 
     /// Whether more runs of it are to be made. What was too slow or failed once is not tried again: its row says so.
     fn is_wanted(&self, outcome: &Outcome, all: &[Outcome]) -> bool {
-        outcome.runs.len() < self.options.rounds && !outcome.has_failed() && !is_far_behind(outcome, all)
+        outcome.runs.len() < self.options.rounds && !outcome.has_failed() && !is_behind(outcome, all)
     }
 
     /// Every program has its turn, in another order in each round, so that nobody always follows the same neighbour.
@@ -219,16 +219,16 @@ impl Measuring<'_> {
     }
 }
 
-/// A peer so far from the best of its case that more rounds would change nothing, and against which nobody is held.
-fn is_far_behind(outcome: &Outcome, all: &[Outcome]) -> bool {
-    const FAR: f64 = 0.8;
-    if outcome.is_ours || !outcome.moves_files || bars::is_yardstick(outcome.case.name, outcome.program) {
+/// Whether more rounds of a peer would tell nothing: bars are held against those that they name and against the best of the
+/// case, so the best two are enough beside them.
+fn is_behind(outcome: &Outcome, all: &[Outcome]) -> bool {
+    const BEST: usize = 2;
+    if outcome.is_ours || outcome.is_floor() || bars::is_yardstick(outcome.case.name, outcome.program) {
         return false;
     }
-    let rate = |outcome: &Outcome| Some(outcome.summary()?.mb_per_s);
-    let peers = all.iter().filter(|other| !other.is_ours && other.moves_files);
-    let best = peers.filter_map(rate).fold(0.0, f64::max);
-    rate(outcome).is_some_and(|rate| rate < FAR * best)
+    let Some(rate) = outcome.first_rate() else { return false };
+    let others = all.iter().filter(|other| !other.is_ours && !other.is_floor());
+    others.filter_map(Outcome::first_rate).filter(|other| *other > rate).count() >= BEST
 }
 
 /// A laboratory and memory for the parts of the floor and for the programs that check them.
@@ -305,19 +305,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_far_behind_and_holds_no_bar_runs_once() {
+    fn who_is_behind_two_and_holds_no_bar_runs_once() {
         let all = [
-            outcome("lan-2g", "longhaul", &[9.0]),
-            outcome("lan-2g", "curl", &[1.0]),
-            outcome("lan-2g", "rsync", &[1.2]),
-            outcome("lan-2g", "xrdcp", &[1.3]),
-            outcome("lan-2g", "iperf3 -P1", &[9.0]),
+            outcome("wan20-2g", "longhaul", &[9.0]),
+            outcome("wan20-2g", "curl", &[4.0]),
+            outcome("wan20-2g", "aria2", &[1.0, 9.0]),
+            outcome("wan20-2g", "rsync", &[1.2]),
+            outcome("wan20-2g", "xrdcp", &[1.3]),
+            outcome("wan20-2g", "gridftp", &[]),
         ];
         let behind: Vec<&str> =
-            all.iter().filter(|one| is_far_behind(one, &all)).map(|one| one.program).collect();
-        assert_eq!(behind, ["xrdcp"]);
-        // The same rate, but a bar is held against it there.
-        let all = [outcome("wan20-2g", "aria2", &[1.0]), outcome("wan20-2g", "curl", &[2.0])];
-        assert!(!is_far_behind(&all[1], &all));
+            all.iter().filter(|one| is_behind(one, &all)).map(|one| one.program).collect();
+        assert_eq!(
+            behind,
+            ["xrdcp"],
+            "a bar is held against curl; the first run decides; no run says nothing"
+        );
     }
 }

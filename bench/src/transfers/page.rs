@@ -17,7 +17,7 @@ With `--book FILE` each run is kept as it ends, and not made again by the next c
 * Files lie on a file system in memory, new files at the receiver. Memory is touched beforehand and kept from going back to the
   host. Contents are compared with the source after each run, outside the time.
 * A program that is missing or fails is a row that says FAILED; one that needs longer than the limit is stopped, and not run again.
-* A peer below 0.8 of the best peer of its case, against which no bar is held there, is run once: its row says \"one run\".
+* Peers behind the best two of their case, against which no bar is held there, are run once: their rows say \"one run\".
 * Peers run with the best settings that their documentation gives; they are printed at the end.
 * The second half is the time in which the second half of the bytes arrived.
 
