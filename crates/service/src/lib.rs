@@ -47,6 +47,6 @@ pub use fts::{FtsConfig, FtsPerson, Reach};
 pub use jobs::{
     CopyOrder, Credential, End, ForeignMover, JobNews, Jobs, JobsConfig, Moved, Progress, Stop, Verify,
 };
-pub use operations::{Caller, FileList, Login, Operations, PageQuery, SubscriptionList, TaskList};
+pub use operations::{Caller, FileList, JobList, Login, Operations, PageQuery, SubscriptionList, TaskList};
 pub use service::Service;
 pub use state::{InitReply, init};

@@ -52,6 +52,8 @@ fn busy_deployment() -> Deployment {
     for site in ["beta", "gamma"] {
         deployment.json(&["subscribe", "higgs/run7-aod", site]);
     }
+    // Storages that nobody finds: the job waits, and says why.
+    deployment.json(&["submit", "https://door.alpha.invalid/run7/f1", "https://door.beta.invalid/run7/f1"]);
     deployment.until("some files have come", WITHIN, || {
         let list = deployment.json(&["transfer", "list", "--dataset", "higgs/run7-aod", "--state", "done"]);
         (!list["items"].as_array()?.is_empty()).then_some(())
@@ -66,6 +68,7 @@ fn pages(deployment: &Deployment) -> Vec<(&'static str, String, Vec<&'static str
     let failed = first(&["transfer", "list", "--dataset", "names/odd", "--source", "alpha"]);
     let under_way = first(&["subscription", "list", "--dataset", "higgs/run7-aod"]);
     let paused = first(&["subscription", "list", "--storage", "delta"]);
+    let job = first(&["job", "list"]);
     let segment = |text: &str| routes::encode(text);
     vec![
         ("overview", "/ui/".into(), vec!["higgs/run7-aod", "beta"]),
@@ -83,6 +86,8 @@ fn pages(deployment: &Deployment) -> Vec<(&'static str, String, Vec<&'static str
         ("transfers-filtered", "/ui/transfers?dataset=names%2Fodd&target=gamma".into(), vec!["gamma"]),
         ("transfer", format!("/ui/transfers/{done}"), vec!["alpha", "beta", "end-to-end"]),
         ("transfer-failed", format!("/ui/transfers/{failed}"), vec!["gamma"]),
+        ("jobs", "/ui/jobs".into(), vec!["door.alpha.invalid", "door.beta.invalid"]),
+        ("job", format!("/ui/jobs/{job}"), vec!["door.alpha.invalid", "priority 3", "of 1 files"]),
         ("sites", "/ui/sites".into(), vec!["alpha", "delta", "paused"]),
         ("site", "/ui/sites/delta".into(), vec!["delta", "new disks until noon"]),
         ("problems", "/ui/problems".into(), vec!["E2041", "alpha"]),

@@ -55,16 +55,18 @@ pub enum Place {
     Datasets,
     Subscriptions,
     Transfers,
+    Jobs,
     Sites,
     Problems,
     Outside,
 }
 
-const PLACES: [(Place, &str, &str); 6] = [
+const PLACES: [(Place, &str, &str); 7] = [
     (Place::Overview, "/ui/", "Overview"),
     (Place::Datasets, "/ui/datasets", "Datasets"),
     (Place::Subscriptions, "/ui/subscriptions", "Subscriptions"),
     (Place::Transfers, "/ui/transfers", "Transfers"),
+    (Place::Jobs, "/ui/jobs", "Jobs"),
     (Place::Sites, "/ui/sites", "Sites"),
     (Place::Problems, "/ui/problems", "Problems"),
 ];

@@ -5,6 +5,7 @@
 //! function from a view to markup in [`pages`], so that it can be tested without a server.
 //! Start with [`router`].
 
+mod jobs;
 mod layout;
 pub mod pages;
 mod plot;

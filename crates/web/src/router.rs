@@ -25,7 +25,7 @@ use crate::pages::{self, Context};
 /// Rows of one page of a list.
 const ROWS: u32 = 100;
 
-type Shared = Arc<Operations>;
+pub(crate) type Shared = Arc<Operations>;
 
 /// Pages, forms and assets below `/ui/`.
 pub fn router(operations: Shared) -> Router {
@@ -44,6 +44,7 @@ pub fn router(operations: Shared) -> Router {
         .route("/ui/sites", get(sites))
         .route("/ui/sites/{name}", get(site).post(change_site))
         .route("/ui/problems", get(problems))
+        .merge(crate::jobs::routes())
         .route("/ui/assets/{name}", get(asset))
         .with_state(operations)
 }
@@ -53,13 +54,13 @@ pub fn router(operations: Shared) -> Router {
 /// What every address may carry: a one-time login token, a cursor.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Extra {
+pub(crate) struct Extra {
     token: Option<String>,
     after: Option<String>,
 }
 
 impl Extra {
-    fn page(&self) -> PageQuery {
+    pub(crate) fn page(&self) -> PageQuery {
         PageQuery { limit: Some(ROWS), after: self.after.clone().filter(|after| !after.is_empty()) }
     }
 }
@@ -72,7 +73,7 @@ fn cookie(headers: &HeaderMap) -> Option<String> {
     })
 }
 
-fn caller(operations: &Operations, headers: &HeaderMap) -> Result<Caller, Problem> {
+pub(crate) fn caller(operations: &Operations, headers: &HeaderMap) -> Result<Caller, Problem> {
     let none = || Problem::from(Fault::new(FaultCode::NotAuthenticated, "nobody is logged in here"));
     operations.caller_of_cookie(&cookie(headers).ok_or_else(none)?)
 }
@@ -159,7 +160,7 @@ fn show_problem(operations: &Operations, headers: &HeaderMap, problem: &Problem)
 }
 
 /// Reads a view where reading may block, and makes a page of it.
-async fn page<V: Send + 'static>(
+pub(crate) async fn page<V: Send + 'static>(
     operations: Shared,
     headers: HeaderMap,
     view: impl FnOnce(&Operations) -> Result<V, Problem> + Send + 'static,
@@ -176,7 +177,7 @@ async fn page<V: Send + 'static>(
 }
 
 /// Does what a form asks for, and goes back to the page it stands on.
-async fn change<V: Send + 'static>(
+pub(crate) async fn change<V: Send + 'static>(
     operations: Shared,
     headers: HeaderMap,
     form_token: &str,
@@ -193,7 +194,7 @@ async fn change<V: Send + 'static>(
     }
 }
 
-fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, Problem> {
+pub(crate) fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, Problem> {
     text.parse().map_err(|error: T::Err| Fault::new(FaultCode::BadRequest, error.to_string()).into())
 }
 

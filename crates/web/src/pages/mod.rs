@@ -1,6 +1,7 @@
 //! One file per kind of page. Each function turns a view of the API into a whole page.
 
 mod datasets;
+mod jobs;
 mod login;
 mod overview;
 mod problems;
@@ -9,6 +10,7 @@ mod subscriptions;
 mod transfers;
 
 pub use datasets::{dataset, datasets};
+pub use jobs::{job, jobs};
 pub use login::{login, problem};
 pub use overview::overview;
 pub use problems::problems;
@@ -31,6 +33,7 @@ pub struct Context<'a> {
 #[cfg(test)]
 mod tests {
     use longhaul_api::agent::AttemptTimes;
+    use longhaul_api::jobs::{JobCounts, JobDetail, JobFault, JobFileView, JobView};
     use longhaul_api::native::AttemptView;
     use longhaul_api::native::{
         AgentView, Candidate, Choice, Expected, LinkView, Page, ProblemView, SiteLimits, SiteState, SiteView,
@@ -38,8 +41,8 @@ mod tests {
     };
     use longhaul_api::steering::{Promise, Terms};
     use longhaul_model::{
-        AgentId, AttemptId, DigestSet, Fault, FaultCode, SubscriptionId, SubscriptionState, TransferId,
-        TransferState, Verification,
+        AgentId, AttemptId, Blame, DigestSet, Fault, FaultCode, JobFileState, JobState, SubscriptionId,
+        SubscriptionState, TransferId, TransferState, Verification,
     };
 
     use super::*;
@@ -219,6 +222,68 @@ mod tests {
         }
     }
 
+    fn job_detail() -> JobDetail {
+        let at = Timestamp::from_seconds(1_763_717_000);
+        let job = JobView {
+            id: "0a1b2c3d-0000-4000-8000-000000000000".parse().unwrap(),
+            state: JobState::Active,
+            kind: "copies".into(),
+            community: "<u>atlas".into(),
+            user: HOSTILE.into(),
+            priority: 3,
+            source: Some("https://<u>alpha".into()),
+            target: None,
+            files: 120,
+            files_done: Some(7),
+            files_failed: Some(2),
+            submitted: at,
+            finished: None,
+            expires: Some(at),
+            reason: Some("<s>".into()),
+            metadata: serde_json::Value::Null,
+        };
+        let file = JobFileView {
+            id: 1,
+            index: 0,
+            state: JobFileState::Failed,
+            source: HOSTILE.into(),
+            target: "https://beta/<u>".into(),
+            activity: "<u>".into(),
+            size: Some(5_000_000),
+            checksum: None,
+            attempts: 2,
+            bytes_done: 10,
+            rate: 3e6,
+            started: Some(at),
+            finished: None,
+            mode: Some("<u>pull".into()),
+            fault: Some(JobFault { blame: Blame::Source, errno: 2, text: "<u>gone".into(), passing: true }),
+            waits_for: None,
+        };
+        let counts = JobCounts { running: 3, done: 7, failed: 2, waiting: 108, ..JobCounts::default() };
+        JobDetail { job, counts, bytes_done: 1_000, bytes: Some(2_000), rate_now: 5e6, files: vec![file] }
+    }
+
+    #[test]
+    fn a_job_tells_how_far_it_is_and_what_went_wrong() {
+        let text = job(context(Some(admin())), &job_detail()).into_string();
+        for words in [
+            "7 of 120 files are there",
+            "3 running",
+            "2 failed",
+            "&lt;u&gt;gone",
+            "may pass",
+            "Raise priority",
+            "119 more are not shown",
+        ] {
+            assert!(text.contains(words), "{words} in {text}");
+        }
+        let mut ended = job_detail();
+        ended.job.state = JobState::Finished;
+        let text = job(context(Some(admin())), &ended).into_string();
+        assert!(!text.contains("Cancel") && !text.contains("method=\"post\""), "{text}");
+    }
+
     fn all(viewer: Option<Viewer<'_>>) -> Vec<String> {
         let context = context(viewer);
         let transfers_page = Page { items: vec![transfer_view()], next: Some("a&b".into()) };
@@ -228,6 +293,12 @@ mod tests {
             subscription(context, &subscription_view()),
             transfers(context, &TransferQuery::default(), &transfers_page),
             transfer(context, &detail()),
+            jobs(
+                context,
+                Some(JobState::Active),
+                &Page { items: vec![job_detail().job], next: Some("a&b".into()) },
+            ),
+            job(context, &job_detail()),
             sites(context, &[site_view()]),
             site(context, &site_view()),
             problems(context, &status_view().problems),

@@ -1,0 +1,212 @@
+//! Copies between URLs: how far is a job, and what went wrong?
+
+use longhaul_api::jobs::{JobDetail, JobFileView, JobView};
+use longhaul_api::native::Page;
+use longhaul_model::{JobFileState, JobState, units};
+use maud::{Markup, html};
+
+use super::Context;
+use crate::layout::{Frame, Place, action, page};
+use crate::show;
+
+/// Priorities of jobs, least and most urgent.
+const PRIORITIES: (u8, u8) = (1, 5);
+
+pub fn jobs(context: Context<'_>, state: Option<JobState>, list: &Page<JobView>) -> Markup {
+    let filter = state.map(|state| format!("state={}", word(&state))).unwrap_or_default();
+    let command = state.map(|state| format!(" --state {}", word(&state))).unwrap_or_default();
+    let frame = Frame::live(
+        context,
+        "Jobs",
+        Place::Jobs,
+        format!("/api/v1/jobs?{filter}"),
+        format!("longhaul job list{command}"),
+    );
+    page(
+        &frame,
+        html! {
+            h1 { "Jobs: what was submitted, and how far is it?" }
+            (filters(state))
+            @if list.items.is_empty() {
+                p.empty { "No job fits. " code { "longhaul submit SOURCE TARGET" } " copies a file between two storages; so do clients of FTS." }
+            } @else { (table(context, list)) }
+            @if let Some(next) = &list.next { p.pager { a href={ "/ui/jobs?" (filter) "&after=" (show::segment(next)) } { "older ones" } } }
+        },
+    )
+}
+
+fn filters(state: Option<JobState>) -> Markup {
+    html! {
+        form.filter method="get" action="/ui/jobs" {
+            label { "state" select name="state" {
+                option value="" { "any" }
+                @for one in JobState::ALL { option value=(word(one)) selected[state == Some(*one)] { (word(one)) } }
+            } }
+            button type="submit" { "Show" }
+        }
+    }
+}
+
+fn table(context: Context<'_>, list: &Page<JobView>) -> Markup {
+    html! {
+        div.scroll data-still { table.stack {
+            thead { tr { th scope="col" { "job" } th scope="col" { "from → to" } th scope="col" { "state" }
+                th.number scope="col" { "files" } th.wide scope="col" { "for" } th.wide scope="col" { "submitted" } th scope="col" { "why" } } }
+            tbody { @for job in &list.items { tr {
+                td.name { a href={ "/ui/jobs/" (job.id) } { (job.id) } }
+                td data-label="from → to" { (end(job.source.as_deref())) " → " (end(job.target.as_deref())) }
+                td.tight data-label="state" { (job_state(job.state)) }
+                td.number data-label="files" {
+                    @if let Some(done) = job.files_done { (units::count(done)) " of " } (units::count(job.files))
+                    @if let Some(failed) = job.files_failed.filter(|failed| *failed > 0) { br; (show::state("bad", &format!("{} failed", units::count(failed)))) }
+                }
+                td.wide { (job.community) }
+                td.wide.tight { (show::ago(job.submitted, context.now)) }
+                td data-label="why" { @if let Some(reason) = &job.reason { (reason) } }
+            } } }
+        } }
+    }
+}
+
+/// None: not the same for all files.
+fn end(storage: Option<&str>) -> &str {
+    storage.unwrap_or("several")
+}
+
+fn word(state: &JobState) -> String {
+    state.to_string()
+}
+
+fn job_state(state: JobState) -> Markup {
+    let kind = match state {
+        JobState::Finished | JobState::Active | JobState::Ready | JobState::Archiving => "good",
+        JobState::Submitted | JobState::Staging | JobState::Canceled => "idle",
+        JobState::FinishedDirty => "warn",
+        JobState::Failed => "bad",
+    };
+    show::state(kind, &word(&state))
+}
+
+fn file_state(state: JobFileState) -> Markup {
+    let kind = match state {
+        JobFileState::Failed => "bad",
+        _ if state == JobFileState::Finished || state.is_running() => "good",
+        _ => "idle",
+    };
+    show::state(kind, &state.to_string())
+}
+
+pub fn job(context: Context<'_>, detail: &JobDetail) -> Markup {
+    let job = &detail.job;
+    let title = format!("Job {}", job.id);
+    let frame = Frame {
+        live: !job.state.is_terminal(),
+        ..Frame::live(
+            context,
+            &title,
+            Place::Jobs,
+            format!("/api/v1/jobs/{}", job.id),
+            format!("longhaul job show {}", job.id),
+        )
+    };
+    page(
+        &frame,
+        html! {
+            h1 { "Job " (job.id) " " small { "how far is it, and what went wrong?" } }
+            (progress(detail))
+            (facts(context, detail))
+            (changes(context, job))
+            h2 { "Its files" }
+            (files(context, detail))
+        },
+    )
+}
+
+fn progress(detail: &JobDetail) -> Markup {
+    let counts = &detail.counts;
+    let others = [
+        ("running", counts.running),
+        ("waiting", counts.waiting),
+        ("failed", counts.failed),
+        ("cancelled", counts.canceled),
+        ("not needed so far", counts.unused),
+    ];
+    let all = counts.done + others.iter().map(|(_, count)| count).sum::<u64>();
+    html! {
+        div.card {
+            @match detail.bytes {
+                Some(bytes) => (show::bar(detail.bytes_done, bytes)),
+                None => (show::bar(counts.done, all)),
+            }
+            p { (units::count(counts.done)) " of " (units::count(all)) " files are there, "
+                (show::size(detail.bytes_done)) @if let Some(bytes) = detail.bytes { " of " (show::size(bytes)) }
+                @for (word, count) in others.iter().filter(|(_, count)| *count > 0) { " · " (units::count(*count)) " " (word) }
+            }
+        }
+    }
+}
+
+fn facts(context: Context<'_>, detail: &JobDetail) -> Markup {
+    let job = &detail.job;
+    html! {
+        dl.facts {
+            dt { "state" } dd { (job_state(job.state)) @if let Some(reason) = &job.reason { " " (reason) } }
+            dt { "from" } dd { (end(job.source.as_deref())) }
+            dt { "to" } dd { (end(job.target.as_deref())) }
+            @if !job.state.is_terminal() { dt { "rate" } dd { (show::rate(detail.rate_now)) } }
+            dt { "submitted" } dd { (show::time(job.submitted, context.now)) " by " (job.user) ", charged to " (job.community) }
+            @if let Some(at) = job.finished { dt { "finished" } dd { (show::time(at, context.now)) } }
+            @if let Some(at) = job.expires.filter(|_| !job.state.is_terminal()) { dt { "given up" } dd { "if it has not begun by " (show::time(at, context.now)) } }
+            dt { "kind" } dd { (job.kind) ", priority " (job.priority) }
+        }
+    }
+}
+
+fn changes(context: Context<'_>, job: &JobView) -> Markup {
+    let address = format!("/ui/jobs/{}", job.id);
+    let priority = |value: u8| [("priority", value.to_string())];
+    let button = |fields: &[(&str, String)], label: &str| {
+        let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        action(context.viewer, &address, &fields, label)
+    };
+    html! {
+        @if !job.state.is_terminal() {
+            div.actions {
+                @if job.priority < PRIORITIES.1 { (button(&priority(job.priority + 1), "Raise priority")) }
+                @if job.priority > PRIORITIES.0 { (button(&priority(job.priority - 1), "Lower priority")) }
+                (button(&[("cancel", "true".to_owned())], "Cancel (keeps what arrived)"))
+            }
+        }
+    }
+}
+
+fn files(context: Context<'_>, detail: &JobDetail) -> Markup {
+    let hidden = detail.job.files.saturating_sub(detail.files.len() as u64);
+    html! {
+        div.scroll { table.stack {
+            thead { tr { th scope="col" { "from → to" } th.number.wide scope="col" { "size" } th scope="col" { "state" }
+                th.number.wide scope="col" { "rate" } th.wide scope="col" { "began" } th scope="col" { "why" } } }
+            tbody { @for file in &detail.files { (row(context, file)) } }
+        } }
+        @if hidden > 0 {
+            p.soft { (units::count(hidden)) " more are not shown: " code { "longhaul job show " (detail.job.id) " --files " (detail.job.files) } }
+        }
+    }
+}
+
+fn row(context: Context<'_>, file: &JobFileView) -> Markup {
+    html! { tr {
+        td.name { (file.source) br; "→ " (file.target) }
+        td.number.wide { @if let Some(size) = file.size { (show::size(size)) } @else { "–" } }
+        td.tight data-label="state" { (file_state(file.state))
+            @if let Some(size) = file.size.filter(|size| *size > 0 && file.state.is_running()) { " " span.soft { (show::percent(file.bytes_done, size)) } }
+            @if file.attempts > 1 { br; span.soft { "attempt " (file.attempts) } }
+            @if let Some(mode) = &file.mode { br; span.soft { "by " (mode) } } }
+        td.number.wide { @if file.rate > 0.0 { (show::rate(file.rate)) } @else { "–" } }
+        td.wide.tight { @if let Some(at) = file.started { (show::time(at, context.now)) } @else { "–" } }
+        td data-label="why" {
+            @if let Some(why) = &file.waits_for { (why) }
+            @else if let Some(fault) = &file.fault { (fault.text) " " span.soft { "(" (fault.blame.word()) @if fault.passing { ", may pass" } ")" } }
+        }
+    } }
+}
