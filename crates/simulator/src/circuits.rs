@@ -21,6 +21,9 @@ use crate::world::{Happening, START, World, micros};
 
 /// Decisions that are told in words.
 const TOLD_MAX: usize = 20;
+/// What a pair carried counts over so many seconds with work, and from so many on.
+const SEEN_S: f64 = 600.0;
+const SEEN_MIN_S: f64 = 30.0;
 
 /// One life of circuits on a pair: of an agent's link, or of one booking of the plan.
 #[derive(Debug)]
@@ -55,6 +58,8 @@ pub(crate) struct Circuits {
     /// Of agents, by pair.
     by_pair: BTreeMap<(usize, usize), u32>,
     last: u32,
+    /// What pairs carried of late without a circuit while they had work: bytes, and seconds.
+    carried: BTreeMap<(usize, usize), (f64, f64)>,
     /// What each pair had moved, and the time with something to move, when it was looked at last.
     seen: BTreeMap<(usize, usize), (f64, f64)>,
     counted: i64,
@@ -98,7 +103,8 @@ impl World<'_> {
             Level::Agent => self.tell_agents_lines(),
             Level::Service => {}
         }
-        let pairs: BTreeSet<(usize, usize)> = self.circuits.lines.values().map(|line| line.pair).collect();
+        let flows = self.flows.rows.iter().map(|flow| (flow.source, flow.target));
+        let pairs: BTreeSet<(usize, usize)> = flows.collect();
         pairs.into_iter().for_each(|pair| self.count_moved(pair));
         let lines: Vec<u32> = self.circuits.lines.keys().copied().collect();
         lines.into_iter().for_each(|line| self.tell_line(line, Event::Tick));
@@ -252,7 +258,15 @@ impl World<'_> {
         let mut view = View { waits: self.waiting(), ..View::default() };
         for (at, site) in self.sites.iter().enumerate() {
             let (outward, inward) = (self.plan.port(at, false), self.plan.port(at, true));
-            view.ports.insert(SiteId(at as u64), Port { outward, inward });
+            let id = SiteId(at as u64);
+            view.ports.insert(id, Port { outward, inward });
+            // Uplinks are counted: what is not ours there is known.
+            for (inward, ways) in
+                [(false, &layout.sites[at].out_ways), (true, &layout.sites[at].in_ways)]
+            {
+                let taken = ways.first().map_or(0.0, |&way| 1.0 - self.left[way as usize]);
+                view.others.insert((id, inward), self.plan.port(at, inward) * taken);
+            }
             if !site.connected {
                 view.away.insert(SiteId(at as u64));
             }
@@ -264,7 +278,13 @@ impl World<'_> {
             if layout.pair(from, to).open {
                 let link = Link { source: StorageId(source.0), target: StorageId(target.0) };
                 let believed = self.scheduler.knowledge().rate(link, self.service_time()).bytes_per_s;
-                view.plain.insert(Pair { source, target }, believed * self.forecast_error(from, to));
+                let pair = Pair { source, target };
+                view.plain.insert(pair, believed * self.forecast_error(from, to));
+                if let Some((bytes, busy)) = self.circuits.carried.get(&(from, to))
+                    && *busy >= SEEN_MIN_S
+                {
+                    view.seen.insert(pair, bytes / busy);
+                }
             }
         }
         view.providers = layout.providers.iter().map(provider).collect();
@@ -472,6 +492,10 @@ impl World<'_> {
         let on_circuit = self.booked.way(pair.0, pair.1).is_some();
         if on_circuit {
             self.circuits.summary.bytes += bytes as u128;
+        } else if busy > 0.0 {
+            let sum = self.circuits.carried.entry(pair).or_default();
+            let kept = (SEEN_S / (sum.1 + busy)).min(1.0);
+            *sum = ((sum.0 + bytes) * kept, (sum.1 + busy) * kept);
         }
         let event = Event::Moved { on_circuit, bytes: bytes as u64, during: Duration::from_secs_f64(busy) };
         let now = self.time();

@@ -293,6 +293,17 @@ pub enum Level {
     Service,
 }
 
+impl Level {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::None => "none",
+            Level::Agent => "agent",
+            Level::Service => "service",
+        }
+    }
+}
+
 impl Default for Circuits {
     fn default() -> Self {
         Circuits {

@@ -204,7 +204,7 @@ impl Load {
         let link = self.link(pair);
         let mut loss = Loss::default();
         for ((site, inward), reserved) in pair.ends().into_iter().zip(reserved) {
-            let free = (view.ports.get(&site).map_or(0.0, |port| port.way(inward)) - reserved).max(0.0);
+            let free = (view.ours(site, inward) - reserved).max(0.0);
             let here = self.ports.get(&(site, inward)).copied().unwrap_or_default();
             let own = link.filter(|link| link.rate == link.plain);
             let others = (here.plain - own.map_or(0.0, |link| link.plain)).max(0.0);

@@ -217,7 +217,8 @@ impl Planner {
     fn rates(&mut self, view: &View) -> BTreeMap<Pair, (f64, f64)> {
         let mut rates: BTreeMap<Pair, (f64, f64)> = BTreeMap::new();
         for (&pair, &forecast) in &view.plain {
-            let plain = self.plain.get(&pair).map_or(forecast, |(plain, _)| *plain);
+            let believed = self.plain.get(&pair).map_or(forecast, |(plain, _)| *plain);
+            let plain = believed.max(view.seen.get(&pair).copied().unwrap_or(0.0));
             if plain.is_finite() && plain > 0.0 {
                 rates.insert(pair, (plain, plain));
             }

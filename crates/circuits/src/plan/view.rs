@@ -86,12 +86,25 @@ impl Provider {
     }
 }
 
+impl View {
+    /// Of a port, in bytes a second: what others leave to us.
+    pub(crate) fn ours(&self, site: SiteId, inward: bool) -> f64 {
+        let others = self.others.get(&(site, inward)).copied().filter(|others| *others > 0.0);
+        let port = self.ports.get(&site).map_or(0.0, |port| port.way(inward));
+        (port - others.unwrap_or(0.0)).max(0.0)
+    }
+}
+
 /// Everything at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct View {
     pub ports: BTreeMap<SiteId, Port>,
     /// What each pair is expected to carry without a circuit, in bytes a second. What is not here is not known, and gets none.
     pub plain: BTreeMap<Pair, f64>,
+    /// What pairs were seen to carry of late without a circuit, while they had work: a forecast below that is wrong.
+    pub seen: BTreeMap<Pair, f64>,
+    /// Of ports, what those take whose traffic is not ours, each with whether data enter there.
+    pub others: BTreeMap<(SiteId, bool), f64>,
     /// What the storages of a pair allow at most, where that is known.
     pub most: BTreeMap<Pair, f64>,
     pub waits: Vec<Waits>,
