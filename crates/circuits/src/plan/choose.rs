@@ -1,6 +1,5 @@
 //! Which links get circuits that have none: what each would gain, and who comes first where there is not room for all.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -16,6 +15,9 @@ use super::{Planner, Rest};
 const CANDIDATES_MAX: usize = 256;
 /// Circuits asked for in one plan.
 const PICKS_MAX: usize = 32;
+/// Links for which room may be made, and circuits that may give way.
+const WANTED_MAX: usize = 16;
+const VICTIMS_MAX: usize = 16;
 const PROVIDERS_MAX: usize = 16;
 const RATES_MAX: usize = 16;
 /// A smaller circuit is taken if it gains so much of what the best one would.
@@ -99,7 +101,7 @@ impl Planner {
                 offers.insert(link.pair, offer);
             }
         }
-        self.make_room(view, load, touched, &offers, decisions, now);
+        self.make_room(view, load, touched, &candidates, &offers, decisions, now);
         for (pair, offer) in offers {
             let reason = match offer {
                 Ok(_) => Reason::Unsure {
@@ -170,11 +172,10 @@ impl Planner {
                 continue;
             }
             for &mbit in provider.mbit.iter().take(RATES_MAX) {
-                let offer = self.weigh(view, load, link, (at, mbit), None);
-                let judged = self.worth(&offer).and_then(|()| {
-                    let lacks = self.lacks(view, provider, &offer, now);
-                    lacks.map_or(Ok(()), Err)
-                });
+                let offer = self.weigh(view, load, link, (at, mbit), None, true);
+                // What is lost where there is no room is no question.
+                let lacks = || self.lacks(view, provider, &offer, now).map_or(Ok(()), Err);
+                let judged = self.saves(&offer).and_then(|()| lacks()).and_then(|()| self.pays(&offer));
                 match judged {
                     Ok(()) => good.push(offer),
                     // Of several reasons, the one that is nearest to being none is told.
@@ -188,7 +189,7 @@ impl Planner {
         enough.min_by_key(|offer| (offer.mbit, offer.provider)).ok_or(why)
     }
 
-    /// What a circuit would do for a link and to others. `without`: a booking that it would take the place of.
+    /// What a circuit would do for a link and to others. `without`: a booking that would not be there any more.
     pub(super) fn weigh(
         &self,
         view: &View,
@@ -196,15 +197,19 @@ impl Planner {
         link: &LinkLoad,
         (at, mbit): (usize, u64),
         without: Option<&Booking>,
+        new: bool,
     ) -> Offer {
         let provider = &view.providers[at];
         let pair = link.pair;
         let to = usable(view, pair, mbit);
-        let setup = if without.is_some() { 0.0 } else { provider.setup.as_secs_f64() };
+        let setup = if new { provider.setup.as_secs_f64() } else { 0.0 };
         let saving = load.saving(link, link.plain, to, setup, self.settings.floor);
         let all = self.reserved();
-        let own = without.map_or(0.0, |booking| booking.mbit as f64 * MBIT);
-        let reserved = pair.ends().map(|end| (all.get(&end).copied().unwrap_or(0.0) - own).max(0.0));
+        let reserved = pair.ends().map(|end| {
+            let gone = without.filter(|booking| booking.pair.ends().contains(&end));
+            let gone = gone.map_or(0.0, |booking| booking.mbit as f64 * MBIT);
+            (all.get(&end).copied().unwrap_or(0.0) - gone).max(0.0)
+        });
         let loss = load.loss(view, pair, mbit as f64 * MBIT, reserved);
         let lasts = (saving.after * LONGER / LIFETIME_STEP_S).ceil() * LIFETIME_STEP_S;
         let lifetime = seconds(lasts).max(self.settings.hold).min(provider.lifetime);
@@ -213,18 +218,22 @@ impl Planner {
         offer
     }
 
-    fn worth(&self, offer: &Offer) -> Result<(), Reason> {
+    fn saves(&self, offer: &Offer) -> Result<(), Reason> {
         let saved = offer.saving.before - offer.saving.after;
         let needed = self.settings.gain.as_secs_f64().max(offer.saving.before * self.settings.gain_share);
-        if saved <= needed {
-            let (saved, needed) = (seconds(saved), seconds(needed));
-            return Err(Reason::TooLittle { saved, needed, mbit: offer.mbit });
+        if saved > needed {
+            return Ok(());
         }
-        if offer.net() <= 0.0 {
-            let (gain, loss) = (offer.saving.gain / TB_HOUR, offer.loss.cost / TB_HOUR);
-            return Err(Reason::CostsOthers { gain, loss, mbit: offer.mbit });
+        let (saved, needed) = (seconds(saved), seconds(needed));
+        Err(Reason::TooLittle { saved, needed, mbit: offer.mbit })
+    }
+
+    fn pays(&self, offer: &Offer) -> Result<(), Reason> {
+        if offer.net() > 0.0 {
+            return Ok(());
         }
-        Ok(())
+        let (gain, loss) = (offer.saving.gain / TB_HOUR, offer.loss.cost / TB_HOUR);
+        Err(Reason::CostsOthers { gain, loss, mbit: offer.mbit })
     }
 
     /// What there is not enough of.
@@ -236,14 +245,23 @@ impl Planner {
         if let Some((community, left, needed)) = self.ledger.short(&offer.saving.payers, needed, &self.settings) {
             return Some(Reason::Budget { community, left, needed });
         }
-        self.no_room(view, provider, offer.pair, offer.mbit)
+        self.no_room(view, provider, offer.pair, offer.mbit, None)
     }
 
-    /// Whether provider or ports have no room for it beside everything that is booked.
-    pub(super) fn no_room(&self, view: &View, provider: &Provider, pair: Pair, mbit: u64) -> Option<Reason> {
+    /// Whether provider or ports have no room for it beside everything that is booked but `without`.
+    fn no_room(
+        &self,
+        view: &View,
+        provider: &Provider,
+        pair: Pair,
+        mbit: u64,
+        without: Option<&Booking>,
+    ) -> Option<Reason> {
         let name = provider.name.clone();
+        let gone = without.filter(|booking| booking.provider == name).map_or((0, 0), |booking| (1, booking.mbit));
         let (circuits, used) =
             self.of_provider(&name).fold((0, 0), |(count, sum), booking| (count + 1, sum + booking.mbit));
+        let (circuits, used) = (circuits - gone.0, used - gone.1);
         let full = provider.mbit_all.is_some_and(|all| used.saturating_add(mbit) > all);
         if circuits >= provider.at_once || full {
             return Some(Reason::ProviderFull { provider: name, circuits });
@@ -254,7 +272,9 @@ impl Planner {
         let all = self.reserved();
         pair.ends().into_iter().find_map(|(site, inward)| {
             let of = reservable(view, provider, site, inward);
-            let reserved = all.get(&(site, inward)).copied().unwrap_or(0.0);
+            let gone = without.filter(|booking| booking.pair.ends().contains(&(site, inward)));
+            let gone = gone.map_or(0.0, |booking| booking.mbit as f64 * MBIT);
+            let reserved = all.get(&(site, inward)).copied().unwrap_or(0.0) - gone;
             (reserved + mbit as f64 * MBIT > of).then_some(Reason::PortFull { site, inward, reserved, of })
         })
     }
@@ -265,63 +285,52 @@ impl Planner {
         view: &View,
         load: &Load,
         touched: Option<&BTreeSet<SiteId>>,
+        candidates: &[&LinkLoad],
         offers: &BTreeMap<Pair, Result<Offer, Reason>>,
         decisions: &mut Vec<Decision>,
         now: Timestamp,
     ) {
-        let mut wanted: Vec<(Offer, &Reason)> = Vec::new();
-        for (pair, offer) in offers {
-            let Err(reason @ (Reason::PortFull { .. } | Reason::ProviderFull { .. })) = offer else { continue };
-            let sure = self.seen.get(pair).is_some_and(|seen| *seen >= self.settings.checks);
-            if let (true, Some(link)) = (sure, load.link(*pair)) {
-                wanted.extend(self.best_without_room(view, load, link).map(|offer| (offer, reason)));
-            }
-        }
-        wanted.sort_by_key(|(offer, _)| (Reverse(offer.density.to_bits()), offer.pair));
-        for (offer, reason) in wanted {
-            let Some((id, times)) = self.victim(view, load, touched, &offer, reason, now) else { continue };
-            let pair = self.bookings[&id].pair;
-            self.leave(id, Reason::GivesWay { to: offer.pair, times }, decisions, now);
-            self.rests.insert(pair, Rest { until: now.plus(self.settings.rest_after), failed: 0 });
+        // One after the other: what one makes room for may fit others' places.
+        if self.bookings.values().any(|booking| matches!(booking.stand, Stand::Leaving { .. })) {
             return;
-        }
-    }
-
-    fn best_without_room(&self, view: &View, load: &Load, link: &LinkLoad) -> Option<Offer> {
-        let providers = view.providers.iter().enumerate().take(PROVIDERS_MAX);
-        let reach = providers.filter(|(_, provider)| provider.reaches(link.pair));
-        let all = reach.flat_map(|(at, provider)| provider.mbit.iter().take(RATES_MAX).map(move |mbit| (at, *mbit)));
-        let offers = all.map(|one| self.weigh(view, load, link, one, None));
-        let good = offers.filter(|offer| self.worth(offer).is_ok());
-        good.max_by(|one, other| one.density.total_cmp(&other.density))
-    }
-
-    /// Of the circuits that take what is lacking, the one that gains least, if that is far less.
-    fn victim(
-        &self,
-        view: &View,
-        load: &Load,
-        touched: Option<&BTreeSet<SiteId>>,
-        offer: &Offer,
-        lack: &Reason,
-        now: Timestamp,
-    ) -> Option<(BookingId, f64)> {
-        let takes = |booking: &Booking| match lack {
-            Reason::PortFull { site, inward, .. } => booking.pair.ends().contains(&(*site, *inward)),
-            _ => booking.provider == view.providers[offer.provider].name,
-        };
-        // Somebody makes room there already.
-        let mut others = self.bookings.values().filter(|booking| takes(booking));
-        if others.any(|booking| matches!(booking.stand, Stand::Leaving { .. } | Stand::Requested)) {
-            return None;
         }
         let old = |booking: &Booking| booking.used_since().is_some_and(|at| now.since(at) >= self.settings.hold);
         let within = |booking: &Booking| touched.is_none_or(|touched| booking.pair.touches(touched));
-        let found = self.bookings.iter().filter(|(_, booking)| takes(booking) && old(booking) && within(booking));
-        let worth = found.map(|(id, booking)| (self.kept(view, load, booking), *id));
-        let (least, id) = worth.min_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)))?;
-        let times = offer.density / least.max(f64::MIN_POSITIVE);
-        (offer.density > 0.0 && times >= self.settings.swap).then_some((id, times))
+        let found = self.bookings.iter().filter(|(_, booking)| old(booking) && within(booking));
+        let mut held: Vec<(f64, BookingId)> =
+            found.map(|(id, booking)| (self.kept(view, load, booking), *id)).collect();
+        held.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
+        held.truncate(VICTIMS_MAX);
+        let lacks = |pair: &Pair| {
+            matches!(offers.get(pair), Some(Err(Reason::PortFull { .. } | Reason::ProviderFull { .. })))
+                && self.seen.get(pair).is_some_and(|seen| *seen >= self.settings.checks)
+        };
+        let wanted = candidates.iter().filter(|link| lacks(&link.pair)).take(WANTED_MAX);
+        let best = wanted
+            .flat_map(|link| held.iter().map(move |one| (*link, one)))
+            .filter_map(|(link, (kept, id))| {
+                let offer = self.best_without(view, load, link, &self.bookings[id])?;
+                let times = offer.density / kept.max(f64::MIN_POSITIVE);
+                (times >= self.settings.swap).then_some((offer.density - kept, link.pair, *id, times))
+            })
+            .max_by(|one, other| one.0.total_cmp(&other.0).then(other.1.cmp(&one.1)));
+        let Some((_, to, id, times)) = best else { return };
+        let pair = self.bookings[&id].pair;
+        self.leave(id, Reason::GivesWay { to, times }, decisions, now);
+        self.rests.insert(pair, Rest { until: now.plus(self.settings.rest_after), failed: 0 });
+    }
+
+    /// The best circuit that could be had if one that is there were not.
+    fn best_without(&self, view: &View, load: &Load, link: &LinkLoad, gone: &Booking) -> Option<Offer> {
+        let providers = view.providers.iter().enumerate().take(PROVIDERS_MAX);
+        let reach = providers.filter(|(_, provider)| provider.reaches(link.pair));
+        let all = reach.flat_map(|(at, provider)| provider.mbit.iter().take(RATES_MAX).map(move |mbit| (at, *mbit)));
+        let fits = all.filter(|(at, mbit)| {
+            self.no_room(view, &view.providers[*at], link.pair, *mbit, Some(gone)).is_none()
+        });
+        let offers = fits.map(|one| self.weigh(view, load, link, one, Some(gone), true));
+        let good = offers.filter(|offer| self.saves(offer).is_ok() && self.pays(offer).is_ok());
+        good.max_by(|one, other| one.density.total_cmp(&other.density))
     }
 
     /// What a circuit that is there gains from now on, for the scarcest thing that it takes.
@@ -329,7 +338,7 @@ impl Planner {
         let at = view.providers.iter().position(|provider| provider.name == booking.provider);
         match (load.link(booking.pair), at) {
             (Some(link), Some(at)) => {
-                self.weigh(view, load, link, (at, booking.mbit), Some(booking)).density.max(0.0)
+                self.weigh(view, load, link, (at, booking.mbit), Some(booking), false).density.max(0.0)
             }
             _ => 0.0,
         }

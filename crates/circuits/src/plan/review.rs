@@ -57,7 +57,7 @@ impl Planner {
         let left = seconds(load.left(pair));
         let provider = view.providers.iter().position(|provider| provider.name == booking.provider);
         let (Some(at), false) = (provider, replaced) else { return };
-        let offer = load.link(pair).map(|link| self.weigh(view, load, link, (at, booking.mbit), Some(booking)));
+        let offer = load.link(pair).map(|link| self.weigh(view, load, link, (at, booking.mbit), Some(booking), false));
         let useless = offer.as_ref().is_none_or(|offer| offer.net() <= 0.0);
         let fitting = self.fitting(view, load, id, at);
         let misfit = fitting.is_some();
@@ -97,7 +97,7 @@ impl Planner {
         let link = load.link(booking.pair)?;
         let rates = view.providers[at].mbit.iter().copied();
         let offers: Vec<Offer> =
-            rates.map(|mbit| self.weigh(view, load, link, (at, mbit), Some(booking))).collect();
+            rates.map(|mbit| self.weigh(view, load, link, (at, mbit), Some(booking), false)).collect();
         let most = offers.iter().map(Offer::net).fold(0.0, f64::max);
         let best = offers.into_iter().filter(|offer| offer.net() > 0.0 && offer.net() >= most * 0.9);
         let best = best.min_by_key(|offer| offer.mbit)?;
