@@ -21,8 +21,9 @@ const TITLE: &str = "\
 `cargo xtask bench circuits --page docs/benchmarks/circuits.md` writes this page: `scenarios/circuits.toml`, two continents of ten sites
 each, a full mesh of 380 links. An ocean that others use by half is shared by all pairs across it; one provider has room for six circuits, and
 what it reserves is taken from the ports of both ends. Production of low priority goes on for two days; urgent datasets of 2 TB come
-by and by. `wide` is the same with an ocean of 100 Gbit/s and next to no loss: there is hardly anything to gain. One world (`--circuits LEVEL`) for each level and seed (1 to 5): without circuits, with each site's agent deciding for its own
-links by the rule of the ANSE paper (2 h of work), and with the central plan. Hours from the request until a dataset is complete, means
+by and by. `wide` is the same with an ocean of 100 Gbit/s and next to no loss: there is hardly anything to gain. One world
+(`--circuits LEVEL`) for each level and seed (1 to 5): without circuits, with each site's agent deciding for its own links by the
+rule of the ANSE paper (2 h of work), and with the central plan. Hours from the request until a dataset is complete, means
 over the seeds; then how much longer the most delayed of the other requests took than without circuits, as a part of the longest
 that any took without. With wrong forecasts every link is believed to carry twice as much as is forecast, or half, by the seed.
 

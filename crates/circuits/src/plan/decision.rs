@@ -144,7 +144,7 @@ impl Reason {
             Reason::Rests { until } => format!("no circuit is asked for on this link until {until}"),
             Reason::NoProvider => "no provider reaches both its ends".to_owned(),
             Reason::Idle { left, threshold } => {
-                format!("what waits takes {}, less than {}", span(*left), span(*threshold))
+                format!("what waits takes {} the plain way, less than {}", span(*left), span(*threshold))
             }
             Reason::NoGain { gain, loss } => format!(
                 "it gains {gain:.1} TB·h and costs others at its ports {loss:.1} TB·h, weighted by priority"

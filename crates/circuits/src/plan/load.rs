@@ -192,11 +192,12 @@ impl Load {
         saving
     }
 
-    /// Seconds that all that waits on a link takes.
+    /// Seconds that all that waits on a link would take without its circuit.
     pub(crate) fn left(&self, pair: Pair) -> f64 {
         let Some(link) = self.link(pair) else { return 0.0 };
         let groups = link.groups.iter().map(|&group| &self.groups[group as usize]);
-        groups.map(|group| group.bytes / group.rate).sum()
+        let each = groups.map(|group| group.bytes / (group.rate - link.rate + link.plain).max(RATE_MIN));
+        each.sum()
     }
 
     /// `reserved` is what others have booked of each end's port.

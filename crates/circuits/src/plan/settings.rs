@@ -23,7 +23,7 @@ pub struct PlanSettings {
     pub gain_share: f64,
     /// in so many plans in a row.
     pub checks: u32,
-    /// A circuit is given back if what waits takes less, in as many plans in a row,
+    /// A circuit is given back if what waits takes less without it, in as many plans in a row,
     pub leave: Duration,
     /// and not before it is so old.
     pub hold: Duration,
