@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use longhaul_circuits::plan::{
-    BookingId, Decision, News, Pair, PlanSettings, Planner, Port, Provider, Reason, Request, Stand, View, Waits,
+    BookingId, Decision, News, Pair, PlanSettings, Planner, Port, Provider, Reason, Request, Stand, View,
+    Waits,
 };
 use longhaul_model::{SiteId, Timestamp};
 use proptest::prelude::*;
@@ -211,9 +212,8 @@ fn a_port_is_never_reserved_beyond_its_part() {
     let asked = world.plans(10);
     let sum: u64 = requests(&asked).iter().map(|request| request.mbit).sum();
     assert!((5_000..=6_000).contains(&sum), "{sum}");
-    let without = (1..6).map(|target| pair(0, target)).find(|pair| {
-        matches!(world.why(*pair), Reason::PortFull { .. })
-    });
+    let without =
+        (1..6).map(|target| pair(0, target)).find(|pair| matches!(world.why(*pair), Reason::PortFull { .. }));
     let reasons: Vec<_> = world.planner.reasons().map(|(_, reason)| reason.to_string()).collect();
     assert!(without.is_some(), "{reasons:?}");
 }
@@ -222,7 +222,8 @@ fn a_port_is_never_reserved_beyond_its_part() {
 fn the_only_circuit_goes_to_the_highest_priority() {
     for urgent in 0..2 {
         let priority = |link| if link == urgent { 8 } else { 5 };
-        let mut world = World::usual(vec![waits(0, 1, 9 * TB, priority(0)), waits(2, 3, 9 * TB, priority(1))]);
+        let mut world =
+            World::usual(vec![waits(0, 1, 9 * TB, priority(0)), waits(2, 3, 9 * TB, priority(1))]);
         world.view.providers = vec![provider(1)];
         let asked = world.asked();
         assert_eq!(asked.len(), 1);
@@ -317,7 +318,10 @@ fn its_room_goes_to_what_gains_far_more() {
     world.view.waits[1].priority = 8;
     let decisions = world.plans(3);
     let left = releases(&decisions);
-    assert!(matches!(left[..], [(booking, Reason::GivesWay { .. })] if booking == request.booking), "{left:?}");
+    assert!(
+        matches!(left[..], [(booking, Reason::GivesWay { .. })] if booking == request.booking),
+        "{left:?}"
+    );
     assert!(requests(&decisions).is_empty(), "not before it is gone");
     world.planner.hear(request.booking, News::Ended { carried: TB }, world.now);
     assert_eq!(world.asked()[0].pair, pair(2, 3));
@@ -429,9 +433,8 @@ fn an_outage_touches_only_what_ends_there() {
     let asked = world.asked();
     assert_eq!(asked.len(), 2);
     asked.iter().for_each(|request| world.up(request));
-    let [hit, spared] = [pair(0, 1), pair(2, 3)].map(|pair| {
-        asked.iter().find(|request| request.pair == pair).unwrap().booking
-    });
+    let [hit, spared] = [pair(0, 1), pair(2, 3)]
+        .map(|pair| asked.iter().find(|request| request.pair == pair).unwrap().booking);
     world.plans(15);
     world.view.away.insert(SiteId(1));
     // Everything looks different now, and stays as it is.
@@ -472,10 +475,7 @@ fn reasons_are_sentences() {
         let words = reason.words(&|site| format!("site-{site}"));
         assert!(words.len() > 20 && !words.contains("Reason") && !words.contains('{'), "{words}");
     }
-    assert_eq!(
-        world.why(pair(0, 1)).to_string(),
-        "what waits has priority 3, circuits are for 5 and above"
-    );
+    assert_eq!(world.why(pair(0, 1)).to_string(), "what waits has priority 3, circuits are for 5 and above");
 }
 
 // ---- whatever happens ------------------------------------------------------------------------------------------
@@ -537,11 +537,14 @@ fn within_bounds(world: &World, settings: &PlanSettings, cost: &BTreeMap<Booking
     let hour = cost.values().filter(|(at, _)| world.now.since(*at) < HOUR).count();
     assert!(hour <= provider.requests_per_hour as usize);
     if let Some(budget) = settings.budget {
-        let spent: f64 = ["bulk", "urgent"].iter().map(|name| {
-            let booked = world.planner.booked(&name.parse().unwrap());
-            assert!(booked <= budget + 1e-9, "{name} has booked {booked} of {budget}");
-            booked
-        }).sum();
+        let spent: f64 = ["bulk", "urgent"]
+            .iter()
+            .map(|name| {
+                let booked = world.planner.booked(&name.parse().unwrap());
+                assert!(booked <= budget + 1e-9, "{name} has booked {booked} of {budget}");
+                booked
+            })
+            .sum();
         let window = cost.values().filter(|(at, _)| world.now.since(*at) < settings.budget_window);
         let most: f64 = window.map(|(_, cost)| cost).sum();
         assert!(spent <= most + 1e-6);

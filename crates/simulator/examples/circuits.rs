@@ -11,7 +11,8 @@ use longhaul_simulator::{Level, Plan, Report, Scenario, Way, simulate};
 
 const SEEDS_FROM: u64 = 1;
 const SEEDS: u64 = 5;
-const LEVELS: [(Level, &str); 3] = [(Level::None, "none"), (Level::Agent, "agent"), (Level::Service, "service")];
+const LEVELS: [(Level, &str); 3] =
+    [(Level::None, "none"), (Level::Agent, "agent"), (Level::Service, "service")];
 /// Forecasts as they are, and each off by this.
 const ERRORS: [f64; 2] = [1.0, 2.0];
 
@@ -39,7 +40,9 @@ fn main() {
     // The same where hardly anything is to be gained, and wrong forecasts could only do harm.
     let narrow = "name = \"ocean\"\ncapacity = \"20 Gbit/s\"";
     assert!(text.contains(narrow), "the scenario has no such ocean any more");
-    let wide = text.replace(narrow, "name = \"ocean\"\ncapacity = \"100 Gbit/s\"").replace("loss = 1e-6", "loss = 1e-8");
+    let wide = text
+        .replace(narrow, "name = \"ocean\"\ncapacity = \"100 Gbit/s\"")
+        .replace("loss = 1e-6", "loss = 1e-8");
     let mut page = String::from(TITLE);
     for (world, text) in [("narrow", &text), ("wide", &wide)] {
         compare(world, text, seeds, &mut page);
@@ -85,7 +88,8 @@ impl Row {
         let plan = Plan::new(&scenario, Some(seed)).unwrap();
         let report = simulate(&plan, &Way::named("best").unwrap(), None);
         let rows = plan.work.requests.iter().zip(&report.requests);
-        let requests = rows.map(|(request, took)| (request.priority >= 8, took.map(|took| f64::from(took) / 3600.0)));
+        let requests =
+            rows.map(|(request, took)| (request.priority >= 8, took.map(|took| f64::from(took) / 3600.0)));
         Row { requests: requests.collect(), report }
     }
 

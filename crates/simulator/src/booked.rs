@@ -87,7 +87,8 @@ pub(crate) fn add_providers(layout: &mut Layout, scenario: &Scenario) -> Result<
 }
 
 pub(crate) fn check(circuits: &Circuits) -> Result<(), Mistake> {
-    let wrong = |key: &str, what: &str, next: &str| Err(Mistake::new(format!("[circuits] {key}"), what, next));
+    let wrong =
+        |key: &str, what: &str, next: &str| Err(Mistake::new(format!("[circuits] {key}"), what, next));
     if !(10.0..=3_600.0).contains(&circuits.every.0) {
         return wrong("every", "work is looked at too often or hardly ever", "give 10 s to 1 h");
     }
@@ -161,7 +162,8 @@ impl Booked {
     ) -> Result<u32, Refusal> {
         let row = &plan.layout.providers[provider];
         let rate = mbit as f64 * MBIT;
-        let used: u64 = self.held.values().filter(|held| held.provider == provider).map(|held| held.mbit).sum();
+        let used: u64 =
+            self.held.values().filter(|held| held.provider == provider).map(|held| held.mbit).sum();
         if row.mbit_all.is_some_and(|all| used + mbit > all) {
             return Err(Refusal { less: true, detail: "not so much is left" });
         }

@@ -37,6 +37,9 @@ struct Line {
     carried: f64,
 }
 
+/// Target, sources, priority and community of work that waits.
+type Alike = (u32, Vec<u32>, u8, u32);
+
 /// What circuits came to.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct CircuitsSummary {
@@ -261,9 +264,7 @@ impl World<'_> {
             let id = SiteId(at as u64);
             view.ports.insert(id, Port { outward, inward });
             // Uplinks are counted: what is not ours there is known.
-            for (inward, ways) in
-                [(false, &layout.sites[at].out_ways), (true, &layout.sites[at].in_ways)]
-            {
+            for (inward, ways) in [(false, &layout.sites[at].out_ways), (true, &layout.sites[at].in_ways)] {
                 let taken = ways.first().map_or(0.0, |&way| 1.0 - self.left[way as usize]);
                 view.others.insert((id, inward), self.plan.port(at, inward) * taken);
             }
@@ -296,7 +297,7 @@ impl World<'_> {
 
     /// All that is wanted and not there, alike together.
     fn waiting(&self) -> Vec<Waits> {
-        let mut alike: BTreeMap<(u32, Vec<u32>, u8, u32), (u64, f64)> = BTreeMap::new();
+        let mut alike: BTreeMap<Alike, (u64, f64)> = BTreeMap::new();
         for (&(block, target), want) in &self.wants {
             let requests = want.requests.iter().map(|&at| &self.plan.work.requests[at as usize]);
             let Some(first) = requests.max_by_key(|request| request.priority) else { continue };
@@ -408,7 +409,8 @@ impl World<'_> {
         let Some(line) = self.circuits.lines.get(&number) else { return };
         let (provider, pair) = (line.provider, line.pair);
         let row = &self.plan.layout.providers[provider];
-        let lifetime = wish.lifetime.map_or(row.lifetime, |lifetime| lifetime.as_secs_f64().min(row.lifetime));
+        let lifetime =
+            wish.lifetime.map_or(row.lifetime, |lifetime| lifetime.as_secs_f64().min(row.lifetime));
         let until = self.now + micros(row.setup + lifetime);
         self.circuits.summary.asked += 1;
         match self.booked.reserve(self.plan, provider, wish.key, pair, wish.mbit, until) {
@@ -433,7 +435,8 @@ impl World<'_> {
         let row = &self.plan.layout.providers[line.provider];
         let expires = self.booked.until(key).map(|at| Timestamp(START.0 + at));
         let name = |site: usize| self.plan.layout.sites[site].name.clone();
-        let ends = Ends { source: name(line.pair.0), target: format!("{} by {}", name(line.pair.1), row.name) };
+        let ends =
+            Ends { source: name(line.pair.0), target: format!("{} by {}", name(line.pair.1), row.name) };
         let answer = Answer::Granted(Grant { mbit: reservation.mbit, ends, expires });
         self.tell_line(number, Event::Answer { key, answer });
     }

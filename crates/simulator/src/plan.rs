@@ -1,10 +1,10 @@
 //! The world that a scenario describes: everything numbered, every choice of the seed made. Nothing happens here;
 //! `run` lets it.
 
+use crate::booked;
 use crate::failures::{self, Trouble};
 use crate::fluid::Route;
 use crate::layout::{self, Layout};
-use crate::booked;
 use crate::scenario::{Circuit, Circuits, History, Level, Mistake, Model, Scenario};
 use crate::workload::{self, Workload};
 

@@ -241,7 +241,8 @@ impl World<'_> {
         let pair = self.plan.layout.pair(source, target);
         let circuits = &self.plan.layout.circuits;
         let fixed = self.circuits_up.iter().map(|&number| number as usize);
-        let mut fixed = fixed.filter(|&number| (circuits[number].from, circuits[number].to) == (source, target));
+        let mut fixed =
+            fixed.filter(|&number| (circuits[number].from, circuits[number].to) == (source, target));
         let via = match (self.booked.way(source, target), fixed.next()) {
             (Some(place), _) => Via::Reserved(place),
             (None, Some(circuit)) => Via::Circuit(circuit),

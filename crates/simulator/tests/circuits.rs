@@ -12,7 +12,8 @@ fn run(scenario: &Scenario, seed: u64) -> (Plan, Report) {
 }
 
 fn shipped() -> Scenario {
-    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/circuits.toml")).unwrap();
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/circuits.toml"))
+        .unwrap();
     Scenario::parse(&text).unwrap()
 }
 

@@ -5,17 +5,21 @@ use std::time::Duration;
 
 use longhaul_model::{SiteId, Timestamp};
 
+use super::Planner;
 use super::decision::BookingId;
 use super::view::{MBIT, Pair, View};
-use super::Planner;
 
 /// How a booking stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stand {
     Requested,
-    Established { since: Timestamp },
+    Established {
+        since: Timestamp,
+    },
     /// To be given back; established since then, if it was.
-    Leaving { since: Option<Timestamp> },
+    Leaving {
+        since: Option<Timestamp>,
+    },
 }
 
 /// A booking as others see it.
@@ -119,7 +123,8 @@ impl Planner {
 
     /// The circuit that the link has or will have, if it has one that stays.
     pub(crate) fn has(&self, pair: Pair) -> bool {
-        let stays = |booking: &&Booking| booking.pair == pair && !matches!(booking.stand, Stand::Leaving { .. });
+        let stays =
+            |booking: &&Booking| booking.pair == pair && !matches!(booking.stand, Stand::Leaving { .. });
         self.bookings.values().find(stays).is_some()
     }
 }

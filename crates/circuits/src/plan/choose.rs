@@ -81,14 +81,16 @@ impl Planner {
         for link in &candidates {
             let offer = self.best_offer(view, load, link, now);
             let worth = !matches!(&offer, Err(reason) if !reason.is_lack());
-            let seen = if worth { self.seen.get(&link.pair).map_or(1, |seen| seen.saturating_add(1)) } else { 0 };
+            let seen =
+                if worth { self.seen.get(&link.pair).map_or(1, |seen| seen.saturating_add(1)) } else { 0 };
             self.seen.insert(link.pair, seen);
             offers.insert(link.pair, offer);
         }
         for _ in 0..PICKS_MAX {
             let sure = |pair: &Pair| self.seen.get(pair).is_some_and(|seen| *seen >= self.settings.checks);
             let found = offers.values().flatten().filter(|offer| sure(&offer.pair));
-            let best = found.max_by(|one, other| one.density.total_cmp(&other.density).then(other.pair.cmp(&one.pair)));
+            let best = found
+                .max_by(|one, other| one.density.total_cmp(&other.density).then(other.pair.cmp(&one.pair)));
             let Some(best) = best.cloned() else { break };
             let why = best.reason();
             let request = self.book(view, &best, None, why, load, now);
@@ -237,12 +239,20 @@ impl Planner {
     }
 
     /// What there is not enough of.
-    pub(super) fn lacks(&self, view: &View, provider: &Provider, offer: &Offer, now: Timestamp) -> Option<Reason> {
+    pub(super) fn lacks(
+        &self,
+        view: &View,
+        provider: &Provider,
+        offer: &Offer,
+        now: Timestamp,
+    ) -> Option<Reason> {
         if let Some((until, gained)) = self.accounts.off(&provider.name, now) {
             return Some(Reason::ProviderOff { provider: provider.name.clone(), gained, until });
         }
         let needed = offer.gbit_hours();
-        if let Some((community, left, needed)) = self.ledger.short(&offer.saving.payers, needed, &self.settings) {
+        if let Some((community, left, needed)) =
+            self.ledger.short(&offer.saving.payers, needed, &self.settings)
+        {
             return Some(Reason::Budget { community, left, needed });
         }
         self.no_room(view, provider, offer.pair, offer.mbit, None)
@@ -258,7 +268,8 @@ impl Planner {
         without: Option<&Booking>,
     ) -> Option<Reason> {
         let name = provider.name.clone();
-        let gone = without.filter(|booking| booking.provider == name).map_or((0, 0), |booking| (1, booking.mbit));
+        let gone =
+            without.filter(|booking| booking.provider == name).map_or((0, 0), |booking| (1, booking.mbit));
         let (circuits, used) =
             self.of_provider(&name).fold((0, 0), |(count, sum), booking| (count + 1, sum + booking.mbit));
         let (circuits, used) = (circuits - gone.0, used - gone.1);
@@ -294,7 +305,8 @@ impl Planner {
         if self.bookings.values().any(|booking| matches!(booking.stand, Stand::Leaving { .. })) {
             return;
         }
-        let old = |booking: &Booking| booking.used_since().is_some_and(|at| now.since(at) >= self.settings.hold);
+        let old =
+            |booking: &Booking| booking.used_since().is_some_and(|at| now.since(at) >= self.settings.hold);
         let within = |booking: &Booking| touched.is_none_or(|touched| booking.pair.touches(touched));
         let found = self.bookings.iter().filter(|(_, booking)| old(booking) && within(booking));
         let mut held: Vec<(f64, BookingId)> =
@@ -324,7 +336,8 @@ impl Planner {
     fn best_without(&self, view: &View, load: &Load, link: &LinkLoad, gone: &Booking) -> Option<Offer> {
         let providers = view.providers.iter().enumerate().take(PROVIDERS_MAX);
         let reach = providers.filter(|(_, provider)| provider.reaches(link.pair));
-        let all = reach.flat_map(|(at, provider)| provider.mbit.iter().take(RATES_MAX).map(move |mbit| (at, *mbit)));
+        let all = reach
+            .flat_map(|(at, provider)| provider.mbit.iter().take(RATES_MAX).map(move |mbit| (at, *mbit)));
         let fits = all.filter(|(at, mbit)| {
             self.no_room(view, &view.providers[*at], link.pair, *mbit, Some(gone)).is_none()
         });

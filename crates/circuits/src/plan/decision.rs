@@ -52,32 +52,95 @@ pub enum News {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reason {
     /// What counts on the link takes `before` without it, `after` with it; others at its ports keep the rest of their rate.
-    Gains { bytes: u64, before: Duration, after: Duration, mbit: u64, others_lose: f64 },
+    Gains {
+        bytes: u64,
+        before: Duration,
+        after: Duration,
+        mbit: u64,
+        others_lose: f64,
+    },
     /// It is about to expire, and there is enough to do for another.
-    Renewed { bytes: u64, left: Duration },
-    Resized { from_mbit: u64, to_mbit: u64 },
+    Renewed {
+        bytes: u64,
+        left: Duration,
+    },
+    Resized {
+        from_mbit: u64,
+        to_mbit: u64,
+    },
     /// Nothing that waits has the priority.
-    Floor { highest: u8, floor: u8 },
+    Floor {
+        highest: u8,
+        floor: u8,
+    },
     /// The plain way carries what the circuit would.
-    PlainIsEnough { plain: f64, mbit: u64 },
-    TooLittle { saved: Duration, needed: Duration, mbit: u64 },
+    PlainIsEnough {
+        plain: f64,
+        mbit: u64,
+    },
+    TooLittle {
+        saved: Duration,
+        needed: Duration,
+        mbit: u64,
+    },
     /// What it would take from others at its ports is worth more; both weighted by priority, in TB hours.
-    CostsOthers { gain: f64, loss: f64, mbit: u64 },
-    Budget { community: CommunityName, left: f64, needed: f64 },
+    CostsOthers {
+        gain: f64,
+        loss: f64,
+        mbit: u64,
+    },
+    Budget {
+        community: CommunityName,
+        left: f64,
+        needed: f64,
+    },
     /// The part of a port that may be reserved is.
-    PortFull { site: SiteId, inward: bool, reserved: f64, of: f64 },
-    ProviderFull { provider: String, circuits: u32 },
-    ProviderAsked { provider: String, per_hour: u32 },
-    ProviderOff { provider: String, gained: i64, until: Timestamp },
+    PortFull {
+        site: SiteId,
+        inward: bool,
+        reserved: f64,
+        of: f64,
+    },
+    ProviderFull {
+        provider: String,
+        circuits: u32,
+    },
+    ProviderAsked {
+        provider: String,
+        per_hour: u32,
+    },
+    ProviderOff {
+        provider: String,
+        gained: i64,
+        until: Timestamp,
+    },
     /// The gain must be seen in more plans in a row.
-    Unsure { seen: u32, of: u32 },
-    Rests { until: Timestamp },
+    Unsure {
+        seen: u32,
+        of: u32,
+    },
+    Rests {
+        until: Timestamp,
+    },
     NoProvider,
-    Idle { left: Duration, threshold: Duration },
-    NoGain { gain: f64, loss: f64 },
-    GivesWay { to: Pair, times: f64 },
-    Replaced { by: BookingId },
-    Away { site: SiteId },
+    Idle {
+        left: Duration,
+        threshold: Duration,
+    },
+    NoGain {
+        gain: f64,
+        loss: f64,
+    },
+    GivesWay {
+        to: Pair,
+        times: f64,
+    },
+    Replaced {
+        by: BookingId,
+    },
+    Away {
+        site: SiteId,
+    },
 }
 
 impl fmt::Display for Reason {

@@ -118,7 +118,8 @@ impl Load {
             for (pair, (plain, rate)) in known {
                 let links = &mut load.links;
                 let at = *load.index.entry(pair).or_insert_with(|| {
-                    let link = LinkLoad { pair, plain, rate, groups: Vec::new(), cost: 0.0, bytes: 0.0, highest: 0 };
+                    let link =
+                        LinkLoad { pair, plain, rate, groups: Vec::new(), cost: 0.0, bytes: 0.0, highest: 0 };
                     links.push(link);
                     links.len() - 1
                 });
@@ -133,9 +134,10 @@ impl Load {
         for link in &mut self.links {
             link.groups.sort_by_key(|&group| std::cmp::Reverse(self.groups[group as usize].level));
             let mut done = 0.0;
-            for row in link.groups.chunk_by(|&one, &other| {
-                self.groups[one as usize].level == self.groups[other as usize].level
-            }) {
+            for row in link
+                .groups
+                .chunk_by(|&one, &other| self.groups[one as usize].level == self.groups[other as usize].level)
+            {
                 let level = self.groups[row[0] as usize].level;
                 let mut bytes = 0.0;
                 for &group in row {
@@ -166,9 +168,9 @@ impl Load {
     pub(crate) fn saving(&self, link: &LinkLoad, from: f64, to: f64, setup: f64, floor: u8) -> Saving {
         let mut saving = Saving::default();
         let (mut before, mut after) = (0.0, 0.0);
-        let rows = link.groups.chunk_by(|&one, &other| {
-            self.groups[one as usize].level == self.groups[other as usize].level
-        });
+        let rows = link
+            .groups
+            .chunk_by(|&one, &other| self.groups[one as usize].level == self.groups[other as usize].level);
         for row in rows.take_while(|row| self.groups[row[0] as usize].level >= floor) {
             let level = self.groups[row[0] as usize].level;
             let mut all = 0.0;

@@ -238,7 +238,8 @@ impl Planner {
         let reserved = self.reserved();
         for booking in self.bookings.values_mut().filter(|booking| booking.is_used()) {
             let own = booking.mbit as f64 * view::MBIT;
-            let others = booking.pair.ends().map(|end| (reserved.get(&end).copied().unwrap_or(0.0) - own).max(0.0));
+            let others =
+                booking.pair.ends().map(|end| (reserved.get(&end).copied().unwrap_or(0.0) - own).max(0.0));
             booking.lost += load.loss(view, booking.pair, own, others).rate * passed;
             if load.left(booking.pair) > 0.0 {
                 booking.busy_s += passed;

@@ -57,7 +57,9 @@ impl Planner {
         let left = seconds(load.left(pair));
         let provider = view.providers.iter().position(|provider| provider.name == booking.provider);
         let (Some(at), false) = (provider, replaced) else { return };
-        let offer = load.link(pair).map(|link| self.weigh(view, load, link, (at, booking.mbit), Some(booking), false));
+        let offer = load
+            .link(pair)
+            .map(|link| self.weigh(view, load, link, (at, booking.mbit), Some(booking), false));
         let useless = offer.as_ref().is_none_or(|offer| offer.net() <= 0.0);
         let fitting = self.fitting(view, load, id, at);
         let misfit = fitting.is_some();
@@ -73,10 +75,9 @@ impl Planner {
         let mbit = booking.mbit;
         if now.since(since) >= hold && (idle || useless) {
             let why = match offer {
-                Some(offer) if !idle => Reason::NoGain {
-                    gain: offer.saving.gain / TB_HOUR,
-                    loss: offer.loss.cost / TB_HOUR,
-                },
+                Some(offer) if !idle => {
+                    Reason::NoGain { gain: offer.saving.gain / TB_HOUR, loss: offer.loss.cost / TB_HOUR }
+                }
                 _ => Reason::Idle { left, threshold: leave },
             };
             self.leave(id, why, decisions, now);

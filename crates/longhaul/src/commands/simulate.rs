@@ -281,9 +281,11 @@ fn circuits(text: &mut String, report: &Report) {
     let hours = |seconds: Option<f64>| {
         seconds.map_or("–".to_owned(), |seconds| duration(Duration::from_secs_f64(seconds)))
     };
-    let rows = report.summary.priorities.iter().map(|row| {
-        format!("{} in {} (longest {})", row.priority, hours(row.mean_s), hours(row.worst_s))
-    });
+    let rows = report
+        .summary
+        .priorities
+        .iter()
+        .map(|row| format!("{} in {} (longest {})", row.priority, hours(row.mean_s), hours(row.worst_s)));
     let rows: Vec<_> = rows.collect();
     if !rows.is_empty() {
         let _ = writeln!(text, "  datasets by priority: {}", rows.join(", "));
