@@ -466,6 +466,21 @@ fn a_circuit_whose_old_one_is_replaced_and_lost_leaves_the_old_one() {
     assert_eq!(releases(&world.plans(3)), [], "it is used until it expires");
 }
 
+/// Work on each of 3,540 links, and room for as many circuits: a plan asks for some, the next ones for more.
+#[test]
+fn a_plan_is_bounded_however_much_waits() {
+    let pairs = (0..60).flat_map(|from| (0..60).map(move |to| (from, to)));
+    let pairs: Vec<(u64, u64)> = pairs.filter(|(from, to)| from != to).collect();
+    let rows = pairs.iter().map(|(from, to)| waits(*from, *to, 20 * TB, 5 + (from + to) as u8 % 5)).collect();
+    let mut world = World::usual(rows);
+    world.view.providers = vec![Provider { mbit_all: None, requests_per_hour: 10_000, ..provider(1_000) }];
+    let port = Port { outward: 100.0 * GBIT, inward: 100.0 * GBIT };
+    world.view.ports = (0..60).map(|site| (SiteId(site), port)).collect();
+    world.view.plain = pairs.iter().map(|(from, to)| (pair(*from, *to), GBIT)).collect();
+    let counts: Vec<usize> = (0..6).map(|_| requests(&world.plan()).len()).collect();
+    assert_eq!(counts, [0, 32, 32, 32, 32, 32]);
+}
+
 /// Every reason can be said.
 #[test]
 fn reasons_are_sentences() {
