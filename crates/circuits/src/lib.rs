@@ -17,13 +17,15 @@
 //! A transfer never waits for a circuit: without one it goes the way it always went. Not here: providers and what they
 //! speak (`gateways`), and streams that move onto the circuit's addresses (`engine`).
 //!
-//! Start with [`Lifecycle`].
+//! Start with [`Lifecycle`]; where one place sees all links, [`plan::Planner`] decides which of them deserve a circuit,
+//! and a lifecycle of its own carries out each of its wishes.
 
 mod book;
 mod clock;
 mod event;
 mod lifecycle;
 mod note;
+pub mod plan;
 mod settings;
 mod trouble;
 mod workload;

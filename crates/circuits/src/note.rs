@@ -132,7 +132,7 @@ impl fmt::Display for Note {
     }
 }
 
-fn span(time: Duration) -> String {
+pub(crate) fn span(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     match seconds {
         0.0..120.0 => format!("{seconds:.1} s"),

@@ -214,7 +214,7 @@ fn edges(plan: &Plan, groups: &[Group]) -> (Edges, Vec<(String, f64)>) {
             }
             let (source, target) = (&layout.sites[from], &layout.sites[to]);
             let mut way: Vec<u32> = source.out_ways.iter().chain(&target.in_ways).copied().collect();
-            let circuit = layout.circuits.iter().any(|circuit| (circuit.from, circuit.to) == (from, to));
+            let circuit = plan.may_have_circuit(from, to);
             // A circuit replaces links and segments for a time: none of these binds then.
             if !circuit {
                 way.extend(&pair.ways);

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use crate::due::Due;
 use crate::fluid::{Route, Sharing, Wish};
 use crate::measure::Curve;
-use crate::plan::Plan;
+use crate::plan::{Plan, Via};
 use crate::scenario::{Mover, Rates};
 
 /// More open files than this say nothing about a session.
@@ -44,6 +44,9 @@ pub struct Flow {
     listed: bool,
     /// Since when it has had nothing to do.
     pub idle_since: i64,
+    /// Bytes since the beginning, and the seconds in which there was something to move.
+    pub moved: f64,
+    pub busy_s: f64,
 }
 
 impl Flow {
@@ -135,7 +138,7 @@ impl Flows {
             to_pool,
             source,
             target,
-            route: plan.route(from_pool, to_pool, None),
+            route: plan.route(from_pool, to_pool, Via::Links),
             rtt: pair.rtt,
             stream_cap: plan.stream_cap(pair.rtt, pair.loss),
             limit: f64::INFINITY,
@@ -150,6 +153,8 @@ impl Flows {
             rate: 0.0,
             listed: false,
             idle_since: i64::MIN,
+            moved: 0.0,
+            busy_s: 0.0,
         });
         self.by_pools.insert((from_pool, to_pool), number);
         self.out_of[source].push(number);
@@ -262,15 +267,26 @@ impl Flows {
         let flow = &mut self.rows[number as usize];
         let since = std::mem::replace(&mut flow.since, now);
         let seconds = (now - since) as f64 / 1e6;
-        if flow.moving_count == 0 || seconds <= 0.0 || flow.rate <= 0.0 {
+        if flow.moving_count == 0 || seconds <= 0.0 {
+            return;
+        }
+        flow.busy_s += seconds;
+        if flow.rate <= 0.0 {
             return;
         }
         let bytes = flow.rate * seconds;
+        flow.moved += bytes;
         flow.service += bytes / f64::from(flow.moving_count);
         for &place in flow.route.places() {
             self.through[place as usize] += bytes;
         }
         self.curve.add(since, now, bytes);
+    }
+
+    /// Sessions from one site to another.
+    pub fn of_pair(&self, source: usize, target: usize) -> Vec<u32> {
+        let into = &self.into[target];
+        into.iter().copied().filter(|&flow| self.rows[flow as usize].source == source).collect()
     }
 
     /// When the next file is done somewhere.

@@ -62,6 +62,13 @@ impl Holdings {
                 .is_some_and(|part| part.has(file - plan.work.blocks[block as usize].files.start))
     }
 
+    /// Sites that have all of it.
+    pub fn with_block(&self, block: u32) -> Vec<u32> {
+        let mut sites = self.blocks[block as usize].whole.clone();
+        sites.sort_unstable();
+        sites
+    }
+
     /// Files and bytes that are missing.
     pub fn lacking(&self, plan: &Plan, block: u32, site: u32) -> (u64, u64) {
         let files = plan.work.blocks[block as usize].files.clone();

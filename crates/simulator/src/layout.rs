@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use crate::booked::{self, ProviderPlan};
 use crate::plan::{CircuitPlan, SITES_MAX};
 use crate::scenario::{Link, Mistake, Scenario, Site, Tape, Topology};
 
@@ -18,6 +19,7 @@ pub struct Layout {
     pub pools: Vec<Pool>,
     pub capacities: Vec<Capacity>,
     pub circuits: Vec<CircuitPlan>,
+    pub providers: Vec<ProviderPlan>,
     /// All pairs of sites, source first.
     pairs: Vec<Pair>,
 }
@@ -76,7 +78,7 @@ impl Layout {
         &mut self.pairs[from * count + to]
     }
 
-    fn add(&mut self, name: String, rate: f64, background: f64) -> u32 {
+    pub(crate) fn add(&mut self, name: String, rate: f64, background: f64) -> u32 {
         self.capacities.push(Capacity { name, rate, background: background.min(BACKGROUND_MAX) });
         (self.capacities.len() - 1) as u32
     }
@@ -122,6 +124,7 @@ pub fn build(scenario: &Scenario) -> Result<Layout, Mistake> {
         pools: Vec::new(),
         capacities: Vec::new(),
         circuits: Vec::new(),
+        providers: Vec::new(),
         pairs: Vec::new(),
     };
     for (at, site) in scenario.site.iter().enumerate() {
@@ -145,6 +148,7 @@ pub fn build(scenario: &Scenario) -> Result<Layout, Mistake> {
     add_links(&mut layout, scenario)?;
     add_segments(&mut layout, scenario)?;
     add_circuits(&mut layout, scenario)?;
+    booked::add_providers(&mut layout, scenario)?;
     check_routes(&layout)?;
     Ok(layout)
 }

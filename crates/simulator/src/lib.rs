@@ -11,7 +11,9 @@
 //! told to the scheduler once more by `replay`.
 
 mod agents;
+mod booked;
 pub mod bound;
+mod circuits;
 mod due;
 mod failures;
 mod flows;
@@ -37,7 +39,7 @@ use longhaul_scheduler::{Backoff, Rules, Settings, Strategy, UnknownStrategy};
 
 pub use plan::Plan;
 pub use report::{Report, Summary};
-pub use scenario::{Mistake, Rates, Scenario};
+pub use scenario::{Level, Mistake, Rates, Scenario};
 
 /// A way to schedule: its name in reports, and what the scheduler is told.
 #[derive(Clone, Debug)]
@@ -85,6 +87,7 @@ pub fn simulate(plan: &Plan, way: &Way, rates: Option<Rates>) -> Report {
     let waits = if unfinished > 0 { world.waits() } else { Vec::new() };
     let certificate = world.certificate();
     let learned = world.take_learned();
+    let circuits = (plan.circuits.level != scenario::Level::None).then(|| world.circuits.summary.clone());
     report::report(
         plan,
         &way.name,
@@ -97,5 +100,6 @@ pub fn simulate(plan: &Plan, way: &Way, rates: Option<Rates>) -> Report {
         world.flows.fullest,
         world.flows.curve,
         learned,
+        circuits,
     )
 }

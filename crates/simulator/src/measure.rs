@@ -30,6 +30,8 @@ pub struct Measure {
     pub contended: Vec<u128>,
     /// When dataset completions happened, for their curve: seconds.
     pub dataset_ends: Vec<f32>,
+    /// Of each request in the plan's order: seconds until it was complete.
+    pub requests: Vec<Option<f32>>,
     /// What capacities were from when on, in microseconds; only where they change.
     pub history: Vec<(i64, Vec<f64>)>,
     pub end: i64,
@@ -76,6 +78,7 @@ impl Measure {
         Measure {
             pending: vec![0; communities],
             contended: vec![0; communities],
+            requests: vec![None; plan.work.requests.len()],
             history: vec![(0, plan.layout.capacities.iter().map(|capacity| capacity.rate).collect())],
             ..Measure::default()
         }
@@ -100,7 +103,8 @@ impl Measure {
         *pending = pending.saturating_sub(bytes.into());
     }
 
-    pub fn dataset_done(&mut self, seconds: f64) {
+    pub fn dataset_done(&mut self, request: u32, seconds: f64) {
+        self.requests[request as usize] = Some(seconds as f32);
         self.datasets.push(seconds as f32);
         self.dataset_ends.push((self.last_done as f64 / 1e6) as f32);
     }

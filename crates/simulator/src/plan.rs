@@ -1,10 +1,11 @@
 //! The world that a scenario describes: everything numbered, every choice of the seed made. Nothing happens here;
 //! `run` lets it.
 
+use crate::booked;
 use crate::failures::{self, Trouble};
 use crate::fluid::Route;
 use crate::layout::{self, Layout};
-use crate::scenario::{Circuit, History, Mistake, Model, Scenario};
+use crate::scenario::{Circuit, Circuits, History, Level, Mistake, Model, Scenario};
 use crate::workload::{self, Workload};
 
 /// Larger worlds are refused: they would not fit into memory, and are slips mostly.
@@ -24,6 +25,17 @@ pub struct Plan {
     pub work: Workload,
     pub troubles: Vec<Trouble>,
     pub history: Vec<(usize, usize, History)>,
+    pub circuits: Circuits,
+}
+
+/// How a session goes from one site to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Via {
+    Links,
+    /// A circuit of the scenario: in place of links and segments.
+    Circuit(usize),
+    /// A capacity of its own, which was taken from the ports.
+    Reserved(u32),
 }
 
 impl Plan {
@@ -38,6 +50,7 @@ impl Plan {
             ));
         }
         check_model(&scenario.model)?;
+        booked::check(&scenario.circuits)?;
         let layout = layout::build(scenario)?;
         let work = workload::build(scenario, &layout, seed)?;
         let troubles = failures::build(scenario, &layout, seed)?;
@@ -62,6 +75,7 @@ impl Plan {
             work,
             troubles,
             history,
+            circuits: scenario.circuits.clone(),
         })
     }
 
@@ -71,20 +85,33 @@ impl Plan {
         pools.start + (file as usize + site) % pools.len()
     }
 
-    /// The capacities between two pools, while `circuit` carries the pair or not.
-    pub fn route(&self, from: usize, to: usize, circuit: Option<usize>) -> Route {
+    /// The capacities between two pools.
+    pub fn route(&self, from: usize, to: usize, via: Via) -> Route {
         let layout = &self.layout;
         let (source, target) = (&layout.pools[from], &layout.pools[to]);
+        // The ports come first; limits of the sites hold on every way.
+        let skip = usize::from(matches!(via, Via::Reserved(_)));
         let mut route = Route::default();
         source.read.iter().for_each(|&place| route.push(place));
-        layout.sites[source.site].out_ways.iter().for_each(|&place| route.push(place));
-        match circuit {
-            Some(circuit) => route.push(layout.circuits[circuit].place),
-            None => layout.pair(source.site, target.site).ways.iter().for_each(|&place| route.push(place)),
+        layout.sites[source.site].out_ways.iter().skip(skip).for_each(|&place| route.push(place));
+        match via {
+            Via::Circuit(circuit) => route.push(layout.circuits[circuit].place),
+            Via::Reserved(place) => route.push(place),
+            Via::Links => {
+                layout.pair(source.site, target.site).ways.iter().for_each(|&place| route.push(place));
+            }
         }
-        layout.sites[target.site].in_ways.iter().for_each(|&place| route.push(place));
+        layout.sites[target.site].in_ways.iter().skip(skip).for_each(|&place| route.push(place));
         target.write.iter().for_each(|&place| route.push(place));
         route
+    }
+
+    /// Whether a pair may ever have a circuit.
+    pub fn may_have_circuit(&self, from: usize, to: usize) -> bool {
+        let layout = &self.layout;
+        let fixed = layout.circuits.iter().any(|circuit| (circuit.from, circuit.to) == (from, to));
+        let booked = layout.providers.iter().any(|provider| provider.reaches(from, to));
+        fixed || booked && self.circuits.level != Level::None
     }
 
     /// What one stream carries from one site to another at most: its window, or what loss allows (Mathis, and the

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::bound::Certificate;
+pub use crate::circuits::CircuitsSummary;
 use crate::learned::Learned;
 use crate::measure::{Curve, Measure};
 use crate::plan::Plan;
@@ -23,9 +24,25 @@ pub struct Summary {
     pub bytes_wanted: u128,
     pub jain: f64,
     pub failed: u64,
+    /// Where work has several priorities: what each got, the highest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub priorities: Vec<OfPriority>,
+    /// Where circuits are asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub circuits: Option<CircuitsSummary>,
     /// Measured by whoever runs the world; 0 until then.
     pub decisions_per_s: f64,
     pub wall_s: f64,
+}
+
+/// Requests of one priority.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OfPriority {
+    pub priority: u8,
+    pub requests: u64,
+    pub unfinished: u64,
+    pub mean_s: Option<f64>,
+    pub worst_s: Option<f64>,
 }
 
 #[derive(Clone, Debug)]
@@ -56,6 +73,8 @@ pub struct Report {
     pub fullest: f64,
     pub certificate: Certificate,
     pub learned: Learned,
+    /// Of each request in the plan's order: seconds until it was complete.
+    pub requests: Vec<Option<f32>>,
 }
 
 /// Capacities told of.
@@ -73,6 +92,7 @@ pub(crate) fn report(
     fullest: f64,
     curve: Curve,
     learned: Learned,
+    circuits: Option<CircuitsSummary>,
 ) -> Report {
     let end = if unfinished > 0 { measure.end } else { measure.last_done };
     let end = end.max(1) as f64 / 1e6;
@@ -100,6 +120,8 @@ pub(crate) fn report(
         bytes_wanted: measure.bytes_done,
         jain: jain(&shares),
         failed: measure.failed,
+        priorities: priorities(plan, &measure),
+        circuits,
         decisions_per_s: 0.0,
         wall_s: 0.0,
     };
@@ -128,8 +150,29 @@ pub(crate) fn report(
             .collect(),
         certificate,
         learned,
+        requests: measure.requests,
         summary,
     }
+}
+
+fn priorities(plan: &Plan, measure: &Measure) -> Vec<OfPriority> {
+    let mut by: std::collections::BTreeMap<u8, (u64, Vec<f32>)> = std::collections::BTreeMap::new();
+    for (request, took) in plan.work.requests.iter().zip(&measure.requests) {
+        let (requests, done) = by.entry(request.priority).or_default();
+        *requests += 1;
+        done.extend(took);
+    }
+    if by.len() < 2 {
+        return Vec::new();
+    }
+    let rows = by.into_iter().rev().map(|(priority, (requests, done))| OfPriority {
+        priority,
+        requests,
+        unfinished: requests - done.len() as u64,
+        mean_s: mean(&done),
+        worst_s: quantile(&done, 1.0),
+    });
+    rows.collect()
 }
 
 fn mean(values: &[f32]) -> Option<f64> {

@@ -36,6 +36,10 @@ pub struct Scenario {
     #[serde(default)]
     pub circuit: Vec<Circuit>,
     #[serde(default)]
+    pub circuits: Circuits,
+    #[serde(default)]
+    pub provider: Vec<Provider>,
+    #[serde(default)]
     pub community: Vec<Community>,
     #[serde(default)]
     pub dataset: Vec<Dataset>,
@@ -251,6 +255,115 @@ pub struct Circuit {
     pub capacity: Rate,
     pub begin: Span,
     pub end: Span,
+}
+
+/// Who asks for circuits, and when they seem worth it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Circuits {
+    pub level: Level,
+    /// Work is looked at so often.
+    pub every: Span,
+    /// At an agent: asked for if what waits takes longer than this,
+    pub work: Span,
+    /// with this rate; else the largest there is.
+    pub rate: Option<Rate>,
+    /// At the service: work below this priority asks for none.
+    pub floor: u8,
+    /// What it must save.
+    pub gain: Span,
+    /// Waiting work counts as one priority higher for each such time.
+    pub age_step: Span,
+    /// Of each community in a day, in Gbit/s times hours.
+    pub budget: Option<f64>,
+    /// What is forecast of a link is off by this factor, up or down by the seed.
+    pub forecast_error: f64,
+}
+
+/// Where circuits are decided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Level {
+    /// Nowhere: there are none.
+    #[default]
+    None,
+    /// At the agent of each target, for each of its links.
+    Agent,
+    /// Centrally, where all is seen.
+    Service,
+}
+
+impl Level {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::None => "none",
+            Level::Agent => "agent",
+            Level::Service => "service",
+        }
+    }
+}
+
+impl Default for Circuits {
+    fn default() -> Self {
+        Circuits {
+            level: Level::None,
+            every: Span(60.0),
+            work: Span(5.0 * 3_600.0),
+            rate: None,
+            floor: 5,
+            gain: Span(1_800.0),
+            age_step: Span(6.0 * 3_600.0),
+            budget: None,
+            forecast_error: 1.0,
+        }
+    }
+}
+
+/// Who makes circuits: what it reserves is taken from the ports of both ends, used or not.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Provider {
+    pub name: String,
+    #[serde(default = "everywhere")]
+    pub sites: Vec<String>,
+    /// What can be had.
+    pub rates: Vec<Rate>,
+    /// Circuits at once.
+    pub at_once: u32,
+    /// Of all of them together.
+    pub capacity: Option<Rate>,
+    /// The part of each port that may be reserved.
+    #[serde(default = "most")]
+    pub port_share: Share,
+    /// From the request to the grant.
+    #[serde(default = "two_minutes")]
+    pub setup: Span,
+    /// No circuit lasts longer.
+    #[serde(default = "six_hours")]
+    pub lifetime: Span,
+    #[serde(default = "thirty")]
+    pub requests_per_hour: u32,
+}
+
+fn everywhere() -> Vec<String> {
+    vec!["*".to_owned()]
+}
+
+fn most() -> Share {
+    Share(0.6)
+}
+
+fn two_minutes() -> Span {
+    Span(120.0)
+}
+
+fn six_hours() -> Span {
+    Span(6.0 * 3_600.0)
+}
+
+fn thirty() -> u32 {
+    30
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -82,7 +82,7 @@ impl World<'_> {
                 }
             }
             if self.request_left[number as usize] == 0 {
-                self.measure.dataset_done(0.0);
+                self.measure.dataset_done(number, 0.0);
             }
         }
     }
@@ -297,7 +297,7 @@ impl World<'_> {
             *left -= 1;
             if *left == 0 {
                 let row = &self.plan.work.requests[request as usize];
-                self.measure.dataset_done((self.now - micros(row.at)) as f64 / 1e6);
+                self.measure.dataset_done(request, (self.now - micros(row.at)) as f64 / 1e6);
             }
         }
     }

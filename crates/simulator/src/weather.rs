@@ -3,7 +3,7 @@
 use longhaul_model::{AgentId, AttemptId, Fault, FaultCode};
 use longhaul_scheduler::Event;
 
-use crate::plan::Plan;
+use crate::plan::{Plan, Via};
 use crate::scenario::FailureKind;
 use crate::world::{Happening, Phase, World, micros};
 
@@ -47,8 +47,8 @@ impl World<'_> {
                 self.background[place] =
                     if self.now == 0 { SPREAD * noise } else { INERTIA * before + noise };
                 let taken = capacity.background * rhythm * (1.0 + self.background[place]);
-                let left = 1.0 - taken.clamp(0.0, BACKGROUND_MAX);
-                self.flows.capacity[place] = capacity.rate * left * self.slow[place];
+                self.left[place] = 1.0 - taken.clamp(0.0, BACKGROUND_MAX);
+                self.fill(place);
             }
         }
         self.flows.stale = true;
@@ -56,9 +56,18 @@ impl World<'_> {
         self.after(WEATHER_S, Happening::Weather);
     }
 
+    /// What a capacity has for everybody: what is reserved is not there for others.
+    pub(crate) fn fill(&mut self, place: usize) {
+        let rate = self.plan.layout.capacities[place].rate * self.left[place] * self.slow[place];
+        self.flows.capacity[place] = (rate - self.reserved[place]).max(0.0);
+        self.flows.stale = true;
+    }
+
     /// What is left of capacities, for the bound: the ports of a site that is away carry nothing.
     fn note_capacities(&mut self) {
         let mut capacity = self.flows.capacity.clone();
+        // What a circuit has of a port is used as well.
+        capacity.iter_mut().zip(&self.reserved).for_each(|(rate, reserved)| *rate += reserved);
         for (site, now) in self.plan.layout.sites.iter().zip(&self.sites) {
             if now.down > 0 {
                 site.in_ways.iter().chain(&site.out_ways).for_each(|&place| capacity[place as usize] = 0.0);
@@ -146,6 +155,7 @@ impl World<'_> {
                 self.attempts.iter().filter(|attempt| attempt.target == site && attempt.phase != Phase::Free);
             let attempts: Vec<AttemptId> = held.map(|attempt| attempt.id).collect();
             self.handle(Event::Held { agent: AgentId(u64::from(site) + 1), attempts });
+            self.plan_circuits_around(site);
         }
         for at in 0..self.flows.into[site as usize].len() {
             let flow = self.flows.into[site as usize][at];
@@ -158,6 +168,7 @@ impl World<'_> {
         if still && self.sites[site as usize].connected {
             self.sites[site as usize].connected = false;
             self.tell_agent(site);
+            self.plan_circuits_around(site);
         }
     }
 
@@ -189,7 +200,7 @@ impl World<'_> {
             }
             for place in places {
                 self.slow[place as usize] *= factor;
-                self.flows.capacity[place as usize] *= factor;
+                self.fill(place as usize);
             }
         }
         self.flows.stale = true;
@@ -215,7 +226,7 @@ impl World<'_> {
         self.settle_where(|source, target| source == site as usize || target == site as usize);
     }
 
-    fn settle_where(&mut self, which: impl Fn(usize, usize) -> bool) {
+    pub(crate) fn settle_where(&mut self, which: impl Fn(usize, usize) -> bool) {
         for flow in 0..self.flows.rows.len() {
             if which(self.flows.rows[flow].source, self.flows.rows[flow].target) {
                 self.settle(flow as u32);
@@ -229,15 +240,18 @@ impl World<'_> {
         let (source, target) = (row.source, row.target);
         let pair = self.plan.layout.pair(source, target);
         let circuits = &self.plan.layout.circuits;
-        let circuit = self
-            .circuits_up
-            .iter()
-            .map(|&number| number as usize)
-            .find(|&number| (circuits[number].from, circuits[number].to) == (source, target));
+        let fixed = self.circuits_up.iter().map(|&number| number as usize);
+        let mut fixed =
+            fixed.filter(|&number| (circuits[number].from, circuits[number].to) == (source, target));
+        let via = match (self.booked.way(source, target), fixed.next()) {
+            (Some(place), _) => Via::Reserved(place),
+            (None, Some(circuit)) => Via::Circuit(circuit),
+            (None, None) => Via::Links,
+        };
         let (mut factor, mut rtt) = (1.0, pair.rtt);
         for &number in &self.link_troubles {
             let trouble = &self.plan.troubles[number as usize];
-            if trouble.hits(source, target) && circuit.is_none() {
+            if trouble.hits(source, target) && via == Via::Links {
                 factor *= trouble.factor;
                 rtt *= trouble.rtt_factor;
             }
@@ -245,8 +259,8 @@ impl World<'_> {
         if self.is_away(source as u32) || self.is_away(target as u32) {
             factor = 0.0;
         }
-        let route = self.plan.route(row.from_pool, row.to_pool, circuit);
-        let loss = if circuit.is_some() { 0.0 } else { pair.loss };
+        let route = self.plan.route(row.from_pool, row.to_pool, via);
+        let loss = if via == Via::Links { pair.loss } else { 0.0 };
         let cap = self.plan.stream_cap(rtt, loss);
         self.flows.change(flow, route, rtt, cap, factor, self.now);
     }

@@ -12,6 +12,8 @@ use longhaul_model::{AttemptId, Fault, Timestamp};
 use longhaul_network::{End, Knowledge, Link};
 use longhaul_scheduler::{DemandId, Scheduler, Settings};
 
+use crate::booked::Booked;
+use crate::circuits::Circuits;
 use crate::flows::Flows;
 use crate::holdings::Holdings;
 use crate::learned::Learned;
@@ -125,6 +127,13 @@ pub(crate) enum Happening {
         up: bool,
     },
     Weather,
+    /// What waits is looked at, for circuits.
+    LookAtCircuits,
+    /// A provider answers a request.
+    Granted {
+        line: u32,
+        key: longhaul_circuits::RequestKey,
+    },
 }
 
 /// What is wanted of a block at a target, by whom.
@@ -175,6 +184,11 @@ pub struct World<'a> {
     pub(crate) random: Random,
     pub(crate) background: Vec<f64>,
     pub(crate) slow: Vec<f64>,
+    /// What others leave of each capacity, and what circuits have taken of it.
+    pub(crate) left: Vec<f64>,
+    pub(crate) reserved: Vec<f64>,
+    pub(crate) booked: Booked,
+    pub(crate) circuits: Circuits,
     queue: BinaryHeap<Reverse<(i64, u64, Boxed)>>,
     sequence: u64,
     last_calculation: i64,
@@ -232,6 +246,10 @@ impl<'a> World<'a> {
             random: Random::stream(plan.seed, "weather"),
             background: vec![0.0; plan.layout.capacities.len()],
             slow: vec![1.0; plan.layout.capacities.len()],
+            left: vec![1.0; plan.layout.capacities.len()],
+            reserved: vec![0.0; plan.layout.capacities.len()],
+            booked: Booked::new(plan),
+            circuits: Circuits::default(),
             queue: BinaryHeap::new(),
             sequence: 0,
             last_calculation: i64::MIN,
@@ -243,6 +261,7 @@ impl<'a> World<'a> {
         world.tell_sites();
         world.tell_shares();
         world.plan_weather();
+        world.begin_circuits();
         world
     }
 
@@ -400,6 +419,8 @@ impl<'a> World<'a> {
             Happening::Missed { site, trouble } => self.missed(site, trouble),
             Happening::Circuit { circuit, up } => self.circuit(circuit, up),
             Happening::Weather => self.weather(),
+            Happening::LookAtCircuits => self.look_at_circuits(),
+            Happening::Granted { line, key } => self.granted(line, key),
         }
     }
 }

@@ -42,6 +42,7 @@ fn the_sound_one_is_sound() {
 #[test]
 fn each_mistake_is_named() {
     let more = |text: &str| format!("{SOUND}{text}");
+    let provider = |text: &str| format!("[[provider]]\nname = \"x\"\n{text}");
     let cases = [
         (String::new(), "missing field `name`"),
         (SOUND.replace("port", "prot"), "line 6: unknown field `prot`"),
@@ -55,6 +56,19 @@ fn each_mistake_is_named() {
         (SOUND.replace("name = \"b\"", "name = \"a\""), "two sites are called"),
         (SOUND.replace("files = 10", "files = 0"), "empty"),
         (SOUND.replace("to = [\"b\"]", "to = [\"a\"]"), "nobody wants"),
+        (more("[circuits]\nlevel = \"both\"\n"), "unknown variant `both`"),
+        (more("[circuits]\nforecast_error = 0.5\n"), "a factor from 1 to 100"),
+        (more("[circuits]\nfloor = 10\n"), "give 1 to 9"),
+        (more("[circuits]\nevery = \"1 s\"\n"), "[circuits] every"),
+        (more("[circuits]\nage_step = 0\n"), "[circuits] age_step"),
+        (more("[circuits]\nbudget = -1.0\n"), "[circuits] budget"),
+        (more(&provider("rates = []\nat_once = 1\n")), "[[provider]] x: it has no rates"),
+        (more(&provider("rates = [\"1 kbit/s\"]\nat_once = 1\n")), "a rate below 1 Mbit/s"),
+        (more(&provider("rates = [\"1 Gbit/s\"]\nat_once = 0\n")), "give at_once"),
+        (more(&provider("rates = [\"1 Gbit/s\"]\nat_once = 1\nport_share = 0\n")), "give port_share"),
+        (more(&provider("rates = [\"1 Gbit/s\"]\nat_once = 1\nsetup = \"7 h\"\n")), "above setup"),
+        (more(&provider("rates = [\"1 Gbit/s\"]\nat_once = 1\nsites = [\"z\"]\n")), "no site \"z\""),
+        (more(&provider("rates = [\"1 Gbit/s\"]\nat_once = 1\n").repeat(2)), "two providers"),
         (more("[links]\ntopology = \"listed\"\n"), "is an island"),
         (
             SOUND

@@ -184,7 +184,10 @@ fn the_proof_of_the_bound_adds_up() {
 fn edge(plan: &Plan, prices: &BTreeMap<&str, f64>, from: u32, to: u32) -> f64 {
     let layout = &plan.layout;
     let (source, target) = (&layout.sites[from as usize], &layout.sites[to as usize]);
-    let mut ways: Vec<u32> = plan.route(source.pools.start, target.pools.start, None).places().to_vec();
+    let mut ways: Vec<u32> = plan
+        .route(source.pools.start, target.pools.start, longhaul_simulator::plan::Via::Links)
+        .places()
+        .to_vec();
     ways.dedup();
     let named = ways.iter().map(|&way| layout.capacities[way as usize].name.clone());
     let session = format!("session {} → {}", source.name, target.name);

@@ -10,6 +10,7 @@ const WITH_PEERS: &[&str] = &["transfers", "mtu", "fdt", "floor"];
 /// Cases of one room, with options of their own: the room, whose example has the case's name.
 const OF_A_ROOM: &[(&str, &str)] = &[
     ("decisions", "longhaul-scheduler"),
+    ("circuits", "longhaul-simulator"),
     ("strategies", "longhaul-simulator"),
     ("worlds", "longhaul-simulator"),
 ];

@@ -9,7 +9,7 @@ use longhaul_model::units::{bytes, count, duration};
 use longhaul_simulator::bound::Certificate;
 use longhaul_simulator::learned::Learned;
 use longhaul_simulator::scenario::{Rates, TEXT_BYTES_MAX};
-use longhaul_simulator::{Mistake, Plan, Report, Scenario, Way, generate, plots, simulate};
+use longhaul_simulator::{Level, Mistake, Plan, Report, Scenario, Way, generate, plots, simulate};
 
 use super::Context;
 use crate::failure::{Exit, Failure};
@@ -21,6 +21,8 @@ use crate::terminal::{Style, Tone};
 const SLOW_S: f64 = 2.0;
 /// With more strategies, the table says enough of those that came to their end.
 const REMARKS_MAX: usize = 4;
+/// Decisions about circuits that are told: the first ones, as an example.
+const CIRCUITS_TOLD: usize = 4;
 
 #[derive(Debug, Args)]
 pub struct SimulateArgs {
@@ -31,6 +33,9 @@ pub struct SimulateArgs {
     /// concurrency) or /legacy (the pauses of PhEDEx after failures); all [default: best]
     #[arg(long, value_name = "NAME")]
     strategy: Vec<String>,
+    /// Where circuits are decided, in place of the scenario's choice; may be given several times: none, agent, service
+    #[arg(long, value_name = "LEVEL", value_parser = level, conflicts_with_all = ["check_rates", "replay", "generate"])]
+    circuits: Vec<Level>,
     /// In place of the scenario's
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -49,6 +54,16 @@ pub struct SimulateArgs {
     generate: Option<String>,
 }
 
+/// As in a scenario.
+fn level(text: &str) -> Result<Level, String> {
+    match text {
+        "none" => Ok(Level::None),
+        "agent" => Ok(Level::Agent),
+        "service" => Ok(Level::Service),
+        _ => Err("circuits are decided at one of these: none, agent, service".to_owned()),
+    }
+}
+
 pub fn run(context: &Context, args: SimulateArgs) -> Result<Exit, Failure> {
     if let Some(kind) = &args.generate {
         let text = generate::generate(kind, args.seed.unwrap_or(1))
@@ -60,15 +75,21 @@ pub fn run(context: &Context, args: SimulateArgs) -> Result<Exit, Failure> {
         return super::replay::run(context, path, &args.strategy);
     }
     let path = args.scenario.clone().unwrap_or_default();
-    let plan = read(&path, args.seed)?;
+    let mut plan = read(&path, args.seed)?;
     let ways = ways(&args.strategy)?;
+    let levels = if args.circuits.is_empty() { vec![plan.circuits.level] } else { args.circuits.clone() };
     if args.check_rates {
         return check_rates(context, &path, &ways, args.seed);
     }
     let mut reports = Vec::new();
-    for way in &ways {
+    for (level, way) in levels.iter().flat_map(|level| ways.iter().map(move |way| (level, way))) {
+        plan.circuits.level = *level;
+        let mut way = way.clone();
+        if levels.len() > 1 {
+            way.name = format!("{}:{}", way.name, level.name());
+        }
         let begin = Instant::now();
-        let mut report = simulate(&plan, way, None);
+        let mut report = simulate(&plan, &way, None);
         let wall = begin.elapsed().as_secs_f64();
         report.summary.wall_s = wall;
         report.summary.decisions_per_s = report.leases as f64 / wall.max(1e-9);
@@ -247,9 +268,39 @@ fn remarks(text: &mut String, report: &Report, style: Style) {
             .map(|(name, wanted, got)| format!("{name} {:.1} % of {:.1} %", got * 100.0, wanted * 100.0));
         let _ = writeln!(text, "  shares while all had work: {}", rows.collect::<Vec<_>>().join(", "));
     }
+    circuits(text, report);
     learned(text, &report.learned);
     for wait in &report.waits {
         let _ = writeln!(text, "  left: {wait}");
+    }
+}
+
+/// What each priority got, and what circuits had to do with it.
+fn circuits(text: &mut String, report: &Report) {
+    let Some(circuits) = &report.summary.circuits else { return };
+    let hours = |seconds: Option<f64>| {
+        seconds.map_or("–".to_owned(), |seconds| duration(Duration::from_secs_f64(seconds)))
+    };
+    let rows = report
+        .summary
+        .priorities
+        .iter()
+        .map(|row| format!("{} in {} (longest {})", row.priority, hours(row.mean_s), hours(row.worst_s)));
+    let rows: Vec<_> = rows.collect();
+    if !rows.is_empty() {
+        let _ = writeln!(text, "  datasets by priority: {}", rows.join(", "));
+    }
+    let _ = writeln!(
+        text,
+        "  circuits: {} asked for, {} refused, {} used; {:.0} Gbit/s·h reserved, {} over them",
+        count(circuits.asked),
+        count(circuits.refused),
+        count(circuits.used),
+        circuits.gbit_hours,
+        bytes(u64::try_from(circuits.bytes).unwrap_or(u64::MAX))
+    );
+    for line in circuits.told.iter().take(CIRCUITS_TOLD) {
+        let _ = writeln!(text, "    {line}");
     }
 }
 
@@ -300,7 +351,7 @@ fn write_out(out: &Path, reports: &[Report]) -> Result<(), Failure> {
         })?;
         summaries.push_str(&line);
         summaries.push('\n');
-        let name = report.summary.strategy.replace('/', "-");
+        let name = report.summary.strategy.replace(['/', ':'], "-");
         write(&format!("bound-{name}.tsv"), proof(&report.certificate))?;
     }
     write("summaries.jsonl", summaries)?;

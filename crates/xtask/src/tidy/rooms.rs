@@ -34,7 +34,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("network", Kind::Pure, &["model"]),
     room("circuits", Kind::Pure, &["model"]),
     room("scheduler", Kind::Pure, &["model", "network"]),
-    room("simulator", Kind::Pure, &["model", "network", "scheduler"]),
+    room("simulator", Kind::Pure, &["model", "network", "circuits", "scheduler"]),
     room("security", Kind::Edge, &[]),
     room("catalog", Kind::Edge, &[]),
     room("storage", Kind::Edge, &[]),

@@ -1,0 +1,146 @@
+//! What becomes of the circuits that are there: kept, given back, or replaced by others.
+
+use std::collections::BTreeSet;
+
+use longhaul_model::{SiteId, Timestamp};
+
+use super::book::Stand;
+use super::choose::Offer;
+use super::decision::{BookingId, Decision, Reason};
+use super::load::{Load, TB_HOUR, seconds};
+use super::view::View;
+use super::{Planner, Rest};
+
+impl Planner {
+    pub(super) fn review(
+        &mut self,
+        view: &View,
+        load: &Load,
+        touched: Option<&BTreeSet<SiteId>>,
+        decisions: &mut Vec<Decision>,
+        now: Timestamp,
+    ) {
+        let ids: Vec<BookingId> = self.bookings.keys().copied().collect();
+        for id in ids {
+            let booking = &self.bookings[&id];
+            if matches!(booking.stand, Stand::Leaving { .. })
+                || touched.is_some_and(|touched| !booking.pair.touches(touched))
+            {
+                continue;
+            }
+            let pair = booking.pair;
+            let away = [pair.source, pair.target].into_iter().find(|site| view.away.contains(site));
+            if let Some(site) = away {
+                self.leave(id, Reason::Away { site }, decisions, now);
+            } else if let Stand::Established { since } = booking.stand {
+                if let Some(old) = booking.replaces.filter(|old| self.bookings.contains_key(old)) {
+                    // Made before it is broken.
+                    self.leave(old, Reason::Replaced { by: id }, decisions, now);
+                }
+                self.review_one(view, load, id, since, decisions, now);
+            }
+        }
+    }
+
+    fn review_one(
+        &mut self,
+        view: &View,
+        load: &Load,
+        id: BookingId,
+        since: Timestamp,
+        decisions: &mut Vec<Decision>,
+        now: Timestamp,
+    ) {
+        let booking = &self.bookings[&id];
+        let pair = booking.pair;
+        let replaced = self.bookings.values().any(|other| other.replaces == Some(id));
+        let left = seconds(load.left(pair));
+        let provider = view.providers.iter().position(|provider| provider.name == booking.provider);
+        let (Some(at), false) = (provider, replaced) else { return };
+        let offer = load
+            .link(pair)
+            .map(|link| self.weigh(view, load, link, (at, booking.mbit), Some(booking), false));
+        let useless = offer.as_ref().is_none_or(|offer| offer.net() <= 0.0);
+        let fitting = self.fitting(view, load, id, at);
+        let misfit = fitting.is_some();
+        let (leave, checks, hold) = (self.settings.leave, self.settings.checks, self.settings.hold);
+        let expires = booking.expires(since);
+        let Some(booking) = self.bookings.get_mut(&id) else { return };
+        let count = |so_far: u32, holds: bool| if holds { so_far.saturating_add(1) } else { 0 };
+        booking.idle = count(booking.idle, left < leave);
+        booking.useless = count(booking.useless, useless);
+        booking.misfit = count(booking.misfit, misfit);
+        let (idle, useless, misfit) =
+            (booking.idle >= checks, booking.useless >= checks, booking.misfit >= checks);
+        let mbit = booking.mbit;
+        if now.since(since) >= hold && (idle || useless) {
+            let why = match offer {
+                Some(offer) if !idle => {
+                    Reason::NoGain { gain: offer.saving.gain / TB_HOUR, loss: offer.loss.cost / TB_HOUR }
+                }
+                _ => Reason::Idle { left, threshold: leave },
+            };
+            self.leave(id, why, decisions, now);
+            self.rests.insert(pair, Rest { until: now.plus(self.settings.rest_after), failed: 0 });
+        } else if now.plus(self.settings.renew_before) >= expires && left >= leave {
+            let Some(offer) = offer.filter(|offer| offer.net() > 0.0) else { return };
+            let why = Reason::Renewed { bytes: offer.saving.bytes as u64, left: expires.since(now) };
+            self.replace(view, load, &offer, id, why, decisions, now);
+        } else if let (true, true, Some(offer)) = (misfit, now.since(since) >= hold, fitting) {
+            let why = Reason::Resized { from_mbit: mbit, to_mbit: offer.mbit };
+            self.replace(view, load, &offer, id, why, decisions, now);
+        }
+    }
+
+    /// Another rate of the same provider, if it fits what waits far better: larger, or as good and smaller.
+    fn fitting(&self, view: &View, load: &Load, id: BookingId, at: usize) -> Option<Offer> {
+        let booking = &self.bookings[&id];
+        let link = load.link(booking.pair)?;
+        let rates = view.providers[at].mbit.iter().copied();
+        let offers: Vec<Offer> =
+            rates.map(|mbit| self.weigh(view, load, link, (at, mbit), Some(booking), false)).collect();
+        let most = offers.iter().map(Offer::net).fold(0.0, f64::max);
+        let best = offers.into_iter().filter(|offer| offer.net() > 0.0 && offer.net() >= most * 0.9);
+        let best = best.min_by_key(|offer| offer.mbit)?;
+        let factor = best.mbit as f64 / booking.mbit.max(1) as f64;
+        (factor >= self.settings.resize || factor <= 1.0 / self.settings.resize).then_some(best)
+    }
+
+    /// Asks for another, if there is room for both.
+    fn replace(
+        &mut self,
+        view: &View,
+        load: &Load,
+        offer: &Offer,
+        old: BookingId,
+        why: Reason,
+        decisions: &mut Vec<Decision>,
+        now: Timestamp,
+    ) {
+        let resting = self.rests.get(&offer.pair).is_some_and(|rest| rest.until > now);
+        let provider = &view.providers[offer.provider];
+        if resting || self.lacks(view, provider, offer, now).is_some() {
+            return;
+        }
+        let request = self.book(view, offer, Some(old), why, load, now);
+        decisions.push(Decision::Request(request));
+    }
+
+    /// It is given back; counts as there until that is confirmed.
+    pub(super) fn leave(
+        &mut self,
+        id: BookingId,
+        why: Reason,
+        decisions: &mut Vec<Decision>,
+        now: Timestamp,
+    ) {
+        let Some(booking) = self.bookings.get_mut(&id) else { return };
+        if matches!(booking.stand, Stand::Leaving { .. }) {
+            return;
+        }
+        let pair = booking.pair;
+        booking.stand = Stand::Leaving { since: booking.used_since() };
+        self.say(pair, why.clone(), now);
+        decisions.push(Decision::Release { booking: id, pair, why });
+    }
+}

@@ -1,0 +1,116 @@
+//! What the planner is told: ports, what links carry without a circuit, what waits, and who provides circuits.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use longhaul_model::{CommunityName, SiteId, Timestamp};
+
+/// More rows of waiting work are not looked at: groups of a dataset and a target are thousands, not millions.
+pub(crate) const WAITS_MAX: usize = 100_000;
+/// Sources of one row.
+pub(crate) const SOURCES_MAX: usize = 64;
+/// One Mbit/s in bytes a second.
+pub(crate) const MBIT: f64 = 125_000.0;
+
+/// From one site to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pair {
+    pub source: SiteId,
+    pub target: SiteId,
+}
+
+impl Pair {
+    /// Both ends, each with whether data enter there.
+    pub(crate) fn ends(self) -> [(SiteId, bool); 2] {
+        [(self.source, false), (self.target, true)]
+    }
+
+    pub(crate) fn touches(self, sites: &BTreeSet<SiteId>) -> bool {
+        sites.contains(&self.source) || sites.contains(&self.target)
+    }
+}
+
+/// What a site's uplink carries, in bytes a second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Port {
+    pub outward: f64,
+    pub inward: f64,
+}
+
+impl Port {
+    pub(crate) fn way(&self, inward: bool) -> f64 {
+        let rate = if inward { self.inward } else { self.outward };
+        if rate.is_finite() { rate.max(0.0) } else { 0.0 }
+    }
+}
+
+/// Work that waits: all that is wanted of it at a target, queued already or not.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Waits {
+    pub target: SiteId,
+    /// Sites that have it.
+    pub sources: Vec<SiteId>,
+    pub bytes: u64,
+    /// 1 to 9, the higher the sooner.
+    pub priority: u8,
+    pub community: CommunityName,
+    /// Since when.
+    pub since: Timestamp,
+}
+
+/// Who makes circuits, and within which limits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Provider {
+    pub name: String,
+    /// Sites that it reaches; none: all.
+    pub sites: Option<BTreeSet<SiteId>>,
+    /// Mbit/s that can be had.
+    pub mbit: Vec<u64>,
+    /// From a request to its use, as seen so far.
+    pub setup: Duration,
+    /// Circuits at once.
+    pub at_once: u32,
+    /// Of all its circuits together.
+    pub mbit_all: Option<u64>,
+    /// The part of each port that may be reserved: what is left is everybody's.
+    pub port_share: f64,
+    /// No circuit lasts longer.
+    pub lifetime: Duration,
+    pub requests_per_hour: u32,
+}
+
+impl Provider {
+    pub(crate) fn reaches(&self, pair: Pair) -> bool {
+        let has = |site| self.sites.as_ref().is_none_or(|sites| sites.contains(site));
+        has(&pair.source) && has(&pair.target)
+    }
+}
+
+impl View {
+    /// Of a port, in bytes a second: what others leave to us.
+    pub(crate) fn ours(&self, site: SiteId, inward: bool) -> f64 {
+        let others = self.others.get(&(site, inward)).copied().filter(|others| *others > 0.0);
+        let port = self.ports.get(&site).map_or(0.0, |port| port.way(inward));
+        (port - others.unwrap_or(0.0)).max(0.0)
+    }
+}
+
+/// Everything at one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct View {
+    pub ports: BTreeMap<SiteId, Port>,
+    /// What each pair is expected to carry without a circuit, in bytes a second. What is not here is not known, and gets none.
+    pub plain: BTreeMap<Pair, f64>,
+    /// What pairs were seen to carry of late without a circuit, while they had work: a forecast below that is wrong.
+    pub seen: BTreeMap<Pair, f64>,
+    /// Of ports, what those take whose traffic is not ours, each with whether data enter there.
+    pub others: BTreeMap<(SiteId, bool), f64>,
+    /// What the storages of a pair allow at most, where that is known.
+    pub most: BTreeMap<Pair, f64>,
+    pub waits: Vec<Waits>,
+    pub providers: Vec<Provider>,
+    /// Sites that do not answer.
+    pub away: BTreeSet<SiteId>,
+    /// What each circuit has carried so far.
+    pub carried: BTreeMap<super::BookingId, u64>,
+}

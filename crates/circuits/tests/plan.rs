@@ -1,0 +1,720 @@
+//! The central planner: each of its rules, and what holds whatever waits and whatever becomes of its wishes.
+
+// clippy.toml allows these in tests, which does not reach the helpers of an integration test.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use longhaul_circuits::plan::{
+    BookingId, Decision, News, Pair, PlanSettings, Planner, Port, Provider, Reason, Request, Stand, View,
+    Waits,
+};
+use longhaul_model::{SiteId, Timestamp};
+use proptest::prelude::*;
+
+const START: Timestamp = Timestamp(1_790_000_000_000_000);
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+/// Bytes a second of a Gbit/s.
+const GBIT: f64 = 125e6;
+const TB: u64 = 1_000_000_000_000;
+
+fn pair(source: u64, target: u64) -> Pair {
+    Pair { source: SiteId(source), target: SiteId(target) }
+}
+
+fn waits(source: u64, target: u64, bytes: u64, priority: u8) -> Waits {
+    Waits {
+        target: SiteId(target),
+        sources: vec![SiteId(source)],
+        bytes,
+        priority,
+        community: if priority >= 8 { "urgent" } else { "bulk" }.parse().unwrap(),
+        since: START,
+    }
+}
+
+fn provider(at_once: u32) -> Provider {
+    Provider {
+        name: "exchange".to_owned(),
+        sites: None,
+        mbit: vec![1_000, 2_000, 5_000],
+        setup: 2 * MINUTE,
+        at_once,
+        mbit_all: None,
+        port_share: 0.6,
+        lifetime: 6 * HOUR,
+        requests_per_hour: 100,
+    }
+}
+
+/// Six sites with 10 Gbit/s each, a mesh of links that carry 1 Gbit/s; time goes on by a minute from plan to plan.
+struct World {
+    planner: Planner,
+    view: View,
+    now: Timestamp,
+}
+
+impl World {
+    fn new(settings: PlanSettings, rows: Vec<Waits>) -> World {
+        let port = Port { outward: 10.0 * GBIT, inward: 10.0 * GBIT };
+        let mut view = View { waits: rows, providers: vec![provider(4)], ..View::default() };
+        view.ports = (0..6).map(|site| (SiteId(site), port)).collect();
+        let pairs = (0..6).flat_map(|from| (0..6).map(move |to| (from, to)));
+        let pairs = pairs.filter(|(from, to)| from != to);
+        view.plain = pairs.map(|(from, to)| (pair(from, to), GBIT)).collect();
+        World { planner: Planner::new(settings), view, now: START }
+    }
+
+    fn usual(rows: Vec<Waits>) -> World {
+        World::new(PlanSettings::default(), rows)
+    }
+
+    fn plan(&mut self) -> Vec<Decision> {
+        self.now = self.now.plus(MINUTE);
+        self.planner.plan(&self.view, self.now)
+    }
+
+    fn plans(&mut self, count: usize) -> Vec<Decision> {
+        (0..count).flat_map(|_| self.plan()).collect()
+    }
+
+    /// As many plans as it takes to be sure.
+    fn asked(&mut self) -> Vec<Request> {
+        requests(&self.plans(2))
+    }
+
+    fn up(&mut self, request: &Request) {
+        self.planner.hear(request.booking, News::Established { mbit: request.mbit }, self.now);
+    }
+
+    fn why(&self, pair: Pair) -> &Reason {
+        &self.planner.reason(pair).expect("a reason").1
+    }
+}
+
+fn requests(decisions: &[Decision]) -> Vec<Request> {
+    let asked = decisions.iter().filter_map(|decision| match decision {
+        Decision::Request(request) => Some(request.clone()),
+        Decision::Release { .. } => None,
+    });
+    asked.collect()
+}
+
+fn releases(decisions: &[Decision]) -> Vec<(BookingId, Reason)> {
+    let left = decisions.iter().filter_map(|decision| match decision {
+        Decision::Release { booking, why, .. } => Some((*booking, why.clone())),
+        Decision::Request(_) => None,
+    });
+    left.collect()
+}
+
+#[test]
+fn a_circuit_is_asked_for_where_it_saves_time_and_the_reason_has_the_numbers() {
+    let mut world = World::usual(vec![waits(0, 1, 4 * TB, 5)]);
+    assert!(world.plan().is_empty(), "once is not enough");
+    assert_eq!(*world.why(pair(0, 1)), Reason::Unsure { seen: 1, of: 2 });
+    let asked = requests(&world.plan());
+    assert_eq!(asked.len(), 1);
+    let request = &asked[0];
+    assert_eq!((request.pair, request.mbit, request.replaces), (pair(0, 1), 5_000, None));
+    // 4 TB at 5 Gbit/s take 1.8 h; somewhat more is booked.
+    assert!((2 * HOUR..3 * HOUR).contains(&request.lifetime), "{:?}", request.lifetime);
+    assert_eq!(
+        request.why.to_string(),
+        "4.00 TB take 8.9 h the plain way and 108 min with 5 Gbit/s; others at its ports lose 0 % of their rate"
+    );
+    assert!(world.plans(5).is_empty(), "what is asked for is not asked for again");
+}
+
+#[test]
+fn a_gain_must_be_seen_in_plans_in_a_row() {
+    let mut world = World::usual(vec![waits(0, 1, 4 * TB, 5)]);
+    let rows = std::mem::take(&mut world.view.waits);
+    for _ in 0..3 {
+        world.view.waits.clone_from(&rows);
+        assert!(world.plan().is_empty());
+        world.view.waits.clear();
+        assert!(world.plan().is_empty());
+    }
+}
+
+#[test]
+fn work_below_the_floor_asks_for_none_until_it_has_waited_long() {
+    let mut world = World::usual(vec![waits(0, 1, 40 * TB, 3)]);
+    assert!(world.asked().is_empty());
+    assert_eq!(*world.why(pair(0, 1)), Reason::Floor { highest: 3, floor: 5 });
+    world.now = START.plus(12 * HOUR);
+    assert_eq!(world.asked().len(), 1, "6 h are worth a priority");
+}
+
+#[test]
+fn little_work_and_fast_links_need_none() {
+    // 20 min of work, of which a circuit would save 14.
+    let mut world = World::usual(vec![waits(0, 1, 150_000_000_000, 8)]);
+    assert!(world.asked().is_empty());
+    assert!(matches!(world.why(pair(0, 1)), Reason::TooLittle { .. }));
+    let mut world = World::usual(vec![waits(0, 1, 40 * TB, 8)]);
+    world.view.plain.insert(pair(0, 1), 5.5 * GBIT);
+    assert!(world.asked().is_empty());
+    assert!(matches!(world.why(pair(0, 1)), Reason::PlainIsEnough { mbit: 5_000, .. }));
+    // It saves 2 h of 11: not a fifth.
+    world.view.plain.insert(pair(0, 1), 4.2 * GBIT);
+    assert!(world.asked().is_empty());
+    assert!(matches!(world.why(pair(0, 1)), Reason::TooLittle { .. }));
+}
+
+#[test]
+fn nothing_is_guessed_of_links_of_which_nothing_is_known() {
+    let mut world = World::usual(vec![waits(0, 1, 40 * TB, 8)]);
+    world.view.plain.remove(&pair(0, 1));
+    assert!(world.asked().is_empty());
+}
+
+#[test]
+fn what_was_seen_counts_more_than_a_forecast_below_it() {
+    let mut world = World::usual(vec![waits(0, 1, 40 * TB, 8)]);
+    world.view.seen.insert(pair(0, 1), 5.0 * GBIT);
+    assert!(world.asked().is_empty());
+}
+
+#[test]
+fn what_others_at_the_ports_lose_is_counted() {
+    // Two links fill the port that the circuit would take half of, for work that is far more urgent.
+    let rows = vec![waits(0, 1, 4 * TB, 5), waits(0, 2, 9 * TB, 9), waits(0, 3, 9 * TB, 9)];
+    let mut world = World::usual(rows);
+    world.view.plain.insert(pair(0, 2), 5.0 * GBIT);
+    world.view.plain.insert(pair(0, 3), 5.0 * GBIT);
+    assert!(world.asked().is_empty());
+    assert!(matches!(world.why(pair(0, 1)), Reason::CostsOthers { .. }), "{}", world.why(pair(0, 1)));
+    // The other end's port counts as well.
+    let rows = vec![waits(1, 0, 4 * TB, 5), waits(2, 0, 9 * TB, 9), waits(3, 0, 9 * TB, 9)];
+    let mut world = World::usual(rows);
+    world.view.plain.insert(pair(2, 0), 5.0 * GBIT);
+    world.view.plain.insert(pair(3, 0), 5.0 * GBIT);
+    assert!(world.asked().is_empty());
+    // Where there is room beside them, it is asked for.
+    world.view.ports.insert(SiteId(0), Port { outward: 40.0 * GBIT, inward: 40.0 * GBIT });
+    assert_eq!(world.asked().len(), 1);
+    // And what is not ours there takes room.
+    let mut full = World::usual(world.view.waits.clone());
+    full.view = world.view.clone();
+    full.view.others.insert((SiteId(0), true), 30.0 * GBIT);
+    assert!(full.asked().is_empty());
+}
+
+#[test]
+fn a_port_is_never_reserved_beyond_its_part() {
+    let rows = (1..6).map(|target| waits(0, target, 20 * TB, 8)).collect();
+    let mut world = World::usual(rows);
+    world.view.providers[0].at_once = 10;
+    let asked = world.plans(10);
+    let sum: u64 = requests(&asked).iter().map(|request| request.mbit).sum();
+    assert!((5_000..=6_000).contains(&sum), "{sum}");
+    let without =
+        (1..6).map(|target| pair(0, target)).find(|pair| matches!(world.why(*pair), Reason::PortFull { .. }));
+    let reasons: Vec<_> = world.planner.reasons().map(|(_, reason)| reason.to_string()).collect();
+    assert!(without.is_some(), "{reasons:?}");
+}
+
+#[test]
+fn the_only_circuit_goes_to_the_highest_priority() {
+    for urgent in 0..2 {
+        let priority = |link| if link == urgent { 8 } else { 5 };
+        let mut world =
+            World::usual(vec![waits(0, 1, 9 * TB, priority(0)), waits(2, 3, 9 * TB, priority(1))]);
+        world.view.providers = vec![provider(1)];
+        let asked = world.asked();
+        assert_eq!(asked.len(), 1);
+        assert_eq!(asked[0].pair, [pair(0, 1), pair(2, 3)][urgent]);
+        let other = [pair(0, 1), pair(2, 3)][1 - urgent];
+        assert!(matches!(world.why(other), Reason::ProviderFull { circuits: 1, .. }));
+    }
+}
+
+#[test]
+fn a_provider_has_no_more_than_it_has() {
+    let rows = vec![waits(0, 1, 9 * TB, 8), waits(2, 3, 9 * TB, 8), waits(4, 5, 9 * TB, 8)];
+    let mut world = World::usual(rows.clone());
+    world.view.providers[0].mbit_all = Some(12_000);
+    let asked = world.plans(6);
+    assert_eq!(requests(&asked).iter().map(|request| request.mbit).sum::<u64>(), 12_000);
+    let mut world = World::usual(rows);
+    world.view.providers[0].requests_per_hour = 2;
+    assert_eq!(requests(&world.plans(6)).len(), 2);
+    world.view.providers[0].sites = Some(BTreeSet::from([SiteId(0), SiteId(1)]));
+    world.now = world.now.plus(HOUR);
+    assert!(world.asked().is_empty(), "it does not reach the others");
+}
+
+#[test]
+fn a_budget_is_kept_and_what_was_not_used_is_given_back() {
+    let settings = PlanSettings { budget: Some(12.0), ..PlanSettings::default() };
+    let mut world = World::new(settings, vec![waits(0, 1, 4 * TB, 8), waits(2, 3, 4 * TB, 8)]);
+    let asked = world.asked();
+    assert_eq!(asked.len(), 1, "one costs 12 Gbit/s·h, the other has to wait");
+    let other = if asked[0].pair == pair(0, 1) { pair(2, 3) } else { pair(0, 1) };
+    assert!(matches!(world.why(other), Reason::Budget { .. }), "{}", world.why(other));
+    let booked = world.planner.booked(&"urgent".parse().unwrap());
+    assert!((11.0..=12.0).contains(&booked), "{booked}");
+    world.planner.hear(asked[0].booking, News::Failed, world.now);
+    assert_eq!(world.planner.booked(&"urgent".parse().unwrap()), 0.0);
+    assert_eq!(world.asked()[0].pair, other, "its turn; the first one rests");
+    // Another community has its own.
+    world.view.waits.push(waits(4, 5, 4 * TB, 7));
+    assert_eq!(world.asked()[0].pair, pair(4, 5));
+}
+
+#[test]
+fn no_more_is_booked_than_the_storages_can_use() {
+    let mut world = World::usual(vec![waits(0, 1, 9 * TB, 8)]);
+    world.view.most.insert(pair(0, 1), 1.9 * GBIT);
+    assert_eq!(world.asked()[0].mbit, 2_000);
+}
+
+#[test]
+fn a_source_that_could_have_a_circuit_counts_for_what_others_have_too() {
+    let mut row = waits(0, 1, 9 * TB, 8);
+    row.sources = vec![SiteId(0), SiteId(2)];
+    let mut world = World::usual(vec![row]);
+    world.view.plain.insert(pair(2, 1), 2.0 * GBIT);
+    let reach = BTreeSet::from([SiteId(0), SiteId(1)]);
+    world.view.providers[0].sites = Some(reach);
+    let asked = world.asked();
+    assert_eq!(asked[0].pair, pair(0, 1), "the slower source has it");
+    let Reason::Gains { before, after, .. } = asked[0].why else { panic!("{:?}", asked[0].why) };
+    // 3 Gbit/s of both before, 7 after.
+    assert!((before.as_secs_f64() / 24_000.0 - 1.0).abs() < 0.01, "{before:?}");
+    assert!((after.as_secs_f64() / 10_350.0 - 1.0).abs() < 0.01, "{after:?}");
+}
+
+#[test]
+fn it_is_given_back_when_little_is_left_and_not_before() {
+    let mut world = World::usual(vec![waits(0, 1, 4 * TB, 8)]);
+    let request = world.asked().remove(0);
+    world.up(&request);
+    world.view.waits[0].bytes = TB;
+    assert!(world.plans(20).is_empty(), "it has something to do");
+    world.view.waits[0].bytes = TB / 100;
+    assert!(world.plan().is_empty(), "once is not enough");
+    let left = releases(&world.plan());
+    assert!(matches!(left[0], (booking, Reason::Idle { .. }) if booking == request.booking), "{left:?}");
+    assert!(world.plans(5).is_empty(), "said once");
+    world.planner.hear(request.booking, News::Ended { carried: 3 * TB }, world.now);
+    world.view.waits[0].bytes = 9 * TB;
+    assert!(world.plans(30).is_empty(), "it rests");
+    assert_eq!(requests(&world.plans(40)).len(), 1);
+}
+
+#[test]
+fn its_room_goes_to_what_gains_far_more() {
+    let mut world = World::usual(vec![waits(0, 1, 9 * TB, 5)]);
+    world.view.providers = vec![provider(1)];
+    let request = world.asked().remove(0);
+    world.up(&request);
+    world.view.waits.push(waits(2, 3, 9 * TB, 5));
+    assert!(world.plans(20).is_empty(), "no more urgent");
+    world.view.waits[1].priority = 8;
+    let decisions = world.plans(3);
+    let left = releases(&decisions);
+    assert!(
+        matches!(left[..], [(booking, Reason::GivesWay { .. })] if booking == request.booking),
+        "{left:?}"
+    );
+    assert!(requests(&decisions).is_empty(), "not before it is gone");
+    world.planner.hear(request.booking, News::Ended { carried: TB }, world.now);
+    assert_eq!(world.asked()[0].pair, pair(2, 3));
+}
+
+#[test]
+fn another_rate_is_made_before_the_old_one_is_broken() {
+    let mut world = World::usual(vec![waits(0, 1, 2 * TB, 8)]);
+    world.view.providers[0].mbit = vec![1_500, 4_000];
+    world.view.most.insert(pair(0, 1), 1.4 * GBIT);
+    let request = world.asked().remove(0);
+    assert_eq!(request.mbit, 1_500);
+    world.up(&request);
+    world.view.most.clear();
+    world.view.waits[0].bytes = 20 * TB;
+    let decisions = world.plans(15);
+    let larger = requests(&decisions);
+    assert_eq!(larger.len(), 1, "{decisions:?}");
+    assert_eq!((larger[0].mbit, larger[0].replaces), (4_000, Some(request.booking)));
+    assert_eq!(larger[0].why, Reason::Resized { from_mbit: 1_500, to_mbit: 4_000 });
+    assert!(releases(&decisions).is_empty(), "both are there until the new one is up");
+    world.up(&larger[0]);
+    let by = larger[0].booking;
+    assert_eq!(releases(&world.plan()), [(request.booking, Reason::Replaced { by })]);
+}
+
+#[test]
+fn the_next_is_booked_before_one_expires() {
+    let mut world = World::usual(vec![waits(0, 1, 90 * TB, 8)]);
+    world.view.providers[0].port_share = 1.0;
+    let request = world.asked().remove(0);
+    assert_eq!(request.lifetime, 6 * HOUR);
+    world.up(&request);
+    let decisions = world.plans(6 * 60 - 16);
+    assert!(decisions.is_empty(), "{decisions:?}");
+    let next = requests(&world.plans(3));
+    assert_eq!(next.len(), 1);
+    assert!(matches!(next[0].why, Reason::Renewed { .. }));
+    // The old one expires; it is no failure, and the link goes on with the new one.
+    world.up(&next[0]);
+    world.planner.hear(request.booking, News::Ended { carried: 13 * TB }, world.now.plus(15 * MINUTE));
+    assert_eq!(releases(&world.plans(20)), []);
+}
+
+#[test]
+fn a_link_that_was_refused_rests_and_longer_each_time() {
+    let mut world = World::usual(vec![waits(0, 1, 90 * TB, 8)]);
+    for hours in [1, 2, 4] {
+        let request = world.asked().remove(0);
+        world.planner.hear(request.booking, News::Failed, world.now);
+        assert!(matches!(world.why(pair(0, 1)), Reason::Rests { .. }));
+        assert!(world.plans(60 * hours - 1).is_empty(), "{hours} h");
+    }
+    let request = world.asked().remove(0);
+    world.up(&request);
+    // Lost soon after: as a refusal, of which it is the first in a row.
+    world.planner.hear(request.booking, News::Ended { carried: 0 }, world.now.plus(MINUTE));
+    assert!(world.plans(60).is_empty());
+    assert_eq!(world.asked().len(), 1);
+}
+
+#[test]
+fn a_provider_that_gains_nothing_is_switched_off_for_a_while() {
+    let rows = vec![waits(0, 1, 90 * TB, 8), waits(2, 3, 90 * TB, 8), waits(4, 5, 90 * TB, 8)];
+    let mut world = World::usual(rows.clone());
+    let asked = world.asked();
+    assert_eq!(asked.len(), 3);
+    asked.iter().for_each(|request| world.up(request));
+    world.plans(60);
+    // The plain way would have carried 450 GB in that hour.
+    for request in &asked {
+        world.planner.hear(request.booking, News::Ended { carried: 100_000_000_000 }, world.now);
+    }
+    assert!(world.planner.gained("exchange") < 0.0);
+    world.view.waits = vec![waits(1, 0, 90 * TB, 8)];
+    assert!(world.plans(60 * 23).is_empty());
+    assert!(matches!(world.why(pair(1, 0)), Reason::ProviderOff { .. }));
+    assert_eq!(requests(&world.plans(120)).len(), 1, "it gets another chance");
+    // The same with circuits that carried what they had promised.
+    let mut world = World::usual(rows);
+    let asked = world.asked();
+    asked.iter().for_each(|request| world.up(request));
+    world.plans(60);
+    for request in &asked {
+        world.planner.hear(request.booking, News::Ended { carried: 2 * TB }, world.now);
+    }
+    assert!(world.planner.gained("exchange") > 4e12);
+    world.view.waits = vec![waits(1, 0, 90 * TB, 8)];
+    assert_eq!(world.asked().len(), 1);
+}
+
+#[test]
+fn what_a_link_carries_on_its_circuit_says_nothing_about_the_plain_way() {
+    let mut world = World::usual(vec![waits(0, 1, 90 * TB, 8)]);
+    let request = world.asked().remove(0);
+    world.up(&request);
+    // Forecasts follow what is seen.
+    world.view.plain.insert(pair(0, 1), 5.0 * GBIT);
+    assert!(world.plans(60).is_empty(), "it is not useless for that");
+    let at = world.now.plus(5 * HOUR);
+    world.now = at;
+    world.planner.hear(request.booking, News::Ended { carried: 13 * TB }, at);
+    assert_eq!(world.asked().len(), 1, "an old belief is no reason to wait");
+}
+
+#[test]
+fn an_outage_touches_only_what_ends_there() {
+    let mut world = World::usual(vec![waits(0, 1, 90 * TB, 8), waits(2, 3, 90 * TB, 8)]);
+    let asked = world.asked();
+    assert_eq!(asked.len(), 2);
+    asked.iter().for_each(|request| world.up(request));
+    let [hit, spared] = [pair(0, 1), pair(2, 3)]
+        .map(|pair| asked.iter().find(|request| request.pair == pair).unwrap().booking);
+    world.plans(15);
+    world.view.away.insert(SiteId(1));
+    // Everything looks different now, and stays as it is.
+    world.view.waits = vec![waits(0, 1, 90 * TB, 8), waits(4, 5, 90 * TB, 9)];
+    let touched = BTreeSet::from([SiteId(1)]);
+    for _ in 0..3 {
+        world.now = world.now.plus(MINUTE);
+        let decisions = world.planner.plan_around(&world.view, &touched, world.now);
+        for decision in decisions {
+            assert!(
+                matches!(decision, Decision::Release { booking, why: Reason::Away { .. }, .. } if booking == hit),
+                "{decision:?}"
+            );
+        }
+    }
+    let stand = |booking| world.planner.circuits().find(|circuit| circuit.booking == booking).unwrap().stand;
+    assert!(matches!(stand(hit), Stand::Leaving { .. }));
+    assert!(matches!(stand(spared), Stand::Established { .. }));
+}
+
+#[test]
+fn a_circuit_whose_old_one_is_replaced_and_lost_leaves_the_old_one() {
+    let mut world = World::usual(vec![waits(0, 1, 90 * TB, 8)]);
+    world.view.providers[0].port_share = 1.0;
+    let request = world.asked().remove(0);
+    world.up(&request);
+    let next = requests(&world.plans(6 * 60 - 13)).remove(0);
+    world.planner.hear(next.booking, News::Failed, world.now);
+    assert_eq!(releases(&world.plans(3)), [], "it is used until it expires");
+}
+
+/// Work on each of 3,540 links, and room for as many circuits: a plan asks for some, the next ones for more.
+#[test]
+fn a_plan_is_bounded_however_much_waits() {
+    let pairs = (0..60).flat_map(|from| (0..60).map(move |to| (from, to)));
+    let pairs: Vec<(u64, u64)> = pairs.filter(|(from, to)| from != to).collect();
+    let rows = pairs.iter().map(|(from, to)| waits(*from, *to, 20 * TB, 5 + (from + to) as u8 % 5)).collect();
+    let mut world = World::usual(rows);
+    world.view.providers = vec![Provider { mbit_all: None, requests_per_hour: 10_000, ..provider(1_000) }];
+    let port = Port { outward: 100.0 * GBIT, inward: 100.0 * GBIT };
+    world.view.ports = (0..60).map(|site| (SiteId(site), port)).collect();
+    world.view.plain = pairs.iter().map(|(from, to)| (pair(*from, *to), GBIT)).collect();
+    let counts: Vec<usize> = (0..6).map(|_| requests(&world.plan()).len()).collect();
+    assert_eq!(counts, [0, 32, 32, 32, 32, 32]);
+}
+
+/// Every reason can be said.
+#[test]
+fn reasons_are_sentences() {
+    let mut world = World::usual(vec![waits(0, 1, 4 * TB, 3), waits(2, 3, 4 * TB, 8)]);
+    world.plans(3);
+    for (_, reason) in world.planner.reasons() {
+        let words = reason.words(&|site| format!("site-{site}"));
+        assert!(words.len() > 20 && !words.contains("Reason") && !words.contains('{'), "{words}");
+    }
+    assert_eq!(world.why(pair(0, 1)).to_string(), "what waits has priority 3, circuits are for 5 and above");
+}
+
+// ---- whatever happens ------------------------------------------------------------------------------------------
+
+/// What becomes of the wishes, in turn.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Granted { less: bool },
+    Refused,
+    Lost,
+    Slow,
+}
+
+fn rows() -> impl Strategy<Value = Vec<Waits>> {
+    let row = (0..6_u64, 1..6_u64, 0..30_u64, 1..10_u8, prop::collection::vec(0..6_u64, 0..3));
+    prop::collection::vec(row, 0..25).prop_map(|rows| {
+        let one = |(source, more, tb, priority, others): (u64, u64, u64, u8, Vec<u64>)| {
+            let mut row = waits(source, (source + more) % 6, tb * TB, priority);
+            row.sources.extend(others.into_iter().map(SiteId));
+            row
+        };
+        rows.into_iter().map(one).collect()
+    })
+}
+
+fn fate() -> impl Strategy<Value = Fate> {
+    prop_oneof![
+        6 => any::<bool>().prop_map(|less| Fate::Granted { less }),
+        1 => Just(Fate::Refused),
+        1 => Just(Fate::Lost),
+        1 => Just(Fate::Slow),
+    ]
+}
+
+/// What the planner may hold, counted by somebody else.
+fn within_bounds(world: &World, settings: &PlanSettings, cost: &BTreeMap<BookingId, (Timestamp, f64)>) {
+    let mut ports: BTreeMap<(SiteId, bool), f64> = BTreeMap::new();
+    let mut links: BTreeMap<Pair, Vec<Stand>> = BTreeMap::new();
+    let (mut count, mut mbit) = (0, 0);
+    for circuit in world.planner.circuits() {
+        *ports.entry((circuit.pair.source, false)).or_default() += circuit.mbit as f64 * 125_000.0;
+        *ports.entry((circuit.pair.target, true)).or_default() += circuit.mbit as f64 * 125_000.0;
+        links.entry(circuit.pair).or_default().push(circuit.stand);
+        count += 1;
+        mbit += circuit.mbit;
+    }
+    let provider = &world.view.providers[0];
+    assert!(count <= provider.at_once && provider.mbit_all.is_none_or(|all| mbit <= all));
+    for ((site, inward), reserved) in ports {
+        let port = world.view.ports[&site];
+        let of = if inward { port.inward } else { port.outward } * provider.port_share;
+        assert!(reserved <= of * (1.0 + 1e-9), "{reserved} of {of}");
+    }
+    for (pair, stands) in links {
+        let waiting = stands.iter().filter(|stand| matches!(stand, Stand::Requested)).count();
+        let used = stands.iter().filter(|stand| matches!(stand, Stand::Established { .. })).count();
+        assert!(waiting <= 1 && used <= 2 && stands.len() <= 3, "{pair:?}: {stands:?}");
+    }
+    let hour = cost.values().filter(|(at, _)| world.now.since(*at) < HOUR).count();
+    assert!(hour <= provider.requests_per_hour as usize);
+    if let Some(budget) = settings.budget {
+        let spent: f64 = ["bulk", "urgent"]
+            .iter()
+            .map(|name| {
+                let booked = world.planner.booked(&name.parse().unwrap());
+                assert!(booked <= budget + 1e-9, "{name} has booked {booked} of {budget}");
+                booked
+            })
+            .sum();
+        let window = cost.values().filter(|(at, _)| world.now.since(*at) < settings.budget_window);
+        let most: f64 = window.map(|(_, cost)| cost).sum();
+        assert!(spent <= most + 1e-6);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// Never more than ports, provider and budgets have; and the same again gives the same.
+    #[test]
+    fn bounds_hold_whatever_waits_and_whatever_becomes_of_it(
+        waits in prop::collection::vec(rows(), 1..12), fates in prop::collection::vec(fate(), 1..12),
+        at_once in 1..8_u32, all in prop::option::of(1_000..20_000_u64), share in 0.1..1.0_f64, per_hour in 1..20_u32,
+        budget in prop::option::of(1.0..200.0_f64), floor in 1..9_u8, away in prop::option::of(0..6_u64),
+    ) {
+        let settings = PlanSettings { budget, floor, ..PlanSettings::default() };
+        let mut world = World::new(settings.clone(), Vec::new());
+        world.view.providers = vec![Provider {
+            mbit_all: all, port_share: share, requests_per_hour: per_hour, ..provider(at_once)
+        }];
+        let mut twin = Planner::new(settings.clone());
+        let mut fates = fates.into_iter().cycle();
+        let mut cost: BTreeMap<BookingId, (Timestamp, f64)> = BTreeMap::new();
+        let mut leaving: Vec<BookingId> = Vec::new();
+        for (step, rows) in waits.into_iter().enumerate() {
+            world.view.waits = rows;
+            world.view.away = away.filter(|_| step % 4 == 3).map(SiteId).into_iter().collect();
+            for _ in 0..20 {
+                let mut news: Vec<(BookingId, News)> =
+                    leaving.drain(..).map(|booking| (booking, News::Ended { carried: TB })).collect();
+                let decisions = world.plan();
+                prop_assert_eq!(&decisions, &twin.plan(&world.view, world.now));
+                for decision in decisions {
+                    match decision {
+                        Decision::Release { booking, .. } => leaving.push(booking),
+                        Decision::Request(request) => {
+                            let hours = request.lifetime.as_secs_f64() / 3600.0;
+                            cost.insert(request.booking, (world.now, request.mbit as f64 / 1000.0 * hours));
+                            prop_assert!(request.lifetime <= 6 * HOUR);
+                            let row = world.view.waits.iter().any(|row| {
+                                row.target == request.pair.target && row.sources.contains(&request.pair.source)
+                            });
+                            prop_assert!(row, "nothing waits there");
+                            prop_assert!(!request.pair_is_away(&world.view));
+                            let id = request.booking;
+                            match fates.next().unwrap() {
+                                Fate::Granted { less } => {
+                                    let mbit = if less { request.mbit / 2 } else { request.mbit };
+                                    news.push((id, News::Established { mbit }));
+                                }
+                                Fate::Refused => news.push((id, News::Failed)),
+                                Fate::Lost => {
+                                    news.push((id, News::Established { mbit: request.mbit }));
+                                    news.push((id, News::Ended { carried: 0 }));
+                                }
+                                Fate::Slow => {}
+                            }
+                        }
+                    }
+                }
+                within_bounds(&world, &settings, &cost);
+                for (id, what) in news {
+                    world.planner.hear(id, what, world.now);
+                    twin.hear(id, what, world.now);
+                }
+                within_bounds(&world, &settings, &cost);
+            }
+        }
+    }
+
+    /// While nothing changes, what was decided stays: links are not asked for again and again.
+    #[test]
+    fn nothing_flaps_while_nothing_changes(rows in rows(), at_once in 1..8_u32, share in 0.3..1.0_f64) {
+        let mut world = World::usual(rows);
+        // It does not grow older either.
+        world.view.waits.iter_mut().for_each(|row| row.since = START.plus(100 * HOUR));
+        world.view.providers = vec![Provider { port_share: share, ..provider(at_once) }];
+        let mut asked: BTreeMap<Pair, u32> = BTreeMap::new();
+        let (mut left, mut renewals) = (0, 0);
+        let mut said = Vec::new();
+        for _ in 0..5 * 60 {
+            for decision in world.plan() {
+                said.push(format!("{:?}: {decision:?}", world.now.since(START)));
+                match decision {
+                    Decision::Request(request) => {
+                        world.up(&request);
+                        // What follows one that expires is no change.
+                        let renewed = matches!(request.why, Reason::Renewed { .. });
+                        *asked.entry(request.pair).or_default() += u32::from(!renewed);
+                        renewals += usize::from(renewed);
+                    }
+                    Decision::Release { booking, .. } => {
+                        left += 1;
+                        world.planner.hear(booking, News::Ended { carried: 5 * TB }, world.now);
+                    }
+                }
+            }
+        }
+        // One, and another that fits better.
+        prop_assert!(asked.values().all(|count| *count <= 2), "{said:#?}");
+        prop_assert!(left <= asked.values().map(|count| *count as usize).sum::<usize>() + renewals);
+    }
+
+    /// Of two links that differ in the priority of what waits only, the higher one has the only circuit.
+    #[test]
+    fn the_higher_priority_comes_first(one in 5..10_u8, other in 5..10_u8, tb in 3..40_u64) {
+        prop_assume!(one != other);
+        let mut world = World::usual(vec![waits(0, 1, tb * TB, one), waits(2, 3, tb * TB, other)]);
+        world.view.providers = vec![provider(1)];
+        let asked = world.asked();
+        prop_assert_eq!(asked.len(), 1);
+        prop_assert_eq!(asked[0].pair, if one > other { pair(0, 1) } else { pair(2, 3) });
+    }
+
+    /// What waits below the priority of endless others has its circuit within the time in which it has become as urgent,
+    /// and one lifetime of a circuit.
+    #[test]
+    fn nobody_waits_forever(low in 1..9_u8, high in 1..10_u8) {
+        prop_assume!(low < high);
+        let mut world = World::usual(vec![waits(0, 1, 9 * TB, low), waits(2, 3, 90 * TB, high)]);
+        world.view.providers = vec![provider(1)];
+        let bound = 8 * 6 + 7;
+        let mut had = false;
+        let mut held: Option<(Request, Timestamp)> = None;
+        for _ in 0..bound * 60 {
+            // What is urgent is always new.
+            world.view.waits[1].since = world.now;
+            if let Some((request, _)) = held.take_if(|(_, until)| *until <= world.now) {
+                world.planner.hear(request.booking, News::Ended { carried: 9 * TB }, world.now);
+            }
+            for decision in world.plan() {
+                match decision {
+                    Decision::Request(request) => {
+                        world.up(&request);
+                        had |= request.pair == pair(0, 1);
+                        held = Some((request.clone(), world.now.plus(request.lifetime)));
+                    }
+                    Decision::Release { booking, .. } => {
+                        world.planner.hear(booking, News::Ended { carried: 9 * TB }, world.now);
+                        held.take_if(|(request, _)| request.booking == booking);
+                    }
+                }
+            }
+        }
+        prop_assert!(had, "{low} waited {bound} h behind {high}");
+    }
+}
+
+trait Ends {
+    fn pair_is_away(&self, view: &View) -> bool;
+}
+
+impl Ends for Request {
+    fn pair_is_away(&self, view: &View) -> bool {
+        view.away.contains(&self.pair.source) || view.away.contains(&self.pair.target)
+    }
+}

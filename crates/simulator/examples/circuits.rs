@@ -1,0 +1,129 @@
+//! Circuits at three levels in a mesh where they are scarce: what each does for urgent work and for the rest, with good
+//! forecasts and with wrong ones.
+//!
+//! `cargo xtask bench circuits [--quick] [--page FILE]`
+
+#![allow(clippy::print_stdout, clippy::unwrap_used)]
+
+use std::fmt::Write as _;
+
+use longhaul_simulator::{Level, Plan, Report, Scenario, Way, simulate};
+
+const SEEDS_FROM: u64 = 1;
+const SEEDS: u64 = 5;
+const LEVELS: [(Level, &str); 3] =
+    [(Level::None, "none"), (Level::Agent, "agent"), (Level::Service, "service")];
+/// Forecasts as they are, and each off by this.
+const ERRORS: [f64; 2] = [1.0, 2.0];
+
+const TITLE: &str = "\
+# Circuits where they are scarce
+
+`cargo xtask bench circuits --page docs/benchmarks/circuits.md` writes this page: `scenarios/circuits.toml`, two continents of ten sites
+each, a full mesh of 380 links. An ocean that others use by half is shared by all pairs across it; one provider has room for six circuits, and
+what it reserves is taken from the ports of both ends. Production of low priority goes on for two days; urgent datasets of 2 TB come
+by and by. `wide` is the same with an ocean of 100 Gbit/s and next to no loss: there is hardly anything to gain. One world
+(`--circuits LEVEL`) for each level and seed (1 to 5): without circuits, with each site's agent deciding for its own links by the
+rule of the ANSE paper (2 h of work), and with the central plan. Hours from the request until a dataset is complete, means
+over the seeds; then how much longer the most delayed of the other requests took than without circuits, as a part of the longest
+that any took without. With wrong forecasts every link is believed to carry twice as much as is forecast, or half, by the seed.
+
+| ocean | forecasts | circuits | urgent, mean | worst | others, mean | worst | most delayed | unfinished | asked for | used | Gbit/s·h | carried |
+| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+";
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let seeds = if words.iter().any(|word| word == "--quick") { 1 } else { SEEDS };
+    let at = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/circuits.toml");
+    let text = std::fs::read_to_string(at).unwrap();
+    // The same where hardly anything is to be gained, and wrong forecasts could only do harm.
+    let narrow = "name = \"ocean\"\ncapacity = \"20 Gbit/s\"";
+    assert!(text.contains(narrow), "the scenario has no such ocean any more");
+    let wide = text
+        .replace(narrow, "name = \"ocean\"\ncapacity = \"100 Gbit/s\"")
+        .replace("loss = 1e-6", "loss = 1e-8");
+    let mut page = String::from(TITLE);
+    for (world, text) in [("narrow", &text), ("wide", &wide)] {
+        compare(world, text, seeds, &mut page);
+    }
+    if let Some(at) = words.iter().position(|word| word == "--page") {
+        std::fs::write(&words[at + 1], page).unwrap();
+    }
+}
+
+fn compare(world: &str, text: &str, seeds: u64, page: &mut String) {
+    let mut plain: Vec<Row> = Vec::new();
+    for error in ERRORS {
+        for (level, name) in LEVELS {
+            if level == Level::None && error > 1.0 {
+                continue; // Nobody asks what is forecast.
+            }
+            let seeds = SEEDS_FROM..SEEDS_FROM + seeds;
+            let rows: Vec<Row> = seeds.map(|seed| Row::run(text, level, error, seed)).collect();
+            if level == Level::None {
+                plain.clone_from(&rows);
+            }
+            let forecasts = if error > 1.0 { "wrong by a factor 2" } else { "as they are" };
+            let line = line(world, forecasts, name, &rows, &plain);
+            println!("{line}");
+            let _ = writeln!(page, "{line}");
+        }
+    }
+}
+
+/// One world.
+#[derive(Clone)]
+struct Row {
+    /// By request: whether it is urgent, and hours.
+    requests: Vec<(bool, Option<f64>)>,
+    report: Report,
+}
+
+impl Row {
+    fn run(text: &str, level: Level, error: f64, seed: u64) -> Row {
+        let mut scenario = Scenario::parse(text).unwrap();
+        scenario.circuits.level = level;
+        scenario.circuits.forecast_error = error;
+        let plan = Plan::new(&scenario, Some(seed)).unwrap();
+        let report = simulate(&plan, &Way::named("best").unwrap(), None);
+        let rows = plan.work.requests.iter().zip(&report.requests);
+        let requests =
+            rows.map(|(request, took)| (request.priority >= 8, took.map(|took| f64::from(took) / 3600.0)));
+        Row { requests: requests.collect(), report }
+    }
+
+    fn hours(&self, urgent: bool) -> Vec<f64> {
+        let these = self.requests.iter().filter(|(is_urgent, _)| *is_urgent == urgent);
+        these.filter_map(|(_, hours)| *hours).collect()
+    }
+}
+
+fn line(world: &str, forecasts: &str, level: &str, rows: &[Row], plain: &[Row]) -> String {
+    let all = |what: &dyn Fn(&Row) -> f64| rows.iter().map(what).sum::<f64>() / rows.len() as f64;
+    let mean = |hours: Vec<f64>| hours.iter().sum::<f64>() / hours.len().max(1) as f64;
+    let worst = |hours: Vec<f64>| hours.into_iter().fold(0.0, f64::max);
+    let delayed = rows.iter().zip(plain).map(|(row, plain)| {
+        let longest = worst(plain.hours(false));
+        let pairs = row.requests.iter().zip(&plain.requests).filter(|((urgent, _), _)| !urgent);
+        let later = pairs.filter_map(|((_, one), (_, other))| Some(one.as_ref()? - other.as_ref()?));
+        later.fold(0.0, f64::max) / longest
+    });
+    let delayed = delayed.fold(0.0, f64::max);
+    let circuits = |what: &dyn Fn(&longhaul_simulator::report::CircuitsSummary) -> f64| {
+        all(&|row: &Row| row.report.summary.circuits.as_ref().map_or(0.0, what))
+    };
+    format!(
+        "| {world} | {forecasts} | {level} | {:.2} | {:.1} | {:.2} | {:.1} | {:.0} % | {} | {:.0} | {:.0} | {:.0} | {:.0} TB |",
+        all(&|row| mean(row.hours(true))),
+        all(&|row| worst(row.hours(true))),
+        all(&|row| mean(row.hours(false))),
+        all(&|row| worst(row.hours(false))),
+        delayed * 100.0,
+        rows.iter().map(|row| row.report.unfinished).sum::<u64>(),
+        circuits(&|one| one.asked as f64),
+        circuits(&|one| one.used as f64),
+        circuits(&|one| one.gbit_hours),
+        circuits(&|one| one.bytes as f64 * 1e-12)
+    )
+}

@@ -1,0 +1,528 @@
+//! Circuits at two levels: an agent that looks at its own links, or one plan for all. Both are the real ones, of
+//! `circuits`, and both act through its [`Lifecycle`]; here they are told what waits and what moves, and what
+//! they do is done. Nothing here decides.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use longhaul_circuits::plan::{
+    BookingId, Decision, News, Pair, PlanSettings, Planner, Port, Provider, View, Waits,
+};
+use longhaul_circuits::{
+    Action, Answer, Ends, Event, Grant, Held, Leave, Lifecycle, RequestKey, Settings, State, Wish,
+};
+use longhaul_model::{SiteId, StorageId, Timestamp};
+use longhaul_network::Link;
+
+use crate::booked::MBIT;
+use crate::random::fixed;
+use crate::scenario::Level;
+use crate::world::{Happening, START, World, micros};
+
+/// Decisions that are told in words.
+const TOLD_MAX: usize = 20;
+/// What a pair carried counts over so many seconds with work, and from so many on.
+const SEEN_S: f64 = 600.0;
+const SEEN_MIN_S: f64 = 30.0;
+
+/// One life of circuits on a pair: of an agent's link, or of one booking of the plan.
+#[derive(Debug)]
+struct Line {
+    life: Lifecycle,
+    pair: (usize, usize),
+    provider: usize,
+    booking: Option<BookingId>,
+    used: bool,
+    ever: bool,
+    carried: f64,
+}
+
+/// Target, sources, priority and community of work that waits.
+type Alike = (u32, Vec<u32>, u8, u32);
+
+/// What circuits came to.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+pub struct CircuitsSummary {
+    pub asked: u64,
+    pub refused: u64,
+    pub used: u64,
+    /// Reserved, used or not: Gbit/s times hours.
+    pub gbit_hours: f64,
+    pub bytes: u128,
+    /// The first decisions of the plan, in words.
+    #[serde(skip)]
+    pub told: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Circuits {
+    planner: Option<Planner>,
+    lines: BTreeMap<u32, Line>,
+    /// Of agents, by pair.
+    by_pair: BTreeMap<(usize, usize), u32>,
+    last: u32,
+    /// What pairs carried of late without a circuit while they had work: bytes, and seconds.
+    carried: BTreeMap<(usize, usize), (f64, f64)>,
+    /// What each pair had moved, and the time with something to move, when it was looked at last.
+    seen: BTreeMap<(usize, usize), (f64, f64)>,
+    counted: i64,
+    pub(crate) summary: CircuitsSummary,
+}
+
+impl World<'_> {
+    pub(crate) fn begin_circuits(&mut self) {
+        if self.plan.circuits.level == Level::None || self.plan.layout.providers.is_empty() {
+            return;
+        }
+        if self.plan.circuits.level == Level::Service {
+            let written = &self.plan.circuits;
+            self.circuits.planner = Some(Planner::new(PlanSettings {
+                floor: written.floor,
+                gain: Duration::from_secs_f64(written.gain.0),
+                age_step: Duration::from_secs_f64(written.age_step.0),
+                budget: written.budget,
+                ..PlanSettings::default()
+            }));
+        }
+        self.after(self.plan.circuits.every.0, Happening::LookAtCircuits);
+    }
+
+    fn time(&self) -> Timestamp {
+        Timestamp(START.0 + self.now)
+    }
+
+    pub(crate) fn look_at_circuits(&mut self) {
+        self.count_reserved();
+        for key in self.booked.expired(self.now) {
+            self.free(key);
+            let lines: Vec<u32> = self.circuits.lines.keys().copied().collect();
+            let detail = "it has expired".to_owned();
+            for line in lines {
+                self.tell_line(line, Event::Answer { key, answer: Answer::Lost { detail: detail.clone() } });
+            }
+        }
+        match self.plan.circuits.level {
+            Level::None => return,
+            Level::Agent => self.tell_agents_lines(),
+            Level::Service => {}
+        }
+        let flows = self.flows.rows.iter().map(|flow| (flow.source, flow.target));
+        let pairs: BTreeSet<(usize, usize)> = flows.collect();
+        pairs.into_iter().for_each(|pair| self.count_moved(pair));
+        let lines: Vec<u32> = self.circuits.lines.keys().copied().collect();
+        lines.into_iter().for_each(|line| self.tell_line(line, Event::Tick));
+        if self.plan.circuits.level == Level::Service {
+            self.plan_circuits(None);
+        }
+        self.after(self.plan.circuits.every.0, Happening::LookAtCircuits);
+    }
+
+    /// Gbit/s times hours since the last time.
+    fn count_reserved(&mut self) {
+        let hours = (self.now - self.circuits.counted) as f64 / 3_600e6;
+        self.circuits.counted = self.now;
+        self.circuits.summary.gbit_hours += self.booked.mbit() as f64 / 1000.0 * hours;
+    }
+
+    // ---- an agent for each of its links --------------------------------------------------------------------
+
+    fn tell_agents_lines(&mut self) {
+        let mut work: BTreeMap<(usize, usize), (u64, f64)> = BTreeMap::new();
+        for target in 0..self.plan.layout.sites.len() {
+            for ahead in self.scheduler.ahead(StorageId(target as u64), self.service_time()) {
+                let source = ahead.source.0 as usize;
+                let wrong = self.forecast_error(source, target);
+                work.insert((source, target), (ahead.bytes, ahead.rate_expected * wrong));
+            }
+        }
+        for &pair in work.keys() {
+            if !self.circuits.by_pair.contains_key(&pair) {
+                self.add_agents_line(pair);
+            }
+        }
+        let lines: Vec<((usize, usize), u32)> =
+            self.circuits.by_pair.iter().map(|(pair, line)| (*pair, *line)).collect();
+        for (pair, line) in lines {
+            let (pending_bytes, rate) = work.get(&pair).copied().unwrap_or_default();
+            let bytes_per_s = Some(rate).filter(|rate| *rate > 0.0);
+            self.tell_line(line, Event::Work { pending_bytes, bytes_per_s });
+        }
+    }
+
+    fn add_agents_line(&mut self, pair: (usize, usize)) {
+        let providers = &self.plan.layout.providers;
+        let Some(provider) = providers.iter().position(|provider| provider.reaches(pair.0, pair.1)) else {
+            return;
+        };
+        let written = &self.plan.circuits;
+        let largest = providers[provider].mbit.last().copied().unwrap_or(1);
+        let minutes = |count: u64| Duration::from_secs(60 * count);
+        let settings = Settings {
+            work: Duration::from_secs_f64(written.work.0),
+            leave: Some(Leave { work: minutes(10), during: minutes(5), hold: minutes(30) }),
+            mbit: written.rate.map_or(largest, |rate| (rate.0 / MBIT) as u64),
+            ..self.line_settings(provider, Duration::from_secs_f64(providers[provider].lifetime))
+        };
+        let line = self.add_line(pair, provider, settings, None);
+        self.circuits.by_pair.insert(pair, line);
+    }
+
+    fn line_settings(&self, provider: usize, lifetime: Duration) -> Settings {
+        let setup = Duration::from_secs_f64(self.plan.layout.providers[provider].setup);
+        let usual = Settings::default();
+        let every = Duration::from_secs_f64(self.plan.circuits.every.0);
+        Settings {
+            lifetime: Some(lifetime),
+            request_timeout: usual.request_timeout.max(setup * 2),
+            leave_before: every * 2,
+            ..usual
+        }
+    }
+
+    fn add_line(
+        &mut self,
+        pair: (usize, usize),
+        provider: usize,
+        settings: Settings,
+        booking: Option<BookingId>,
+    ) -> u32 {
+        self.circuits.last += 1;
+        let number = self.circuits.last;
+        let name = format!("{} {} {number}", pair.0, pair.1);
+        let life = Lifecycle::new(name, settings, self.plan.seed, self.time());
+        let line = Line { life, pair, provider, booking, used: false, ever: false, carried: 0.0 };
+        self.circuits.lines.insert(number, line);
+        // What the pair has moved before is not the line's.
+        let now = self.moved_of(pair);
+        self.circuits.seen.entry(pair).or_insert(now);
+        number
+    }
+
+    // ---- one plan for all ----------------------------------------------------------------------------------
+
+    /// Something happened at a site.
+    pub(crate) fn plan_circuits_around(&mut self, site: u32) {
+        self.plan_circuits(Some(BTreeSet::from([SiteId(site.into())])));
+    }
+
+    fn plan_circuits(&mut self, touched: Option<BTreeSet<SiteId>>) {
+        let Some(mut planner) = self.circuits.planner.take() else { return };
+        let (view, now) = (self.view(), self.time());
+        let decisions = match touched {
+            None => planner.plan(&view, now),
+            Some(touched) => planner.plan_around(&view, &touched, now),
+        };
+        self.circuits.planner = Some(planner);
+        for decision in decisions {
+            self.tell_decision(&decision);
+            match decision {
+                Decision::Request(request) => {
+                    let pair = (request.pair.source.0 as usize, request.pair.target.0 as usize);
+                    let mut providers = self.plan.layout.providers.iter();
+                    let Some(provider) = providers.position(|row| row.name == request.provider) else {
+                        continue;
+                    };
+                    let settings =
+                        Settings { mbit: request.mbit, ..self.line_settings(provider, request.lifetime) };
+                    let line = self.add_line(pair, provider, settings, Some(request.booking));
+                    self.tell_line(line, Event::Wanted(true));
+                }
+                Decision::Release { booking, .. } => {
+                    let line = self.circuits.lines.iter().find(|(_, line)| line.booking == Some(booking));
+                    if let Some((&line, _)) = line {
+                        self.tell_line(line, Event::Wanted(false));
+                    }
+                }
+            }
+        }
+    }
+
+    fn tell_decision(&mut self, decision: &Decision) {
+        if self.circuits.summary.told.len() >= TOLD_MAX {
+            return;
+        }
+        let sites = &self.plan.layout.sites;
+        let name = |site: SiteId| sites.get(site.0 as usize).map_or(String::new(), |site| site.name.clone());
+        let (pair, what, why) = match decision {
+            Decision::Request(request) => {
+                (request.pair, format!("{} Gbit/s asked for", request.mbit as f64 / 1000.0), &request.why)
+            }
+            Decision::Release { pair, why, .. } => (*pair, "given back".to_owned(), why),
+        };
+        let at = longhaul_model::units::duration(Duration::from_micros(self.now.max(0) as u64));
+        let (source, target) = (name(pair.source), name(pair.target));
+        let words = why.words(&name);
+        self.circuits.summary.told.push(format!("after {at}, {source} → {target}: {what}: {words}"));
+    }
+
+    /// What the plan is told.
+    fn view(&self) -> View {
+        let layout = &self.plan.layout;
+        let mut view = View { waits: self.waiting(), ..View::default() };
+        for (at, site) in self.sites.iter().enumerate() {
+            let (outward, inward) = (self.plan.port(at, false), self.plan.port(at, true));
+            let id = SiteId(at as u64);
+            view.ports.insert(id, Port { outward, inward });
+            // Uplinks are counted: what is not ours there is known.
+            for (inward, ways) in [(false, &layout.sites[at].out_ways), (true, &layout.sites[at].in_ways)] {
+                let taken = ways.first().map_or(0.0, |&way| 1.0 - self.left[way as usize]);
+                view.others.insert((id, inward), self.plan.port(at, inward) * taken);
+            }
+            if !site.connected {
+                view.away.insert(SiteId(at as u64));
+            }
+        }
+        let wanted = view.waits.iter().flat_map(|row| row.sources.iter().map(|&source| (source, row.target)));
+        let pairs: BTreeSet<(SiteId, SiteId)> = wanted.filter(|(source, target)| source != target).collect();
+        for (source, target) in pairs {
+            let (from, to) = (source.0 as usize, target.0 as usize);
+            if layout.pair(from, to).open {
+                let link = Link { source: StorageId(source.0), target: StorageId(target.0) };
+                let believed = self.scheduler.knowledge().rate(link, self.service_time()).bytes_per_s;
+                let pair = Pair { source, target };
+                view.plain.insert(pair, believed * self.forecast_error(from, to));
+                if let Some((bytes, busy)) = self.circuits.carried.get(&(from, to))
+                    && *busy >= SEEN_MIN_S
+                {
+                    view.seen.insert(pair, bytes / busy);
+                }
+            }
+        }
+        view.providers = layout.providers.iter().map(provider).collect();
+        let lines = self.circuits.lines.values();
+        let carried = lines.filter_map(|line| line.booking.map(|id| (id, line.carried as u64)));
+        view.carried = carried.collect();
+        view
+    }
+
+    /// All that is wanted and not there, alike together.
+    fn waiting(&self) -> Vec<Waits> {
+        let mut alike: BTreeMap<Alike, (u64, f64)> = BTreeMap::new();
+        for (&(block, target), want) in &self.wants {
+            let requests = want.requests.iter().map(|&at| &self.plan.work.requests[at as usize]);
+            let Some(first) = requests.max_by_key(|request| request.priority) else { continue };
+            let row = &self.plan.work.blocks[block as usize];
+            let sizes = &self.plan.work.sizes[row.files.start as usize..row.files.end as usize];
+            let mean = sizes.iter().sum::<u64>() as f64 / sizes.len().max(1) as f64;
+            let bytes = (mean * want.files as f64) as u64;
+            let sources = self.holdings.with_block(block);
+            let key = (target, sources, first.priority, first.community);
+            let sum = alike.entry(key).or_insert((0, first.at));
+            *sum = (sum.0 + bytes, sum.1.min(first.at));
+        }
+        let rows = alike.into_iter().map(|((target, sources, priority, community), (bytes, since))| Waits {
+            target: SiteId(target.into()),
+            sources: sources.into_iter().map(|site| SiteId(site.into())).collect(),
+            bytes,
+            priority,
+            community: self.plan.work.communities[community as usize].name.clone(),
+            since: Timestamp(START.0 + micros(since)),
+        });
+        rows.collect()
+    }
+
+    /// By the seed, for each pair for good.
+    fn forecast_error(&self, from: usize, to: usize) -> f64 {
+        let factor = self.plan.circuits.forecast_error;
+        let up = fixed(self.plan.seed ^ 0xf0ca57, from as u64, to as u64) < 0.5;
+        if up { factor } else { 1.0 / factor }
+    }
+
+    // ---- lives and their provider ---------------------------------------------------------------------------
+
+    fn tell_line(&mut self, number: u32, event: Event) {
+        let now = self.time();
+        let Some(line) = self.circuits.lines.get_mut(&number) else { return };
+        line.life.handle(event, now);
+        while let Some(action) = self.circuits.lines.get_mut(&number).and_then(|line| line.life.poll()) {
+            self.act(number, action);
+        }
+        self.end_line(number);
+    }
+
+    fn act(&mut self, number: u32, action: Action) {
+        let now = self.time();
+        let Some(line) = self.circuits.lines.get_mut(&number) else { return };
+        let pair = line.pair;
+        match action {
+            Action::Keep(_) | Action::Note(_) => {}
+            Action::Request(wish) => self.request(number, wish),
+            Action::TearDown(key) => {
+                self.free(key);
+                self.hear(number, Event::Gone(key));
+            }
+            Action::List => {
+                let reservations = line.life.book().reservations;
+                let held = reservations.iter().filter(|one| self.booked.holds(one.key));
+                let held = held.map(|one| Held { key: one.key, up: true }).collect();
+                self.hear(number, Event::Listed { asked: now, held });
+            }
+            Action::Probe { key, .. } => self.hear(number, Event::Probed { key, good: true }),
+            Action::Use { key, mbit, .. } => {
+                let (booking, first) = (line.booking, !line.ever);
+                (line.used, line.ever) = (true, true);
+                self.circuits.summary.used += u64::from(first || booking.is_none());
+                self.switch(number, key, true);
+                if let (Some(booking), Some(planner)) = (booking, &mut self.circuits.planner) {
+                    planner.hear(booking, News::Established { mbit }, now);
+                }
+            }
+            Action::StopUsing(key) => {
+                self.switch(number, key, false);
+                if let Some(line) = self.circuits.lines.get_mut(&number) {
+                    line.used = false;
+                }
+            }
+        }
+        self.settle_where(|source, target| (source, target) == pair);
+    }
+
+    fn hear(&mut self, number: u32, event: Event) {
+        let now = self.time();
+        if let Some(line) = self.circuits.lines.get_mut(&number) {
+            line.life.handle(event, now);
+        }
+    }
+
+    /// What was moved until now went the way it was before.
+    fn switch(&mut self, number: u32, key: RequestKey, used: bool) {
+        let Some(pair) = self.circuits.lines.get(&number).map(|line| line.pair) else { return };
+        if !used {
+            self.count_moved(pair);
+            return self.booked.use_for(key, false);
+        }
+        if let Some(line) = self.circuits.lines.get_mut(&number) {
+            line.used = false;
+        }
+        self.count_moved(pair);
+        // Another one of this pair carries nothing from now on.
+        for line in self.circuits.lines.values_mut().filter(|line| line.pair == pair) {
+            line.used = false;
+        }
+        if let Some(line) = self.circuits.lines.get_mut(&number) {
+            line.used = true;
+        }
+        self.booked.use_for(key, true);
+    }
+
+    fn request(&mut self, number: u32, wish: Wish) {
+        let Some(line) = self.circuits.lines.get(&number) else { return };
+        let (provider, pair) = (line.provider, line.pair);
+        let row = &self.plan.layout.providers[provider];
+        let lifetime =
+            wish.lifetime.map_or(row.lifetime, |lifetime| lifetime.as_secs_f64().min(row.lifetime));
+        let until = self.now + micros(row.setup + lifetime);
+        self.circuits.summary.asked += 1;
+        match self.booked.reserve(self.plan, provider, wish.key, pair, wish.mbit, until) {
+            Ok(place) => {
+                self.count_reserved();
+                self.flows.capacity[place as usize] = wish.mbit as f64 * MBIT;
+                self.take_from_ports(pair);
+                self.after(row.setup, Happening::Granted { line: number, key: wish.key });
+            }
+            Err(refusal) => {
+                self.circuits.summary.refused += 1;
+                let answer = Answer::Refused { less: refusal.less, detail: refusal.detail.to_owned() };
+                self.hear(number, Event::Answer { key: wish.key, answer });
+            }
+        }
+    }
+
+    pub(crate) fn granted(&mut self, number: u32, key: RequestKey) {
+        let Some(line) = self.circuits.lines.get(&number) else { return };
+        let reservation = line.life.book().reservations.into_iter().find(|one| one.key == key);
+        let (Some(reservation), true) = (reservation, self.booked.holds(key)) else { return };
+        let row = &self.plan.layout.providers[line.provider];
+        let expires = self.booked.until(key).map(|at| Timestamp(START.0 + at));
+        let name = |site: usize| self.plan.layout.sites[site].name.clone();
+        let ends =
+            Ends { source: name(line.pair.0), target: format!("{} by {}", name(line.pair.1), row.name) };
+        let answer = Answer::Granted(Grant { mbit: reservation.mbit, ends, expires });
+        self.tell_line(number, Event::Answer { key, answer });
+    }
+
+    fn free(&mut self, key: RequestKey) {
+        self.count_reserved();
+        if let Some((pair, _)) = self.booked.give_back(key) {
+            self.take_from_ports(pair);
+            self.settle_where(|source, target| (source, target) == pair);
+        }
+    }
+
+    /// What is reserved is not there for others.
+    fn take_from_ports(&mut self, pair: (usize, usize)) {
+        let [out, into] = self.booked.reserved(pair);
+        let sites = &self.plan.layout.sites;
+        let ends = [(sites[pair.0].out_ways.first(), out), (sites[pair.1].in_ways.first(), into)];
+        for (place, reserved) in ends {
+            if let Some(&place) = place {
+                self.reserved[place as usize] = reserved;
+                self.fill(place as usize);
+            }
+        }
+    }
+
+    /// A booking whose life is over.
+    fn end_line(&mut self, number: u32) {
+        let Some(line) = self.circuits.lines.get(&number) else { return };
+        let Some(booking) = line.booking else { return };
+        let over = matches!(line.life.state(), State::Off | State::Resting(_));
+        if !over || !line.life.book().reservations.is_empty() {
+            return;
+        }
+        let news = if line.ever { News::Ended { carried: line.carried as u64 } } else { News::Failed };
+        self.circuits.lines.remove(&number);
+        let now = self.time();
+        if let Some(planner) = &mut self.circuits.planner {
+            planner.hear(booking, news, now);
+        }
+    }
+
+    /// Bytes and busy seconds of a pair since the beginning.
+    fn moved_of(&mut self, pair: (usize, usize)) -> (f64, f64) {
+        let flows = self.flows.of_pair(pair.0, pair.1);
+        flows.into_iter().fold((0.0, 0.0), |(bytes, busy), flow| {
+            self.flows.advance(flow, self.now);
+            let row = &self.flows.rows[flow as usize];
+            (bytes + row.moved, f64::max(busy, row.busy_s))
+        })
+    }
+
+    fn count_moved(&mut self, pair: (usize, usize)) {
+        let (bytes, busy) = self.moved_of(pair);
+        let (bytes_before, busy_before) = self.circuits.seen.insert(pair, (bytes, busy)).unwrap_or_default();
+        let (bytes, busy) = ((bytes - bytes_before).max(0.0), (busy - busy_before).max(0.0));
+        let on_circuit = self.booked.way(pair.0, pair.1).is_some();
+        if on_circuit {
+            self.circuits.summary.bytes += bytes as u128;
+        } else if busy > 0.0 {
+            let sum = self.circuits.carried.entry(pair).or_default();
+            let kept = (SEEN_S / (sum.1 + busy)).min(1.0);
+            *sum = ((sum.0 + bytes) * kept, (sum.1 + busy) * kept);
+        }
+        let event = Event::Moved { on_circuit, bytes: bytes as u64, during: Duration::from_secs_f64(busy) };
+        let now = self.time();
+        for line in self.circuits.lines.values_mut().filter(|line| line.pair == pair) {
+            if line.used {
+                line.carried += bytes;
+            }
+            if busy > 0.0 {
+                line.life.handle(event.clone(), now);
+            }
+        }
+    }
+}
+
+fn provider(row: &crate::booked::ProviderPlan) -> Provider {
+    Provider {
+        name: row.name.clone(),
+        sites: Some(row.sites.iter().map(|&site| SiteId(site as u64)).collect()),
+        mbit: row.mbit.clone(),
+        setup: Duration::from_secs_f64(row.setup),
+        at_once: row.places.len() as u32,
+        mbit_all: row.mbit_all,
+        port_share: row.port_share,
+        lifetime: Duration::from_secs_f64(row.lifetime),
+        requests_per_hour: row.requests_per_hour,
+    }
+}
