@@ -21,7 +21,7 @@ pub mod units;
 pub use digest::{Algorithm, Digest, DigestSet, Hasher};
 pub use fault::{Blame, Fault, FaultCode, Retry};
 pub use id::{
-    AgentId, AttemptId, BlockId, DatasetId, Epoch, FileId, IdMaker, IncidentId, SiteId, StorageId,
+    AgentId, AttemptId, CircuitOrderId, BlockId, DatasetId, Epoch, FileId, IdMaker, IncidentId, SiteId, StorageId,
     SubscriptionId, TaskId, TransferId,
 };
 pub use job::{JobFileState, JobId, JobKind, JobState};
