@@ -62,16 +62,20 @@ pub struct Kept {
     /// What the agent's present run said last.
     seen_bytes: u64,
     seen_s: f64,
+    /// The catalog does not have all of it.
+    #[serde(skip)]
+    unwritten: bool,
 }
 
 impl Kept {
     fn new(provider: &str, told: &Circuit) -> Kept {
         let (seen_bytes, seen_s) = (told.carried_bytes, told.carried_s);
-        Kept { provider: provider.to_owned(), circuit: told.clone(), seen_bytes, seen_s }
+        Kept { provider: provider.to_owned(), circuit: told.clone(), seen_bytes, seen_s, unwritten: true }
     }
 
     /// An agent that was started again counts from nothing, and knows of a circuit only what its book has.
     fn learn(&mut self, told: &Circuit) {
+        let before = self.circuit.clone();
         let again = told.carried_bytes < self.seen_bytes || told.carried_s < self.seen_s;
         let (bytes, seconds) = if again { (0, 0.0) } else { (self.seen_bytes, self.seen_s) };
         let known = &mut self.circuit;
@@ -86,6 +90,7 @@ impl Kept {
         if known.ended.is_none() {
             (known.ended, known.end) = (told.ended, told.end.clone());
         }
+        self.unwritten |= before != self.circuit;
     }
 
     fn row(&self, (agent, source): &LinkKey) -> CircuitRow {
@@ -297,13 +302,16 @@ impl State {
         let named: BTreeSet<String> =
             link.ended.iter().chain(&link.circuit).map(|circuit| circuit.id.clone()).collect();
         for told in link.ended.iter().chain(&link.circuit) {
-            let known = circuits.get(&told.id).cloned();
-            let mut kept = known.clone().unwrap_or_else(|| Kept::new(&link.provider, told));
+            let open = circuits.get(&told.id).is_some_and(|kept| kept.circuit.ended.is_none());
+            let fresh = !circuits.contains_key(&told.id);
+            let kept =
+                circuits.entry(told.id.clone()).or_insert_with(|| Kept::new(&link.provider, told));
             kept.learn(told);
-            if due && known.as_ref() != Some(&kept) || known.is_none_or(|known| known.circuit.ended != kept.circuit.ended) {
+            let ends = open && kept.circuit.ended.is_some();
+            if kept.unwritten && (due || fresh || ends) {
+                kept.unwritten = false;
                 changes.circuits.push(kept.row(key));
             }
-            circuits.insert(told.id.clone(), kept);
         }
         let grown = total(&circuits).saturating_sub(carried);
         close(&mut circuits, &named, "its agent was started again, and gave it back", key, now, changes);

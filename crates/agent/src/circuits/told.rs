@@ -13,7 +13,7 @@ use super::{Circuits, Link};
 use crate::locked;
 
 /// Without news the numbers go so often.
-const EVERY: Duration = Duration::from_secs(5);
+const EVERY: Duration = Duration::from_secs(2);
 
 /// What was told last.
 pub(super) struct Told {

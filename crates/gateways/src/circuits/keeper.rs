@@ -83,10 +83,18 @@ impl Keeper {
         let (path, shown) = (place.book, look.clone());
         let mut working =
             Working { machine, provider, traffic, clock, path, shown, in_use: None, is_broken: false };
-        let thread =
-            std::thread::Builder::new().name("circuits".to_owned()).spawn(move || working.run(&inbox));
+        let (ready, is_ready) = channel::<()>();
+        let work = move || {
+            working.carry_out();
+            drop(ready);
+            working.run(&inbox);
+        };
+        let thread = std::thread::Builder::new().name("circuits".to_owned()).spawn(work);
         let failed = |error| Fault::new(FaultCode::Internal, format!("no thread for circuits: {error}"));
-        Ok(Keeper { commands, look, thread: Some(thread.map_err(failed)?) })
+        let thread = Some(thread.map_err(failed)?);
+        // Whoever tells of the link now knows what the book had.
+        let _ = is_ready.recv();
+        Ok(Keeper { commands, look, thread })
     }
 
     pub fn tell(&self, event: Event) {

@@ -153,8 +153,8 @@ async fn what_people_want_is_told_until_something_came_of_it() {
     assert!(nothing.detail.contains("no circuit on alpha:beta"), "{nothing:?}");
     let has = link(Some(circuit(FIRST, beta.now())));
     tell(&beta, vec![has.clone()]).await;
-    release(&world, &FIRST[..8]).await.unwrap_err();
-    release(&world, FIRST).await.unwrap();
+    release(&world, SECOND).await.unwrap_err();
+    release(&world, &FIRST[..8]).await.unwrap();
     let given = tell(&beta, vec![has]).await.circuits.remove(0);
     assert_eq!(given.what, CircuitWish::Release { circuit: FIRST.into() });
     // Asked for in one breath: first the one, then the other.
@@ -188,7 +188,7 @@ async fn what_cannot_be_is_refused_and_the_rest_of_the_report_taken() {
         with(&|link| link.circuit = Some(Circuit { booked_mbit: Some(u64::MAX), ..of(link) })),
         with(&|link| link.circuit = Some(Circuit { carried_s: -1.0, ..of(link) })),
         with(&|link| link.circuit = Some(Circuit { plain_bytes_per_s: Some(1e300), ..of(link) })),
-        with(&|link| link.circuit = Some(Circuit { asked: Timestamp(i64::MAX), ..of(link) })),
+        with(&|link| link.circuit = Some(Circuit { asked: Timestamp(good.asked.0 + 86_400_000_000), ..of(link) })),
         with(&|link| link.ended = vec![of(link)]),
     ];
     for link in wrong {
