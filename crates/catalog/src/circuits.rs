@@ -178,8 +178,7 @@ impl Catalog {
     ) -> Result<Vec<CircuitOrderRow>, CatalogError> {
         let limit = limit.min(PAGE_ROWS_MAX) as i64;
         self.read(|tx| {
-            let statement =
-                format!("{ORDER} WHERE agent = ?1 AND source = ?2 ORDER BY id DESC LIMIT ?3");
+            let statement = format!("{ORDER} WHERE agent = ?1 AND source = ?2 ORDER BY id DESC LIMIT ?3");
             orders(tx, &statement, (key!(agent), source.as_str(), limit))
         })
     }

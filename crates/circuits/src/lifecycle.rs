@@ -153,7 +153,8 @@ impl Lifecycle {
             Phase::Resting { until, .. } => Some(until.when()),
         };
         let ordered = self.order.is_some();
-        self.workload.look(&self.settings, Look { state: self.state(), until, mbit, ordered, ..Look::default() })
+        self.workload
+            .look(&self.settings, Look { state: self.state(), until, mbit, ordered, ..Look::default() })
     }
 
     /// All that must be known after a restart.

@@ -69,7 +69,10 @@ impl Look {
     fn worth(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let threshold = span(self.threshold);
         if self.pending_bytes == 0 {
-            return write!(f, "nothing waits; a circuit is asked for when what waits takes longer than {threshold}");
+            return write!(
+                f,
+                "nothing waits; a circuit is asked for when what waits takes longer than {threshold}"
+            );
         }
         let waits = units::bytes(self.pending_bytes);
         let (Some(rate), Some(work)) = (self.bytes_per_s, self.work) else {
@@ -127,7 +130,11 @@ impl fmt::Display for Look {
             }
             State::Requested { since } => {
                 let deadline = until(", and may until ");
-                write!(f, "{} Mbit/s are asked for since {since}: the provider has not answered{deadline}", self.mbit)
+                write!(
+                    f,
+                    "{} Mbit/s are asked for since {since}: the provider has not answered{deadline}",
+                    self.mbit
+                )
             }
             State::Established { used: false, .. } => {
                 write!(f, "{} Mbit/s are granted: the circuit's ends have not answered yet", self.mbit)

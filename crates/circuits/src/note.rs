@@ -179,13 +179,18 @@ impl fmt::Display for Note {
                 write!(f, "{by} requests a circuit of {mbit} Mbit/s until {until}")
             }
             Note::OrderedHad { mbit, .. } => {
-                write!(f, "there is one of {mbit} Mbit/s already, or it is asked for: it serves for the request")
+                write!(
+                    f,
+                    "there is one of {mbit} Mbit/s already, or it is asked for: it serves for the request"
+                )
             }
             Note::OrderFailed { .. } => write!(f, "what was requested cannot be had"),
             Note::OrderOver { .. } => write!(f, "the time for which a circuit was requested is over"),
             Note::OrderWithdrawn { .. } => write!(f, "the request for a circuit is withdrawn"),
             Note::Released { by, key, .. } => write!(f, "{by} gives {key} back"),
-            Note::ReleasedNothing { key, .. } => write!(f, "{key} is not there any more: nothing is given back"),
+            Note::ReleasedNothing { key, .. } => {
+                write!(f, "{key} is not there any more: nothing is given back")
+            }
         }
     }
 }

@@ -112,12 +112,8 @@ impl Record {
             }
             Note::Restored { key, mbit, since, expires } => {
                 let (granted, mbit) = (Some(*since), *mbit);
-                self.current = Some(Entry {
-                    granted,
-                    mbit: Some(mbit),
-                    expires: *expires,
-                    ..entry(*key, mbit, *since)
-                });
+                self.current =
+                    Some(Entry { granted, mbit: Some(mbit), expires: *expires, ..entry(*key, mbit, *since) });
             }
             Note::Granted { key, mbit, expires } => {
                 if let Some(entry) = self.current.as_mut().filter(|entry| entry.key == *key) {
@@ -138,7 +134,9 @@ impl Record {
                 self.trouble = words.to_owned();
                 self.end(words, now);
             }
-            Note::Expires | Note::Idle { .. } | Note::Unwanted | Note::Released { .. } => self.end(words, now),
+            Note::Expires | Note::Idle { .. } | Note::Unwanted | Note::Released { .. } => {
+                self.end(words, now)
+            }
             Note::Late { .. }
             | Note::Orphan { .. }
             | Note::Rests { .. }

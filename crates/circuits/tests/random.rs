@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use longhaul_circuits::{
-    Action, Answer, Book, Ends, Event, Grant, Held, Lifecycle, Order, Ordered, RequestKey, Settings,
-    Stage, State, Wish,
+    Action, Answer, Book, Ends, Event, Grant, Held, Lifecycle, Order, Ordered, RequestKey, Settings, Stage,
+    State, Wish,
 };
 use longhaul_model::{CircuitOrderId, Timestamp};
 use proptest::prelude::*;

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    agent, as_account, audit, bench, circuit, completion, config, copy, dataset, digest, doctor, job, limit, link,
-    load, login, man, network, replica, serve, service, share, simulate, site, status, storage, submit,
+    agent, as_account, audit, bench, circuit, completion, config, copy, dataset, digest, doctor, job, limit,
+    link, load, login, man, network, replica, serve, service, share, simulate, site, status, storage, submit,
     subscription, task, token, transfer, tune, verify,
 };
 use crate::demo;

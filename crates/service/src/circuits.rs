@@ -197,9 +197,9 @@ impl Circuits {
         let mut state = guard(&self.state);
         let open = state.orders.entry(key.clone()).or_default();
         // A circuit that is to be given back is so before another is asked for.
-        let (stand, over): (Vec<KeptOrder>, Vec<KeptOrder>) = open
-            .drain(..)
-            .partition(|before| matches!(before.what, CircuitWish::Release { .. }) && before.what != order.what);
+        let (stand, over): (Vec<KeptOrder>, Vec<KeptOrder>) = open.drain(..).partition(|before| {
+            matches!(before.what, CircuitWish::Release { .. }) && before.what != order.what
+        });
         let end = |before: &KeptOrder| KeptOrder {
             state: CircuitOrderState::Done,
             words: format!("{} wanted something else after that", order.by),
@@ -233,7 +233,9 @@ pub fn take(shared: &Shared, agent: AgentId, told: Vec<CircuitLink>) -> Result<(
         let checked = if fresh { check(&link, now) } else { Err("it is told twice".to_owned()) };
         match checked {
             Ok(()) => fine.push(clean(link)),
-            Err(why) => tracing::warn!(%agent, source = %link.source, why, "what an agent tells of its circuits was refused"),
+            Err(why) => {
+                tracing::warn!(%agent, source = %link.source, why, "what an agent tells of its circuits was refused")
+            }
         }
     }
     let mut changes = Changes::default();
@@ -304,8 +306,7 @@ impl State {
         for told in link.ended.iter().chain(&link.circuit) {
             let open = circuits.get(&told.id).is_some_and(|kept| kept.circuit.ended.is_none());
             let fresh = !circuits.contains_key(&told.id);
-            let kept =
-                circuits.entry(told.id.clone()).or_insert_with(|| Kept::new(&link.provider, told));
+            let kept = circuits.entry(told.id.clone()).or_insert_with(|| Kept::new(&link.provider, told));
             kept.learn(told);
             let ends = open && kept.circuit.ended.is_some();
             if kept.unwritten && (due || fresh || ends) {
@@ -352,12 +353,7 @@ fn close(
     }
 }
 
-fn learn_orders(
-    open: &mut Vec<KeptOrder>,
-    told: &[CircuitOrdered],
-    key: &LinkKey,
-    changes: &mut Changes,
-) {
+fn learn_orders(open: &mut Vec<KeptOrder>, told: &[CircuitOrdered], key: &LinkKey, changes: &mut Changes) {
     for order in open.iter_mut() {
         let Some(news) = told.iter().find(|news| news.id == order.id) else { continue };
         if (news.state, &news.words) != (order.state, &order.words) {
@@ -383,7 +379,8 @@ fn check(link: &CircuitLink, now: Timestamp) -> Result<(), String> {
     let fine = |number: f64| number.is_finite() && (0.0..1e18).contains(&number);
     let numbers = [look.bytes_per_s, look.work_s, Some(look.threshold_s), look.leave_below_s];
     // What takes for ever is told as the longest time that there is.
-    if numbers.into_iter().flatten().any(|number| !number.is_finite() || number < 0.0) || look.mbit > MBIT_MAX {
+    if numbers.into_iter().flatten().any(|number| !number.is_finite() || number < 0.0) || look.mbit > MBIT_MAX
+    {
         return Err("numbers that no link has".into());
     }
     for circuit in link.ended.iter().chain(&link.circuit) {

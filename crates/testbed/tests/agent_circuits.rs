@@ -145,30 +145,50 @@ fn circuits_are_seen_explained_given_back_and_requested_from_one_place() {
     in_lab("circuits from one place", terms("setup_s = 0.2\n"), |world| {
         let nothing = explained(world, "the link is known", |detail| detail["look"]["words"].is_string());
         assert_eq!(nothing["link"]["state"], "off", "{nothing}");
-        assert!(in_words(world).contains("nothing waits; a circuit is asked for when"), "{}", in_words(world));
+        assert!(
+            in_words(world).contains("nothing waits; a circuit is asked for when"),
+            "{}",
+            in_words(world)
+        );
         let jobs = ["f/1", "f/2", "f/3", "f/4", "f/5", "f/6"];
         submit(world, &jobs);
-        let used = explained(world, "it carries", |detail| detail["link"]["circuit"]["carried_s"].as_f64() > Some(1.0));
+        let used = explained(world, "it carries", |detail| {
+            detail["link"]["circuit"]["carried_s"].as_f64() > Some(1.0)
+        });
         let circuit = &used["link"]["circuit"];
         assert_eq!((&used["link"]["state"], &circuit["booked_mbit"]), (&"established".into(), &200.into()));
         let words = in_words(world);
         assert!(words.contains("transfers go by a circuit of 200 Mbit/s"), "{words}");
-        assert!(words.contains("asked for because what waits takes") && words.contains("more than 3.0 s"), "{words}");
+        assert!(
+            words.contains("asked for because what waits takes") && words.contains("more than 3.0 s"),
+            "{words}"
+        );
         let list = world.deployment.longhaul(&["circuit", "list"]).ok().stdout;
         assert!(list.contains(LINK) && list.contains("established"), "{list}");
         let id = circuit["id"].as_str().unwrap().to_owned();
         world.deployment.longhaul(&["circuit", "release", &id]).ok();
         let rests = explained(world, "it is given back", |detail| detail["link"]["state"] == "resting");
-        assert!(rests["link"]["why"].as_str().unwrap().contains("somebody gave the last circuit back"), "{rests}");
+        assert!(
+            rests["link"]["why"].as_str().unwrap().contains("somebody gave the last circuit back"),
+            "{rests}"
+        );
         assert!(rests["circuits"][0]["circuit"]["end"].as_str().unwrap().contains("gives"), "{rests}");
-        world.deployment.longhaul(&["circuit", "request", "beta-test", "alpha", "--mbit", "150", "--for", "1h"]).ok();
+        world
+            .deployment
+            .longhaul(&["circuit", "request", "beta-test", "alpha", "--mbit", "150", "--for", "1h"])
+            .ok();
         let had = explained(world, "it is had", |detail| detail["orders"][0]["state"] == "had");
         assert_eq!(had["link"]["circuit"]["booked_mbit"], 150, "{had}");
         finish(world, &jobs);
         // It is kept though nothing waits, and goes with the request.
-        assert!(in_words(world).contains("a person requested it: it is kept for them"), "{}", in_words(world));
+        assert!(
+            in_words(world).contains("a person requested it: it is kept for them"),
+            "{}",
+            in_words(world)
+        );
         let metrics = world.deployment.api().call(&METRICS, &[], &[], &Value::Null).unwrap().text();
-        let booked = "longhaul_circuit_booked_bytes_per_second{source=\"beta-test\",target=\"alpha\"} 18750000";
+        let booked =
+            "longhaul_circuit_booked_bytes_per_second{source=\"beta-test\",target=\"alpha\"} 18750000";
         assert!(metrics.contains(booked), "{metrics}");
         world.deployment.longhaul(&["circuit", "release", LINK]).ok();
         explained(world, "it is gone", |detail| detail["orders"][0]["state"] == "done");
@@ -185,7 +205,10 @@ fn circuits_are_seen_explained_given_back_and_requested_from_one_place() {
 fn a_refused_wish_is_explained() {
     in_lab("a refused wish", terms("refuse = \"maintenance\"\n"), |world| {
         explained(world, "the link is known", |detail| detail["look"]["words"].is_string());
-        world.deployment.longhaul(&["circuit", "request", "beta-test", "alpha", "--mbit", "100", "--for", "1h"]).ok();
+        world
+            .deployment
+            .longhaul(&["circuit", "request", "beta-test", "alpha", "--mbit", "100", "--for", "1h"])
+            .ok();
         let failed = explained(world, "it is refused", |detail| detail["orders"][0]["state"] == "failed");
         assert_eq!(failed["orders"][0]["words"], "100 Mbit/s were refused: maintenance", "{failed}");
         let words = in_words(world);

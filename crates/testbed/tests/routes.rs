@@ -450,7 +450,10 @@ const CIRCUIT: &str = "00000000-0000-8000-8000-0000000000aa";
 
 fn circuits_of_agents(walk: &mut Walk) {
     let list = walk.get(&routes::CIRCUIT_LIST, &[], &[]);
-    assert_eq!((&list["items"][0]["link"], &list["items"][0]["gain_s"]), (&json!("alpha:gamma"), &json!(1.0)));
+    assert_eq!(
+        (&list["items"][0]["link"], &list["items"][0]["gain_s"]),
+        (&json!("alpha:gamma"), &json!(1.0))
+    );
     let wish = json!({ "source": "alpha", "target": "gamma", "mbit": 50, "seconds": 3_600 });
     let asked = walk.json(&routes::CIRCUIT_REQUEST, &[], wish);
     assert_eq!(asked["orders"][0]["state"], json!("sent"), "{asked}");

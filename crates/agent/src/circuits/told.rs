@@ -26,8 +26,7 @@ impl Circuits {
     pub(crate) fn tell(&self, greeting: bool) -> Vec<CircuitLink> {
         let changes = self.links.iter().map(|link| locked(&link.record).changes()).sum();
         let mut told = locked(&self.told);
-        let fresh =
-            |told: &Told| !greeting && told.changes == changes && told.at.elapsed() < EVERY;
+        let fresh = |told: &Told| !greeting && told.changes == changes && told.at.elapsed() < EVERY;
         if self.links.is_empty() || told.as_ref().is_some_and(fresh) {
             return Vec::new();
         }

@@ -65,6 +65,9 @@ fn orders_are_open_until_something_came_of_them(world: &mut World) {
     catalog.tell_circuits(&[], &[], &[foreign, over(1, "late")]).unwrap();
     catalog.tell_circuits(&[], &[], &[over(2, "refused")]).unwrap();
     let beta = "beta".parse().unwrap();
-    assert_eq!(catalog.circuit_orders_of(AGENT, &beta, 9).unwrap(), [over(2, "refused"), over(1, "replaced")]);
+    assert_eq!(
+        catalog.circuit_orders_of(AGENT, &beta, 9).unwrap(),
+        [over(2, "refused"), over(1, "replaced")]
+    );
     assert!(catalog.last_id().unwrap() >= 2);
 }

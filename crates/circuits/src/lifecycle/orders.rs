@@ -81,7 +81,11 @@ impl Lifecycle {
 
     /// What is asked for at the given step.
     pub(super) fn step(&self, step: usize) -> Option<u64> {
-        let ordered = self.order.as_ref().filter(|standing| standing.stage == Stage::Begun).map(|standing| standing.mbit);
+        let ordered = self
+            .order
+            .as_ref()
+            .filter(|standing| standing.stage == Stage::Begun)
+            .map(|standing| standing.mbit);
         self.settings.step(ordered.unwrap_or(self.settings.mbit), step)
     }
 
@@ -355,7 +359,11 @@ mod tests {
         let wish = link.after(2 * MINUTE).unwrap();
         assert!(link.why().contains("the provider has not answered"), "{}", link.why());
         link.grant(&wish);
-        assert!(link.why().starts_with("transfers go by a circuit of 1000 Mbit/s: 2.88 TB wait = 8.0 h"), "{}", link.why());
+        assert!(
+            link.why().starts_with("transfers go by a circuit of 1000 Mbit/s: 2.88 TB wait = 8.0 h"),
+            "{}",
+            link.why()
+        );
         let entry = link.record.current().unwrap();
         assert!(entry.why.contains("what waits takes 8.0 h") && entry.used.is_some(), "{entry:?}");
     }

@@ -1,8 +1,8 @@
 //! A thread that carries out what a link's [`Lifecycle`] decides, in its order.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use longhaul_circuits::{Action, Answer, Book, Ends, Event, Lifecycle, Look, Note, RequestKey, State};

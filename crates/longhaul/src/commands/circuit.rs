@@ -94,16 +94,20 @@ pub async fn run(context: &Context, remote: &Remote, command: CircuitCommand) ->
         }
         CircuitCommand::List(_) => {
             let page: Page<CircuitView> = remote.get(&routes::CIRCUIT_LIST, &[], &[]).await?;
-            context.output.view(&page, |page, style, width| links(&page.items, style, width, now), |page| {
-                links_table(&page.items, now)
-            })?;
+            context.output.view(
+                &page,
+                |page, style, width| links(&page.items, style, width, now),
+                |page| links_table(&page.items, now),
+            )?;
             return Ok(Exit::Ok);
         }
         CircuitCommand::Show(which) => {
             let detail: CircuitDetail = remote.get(&routes::CIRCUIT_SHOW, &[&which.name()], &[]).await?;
-            context.output.view(&detail, |detail, style, width| show(detail, style, width, now), |detail| {
-                past_table(&detail.circuits, now)
-            })?;
+            context.output.view(
+                &detail,
+                |detail, style, width| show(detail, style, width, now),
+                |detail| past_table(&detail.circuits, now),
+            )?;
             return Ok(Exit::Ok);
         }
         CircuitCommand::Explain(which) => {
@@ -114,7 +118,9 @@ pub async fn run(context: &Context, remote: &Remote, command: CircuitCommand) ->
             let request = CircuitRequest { source, target, mbit, seconds };
             remote.post(&routes::CIRCUIT_REQUEST, &[], &request).await?
         }
-        CircuitCommand::Release(which) => remote.post(&routes::CIRCUIT_RELEASE, &[&which.name()], &()).await?,
+        CircuitCommand::Release(which) => {
+            remote.post(&routes::CIRCUIT_RELEASE, &[&which.name()], &()).await?
+        }
     };
     context.output.sentence(&detail, |detail| explain(detail, now))?;
     Ok(Exit::Ok)
@@ -224,7 +230,10 @@ fn show(detail: &CircuitDetail, style: Style, width: Option<usize>, now: Timesta
         text.push_str("no circuit was asked for yet\n");
     }
     if !detail.circuits.is_empty() && style.is_coloured() && width.is_some() {
-        text.push_str(&format!("\nwhy there is one or none: longhaul circuit explain {}\n", detail.circuits[0].link));
+        text.push_str(&format!(
+            "\nwhy there is one or none: longhaul circuit explain {}\n",
+            detail.circuits[0].link
+        ));
     }
     text
 }

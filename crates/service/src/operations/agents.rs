@@ -191,7 +191,8 @@ impl Operations {
             return Ok(());
         }
         let agent = peer.agent;
-        self.run(move |operations| crate::circuits::take(&operations.shared, agent, told).map_err(problem)).await
+        self.run(move |operations| crate::circuits::take(&operations.shared, agent, told).map_err(problem))
+            .await
     }
 
     /// The part that may be lost: progress and space.

@@ -24,7 +24,10 @@ const SHORT_MIN: usize = 4;
 impl Operations {
     pub fn circuit_list(&self) -> Result<Page<CircuitView>, Problem> {
         let links = self.shared.circuits.links();
-        Ok(Page { items: links.iter().map(|(key, known)| self.circuit_view(key, known)).collect(), next: None })
+        Ok(Page {
+            items: links.iter().map(|(key, known)| self.circuit_view(key, known)).collect(),
+            next: None,
+        })
     }
 
     pub fn circuit_show(&self, which: &str) -> Result<CircuitDetail, Problem> {
@@ -56,12 +59,17 @@ impl Operations {
         page(rows, limit, |row| format!("{}~{}", row.asked.0, row.id), |row| self.circuit_record(&row))
     }
 
-    pub fn circuit_request(&self, caller: &Caller, request: &CircuitRequest) -> Result<CircuitDetail, Problem> {
+    pub fn circuit_request(
+        &self,
+        caller: &Caller,
+        request: &CircuitRequest,
+    ) -> Result<CircuitDetail, Problem> {
         if request.mbit == 0 || request.mbit > MBIT_MAX {
             return Err(bad_request(format!("{} Mbit/s: 1 to {MBIT_MAX} can be asked for", request.mbit)));
         }
         if request.seconds == 0 || request.seconds > SECONDS_MAX {
-            let detail = format!("for {} s: a circuit is requested for 1 to {SECONDS_MAX} s", request.seconds);
+            let detail =
+                format!("for {} s: a circuit is requested for 1 to {SECONDS_MAX} s", request.seconds);
             return Err(bad_request(detail));
         }
         let key = self.find_link(&request.source, &request.target)?;
@@ -213,7 +221,8 @@ impl Operations {
         let circuits = rows.iter().map(|row| self.circuit_record(row)).collect::<Result<_, _>>()?;
         let orders = catalog.circuit_orders_of(*agent, source, ORDERS_SHOWN).map_err(problem)?;
         let orders = orders.iter().map(order_view).collect::<Result<_, _>>()?;
-        let known = self.shared.circuits.links().into_iter().find(|(of, _)| of == key).map(|(_, known)| known);
+        let known =
+            self.shared.circuits.links().into_iter().find(|(of, _)| of == key).map(|(_, known)| known);
         Ok(CircuitDetail {
             link: known.as_ref().map(|known| self.circuit_view(key, known)),
             look: known.as_ref().map(|known| known.link.look.clone()),

@@ -94,7 +94,10 @@ async fn circuits_are_kept_over_restarts_of_agent_and_service() {
     let again = Circuit { why, carried_bytes, carried_s, plain_bytes_per_s: None, ..circuit(FIRST, asked) };
     tell(&beta, vec![link(Some(again.clone()))]).await;
     let seen = list(&world).await.remove(0).circuit.unwrap();
-    assert_eq!((seen.carried_bytes, seen.carried_s, seen.why.as_str()), (1_500, 15.0, "what waits takes 8.0 h"));
+    assert_eq!(
+        (seen.carried_bytes, seen.carried_s, seen.why.as_str()),
+        (1_500, 15.0, "what waits takes 8.0 h")
+    );
     let later = Circuit { carried_bytes: 600, carried_s: 6.0, ..again };
     tell(&beta, vec![link(Some(later))]).await;
     assert_eq!(show(&world, &FIRST[..30]).await.unwrap().link.unwrap().circuit.unwrap().carried_bytes, 1_600);
@@ -188,7 +191,9 @@ async fn what_cannot_be_is_refused_and_the_rest_of_the_report_taken() {
         with(&|link| link.circuit = Some(Circuit { booked_mbit: Some(u64::MAX), ..of(link) })),
         with(&|link| link.circuit = Some(Circuit { carried_s: -1.0, ..of(link) })),
         with(&|link| link.circuit = Some(Circuit { plain_bytes_per_s: Some(1e300), ..of(link) })),
-        with(&|link| link.circuit = Some(Circuit { asked: Timestamp(good.asked.0 + 86_400_000_000), ..of(link) })),
+        with(&|link| {
+            link.circuit = Some(Circuit { asked: Timestamp(good.asked.0 + 86_400_000_000), ..of(link) })
+        }),
         with(&|link| link.ended = vec![of(link)]),
     ];
     for link in wrong {
