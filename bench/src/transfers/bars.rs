@@ -84,6 +84,13 @@ fn bars() -> Vec<Bar> {
     bars
 }
 
+/// Whether something of ours is held against that program in that case.
+pub(crate) fn is_yardstick(case: &str, program: &str) -> bool {
+    let names =
+        |bar: &Bar| bar.case == case && matches!(bar.yardstick, Yardstick::Program(name) if name == program);
+    bars().iter().any(names)
+}
+
 /// The floor that belongs to a program.
 pub(crate) fn floor_of(program: &str) -> &'static str {
     if program == AUTHENTICATED { "floor authenticated" } else { "floor" }
