@@ -89,10 +89,10 @@ async fn circuits_are_kept_over_restarts_of_agent_and_service() {
     assert_eq!((kept.circuit.as_ref(), kept.why.as_str()), (shown.circuit.as_ref(), "1.1 TB wait"));
     // Its next run knows what its book has, and counts from nothing.
     let beta = beta.started_again(2, 7);
-    beta.hello(&[]).await.unwrap();
     let (why, carried_bytes, carried_s) = (String::new(), 500, 5.0);
     let again = Circuit { why, carried_bytes, carried_s, plain_bytes_per_s: None, ..circuit(FIRST, asked) };
-    tell(&beta, vec![link(Some(again.clone()))]).await;
+    let (hello, circuits) = (Some(beta.who(&[])), vec![link(Some(again.clone()))]);
+    beta.report(&Report { hello, circuits, ..beta.empty_report() }).await.unwrap();
     let seen = list(&world).await.remove(0).circuit.unwrap();
     assert_eq!(
         (seen.carried_bytes, seen.carried_s, seen.why.as_str()),
