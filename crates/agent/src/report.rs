@@ -68,6 +68,7 @@ async fn report(shared: &Shared) -> Result<(), Fault> {
     let _gate = if greeting { Some(shared.gate.lock().await) } else { None };
     let (probes, uplinks) = shared.measures.take();
     let ask_ahead = !greeting && shared.circuits.asks();
+    let circuits = shared.circuits.tell(greeting);
     let sent = shared.clock.local();
     let report = Report {
         versions: AGENT_PROTOCOL,
@@ -79,6 +80,7 @@ async fn report(shared: &Shared) -> Result<(), Fault> {
         spaces: shared.spaces.latest(),
         probes,
         uplinks,
+        circuits,
         ask_ahead,
     };
     let reply = shared.control.report(report).await?;
@@ -95,6 +97,9 @@ async fn report(shared: &Shared) -> Result<(), Fault> {
     shared.measures.ask(reply.probe);
     if ask_ahead {
         shared.circuits.learn(&reply.ahead);
+    }
+    if !restarted {
+        shared.circuits.ordered(&reply.circuits);
     }
     blocking(move || {
         if restarted {

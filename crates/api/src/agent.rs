@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::VersionRange;
+use crate::circuits::{CircuitLink, CircuitOrder};
 use crate::probe::{ProbeAsked, ProbeResult, UplinkSample};
 
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
@@ -90,6 +91,9 @@ pub struct Report {
     /// Counters of the site's uplinks since the last report; may be lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uplinks: Vec<UplinkSample>,
+    /// The present state of all links that may have circuits, now and then; may be lost.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub circuits: Vec<CircuitLink>,
     /// The answer shall hold [`ReportReply::ahead`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ask_ahead: bool,
@@ -285,6 +289,9 @@ pub struct ReportReply {
     /// What waits for the agent beyond its leases, if it asked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ahead: Vec<LinkAhead>,
+    /// All that people want of the agent's circuits now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub circuits: Vec<CircuitOrder>,
 }
 
 /// The queue of one link, as far as it can be said before a source is chosen for each file.

@@ -18,6 +18,7 @@ macro_rules! hides_secrets {
 pub(crate) use hides_secrets;
 
 pub mod agent;
+pub mod circuits;
 #[cfg(feature = "client")]
 pub mod client;
 pub mod commissioning;

@@ -11,7 +11,7 @@ use crate::native::Page;
 use crate::routes::{
     self, Access, Body, CSRF_HEADER, IDEMPOTENCY_HEADER, Method, Query, QueryKind, Route, SESSION_COOKIE,
 };
-use crate::{Problem, agent, commissioning, jobs, limits, measured, native, network, steering};
+use crate::{Problem, agent, circuits, commissioning, jobs, limits, measured, native, network, steering};
 
 /// The whole description.
 pub fn document() -> Value {
@@ -200,6 +200,8 @@ fn schemas() -> Map<String, Value> {
         native::LoginReply,
         native::LoginToken,
         native::Health,
+        circuits::CircuitRequest,
+        circuits::CircuitDetail,
         commissioning::Commissioning,
         jobs::JobSubmit,
         jobs::JobChange,
@@ -236,6 +238,8 @@ fn schemas() -> Map<String, Value> {
         measured::UnmappedHost,
         measured::ArchiveView,
         limits::LimitView,
+        circuits::CircuitView,
+        circuits::CircuitRecord,
         steering::ShareView,
         steering::AuditEntry,
     );

@@ -416,6 +416,22 @@ routes! {
         "Lists who changed shares, links or storages, newest first",
         asks(PAGE), gives(200, Json("Page_AuditEntry"));
 
+    CIRCUIT_LIST = Get "/api/v1/circuits" "circuit_list" Viewer,
+        "Lists the links that may have circuits, with what there is and why",
+        gives(200, Json("Page_CircuitView"));
+    CIRCUIT_SHOW = Get "/api/v1/circuits/{circuit}" "circuit_show" Viewer,
+        "Explains a circuit, or a link SOURCE:TARGET: why there is one or none, what was wanted, what came of it",
+        gives(200, Json("CircuitDetail"));
+    CIRCUIT_REQUEST = Post "/api/v1/circuits/request" "circuit_request" Admin,
+        "Has an agent ask for a circuit, whatever waits",
+        takes(Json("CircuitRequest")), gives(202, Json("CircuitDetail")), with_idempotency_key();
+    CIRCUIT_RELEASE = Post "/api/v1/circuits/{circuit}/release" "circuit_release" Admin,
+        "Has an agent give a circuit back, of that name or on a link SOURCE:TARGET",
+        gives(202, Json("CircuitDetail"));
+    CIRCUIT_HISTORY = Get "/api/v1/history/circuits" "circuit_history" Viewer,
+        "Lists circuits that there were, latest first: booked, used, gained, and why they ended",
+        asks(PAGE), gives(200, Json("Page_CircuitRecord"));
+
     MEASUREMENT_SEND = Post "/api/v1/network/measurements" "measurement_send" Observer,
         "Takes what a perfSONAR host measured: pScheduler's result, or documents of version 5",
         takes(Document), gives(200, Json("MeasurementsTaken"));

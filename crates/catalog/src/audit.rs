@@ -75,7 +75,12 @@ impl Catalog {
     }
 }
 
-fn record(tx: &Transaction<'_>, who: &str, what: &str, now: Timestamp) -> Result<(), CatalogError> {
+pub(crate) fn record(
+    tx: &Transaction<'_>,
+    who: &str,
+    what: &str,
+    now: Timestamp,
+) -> Result<(), CatalogError> {
     tx.execute("INSERT INTO audit (at, who, what) VALUES (?1, ?2, ?3)", (now.0, who, what))?;
     tx.execute("DELETE FROM audit WHERE id <= (SELECT max(id) FROM audit) - ?1", [ENTRIES_MAX])?;
     Ok(())

@@ -14,7 +14,7 @@
 //!
 //! Start with [`Catalog`]; its operations are grouped by file as the data meets them: `sites`, `datasets`,
 //! `registration`, `subscriptions`, `expansion`, `attempts`, `report`, `relays`, `tasks`, `deletion`, `history`, `check`;
-//! `jobs`, `hosts` and `audit` stand by themselves.
+//! `jobs`, `hosts`, `circuits` and `audit` stand by themselves.
 
 mod codec;
 pub mod conformance;
@@ -24,6 +24,7 @@ mod error;
 mod attempts;
 mod audit;
 mod check;
+mod circuits;
 mod datasets;
 mod deletion;
 mod expansion;

@@ -139,7 +139,7 @@ impl Catalog {
     /// The highest stamped id in use, for `IdMaker::after`.
     pub fn last_id(&self) -> Result<u64, CatalogError> {
         // Each is the right end of an index.
-        const IDS: [&str; 8] = [
+        const IDS: [&str; 9] = [
             "SELECT max(id) FROM agents",
             "SELECT max(id) FROM subscriptions",
             "SELECT max(id) FROM tasks",
@@ -148,6 +148,7 @@ impl Catalog {
             "SELECT max(attempt) FROM choices",
             "SELECT max(transfer) FROM history",
             "SELECT max(attempt) FROM job_attempts",
+            "SELECT max(id) FROM circuit_orders",
         ];
         self.read(|tx| {
             let mut last = 0;

@@ -108,6 +108,8 @@ pub enum Why {
     Request,
     /// Transfers failed on a circuit, or its ends did not answer.
     Transfer,
+    /// A person gave it back.
+    Released,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

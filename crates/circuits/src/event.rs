@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use longhaul_model::Timestamp;
 
-use crate::{Book, Ends, Note, RequestKey};
+use crate::{Book, Ends, Note, Order, RequestKey};
 
 /// What has happened.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,6 +18,8 @@ pub enum Event {
     Moved { on_circuit: bool, bytes: u64, during: Duration },
     /// Somebody wants a circuit, whatever the work; or does not want it any more.
     Wanted(bool),
+    /// All that people want of this link now. What was said before may be said again, and what is left out is withdrawn.
+    Orders(Vec<Order>),
     /// The link's owner ends: all is given back, and nothing is asked for any more.
     Ended,
     /// The provider's answer to a request, or news of what it had granted.

@@ -17,6 +17,9 @@
 //! A transfer never waits for a circuit: without one it goes the way it always went. Not here: providers and what they
 //! speak (`gateways`), and streams that move onto the circuit's addresses (`engine`).
 //!
+//! What people want of a link ([`Order`]) goes the same way as what the work asks for. [`Look`] says why a link has a circuit or
+//! none, with the numbers; [`Record`] keeps what came of each.
+//!
 //! Start with [`Lifecycle`]; where one place sees all links, [`plan::Planner`] decides which of them deserve a circuit,
 //! and a lifecycle of its own carries out each of its wishes.
 
@@ -24,8 +27,11 @@ mod book;
 mod clock;
 mod event;
 mod lifecycle;
+mod look;
 mod note;
+mod order;
 pub mod plan;
+mod record;
 mod settings;
 mod trouble;
 mod workload;
@@ -33,5 +39,8 @@ mod workload;
 pub use book::{Book, Ends, RequestKey, Reservation, Rest, Stage, Why};
 pub use event::{Action, Answer, Event, Grant, Held, Wish};
 pub use lifecycle::{Lifecycle, State};
+pub use look::{Look, RateFrom};
 pub use note::Note;
+pub use order::{Order, Ordered};
+pub use record::{Entry, NOTES_MAX, OrderState, Record};
 pub use settings::{Leave, Settings, Slower};

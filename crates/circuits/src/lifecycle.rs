@@ -1,16 +1,18 @@
 //! The machine of one link. The rows named are those of the ANSE paper's table, as numbered in `tests/table.rs`.
 
+mod orders;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use longhaul_model::Timestamp;
+use longhaul_model::{CircuitOrderId, Timestamp};
 
 use crate::book::{Book, RequestKey, Reservation, Rest, Stage, Why};
 use crate::clock::Due;
 use crate::event::{Action, Answer, Event, Grant, Held, Wish};
 use crate::trouble::Trouble;
 use crate::workload::Workload;
-use crate::{Note, Settings};
+use crate::{Look, Note, Settings};
 
 /// Reservations of one link that are given back at the same time. A provider that makes up more is not followed.
 const LEAVING_MAX: usize = 256;
@@ -65,6 +67,9 @@ pub struct Lifecycle {
     ended: bool,
     users: usize,
     trouble: Trouble,
+    /// What a person wants, and the latest that was heard of.
+    order: Option<orders::Standing>,
+    last_order: CircuitOrderId,
     check: Due,
     consistency: Due,
 }
@@ -88,6 +93,8 @@ impl Lifecycle {
             ended: false,
             users: 0,
             trouble: Trouble::default(),
+            order: None,
+            last_order: CircuitOrderId(0),
         }
     }
 
@@ -109,7 +116,8 @@ impl Lifecycle {
             let lasts = reservation.expires.is_none_or(|at| at > now.plus(this.settings.leave_before));
             let usable = reservation.stage == Stage::Established && reservation.ends.is_some() && lasts;
             if usable && matches!(this.phase, Phase::Off) {
-                this.note(Note::Restored);
+                let Reservation { key, mbit, since, expires, .. } = reservation;
+                this.note(Note::Restored { key, mbit, since, expires });
                 this.establish(reservation, now);
             } else {
                 left.push(reservation);
@@ -132,6 +140,21 @@ impl Lifecycle {
             Phase::Draining { .. } => State::Draining,
             Phase::Resting { rest, .. } => State::Resting(*rest),
         }
+    }
+
+    /// Why it is as it is.
+    pub fn look(&self) -> Look {
+        let mbit = self.current().map_or(self.settings.mbit, |reservation| reservation.mbit);
+        let until = match &self.phase {
+            Phase::Off => None,
+            Phase::Requested { deadline, .. } => Some(deadline.when()),
+            Phase::Established { reservation, .. } => reservation.expires,
+            Phase::Draining { until, .. } => Some(until.when()),
+            Phase::Resting { until, .. } => Some(until.when()),
+        };
+        let ordered = self.order.is_some();
+        self.workload
+            .look(&self.settings, Look { state: self.state(), until, mbit, ordered, ..Look::default() })
     }
 
     /// All that must be known after a restart.
@@ -175,6 +198,7 @@ impl Lifecycle {
                 self.workload.moved(on_circuit, bytes, during, &self.settings, now);
             }
             Event::Wanted(wanted) => self.want(wanted, now),
+            Event::Orders(orders) => self.ordered(orders, now),
             Event::Ended => self.owner_ends(now),
             Event::Answer { key, answer } => self.answered(key, answer, now),
             Event::Gone(key) => self.gone(key, now),
@@ -187,6 +211,7 @@ impl Lifecycle {
     }
 
     fn tick(&mut self, now: Timestamp) {
+        self.look_at_order(now);
         self.look_at_phase(now);
         for (reservation, again) in self.leaving.values_mut() {
             if again.is_past(now) {
@@ -263,12 +288,13 @@ impl Lifecycle {
     fn check_work(&mut self, now: Timestamp) {
         let worth = self.workload.worth(&self.settings);
         match (&self.phase, worth) {
+            (Phase::Off | Phase::Resting { .. }, _) if self.order.is_some() => self.pursue(now),
             (Phase::Off, Some(work)) if !self.ended => {
                 self.note(Note::Worth { work, threshold: self.settings.work });
                 self.ask(0, Due::after(now, self.settings.request_timeout), now);
             }
             (Phase::Off, _) => self.ask_if_wanted(now),
-            (Phase::Established { reservation, probe: None }, _) if !self.wanted => {
+            (Phase::Established { reservation, probe: None }, _) if !self.wanted && self.order.is_none() => {
                 let Some(leave) = self.settings.leave else { return };
                 if let Some(work) = self.workload.little(&leave, reservation.since, now) {
                     self.note(Note::Idle { work, threshold: leave.work });
@@ -281,7 +307,7 @@ impl Lifecycle {
 
     /// All is given back, however much waits.
     fn owner_ends(&mut self, now: Timestamp) {
-        (self.ended, self.wanted) = (true, false);
+        (self.ended, self.wanted, self.order) = (true, false, None);
         match &self.phase {
             Phase::Requested { .. } => {
                 self.note(Note::Unwanted);
@@ -321,7 +347,7 @@ impl Lifecycle {
 
     /// Asks for the given part of the bandwidth.
     fn ask(&mut self, step: usize, deadline: Due, now: Timestamp) {
-        let Some(mbit) = self.settings.step(step) else { return self.rest(Why::Request, now) };
+        let Some(mbit) = self.step(step) else { return self.rest(Why::Request, now) };
         self.requests += 1;
         let key = RequestKey::of(&self.link, self.seed, now, self.requests);
         let stage = Stage::Requested;
@@ -329,7 +355,8 @@ impl Lifecycle {
         self.phase = Phase::Requested { reservation, step, deadline };
         self.keep();
         self.note(Note::Asked { key, mbit });
-        self.actions.push_back(Action::Request(Wish { key, mbit, lifetime: self.settings.lifetime }));
+        let lifetime = self.ordered_for(now).or(self.settings.lifetime);
+        self.actions.push_back(Action::Request(Wish { key, mbit, lifetime }));
     }
 
     fn answered(&mut self, key: RequestKey, answer: Answer, now: Timestamp) {
@@ -339,7 +366,7 @@ impl Lifecycle {
             (Phase::Requested { reservation, step, deadline }, Answer::Refused { less, detail }) if ours => {
                 let (next, deadline) = (step + 1, *deadline);
                 self.note(Note::Refused { mbit: reservation.mbit, detail });
-                match self.settings.step(next) {
+                match self.step(next) {
                     Some(_) if less => self.ask(next, deadline, now),
                     // Row 4.
                     _ => self.rest(Why::Request, now),
@@ -404,7 +431,7 @@ impl Lifecycle {
         }
         let (mbit, ends) = (reservation.mbit, reservation.ends.clone());
         self.workload.circuit_begins(&self.settings, now);
-        self.note(Note::Used { mbit });
+        self.note(Note::Used { mbit, plain: self.workload.plain_before() });
         self.actions.extend(ends.map(|ends| Action::Use { key, mbit, ends }));
     }
 
@@ -450,11 +477,12 @@ impl Lifecycle {
 
     fn set_rest(&mut self, why: Why, now: Timestamp) {
         let window = match why {
-            Why::Request => self.settings.request_window,
+            Why::Request | Why::Released => self.settings.request_window,
             Why::Transfer => self.settings.transfer_window,
         };
         let rest = Rest { why, since: now, until: now.plus(window) };
         self.phase = Phase::Resting { rest, until: Due::at(rest.until, window) };
+        self.order_failed();
     }
 
     /// Said once it is written down.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use longhaul_model::Timestamp;
+use longhaul_model::{CircuitOrderId, Timestamp, units};
 
 use crate::RequestKey;
 
@@ -45,6 +45,8 @@ pub enum Note {
     },
     Used {
         mbit: u64,
+        /// What the plain way carried before, in bytes per second, if it was seen.
+        plain: Option<f64>,
     },
     Failing {
         failed: usize,
@@ -69,12 +71,50 @@ pub enum Note {
     Rests {
         until: Timestamp,
     },
-    Restored,
+    Restored {
+        key: RequestKey,
+        mbit: u64,
+        since: Timestamp,
+        expires: Option<Timestamp>,
+    },
     /// What a run before had asked for and not used is given back.
     LeftOver {
         key: RequestKey,
     },
     Gone {
+        key: RequestKey,
+    },
+    /// A person wants a circuit, whatever the work.
+    Ordered {
+        order: CircuitOrderId,
+        by: String,
+        mbit: u64,
+        until: Timestamp,
+    },
+    /// There is one already, or it is asked for.
+    OrderedHad {
+        order: CircuitOrderId,
+        mbit: u64,
+    },
+    /// Why is what was noted before.
+    OrderFailed {
+        order: CircuitOrderId,
+    },
+    OrderOver {
+        order: CircuitOrderId,
+    },
+    OrderWithdrawn {
+        order: CircuitOrderId,
+    },
+    /// A person gives it back.
+    Released {
+        order: CircuitOrderId,
+        by: String,
+        key: RequestKey,
+    },
+    /// What a person wants to give back is not there.
+    ReleasedNothing {
+        order: CircuitOrderId,
         key: RequestKey,
     },
 }
@@ -103,7 +143,14 @@ impl fmt::Display for Note {
             Note::Silent { within } => {
                 write!(f, "the circuit's ends did not answer within {} s: it is not used", within.as_secs())
             }
-            Note::Used { mbit } => write!(f, "its ends answer: transfers go by the circuit of {mbit} Mbit/s"),
+            Note::Used { mbit, plain: None } => {
+                write!(f, "its ends answer: transfers go by the circuit of {mbit} Mbit/s")
+            }
+            Note::Used { mbit, plain: Some(plain) } => write!(
+                f,
+                "its ends answer: transfers go by the circuit of {mbit} Mbit/s, and not the plain way, which carried {}",
+                units::rate(*plain)
+            ),
             Note::Failing { failed, of, within } => write!(
                 f,
                 "{failed} of {of} transfers failed on the circuit within {} min, more than beside it: it is left",
@@ -125,9 +172,25 @@ impl fmt::Display for Note {
             ),
             Note::Unwanted => write!(f, "the circuit is not wanted any more: it is given back"),
             Note::Rests { until } => write!(f, "no circuit is asked for on this link until {until}"),
-            Note::Restored => write!(f, "the circuit of the run before is used on"),
+            Note::Restored { .. } => write!(f, "the circuit of the run before is used on"),
             Note::LeftOver { key } => write!(f, "{key}, left by the run before, is given back"),
             Note::Gone { key } => write!(f, "{key} is given back"),
+            Note::Ordered { by, mbit, until, .. } => {
+                write!(f, "{by} requests a circuit of {mbit} Mbit/s until {until}")
+            }
+            Note::OrderedHad { mbit, .. } => {
+                write!(
+                    f,
+                    "there is one of {mbit} Mbit/s already, or it is asked for: it serves for the request"
+                )
+            }
+            Note::OrderFailed { .. } => write!(f, "what was requested cannot be had"),
+            Note::OrderOver { .. } => write!(f, "the time for which a circuit was requested is over"),
+            Note::OrderWithdrawn { .. } => write!(f, "the request for a circuit is withdrawn"),
+            Note::Released { by, key, .. } => write!(f, "{by} gives {key} back"),
+            Note::ReleasedNothing { key, .. } => {
+                write!(f, "{key} is not there any more: nothing is given back")
+            }
         }
     }
 }

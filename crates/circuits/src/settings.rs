@@ -91,10 +91,10 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What is asked for at the given step, if there is such a step. Never less than 1 Mbit/s.
-    pub(crate) fn step(&self, step: usize) -> Option<u64> {
+    /// What of `mbit` is asked for at the given step, if there is such a step. Never less than 1 Mbit/s.
+    pub(crate) fn step(&self, mbit: u64, step: usize) -> Option<u64> {
         let part = *self.steps.get(step)?;
-        let mbit = if part.is_finite() { (self.mbit as f64 * part.clamp(0.0, 1.0)) as u64 } else { 0 };
+        let mbit = if part.is_finite() { (mbit as f64 * part.clamp(0.0, 1.0)) as u64 } else { 0 };
         Some(mbit.max(1))
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use longhaul_model::Timestamp;
 
 use crate::settings::{Leave, Slower};
-use crate::{Note, Settings};
+use crate::{Look, Note, RateFrom, Settings};
 
 /// A rate that was seen for less than this is none yet.
 const SEEN_MIN: f64 = 1.0;
@@ -99,6 +99,31 @@ impl Workload {
         }
         let seconds = self.pending_bytes as f64 / self.rate(circuit)?;
         Some(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
+    }
+
+    /// What the plain way carried before the circuit's use began, in bytes per second.
+    pub(crate) fn plain_before(&self) -> Option<f64> {
+        self.before
+    }
+
+    /// The numbers that decide.
+    pub(crate) fn look(&self, settings: &Settings, look: Look) -> Look {
+        let on_circuit = self.circuit.bytes_per_s().filter(|_| look.is_used());
+        let rate_from = match (on_circuit, self.plain.bytes_per_s(), self.told) {
+            (Some(_), ..) | (_, Some(_), _) => RateFrom::Seen,
+            (_, _, Some(_)) => RateFrom::Told,
+            _ => RateFrom::Nobody,
+        };
+        Look {
+            pending_bytes: self.pending_bytes,
+            bytes_per_s: on_circuit.or_else(|| self.rate(false)),
+            rate_from,
+            work: self.work(on_circuit.is_some()),
+            threshold: settings.work,
+            leave_below: settings.leave.map(|leave| leave.work),
+            checks: (self.enough, settings.checks),
+            ..look
+        }
     }
 
     /// To be called at each check: how much waits if it is enough, and was in as many checks in a row as are wanted. Where

@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use longhaul_circuits::{
-    Action, Answer, Book, Ends, Event, Grant, Held, Lifecycle, RequestKey, Settings, Stage, State, Wish,
+    Action, Answer, Book, Ends, Event, Grant, Held, Lifecycle, Order, Ordered, RequestKey, Settings, Stage,
+    State, Wish,
 };
-use longhaul_model::Timestamp;
+use longhaul_model::{CircuitOrderId, Timestamp};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
@@ -32,6 +33,12 @@ enum Step {
         hours: u32,
     },
     Wanted(bool),
+    /// A person wants a circuit for so long, changes their mind, or gives back what there is.
+    Order {
+        minutes: u32,
+    },
+    NoOrder,
+    Release,
     Moved {
         on_circuit: bool,
         megabytes: u32,
@@ -90,6 +97,9 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (1..100_000_u32).prop_map(|seconds| Step::Jump { seconds }),
         3 => (0..20_u32).prop_map(|hours| Step::Work { hours }),
         1 => any::<bool>().prop_map(Step::Wanted),
+        1 => (0..600_u32).prop_map(|minutes| Step::Order { minutes }),
+        1 => Just(Step::NoOrder),
+        1 => Just(Step::Release),
         2 => (any::<bool>(), 0..100_000_u32, 1..1_000_u32)
             .prop_map(|(on_circuit, megabytes, seconds)| Step::Moved { on_circuit, megabytes, seconds }),
         6 => (any::<usize>(), how).prop_map(|(which, how)| Step::Decide { which, how }),
@@ -161,6 +171,9 @@ struct World {
     ends_answer: bool,
     settings: Settings,
     runs: u64,
+    /// What people want, said with each step.
+    orders: Vec<Order>,
+    last_order: u64,
 }
 
 impl World {
@@ -175,6 +188,8 @@ impl World {
             ends_answer: true,
             settings,
             runs: 0,
+            orders: Vec::new(),
+            last_order: 0,
         }
     }
 
@@ -260,6 +275,15 @@ impl World {
                 self.tell(Event::Work { pending_bytes, bytes_per_s: Some(1e8) });
             }
             Step::Wanted(wanted) => self.tell(Event::Wanted(wanted)),
+            Step::Order { minutes } => {
+                let until = self.now.plus(MINUTE * minutes);
+                self.order(Ordered::Circuit { mbit: 400, until });
+            }
+            Step::NoOrder => self.orders.clear(),
+            Step::Release => {
+                let key = self.book.reservations.last().map_or(RequestKey(1), |one| one.key);
+                self.order(Ordered::Release(key));
+            }
             Step::Moved { on_circuit, megabytes, seconds } => {
                 let (bytes, during) = (u64::from(megabytes) * 1_000_000, Duration::from_secs(seconds.into()));
                 self.tell(Event::Moved { on_circuit, bytes, during });
@@ -276,8 +300,15 @@ impl World {
                 self.kill();
             }
         }
+        self.tell(Event::Orders(self.orders.clone()));
         self.carry_out(usize::MAX);
         self.check();
+    }
+
+    /// In place of the one before.
+    fn order(&mut self, what: Ordered) {
+        self.last_order += 1;
+        self.orders = vec![Order { id: CircuitOrderId(self.last_order), by: "ada".into(), what }];
     }
 
     fn end_one(&mut self, which: usize, told: bool) {
@@ -310,6 +341,8 @@ impl World {
     /// The world comes to rest and everybody behaves: nothing may be left over.
     fn settle(&mut self) {
         self.ends_answer = true;
+        self.orders.clear();
+        self.tell(Event::Orders(Vec::new()));
         self.tell(Event::Wanted(false));
         self.tell(Event::Work { pending_bytes: 0, bytes_per_s: Some(1e8) });
         self.tell(Event::Users(0));

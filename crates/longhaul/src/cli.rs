@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    agent, as_account, audit, bench, completion, config, copy, dataset, digest, doctor, job, limit, link,
-    load, login, man, network, replica, serve, service, share, simulate, site, status, storage, submit,
+    agent, as_account, audit, bench, circuit, completion, config, copy, dataset, digest, doctor, job, limit,
+    link, load, login, man, network, replica, serve, service, share, simulate, site, status, storage, submit,
     subscription, task, token, transfer, tune, verify,
 };
 use crate::demo;
@@ -163,7 +163,10 @@ pub enum Command {
     /// Links that are used between storages: list, only, add, remove, open-all, commission, decommission
     #[command(subcommand)]
     Link(link::LinkCommand),
-    /// Who changed shares, links and storages, and when
+    /// Circuits, bandwidth reserved by agents: list, show, explain, request, release
+    #[command(subcommand)]
+    Circuit(circuit::CircuitCommand),
+    /// Who changed shares, links and storages, and requested or gave back circuits, and when
     Audit(audit::AuditArgs),
     /// The network: what links give, why, what changed; whose measurement hosts are; exchange with other instances
     #[command(subcommand)]

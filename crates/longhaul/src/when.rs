@@ -93,7 +93,7 @@ fn parse_in(text: &str, now: Timestamp, zone: &jiff::tz::TimeZone) -> Result<Tim
 }
 
 /// `90m`, `6h`, `2d`, `30s`.
-fn seconds(text: &str) -> Option<u64> {
+pub fn seconds(text: &str) -> Option<u64> {
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let each = match unit {
         "s" => 1,

@@ -100,6 +100,8 @@ stamped_id! {
     TaskId,
     /// One agent, given when it joins.
     AgentId,
+    /// What a person wants of the circuits of a link.
+    CircuitOrderId,
     /// One error as told to a person, to look it up in the logs.
     IncidentId,
 }

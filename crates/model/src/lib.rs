@@ -21,8 +21,8 @@ pub mod units;
 pub use digest::{Algorithm, Digest, DigestSet, Hasher};
 pub use fault::{Blame, Fault, FaultCode, Retry};
 pub use id::{
-    AgentId, AttemptId, BlockId, DatasetId, Epoch, FileId, IdMaker, IncidentId, SiteId, StorageId,
-    SubscriptionId, TaskId, TransferId,
+    AgentId, AttemptId, BlockId, CircuitOrderId, DatasetId, Epoch, FileId, IdMaker, IncidentId, SiteId,
+    StorageId, SubscriptionId, TaskId, TransferId,
 };
 pub use job::{JobFileState, JobId, JobKind, JobState};
 pub use lifecycle::{DataSecurity, SubscriptionState, TrafficClass, TransferState, Verification};

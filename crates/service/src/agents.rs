@@ -256,6 +256,11 @@ impl Agents {
         Some(Known::of(agent, presence))
     }
 
+    /// Connected or not.
+    pub fn any(&self, agent: AgentId) -> Option<Known> {
+        self.lock().get(&agent).map(|presence| Known::of(agent, presence))
+    }
+
     /// All that are connected.
     pub fn connected(&self, now: Timestamp) -> BTreeMap<AgentId, Known> {
         let presences = self.lock();

@@ -12,6 +12,7 @@ mod agents;
 mod brain;
 mod changes;
 mod choice;
+mod circuits;
 mod commissioning;
 mod config;
 mod deadlines;

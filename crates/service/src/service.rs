@@ -20,6 +20,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::agents::Agents;
 use crate::brain::{Brain, INPUTS_MAX, Input, spawn};
 use crate::changes::Changes;
+use crate::circuits::Circuits;
 use crate::deadlines::{self, Deadlines};
 use crate::fts::Users;
 use crate::http::{self, Http, Listening};
@@ -264,6 +265,7 @@ fn share(
     let last_id = state.catalog.last_id()?;
     let agents = Agents::default();
     state.catalog.agents()?.into_iter().for_each(|row| agents.add(row));
+    let circuits = Circuits::load(&state.catalog)?;
     Ok(Shared {
         public_url: public_url(config, &sockets.secure_addresses),
         config: config.clone(),
@@ -274,6 +276,7 @@ fn share(
         live: Live::default(),
         deadlines: Deadlines::default(),
         measured: Measured::new(&config.perfsonar),
+        circuits,
         metrics: Metrics::default(),
         changes: Changes::default(),
         recording: Arc::default(),

@@ -12,6 +12,7 @@ use longhaul_security::{Authority, Sessions};
 use crate::agents::Agents;
 use crate::brain::Input;
 use crate::changes::Changes;
+use crate::circuits::Circuits;
 use crate::deadlines::Deadlines;
 use crate::jobs::Jobs;
 use crate::live::Live;
@@ -34,6 +35,7 @@ pub struct Shared {
     pub live: Live,
     pub deadlines: Deadlines,
     pub measured: Measured,
+    pub circuits: Circuits,
     pub metrics: Metrics,
     pub changes: Changes,
     pub recording: Arc<Recording>,

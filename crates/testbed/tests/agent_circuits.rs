@@ -6,9 +6,11 @@
 
 use std::time::Duration;
 
+use longhaul_api::routes::METRICS;
 use longhaul_testbed::anse::{CIRCUIT, Experiment, SHARED, Terms, World, in_world};
 use longhaul_testbed::needs;
 use longhaul_testbed::wan::Lab;
+use serde_json::Value;
 
 const WITHIN: Duration = Duration::from_secs(120);
 const FILES: usize = 30;
@@ -119,6 +121,104 @@ fn a_refused_circuit_costs_nothing_and_the_rest_outlasts_a_kill() {
         assert_eq!(asked, 1, "after the restart it rests: {}", world.log().tail());
         assert!(world.log().len() > from && world.book().is_some_and(|book| book.contains("rest")));
         assert!(world.carried(CIRCUIT) < 100_000);
+    });
+}
+
+/// The link as `longhaul circuit explain` has it, when it fits.
+#[track_caller]
+fn explained(world: &World<'_>, what: &str, fits: impl Fn(&Value) -> bool) -> Value {
+    world.deployment.until(what, WITHIN, || {
+        let detail = world.deployment.json(&["circuit", "explain", LINK]);
+        fits(&detail).then_some(detail)
+    })
+}
+
+fn in_words(world: &World<'_>) -> String {
+    world.deployment.longhaul(&["circuit", "explain", "beta-test", "alpha"]).ok().stdout
+}
+
+const LINK: &str = "beta-test:alpha";
+
+/// A queue brings a circuit, a person gives it back and requests one: all of it is seen, and told why, from one place.
+#[test]
+fn circuits_are_seen_explained_given_back_and_requested_from_one_place() {
+    in_lab("circuits from one place", terms("setup_s = 0.2\n"), |world| {
+        let nothing = explained(world, "the link is known", |detail| detail["look"]["words"].is_string());
+        assert_eq!(nothing["link"]["state"], "off", "{nothing}");
+        assert!(
+            in_words(world).contains("nothing waits; a circuit is asked for when"),
+            "{}",
+            in_words(world)
+        );
+        let jobs = ["f/1", "f/2", "f/3", "f/4", "f/5", "f/6"];
+        submit(world, &jobs);
+        let used = explained(world, "it carries", |detail| {
+            detail["link"]["circuit"]["carried_s"].as_f64() > Some(1.0)
+        });
+        let circuit = &used["link"]["circuit"];
+        assert_eq!((&used["link"]["state"], &circuit["booked_mbit"]), (&"established".into(), &200.into()));
+        let words = in_words(world);
+        assert!(words.contains("transfers go by a circuit of 200 Mbit/s"), "{words}");
+        assert!(
+            words.contains("asked for because what waits takes") && words.contains("more than 3.0 s"),
+            "{words}"
+        );
+        let list = world.deployment.longhaul(&["circuit", "list"]).ok().stdout;
+        assert!(list.contains(LINK) && list.contains("established"), "{list}");
+        let id = circuit["id"].as_str().unwrap().to_owned();
+        world.deployment.longhaul(&["circuit", "release", &id]).ok();
+        let rests = explained(world, "it is given back", |detail| detail["link"]["state"] == "resting");
+        assert!(
+            rests["link"]["why"].as_str().unwrap().contains("somebody gave the last circuit back"),
+            "{rests}"
+        );
+        assert!(rests["circuits"][0]["circuit"]["end"].as_str().unwrap().contains("gives"), "{rests}");
+        world
+            .deployment
+            .longhaul(&["circuit", "request", "beta-test", "alpha", "--mbit", "150", "--for", "1h"])
+            .ok();
+        let had = explained(world, "it is had", |detail| detail["orders"][0]["state"] == "had");
+        assert_eq!(had["link"]["circuit"]["booked_mbit"], 150, "{had}");
+        finish(world, &jobs);
+        // It is kept though nothing waits, and goes with the request.
+        assert!(
+            in_words(world).contains("a person requested it: it is kept for them"),
+            "{}",
+            in_words(world)
+        );
+        let metrics = world.deployment.api().call(&METRICS, &[], &[], &Value::Null).unwrap().text();
+        let booked =
+            "longhaul_circuit_booked_bytes_per_second{source=\"beta-test\",target=\"alpha\"} 18750000";
+        assert!(metrics.contains(booked), "{metrics}");
+        world.deployment.longhaul(&["circuit", "release", LINK]).ok();
+        explained(world, "it is gone", |detail| detail["orders"][0]["state"] == "done");
+        world.deployment.until("nothing is held", WITHIN, || {
+            world.book().is_none_or(|book| !book.contains("established")).then_some(())
+        });
+        let past = world.deployment.json(&["circuit", "list", "--past"]);
+        assert_eq!(past["items"].as_array().unwrap().len(), 2, "{past}");
+    });
+}
+
+/// The provider's words reach the one who asked, and why nothing was asked for is told with its numbers.
+#[test]
+fn a_refused_wish_is_explained() {
+    in_lab("a refused wish", terms("refuse = \"maintenance\"\n"), |world| {
+        explained(world, "the link is known", |detail| detail["look"]["words"].is_string());
+        world
+            .deployment
+            .longhaul(&["circuit", "request", "beta-test", "alpha", "--mbit", "100", "--for", "1h"])
+            .ok();
+        let failed = explained(world, "it is refused", |detail| detail["orders"][0]["state"] == "failed");
+        assert_eq!(failed["orders"][0]["words"], "100 Mbit/s were refused: maintenance", "{failed}");
+        let words = in_words(world);
+        for part in [
+            "no circuit now: the last request failed, so none is asked for until",
+            "admin requested 100 Mb/s until",
+            "failed: 100 Mbit/s were refused: maintenance",
+        ] {
+            assert!(words.contains(part), "{part} is not in {words}");
+        }
     });
 }
 

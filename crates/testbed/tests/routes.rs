@@ -10,7 +10,7 @@ use std::time::Duration;
 use longhaul_api::measured::*;
 use longhaul_api::native::*;
 use longhaul_api::routes::{self, Access, Body, Method, Route};
-use longhaul_api::{AGENT_PROTOCOL, Problem, agent, jobs, limits, network, steering};
+use longhaul_api::{AGENT_PROTOCOL, Problem, agent, circuits, jobs, limits, network, steering};
 use longhaul_security::{Credentials, JoinToken, agent_client_tls, new_signing_request};
 use longhaul_testbed::http::{Api, Reply};
 use longhaul_testbed::{Deployment, Random, ServiceOptions, SiteOptions, tree};
@@ -79,6 +79,9 @@ fn understood(name: &str, body: &[u8]) -> Result<(), String> {
         "Page_LimitView" => Page<limits::LimitView>,
         "LinksView" => steering::LinksView,
         "Page_AuditEntry" => Page<steering::AuditEntry>,
+        "Page_CircuitView" => Page<circuits::CircuitView>,
+        "CircuitDetail" => circuits::CircuitDetail,
+        "Page_CircuitRecord" => Page<circuits::CircuitRecord>,
     }
 }
 
@@ -427,6 +430,38 @@ fn agents(walk: &mut Walk, deployment: &Deployment) {
         walk.accept(route, reply);
     }
     assert_eq!(agent.call(&routes::SITE_LIST, &[], &[], &Value::Null).unwrap().status, 401);
+    let report = json!({ "versions": versions, "incarnation": incarnation, "now": now, "circuits": [circuit_link(&now)] });
+    agent.call(&routes::AGENT_REPORT, &[], &[], &report).unwrap().expect(200);
+    circuits_of_agents(walk);
+}
+
+/// As an agent tells of a link that has a circuit.
+fn circuit_link(now: &Value) -> Value {
+    let circuit = json!({
+        "id": CIRCUIT, "why": "much waits", "asked": now, "asked_mbit": 100, "granted": now, "booked_mbit": 100,
+        "used": now, "carried_bytes": 1_000_000, "carried_s": 1.0, "plain_bytes_per_s": 500_000.0,
+    });
+    let look = json!({ "pending_bytes": 5, "threshold_s": 3.0, "checks_found": 0, "checks_wanted": 1, "mbit": 100, "words": "5 B wait" });
+    json!({ "source": "alpha", "provider": "static", "state": "established", "circuit": circuit, "look": look,
+        "notes": [{ "at": now, "words": "it is used" }], "ended": [], "orders": [] })
+}
+
+const CIRCUIT: &str = "00000000-0000-8000-8000-0000000000aa";
+
+fn circuits_of_agents(walk: &mut Walk) {
+    let list = walk.get(&routes::CIRCUIT_LIST, &[], &[]);
+    assert_eq!(
+        (&list["items"][0]["link"], &list["items"][0]["gain_s"]),
+        (&json!("alpha:gamma"), &json!(1.0))
+    );
+    let wish = json!({ "source": "alpha", "target": "gamma", "mbit": 50, "seconds": 3_600 });
+    let asked = walk.json(&routes::CIRCUIT_REQUEST, &[], wish);
+    assert_eq!(asked["orders"][0]["state"], json!("sent"), "{asked}");
+    let given = walk.json(&routes::CIRCUIT_RELEASE, &[CIRCUIT], Value::Null);
+    assert_eq!(given["orders"][0]["what"], json!({ "kind": "release", "circuit": CIRCUIT }), "{given}");
+    let shown = walk.get(&routes::CIRCUIT_SHOW, &["alpha:gamma"], &[]);
+    assert_eq!(shown["circuits"][0]["circuit"]["id"], json!(CIRCUIT), "{shown}");
+    assert_eq!(walk.get(&routes::CIRCUIT_HISTORY, &[], &[])["items"].as_array().unwrap().len(), 1);
 }
 
 /// The link that the files took is known, and can be told to the same service again, which knows better.

@@ -42,6 +42,9 @@ fn look(shared: &Shared, link: &Link, sessions: &[SessionSnapshot], during: Dura
         moved(own, state.circuit, during)
     });
     drop(state);
+    if let Some((true, bytes)) = moved {
+        locked(&link.record).carried(bytes, during);
+    }
     let keeper = locked(&link.keeper);
     let Some(keeper) = keeper.as_ref() else { return };
     for (on_circuit, good) in ended {

@@ -8,6 +8,7 @@
 
 mod config;
 mod look;
+mod told;
 mod ways;
 
 use std::collections::VecDeque;
@@ -17,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use longhaul_api::agent::{LinkAhead, SourcePeer};
-use longhaul_circuits::Event;
+use longhaul_circuits::{Event, Order, Record};
 use longhaul_gateways::circuits::{CircuitConfig, FILE_BYTES_MAX, Keeper, Place, Streams};
 use longhaul_model::{Blame, Fault, FaultCode, StorageName};
 
@@ -29,7 +30,8 @@ pub use config::CircuitLinkConfig;
 pub(crate) use look::run;
 
 /// Most links with circuits of one agent.
-pub(crate) const LINKS_MAX: usize = 64;
+pub(crate) use longhaul_api::circuits::LINKS_MAX;
+
 /// Ends of transfers that wait to be told; more say nothing new.
 const ENDED_MAX: usize = 1_000;
 /// What the service said of a queue counts for so many checks.
@@ -41,6 +43,8 @@ pub(crate) struct Circuits {
     links: Vec<Link>,
     /// When the service was asked what waits.
     asked: Mutex<Option<Instant>>,
+    /// What it was last told of the links, and when.
+    told: Mutex<Option<told::Told>>,
 }
 
 struct Link {
@@ -48,6 +52,7 @@ struct Link {
     circuit: CircuitConfig,
     state: Mutex<LinkState>,
     keeper: Mutex<Option<Keeper>>,
+    record: Mutex<Record>,
 }
 
 #[derive(Default)]
@@ -59,6 +64,8 @@ struct LinkState {
     ahead: Option<Ahead>,
     /// Whether on the circuit, and whether it went well.
     ended: VecDeque<(bool, bool)>,
+    /// What people want, as last heard.
+    orders: Vec<Order>,
 }
 
 #[derive(Clone, Copy)]
@@ -75,10 +82,11 @@ impl Circuits {
             let mut circuit = read(config)?;
             circuit.settings = config.settings(circuit.settings);
             let state = Mutex::default();
-            Ok(Link { config: config.clone(), circuit, state, keeper: Mutex::default() })
+            let (keeper, record) = (Mutex::default(), Mutex::default());
+            Ok(Link { config: config.clone(), circuit, state, keeper, record })
         };
         let links = configs.iter().map(link).collect::<Result<_, Fault>>()?;
-        Ok(Circuits { links, asked: Mutex::default() })
+        Ok(Circuits { links, ..Circuits::default() })
     }
 
     /// Takes up what a run before has left in its books.

@@ -80,6 +80,9 @@ impl Ways for AgentWays {
     }
 
     fn tell(&mut self, note: &Note) {
-        self.link(|_, link| tracing::info!(from = %link.config.from, %note, "circuit"));
+        self.link(|shared, link| {
+            tracing::info!(from = %link.config.from, %note, "circuit");
+            locked(&link.record).note(note, shared.clock.now());
+        });
     }
 }

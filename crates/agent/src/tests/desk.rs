@@ -168,6 +168,7 @@ impl Desk {
                 say_hello,
                 probe,
                 ahead: Vec::new(),
+                circuits: Vec::new(),
             })
         })
     }

@@ -4,6 +4,7 @@
 //! For tests; it panics where a backend is wrong.
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
 
+mod circuits;
 mod hosts;
 mod jobs;
 mod placement;
@@ -33,6 +34,7 @@ pub fn check(make: &Make<'_>) {
         placement::SCENARIOS,
         transfers::SCENARIOS,
         relays::SCENARIOS,
+        circuits::SCENARIOS,
         hosts::SCENARIOS,
         jobs::SCENARIOS,
     ];

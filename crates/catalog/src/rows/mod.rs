@@ -1,6 +1,7 @@
 //! What the operations take and return. Plain data; names and ids are `model`'s.
 
 mod audit;
+mod circuits;
 mod datasets;
 mod hosts;
 mod jobs;
@@ -10,6 +11,7 @@ mod tasks;
 mod transfers;
 
 pub use audit::*;
+pub use circuits::*;
 pub use datasets::*;
 pub use hosts::*;
 pub use jobs::*;

@@ -1,11 +1,11 @@
 //! A thread that carries out what a link's [`Lifecycle`] decides, in its order.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use longhaul_circuits::{Action, Answer, Book, Ends, Event, Lifecycle, Note, RequestKey, State};
+use longhaul_circuits::{Action, Answer, Book, Ends, Event, Lifecycle, Look, Note, RequestKey, State};
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use longhaul_security::{read_private, write_private};
 
@@ -58,6 +58,7 @@ pub struct Place {
 /// Gives everything back when dropped.
 pub struct Keeper {
     commands: Sender<Command>,
+    look: Arc<Mutex<Look>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -78,17 +79,32 @@ impl Keeper {
         };
         let provider = open(config, &place.link, &place.book, Arc::new(wake))?;
         let machine = Lifecycle::restore(place.link, settings, place.seed, book, now);
+        let look = Arc::new(Mutex::new(machine.look()));
+        let (path, shown) = (place.book, look.clone());
         let mut working =
-            Working { machine, provider, traffic, clock, path: place.book, in_use: None, is_broken: false };
-        let thread =
-            std::thread::Builder::new().name("circuits".to_owned()).spawn(move || working.run(&inbox));
+            Working { machine, provider, traffic, clock, path, shown, in_use: None, is_broken: false };
+        let (ready, is_ready) = channel::<()>();
+        let work = move || {
+            working.carry_out();
+            drop(ready);
+            working.run(&inbox);
+        };
+        let thread = std::thread::Builder::new().name("circuits".to_owned()).spawn(work);
         let failed = |error| Fault::new(FaultCode::Internal, format!("no thread for circuits: {error}"));
-        Ok(Keeper { commands, thread: Some(thread.map_err(failed)?) })
+        let thread = Some(thread.map_err(failed)?);
+        // Whoever tells of the link now knows what the book had.
+        let _ = is_ready.recv();
+        Ok(Keeper { commands, look, thread })
     }
 
     pub fn tell(&self, event: Event) {
         // Its thread ends only with us, or by a panic, after which there are no circuits.
         let _ = self.commands.send(Command::Tell(event));
+    }
+
+    /// How the link stands, and why.
+    pub fn look(&self) -> Look {
+        self.look.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -128,6 +144,7 @@ struct Working {
     traffic: Box<dyn Traffic>,
     clock: Clock,
     path: PathBuf,
+    shown: Arc<Mutex<Look>>,
     in_use: Option<RequestKey>,
     /// The book could not be written: nothing is asked for any more.
     is_broken: bool,
@@ -138,6 +155,7 @@ impl Working {
         let mut ending = None;
         loop {
             self.carry_out();
+            *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = self.machine.look();
             let now = (self.clock)();
             if let Some(since) = ending
                 && (self.machine.book().reservations.is_empty() || now.since(since) >= END_WITHIN)

@@ -4,6 +4,7 @@ pub mod agent;
 pub mod as_account;
 pub mod audit;
 pub mod bench;
+pub mod circuit;
 pub mod commission;
 pub mod completion;
 pub mod config;
@@ -149,6 +150,7 @@ async fn remote(context: &Context, command: Command) -> Result<Exit, Failure> {
         Command::Share(command) => share::run(context, &remote, command).await,
         Command::Limit(command) => limit::run(context, &remote, command).await,
         Command::Link(command) => link::run(context, &remote, command).await,
+        Command::Circuit(command) => circuit::run(context, &remote, command).await,
         Command::Audit(args) => audit::run(context, &remote, args).await,
         Command::Token(command) => token::run(context, &remote, command).await,
         Command::Whoami => login::whoami(context, &remote).await,

@@ -121,6 +121,13 @@ pub fn handler(operation: &str) -> Option<Handler> {
         "limit_list" => |ops, _| json!(ops.limit_list()?),
         "limit_set" => |ops, call| json!(ops.limit_set(call.caller()?, &call.json()?)?),
         "audit_list" => |ops, call| json!(ops.audit_list(&call.page()?)?),
+        "circuit_list" => |ops, _| json!(ops.circuit_list()?),
+        "circuit_show" => |ops, call| json!(ops.circuit_show(&call.parameter::<String>("circuit")?)?),
+        "circuit_request" => |ops, call| json!(ops.circuit_request(call.caller()?, &call.json()?)?),
+        "circuit_release" => {
+            |ops, call| json!(ops.circuit_release(call.caller()?, &call.parameter::<String>("circuit")?)?)
+        }
+        "circuit_history" => |ops, call| json!(ops.circuit_history(&call.page()?)?),
         "measurement_send" | "measurement_put" => {
             |ops, call| json!(ops.measurement_send(call.caller()?, call.observer.as_deref(), &call.body)?)
         }

@@ -114,6 +114,7 @@ impl Operations {
         let ask_ahead = report.ask_ahead;
         if !say_hello {
             self.measured(peer, &mut report).await?;
+            self.circuits_told(peer, &mut report).await?;
             self.passing(peer, report).await?;
             probe = looks::ask(&self.shared, peer.agent);
         }
@@ -121,7 +122,9 @@ impl Operations {
             let agent = peer.agent;
             ahead = self.run(move |operations| Ok(operations.ahead_of(agent))).await?;
         }
-        Ok(ReportReply { version, acknowledged, now: self.now(), say_hello, probe, ahead })
+        let now = self.now();
+        let circuits = if say_hello { Vec::new() } else { self.shared.circuits.orders(peer.agent, now) };
+        Ok(ReportReply { version, acknowledged, now, say_hello, probe, ahead, circuits })
     }
 
     /// What waits for an agent's storages, by link; nothing if the scheduler is too busy to say.
@@ -179,6 +182,17 @@ impl Operations {
             Ok(())
         })
         .await
+    }
+
+    /// The agent's links with circuits. With a hello, none are told where there are none.
+    async fn circuits_told(self: &Arc<Self>, peer: &AgentPeer, report: &mut Report) -> Result<(), Problem> {
+        let told = std::mem::take(&mut report.circuits);
+        if told.is_empty() && report.hello.is_none() {
+            return Ok(());
+        }
+        let agent = peer.agent;
+        self.run(move |operations| crate::circuits::take(&operations.shared, agent, told).map_err(problem))
+            .await
     }
 
     /// The part that may be lost: progress and space.

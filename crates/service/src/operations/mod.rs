@@ -6,6 +6,7 @@
 
 mod access;
 mod agents;
+mod circuits;
 mod commissioning;
 mod datasets;
 mod jobs;

@@ -324,6 +324,7 @@ impl Operations {
         );
         self.recording_gauges(&mut gauges);
         self.measured_gauges(&mut gauges);
+        self.circuit_gauges(&mut gauges);
         changes::gauges(&self.shared, &mut gauges);
         if let Some(counts) = self.ask(|scheduler, _| scheduler.counts()) {
             for (state, files) in [

@@ -260,6 +260,7 @@ impl Agent {
             spaces: Vec::new(),
             probes: Vec::new(),
             uplinks: Vec::new(),
+            circuits: Vec::new(),
             ask_ahead: false,
         }
     }
@@ -269,14 +270,18 @@ impl Agent {
     }
 
     pub async fn hello(&self, held: &[AttemptId]) -> Result<ReportReply, Problem> {
-        let hello = Hello {
+        self.report(&Report { hello: Some(self.who(held)), ..self.empty_report() }).await
+    }
+
+    /// What a hello says.
+    pub fn who(&self, held: &[AttemptId]) -> Hello {
+        Hello {
             host: "host.example".into(),
             version: "0.1.0".into(),
             data_addresses: vec!["127.0.0.1:9".into()],
             storages: self.storages.clone(),
             held: held.to_vec(),
-        };
-        self.report(&Report { hello: Some(hello), ..self.empty_report() }).await
+        }
     }
 
     /// One poll; what was received before is acknowledged with it.

@@ -1,0 +1,142 @@
+//! What the service is told of the links, so that people see them, and what people want of them.
+
+use std::time::{Duration, Instant};
+
+use longhaul_api::circuits::{
+    Circuit, CircuitLink, CircuitLook, CircuitNote, CircuitOrder, CircuitOrderState, CircuitOrdered,
+    CircuitState, CircuitWish, TEXT_BYTES_MAX,
+};
+use longhaul_circuits::{Entry, Event, Look, Order, OrderState, Ordered, State};
+use longhaul_gateways::circuits::ProviderConfig;
+
+use super::{Circuits, Link};
+use crate::locked;
+
+/// Without news the numbers go so often.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// What was told last.
+pub(super) struct Told {
+    at: Instant,
+    changes: u64,
+}
+
+impl Circuits {
+    /// For a report: nothing if there is nothing new.
+    pub(crate) fn tell(&self, greeting: bool) -> Vec<CircuitLink> {
+        let changes = self.links.iter().map(|link| locked(&link.record).changes()).sum();
+        let mut told = locked(&self.told);
+        let fresh = |told: &Told| !greeting && told.changes == changes && told.at.elapsed() < EVERY;
+        if self.links.is_empty() || told.as_ref().is_some_and(fresh) {
+            return Vec::new();
+        }
+        *told = Some(Told { at: Instant::now(), changes });
+        self.links.iter().filter_map(Link::tell).collect()
+    }
+
+    /// All that people want now: what is left out is not wanted any more.
+    pub(crate) fn ordered(&self, all: &[CircuitOrder]) {
+        for link in &self.links {
+            let of_link = all.iter().filter(|order| order.source == link.config.from);
+            let orders: Vec<Order> = of_link.filter_map(order).collect();
+            let mut state = locked(&link.state);
+            if state.orders == orders {
+                continue;
+            }
+            let keeper = locked(&link.keeper);
+            let Some(keeper) = keeper.as_ref() else { continue };
+            state.orders.clone_from(&orders);
+            keeper.tell(Event::Orders(orders));
+        }
+    }
+}
+
+impl Link {
+    fn tell(&self) -> Option<CircuitLink> {
+        let look = locked(&self.keeper).as_ref()?.look();
+        let record = locked(&self.record);
+        let provider = match &self.circuit.provider {
+            ProviderConfig::Static(_) => "static",
+            ProviderConfig::Nsi(_) => "nsi",
+            ProviderConfig::Oscars(_) => "oscars",
+            ProviderConfig::Sense(_) => "sense",
+        };
+        Some(CircuitLink {
+            source: self.config.from.clone(),
+            provider: provider.to_owned(),
+            state: state(look.state),
+            until: look.until,
+            circuit: record.current().map(circuit),
+            look: numbers(&look),
+            notes: record.notes().map(|(at, words)| CircuitNote { at: *at, words: text(words) }).collect(),
+            ended: record.ended().map(circuit).collect(),
+            orders: record.orders().map(|(id, state)| ordered(id, state)).collect(),
+        })
+    }
+}
+
+fn state(state: State) -> CircuitState {
+    match state {
+        State::Off => CircuitState::Off,
+        State::Requested { .. } => CircuitState::Requested,
+        State::Established { .. } => CircuitState::Established,
+        State::Draining => CircuitState::Draining,
+        State::Resting(_) => CircuitState::Resting,
+    }
+}
+
+fn numbers(look: &Look) -> CircuitLook {
+    CircuitLook {
+        pending_bytes: look.pending_bytes,
+        bytes_per_s: look.bytes_per_s,
+        work_s: look.work.map(|work| work.as_secs_f64()),
+        threshold_s: look.threshold.as_secs_f64(),
+        leave_below_s: look.leave_below.map(|below| below.as_secs_f64()),
+        checks_found: look.checks.0,
+        checks_wanted: look.checks.1,
+        mbit: look.mbit,
+        words: text(&look.to_string()),
+    }
+}
+
+fn circuit(entry: &Entry) -> Circuit {
+    Circuit {
+        id: entry.key.to_string(),
+        why: text(&entry.why),
+        asked: entry.asked,
+        asked_mbit: entry.asked_mbit,
+        granted: entry.granted,
+        booked_mbit: entry.mbit,
+        expires: entry.expires,
+        used: entry.used,
+        carried_bytes: entry.carried_bytes,
+        carried_s: entry.carried.as_secs_f64(),
+        plain_bytes_per_s: entry.plain,
+        ended: entry.ended.as_ref().map(|(at, _)| *at),
+        end: entry.ended.as_ref().map(|(_, why)| text(why)),
+    }
+}
+
+fn ordered(id: longhaul_model::CircuitOrderId, state: &OrderState) -> CircuitOrdered {
+    let (state, words) = match state {
+        OrderState::Taken => (CircuitOrderState::Taken, ""),
+        OrderState::Had => (CircuitOrderState::Had, ""),
+        OrderState::Done(words) => (CircuitOrderState::Done, words.as_str()),
+        OrderState::Failed(words) => (CircuitOrderState::Failed, words.as_str()),
+    };
+    CircuitOrdered { id, state, words: text(words) }
+}
+
+/// What makes no sense here is left alone; the service has checked it.
+fn order(order: &CircuitOrder) -> Option<Order> {
+    let what = match &order.what {
+        CircuitWish::Request { mbit, until } => Ordered::Circuit { mbit: *mbit, until: *until },
+        CircuitWish::Release { circuit } => Ordered::Release(circuit.parse().ok()?),
+    };
+    Some(Order { id: order.id, by: text(&order.by), what })
+}
+
+/// The words of a provider may be long.
+fn text(words: &str) -> String {
+    words[..words.floor_char_boundary(TEXT_BYTES_MAX)].to_owned()
+}

@@ -1,0 +1,224 @@
+//! Circuits of the agents' links: as told, what came of each, and what people want of them.
+
+use longhaul_model::{AgentId, StorageName, Timestamp};
+use rusqlite::{Row, Transaction};
+
+use crate::audit::record;
+use crate::codec::{Columns, key};
+use crate::{Catalog, CatalogError, CircuitLinkRow, CircuitOrderRow, CircuitRow, PAGE_ROWS_MAX};
+
+/// Circuits, and orders, that are remembered; the oldest ended ones are forgotten.
+const ROWS_MAX: i64 = 10_000;
+
+const CIRCUIT: &str = "SELECT id, agent, source, asked, ended, details FROM circuits";
+const ORDER: &str = "SELECT id, agent, source, at, who, over, details FROM circuit_orders";
+
+impl Catalog {
+    /// What an agent told: its links as they are, circuits that are new or changed, and orders that are.
+    pub fn tell_circuits(
+        &self,
+        links: &[CircuitLinkRow],
+        circuits: &[CircuitRow],
+        orders: &[CircuitOrderRow],
+    ) -> Result<(), CatalogError> {
+        self.write(|tx| {
+            for link in links {
+                tx.prepare_cached(
+                    "INSERT INTO circuit_links (agent, source, told, details) VALUES (?1, ?2, ?3, ?4)
+                     ON CONFLICT (agent, source) DO UPDATE SET told = excluded.told, details = excluded.details",
+                )?
+                .execute((key!(link.agent), link.source.as_str(), link.told.0, &link.details))?;
+            }
+            for circuit in circuits {
+                // A name is its agent's: another cannot change what came of it.
+                tx.prepare_cached(
+                    "INSERT INTO circuits (id, agent, source, asked, ended, details) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+                     ON CONFLICT (id) DO UPDATE SET ended = excluded.ended, details = excluded.details
+                     WHERE circuits.agent = excluded.agent AND circuits.source = excluded.source",
+                )?
+                .execute((
+                    &circuit.id,
+                    key!(circuit.agent),
+                    circuit.source.as_str(),
+                    circuit.asked.0,
+                    circuit.ended.map(|at| at.0),
+                    &circuit.details,
+                ))?;
+            }
+            if !circuits.is_empty() {
+                tx.execute(
+                    "DELETE FROM circuits WHERE id IN (SELECT id FROM circuits WHERE ended IS NOT NULL
+                     ORDER BY asked DESC, id DESC LIMIT -1 OFFSET ?1)",
+                    [ROWS_MAX],
+                )?;
+            }
+            for order in orders {
+                tx.prepare_cached(
+                    "UPDATE circuit_orders SET over = ?4, details = ?5 WHERE id = ?1 AND agent = ?2 AND source = ?3
+                     AND over = 0",
+                )?
+                .execute((key!(order.id), key!(order.agent), order.source.as_str(), order.over, &order.details))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// What a person wants, in place of `over` orders of the same link, with who wants it for the record.
+    pub fn order_circuit(
+        &self,
+        order: &CircuitOrderRow,
+        replaced: &[CircuitOrderRow],
+        what: &str,
+    ) -> Result<(), CatalogError> {
+        self.write(|tx| {
+            for before in replaced {
+                tx.execute(
+                    "UPDATE circuit_orders SET over = 1, details = ?2 WHERE id = ?1 AND over = 0",
+                    (key!(before.id), &before.details),
+                )?;
+            }
+            tx.execute(
+                "INSERT INTO circuit_orders (id, agent, source, at, who, over, details)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                (
+                    key!(order.id),
+                    key!(order.agent),
+                    order.source.as_str(),
+                    order.at.0,
+                    &order.who,
+                    order.over,
+                    &order.details,
+                ),
+            )?;
+            tx.execute(
+                "DELETE FROM circuit_orders WHERE id IN (SELECT id FROM circuit_orders WHERE over = 1
+                 ORDER BY id DESC LIMIT -1 OFFSET ?1)",
+                [ROWS_MAX],
+            )?;
+            record(tx, &order.who, what, order.at)
+        })
+    }
+
+    /// Every link that an agent has told of.
+    pub fn circuit_links(&self) -> Result<Vec<CircuitLinkRow>, CatalogError> {
+        self.read(|tx| {
+            let mut select = tx.prepare_cached(
+                "SELECT agent, source, told, details FROM circuit_links ORDER BY agent, source",
+            )?;
+            let rows = select.query_map([], |row| {
+                Ok(CircuitLinkRow {
+                    agent: row.id(0)?,
+                    source: row.parsed(1)?,
+                    told: row.time(2)?,
+                    details: row.get(3)?,
+                })
+            })?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// Links that an agent has circuits for no more.
+    pub fn forget_circuit_links(&self, agent: AgentId, sources: &[StorageName]) -> Result<(), CatalogError> {
+        self.write(|tx| {
+            for source in sources {
+                tx.execute(
+                    "DELETE FROM circuit_links WHERE agent = ?1 AND source = ?2",
+                    (key!(agent), source.as_str()),
+                )?;
+            }
+            Ok(())
+        })
+    }
+
+    pub fn circuit(&self, id: &str) -> Result<Option<CircuitRow>, CatalogError> {
+        self.read(|tx| Ok(circuits(tx, &format!("{CIRCUIT} WHERE id = ?1"), [id])?.pop()))
+    }
+
+    /// Of one link, latest first.
+    pub fn circuits_of(
+        &self,
+        agent: AgentId,
+        source: &StorageName,
+        limit: usize,
+    ) -> Result<Vec<CircuitRow>, CatalogError> {
+        let limit = limit.min(PAGE_ROWS_MAX) as i64;
+        self.read(|tx| {
+            let statement =
+                format!("{CIRCUIT} WHERE agent = ?1 AND source = ?2 ORDER BY asked DESC, id DESC LIMIT ?3");
+            circuits(tx, &statement, (key!(agent), source.as_str(), limit))
+        })
+    }
+
+    /// Latest first, those before the one given.
+    pub fn circuits_page(
+        &self,
+        before: Option<(Timestamp, &str)>,
+        limit: usize,
+    ) -> Result<Vec<CircuitRow>, CatalogError> {
+        let (at, id) = before.unwrap_or((Timestamp(i64::MAX), ""));
+        let limit = limit.min(PAGE_ROWS_MAX + 1) as i64;
+        self.read(|tx| {
+            let statement =
+                format!("{CIRCUIT} WHERE (asked, id) < (?1, ?2) ORDER BY asked DESC, id DESC LIMIT ?3");
+            circuits(tx, &statement, (at.0, id, limit))
+        })
+    }
+
+    /// What people want and what is not over, by agent, oldest first.
+    pub fn open_circuit_orders(&self) -> Result<Vec<CircuitOrderRow>, CatalogError> {
+        self.read(|tx| orders(tx, &format!("{ORDER} WHERE over = 0 ORDER BY agent, id"), []))
+    }
+
+    /// Of one link, latest first.
+    pub fn circuit_orders_of(
+        &self,
+        agent: AgentId,
+        source: &StorageName,
+        limit: usize,
+    ) -> Result<Vec<CircuitOrderRow>, CatalogError> {
+        let limit = limit.min(PAGE_ROWS_MAX) as i64;
+        self.read(|tx| {
+            let statement = format!("{ORDER} WHERE agent = ?1 AND source = ?2 ORDER BY id DESC LIMIT ?3");
+            orders(tx, &statement, (key!(agent), source.as_str(), limit))
+        })
+    }
+}
+
+fn circuits(
+    tx: &Transaction<'_>,
+    statement: &str,
+    parameters: impl rusqlite::Params,
+) -> Result<Vec<CircuitRow>, CatalogError> {
+    let mut select = tx.prepare_cached(statement)?;
+    let rows = select.query_map(parameters, |row: &Row<'_>| {
+        Ok(CircuitRow {
+            id: row.get(0)?,
+            agent: row.id(1)?,
+            source: row.parsed(2)?,
+            asked: row.time(3)?,
+            ended: row.maybe_time(4)?,
+            details: row.get(5)?,
+        })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+fn orders(
+    tx: &Transaction<'_>,
+    statement: &str,
+    parameters: impl rusqlite::Params,
+) -> Result<Vec<CircuitOrderRow>, CatalogError> {
+    let mut select = tx.prepare_cached(statement)?;
+    let rows = select.query_map(parameters, |row: &Row<'_>| {
+        Ok(CircuitOrderRow {
+            id: row.id(0)?,
+            agent: row.id(1)?,
+            source: row.parsed(2)?,
+            at: row.time(3)?,
+            who: row.get(4)?,
+            over: row.get(5)?,
+            details: row.get(6)?,
+        })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}

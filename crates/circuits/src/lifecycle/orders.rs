@@ -1,0 +1,370 @@
+//! What people want of the link: a circuit though nothing asks for it, or to give back one that there is.
+
+use std::time::Duration;
+
+use longhaul_model::{CircuitOrderId, Timestamp};
+
+use super::{Lifecycle, Phase};
+use crate::book::{RequestKey, Why};
+use crate::clock::Due;
+use crate::{Note, Order, Ordered};
+
+/// A circuit that a person wants.
+#[derive(Debug)]
+pub(super) struct Standing {
+    id: CircuitOrderId,
+    mbit: u64,
+    until: Timestamp,
+    /// Not worth asking any more.
+    over: Due,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Until the circuit of before is gone.
+    Waits,
+    /// What there was already serves.
+    Had,
+    /// What there is was asked for because of this.
+    Begun,
+}
+
+impl Lifecycle {
+    pub(super) fn ordered(&mut self, mut orders: Vec<Order>, now: Timestamp) {
+        if self.ended {
+            return;
+        }
+        if self.order.as_ref().is_some_and(|standing| orders.iter().all(|order| order.id != standing.id)) {
+            self.withdraw(now);
+        }
+        orders.sort_by_key(|order| order.id);
+        for order in orders {
+            if order.id <= self.last_order {
+                continue;
+            }
+            self.last_order = order.id;
+            match order.what {
+                Ordered::Release(key) => self.release(order.id, order.by, key, now),
+                Ordered::Circuit { mbit, until } => {
+                    let over = until - self.settings.leave_before;
+                    let over = Due::at(over, over.since(now));
+                    self.note(Note::Ordered { order: order.id, by: order.by, mbit, until });
+                    self.order = Some(Standing { id: order.id, mbit, until, over, stage: Stage::Waits });
+                    self.begin(now);
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, now: Timestamp) {
+        let Some(standing) = &mut self.order else { return };
+        match &self.phase {
+            Phase::Off | Phase::Resting { .. } => self.pursue(now),
+            Phase::Requested { reservation, .. } | Phase::Established { reservation, .. } => {
+                let (order, mbit) = (standing.id, reservation.mbit);
+                standing.stage = Stage::Had;
+                self.note(Note::OrderedHad { order, mbit });
+            }
+            // Asked for at the check after.
+            Phase::Draining { .. } => {}
+        }
+    }
+
+    /// Asks for what is ordered. There is nothing else.
+    pub(super) fn pursue(&mut self, now: Timestamp) {
+        self.look_at_order(now);
+        let Some(standing) = &mut self.order else { return };
+        standing.stage = Stage::Begun;
+        self.ask(0, Due::after(now, self.settings.request_timeout), now);
+    }
+
+    /// What is asked for at the given step.
+    pub(super) fn step(&self, step: usize) -> Option<u64> {
+        let ordered = self
+            .order
+            .as_ref()
+            .filter(|standing| standing.stage == Stage::Begun)
+            .map(|standing| standing.mbit);
+        self.settings.step(ordered.unwrap_or(self.settings.mbit), step)
+    }
+
+    /// For how long it is asked for.
+    pub(super) fn ordered_for(&self, now: Timestamp) -> Option<Duration> {
+        let standing = self.order.as_ref().filter(|standing| standing.stage == Stage::Begun)?;
+        Some(standing.until.since(now))
+    }
+
+    pub(super) fn look_at_order(&mut self, now: Timestamp) {
+        if !self.order.as_mut().is_some_and(|standing| standing.over.is_past(now)) {
+            return;
+        }
+        if let Some(standing) = self.order.take() {
+            self.note(Note::OrderOver { order: standing.id });
+            self.not_wanted(standing.stage, now);
+        }
+    }
+
+    /// The one who wanted it has changed their mind.
+    fn withdraw(&mut self, now: Timestamp) {
+        if let Some(standing) = self.order.take() {
+            self.note(Note::OrderWithdrawn { order: standing.id });
+            self.not_wanted(standing.stage, now);
+        }
+    }
+
+    /// What was begun for an order goes with it. The work may ask for another.
+    fn not_wanted(&mut self, stage: Stage, now: Timestamp) {
+        let begun = stage == Stage::Begun;
+        match &self.phase {
+            Phase::Requested { .. } if begun && !self.wanted => {
+                self.note(Note::Unwanted);
+                self.end(None, now);
+            }
+            Phase::Established { .. } if begun && !self.wanted => {
+                self.note(Note::Unwanted);
+                self.drain(None, now);
+            }
+            _ => {}
+        }
+    }
+
+    /// It rests: a person decides anew. What waits for its turn has not failed.
+    pub(super) fn order_failed(&mut self) {
+        if let Some(standing) = self.order.take_if(|standing| standing.stage != Stage::Waits) {
+            self.note(Note::OrderFailed { order: standing.id });
+        }
+    }
+
+    fn release(&mut self, order: CircuitOrderId, by: String, key: RequestKey, now: Timestamp) {
+        let there = match &self.phase {
+            Phase::Requested { reservation, .. } | Phase::Established { reservation, .. } => {
+                reservation.key == key
+            }
+            Phase::Off | Phase::Draining { .. } | Phase::Resting { .. } => false,
+        };
+        if !there {
+            return self.note(Note::ReleasedNothing { order, key });
+        }
+        if let Some(standing) = self.order.take() {
+            self.note(Note::OrderWithdrawn { order: standing.id });
+        }
+        self.note(Note::Released { order, by, key });
+        match &self.phase {
+            Phase::Requested { .. } => self.end(Some(Why::Released), now),
+            _ => self.drain(Some(Why::Released), now),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Action, Answer, Ends, Event, Grant, OrderState, Record, Settings, State, Wish};
+
+    const MINUTE: Duration = Duration::from_secs(60);
+    const HOUR: Duration = Duration::from_secs(3600);
+    const START: Timestamp = Timestamp(1_790_000_000_000_000);
+    /// At 100 MB/s: 3 h and 8 h.
+    const LITTLE: u64 = 3 * 3600 * 100_000_000;
+    const MUCH: u64 = 8 * 3600 * 100_000_000;
+
+    struct Link {
+        machine: Lifecycle,
+        record: Record,
+        now: Timestamp,
+    }
+
+    impl Link {
+        fn new() -> Link {
+            let machine = Lifecycle::new("beta→alpha", Settings::default(), 1, START);
+            Link { machine, record: Record::default(), now: START }
+        }
+
+        /// The request that came of it, if any.
+        fn tell(&mut self, event: Event) -> Option<Wish> {
+            self.machine.handle(event, self.now);
+            let mut wish = None;
+            while let Some(action) = self.machine.poll() {
+                match action {
+                    Action::Note(note) => self.record.note(&note, self.now),
+                    Action::Request(of) => wish = Some(of),
+                    _ => {}
+                }
+            }
+            wish
+        }
+
+        fn after(&mut self, time: Duration) -> Option<Wish> {
+            self.now = self.now.plus(time);
+            self.tell(Event::Tick)
+        }
+
+        fn work(&mut self, pending_bytes: u64) -> Option<Wish> {
+            self.tell(Event::Work { pending_bytes, bytes_per_s: Some(1e8) })
+        }
+
+        fn grant(&mut self, wish: &Wish) {
+            let ends = Ends { source: "10.1.0.1".into(), target: "10.1.0.2".into() };
+            let expires = wish.lifetime.map(|lifetime| self.now.plus(lifetime));
+            let answer = Answer::Granted(Grant { mbit: wish.mbit, ends, expires });
+            self.tell(Event::Answer { key: wish.key, answer });
+            self.tell(Event::Probed { key: wish.key, good: true });
+        }
+
+        fn refuse(&mut self, key: RequestKey, less: bool) -> Option<Wish> {
+            self.tell(Event::Answer { key, answer: Answer::Refused { less, detail: "maintenance".into() } })
+        }
+
+        fn order(&self, id: u64) -> Option<&OrderState> {
+            self.record.orders().find(|(order, _)| order.0 == id).map(|(_, state)| state)
+        }
+
+        fn why(&self) -> String {
+            self.machine.look().to_string()
+        }
+
+        fn is_used(&self) -> bool {
+            matches!(self.machine.state(), State::Established { used: true, .. })
+        }
+    }
+
+    fn circuit(id: u64, mbit: u64, time: Duration) -> Order {
+        let what = Ordered::Circuit { mbit, until: START.plus(time) };
+        Order { id: CircuitOrderId(id), by: "ada".into(), what }
+    }
+
+    fn release(id: u64, key: RequestKey) -> Order {
+        Order { id: CircuitOrderId(id), by: "ada".into(), what: Ordered::Release(key) }
+    }
+
+    #[test]
+    fn what_is_ordered_is_asked_for_once_kept_without_work_and_ends_with_its_time() {
+        let mut link = Link::new();
+        let orders = vec![circuit(1, 400, 6 * HOUR)];
+        let wish = link.tell(Event::Orders(orders.clone())).unwrap();
+        assert_eq!((wish.mbit, wish.lifetime), (400, Some(6 * HOUR)));
+        assert_eq!(link.tell(Event::Orders(orders.clone())), None, "said again");
+        assert_eq!(link.order(1), Some(&OrderState::Taken));
+        link.grant(&wish);
+        link.work(0);
+        assert_eq!((link.after(2 * HOUR), link.is_used()), (None, true), "without work");
+        assert!(link.why().contains("a person requested it"), "{}", link.why());
+        assert_eq!(link.order(1), Some(&OrderState::Had));
+        assert!(link.record.current().unwrap().why.contains("ada requests a circuit of 400 Mbit/s"));
+        link.after(4 * HOUR - MINUTE);
+        assert_eq!(link.machine.state(), State::Off);
+        assert!(matches!(link.order(1), Some(OrderState::Done(why)) if why.contains("is over")));
+        assert_eq!((link.tell(Event::Orders(orders)), link.after(HOUR)), (None, None), "and not again");
+    }
+
+    #[test]
+    fn a_refused_wish_is_told_with_the_providers_words_and_asked_for_once() {
+        let mut link = Link::new();
+        let orders = vec![circuit(1, 400, 6 * HOUR)];
+        let first = link.tell(Event::Orders(orders.clone())).unwrap();
+        let second = link.refuse(first.key, true).unwrap();
+        assert_eq!(second.mbit, 200, "half of what was ordered");
+        assert_eq!(link.refuse(second.key, false), None);
+        let failed = |state: &OrderState| matches!(state, OrderState::Failed(why) if why == "200 Mbit/s were refused: maintenance");
+        assert!(link.order(1).is_some_and(failed), "{:?}", link.order(1));
+        assert!(link.why().contains("the last request failed, so none is asked for until"), "{}", link.why());
+        assert_eq!((link.tell(Event::Orders(orders)), link.after(2 * HOUR)), (None, None));
+        // A person may insist while the link rests.
+        let third = link.refuse_all_then(circuit(2, 100, 6 * HOUR));
+        assert_eq!(third.mbit, 100);
+    }
+
+    impl Link {
+        /// Rests by a refusal, and is given an order then.
+        fn refuse_all_then(&mut self, order: Order) -> Wish {
+            let before = circuit(order.id.0 - 1, 100, 6 * HOUR);
+            self.tell(Event::Orders(vec![before]));
+            self.work(MUCH);
+            let wish = self.after(2 * MINUTE).unwrap();
+            self.refuse(wish.key, false);
+            assert!(matches!(self.machine.state(), State::Resting(_)));
+            self.tell(Event::Orders(vec![order])).unwrap()
+        }
+    }
+
+    #[test]
+    fn what_a_person_gives_back_is_not_asked_for_by_work_at_once() {
+        let mut link = Link::new();
+        link.work(MUCH);
+        let wish = link.after(2 * MINUTE).unwrap();
+        link.grant(&wish);
+        link.tell(Event::Orders(vec![release(1, RequestKey(7))]));
+        assert!(matches!(link.order(1), Some(OrderState::Failed(why)) if why.contains("not there")));
+        assert!(link.is_used());
+        link.tell(Event::Orders(vec![release(2, wish.key)]));
+        assert!(matches!(link.machine.state(), State::Resting(rest) if rest.why == Why::Released));
+        assert!(matches!(link.order(2), Some(OrderState::Done(_))));
+        assert!(link.why().contains("somebody gave the last circuit back"), "{}", link.why());
+        let ended = link.record.ended().last().unwrap().ended.clone().unwrap();
+        assert!(ended.1.starts_with("ada gives"), "{ended:?}");
+        assert_eq!(link.after(HOUR - MINUTE), None);
+        assert!(link.after(3 * MINUTE).is_some(), "after the rest, the work counts again");
+    }
+
+    #[test]
+    fn a_withdrawn_order_gives_back_what_was_begun_for_it_and_nothing_else() {
+        for begun in [true, false] {
+            let mut link = Link::new();
+            let wish = match begun {
+                true => link.tell(Event::Orders(vec![circuit(1, 400, HOUR)])),
+                false => {
+                    link.work(MUCH);
+                    link.after(2 * MINUTE)
+                }
+            };
+            link.grant(&wish.unwrap());
+            link.tell(Event::Orders(vec![circuit(1, 400, HOUR)]));
+            assert_eq!((link.is_used(), link.order(1)), (true, Some(&OrderState::Had)));
+            link.tell(Event::Orders(Vec::new()));
+            assert_eq!(link.is_used(), !begun);
+        }
+    }
+
+    #[test]
+    fn an_order_while_a_circuit_drains_is_for_the_next_one() {
+        let mut link = Link::new();
+        let wish = link.tell(Event::Orders(vec![circuit(1, 400, 6 * HOUR)])).unwrap();
+        link.grant(&wish);
+        link.tell(Event::Users(1));
+        link.tell(Event::Orders(vec![release(2, wish.key)]));
+        assert_eq!(link.machine.state(), State::Draining);
+        assert_eq!(link.tell(Event::Orders(vec![circuit(3, 300, 6 * HOUR)])), None);
+        link.tell(Event::Users(0));
+        assert_eq!(link.after(2 * MINUTE).map(|wish| wish.mbit), Some(300), "{}", link.why());
+    }
+
+    #[test]
+    fn a_link_says_why_it_has_no_circuit_with_its_numbers() {
+        let mut link = Link::new();
+        assert!(link.why().contains("nothing waits; a circuit is asked for"), "{}", link.why());
+        link.tell(Event::Work { pending_bytes: LITTLE, bytes_per_s: None });
+        assert!(link.why().contains("nobody knows yet what the link carries"), "{}", link.why());
+        link.work(LITTLE);
+        let why = link.why();
+        assert_eq!(
+            why,
+            "no circuit now: 1.08 TB wait = 3.0 h at the 800.0 Mbit/s that the link is expected to carry; a circuit is asked \
+             for above 5.0 h, which is 1.80 TB"
+        );
+        link.tell(Event::Work { pending_bytes: MUCH, bytes_per_s: Some(2e8) });
+        assert!(link.why().contains("a circuit of 1000 Mbit/s would not be faster"), "{}", link.why());
+        link.work(MUCH);
+        assert!(link.why().contains("more than 5.0 h, as 0 of 1 checks"), "{}", link.why());
+        let wish = link.after(2 * MINUTE).unwrap();
+        assert!(link.why().contains("the provider has not answered"), "{}", link.why());
+        link.grant(&wish);
+        assert!(
+            link.why().starts_with("transfers go by a circuit of 1000 Mbit/s: 2.88 TB wait = 8.0 h"),
+            "{}",
+            link.why()
+        );
+        let entry = link.record.current().unwrap();
+        assert!(entry.why.contains("what waits takes 8.0 h") && entry.used.is_some(), "{entry:?}");
+    }
+}

@@ -1,0 +1,161 @@
+//! Why a link has a circuit, or has none: the numbers that decide, and what they mean in words.
+
+use std::fmt;
+use std::time::Duration;
+
+use longhaul_model::{Timestamp, units};
+
+use crate::note::span;
+use crate::{State, Why};
+
+/// What one sees who asks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Look {
+    pub state: State,
+    /// When that ends by itself, if it does: the wait for an answer, the circuit, its draining, the rest.
+    pub until: Option<Timestamp>,
+    /// What is asked for, or is had.
+    pub mbit: u64,
+    /// A person wants it.
+    pub ordered: bool,
+    pub pending_bytes: u64,
+    /// What the way in use carries.
+    pub bytes_per_s: Option<f64>,
+    pub rate_from: RateFrom,
+    /// How long what waits takes at this rate.
+    pub work: Option<Duration>,
+    /// A circuit is worth asking for above this.
+    pub threshold: Duration,
+    /// It is given back below this.
+    pub leave_below: Option<Duration>,
+    /// Checks in a row that found enough, and how many are wanted.
+    pub checks: (u32, u32),
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RateFrom {
+    #[default]
+    Nobody,
+    /// What moved here.
+    Seen,
+    /// The service expects it.
+    Told,
+}
+
+impl Default for Look {
+    fn default() -> Self {
+        Look {
+            state: State::Off,
+            until: None,
+            mbit: 0,
+            ordered: false,
+            pending_bytes: 0,
+            bytes_per_s: None,
+            rate_from: RateFrom::Nobody,
+            work: None,
+            threshold: Duration::ZERO,
+            leave_below: None,
+            checks: (0, 0),
+        }
+    }
+}
+
+impl Look {
+    pub(crate) fn is_used(&self) -> bool {
+        matches!(self.state, State::Established { used: true, .. })
+    }
+
+    /// Without a circuit: whether what waits would bring one.
+    fn worth(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let threshold = span(self.threshold);
+        if self.pending_bytes == 0 {
+            return write!(
+                f,
+                "nothing waits; a circuit is asked for when what waits takes longer than {threshold}"
+            );
+        }
+        let waits = units::bytes(self.pending_bytes);
+        let (Some(rate), Some(work)) = (self.bytes_per_s, self.work) else {
+            return write!(
+                f,
+                "{waits} wait, and nobody knows yet what the link carries: nothing is asked for before that is seen"
+            );
+        };
+        let by = if self.rate_from == RateFrom::Told { "is expected to carry" } else { "carries" };
+        let mbit = rate * 8e-6;
+        write!(f, "{waits} wait = {} at the {mbit:.1} Mbit/s that the link {by}; ", span(work))?;
+        let needs = units::bytes((rate * self.threshold.as_secs_f64()) as u64);
+        if mbit >= self.mbit as f64 {
+            write!(f, "a circuit of {} Mbit/s would not be faster: none is asked for", self.mbit)
+        } else if work <= self.threshold {
+            write!(f, "a circuit is asked for above {threshold}, which is {needs}")
+        } else {
+            let (found, wanted) = self.checks;
+            write!(
+                f,
+                "that is more than {threshold}, as {found} of {wanted} checks in a row have found: a circuit is worth asking for"
+            )
+        }
+    }
+
+    /// With a circuit: what keeps it.
+    fn kept(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.work {
+            Some(work) => write!(f, "{} wait = {}", units::bytes(self.pending_bytes), span(work))?,
+            None => write!(f, "{} wait", units::bytes(self.pending_bytes))?,
+        }
+        if let Some(rate) = self.bytes_per_s {
+            write!(f, " at {:.1} Mbit/s", rate * 8e-6)?;
+        }
+        match (self.ordered, self.leave_below) {
+            (true, _) => f.write_str("; a person requested it: it is kept for them")?,
+            (false, Some(below)) => write!(f, "; it is given back when that stays below {}", span(below))?,
+            (false, None) => f.write_str("; it is kept until it expires")?,
+        }
+        match self.until {
+            Some(until) => write!(f, "; it expires at {until}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// In words, with the numbers.
+impl fmt::Display for Look {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let until = |what: &str| self.until.map(|at| format!("{what}{at}")).unwrap_or_default();
+        match self.state {
+            State::Off => {
+                f.write_str("no circuit now: ")?;
+                self.worth(f)
+            }
+            State::Requested { since } => {
+                let deadline = until(", and may until ");
+                write!(
+                    f,
+                    "{} Mbit/s are asked for since {since}: the provider has not answered{deadline}",
+                    self.mbit
+                )
+            }
+            State::Established { used: false, .. } => {
+                write!(f, "{} Mbit/s are granted: the circuit's ends have not answered yet", self.mbit)
+            }
+            State::Established { used: true, .. } => {
+                write!(f, "transfers go by a circuit of {} Mbit/s: ", self.mbit)?;
+                self.kept(f)
+            }
+            State::Draining => {
+                let deadline = until(", at the latest at ");
+                write!(f, "the circuit is given back when nothing is under way on it{deadline}")
+            }
+            State::Resting(rest) => {
+                let why = match rest.why {
+                    Why::Request => "the last request failed",
+                    Why::Transfer => "the last circuit failed, or was no better than the plain way",
+                    Why::Released => "somebody gave the last circuit back",
+                };
+                write!(f, "no circuit now: {why}, so none is asked for until {}; ", rest.until)?;
+                self.worth(f)
+            }
+        }
+    }
+}

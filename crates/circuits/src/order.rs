@@ -1,0 +1,22 @@
+//! What people want of a link. Said again and again for as long as it holds, so that nothing is lost with a message.
+
+use longhaul_model::{CircuitOrderId, Timestamp};
+
+use crate::RequestKey;
+
+/// Those given later have larger ids.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    pub id: CircuitOrderId,
+    /// Who, for people.
+    pub by: String,
+    pub what: Ordered,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ordered {
+    /// A circuit, whatever the work, and though the link rests. One that is there already serves.
+    Circuit { mbit: u64, until: Timestamp },
+    /// It is given back, and the link rests.
+    Release(RequestKey),
+}

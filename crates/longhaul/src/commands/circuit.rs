@@ -1,0 +1,347 @@
+//! `longhaul circuit`: the circuits that agents have, why, and what people want of them.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use longhaul_api::circuits::{
+    Circuit, CircuitDetail, CircuitOrderView, CircuitRecord, CircuitRequest, CircuitView, CircuitWish,
+};
+use longhaul_api::native::Page;
+use longhaul_api::routes;
+use longhaul_model::units;
+use longhaul_model::{StorageName, Timestamp};
+
+use super::Context;
+use crate::failure::{Exit, Failure};
+use crate::remote::Remote;
+use crate::table::{Cell, Table, left, right};
+use crate::terminal::{Style, Tone, wrapped};
+use crate::when;
+
+/// Of a circuit's name, as lists show it.
+const SHORT: usize = 8;
+const INDENT: usize = 2;
+
+#[derive(Debug, Subcommand)]
+pub enum CircuitCommand {
+    /// List the links that may have circuits, with what there is; or circuits that there were
+    List(ListArgs),
+    /// Show a circuit, or a link with its circuits: booked, used, gained, and why they ended
+    Show(Which),
+    /// Explain why a link has a circuit or none, with the numbers
+    Explain(Which),
+    /// Have an agent ask for a circuit, whatever waits; what the provider says is told by `circuit explain`
+    Request(RequestArgs),
+    /// Have an agent give a circuit back; none is asked for on that link for an hour, unless somebody requests one
+    Release(Which),
+}
+
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Circuits that there were, latest first
+    #[arg(long)]
+    past: bool,
+    /// Most circuits to list, with --past
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    limit: u32,
+}
+
+#[derive(Debug, Args)]
+pub struct Which {
+    /// A circuit's name or its first characters, or a link SOURCE:TARGET
+    #[arg(value_name = "CIRCUIT|SOURCE")]
+    first: String,
+    /// With a SOURCE alone: the site or storage at the other end
+    target: Option<String>,
+}
+
+impl Which {
+    fn name(&self) -> String {
+        match &self.target {
+            Some(target) => format!("{}:{target}", self.first),
+            None => self.first.clone(),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct RequestArgs {
+    /// The storage that files come from
+    source: StorageName,
+    /// The site or storage that they go to; its agent asks
+    target: String,
+    /// How much, in Mbit/s
+    #[arg(long, value_name = "MBIT", value_parser = clap::value_parser!(u64).range(1..))]
+    mbit: u64,
+    /// For how long from now, such as 90m or 6h
+    #[arg(long = "for", value_name = "TIME", value_parser = time)]
+    time: u64,
+}
+
+fn time(text: &str) -> Result<u64, String> {
+    let seconds = when::seconds(text).filter(|seconds| *seconds > 0);
+    seconds.ok_or_else(|| format!("`{}` is no time: 30s, 90m, 6h, 2d", units::printable(text)))
+}
+
+pub async fn run(context: &Context, remote: &Remote, command: CircuitCommand) -> Result<Exit, Failure> {
+    let now = crate::clock::now();
+    let detail = match command {
+        CircuitCommand::List(ListArgs { past: true, limit }) => {
+            let items: Vec<CircuitRecord> =
+                remote.some(&routes::CIRCUIT_HISTORY, &[], &[], limit as usize).await?;
+            context.output.table(&Page { items, next: None }, |page| past_table(&page.items, now))?;
+            return Ok(Exit::Ok);
+        }
+        CircuitCommand::List(_) => {
+            let page: Page<CircuitView> = remote.get(&routes::CIRCUIT_LIST, &[], &[]).await?;
+            context.output.view(
+                &page,
+                |page, style, width| links(&page.items, style, width, now),
+                |page| links_table(&page.items, now),
+            )?;
+            return Ok(Exit::Ok);
+        }
+        CircuitCommand::Show(which) => {
+            let detail: CircuitDetail = remote.get(&routes::CIRCUIT_SHOW, &[&which.name()], &[]).await?;
+            context.output.view(
+                &detail,
+                |detail, style, width| show(detail, style, width, now),
+                |detail| past_table(&detail.circuits, now),
+            )?;
+            return Ok(Exit::Ok);
+        }
+        CircuitCommand::Explain(which) => {
+            remote.get::<CircuitDetail>(&routes::CIRCUIT_SHOW, &[&which.name()], &[]).await?
+        }
+        CircuitCommand::Request(args) => {
+            let RequestArgs { source, target, mbit, time: seconds } = args;
+            let request = CircuitRequest { source, target, mbit, seconds };
+            remote.post(&routes::CIRCUIT_REQUEST, &[], &request).await?
+        }
+        CircuitCommand::Release(which) => {
+            remote.post(&routes::CIRCUIT_RELEASE, &[&which.name()], &()).await?
+        }
+    };
+    context.output.sentence(&detail, |detail| explain(detail, now))?;
+    Ok(Exit::Ok)
+}
+
+// ---- lists -----------------------------------------------------------------------------------------------
+
+fn links(links: &[CircuitView], style: Style, width: Option<usize>, now: Timestamp) -> String {
+    if links.is_empty() {
+        return "no agent has told of circuits; an agent asks for them if its configuration has [[agent.circuits]]\n"
+            .to_owned();
+    }
+    let mut text = links_table(links, now).human(style, width);
+    for link in links {
+        let why = format!("{}: {}", link.link, when::sentence(&link.why, now));
+        text.push_str(&format!("\n{}", wrapped(&why, width, INDENT)));
+    }
+    text.trim_end().to_owned() + "\n"
+}
+
+fn links_table(links: &[CircuitView], now: Timestamp) -> Table {
+    let mut table = Table::new([
+        left("link"),
+        left("provider"),
+        left("state"),
+        left("circuit"),
+        right("booked"),
+        right("carries"),
+        left("until"),
+        right("carried"),
+        right("gained"),
+        left("told"),
+    ]);
+    for link in links {
+        let circuit = link.circuit.as_ref();
+        let until = circuit.and_then(|circuit| circuit.expires).or(link.until);
+        let told = format!("{} ago", units::duration(now.since(link.told)));
+        table.row([
+            Cell::text(&link.link),
+            Cell::text(&link.provider),
+            Cell::text(link.state.word()),
+            Cell::maybe(circuit, |circuit| Cell::both(short(&circuit.id), &circuit.id)),
+            Cell::maybe(circuit.and_then(|circuit| circuit.booked_mbit), |mbit| Cell::text(megabits(mbit))),
+            Cell::maybe(circuit.and_then(Circuit::carried_bytes_per_s), Cell::rate),
+            Cell::maybe(until, |until| Cell::time(until, now)),
+            Cell::maybe(circuit, |circuit| Cell::bytes(circuit.carried_bytes)),
+            Cell::maybe(link.gain_s, |gain| Cell::text(seconds(gain))),
+            Cell::text(told).toned_if(!link.connected, Tone::Bad),
+        ]);
+    }
+    table
+}
+
+fn past_table(circuits: &[CircuitRecord], now: Timestamp) -> Table {
+    let mut table = Table::new([
+        left("circuit"),
+        left("link"),
+        left("asked"),
+        right("booked"),
+        left("ended"),
+        right("carried"),
+        right("gained"),
+        left("why it ended"),
+    ]);
+    for record in circuits {
+        let circuit = &record.circuit;
+        table.row([
+            Cell::both(short(&circuit.id), &circuit.id),
+            Cell::text(&record.link),
+            Cell::time(circuit.asked, now),
+            Cell::maybe(circuit.booked_mbit, |mbit| Cell::text(megabits(mbit))),
+            Cell::maybe(circuit.ended, |ended| Cell::time(ended, now)),
+            Cell::bytes(circuit.carried_bytes),
+            Cell::maybe(record.gain_s, |gain| Cell::text(seconds(gain))),
+            Cell::maybe(circuit.end.as_ref(), |end| Cell::text(when::sentence(end, now))),
+        ]);
+    }
+    table
+}
+
+fn short(id: &str) -> &str {
+    id.get(..SHORT).unwrap_or(id)
+}
+
+fn megabits(mbit: u64) -> String {
+    format!("{} Mb/s", units::count(mbit))
+}
+
+/// Of time that was gained, or lost.
+fn seconds(gain: f64) -> String {
+    let span = Duration::try_from_secs_f64(gain.abs()).unwrap_or(Duration::MAX);
+    let sign = if gain < 0.0 { "-" } else { "" };
+    format!("{sign}{}", units::duration(span))
+}
+
+// ---- one -------------------------------------------------------------------------------------------------
+
+fn show(detail: &CircuitDetail, style: Style, width: Option<usize>, now: Timestamp) -> String {
+    let mut text = match &detail.link {
+        Some(link) => head(link, now),
+        None => "the agent has no circuits on this link any more\n".to_owned(),
+    };
+    for record in &detail.circuits {
+        text.push_str(&format!("\n{}", circuit(record, now)));
+    }
+    if detail.circuits.is_empty() {
+        text.push_str("no circuit was asked for yet\n");
+    }
+    if !detail.circuits.is_empty() && style.is_coloured() && width.is_some() {
+        text.push_str(&format!(
+            "\nwhy there is one or none: longhaul circuit explain {}\n",
+            detail.circuits[0].link
+        ));
+    }
+    text
+}
+
+fn head(link: &CircuitView, now: Timestamp) -> String {
+    let state = link.state.word();
+    let told = when::ago(link.told, now);
+    let contact = if link.connected { "" } else { ", and is not in contact now" };
+    format!(
+        "{}: {state}, {} circuits of the agent on {}, which told this {told}{contact}\n",
+        link.link, link.provider, link.host
+    )
+}
+
+fn circuit(record: &CircuitRecord, now: Timestamp) -> String {
+    let circuit = &record.circuit;
+    let at = |time: Timestamp| when::local(time, now);
+    let mut text = format!("circuit {}\n", circuit.id);
+    let mut line = |what: &str, words: String| text.push_str(&format!("  {what:<9}{words}\n"));
+    line("asked", format!("{} for {}", at(circuit.asked), megabits(circuit.asked_mbit)));
+    if !circuit.why.is_empty() {
+        line("because", when::sentence(&circuit.why, now));
+    }
+    if let (Some(granted), Some(mbit)) = (circuit.granted, circuit.booked_mbit) {
+        let until = circuit.expires.map(|until| format!(" until {}", at(until))).unwrap_or_default();
+        line("booked", format!("{} {}{until}", at(granted), megabits(mbit)));
+    }
+    if let Some(used) = circuit.used {
+        let rate = circuit.carried_bytes_per_s().map(|rate| format!(" at {}", units::rate(rate)));
+        let carried = units::bytes(circuit.carried_bytes);
+        line("used", format!("since {}: carried {carried}{}", at(used), rate.unwrap_or_default()));
+    }
+    if let (Some(gain), Some(plain)) = (record.gain_s, circuit.plain_bytes_per_s) {
+        let plain = units::rate(plain);
+        line("gained", format!("{} against the plain way, which carried {plain} before", seconds(gain)));
+    }
+    if let Some(ended) = circuit.ended {
+        let why = circuit.end.as_deref().unwrap_or("nobody knows why");
+        line("ended", format!("{} {}", at(ended), when::sentence(why, now)));
+    }
+    text
+}
+
+fn explain(detail: &CircuitDetail, now: Timestamp) -> String {
+    let mut text = match &detail.link {
+        Some(link) => format!("{}  {}\n", head(link, now), when::sentence(&link.why, now)),
+        None => "the agent has no circuits on this link any more\n".to_owned(),
+    };
+    if let Some(current) = detail.link.as_ref().and_then(|link| link.circuit.as_ref())
+        && !current.why.is_empty()
+    {
+        text.push_str(&format!("  asked for because {}\n", when::sentence(&current.why, now)));
+    }
+    let gain = detail.link.as_ref().and_then(|link| link.gain_s);
+    if let Some(gain) = gain {
+        text.push_str(&format!("  gained so far {}\n", seconds(gain)));
+    }
+    for order in detail.orders.iter().take(3) {
+        text.push_str(&format!("  {}\n", wish(order, now)));
+    }
+    if !detail.notes.is_empty() {
+        text.push_str("what was done and found:\n");
+    }
+    for note in &detail.notes {
+        text.push_str(&format!("  {}  {}\n", when::local(note.at, now), when::sentence(&note.words, now)));
+    }
+    text.trim_end().to_owned()
+}
+
+fn wish(order: &CircuitOrderView, now: Timestamp) -> String {
+    let what = match &order.what {
+        CircuitWish::Request { mbit, until } => {
+            format!("requested {} until {}", megabits(*mbit), when::local(*until, now))
+        }
+        CircuitWish::Release { circuit } if circuit.is_empty() => "withdrew the request".to_owned(),
+        CircuitWish::Release { circuit } => format!("gave {} back", short(circuit)),
+    };
+    use longhaul_api::circuits::CircuitOrderState as State;
+    let became = match order.state {
+        State::Sent => "the agent has not answered yet".to_owned(),
+        State::Taken => "the agent sees to it".to_owned(),
+        State::Had => "transfers go by a circuit".to_owned(),
+        State::Done if order.words.is_empty() => "done".to_owned(),
+        State::Done => when::sentence(&order.words, now),
+        State::Failed => format!("failed: {}", when::sentence(&order.words, now)),
+    };
+    format!("{} {} {what}: {became}", when::local(order.at, now), units::printable(&order.by))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_typed_and_a_gain_may_be_a_loss() {
+        assert_eq!((time("6h"), time("90m")), (Ok(21_600), Ok(5_400)));
+        for wrong in ["", "6", "soon", "0s"] {
+            assert!(time(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!((seconds(3_600.0), seconds(-90.0)), ("1 h".to_owned(), "-1 min 30 s".to_owned()));
+    }
+
+    #[test]
+    fn a_link_is_named_by_one_word_or_two() {
+        let which = |first: &str, target: Option<&str>| {
+            Which { first: first.into(), target: target.map(str::to_owned) }.name()
+        };
+        assert_eq!(which("beta:alpha", None), which("beta", Some("alpha")));
+        assert_eq!(which("8f3c", None), "8f3c");
+    }
+}

@@ -1,0 +1,431 @@
+//! Circuits of the agents' links: what agents tell of them is checked and kept, what people want is told to agents until
+//! they said what became of it.
+//!
+//! Not here: when a circuit is worth asking for, and who asks for it (`agent`, `circuits`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use longhaul_api::circuits::{
+    Circuit, CircuitLink, CircuitOrder, CircuitOrderState, CircuitOrdered, CircuitWish, ENDED_MAX, LINKS_MAX,
+    MBIT_MAX, NOTES_MAX, ORDERS_MAX, TEXT_BYTES_MAX,
+};
+use longhaul_catalog::{Catalog, CatalogError, CircuitLinkRow, CircuitOrderRow, CircuitRow};
+use longhaul_model::units::printable;
+use longhaul_model::{AgentId, CircuitOrderId, StorageName, Timestamp};
+use longhaul_network::FUTURE;
+use serde::{Deserialize, Serialize};
+
+use crate::shared::{Shared, guard};
+
+/// What changes all the time is written so often.
+const WRITE_EVERY: Duration = Duration::from_secs(60);
+const PROVIDERS: [&str; 4] = ["static", "nsi", "oscars", "sense"];
+/// Circuits of a link that are read at the start.
+const READ_MAX: usize = 16;
+
+pub type LinkKey = (AgentId, StorageName);
+
+#[derive(Default)]
+pub struct Circuits {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    links: BTreeMap<LinkKey, Known>,
+    orders: BTreeMap<LinkKey, Vec<KeptOrder>>,
+}
+
+/// A link as it was told.
+#[derive(Clone)]
+pub struct Known {
+    pub told: Timestamp,
+    pub link: CircuitLink,
+    written: Timestamp,
+    /// Of its circuits, those that are not over, or were told lately; by name.
+    circuits: BTreeMap<String, Kept>,
+}
+
+impl Known {
+    pub fn kept(&self, id: &str) -> Option<&Kept> {
+        self.circuits.get(id)
+    }
+}
+
+/// A circuit as it is kept: what it carried is the sum over all runs of its agent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Kept {
+    pub provider: String,
+    pub circuit: Circuit,
+    /// What the agent's present run said last.
+    seen_bytes: u64,
+    seen_s: f64,
+    /// The catalog does not have all of it.
+    #[serde(skip)]
+    unwritten: bool,
+}
+
+impl Kept {
+    fn new(provider: &str, told: &Circuit) -> Kept {
+        let (seen_bytes, seen_s) = (told.carried_bytes, told.carried_s);
+        Kept { provider: provider.to_owned(), circuit: told.clone(), seen_bytes, seen_s, unwritten: true }
+    }
+
+    /// An agent that was started again counts from nothing, and knows of a circuit only what its book has.
+    fn learn(&mut self, told: &Circuit) {
+        let before = self.circuit.clone();
+        let again = told.carried_bytes < self.seen_bytes || told.carried_s < self.seen_s;
+        let (bytes, seconds) = if again { (0, 0.0) } else { (self.seen_bytes, self.seen_s) };
+        let known = &mut self.circuit;
+        known.carried_bytes = known.carried_bytes.saturating_add(told.carried_bytes - bytes);
+        known.carried_s += told.carried_s - seconds;
+        (self.seen_bytes, self.seen_s) = (told.carried_bytes, told.carried_s);
+        known.granted = known.granted.or(told.granted);
+        known.booked_mbit = told.booked_mbit.or(known.booked_mbit);
+        known.expires = told.expires.or(known.expires);
+        known.used = known.used.or(told.used);
+        known.plain_bytes_per_s = known.plain_bytes_per_s.or(told.plain_bytes_per_s);
+        if known.ended.is_none() {
+            (known.ended, known.end) = (told.ended, told.end.clone());
+        }
+        self.unwritten |= before != self.circuit;
+    }
+
+    fn row(&self, (agent, source): &LinkKey) -> CircuitRow {
+        CircuitRow {
+            id: self.circuit.id.clone(),
+            agent: *agent,
+            source: source.clone(),
+            asked: self.circuit.asked,
+            ended: self.circuit.ended,
+            details: serde_json::to_string(self).unwrap_or_default(),
+        }
+    }
+
+    pub fn read(row: &CircuitRow) -> Result<Kept, CatalogError> {
+        serde_json::from_str(&row.details)
+            .map_err(|error| CatalogError::Corrupt(format!("circuit {}: {error}", row.id)))
+    }
+}
+
+/// What a person wants, and what came of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptOrder {
+    pub id: CircuitOrderId,
+    pub by: String,
+    pub at: Timestamp,
+    pub what: CircuitWish,
+    pub state: CircuitOrderState,
+    pub words: String,
+}
+
+impl KeptOrder {
+    pub fn row(&self, (agent, source): &LinkKey) -> CircuitOrderRow {
+        CircuitOrderRow {
+            id: self.id,
+            agent: *agent,
+            source: source.clone(),
+            at: self.at,
+            who: self.by.clone(),
+            over: self.state.is_final(),
+            details: serde_json::to_string(self).unwrap_or_default(),
+        }
+    }
+
+    pub fn read(row: &CircuitOrderRow) -> Result<KeptOrder, CatalogError> {
+        serde_json::from_str(&row.details)
+            .map_err(|error| CatalogError::Corrupt(format!("circuit order {}: {error}", row.id)))
+    }
+}
+
+impl Circuits {
+    /// What a service before has kept.
+    pub fn load(catalog: &Catalog) -> Result<Circuits, CatalogError> {
+        let mut state = State::default();
+        for row in catalog.circuit_links()? {
+            let Ok(link) = serde_json::from_str::<CircuitLink>(&row.details) else {
+                tracing::warn!(agent = %row.agent, source = %row.source, "what was told of its circuits does not read back; the agent tells it anew");
+                continue;
+            };
+            let mut circuits = BTreeMap::new();
+            for circuit in catalog.circuits_of(row.agent, &row.source, READ_MAX)? {
+                circuits.insert(circuit.id.clone(), Kept::read(&circuit)?);
+            }
+            let known = Known { told: row.told, written: row.told, link, circuits };
+            state.links.insert((row.agent, row.source), known);
+        }
+        for row in catalog.open_circuit_orders()? {
+            let order = KeptOrder::read(&row)?;
+            state.orders.entry((row.agent, row.source)).or_default().push(order);
+        }
+        Ok(Circuits { state: Mutex::new(state) })
+    }
+
+    pub fn links(&self) -> Vec<(LinkKey, Known)> {
+        guard(&self.state).links.iter().map(|(key, known)| (key.clone(), known.clone())).collect()
+    }
+
+    /// What an agent is to be told.
+    pub fn orders(&self, agent: AgentId, now: Timestamp) -> Vec<CircuitOrder> {
+        let state = guard(&self.state);
+        let of_agent = state.orders.iter().filter(|((of, _), _)| *of == agent);
+        let all = of_agent.flat_map(|((_, source), orders)| orders.iter().map(move |order| (source, order)));
+        let lasts = |order: &KeptOrder| match order.what {
+            CircuitWish::Request { until, .. } => until > now,
+            CircuitWish::Release { .. } => true,
+        };
+        all.filter(|(_, order)| lasts(order))
+            .map(|(source, order)| CircuitOrder {
+                id: order.id,
+                source: source.clone(),
+                by: order.by.clone(),
+                what: order.what.clone(),
+            })
+            .collect()
+    }
+
+    /// Durable when it returns. Requests of the link that were open are over: the new one stands in their place.
+    pub fn order(
+        &self,
+        catalog: &Catalog,
+        key: &LinkKey,
+        order: KeptOrder,
+        what: &str,
+    ) -> Result<(), CatalogError> {
+        let mut state = guard(&self.state);
+        let open = state.orders.entry(key.clone()).or_default();
+        // A circuit that is to be given back is so before another is asked for.
+        let (stand, over): (Vec<KeptOrder>, Vec<KeptOrder>) = open.drain(..).partition(|before| {
+            matches!(before.what, CircuitWish::Release { .. }) && before.what != order.what
+        });
+        let end = |before: &KeptOrder| KeptOrder {
+            state: CircuitOrderState::Done,
+            words: format!("{} wanted something else after that", order.by),
+            ..before.clone()
+        };
+        let rows: Vec<CircuitOrderRow> = over.iter().map(|before| end(before).row(key)).collect();
+        let written = catalog.order_circuit(&order.row(key), &rows, what);
+        open.extend(stand);
+        match &written {
+            Ok(()) => open.extend((!order.state.is_final()).then_some(order)),
+            Err(_) => open.extend(over),
+        }
+        written
+    }
+
+    /// Whether something is requested on the link that the agent has not ended.
+    pub fn is_requested(&self, key: &LinkKey) -> bool {
+        let state = guard(&self.state);
+        let mut open = state.orders.get(key).into_iter().flatten();
+        open.any(|order| matches!(order.what, CircuitWish::Request { .. }))
+    }
+}
+
+/// Takes what an agent told of all its links. Waits for the catalog.
+pub fn take(shared: &Shared, agent: AgentId, told: Vec<CircuitLink>) -> Result<(), CatalogError> {
+    let now = shared.now();
+    let mut seen = BTreeSet::new();
+    let mut fine = Vec::new();
+    for link in told.into_iter().take(LINKS_MAX) {
+        let fresh = seen.insert(link.source.clone());
+        let checked = if fresh { check(&link, now) } else { Err("it is told twice".to_owned()) };
+        match checked {
+            Ok(()) => fine.push(clean(link)),
+            Err(why) => {
+                tracing::warn!(%agent, source = %link.source, why, "what an agent tells of its circuits was refused")
+            }
+        }
+    }
+    let mut changes = Changes::default();
+    // Held while it is written: two reports of one agent are never taken in at a time, and people wait for neither.
+    let mut state = guard(&shared.circuits.state);
+    for link in fine {
+        let key = (agent, link.source.clone());
+        let carried = state.take(&key, link, now, &mut changes);
+        let labels = labels(shared, &key);
+        shared.metrics.count(
+            "longhaul_circuit_carried_bytes_total",
+            "Bytes that moved while all streams were on a circuit.",
+            labels,
+            carried,
+        );
+    }
+    let gone: Vec<LinkKey> =
+        state.links.keys().filter(|(of, source)| *of == agent && !seen.contains(source)).cloned().collect();
+    for key in &gone {
+        state.forget(key, now, &mut changes);
+    }
+    if !changes.is_empty() {
+        shared.catalog.tell_circuits(&changes.links, &changes.circuits, &changes.orders)?;
+    }
+    if !gone.is_empty() {
+        let sources: Vec<StorageName> = gone.into_iter().map(|(_, source)| source).collect();
+        shared.catalog.forget_circuit_links(agent, &sources)?;
+    }
+    Ok(())
+}
+
+/// How metrics name a link.
+pub fn labels(shared: &Shared, (agent, source): &LinkKey) -> Vec<(&'static str, String)> {
+    let site = shared.agents.any(*agent).map(|known| known.site_name.to_string()).unwrap_or_default();
+    vec![("source", source.to_string()), ("target", site)]
+}
+
+/// To be written.
+#[derive(Default)]
+struct Changes {
+    links: Vec<CircuitLinkRow>,
+    circuits: Vec<CircuitRow>,
+    orders: Vec<CircuitOrderRow>,
+}
+
+impl Changes {
+    fn is_empty(&self) -> bool {
+        self.links.is_empty() && self.circuits.is_empty() && self.orders.is_empty()
+    }
+}
+
+impl State {
+    /// Returns what the link's circuits have carried since it was told last.
+    fn take(&mut self, key: &LinkKey, link: CircuitLink, now: Timestamp, changes: &mut Changes) -> u64 {
+        let before = self.links.remove(key);
+        let due = before.as_ref().is_none_or(|known| {
+            let same = known.link.state == link.state && known.link.notes == link.notes;
+            !same || now.since(known.written) >= WRITE_EVERY
+        });
+        let (mut circuits, written) =
+            before.map(|known| (known.circuits, known.written)).unwrap_or((BTreeMap::new(), now));
+        let total = |circuits: &BTreeMap<String, Kept>| -> u64 {
+            circuits.values().map(|kept| kept.circuit.carried_bytes).sum()
+        };
+        let carried = total(&circuits);
+        let named: BTreeSet<String> =
+            link.ended.iter().chain(&link.circuit).map(|circuit| circuit.id.clone()).collect();
+        for told in link.ended.iter().chain(&link.circuit) {
+            let open = circuits.get(&told.id).is_some_and(|kept| kept.circuit.ended.is_none());
+            let fresh = !circuits.contains_key(&told.id);
+            let kept = circuits.entry(told.id.clone()).or_insert_with(|| Kept::new(&link.provider, told));
+            kept.learn(told);
+            let ends = open && kept.circuit.ended.is_some();
+            if kept.unwritten && (due || fresh || ends) {
+                kept.unwritten = false;
+                changes.circuits.push(kept.row(key));
+            }
+        }
+        let grown = total(&circuits).saturating_sub(carried);
+        close(&mut circuits, &named, "its agent was started again, and gave it back", key, now, changes);
+        circuits.retain(|id, _| named.contains(id));
+        if let Some(open) = self.orders.get_mut(key) {
+            learn_orders(open, &link.orders, key, changes);
+        }
+        if due {
+            let details = serde_json::to_string(&link).unwrap_or_default();
+            changes.links.push(CircuitLinkRow { agent: key.0, source: key.1.clone(), told: now, details });
+        }
+        let written = if due { now } else { written };
+        self.links.insert(key.clone(), Known { told: now, link, written, circuits });
+        grown
+    }
+
+    fn forget(&mut self, key: &LinkKey, now: Timestamp, changes: &mut Changes) {
+        if let Some(mut known) = self.links.remove(key) {
+            let why = "its agent has no circuits on this link any more";
+            close(&mut known.circuits, &BTreeSet::new(), why, key, now, changes);
+        }
+    }
+}
+
+/// Circuits that nobody tells of any more have ended.
+fn close(
+    circuits: &mut BTreeMap<String, Kept>,
+    named: &BTreeSet<String>,
+    why: &str,
+    key: &LinkKey,
+    now: Timestamp,
+    changes: &mut Changes,
+) {
+    let open = circuits.values_mut().filter(|kept| kept.circuit.ended.is_none());
+    for kept in open.filter(|kept| !named.contains(&kept.circuit.id)) {
+        (kept.circuit.ended, kept.circuit.end) = (Some(now), Some(why.to_owned()));
+        changes.circuits.push(kept.row(key));
+    }
+}
+
+fn learn_orders(open: &mut Vec<KeptOrder>, told: &[CircuitOrdered], key: &LinkKey, changes: &mut Changes) {
+    for order in open.iter_mut() {
+        let Some(news) = told.iter().find(|news| news.id == order.id) else { continue };
+        if (news.state, &news.words) != (order.state, &order.words) {
+            (order.state, order.words) = (news.state, news.words.clone());
+            changes.orders.push(order.row(key));
+        }
+    }
+    open.retain(|order| !order.state.is_final());
+}
+
+fn check(link: &CircuitLink, now: Timestamp) -> Result<(), String> {
+    if !PROVIDERS.contains(&link.provider.as_str()) {
+        return Err("no provider that there is".into());
+    }
+    if link.notes.len() > NOTES_MAX || link.ended.len() > ENDED_MAX || link.orders.len() > ORDERS_MAX {
+        return Err("more than a report can hold".into());
+    }
+    let texts = link.notes.iter().map(|note| &note.words).chain(link.orders.iter().map(|order| &order.words));
+    if texts.chain([&link.look.words]).any(|text| text.len() > TEXT_BYTES_MAX) {
+        return Err("its words are too long".into());
+    }
+    let look = &link.look;
+    let fine = |number: f64| number.is_finite() && (0.0..1e18).contains(&number);
+    let numbers = [look.bytes_per_s, look.work_s, Some(look.threshold_s), look.leave_below_s];
+    // What takes for ever is told as the longest time that there is.
+    if numbers.into_iter().flatten().any(|number| !number.is_finite() || number < 0.0) || look.mbit > MBIT_MAX
+    {
+        return Err("numbers that no link has".into());
+    }
+    for circuit in link.ended.iter().chain(&link.circuit) {
+        if !is_name(&circuit.id) {
+            return Err("no name of a circuit".into());
+        }
+        let words = [Some(&circuit.why), circuit.end.as_ref()];
+        if words.into_iter().flatten().any(|text| text.len() > TEXT_BYTES_MAX) {
+            return Err("its words are too long".into());
+        }
+        if circuit.asked_mbit > MBIT_MAX || circuit.booked_mbit.is_some_and(|mbit| mbit > MBIT_MAX) {
+            return Err("more than a circuit can have".into());
+        }
+        let rates = [Some(circuit.carried_s), circuit.plain_bytes_per_s];
+        if rates.into_iter().flatten().any(|number| !fine(number)) {
+            return Err("numbers that no circuit has".into());
+        }
+        if circuit.asked.since(now) > FUTURE {
+            return Err("it was asked for in the future".into());
+        }
+    }
+    if link.ended.iter().any(|circuit| circuit.ended.is_none()) {
+        return Err("an end without a time".into());
+    }
+    Ok(())
+}
+
+/// A UUID, as they are written.
+pub fn is_name(text: &str) -> bool {
+    text.len() == 36
+        && text.bytes().enumerate().all(|(place, byte)| match place {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte),
+        })
+}
+
+/// Safe to print, whatever an agent or its provider says.
+fn clean(mut link: CircuitLink) -> CircuitLink {
+    let clean = |text: &mut String| *text = printable(text);
+    clean(&mut link.look.words);
+    link.notes.iter_mut().for_each(|note| clean(&mut note.words));
+    link.orders.iter_mut().for_each(|order| clean(&mut order.words));
+    for circuit in link.ended.iter_mut().chain(&mut link.circuit) {
+        clean(&mut circuit.why);
+        circuit.end.as_mut().map(clean);
+    }
+    link
+}

@@ -1,0 +1,273 @@
+//! Circuits of the agents' links: seen, explained, requested and given back.
+
+use longhaul_api::Problem;
+use longhaul_api::circuits::{
+    CircuitDetail, CircuitOrderState, CircuitOrderView, CircuitRecord, CircuitRequest, CircuitState,
+    CircuitView, CircuitWish, MBIT_MAX, SECONDS_MAX,
+};
+use longhaul_api::native::Page;
+use longhaul_catalog::{CircuitOrderRow, CircuitRow};
+use longhaul_model::units::printable;
+use longhaul_model::{AgentId, Fault, FaultCode, StorageName, Timestamp};
+use std::time::Duration;
+
+use super::{Caller, Operations, PageQuery, bad_request, not_found, page, problem};
+use crate::circuits::{Kept, KeptOrder, Known, LinkKey, is_name};
+use crate::metrics::Gauges;
+
+/// Of one link, as shown.
+const CIRCUITS_SHOWN: usize = 20;
+const ORDERS_SHOWN: usize = 20;
+/// Of a circuit's name, so much tells it from others.
+const SHORT_MIN: usize = 4;
+
+impl Operations {
+    pub fn circuit_list(&self) -> Result<Page<CircuitView>, Problem> {
+        let links = self.shared.circuits.links();
+        Ok(Page {
+            items: links.iter().map(|(key, known)| self.circuit_view(key, known)).collect(),
+            next: None,
+        })
+    }
+
+    pub fn circuit_show(&self, which: &str) -> Result<CircuitDetail, Problem> {
+        if is_name(which)
+            && let Some(row) = self.shared.catalog.circuit(which).map_err(problem)?
+        {
+            return self.circuit_detail(&(row.agent, row.source.clone()), Some(row));
+        }
+        let (key, circuit) = self.find_circuit(which)?;
+        let row = match circuit {
+            Some(id) => self.shared.catalog.circuit(&id).map_err(problem)?,
+            None => None,
+        };
+        self.circuit_detail(&key, row)
+    }
+
+    pub fn circuit_history(&self, query: &PageQuery) -> Result<Page<CircuitRecord>, Problem> {
+        let after: Option<String> = query.after()?;
+        let cursor = after.as_deref().map(|text| {
+            let (at, id) = text.split_once('~')?;
+            Some((Timestamp(at.parse().ok()?), id))
+        });
+        let before = match cursor {
+            Some(None) => return Err(bad_request("that is no cursor of this list")),
+            cursor => cursor.flatten(),
+        };
+        let limit = query.limit();
+        let rows = self.shared.catalog.circuits_page(before, limit + 1).map_err(problem)?;
+        page(rows, limit, |row| format!("{}~{}", row.asked.0, row.id), |row| self.circuit_record(&row))
+    }
+
+    pub fn circuit_request(
+        &self,
+        caller: &Caller,
+        request: &CircuitRequest,
+    ) -> Result<CircuitDetail, Problem> {
+        if request.mbit == 0 || request.mbit > MBIT_MAX {
+            return Err(bad_request(format!("{} Mbit/s: 1 to {MBIT_MAX} can be asked for", request.mbit)));
+        }
+        if request.seconds == 0 || request.seconds > SECONDS_MAX {
+            let detail =
+                format!("for {} s: a circuit is requested for 1 to {SECONDS_MAX} s", request.seconds);
+            return Err(bad_request(detail));
+        }
+        let key = self.find_link(&request.source, &request.target)?;
+        let until = self.now().plus(Duration::from_secs(request.seconds));
+        let wish = CircuitWish::Request { mbit: request.mbit, until };
+        let link = self.link_name(&key);
+        let what = format!("circuit {link}: {} Mbit/s requested until {until}", request.mbit);
+        self.order(caller, &key, wish, CircuitOrderState::Sent, &what)
+    }
+
+    pub fn circuit_release(&self, caller: &Caller, which: &str) -> Result<CircuitDetail, Problem> {
+        let (key, id) = self.find_circuit(which)?;
+        let current = self.shared.circuits.links().into_iter().find(|(of, _)| *of == key);
+        let had = current.and_then(|(_, known)| {
+            let there = matches!(known.link.state, CircuitState::Requested | CircuitState::Established);
+            known.link.circuit.filter(|circuit| there && id.as_ref().is_none_or(|id| *id == circuit.id))
+        });
+        let link = self.link_name(&key);
+        let what = format!("circuit {link}: given back");
+        match had {
+            Some(circuit) => {
+                let wish = CircuitWish::Release { circuit: circuit.id };
+                self.order(caller, &key, wish, CircuitOrderState::Sent, &what)
+            }
+            // The agent hears that nothing is requested any more.
+            None if id.is_none() && self.shared.circuits.is_requested(&key) => {
+                let wish = CircuitWish::Release { circuit: String::new() };
+                self.order(caller, &key, wish, CircuitOrderState::Done, &what)
+            }
+            None => {
+                let detail = format!("there is no circuit on {link} that could be given back");
+                Err(Problem::from(Fault::new(FaultCode::Conflict, detail))
+                    .with_remedy(format!("see what there is: longhaul circuit show {link}")))
+            }
+        }
+    }
+
+    fn order(
+        &self,
+        caller: &Caller,
+        key: &LinkKey,
+        what: CircuitWish,
+        state: CircuitOrderState,
+        words: &str,
+    ) -> Result<CircuitDetail, Problem> {
+        let (by, at) = (printable(&caller.principal.name), self.now());
+        let order = KeptOrder { id: self.shared.new_id(), by, at, what, state, words: String::new() };
+        tracing::info!(by = %order.by, "{words}");
+        self.shared.circuits.order(&self.shared.catalog, key, order, words).map_err(problem)?;
+        self.circuit_detail(key, None)
+    }
+
+    /// A link `SOURCE:TARGET`, or the circuit of that name, or beginning of a name, that a link has now.
+    fn find_circuit(&self, which: &str) -> Result<(LinkKey, Option<String>), Problem> {
+        if let Some((source, target)) = which.split_once(':') {
+            let source = StorageName::parse(source)
+                .map_err(|error| bad_request(printable(&format!("{source}: {error}"))))?;
+            return Ok((self.find_link(&source, target)?, None));
+        }
+        let links = self.shared.circuits.links();
+        let mut found = links.into_iter().filter_map(|(key, known)| {
+            let id = known.link.circuit?.id;
+            (which.len() >= SHORT_MIN && id.starts_with(which)).then_some((key, Some(id)))
+        });
+        match (found.next(), found.next()) {
+            (Some(one), None) => Ok(one),
+            (Some(_), Some(_)) => Err(bad_request(format!("more than one circuit begins with {which}"))),
+            (None, _) => Err(not_found("circuit or link", which, "longhaul circuit list")),
+        }
+    }
+
+    /// `target` is a site, a storage, or an agent.
+    fn find_link(&self, source: &StorageName, target: &str) -> Result<LinkKey, Problem> {
+        let directory = self.shared.directory();
+        let storage = directory.storages.values().find(|row| row.name.as_str() == target);
+        let serves = storage.and_then(|row| self.shared.agents.of_storage(row.id));
+        let fits = |agent: AgentId| {
+            let known = self.shared.agents.any(agent);
+            serves == Some(agent)
+                || agent.to_string() == target
+                || known.is_some_and(|known| known.site_name.as_str() == target)
+        };
+        let links = self.shared.circuits.links();
+        let mut found =
+            links.into_iter().map(|(key, _)| key).filter(|(agent, of)| of == source && fits(*agent));
+        match (found.next(), found.next()) {
+            (Some(key), None) => Ok(key),
+            (Some(first), Some(second)) => {
+                let detail = format!(
+                    "several agents of {target} have circuits from {source}: name one, such as {source}:{} or {source}:{}",
+                    first.0, second.0
+                );
+                Err(bad_request(printable(&detail)))
+            }
+            (None, _) => {
+                let link = printable(&format!("{source}:{target}"));
+                Err(not_found("link with circuits", link, "longhaul circuit list").with_remedy(format!(
+                    "see what there is: longhaul circuit list; an agent of the target has circuits from {source} if its \
+                     configuration has [[agent.circuits]] with from = \"{source}\""
+                )))
+            }
+        }
+    }
+
+    fn link_name(&self, (agent, source): &LinkKey) -> String {
+        match self.shared.agents.any(*agent) {
+            Some(known) => format!("{source}:{}", known.site_name),
+            None => format!("{source}:{agent}"),
+        }
+    }
+
+    fn circuit_view(&self, key: &LinkKey, known: &Known) -> CircuitView {
+        let (agent, source) = key;
+        let whose = self.shared.agents.any(*agent);
+        let link = &known.link;
+        // With what it carried in runs of its agent before.
+        let kept = link.circuit.as_ref().and_then(|circuit| known.kept(&circuit.id));
+        let circuit = kept.map(|kept| kept.circuit.clone()).or_else(|| link.circuit.clone());
+        CircuitView {
+            link: self.link_name(key),
+            source: source.clone(),
+            target: whose.as_ref().map(|known| known.site_name.to_string()).unwrap_or_default(),
+            agent: *agent,
+            host: whose.map(|known| known.host).unwrap_or_default(),
+            told: known.told,
+            connected: self.shared.agents.is_connected(*agent, self.now()),
+            provider: link.provider.clone(),
+            state: link.state,
+            until: link.until,
+            gain_s: circuit.as_ref().and_then(|circuit| circuit.gain_s()),
+            circuit,
+            why: link.look.words.clone(),
+        }
+    }
+
+    fn circuit_record(&self, row: &CircuitRow) -> Result<CircuitRecord, Problem> {
+        let Kept { provider, circuit, .. } = Kept::read(row).map_err(problem)?;
+        let link = self.link_name(&(row.agent, row.source.clone()));
+        Ok(CircuitRecord { link, provider, gain_s: circuit.gain_s(), circuit })
+    }
+
+    fn circuit_detail(&self, key: &LinkKey, only: Option<CircuitRow>) -> Result<CircuitDetail, Problem> {
+        let (agent, source) = key;
+        let catalog = &self.shared.catalog;
+        let rows = match only {
+            Some(row) => vec![row],
+            None => catalog.circuits_of(*agent, source, CIRCUITS_SHOWN).map_err(problem)?,
+        };
+        let circuits = rows.iter().map(|row| self.circuit_record(row)).collect::<Result<_, _>>()?;
+        let orders = catalog.circuit_orders_of(*agent, source, ORDERS_SHOWN).map_err(problem)?;
+        let orders = orders.iter().map(order_view).collect::<Result<_, _>>()?;
+        let known =
+            self.shared.circuits.links().into_iter().find(|(of, _)| of == key).map(|(_, known)| known);
+        Ok(CircuitDetail {
+            link: known.as_ref().map(|known| self.circuit_view(key, known)),
+            look: known.as_ref().map(|known| known.link.look.clone()),
+            notes: known.map(|known| known.link.notes).unwrap_or_default(),
+            orders,
+            circuits,
+        })
+    }
+
+    pub(super) fn circuit_gauges(&self, gauges: &mut Gauges) {
+        for (key, known) in self.shared.circuits.links() {
+            let labels = crate::circuits::labels(&self.shared, &key);
+            for state in CircuitState::ALL {
+                let mut labels = labels.clone();
+                labels.push(("state", state.word().to_owned()));
+                let is = f64::from(u8::from(known.link.state == state));
+                gauges.gauge("longhaul_circuit_state", "1 for the state of a link's circuit.", labels, is);
+            }
+            let view = self.circuit_view(&key, &known);
+            let circuit = view.circuit.as_ref();
+            let booked = circuit.and_then(|circuit| circuit.booked_mbit).unwrap_or(0) as f64 * 125_000.0;
+            gauges.gauge(
+                "longhaul_circuit_booked_bytes_per_second",
+                "What is booked on a link.",
+                labels.clone(),
+                booked,
+            );
+            let used = circuit.and_then(|circuit| circuit.carried_bytes_per_s()).unwrap_or(0.0);
+            gauges.gauge(
+                "longhaul_circuit_used_bytes_per_second",
+                "What a link's circuit carries while it is used.",
+                labels.clone(),
+                used,
+            );
+            gauges.gauge(
+                "longhaul_circuit_gain_seconds",
+                "How much shorter transfers were by a link's present circuit.",
+                labels,
+                view.gain_s.unwrap_or(0.0),
+            );
+        }
+    }
+}
+
+fn order_view(row: &CircuitOrderRow) -> Result<CircuitOrderView, Problem> {
+    let KeptOrder { id, by, at, what, state, words } = KeptOrder::read(row).map_err(problem)?;
+    Ok(CircuitOrderView { id, by, at, what, state, words })
+}
