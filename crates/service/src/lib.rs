@@ -21,6 +21,7 @@ mod jobs;
 mod limits;
 mod live;
 mod measured;
+mod messages;
 mod metrics;
 mod operations;
 mod outbox;
@@ -44,6 +45,7 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 pub use config::{ArchiveConfig, Config, HttpLimits};
 pub use fts::{FtsConfig, FtsPerson, Reach};
+pub use messages::{MessagesConfig, NatsConfig, StompConfig};
 pub use jobs::{
     CopyOrder, Credential, End, ForeignMover, JobNews, Jobs, JobsConfig, Moved, Progress, Stop, Verify,
 };

@@ -45,6 +45,7 @@ struct Inner {
     next: u64,
     cursors: BTreeMap<&'static str, u64>,
     dropped: u64,
+    dropped_at: Option<Timestamp>,
 }
 
 struct Segment {
@@ -83,7 +84,7 @@ impl Spool {
         let known = segments.iter().map(|segment| segment.first + segment.bytes).max().unwrap_or(0);
         let clock = u64::try_from(now.as_micros()).unwrap_or(0);
         let next = known.max(clock).max(cursors.values().copied().max().unwrap_or(0));
-        let inner = Inner { segments, writer: None, next, cursors, dropped: 0 };
+        let inner = Inner { segments, writer: None, next, cursors, dropped: 0, dropped_at: None };
         Ok(Spool {
             directory: directory.to_owned(),
             bytes_max,
@@ -107,7 +108,7 @@ impl Spool {
             return Ok(());
         }
         self.drop_old(&mut inner, now)?;
-        self.make_room(&mut inner, bytes.len() as u64)?;
+        self.make_room(&mut inner, bytes.len() as u64, now)?;
         let written = self.write(&mut inner, &bytes, now);
         if written.is_err() {
             // What a failed write left has no place that we know: the next begins a file of its own.
@@ -144,21 +145,21 @@ impl Spool {
     }
 
     /// The oldest go until there is room: what is new is worth more, and order is kept.
-    fn make_room(&self, inner: &mut Inner, more: u64) -> io::Result<()> {
+    fn make_room(&self, inner: &mut Inner, more: u64, now: Timestamp) -> io::Result<()> {
         while inner.bytes() + more > self.bytes_max && !inner.segments.is_empty() {
-            self.drop_first(inner)?;
+            self.drop_first(inner, now)?;
         }
         Ok(())
     }
 
     fn drop_old(&self, inner: &mut Inner, now: Timestamp) -> io::Result<()> {
         while inner.segments.front().is_some_and(|segment| now.since(segment.newest) > self.expire) {
-            self.drop_first(inner)?;
+            self.drop_first(inner, now)?;
         }
         Ok(())
     }
 
-    fn drop_first(&self, inner: &mut Inner) -> io::Result<()> {
+    fn drop_first(&self, inner: &mut Inner, now: Timestamp) -> io::Result<()> {
         let Some(segment) = inner.segments.pop_front() else { return Ok(()) };
         if inner.segments.is_empty() {
             inner.writer = None;
@@ -168,6 +169,9 @@ impl Spool {
         let lost = records(&bytes).0.iter().filter(|record| record.number >= behind).count() as u64;
         if lost > 0 {
             tracing::error!(lost, "messages were dropped before a broker had them");
+        }
+        if lost > 0 {
+            inner.dropped_at = inner.dropped_at.or(Some(now));
         }
         inner.dropped += lost;
         remove(&segment.path)
@@ -258,6 +262,11 @@ impl Spool {
     pub fn dropped(&self) -> u64 {
         guard(&self.inner).dropped
     }
+
+    /// When the first of them went.
+    pub fn dropped_at(&self) -> Option<Timestamp> {
+        guard(&self.inner).dropped_at
+    }
 }
 
 impl Inner {
@@ -297,7 +306,7 @@ fn read_piece(path: &Path, offset: u64, bytes: u64) -> io::Result<Vec<u8>> {
     let mut wanted = READ_BYTES;
     loop {
         let more = (wanted.saturating_sub(piece.len()) as u64).min(left - piece.len() as u64);
-        if file.by_ref().take(more).read_to_end(&mut piece)? == 0 {
+        if Read::by_ref(&mut file).take(more).read_to_end(&mut piece)? == 0 {
             return Ok(piece);
         }
         match Record::decode(&piece) {
