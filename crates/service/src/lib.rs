@@ -45,10 +45,10 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 pub use config::{ArchiveConfig, Config, HttpLimits};
 pub use fts::{FtsConfig, FtsPerson, Reach};
-pub use messages::{MessagesConfig, NatsConfig, StompConfig};
 pub use jobs::{
     CopyOrder, Credential, End, ForeignMover, JobNews, Jobs, JobsConfig, Moved, Progress, Stop, Verify,
 };
+pub use messages::{MessagesConfig, NatsConfig, StompConfig};
 pub use operations::{Caller, FileList, Login, Operations, PageQuery, SubscriptionList, TaskList};
 pub use service::Service;
 pub use state::{InitReply, init};

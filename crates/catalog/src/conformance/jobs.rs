@@ -396,8 +396,10 @@ fn news_are_kept_until_they_are_told(world: &mut World) {
     play.change(second, attempt, JobFileStep::Released);
     use JobFileState::*;
     let told = world.catalog.job_news(0).unwrap();
-    let steps: Vec<_> =
-        told.iter().map(|news| (news.file.id == first, news.from, news.file.state, news.file.retries)).collect();
+    let steps: Vec<_> = told
+        .iter()
+        .map(|news| (news.file.id == first, news.from, news.file.state, news.file.retries))
+        .collect();
     assert_eq!(
         steps,
         [

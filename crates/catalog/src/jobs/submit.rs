@@ -26,7 +26,8 @@ impl Catalog {
             let answers = answers.collect::<Result<Vec<_>, CatalogError>>()?;
             if self.keeps_job_news().load(Ordering::Acquire) {
                 let made = jobs.iter().zip(&answers).filter(|(_, answer)| **answer == Submitted::Made);
-                made.map(|(job, _)| news::keep_submission(tx, job.id, job.submitted)).collect::<Result<(), _>>()?;
+                made.map(|(job, _)| news::keep_submission(tx, job.id, job.submitted))
+                    .collect::<Result<(), _>>()?;
             }
             Ok((answers, changed))
         })

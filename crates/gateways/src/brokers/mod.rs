@@ -20,7 +20,7 @@ use zeroize::Zeroizing;
 use crate::{authorities, outgoing};
 
 /// A broker has taken what it was given, or greeted us, within this time.
-pub(crate) const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
+pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
@@ -55,7 +55,10 @@ impl Broker {
             _ => return bad("the schemes are stomp, stomps, nats and tls"),
         };
         let place = place.strip_suffix('/').unwrap_or(place);
-        let (host, port) = match place.rfind(']').map_or(place.rfind(':'), |end| place[end..].find(':').map(|at| end + at)) {
+        let (host, port) = match place
+            .rfind(']')
+            .map_or(place.rfind(':'), |end| place[end..].find(':').map(|at| end + at))
+        {
             Some(at) => (&place[..at], place[at + 1..].parse().ok()),
             None => (place, Some(usual)),
         };
@@ -100,9 +103,9 @@ impl Login {
     /// `tls`: whether any broker wants it.
     pub fn read(files: &LoginFiles, tls: bool) -> Result<Login, Fault> {
         let read = |path: &PathBuf| {
-            std::fs::read_to_string(path).map(Zeroizing::new).map_err(|error| {
-                Fault::new(FaultCode::BadRequest, format!("{}: {error}", path.display()))
-            })
+            std::fs::read_to_string(path)
+                .map(Zeroizing::new)
+                .map_err(|error| Fault::new(FaultCode::BadRequest, format!("{}: {error}", path.display())))
         };
         let password = files.password_file.as_ref().map(read).transpose()?;
         let password = password.map(|text| Zeroizing::new(text.trim_end_matches(['\r', '\n']).to_owned()));
@@ -158,7 +161,11 @@ impl Session {
             let stream = outgoing::tcp(&broker.host, broker.port).await?;
             match broker.protocol {
                 Protocol::Stomp => {
-                    let stream = if broker.tls { outgoing::tls(stream, &broker.host, login.tls()?).await? } else { stream };
+                    let stream = if broker.tls {
+                        outgoing::tls(stream, &broker.host, login.tls()?).await?
+                    } else {
+                        stream
+                    };
                     stomp::Session::open(stream, &broker.host, login).await.map(Session::Stomp)
                 }
                 Protocol::Nats => {
@@ -166,14 +173,15 @@ impl Session {
                 }
             }
         };
-        in_time(opening, "has not let us in").await
+        in_time(ANSWER_TIME_MAX, opening, "has not let us in").await
     }
 
-    /// All of these are the broker's, when this returns well.
-    pub async fn publish(&mut self, parcels: &[Parcel]) -> Result<(), Fault> {
+    /// All of these are the broker's, when this returns well; which is to be within that time.
+    pub async fn publish(&mut self, parcels: &[Parcel], within: Duration) -> Result<(), Fault> {
+        let what = "has not taken what it was sent";
         match self {
-            Session::Stomp(session) => in_time(session.publish(parcels), "has not taken what it was sent").await,
-            Session::Nats(session) => in_time(session.publish(parcels), "has not taken what it was sent").await,
+            Session::Stomp(session) => in_time(within, session.publish(parcels), what).await,
+            Session::Nats(session) => in_time(within, session.publish(parcels), what).await,
         }
     }
 
@@ -186,11 +194,15 @@ impl Session {
     }
 }
 
-async fn in_time<T>(work: impl Future<Output = Result<T, Fault>>, what: &str) -> Result<T, Fault> {
-    match tokio::time::timeout(ANSWER_TIME_MAX, work).await {
+async fn in_time<T>(
+    within: Duration,
+    work: impl Future<Output = Result<T, Fault>>,
+    what: &str,
+) -> Result<T, Fault> {
+    match tokio::time::timeout(within, work).await {
         Ok(done) => done,
         Err(_) => {
-            let text = format!("the broker {what} within {} s", ANSWER_TIME_MAX.as_secs());
+            let text = format!("the broker {what} within {} s", within.as_secs());
             Err(Fault::new(FaultCode::Stalled, text))
         }
     }
@@ -211,15 +223,65 @@ mod tests {
 
     #[test]
     fn brokers_are_named_by_urls() {
-        let broker = |url| Broker::parse(url).map(|broker| (broker.protocol, broker.host, broker.port, broker.tls));
-        assert_eq!(broker("stomp://mq.example.org").unwrap(), (Protocol::Stomp, "mq.example.org".into(), 61_613, false));
+        let broker =
+            |url| Broker::parse(url).map(|broker| (broker.protocol, broker.host, broker.port, broker.tls));
+        assert_eq!(
+            broker("stomp://mq.example.org").unwrap(),
+            (Protocol::Stomp, "mq.example.org".into(), 61_613, false)
+        );
         assert_eq!(broker("stomps://[::1]:9/").unwrap(), (Protocol::Stomp, "::1".into(), 9, true));
         assert_eq!(broker("nats://[::1]").unwrap(), (Protocol::Nats, "::1".into(), 4_222, false));
         assert_eq!(broker("tls://a:1").unwrap(), (Protocol::Nats, "a".into(), 1, true));
-        for bad in ["a:1", "http://a", "stomp://", "stomp://:1", "stomp://a:0", "stomp://a:x", "stomp://me:pw@a:1", "stomp://a/b"] {
+        for bad in [
+            "a:1",
+            "http://a",
+            "stomp://",
+            "stomp://:1",
+            "stomp://a:0",
+            "stomp://a:x",
+            "stomp://me:pw@a:1",
+            "stomp://a/b",
+        ] {
             let fault = broker(bad).unwrap_err();
             assert_eq!(fault.code, FaultCode::BadRequest, "{bad}");
         }
         assert!(broker("stomp://me:pw@a:1").unwrap_err().detail.contains("own settings"));
+    }
+
+    /// Lets us in and confirms nothing: that is a fault, and no confirmation.
+    #[test]
+    fn a_broker_that_never_confirms_is_given_up() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            for (url, says) in [
+                ("stomp", &b"CONNECTED\nversion:1.2\n\n\0"[..]),
+                ("nats", b"INFO {\"headers\":true}\r\nPONG\r\n"),
+            ] {
+                let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+                let port = listener.local_addr().unwrap().port();
+                let server = async {
+                    let (mut stream, _) = listener.accept().await.unwrap();
+                    tokio::io::AsyncWriteExt::write_all(&mut stream, says).await.unwrap();
+                    tokio::io::copy(&mut stream, &mut tokio::io::sink()).await.unwrap()
+                };
+                let client = async {
+                    let broker = Broker::parse(&format!("{url}://127.0.0.1:{port}")).unwrap();
+                    let login = Login::read(&LoginFiles::default(), false).unwrap();
+                    let mut session = Session::open(&broker, &login, false).await.unwrap();
+                    let parcel = Parcel {
+                        number: 1,
+                        destination: "a".into(),
+                        headers: vec![],
+                        body: "{} ".into(),
+                        persistent: true,
+                        expires_ms: 0,
+                    };
+                    session.publish(&[parcel], Duration::from_millis(50)).await.unwrap_err()
+                };
+                let (sent, fault) = tokio::join!(server, client);
+                assert_eq!(fault.code, FaultCode::Stalled, "{url}: {fault}");
+                assert!(sent > 50, "it was sent what it did not confirm");
+            }
+        });
     }
 }

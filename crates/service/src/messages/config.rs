@@ -117,7 +117,9 @@ impl MessagesConfig {
             let letters = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
             let whole = name.split('.').all(|part| !part.is_empty());
             if name.len() > NAME_BYTES_MAX || !whole || !name.chars().all(letters) {
-                let text = format!("{key} is {name:?}: letters, digits, - and _ are expected, in parts with dots between");
+                let text = format!(
+                    "{key} is {name:?}: letters, digits, - and _ are expected, in parts with dots between"
+                );
                 return Err(about(Fault::new(FaultCode::BadRequest, text)));
             }
         }
@@ -194,7 +196,9 @@ fn place(
     }
     let tls = brokers.iter().any(|broker| broker.tls);
     if !tls && files.certificate.is_some() {
-        let text = format!("{key} names no broker with TLS, and there is a certificate to show: use stomps:// or tls://");
+        let text = format!(
+            "{key} names no broker with TLS, and there is a certificate to show: use stomps:// or tls://"
+        );
         return Err(about(Fault::new(FaultCode::BadRequest, text)));
     }
     let login = Login::read(files, tls).map_err(about)?;
@@ -211,7 +215,10 @@ mod tests {
 
     fn stomp(brokers: &[&str]) -> MessagesConfig {
         let brokers = brokers.iter().map(|url| (*url).to_owned()).collect();
-        MessagesConfig { stomp: StompConfig { brokers, ..StompConfig::default() }, ..MessagesConfig::default() }
+        MessagesConfig {
+            stomp: StompConfig { brokers, ..StompConfig::default() },
+            ..MessagesConfig::default()
+        }
     }
 
     #[test]
@@ -226,8 +233,17 @@ mod tests {
             (MessagesConfig { expire_hours: 0, ..at_a() }, "expire_hours"),
             (MessagesConfig { state: "a b".into(), ..at_a() }, "state is"),
             (MessagesConfig { complete: "a..b".into(), ..at_a() }, "complete is"),
-            (MessagesConfig { stomp: StompConfig { password_file: absent.clone(), ..at_a().stomp }, ..at_a() }, "/absent/file"),
-            (MessagesConfig { stomp: StompConfig { certificate: absent, ..at_a().stomp }, ..at_a() }, "stomps://"),
+            (
+                MessagesConfig {
+                    stomp: StompConfig { password_file: absent.clone(), ..at_a().stomp },
+                    ..at_a()
+                },
+                "/absent/file",
+            ),
+            (
+                MessagesConfig { stomp: StompConfig { certificate: absent, ..at_a().stomp }, ..at_a() },
+                "stomps://",
+            ),
         ] {
             let detail = config.check().unwrap_err().detail;
             assert!(detail.starts_with("service.messages: ") && detail.contains(word), "{detail}");

@@ -105,7 +105,12 @@ impl Messages {
             let text = "Messages that a broker has confirmed, since the start.";
             gauges.total("longhaul_messages_published_total", text, label(), published);
             let text = "Whether a broker takes messages.";
-            gauges.gauge("longhaul_messages_connected", text, label(), f64::from(u8::from(open.broker.is_some())));
+            gauges.gauge(
+                "longhaul_messages_connected",
+                text,
+                label(),
+                f64::from(u8::from(open.broker.is_some())),
+            );
             let age = open.oldest.map_or(0.0, |oldest| now.since(oldest).as_secs_f64());
             let text = "Age of the oldest message that waits.";
             gauges.gauge("longhaul_messages_oldest_seconds", text, label(), age);
@@ -138,7 +143,8 @@ pub async fn run(shared: Arc<Shared>, stop: watch::Receiver<bool>) {
     *guard(&shared.messages.spool) = Some(spool.clone());
     let mut tasks = JoinSet::new();
     for way in ways {
-        let state = Arc::new(WayState { name: way.name, published: AtomicU64::new(0), open: Mutex::default() });
+        let state =
+            Arc::new(WayState { name: way.name, published: AtomicU64::new(0), open: Mutex::default() });
         guard(&shared.messages.ways).push(state.clone());
         let publisher = publisher::Publisher::new(shared.clone(), spool.clone(), way, state);
         tasks.spawn(publisher.run(stop.clone()));
@@ -147,7 +153,12 @@ pub async fn run(shared: Arc<Shared>, stop: watch::Receiver<bool>) {
     while tasks.join_next().await.is_some() {}
 }
 
-async fn spooler(shared: Arc<Shared>, spool: Arc<Spool>, directory: std::path::PathBuf, mut stop: watch::Receiver<bool>) {
+async fn spooler(
+    shared: Arc<Shared>,
+    spool: Arc<Spool>,
+    directory: std::path::PathBuf,
+    mut stop: watch::Receiver<bool>,
+) {
     let sayer = Arc::new(sayer(&shared.config, &shared.public_url));
     loop {
         let (at_work, to, says) = (shared.clone(), spool.clone(), sayer.clone());
@@ -221,7 +232,10 @@ fn sayer(config: &Config, public_url: &str) -> Sayer {
 }
 
 fn spool_fault(directory: &Path, error: &std::io::Error) -> Fault {
-    let text = format!("messages cannot be spooled in {}: {error}", units::printable(&directory.display().to_string()));
+    let text = format!(
+        "messages cannot be spooled in {}: {error}",
+        units::printable(&directory.display().to_string())
+    );
     Fault::new(FaultCode::StateDirectory, text)
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use longhaul_gateways::brokers::{Parcel, Session};
+use longhaul_gateways::brokers::{ANSWER_TIME_MAX, Parcel, Session};
 use longhaul_model::{Fault, FaultCode};
 use tokio::sync::watch;
 
@@ -92,7 +92,7 @@ impl Publisher {
                     None => continue,
                 }
             }
-            if let Err(fault) = session.publish(&self.parcels(&records)).await {
+            if let Err(fault) = session.publish(&self.parcels(&records), ANSWER_TIME_MAX).await {
                 return Fault { detail: format!("{broker}: {}", fault.detail), ..fault };
             }
             let count = records.len() as u64;

@@ -15,7 +15,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use longhaul_api::fts::Message;
 use longhaul_model::Timestamp;
@@ -132,7 +132,9 @@ impl Spool {
             inner.segments.push_back(Segment { first, path, bytes: 0, newest: now });
             inner.writer = Some(file);
         }
-        let (Some(file), Some(segment)) = (&mut inner.writer, inner.segments.back_mut()) else { return Ok(()) };
+        let (Some(file), Some(segment)) = (&mut inner.writer, inner.segments.back_mut()) else {
+            return Ok(());
+        };
         file.write_all(bytes)?;
         file.sync_data()?;
         segment.bytes += bytes.len() as u64;
@@ -192,7 +194,7 @@ impl Spool {
             if at != segment {
                 (segment, offset) = (at, 0);
             }
-            let piece = match read_piece(&path, offset, bytes) {
+            let piece = match read_piece(&path, offset, bytes, READ_BYTES) {
                 // It was dropped a moment ago.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     segment = at + 1;
@@ -285,12 +287,19 @@ fn segments(directory: &Path) -> io::Result<VecDeque<Segment>> {
             continue;
         }
         let Ok(first) = u64::from_str_radix(stem, 16) else { continue };
-        let metadata = fs::metadata(&path)?;
-        let since = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let newest = Timestamp(i64::try_from(since.as_micros()).unwrap_or(i64::MAX));
-        found.push(Segment { first, path, bytes: metadata.len(), newest });
+        let bytes = fs::metadata(&path)?.len();
+        found.push(Segment { first, path, bytes, newest: Timestamp::MAX });
     }
     found.sort_by_key(|segment| segment.first);
+    // A file's newest is no newer than the first of the next one. Times of files are not ours to believe.
+    let mut next = None;
+    for segment in found.iter_mut().rev() {
+        let all = next.is_none();
+        let records = records(&read_piece(&segment.path, 0, segment.bytes, if all { usize::MAX } else { 1 })?).0;
+        let newest = next.or(records.last().map(|record| record.at));
+        next = records.first().map(|record| record.at).or(next);
+        segment.newest = newest.unwrap_or(Timestamp::ZERO);
+    }
     Ok(found.into())
 }
 
@@ -298,12 +307,12 @@ fn cursor_path(directory: &Path, way: &str) -> PathBuf {
     directory.join(format!("{way}.cursor"))
 }
 
-fn read_piece(path: &Path, offset: u64, bytes: u64) -> io::Result<Vec<u8>> {
+/// So many bytes, or as many as the first record has.
+fn read_piece(path: &Path, offset: u64, bytes: u64, mut wanted: usize) -> io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
     file.seek(SeekFrom::Start(offset))?;
     let left = bytes.saturating_sub(offset);
     let mut piece = Vec::new();
-    let mut wanted = READ_BYTES;
     loop {
         let more = (wanted.saturating_sub(piece.len()) as u64).min(left - piece.len() as u64);
         if Read::by_ref(&mut file).take(more).read_to_end(&mut piece)? == 0 {

@@ -133,7 +133,10 @@ impl Operations {
             );
         }
         let told = self.shared.messages.problems();
-        views.extend(told.into_iter().map(|(since, fault)| ProblemView { first_seen: since, ..standing(fault, None, now) }));
+        views.extend(
+            told.into_iter()
+                .map(|(since, fault)| ProblemView { first_seen: since, ..standing(fault, None, now) }),
+        );
         views.extend(looks::problems(&self.shared, now));
         views.extend(changes::problems(&self.shared));
         for (id, danger) in self.shared.deadlines.all() {

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::wait_until_listening;
+use super::{ForeignAuthority, wait_until_listening};
 use crate::{Log, Process, free_port};
 
 /// Where Debian's package puts it.
@@ -75,7 +75,7 @@ http://activemq.apache.org/schema/core http://activemq.apache.org/schema/core/ac
     }
 }
 
-/// nats-server with JetStream.
+/// nats-server with JetStream. Clients with TLS have to show a certificate of the authority; without TLS anybody gets in.
 pub struct NatsServer {
     pub port: u16,
     _folder: tempfile::TempDir,
@@ -88,11 +88,20 @@ impl NatsServer {
         (!there).then(|| "there is no nats-server".to_owned())
     }
 
-    pub fn start() -> NatsServer {
+    pub fn start(authority: &ForeignAuthority) -> NatsServer {
         let folder = tempfile::tempdir().expect("a folder");
         let port = free_port();
+        let (certificate, key) = authority.issue_files(folder.path(), "nats");
+        let config = format!(
+            "host: 127.0.0.1\nport: {port}\njetstream {{ store_dir: {:?} }}\nallow_non_tls: true\n\
+             tls {{ cert_file: {certificate:?}, key_file: {key:?}, ca_file: {:?}, verify: true }}\n",
+            folder.path().join("streams"),
+            authority.ca_file()
+        );
+        let file = folder.path().join("nats.conf");
+        fs::write(&file, config).expect("a file");
         let mut command = Command::new("nats-server");
-        command.args(["-a", "127.0.0.1", "-p", &port.to_string(), "-js", "-sd"]).arg(folder.path());
+        command.arg("-c").arg(&file);
         let log = Log::default();
         let mut process = Process::start("nats-server", &mut command, &log, &folder.path().join("log"));
         wait_until_listening(&mut process, port);

@@ -6,8 +6,10 @@
 
 mod shapes;
 
-use longhaul_model::job::{JobFileState, JobId, JobKind, JobState, TRANSFER_CANCELED, parse_reason, storage_element};
 use longhaul_model::Timestamp;
+use longhaul_model::job::{
+    JobFileState, JobId, JobKind, JobState, TRANSFER_CANCELED, parse_reason, storage_element,
+};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -385,11 +387,19 @@ impl ErrorShown {
     fn of(outcome: Outcome, reason: &str) -> ErrorShown {
         if outcome == Outcome::Ok {
             let nothing = String::new;
-            return ErrorShown { text: nothing(), number: 0, scope: nothing(), phase: "", category: nothing() };
+            return ErrorShown {
+                text: nothing(),
+                number: 0,
+                scope: nothing(),
+                phase: "",
+                category: nothing(),
+            };
         }
         let (scope, number, text) = match (parse_reason(reason), reason.split_once(' ')) {
             (Some((_, number, text)), Some((scope, _))) => (scope, number, text),
-            _ if outcome == Outcome::Abort => ("GENERAL_FAILURE", CANCELED, filled(reason, TRANSFER_CANCELED)),
+            _ if outcome == Outcome::Abort => {
+                ("GENERAL_FAILURE", CANCELED, filled(reason, TRANSFER_CANCELED))
+            }
             _ => ("GENERAL_FAILURE", 70, reason),
         };
         ErrorShown {

@@ -73,7 +73,14 @@ fn arrived() -> FileChange {
 }
 
 fn ended(to: F, reason: &str) -> FileChange {
-    FileChange { to, reason: reason.into(), bytes: None, mode: None, job_state: JobState::Failed, ..arrived() }
+    FileChange {
+        to,
+        reason: reason.into(),
+        bytes: None,
+        mode: None,
+        job_state: JobState::Failed,
+        ..arrived()
+    }
 }
 
 fn sayer() -> Sayer {
@@ -143,7 +150,8 @@ fn each_attempt_ends_once_and_says_what_failed() {
     let again = FileChange { retries: 1, recoverable: true, ..ended(F::Submitted, timed_out) };
     let told = complete(&again);
     let of = |names: &[&str]| names.iter().map(|name| told[*name].clone()).collect::<Vec<_>>();
-    let shown = of(&["t_final_transfer_state", "t_final_transfer_state_flag", "t__error_message", "t_error_code"]);
+    let shown =
+        of(&["t_final_transfer_state", "t_final_transfer_state_flag", "t__error_message", "t_error_code"]);
     assert_eq!(json!(shown), json!(["Error", 0, "it said  no  for 5 ?s", 110]));
     let shown = of(&["tr_error_scope", "t_failure_phase", "tr_error_category", "is_recoverable", "retry"]);
     assert_eq!(json!(shown), json!(["TRANSFER", "TRANSFER", "CONNECTION_TIMED_OUT", true, 0]));
@@ -158,7 +166,10 @@ fn each_attempt_ends_once_and_says_what_failed() {
     let stopped = complete(&ended(F::Canceled, "Job canceled by the user"));
     assert_eq!(stopped["t_final_transfer_state"], "Abort");
     assert_eq!(stopped["t__error_message"], "Job canceled by the user");
-    assert_eq!((&stopped["t_error_code"], &stopped["tr_error_scope"]), (&json!(125), &json!("GENERAL_FAILURE")));
+    assert_eq!(
+        (&stopped["t_error_code"], &stopped["tr_error_scope"]),
+        (&json!(125), &json!("GENERAL_FAILURE"))
+    );
 }
 
 #[test]
@@ -166,7 +177,10 @@ fn phases_are_named() {
     for (reason, phase) in [
         ("SOURCE [2] gone", "TRANSFER_PREPARATION"),
         ("DESTINATION [17] Destination file exists and overwrite is not enabled", "TRANSFER_PREPARATION"),
-        ("DESTINATION [5] User-defined and destination ADLER32 do not match (a != b)", "TRANSFER_FINALIZATION"),
+        (
+            "DESTINATION [5] User-defined and destination ADLER32 do not match (a != b)",
+            "TRANSFER_FINALIZATION",
+        ),
         ("DESTINATION [22] Source and destination file size mismatch", "TRANSFER_FINALIZATION"),
         ("DESTINATION [28] full", "TRANSFER"),
         ("GENERAL_FAILURE [70] x", "TRANSFER_SERVICE"),
@@ -191,7 +205,8 @@ fn hops_and_replicas_tell_their_jobs_state() {
     let last = complete(&FileChange { index: 1, job_state: JobState::Finished, ..hop });
     assert_eq!((&last["job_state"], &last["transfer_lasthop"]), (&json!("FINISHED"), &json!(true)));
     assert_eq!(last["job_multihop"], true);
-    let replica = FileChange { job_kind: JobKind::Replicas, job_state: JobState::Active, ..ended(F::Failed, "x") };
+    let replica =
+        FileChange { job_kind: JobKind::Replicas, job_state: JobState::Active, ..ended(F::Failed, "x") };
     let failed = complete(&replica);
     assert_eq!((&failed["job_state"], &failed["job_m_replica"]), (&json!("ACTIVE"), &json!(true)));
 }

@@ -49,7 +49,10 @@ impl Session {
             return Err(Fault::new(FaultCode::BadRequest, text));
         }
         if info["headers"] != json!(true) {
-            return Err(Fault::new(FaultCode::VersionMismatch, "the server knows no headers: 2.2 or later is wanted"));
+            return Err(Fault::new(
+                FaultCode::VersionMismatch,
+                "the server knows no headers: 2.2 or later is wanted",
+            ));
         }
         session.write(&hello(login, broker.tls)).await?;
         session.answered().await?;
@@ -77,7 +80,9 @@ impl Session {
         loop {
             match self.said().await? {
                 Said::Pong => return Ok(()),
-                Said::Message { .. } => return Err(broken("the server sends a message that nobody asked for")),
+                Said::Message { .. } => {
+                    return Err(broken("the server sends a message that nobody asked for"));
+                }
                 _ => {}
             }
         }
@@ -185,7 +190,9 @@ fn publication(parcel: &Parcel, inbox: Option<&str>, out: &mut Vec<u8>) {
     head.push_str("\r\n");
     let reply = inbox.map(|inbox| format!("{inbox}.{} ", parcel.number)).unwrap_or_default();
     let all = head.len() + parcel.body.len();
-    out.extend_from_slice(format!("HPUB {} {reply}{} {all}\r\n{head}", parcel.destination, head.len()).as_bytes());
+    out.extend_from_slice(
+        format!("HPUB {} {reply}{} {all}\r\n{head}", parcel.destination, head.len()).as_bytes(),
+    );
     out.extend_from_slice(parcel.body.as_bytes());
     out.extend_from_slice(b"\r\n");
 }

@@ -13,7 +13,11 @@ pub enum Said {
     Fine,
     Wrong(String),
     /// To a subject of ours; `head` is empty unless there are headers.
-    Message { subject: String, head: String, body: String },
+    Message {
+        subject: String,
+        head: String,
+        body: String,
+    },
 }
 
 /// Bytes in, what was said out. After an error nothing more can be said of the stream.
@@ -146,7 +150,8 @@ mod tests {
 
     #[test]
     fn what_servers_say_is_read_wherever_it_is_cut() {
-        let bytes = b"INFO {\"a\":1} \r\nPING\r\n+OK\r\n-ERR 'Authorization Violation'\r\nMSG a.b 1 3\r\nx\r\n\r\n\
+        let bytes =
+            b"INFO {\"a\":1} \r\nPING\r\n+OK\r\n-ERR 'Authorization Violation'\r\nMSG a.b 1 3\r\nx\r\n\r\n\
             HMSG c 1 reply 4 6\r\nheadbo\r\nPONG\r\n";
         for cut in 1..bytes.len() {
             let message = |subject: &str, head: &str, body: &str| Said::Message {

@@ -43,7 +43,12 @@ impl Frame {
             // Writing to a string cannot fail.
             let _ = match escapes {
                 true => writeln!(head, "{}:{}", escape(name), escape(value)),
-                false => writeln!(head, "{}:{}", name.replace(['\n', '\r', '\0'], " "), value.replace(['\n', '\r', '\0'], " ")),
+                false => writeln!(
+                    head,
+                    "{}:{}",
+                    name.replace(['\n', '\r', '\0'], " "),
+                    value.replace(['\n', '\r', '\0'], " ")
+                ),
             };
         }
         head.push('\n');
@@ -234,7 +239,9 @@ mod tests {
 
     #[test]
     fn frames_are_read_with_either_line_end_and_between_heart_beats() {
-        let read = all(b"\n\r\nCONNECTED\r\nversion:1.2\r\na\\c:b:c\r\n\r\n\0\n\nRECEIPT\nreceipt-id:7\\c\n\n\0\n").unwrap();
+        let read =
+            all(b"\n\r\nCONNECTED\r\nversion:1.2\r\na\\c:b:c\r\n\r\n\0\n\nRECEIPT\nreceipt-id:7\\c\n\n\0\n")
+                .unwrap();
         let connected = Frame::new("CONNECTED").with("version", "1.2").with("a\\c", "b:c");
         assert_eq!(read, [connected, Frame::new("RECEIPT").with("receipt-id", "7:")]);
         let read = all(b"ERROR\ncontent-length:3\nx:1\nx:2\n\na\0b\0").unwrap();
@@ -258,7 +265,9 @@ mod tests {
             assert!(all(bad).is_err(), "{}", String::from_utf8_lossy(bad));
         }
         assert!(all(&[b'A'; HEAD_BYTES_MAX]).is_err());
-        assert!(all(&[b"A\n".to_vec(), b"x:1\n".repeat(HEADERS_MAX + 1), b"\n\0".to_vec()].concat()).is_err());
+        assert!(
+            all(&[b"A\n".to_vec(), b"x:1\n".repeat(HEADERS_MAX + 1), b"\n\0".to_vec()].concat()).is_err()
+        );
         assert!(all(&[b"A\n\n".to_vec(), vec![b'x'; BODY_BYTES_MAX + 1]].concat()).is_err());
         assert_eq!(all(&[b"A\n\n".to_vec(), vec![b'x'; BODY_BYTES_MAX], vec![0]].concat()).unwrap().len(), 1);
     }

@@ -65,7 +65,10 @@ impl Session {
 
     fn agree(&mut self, greeting: &Frame) -> Result<(), Fault> {
         if !matches!(greeting.header("version"), Some("1.1" | "1.2")) {
-            return Err(Fault::new(FaultCode::VersionMismatch, "the broker speaks neither STOMP 1.1 nor 1.2"));
+            return Err(Fault::new(
+                FaultCode::VersionMismatch,
+                "the broker speaks neither STOMP 1.1 nor 1.2",
+            ));
         }
         let (sends, wants) = match greeting.header("heart-beat").map(|beat| beat.split_once(',')) {
             None => (0, 0),
@@ -76,9 +79,8 @@ impl Session {
             Some(None) => return Err(broken("the broker's heart-beat is no pair of numbers")),
         };
         // The slower of both, as the specification has it.
-        let slower = |theirs: u32| {
-            (theirs > 0).then(|| HEART_BEAT.max(Duration::from_millis(u64::from(theirs))))
-        };
+        let slower =
+            |theirs: u32| (theirs > 0).then(|| HEART_BEAT.max(Duration::from_millis(u64::from(theirs))));
         self.send_every = slower(wants);
         self.hear_every = slower(sends);
         Ok(())
