@@ -51,9 +51,9 @@ impl Storages {
             }],
             "params": { "job_metadata": { "issuer": "rucio" }, "retry": -1 },
         });
-        let reply =
-            deployment.api().send("POST", "/jobs", &[], job.to_string().as_bytes()).unwrap().expect(200);
-        reply.json()["job_id"].as_str().unwrap().to_owned()
+        let headers = [("content-type", "application/json")];
+        let reply = deployment.api().send("POST", "/jobs", &headers, job.to_string().as_bytes()).unwrap();
+        reply.expect(200).json()["job_id"].as_str().unwrap().to_owned()
     }
 }
 

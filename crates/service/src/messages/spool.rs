@@ -295,7 +295,8 @@ fn segments(directory: &Path) -> io::Result<VecDeque<Segment>> {
     let mut next = None;
     for segment in found.iter_mut().rev() {
         let all = next.is_none();
-        let records = records(&read_piece(&segment.path, 0, segment.bytes, if all { usize::MAX } else { 1 })?).0;
+        let records =
+            records(&read_piece(&segment.path, 0, segment.bytes, if all { usize::MAX } else { 1 })?).0;
         let newest = next.or(records.last().map(|record| record.at));
         next = records.first().map(|record| record.at).or(next);
         segment.newest = newest.unwrap_or(Timestamp::ZERO);
