@@ -1,20 +1,13 @@
 //! Rows of the catalog as what FTS would say of them.
 
+use longhaul_api::fts::FileChange;
 use longhaul_api::fts::submission::Parameters;
-use longhaul_api::fts::{FileChange, Message, MessageKind, Sayer};
 use longhaul_catalog::JobNewsRow;
 use longhaul_model::JobFileState;
 
 use crate::jobs::FileDetails;
 
-/// Those for which there is a place to go.
-pub fn messages(row: JobNewsRow, sayer: &Sayer, wanted: impl Fn(MessageKind) -> bool) -> Vec<Message> {
-    let mut messages = change(row).messages(sayer);
-    messages.retain(|message| wanted(message.kind));
-    messages
-}
-
-fn change(row: JobNewsRow) -> FileChange {
+pub fn change(row: JobNewsRow) -> FileChange {
     let (job, file) = (row.job, row.file);
     let parameters: Parameters = serde_json::from_str(&job.details).unwrap_or_default();
     let details: FileDetails = serde_json::from_str(&file.details).unwrap_or_default();

@@ -168,13 +168,12 @@ impl MessagesConfig {
         Ok(ways)
     }
 
-    /// Where messages of a kind go; none: nowhere.
-    pub fn destination(&self, kind: MessageKind) -> Option<&str> {
+    /// Where messages of a kind go, without what says topic or queue.
+    pub fn destination(&self, kind: MessageKind) -> &str {
         match kind {
-            MessageKind::Start => Some(&self.start),
-            MessageKind::Complete => Some(&self.complete),
-            MessageKind::State => Some(&self.state),
-            MessageKind::Queue => None,
+            MessageKind::Start => &self.start,
+            MessageKind::Complete => &self.complete,
+            MessageKind::State => &self.state,
         }
     }
 }
@@ -253,7 +252,7 @@ mod tests {
     #[test]
     fn names_are_those_of_fts() {
         let config = stomp(&["stomp://a"]);
-        assert_eq!(config.destination(MessageKind::Complete), Some("transfer.fts_monitoring_complete"));
+        assert_eq!(config.destination(MessageKind::Complete), "transfer.fts_monitoring_complete");
         assert_eq!(config.ways().unwrap()[0].prefix, "/topic/");
     }
 }

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use longhaul_api::fts::{MessageKind, Sayer};
+use longhaul_api::fts::Sayer;
 use longhaul_model::{Fault, FaultCode, Timestamp, units};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -208,13 +208,11 @@ impl Bringing {
 
 /// From the catalog to the spool, all that there is.
 fn bring(shared: &Shared, spool: &Spool, sayer: &Sayer) -> Result<(), Bringing> {
-    let config = &shared.config.messages;
     let catalog = |error: longhaul_catalog::CatalogError| Bringing::Catalog(error.to_string());
     loop {
         let rows = shared.catalog.job_news(0).map_err(catalog)?;
         let Some(last) = rows.last().map(|row| row.sequence) else { return Ok(()) };
-        let wanted = |kind: MessageKind| config.destination(kind).is_some();
-        let messages = rows.into_iter().flat_map(|row| compose::messages(row, sayer, wanted)).collect();
+        let messages = rows.into_iter().flat_map(|row| compose::change(row).messages(sayer)).collect();
         spool.append(messages, shared.now()).map_err(Bringing::Spool)?;
         shared.catalog.job_news_told(last).map_err(catalog)?;
     }

@@ -120,18 +120,15 @@ impl Publisher {
 
     fn parcels(&self, records: &[Record]) -> Vec<Parcel> {
         let config = &self.shared.config.messages;
-        let parcel = |record: &Record| {
-            let name = config.destination(record.kind)?;
-            Some(Parcel {
-                number: record.number,
-                destination: format!("{}{name}", self.way.prefix),
-                headers: record.vo.iter().map(|vo| ("vo", vo.clone())).collect(),
-                body: record.body.clone(),
-                persistent: true,
-                expires_ms: (record.at + config.expire()).as_micros() / 1_000,
-            })
+        let parcel = |record: &Record| Parcel {
+            number: record.number,
+            destination: format!("{}{}", self.way.prefix, config.destination(record.kind)),
+            headers: record.vo.iter().map(|vo| ("vo", vo.clone())).collect(),
+            body: record.body.clone(),
+            persistent: true,
+            expires_ms: (record.at + config.expire()).as_micros() / 1_000,
         };
-        records.iter().filter_map(parcel).collect()
+        records.iter().map(parcel).collect()
     }
 
     fn away(&self, why: Fault) {

@@ -153,24 +153,3 @@ pub struct Complete<'a> {
     pub srm_space_token_src: &'a str,
     pub srm_space_token_dst: &'a str,
 }
-
-/// How many copies there are between two storages, and why.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Queue {
-    pub source_se: String,
-    pub dest_se: String,
-    pub throughput: f64,
-    pub throughput_ema: f64,
-    pub duration_avg: f64,
-    pub filesize_avg: f64,
-    pub filesize_stddev: f64,
-    pub success_rate: f64,
-    pub retry_count: u64,
-    pub active_count: u64,
-    pub submitted_count: u64,
-    pub connections: u64,
-    pub diff: i64,
-    pub rationale: String,
-    pub timestamp: i64,
-    pub endpnt: String,
-}
