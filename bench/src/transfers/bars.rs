@@ -7,6 +7,7 @@ use super::report::{Session, Summary};
 const OURS: &str = "longhaul";
 const AUTHENTICATED: &str = "longhaul authenticated";
 const BOTH: [&str; 2] = [OURS, AUTHENTICATED];
+const IPERF: [&str; 2] = ["iperf3 -P1", "iperf3 -P4"];
 /// Of each end, sockets included.
 const MEMORY_MB_MAX: f64 = 64.0;
 
@@ -84,6 +85,16 @@ fn bars() -> Vec<Bar> {
     bars
 }
 
+/// Whether something of ours is held against that very program in that case.
+pub(crate) fn is_yardstick(case: &str, program: &str) -> bool {
+    let names = |bar: &Bar| match bar.yardstick {
+        Yardstick::Program(name) => bar.case == case && name == program,
+        Yardstick::IperfOf(other) => other == case && IPERF.contains(&program),
+        Yardstick::Best | Yardstick::Capacity | Yardstick::Floor | Yardstick::Number(_) => false,
+    };
+    bars().iter().any(names)
+}
+
 /// The floor that belongs to a program.
 pub(crate) fn floor_of(program: &str) -> &'static str {
     if program == AUTHENTICATED { "floor authenticated" } else { "floor" }
@@ -152,7 +163,7 @@ impl Yardstick {
         let case = session.outcomes.iter().find(|outcome| outcome.case.name == bar.case)?.case;
         let rate = |case: &str, program: &str| Some(session.get(case, program)?.mb_per_s);
         let iperf = |case: &str| {
-            let rows = ["iperf3 -P1", "iperf3 -P4"].into_iter().filter_map(|name| rate(case, name));
+            let rows = IPERF.into_iter().filter_map(|name| rate(case, name));
             rows.reduce(f64::max)
         };
         match self {

@@ -1,8 +1,10 @@
 //! What a transfer costs at least on this machine, from its parts measured in the same round: TCP by our own code between the
 //! two namespaces, AES-128-GCM at both ends, one read, one write of a new file, crc32c at both ends.
 //!
-//! The rate of the floor is what two cores reach when they do nothing else and never wait. Not here: how the parts are
-//! measured (`doctor::parts`). Other programs check them in `cases/floor.rs`.
+//! The rate of the floor is what two cores reach when they do nothing else, never wait and do not hinder each other. They do,
+//! since they share caches and the way to memory: in the rows "both cores" each part but TCP, which needs both ends, was
+//! measured on two threads at once. Not here: how the parts are measured (`doctor::parts`). Other programs check them in
+//! `cases/floor.rs`.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -20,7 +22,10 @@ const BYTES: u64 = 1_000_000_000;
 /// Both ends of every run share so many.
 const CORES: usize = 2;
 
-pub(crate) const NAMES: [&str; 2] = ["floor", "floor authenticated"];
+pub(crate) const NAMES: [&str; 4] =
+    ["floor", "floor authenticated", "floor, both cores", "floor authenticated, both cores"];
+/// Of the names: with encryption.
+pub(crate) const SEALED: [&str; 2] = [NAMES[0], NAMES[2]];
 
 /// The floor stands beside large files on an unlimited LAN: elsewhere other things bind.
 pub(crate) fn takes(case: &Case) -> bool {
@@ -36,14 +41,42 @@ pub(crate) struct Parts {
     pub(crate) write: Part,
 }
 
+/// What needs no other end, on one thread.
+struct Local {
+    seal: Part,
+    open: Part,
+    crc32c: Part,
+    read: Part,
+    write: Part,
+}
+
+impl Local {
+    fn measure(folder: &Path) -> Result<Local, String> {
+        let told = |what: &str, error: std::io::Error| format!("{what}: {error}");
+        let [seal, open] = aead::aes_128_gcm(BYTES).map_err(|error| told("AES-128-GCM", error))?;
+        let options =
+            DiskOptions { size_bytes: BYTES, flush: Flush::End, cold: false, ..DiskOptions::default() };
+        let [write, read] =
+            disk::write_and_read(folder, &options).map_err(|error| told("writing and reading", error))?;
+        Ok(Local { seal, open, crc32c: checksum::crc32c(BYTES), read, write })
+    }
+
+    /// On two threads at once; one of the two, since they do the same.
+    fn measure_twice(folder: &Path) -> Result<Local, String> {
+        let places = ["one", "other"].map(|name| folder.join(name));
+        for place in &places {
+            std::fs::create_dir_all(place).map_err(|error| format!("{}: {error}", place.display()))?;
+        }
+        let [one, _] = std::thread::scope(|scope| {
+            let threads = places.each_ref().map(|place| scope.spawn(|| Local::measure(place)));
+            threads.map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        });
+        one
+    }
+}
+
 pub(crate) fn parts(lab: &Lab, folder: &Path) -> Result<Parts, String> {
-    let told = |what: &str, error: std::io::Error| format!("{what}: {error}");
-    let tcp = tcp(lab)?;
-    let [seal, open] = aead::aes_128_gcm(BYTES).map_err(|error| told("AES-128-GCM", error))?;
-    let options = DiskOptions { size_bytes: BYTES, flush: Flush::End, cold: false, ..DiskOptions::default() };
-    let [write, read] =
-        disk::write_and_read(folder, &options).map_err(|error| told("writing and reading", error))?;
-    Ok(Parts { tcp, seal, open, crc32c: checksum::crc32c(BYTES), read, write })
+    Ok(Parts::of(tcp(lab)?, Local::measure(folder)?))
 }
 
 /// The server's side sends, as in our own runs.
@@ -67,10 +100,18 @@ pub(crate) fn tcp(lab: &Lab) -> Result<NetworkRun, String> {
 }
 
 impl Parts {
+    fn of(tcp: NetworkRun, local: Local) -> Parts {
+        let Local { seal, open, crc32c, read, write } = local;
+        Parts { tcp, seal, open, crc32c, read, write }
+    }
+
     /// The floor of one of [`NAMES`], as if it had moved the case.
     pub(crate) fn as_run(&self, name: &str, case: &Case) -> Measured {
-        let aead =
-            if name == NAMES[0] { (self.seal.cpu_s_per_gb, self.open.cpu_s_per_gb) } else { (0.0, 0.0) };
+        let aead = if SEALED.contains(&name) {
+            (self.seal.cpu_s_per_gb, self.open.cpu_s_per_gb)
+        } else {
+            (0.0, 0.0)
+        };
         let sum = self.crc32c.cpu_s_per_gb;
         let source = self.read.cpu_s_per_gb + sum + aead.0 + self.tcp.sender_cpu_s_per_gb;
         let target = self.tcp.receiver_cpu_s_per_gb + aead.1 + sum + self.write.cpu_s_per_gb;
@@ -86,12 +127,14 @@ impl Parts {
     }
 }
 
-/// One round of the floor, both names.
-pub(crate) fn measure(lab: &Lab, folder: &Path, case: &Case) -> [Result<Measured, Failure>; 2] {
-    match parts(lab, folder) {
-        Ok(parts) => NAMES.map(|name| Ok(parts.as_run(name, case))),
-        Err(why) => NAMES.map(|_| Err(Failure::Failed(why.clone()))),
-    }
+/// One round of the floor, all names.
+pub(crate) fn measure(lab: &Lab, folder: &Path, case: &Case) -> [Result<Measured, Failure>; 4] {
+    let measured = parts(lab, folder).and_then(|alone| {
+        let both = Parts::of(alone.tcp.clone(), Local::measure_twice(folder)?);
+        Ok([(NAMES[0], &alone), (NAMES[1], &alone), (NAMES[2], &both), (NAMES[3], &both)]
+            .map(|(name, parts)| Ok(parts.as_run(name, case))))
+    });
+    measured.unwrap_or_else(|why| NAMES.map(|_| Err(Failure::Failed(why.clone()))))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@
 pub(crate) mod account;
 mod against;
 mod bars;
+mod book;
 pub(crate) mod case;
 mod costs;
 pub(crate) mod floor;
@@ -28,13 +29,14 @@ use longhaul_testbed::wan::{Lab, Side};
 
 use crate::measure::make_files;
 use crate::peers::{self, Program, Run};
+use book::Book;
 use case::{CASES, Case};
 use keys::Keys;
 use launch::Stage;
 use memory::Memory;
 use options::Options;
 use report::{Outcome, Session};
-use run::Failure;
+use run::{Failure, Measured};
 
 /// Beyond source and target: what programs themselves and their buffers may touch.
 const WARM_MORE: u64 = 2 << 30;
@@ -75,91 +77,158 @@ fn run(options: &Options) -> Result<Session, String> {
     let cases: Vec<&Case> = CASES.iter().filter(|case| options.wants_case(case.name)).collect();
     let programs: Vec<Box<dyn Program>> =
         peers::all().into_iter().filter(|program| options.wants_program(program.name())).collect();
+    let book = options.book.as_ref().map(|path| Book::open(path, &longhaul_testbed::binary())).transpose()?;
     let memory = Memory::new()?;
     let most = cases.iter().map(|case| case.bytes()).max().unwrap_or(0);
     let warm = (2 * most + WARM_MORE).min((memory::available() as f64 * WARM_SHARE) as u64);
     eprintln!("touching {:.1} GB of memory", warm as f64 / 1e9);
     memory.warm(warm)?;
-    let mut session = Session::new(options.rounds, account::Group::new().how());
+    let session = Session::new(options.rounds, account::Group::new().how());
+    let mut measuring = Measuring { programs, memory, options, book, session };
     for case in cases {
-        run_case(case, &programs, &memory, options, &mut session)?;
+        measuring.case(case)?;
     }
-    session.hide(memory.path());
-    Ok(session)
+    Ok(measuring.session)
 }
 
-fn run_case(
-    case: &'static Case,
-    programs: &[Box<dyn Program>],
-    memory: &Memory,
-    options: &Options,
-    session: &mut Session,
-) -> Result<(), String> {
-    eprintln!("{}: {}", case.name, case.described());
-    let taken = programs.iter().filter(|program| program.takes(case));
-    let mut outcomes: Vec<Outcome> = taken.map(|program| Outcome::new(case, &**program)).collect();
-    if floor::takes(case) {
-        let names = floor::NAMES.into_iter().filter(|name| options.wants_program(name));
-        outcomes.extend(names.map(|name| Outcome::floor(case, name)));
-    }
-    let places = Places::new(memory.path());
-    let lab = match case.lab() {
-        Ok(lab) => lab,
-        Err(why) => {
-            outcomes.iter_mut().for_each(|outcome| outcome.runs.push(Err(Failure::Failed(why.clone()))));
-            session.outcomes.append(&mut outcomes);
+/// What all cases of a session share.
+struct Measuring<'a> {
+    programs: Vec<Box<dyn Program>>,
+    memory: Memory,
+    options: &'a Options,
+    book: Option<Book>,
+    session: Session,
+}
+
+impl Measuring<'_> {
+    fn case(&mut self, case: &'static Case) -> Result<(), String> {
+        eprintln!("{}: {}", case.name, case.described());
+        let mut outcomes = self.outcomes(case);
+        if !outcomes.iter().any(|outcome| self.is_wanted(outcome, &outcomes)) {
+            self.session.outcomes.append(&mut outcomes);
             return Ok(());
         }
-    };
-    let stage = Stage::new(&lab, places.stage.clone())?;
-    let far = lab.address(Side::Right, 0).to_string();
-    let keys = Keys::make(&places.stage, &far)?;
-    make_files(&places.source, case.files, case.size);
-    let names = trees::names(&places.source)?;
-    let run = Run {
-        case,
-        source: &places.source,
-        target: &places.target,
-        folder: &places.run,
-        far: &far,
-        keys: &keys,
-        names: &names,
-    };
-    for round in 0..options.rounds {
-        one_round(round, programs, &stage, &run, options, &mut outcomes);
-        if floor::takes(case) && outcomes.iter().any(|outcome| outcome.is_floor()) {
-            let measured = floor::measure(&lab, memory.path(), case);
-            for (name, measured) in floor::NAMES.into_iter().zip(measured) {
-                eprintln!("  round {}: {}", round + 1, report::line(name, &measured));
-                let outcome = outcomes.iter_mut().find(|outcome| outcome.program == name);
-                outcome.into_iter().for_each(|outcome| outcome.runs.push(measured.clone()));
+        let places = Places::new(self.memory.path());
+        let lab = match case.lab() {
+            Ok(lab) => lab,
+            Err(why) => {
+                outcomes.iter_mut().for_each(|outcome| outcome.runs.push(Err(Failure::Failed(why.clone()))));
+                self.session.outcomes.append(&mut outcomes);
+                return Ok(());
             }
+        };
+        let stage = Stage::new(&lab, places.stage.clone())?;
+        let far = lab.address(Side::Right, 0).to_string();
+        let keys = Keys::make(&places.stage, &far)?;
+        make_files(&places.source, case.files, case.size);
+        let names = trees::names(&places.source)?;
+        let run = Run {
+            case,
+            source: &places.source,
+            target: &places.target,
+            folder: &places.run,
+            far: &far,
+            keys: &keys,
+            names: &names,
+        };
+        for round in 0..self.options.rounds {
+            self.round(round, &stage, &run, &mut outcomes)?;
+            self.floor_round(round, &lab, case, &mut outcomes)?;
         }
+        self.session.outcomes.append(&mut outcomes);
+        std::fs::remove_dir_all(&places.source).map_err(|error| format!("making room: {error}"))
     }
-    session.outcomes.append(&mut outcomes);
-    std::fs::remove_dir_all(&places.source).map_err(|error| format!("making room: {error}"))
+
+    /// Of all programs that take part, with the runs that the book has.
+    fn outcomes(&self, case: &'static Case) -> Vec<Outcome> {
+        let taken = self.programs.iter().filter(|program| program.takes(case));
+        let mut outcomes: Vec<Outcome> = taken.map(|program| Outcome::new(case, &**program)).collect();
+        if floor::takes(case) {
+            let names = floor::NAMES.into_iter().filter(|name| self.options.wants_program(name));
+            outcomes.extend(names.map(|name| Outcome::floor(case, name)));
+        }
+        for outcome in &mut outcomes {
+            let kept = self.book.iter().flat_map(|book| book.runs(case.name, outcome.program));
+            outcome.runs = kept.take(self.options.rounds).collect();
+        }
+        outcomes
+    }
+
+    /// Whether more runs of it are to be made. What was too slow or failed once is not tried again: its row says so.
+    fn is_wanted(&self, outcome: &Outcome, all: &[Outcome]) -> bool {
+        outcome.runs.len() < self.options.rounds && !outcome.has_failed() && !is_behind(outcome, all)
+    }
+
+    /// Every program has its turn, in another order in each round, so that nobody always follows the same neighbour.
+    fn round(
+        &mut self,
+        round: usize,
+        stage: &Stage<'_>,
+        run: &Run<'_>,
+        outcomes: &mut [Outcome],
+    ) -> Result<(), String> {
+        for turn in 0..self.programs.len() {
+            let program = &self.programs[(turn + round) % self.programs.len()];
+            let found = outcomes.iter().position(|outcome| outcome.program == program.name());
+            let wanted = |place: &usize| {
+                let outcome = &outcomes[*place];
+                outcome.runs.len() == round && self.is_wanted(outcome, outcomes)
+            };
+            let Some(place) = found.filter(wanted) else { continue };
+            // A row of ours that was stopped would tell nothing.
+            let limit_s = self.options.limit_s.filter(|_| !program.is_ours()).unwrap_or(run.case.limit_s);
+            let run = Run { case: &Case { limit_s, ..*run.case }, ..*run };
+            let measured = run::measure(stage, &**program, &run);
+            self.tell(round, measured, &mut outcomes[place])?;
+        }
+        Ok(())
+    }
+
+    fn floor_round(
+        &mut self,
+        round: usize,
+        lab: &Lab,
+        case: &Case,
+        outcomes: &mut [Outcome],
+    ) -> Result<(), String> {
+        let lacks = |outcome: &Outcome| outcome.is_floor() && outcome.runs.len() == round;
+        if !outcomes.iter().any(lacks) {
+            return Ok(());
+        }
+        let measured = floor::measure(lab, self.memory.path(), case);
+        for (name, measured) in floor::NAMES.into_iter().zip(measured) {
+            let outcome = outcomes.iter_mut().find(|outcome| outcome.program == name && lacks(outcome));
+            outcome.into_iter().try_for_each(|outcome| self.tell(round, measured.clone(), outcome))?;
+        }
+        Ok(())
+    }
+
+    fn tell(
+        &mut self,
+        round: usize,
+        measured: Result<Measured, Failure>,
+        outcome: &mut Outcome,
+    ) -> Result<(), String> {
+        eprintln!("  round {}: {}", round + 1, report::line(outcome.program, &measured));
+        let measured = report::without_folders(measured, self.memory.path());
+        if let Some(book) = &mut self.book {
+            book.keep(outcome.case.name, outcome.program, &measured)?;
+        }
+        outcome.runs.push(measured);
+        Ok(())
+    }
 }
 
-/// Every program has its turn, in another order in each round, so that nobody always follows the same neighbour.
-fn one_round(
-    round: usize,
-    programs: &[Box<dyn Program>],
-    stage: &Stage<'_>,
-    run: &Run<'_>,
-    options: &Options,
-    outcomes: &mut [Outcome],
-) {
-    for turn in 0..programs.len() {
-        let program = &programs[(turn + round) % programs.len()];
-        let outcome = outcomes.iter_mut().find(|outcome| outcome.program == program.name());
-        // What was too slow or failed once is not tried again: its row says so.
-        let Some(outcome) = outcome.filter(|outcome| !outcome.has_failed()) else { continue };
-        // A row of ours that was stopped would tell nothing.
-        let limit_s = options.limit_s.filter(|_| !program.is_ours()).unwrap_or(run.case.limit_s);
-        let measured = run::measure(stage, &**program, &Run { case: &Case { limit_s, ..*run.case }, ..*run });
-        eprintln!("  round {}: {}", round + 1, report::line(outcome.program, &measured));
-        outcome.runs.push(measured);
+/// Whether more rounds of a peer would tell nothing: bars are held against those that they name and against the best of the
+/// case, so the best two are enough beside them.
+fn is_behind(outcome: &Outcome, all: &[Outcome]) -> bool {
+    const BEST: usize = 2;
+    if outcome.is_ours || outcome.is_floor() || bars::is_yardstick(outcome.case.name, outcome.program) {
+        return false;
     }
+    let Some(rate) = outcome.first_rate() else { return false };
+    let others = all.iter().filter(|other| !other.is_ours && !other.is_floor());
+    others.filter_map(Outcome::first_rate).filter(|other| *other > rate).count() >= BEST
 }
 
 /// A laboratory and memory for the parts of the floor and for the programs that check them.
@@ -227,5 +296,30 @@ impl Places {
     fn new(memory: &Path) -> Places {
         let place = |name: &str| memory.join(name);
         Places { source: place("source"), target: place("target"), run: place("run"), stage: place("stage") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::report::tests::outcome;
+    use super::*;
+
+    #[test]
+    fn who_is_behind_two_and_holds_no_bar_runs_once() {
+        let all = [
+            outcome("wan20-2g", "longhaul", &[9.0]),
+            outcome("wan20-2g", "curl", &[4.0]),
+            outcome("wan20-2g", "aria2", &[1.0, 9.0]),
+            outcome("wan20-2g", "rsync", &[1.2]),
+            outcome("wan20-2g", "xrdcp", &[1.3]),
+            outcome("wan20-2g", "gridftp", &[]),
+        ];
+        let behind: Vec<&str> =
+            all.iter().filter(|one| is_behind(one, &all)).map(|one| one.program).collect();
+        assert_eq!(
+            behind,
+            ["xrdcp"],
+            "a bar is held against curl; the first run decides; no run says nothing"
+        );
     }
 }

@@ -22,10 +22,12 @@ pub(crate) struct Options {
     pub(crate) page: Option<PathBuf>,
     /// The rows as JSON are written here.
     pub(crate) rows: Option<PathBuf>,
+    /// Runs are kept here, and those that are there are not made again.
+    pub(crate) book: Option<PathBuf>,
 }
 
 pub(crate) const USAGE: &str = "bench transfers [CASE...] [--quick] [--rounds N] [--limit SECONDS] [--only PROGRAM]... \
-                                [--json] [--against FILE] [--page FILE] [--rows FILE]";
+                                [--json] [--against FILE] [--page FILE] [--rows FILE] [--book FILE]";
 
 impl Options {
     pub(crate) fn parse(words: &[String], programs: &[&str]) -> Result<Options, String> {
@@ -38,6 +40,7 @@ impl Options {
             against: None,
             page: None,
             rows: None,
+            book: None,
         };
         let (mut quick, mut rounds) = (false, None);
         let mut words = words.iter();
@@ -58,6 +61,7 @@ impl Options {
                 "--against" => options.against = Some(value()?.into()),
                 "--page" => options.page = Some(value()?.into()),
                 "--rows" => options.rows = Some(value()?.into()),
+                "--book" => options.book = Some(value()?.into()),
                 word => match GROUPS.iter().find(|(name, _)| *name == word) {
                     Some((_, cases)) => options.cases.extend(cases.iter().map(|case| (*case).to_owned())),
                     None => {
@@ -124,7 +128,9 @@ mod tests {
 
     #[test]
     fn what_is_unknown_is_refused() {
-        for line in ["lan-3g", "--only wget", "--rounds 0", "--rounds", "--limit 0", "--against", "--jsn"] {
+        for line in
+            ["lan-3g", "--only wget", "--rounds 0", "--rounds", "--limit 0", "--against", "--book", "--jsn"]
+        {
             assert!(parse(line).is_err(), "{line}");
         }
     }

@@ -5,7 +5,7 @@ pub(crate) const HEAD: &str = "\
 
 `cargo xtask bench transfers [CASE...] [--quick] [--rounds N] [--limit SECONDS] [--only PROGRAM]... [--json] [--against FILE]`
 installs the peers from Debian packages, runs all programs in turn and prints what follows; `--page FILE` and `--rows FILE` write it.
-It needs root: both sides are network namespaces, joined by a pair of virtual Ethernet devices (LAN) or by the emulator of the testbed
+With `--book FILE` each run is kept as it ends, and not made again by the next command with that book. It needs root: both sides are network namespaces, joined by a pair of virtual Ethernet devices (LAN) or by the emulator of the testbed
 (WAN).
 
 * A rate is payload over the wall time of the client's whole command, from start to exit: connecting, handshakes and
@@ -17,6 +17,7 @@ It needs root: both sides are network namespaces, joined by a pair of virtual Et
 * Files lie on a file system in memory, new files at the receiver. Memory is touched beforehand and kept from going back to the
   host. Contents are compared with the source after each run, outside the time.
 * A program that is missing or fails is a row that says FAILED; one that needs longer than the limit is stopped, and not run again.
+* Peers behind the best two of their case, against which no bar is held there, are run once: their rows say \"one run\".
 * Peers run with the best settings that their documentation gives; they are printed at the end.
 * The second half is the time in which the second half of the bytes arrived.
 

@@ -60,7 +60,7 @@ impl Outcome {
     /// A floor is no program: nothing is moved, and nobody is measured against it but us.
     pub(crate) fn floor(case: &'static Case, name: &'static str) -> Outcome {
         let (encrypted, verified) =
-            if name == floor::NAMES[0] { ("AES-128-GCM", "crc32c") } else { ("no", "crc32c") };
+            if floor::SEALED.contains(&name) { ("AES-128-GCM", "crc32c") } else { ("no", "crc32c") };
         let (is_ours, moves_files, runs) = (false, false, Vec::new());
         Outcome { case, program: name, encrypted, verified, is_ours, moves_files, runs }
     }
@@ -75,6 +75,11 @@ impl Outcome {
 
     pub(crate) fn has_failed(&self) -> bool {
         self.failure().is_some()
+    }
+
+    /// MB/s of its first run, which decides whether there are more.
+    pub(crate) fn first_rate(&self) -> Option<f64> {
+        Some(self.runs.first()?.as_ref().ok()?.mb_per_s())
     }
 
     /// None if any of its runs failed: a median of the luckier runs would flatter.
@@ -138,18 +143,6 @@ pub(crate) struct Session {
 impl Session {
     pub(crate) fn new(rounds: usize, accounting: &'static str) -> Session {
         Session { outcomes: Vec::new(), rounds, accounting }
-    }
-
-    /// Folders of this session get short names in what is printed.
-    pub(crate) fn hide(&mut self, memory: &Path) {
-        let shorten = |text: &mut String| *text = hidden(text, memory);
-        for run in self.outcomes.iter_mut().flat_map(|outcome| &mut outcome.runs) {
-            match run {
-                Ok(run) => [&mut run.server_words, &mut run.client_words].into_iter().for_each(shorten),
-                Err(Failure::Failed(why)) => shorten(why),
-                Err(Failure::TooSlow { .. }) => {}
-            }
-        }
     }
 
     pub(crate) fn get(&self, case: &str, program: &str) -> Option<Summary> {
@@ -227,7 +220,14 @@ impl Session {
         for outcome in self.of(case) {
             let _ = write!(text, "| {} |", outcome.program);
             match (outcome.summary(), outcome.failure()) {
-                (Some(summary), _) => text += &cells(&summary, best),
+                (Some(summary), _) => {
+                    let range = if outcome.runs.len() == 1 && self.rounds > 1 {
+                        "one run".to_owned()
+                    } else {
+                        format!("{:.0}–{:.0}", summary.range.0, summary.range.1)
+                    };
+                    text += &cells(&summary, &range, best);
+                }
                 (None, Some(Failure::TooSlow { limit_s, below_mb_per_s })) => {
                     let _ = write!(text, " < {below_mb_per_s:.0} | stopped after {limit_s} s | | | | | |");
                 }
@@ -273,7 +273,19 @@ impl Session {
     }
 }
 
-/// The folders of this session by short names.
+/// Folders of this session get short names in what is kept and printed.
+pub(crate) fn without_folders(run: Result<Measured, Failure>, memory: &Path) -> Result<Measured, Failure> {
+    let short = |text: String| hidden(&text, memory);
+    match run {
+        Ok(run) => {
+            let (server_words, client_words) = (short(run.server_words), short(run.client_words));
+            Ok(Measured { server_words, client_words, ..run })
+        }
+        Err(Failure::Failed(why)) => Err(Failure::Failed(short(why))),
+        slow @ Err(Failure::TooSlow { .. }) => slow,
+    }
+}
+
 pub(crate) fn hidden(text: &str, memory: &Path) -> String {
     let (memory, binary) = (memory.to_string_lossy(), longhaul_testbed::binary());
     let mut text = text
@@ -293,13 +305,11 @@ fn in_a_cell(why: &str) -> String {
     short.replace('|', "¦").replace('\n', " ") + more
 }
 
-fn cells(summary: &Summary, best: Option<f64>) -> String {
+fn cells(summary: &Summary, range: &str, best: Option<f64>) -> String {
     let ratio = best.map_or("–".to_owned(), |best| format!("{:.2}", summary.mb_per_s / best));
     format!(
-        " {:.0} | {:.0}–{:.0} | {ratio} | {:.2} | {:.2} + {:.2} | {:.2} | {:.0} / {:.0} |",
+        " {:.0} | {range} | {ratio} | {:.2} | {:.2} + {:.2} | {:.2} | {:.0} / {:.0} |",
         summary.mb_per_s,
-        summary.range.0,
-        summary.range.1,
         summary.cpu_s_per_gb,
         summary.client_cpu,
         summary.server_cpu,
@@ -376,7 +386,7 @@ pub(crate) mod tests {
             ),
             "{table}"
         );
-        assert!(table.contains("| rsync | 400 | 400–400 | 0.50 |"), "{table}");
+        assert!(table.contains("| rsync | 400 | one run | 0.50 |"), "{table}");
         assert!(session.markdown().contains("## Bars"));
         assert!(session.failures().is_empty());
     }

@@ -7,6 +7,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use longhaul_testbed::wan::{Lab, Side, SocketMemory};
+use serde::{Deserialize, Serialize};
 
 use super::account::{Group, Peak};
 use super::launch::{Launched, Stage, Words};
@@ -18,7 +19,7 @@ use crate::peers::{Program, Run, Server, Way};
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// What one run showed. The client is near, the server far.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Measured {
     pub(crate) seconds: f64,
     pub(crate) bytes: u64,

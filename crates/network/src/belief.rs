@@ -24,10 +24,10 @@ pub(crate) type Slow = Fading<86_400, 600>;
 /// Weights are seconds of observation; they halve every `HALF_LIFE_S`, and at most `WEIGHT_MAX` are remembered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fading<const HALF_LIFE_S: u32, const WEIGHT_MAX: u32> {
-    weight: f64,
+    weight: f32,
+    variance: f32,
     /// Of the natural logarithm of bytes per second.
     mean: f64,
-    variance: f64,
     last: Timestamp,
 }
 
@@ -56,13 +56,13 @@ impl<const HALF_LIFE_S: u32, const WEIGHT_MAX: u32> Fading<HALF_LIFE_S, WEIGHT_M
         let value = value.clamp(-LOG_MAX, LOG_MAX);
         let off = value - self.mean;
         if kept > 0.0 {
-            self.variance = (kept * self.variance + kept * weight / total * off * off) / total;
+            self.variance = ((kept * self.variance() + kept * weight / total * off * off) / total) as f32;
             self.mean += off * weight / total;
         } else {
             self.mean = value;
             self.variance = 0.0;
         }
-        self.weight = total.min(Self::WEIGHT_MAX);
+        self.weight = total.min(Self::WEIGHT_MAX) as f32;
         self.last = self.last.max(now);
     }
 
@@ -86,7 +86,7 @@ impl<const HALF_LIFE_S: u32, const WEIGHT_MAX: u32> Fading<HALF_LIFE_S, WEIGHT_M
 
     /// Seconds of observation that still count.
     pub fn weight_at(&self, now: Timestamp) -> f64 {
-        self.weight * (-now.since(self.last).as_secs_f64() / f64::from(HALF_LIFE_S)).exp2()
+        f64::from(self.weight) * (-now.since(self.last).as_secs_f64() / f64::from(HALF_LIFE_S)).exp2()
     }
 
     pub fn mean(&self) -> f64 {
@@ -94,7 +94,7 @@ impl<const HALF_LIFE_S: u32, const WEIGHT_MAX: u32> Fading<HALF_LIFE_S, WEIGHT_M
     }
 
     pub fn variance(&self) -> f64 {
-        self.variance
+        f64::from(self.variance)
     }
 
     pub fn age(&self, now: Timestamp) -> Duration {
@@ -111,7 +111,7 @@ impl<const HALF_LIFE_S: u32, const WEIGHT_MAX: u32> Fading<HALF_LIFE_S, WEIGHT_M
         if !finite || self.weight < 0.0 {
             return Self::default();
         }
-        self.weight = self.weight.min(Self::WEIGHT_MAX);
+        self.weight = self.weight.min(Self::WEIGHT_MAX as f32);
         self.mean = self.mean.clamp(-LOG_MAX, LOG_MAX);
         self.variance = self.variance.clamp(0.0, 100.0);
         self

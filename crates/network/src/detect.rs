@@ -5,7 +5,9 @@
 //!   link's five-minute means are known to wander, since their noise lasts for hundreds of measurements;
 //! - one over five-minute means, for smaller shifts that stay.
 //!
-//! Both bounds follow the link's own noise and its number of measurements in a month, for less than one false alarm
+//! A third looks at single windows alone ([`Falls`]), since on a link that has become very slow nothing else comes soon.
+//!
+//! The bounds follow the link's own noise and its number of measurements in a month, for less than one false alarm
 //! in a month.
 
 use longhaul_model::Timestamp;
@@ -45,11 +47,10 @@ const BLOCK_BOUND_MIN: f32 = 1.0;
 /// Logarithms, corrected for load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Detector {
-    samples: f32,
+    #[serde(flatten)]
+    usual: Usual,
     blocks: f32,
-    level: f32,
-    /// Mean squares of what measurements and means are off.
-    sample_noise: f32,
+    /// Mean square of what means are off.
     block_noise: f32,
     noise_blocks: f32,
     /// Down and up, of single measurements and of means.
@@ -59,6 +60,26 @@ pub(crate) struct Detector {
     since: [Run; 2],
     /// Of the last block, for the level after an alarm of the means.
     block_since: [Run; 2],
+}
+
+/// The level of measurements and how far they are off it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Usual {
+    samples: f32,
+    level: f32,
+    /// Mean square of what measurements are off.
+    #[serde(rename = "sample_noise")]
+    noise: f32,
+}
+
+/// Notices from single windows alone that a link has become far slower. They are noisier than what is put together, and
+/// they come when a link has become too slow for much to be put together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Falls {
+    #[serde(flatten)]
+    usual: Usual,
+    sum: f32,
+    since: Run,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -86,37 +107,155 @@ impl Run {
         self.count += 1.0;
         self.total += value;
     }
+
+    /// The level moved to the mean of these.
+    fn alarm(&self, before: f32, now: Timestamp) -> Alarm {
+        Alarm {
+            from: Timestamp::from_seconds(i64::from(self.from_s)).min(now),
+            before: f64::from(before),
+            after: f64::from(self.total / self.count),
+            evidence: Evidence::Untold,
+        }
+    }
+
+    fn is_sound(&self) -> bool {
+        let numbers = self.count.is_finite() && self.total.is_finite() && self.count >= 0.0;
+        numbers && (self.count > 0.0 || self.total == 0.0)
+    }
+}
+
+impl Usual {
+    /// Learns from one more; says how far it is off once there is a level to be off.
+    fn learn(&mut self, value: f32) -> Option<f32> {
+        let off = value - self.level;
+        if !self.is_known() {
+            self.samples += 1.0;
+            self.level += off / self.samples;
+            if self.samples > 1.0 {
+                let square = off * off * (self.samples - 1.0) / self.samples;
+                self.noise += (square - self.noise) / (self.samples - 1.0);
+            }
+            return None;
+        }
+        // Robust: what is wild raises the noise no more than what is just unusual.
+        let noise = self.deviation();
+        let bounded = off.clamp(-3.0 * noise, 3.0 * noise);
+        self.noise += (bounded * bounded - self.noise) / self.samples.min(SAMPLES);
+        self.samples = (self.samples + 1.0).min(SAMPLES);
+        Some(off)
+    }
+
+    /// The level follows, by little.
+    fn follow(&mut self, off: f32) {
+        let noise = self.deviation();
+        self.level += off.clamp(-noise, noise) / (self.samples + 1.0);
+    }
+
+    fn is_known(&self) -> bool {
+        self.samples >= SAMPLES_MIN
+    }
+
+    fn deviation(&self) -> f32 {
+        // Few measurements say little about their noise.
+        let assumed = SAMPLE_NOISE * SAMPLE_NOISE;
+        ((self.noise * self.samples + assumed * 4.0) / (self.samples + 4.0)).max(0.0025).sqrt()
+    }
+
+    /// What the cumulated sum may reach, with such a slack, and what one measurement counts at most.
+    fn bounds(&self, slack: f32) -> (f32, f32) {
+        let noise = self.deviation();
+        let bound = BOUND_MIN.max(noise * noise * SAMPLES_RARE / (2.0 * slack));
+        (bound, CLIP.max(slack * 1.4).max(noise * 2.5))
+    }
+
+    /// Begins anew at another level; what is known of the noise stays.
+    fn restart(&mut self, level: f32) {
+        *self = Usual { samples: SAMPLES_MIN, level, noise: self.noise };
+    }
+
+    fn is_sound(&self) -> bool {
+        [self.samples, self.noise].iter().all(|value| value.is_finite() && *value >= 0.0)
+            && self.level.is_finite()
+    }
+}
+
+/// One that no arithmetic can be upset by.
+fn tame(value: f64) -> Option<f32> {
+    let value = (value as f32).clamp(-100.0, 100.0);
+    value.is_finite().then_some(value)
+}
+
+impl Falls {
+    /// One measurement of a link whose means wander so that less than `slack` says nothing.
+    pub(crate) fn sample(&mut self, value: f64, slack: f32, now: Timestamp) -> Option<Alarm> {
+        let value = tame(value)?;
+        let off = self.usual.learn(value)?;
+        self.usual.follow(off);
+        let (bound, clip) = self.usual.bounds(slack);
+        self.sum = (self.sum - off.clamp(-clip, clip) - slack).max(0.0);
+        if self.sum == 0.0 {
+            self.since = Run::default();
+            return None;
+        }
+        self.since.add(value, now);
+        if self.sum <= bound {
+            return None;
+        }
+        let alarm = self.since.alarm(self.usual.level, now);
+        Some(Alarm { evidence: Evidence::Measurements(self.since.count as u32), ..alarm })
+    }
+
+    pub(crate) fn restart(&mut self) {
+        self.usual.restart(0.0);
+        *self = Falls { usual: self.usual, ..Falls::default() };
+    }
+
+    pub(crate) fn sound(self) -> Self {
+        let sound = self.usual.is_sound() && self.since.is_sound() && self.sum.is_finite() && self.sum >= 0.0;
+        if sound { self } else { Falls::default() }
+    }
 }
 
 impl Detector {
     /// One measurement that tells about the link itself.
     pub(crate) fn sample(&mut self, value: f64, now: Timestamp) -> Option<Alarm> {
-        let value = (value as f32).clamp(-100.0, 100.0);
-        if !value.is_finite() {
-            return None;
-        }
-        if self.samples < SAMPLES_MIN {
-            self.samples += 1.0;
-            let off = value - self.level;
-            self.level += off / self.samples;
-            if self.samples > 1.0 {
-                let square = off * off * (self.samples - 1.0) / self.samples;
-                self.sample_noise += (square - self.sample_noise) / (self.samples - 1.0);
-            }
-            return None;
-        }
-        let off = value - self.level;
-        // Robust: what is wild raises the noise no more than what is just unusual.
-        let noise = self.sample_deviation();
-        let bounded = off.clamp(-3.0 * noise, 3.0 * noise);
-        self.sample_noise += (bounded * bounded - self.sample_noise) / self.samples.min(SAMPLES);
-        self.samples = (self.samples + 1.0).min(SAMPLES);
+        let value = tame(value)?;
+        let off = self.usual.learn(value)?;
         if self.blocks < BLOCKS_MIN {
-            self.level += off.clamp(-noise, noise) / (self.samples + 1.0);
+            self.usual.follow(off);
         }
-        let slack = SLACK_MIN.max(SLACK_NOISE * self.block_deviation());
-        let bound = BOUND_MIN.max(noise * noise * SAMPLES_RARE / (2.0 * slack));
-        let clip = CLIP.max(slack * 1.4).max(noise * 2.5);
+        self.count(value, self.slack(), now)
+    }
+
+    /// One measurement while an end was busy with other links, and by how much it is `below` the link's part of what the
+    /// end gave, if it is. Tells neither of the level nor of the noise. What is less than the link's wandering explains
+    /// counts for as much as others do not explain.
+    pub(crate) fn shared(&mut self, value: f64, below: f64, now: Timestamp) -> Option<Alarm> {
+        let (value, below) = (tame(value)?, tame(below)?);
+        if !self.is_ready() {
+            return None;
+        }
+        let short = self.usual.level - value;
+        if short <= 0.0 {
+            return self.count(value, self.slack(), now);
+        }
+        let counts = if short > self.slack() { below.clamp(0.0, short.min(CLIP)) } else { 0.0 };
+        self.count(self.usual.level - counts, SLACK_MIN, now)
+    }
+
+    /// Whether there is a usual level to be off.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.usual.is_known()
+    }
+
+    /// What the link wanders in any case.
+    pub(crate) fn slack(&self) -> f32 {
+        SLACK_MIN.max(SLACK_NOISE * self.block_deviation())
+    }
+
+    fn count(&mut self, value: f32, slack: f32, now: Timestamp) -> Option<Alarm> {
+        let (bound, clip) = self.usual.bounds(self.slack());
+        let off = value - self.usual.level;
         let (mut sums, mut since) = (self.sums, self.since);
         let alarm = self.cumulate(off.clamp(-clip, clip), value, slack, bound, (&mut sums, &mut since), now);
         if alarm.is_none() {
@@ -127,18 +266,18 @@ impl Detector {
 
     /// The mean of five minutes.
     pub(crate) fn block(&mut self, value: f64, now: Timestamp) -> Option<Alarm> {
-        let value = (value as f32).clamp(-100.0, 100.0);
-        if !value.is_finite() || self.samples < SAMPLES_MIN {
+        let value = tame(value)?;
+        if !self.is_ready() {
             return None;
         }
         self.blocks += 1.0;
-        let off = value - self.level;
+        let off = value - self.usual.level;
         let wander = self.block_deviation();
         let bounded = off.clamp(-3.0 * wander, 3.0 * wander);
         self.noise_blocks = (self.noise_blocks + 1.0).min(NOISE_BLOCKS);
         self.block_noise += (bounded * bounded - self.block_noise) / self.noise_blocks;
         if self.blocks < BLOCKS_MIN {
-            self.level += off / (self.blocks + 1.0);
+            self.usual.level += off / (self.blocks + 1.0);
             return None;
         }
         let slack = BLOCK_SLACK_MIN.max(BLOCK_SLACK * wander);
@@ -147,7 +286,7 @@ impl Detector {
         let alarm = self.cumulate(bounded, value, slack, bound, (&mut sums, &mut since), now);
         if alarm.is_none() {
             (self.block_sums, self.block_since) = (sums, since);
-            self.level += bounded / (self.blocks + 1.0).min(BLOCKS);
+            self.usual.level += bounded / (self.blocks + 1.0).min(BLOCKS);
         }
         alarm.map(|(alarm, count)| Alarm { evidence: Evidence::FiveMinutes(count), ..alarm })
     }
@@ -169,15 +308,8 @@ impl Detector {
             }
             run.add(value, now);
             if *sum > bound {
-                let after = run.total / run.count;
-                let count = run.count as u32;
-                let alarm = Alarm {
-                    from: Timestamp::from_seconds(i64::from(run.from_s)).min(now),
-                    before: f64::from(self.level),
-                    after: f64::from(after),
-                    evidence: Evidence::Untold,
-                };
-                self.restart(after);
+                let (alarm, count) = (run.alarm(self.usual.level, now), run.count as u32);
+                self.restart(alarm.after as f32);
                 return Some((alarm, count));
             }
         }
@@ -186,10 +318,9 @@ impl Detector {
 
     /// Begins anew at another level; what is known of the noise stays.
     pub(crate) fn restart(&mut self, level: f32) {
+        self.usual.restart(level);
         *self = Detector {
-            level,
-            samples: SAMPLES_MIN,
-            sample_noise: self.sample_noise,
+            usual: self.usual,
             block_noise: self.block_noise,
             noise_blocks: self.noise_blocks,
             ..Detector::default()
@@ -198,23 +329,17 @@ impl Detector {
 
     /// Where measurements usually lie.
     pub(crate) fn level(&self) -> f64 {
-        f64::from(self.level)
+        f64::from(self.usual.level)
     }
 
     /// Standard deviation of single measurements, …
     pub(crate) fn noise(&self) -> f64 {
-        f64::from(self.sample_deviation())
+        f64::from(self.usual.deviation())
     }
 
     /// … and of five-minute means.
     pub(crate) fn wander(&self) -> f64 {
         f64::from(self.block_deviation())
-    }
-
-    fn sample_deviation(&self) -> f32 {
-        // Few measurements say little about their noise.
-        let assumed = SAMPLE_NOISE * SAMPLE_NOISE;
-        ((self.sample_noise * self.samples + assumed * 4.0) / (self.samples + 4.0)).max(0.0025).sqrt()
     }
 
     fn block_deviation(&self) -> f32 {
@@ -226,15 +351,10 @@ impl Detector {
     }
 
     pub(crate) fn sound(self) -> Self {
-        let runs = self.since.iter().chain(&self.block_since).all(|run| {
-            run.count.is_finite()
-                && run.total.is_finite()
-                && run.count >= 0.0
-                && (run.count > 0.0 || run.total == 0.0)
-        });
+        let runs = self.since.iter().chain(&self.block_since).all(Run::is_sound);
         let sums = self.sums.iter().chain(&self.block_sums).all(|sum| sum.is_finite() && *sum >= 0.0);
-        let rest = [self.samples, self.blocks, self.sample_noise, self.block_noise, self.noise_blocks];
-        let rest = rest.iter().all(|value| value.is_finite() && *value >= 0.0) && self.level.is_finite();
+        let rest = [self.blocks, self.block_noise, self.noise_blocks];
+        let rest = rest.iter().all(|value| value.is_finite() && *value >= 0.0) && self.usual.is_sound();
         if runs && sums && rest { self } else { Detector::default() }
     }
 }
@@ -343,10 +463,30 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_fall_shows_in_single_windows_and_a_rise_does_not() {
+        let (mut noise, mut falls) = (Noise(3), Falls::default());
+        let now = Timestamp::from_seconds(1_800_000_000);
+        let mut steady = |falls: &mut Falls, count: usize, level: f64| {
+            (0..count)
+                .filter_map(|_| falls.sample(level + 0.7 * noise.normal(), 0.54, now))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(steady(&mut falls, 100_000, 18.0), []);
+        assert_eq!(steady(&mut falls, 50, 21.0), []);
+        let mut falls = Falls::default();
+        assert_eq!(steady(&mut falls, 200, 18.0), []);
+        let alarms = steady(&mut falls, 20, 18.0 - 30_f64.ln());
+        assert!(
+            alarms.first().is_some_and(|alarm| (alarm.before - alarm.after - 3.4).abs() < 0.9),
+            "{alarms:?}"
+        );
+    }
+
     proptest! {
         #[test]
         fn absurd_numbers_leave_it_sound(values in proptest::collection::vec((any::<f64>(), any::<bool>(), any::<i64>()), 0..100)) {
-            let mut detector = Detector::default();
+            let (mut detector, mut falls) = (Detector::default(), Falls::default());
             for (value, block, time) in values {
                 let now = Timestamp(time);
                 let alarm = if block { detector.block(value, now) } else { detector.sample(value, now) };
@@ -354,6 +494,8 @@ mod tests {
                     prop_assert!(alarm.before.is_finite() && alarm.after.is_finite());
                 }
                 prop_assert_eq!(detector.sound(), detector);
+                falls.sample(value, 0.5, now);
+                prop_assert_eq!(falls.sound(), falls);
             }
         }
     }

@@ -18,6 +18,7 @@ mod change;
 mod curve;
 mod detect;
 pub mod exchange;
+mod gather;
 mod knowledge;
 pub mod mapping;
 mod meter;

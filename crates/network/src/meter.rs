@@ -20,14 +20,31 @@ pub(crate) struct Meter {
     active: u32,
     /// Up to when `busy` is counted.
     counted: Timestamp,
-    busy: Duration,
-    /// The part of `busy` up to the last arrival, and when that was.
-    busy_arrived: Duration,
+    busy: Busy,
+    /// The part of `busy` up to the last arrival, in seconds, and when that was.
+    busy_arrived: f32,
     arrived: Timestamp,
     bytes: u64,
+    /// Of the bytes of each report, and those of the last one.
+    squares: f32,
+    report: f32,
     files: u32,
     /// Attempts times seconds, of `busy`.
-    load: f64,
+    load: f32,
+}
+
+/// Microseconds, in half the room of a [`Duration`].
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Busy(u64);
+
+impl Busy {
+    fn add(&mut self, more: Duration) {
+        self.0 = self.0.saturating_add(u64::try_from(more.as_micros()).unwrap_or(u64::MAX));
+    }
+
+    fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / 1e6
+    }
 }
 
 /// What one window showed.
@@ -35,6 +52,8 @@ pub(crate) struct Meter {
 pub(crate) struct Sample {
     pub bytes_per_s: f64,
     pub files_per_s: f64,
+    /// Sum of the squares of the bytes of each report.
+    pub squares: f64,
     /// Attempts under way, in the mean.
     pub files: f64,
     pub seconds: f64,
@@ -63,30 +82,39 @@ impl Meter {
     /// report came, and the parts of one report must not fall into two windows.
     pub(crate) fn arrived(&mut self, bytes: u64, files: u32, now: Timestamp) -> Option<Sample> {
         self.count(now);
-        let sample = (self.busy_arrived >= WINDOW && now.since(self.arrived) > REPORT).then(|| self.close());
+        let sample = (self.busy_arrived >= WINDOW.as_secs_f32() && now.since(self.arrived) > REPORT)
+            .then(|| self.close());
         self.bytes = self.bytes.saturating_add(bytes);
+        let more = bytes as f32;
+        // What comes together was under way together.
+        let before = if now.since(self.arrived) > REPORT { 0.0 } else { self.report };
+        self.squares += more * (more + 2.0 * before);
+        self.report = before + more;
         self.files = self.files.saturating_add(files);
-        self.busy_arrived = self.busy;
+        self.busy_arrived = self.busy.as_secs_f64() as f32;
         self.arrived = now;
         sample
     }
 
     fn close(&mut self) -> Sample {
-        let seconds = self.busy_arrived.as_secs_f64();
-        let telling =
-            self.bytes >= TELLING_BYTES || self.files >= TELLING_FILES || self.busy_arrived >= TELLING_TIME;
+        let seconds = f64::from(self.busy_arrived);
+        let telling = self.bytes >= TELLING_BYTES
+            || self.files >= TELLING_FILES
+            || self.busy_arrived >= TELLING_TIME.as_secs_f32();
         let sample = Sample {
             bytes_per_s: self.bytes as f64 / seconds,
             files_per_s: f64::from(self.files) / seconds,
-            files: self.load / self.busy.as_secs_f64().max(seconds),
+            squares: f64::from(self.squares),
+            files: f64::from(self.load) / self.busy.as_secs_f64().max(seconds),
             seconds,
             telling,
             weight: if telling { seconds } else { seconds.min(1.0) * UNTELLING_WEIGHT },
         };
-        let left = self.busy.saturating_sub(self.busy_arrived);
-        self.load *= left.as_secs_f64() / self.busy.as_secs_f64().max(seconds);
+        let left = Busy(self.busy.0.saturating_sub((seconds * 1e6) as u64));
+        self.load *= (left.as_secs_f64() / self.busy.as_secs_f64().max(seconds)) as f32;
         self.busy = left;
         self.bytes = 0;
+        (self.squares, self.report) = (0.0, 0.0);
         self.files = 0;
         sample
     }
@@ -94,8 +122,8 @@ impl Meter {
     fn count(&mut self, now: Timestamp) {
         if self.active > 0 {
             let passed = now.since(self.counted);
-            self.busy = self.busy.saturating_add(passed);
-            self.load += f64::from(self.active) * passed.as_secs_f64();
+            self.busy.add(passed);
+            self.load += self.active as f32 * passed.as_secs_f32();
         }
         self.counted = now;
     }

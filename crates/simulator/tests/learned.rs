@@ -63,9 +63,12 @@ fn the_route_change_of_taiwan_is_noticed_located_and_avoided() {
     let mut changes = report.learned.noticed.iter().filter(|one| one.source == "taiwan");
     let change = changes.next().unwrap();
     assert!(change.due && change.change.worse() && change.at > 3.0 * DAY_S, "{change:?}");
-    // The target's other links keep it busy meanwhile, which hides the change for a while.
-    assert!(change.files <= 80, "{change:?}");
+    assert!(change.files <= 20, "{change:?}");
     assert_eq!(change.change.location, Location::Link, "{change:?}");
+    // What else is told comes from where the traffic of others takes 60 % of the port and at times 95 %.
+    let others = report.learned.noticed.iter().filter(|one| !one.due);
+    assert!(others.clone().all(|one| one.source == "cern"), "{:?}", report.learned.noticed);
+    assert!(others.count() <= 4, "{:?}", report.learned.noticed);
     let (first, second) = (sent(&before), sent(&report) - sent(&before));
     assert!(second < 0.6 * first, "{second} bytes came that way in three days, {first} before");
 }

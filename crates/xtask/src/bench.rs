@@ -8,7 +8,11 @@ use crate::tools::{cargo, run_command};
 /// Cases that run other programs.
 const WITH_PEERS: &[&str] = &["transfers", "mtu", "fdt", "floor"];
 /// Cases of one room, with options of their own: the room, whose example has the case's name.
-const OF_A_ROOM: &[(&str, &str)] = &[("decisions", "longhaul-scheduler"), ("worlds", "longhaul-simulator")];
+const OF_A_ROOM: &[(&str, &str)] = &[
+    ("decisions", "longhaul-scheduler"),
+    ("strategies", "longhaul-simulator"),
+    ("worlds", "longhaul-simulator"),
+];
 
 pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     if let Some((case, options)) = words.split_first()

@@ -8,7 +8,8 @@ use crate::bins::Bins;
 use crate::blend::Level;
 use crate::calibrate::LinkRecord;
 use crate::curve::Curve;
-use crate::detect::{Alarm, Detector};
+use crate::detect::{Alarm, Detector, Falls};
+use crate::gather::{Gather, Whole};
 use crate::meter::{Ends, Meter, Sample};
 use crate::overhead::Overhead;
 
@@ -31,11 +32,16 @@ pub(crate) struct LinkState {
     pub slow: Slow,
     pub meter: Meter,
     pub ends: Ends,
+    /// What the detector is told of next.
+    pub gather: Gather,
     pub trouble: Trouble,
-    pub rate_last: f64,
+    pub rate_last: f32,
     pub curve: Curve,
     pub overhead: Overhead,
+    /// Of windows put together and of five minutes: sees through files told of late and through busy ends, …
     pub detector: Detector,
+    /// … and of single windows, which come soon enough on a link that has become very slow.
+    pub falls: Falls,
     pub record: LinkRecord,
     /// Of its outcomes against what is expected of all links.
     pub level: Level,
@@ -64,14 +70,27 @@ impl LinkState {
         if !telling || !sample.telling {
             return alarm;
         }
-        let corrected = self.without_starts(sample)?;
+        let corrected = sample.bytes_per_s.max(1.0) * self.starts(sample)?;
         let expected = self.curve.tried(sample.files);
-        self.curve.observe(sample.files, corrected.exp(), sample.seconds, now);
-        let off = corrected - expected?;
-        let [sum, weight] = &mut self.block;
-        *sum += off as f32;
-        *weight += 1.0;
-        alarm.or(self.detector.sample(off, now)).inspect(|_| self.block = [0.0; 2])
+        self.curve.observe(sample.files, corrected, sample.seconds, now);
+        let off = corrected.ln() - expected?;
+        alarm.or(self.falls.sample(off, self.detector.slack(), now))
+    }
+
+    /// Holds what several windows say against what is usual with so many files, or against `share`, which is what the
+    /// link had to get of an end that was busy with others.
+    pub(super) fn judge(&mut self, whole: &Whole, share: Option<f64>, now: Timestamp) -> Option<Alarm> {
+        let log = whole.bytes_per_s.max(1.0).ln();
+        let off = log - self.curve.tried(whole.files)?;
+        match share.filter(|_| self.detector.is_ready()) {
+            Some(share) => self.detector.shared(off, share.max(1.0).ln() - log, now),
+            None => {
+                let [sum, weight] = &mut self.block;
+                *sum += off as f32;
+                *weight += 1.0;
+                self.detector.sample(off, now)
+            }
+        }
     }
 
     /// What the link will give with so many files, by its own curve and by what it lately was off that: mean and
@@ -91,12 +110,19 @@ impl LinkState {
         if weight > 0.0 { self.detector.block(f64::from(sum / weight), now) } else { None }
     }
 
-    /// Logarithm of the rate had all files been there from the start; none where starting them was most of it.
-    fn without_starts(&self, sample: &Sample) -> Option<f64> {
+    /// One more window, for the detector; gives what several say together.
+    pub(super) fn gather(&mut self, sample: &Sample, ends: [f64; 2]) -> Option<Whole> {
+        let starts = self.starts(sample)?;
+        self.gather.add(sample, starts, ends)
+    }
+
+    /// By what factor more would have come had all files been there from the start; none where starting them was most
+    /// of it.
+    fn starts(&self, sample: &Sample) -> Option<f64> {
         let (start, _) = self.overhead.fit();
         let known = self.record.outcomes() > 0;
         let starts = if known { start * sample.files_per_s / sample.files.max(1.0) } else { 0.0 };
-        (starts < STARTS_MAX).then(|| sample.bytes_per_s.max(1.0).ln() - (1.0 - starts).ln())
+        (starts < STARTS_MAX).then(|| 1.0 / (1.0 - starts))
     }
 
     /// From now on it is another link: by so much, in logarithms.
@@ -105,8 +131,10 @@ impl LinkState {
         self.slow.shift(by);
         self.belief.restart();
         self.block = [0.0; 2];
+        self.gather = Gather::default();
         // The curve moved, so that measurements are off by nothing again.
         self.detector.restart(0.0);
+        self.falls.restart();
     }
 
     /// Bytes that this takes, all told.
@@ -122,6 +150,8 @@ pub(crate) struct EndState {
     /// What all its links give together.
     pub total: Belief,
     pub meter: Meter,
+    /// Links that have work now.
+    pub links: u32,
     /// Bytes since ever.
     pub moved: u64,
     pub pace: Pace,
@@ -145,15 +175,15 @@ impl Pace {
 /// Attempts of late, and how many failed by whose fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Trouble {
-    tries: f64,
+    tries: f32,
     failures: [f32; Blame::ALL.len()],
     last: Timestamp,
 }
 
 impl Trouble {
     pub(super) fn count(&mut self, failed: Option<Blame>, now: Timestamp) {
-        let kept = self.kept(now).min((FAILURE_TRIES_MAX - 1.0) / self.tries.max(1.0));
-        self.tries = self.tries * kept + 1.0;
+        let kept = self.kept(now).min((FAILURE_TRIES_MAX - 1.0) / f64::from(self.tries).max(1.0));
+        self.tries = (f64::from(self.tries) * kept) as f32 + 1.0;
         self.failures = self.failures.map(|failures| (f64::from(failures) * kept) as f32);
         if let Some(slot) = failed.and_then(|blame| self.failures.get_mut(blame as usize)) {
             *slot += 1.0;
@@ -172,19 +202,21 @@ impl Trouble {
     pub(super) fn shares(&self, now: Timestamp) -> [f64; Blame::ALL.len()] {
         let kept = self.kept(now);
         self.failures.map(|failures| {
-            (f64::from(failures) * kept / (self.tries * kept + FAILURE_PRIOR_TRIES)).clamp(0.0, 1.0)
+            (f64::from(failures) * kept / (f64::from(self.tries) * kept + FAILURE_PRIOR_TRIES))
+                .clamp(0.0, 1.0)
         })
     }
 
     /// Numbers read from outside are made sound.
     pub(super) fn sound(mut self) -> Self {
-        self.tries = if self.tries.is_finite() { self.tries.clamp(0.0, FAILURE_TRIES_MAX) } else { 0.0 };
-        let most = (self.tries / self.failures.len() as f64) as f32;
+        self.tries =
+            if self.tries.is_finite() { self.tries.clamp(0.0, FAILURE_TRIES_MAX as f32) } else { 0.0 };
+        let most = self.tries / self.failures.len() as f32;
         let sum: f32 = self.failures.iter().sum();
         let possible = self.failures.iter().all(|failures| failures.is_finite() && *failures >= 0.0);
         if !possible {
             self.failures = [0.0; Blame::ALL.len()];
-        } else if f64::from(sum) > self.tries {
+        } else if sum > self.tries {
             self.failures = self.failures.map(|failures| failures.min(most));
         }
         self

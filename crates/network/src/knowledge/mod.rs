@@ -33,6 +33,7 @@ pub use types::{Basis, End, Estimate, Link};
 use crate::calibrate::Calibration;
 use crate::change::Changes;
 use crate::curve::Curve;
+use crate::gather::Whole;
 use crate::meter::Sample;
 use crate::path::PathState;
 use crate::places::{Home, Places, RegionId};
@@ -107,10 +108,15 @@ impl Knowledge {
         }
         let moved = self.moved(link);
         let state = self.links.entry(link).or_default();
-        state.ends.count(moved, state.meter.active() > 0);
+        let first = u32::from(state.meter.active() == 0);
+        state.ends.count(moved, first == 0);
         state.meter.began(now);
-        self.sources.entry(link.source).or_default().meter.began(now);
-        self.targets.entry(link.target).or_default().meter.began(now);
+        for end in
+            [self.sources.entry(link.source).or_default(), self.targets.entry(link.target).or_default()]
+        {
+            end.meter.began(now);
+            end.links += first;
+        }
     }
 
     /// Bytes that its ends moved since ever.
@@ -127,7 +133,9 @@ impl Knowledge {
     /// An attempt ended, with `bytes` that [`Knowledge::arrived`] was not told of.
     pub fn ended(&mut self, link: Link, bytes: u64, end: End, now: Timestamp) {
         self.credit(link, bytes, u32::from(end == End::Arrived), now);
+        let mut last = false;
         if let Some(state) = self.links.get_mut(&link) {
+            last = state.meter.active() == 1;
             state.meter.ended(now);
             match end {
                 End::Arrived => state.trouble.count(None, now),
@@ -135,11 +143,10 @@ impl Knowledge {
                 End::Void => {}
             }
         }
-        if let Some(state) = self.sources.get_mut(&link.source) {
-            state.meter.ended(now);
-        }
-        if let Some(state) = self.targets.get_mut(&link.target) {
-            state.meter.ended(now);
+        let ends = [self.sources.get_mut(&link.source), self.targets.get_mut(&link.target)];
+        for end in ends.into_iter().flatten() {
+            end.meter.ended(now);
+            end.links = end.links.saturating_sub(u32::from(last));
         }
     }
 
@@ -177,10 +184,31 @@ impl Knowledge {
             self.typical.observe(sample.files, rate.max(1.0) / expected.exp(), sample.seconds, now);
         }
         let Some(state) = self.links.get_mut(&link) else { return };
-        state.rate_last = rate;
-        if let Some(alarm) = state.believe(&sample, telling == 1.0, now) {
+        state.rate_last = rate as f32;
+        let alarm = state.believe(&sample, telling == 1.0, now);
+        let whole = state.gather(&sample, ends);
+        let alarm = alarm.or(whole.and_then(|whole| {
+            let share = self.share(link, &whole);
+            self.links.get_mut(&link)?.judge(&whole, share, now)
+        }));
+        if let Some(alarm) = alarm {
             self.link_changed(link, rate, alarm, now);
         }
+    }
+
+    /// What the link had to get at least of an end that others kept busy meanwhile, however they share it: by links or by
+    /// files. None if its ends had room.
+    fn share(&self, link: Link, whole: &Whole) -> Option<f64> {
+        let own = f64::from(self.links.get(&link)?.meter.active());
+        let states = [self.sources.get(&link.source), self.targets.get(&link.target)];
+        let shares = states.into_iter().zip(whole.ends_per_s).filter_map(|(end, total)| {
+            let end = end?;
+            let part = (own / f64::from(end.meter.active().max(1))).min(1.0 / f64::from(end.links.max(1)));
+            let busy =
+                total > OTHERS_FACTOR * whole.bytes_per_s && total >= BUSY_SHARE * end.total.mean().exp();
+            (busy && part < 1.0).then_some(total * part)
+        });
+        shares.reduce(f64::min)
     }
 
     /// How much a measurement tells about the link itself. Less than expected, while one of its ends was kept busy
@@ -228,7 +256,7 @@ impl Knowledge {
     pub fn rate_now(&self, link: Link, now: Timestamp) -> f64 {
         match self.links.get(&link) {
             Some(state) if state.meter.active() > 0 && state.belief.age(now).as_secs_f64() < RECENT_S => {
-                state.rate_last
+                f64::from(state.rate_last)
             }
             _ => 0.0,
         }

@@ -15,7 +15,7 @@ use crate::blend::Level;
 use crate::calibrate::{Calibration, LinkRecord, Points};
 use crate::change::Changes;
 use crate::curve::Curve;
-use crate::detect::Detector;
+use crate::detect::{Detector, Falls};
 use crate::observation::ObservationId;
 use crate::overhead::Overhead;
 use crate::path::PathState;
@@ -54,6 +54,8 @@ struct StoredLink {
     curve: Curve,
     overhead: Overhead,
     detector: Detector,
+    #[serde(default)]
+    falls: Falls,
     points: (Points, u16),
     #[serde(default)]
     level: Level,
@@ -98,6 +100,7 @@ impl StoredLink {
             curve: state.curve,
             overhead: state.overhead,
             detector: state.detector,
+            falls: state.falls,
             points: state.record.points_only(),
             level: state.level,
             bins: state.bins,
@@ -113,6 +116,7 @@ impl StoredLink {
             curve: self.curve.sound(),
             overhead: self.overhead.sound(),
             detector: self.detector.sound(),
+            falls: self.falls.sound(),
             record: LinkRecord::from_points(self.points),
             level: self.level.sound(),
             bins: self.bins.sound(),
