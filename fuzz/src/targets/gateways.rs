@@ -132,7 +132,7 @@ fn stomp_frames(bytes: &[u8], cut: usize) -> (Vec<stomp::Frame>, bool) {
     for piece in bytes.chunks(cut) {
         decoder.push(piece);
         loop {
-            match decoder.next() {
+            match decoder.poll() {
                 Ok(Some(frame)) => frames.push(frame),
                 Ok(None) => break,
                 Err(_) => return (frames, true),
@@ -147,7 +147,7 @@ fn nats_said(bytes: &[u8], cut: usize) -> (Vec<nats::Said>, bool) {
     for piece in bytes.chunks(cut) {
         decoder.push(piece);
         loop {
-            match decoder.next() {
+            match decoder.poll() {
                 Ok(Some(one)) => said.push(one),
                 Ok(None) => break,
                 Err(_) => return (said, true),

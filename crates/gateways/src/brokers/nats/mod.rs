@@ -130,7 +130,7 @@ impl Session {
     /// What is said next; pings are answered on the way.
     async fn said(&mut self) -> Result<Said, Fault> {
         loop {
-            match self.decoder.next().map_err(broken)? {
+            match self.decoder.poll().map_err(broken)? {
                 Some(Said::Ping) => self.write(b"PONG\r\n").await?,
                 Some(Said::Wrong(why)) => return Err(refused(&why)),
                 Some(said) => return Ok(said),

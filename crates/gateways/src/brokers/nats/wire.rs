@@ -40,7 +40,7 @@ impl Decoder {
         self.buffer.extend_from_slice(bytes);
     }
 
-    pub fn next(&mut self) -> Result<Option<Said>, String> {
+    pub fn poll(&mut self) -> Result<Option<Said>, String> {
         if self.message.is_none() {
             let Some(line) = self.line()? else { return Ok(None) };
             match said(&line)? {
@@ -141,7 +141,7 @@ mod tests {
         let (mut decoder, mut said) = (Decoder::default(), Vec::new());
         for piece in bytes.chunks(cut) {
             decoder.push(piece);
-            while let Some(one) = decoder.next()? {
+            while let Some(one) = decoder.poll()? {
                 said.push(one);
             }
         }

@@ -117,7 +117,7 @@ impl Decoder {
     }
 
     /// The next frame, once it is whole. Heart-beats between frames are passed over.
-    pub fn next(&mut self) -> Result<Option<Frame>, String> {
+    pub fn poll(&mut self) -> Result<Option<Frame>, String> {
         if self.head.is_none() {
             self.pass_heart_beats();
             let Some((end, body)) = self.head_end()? else { return Ok(None) };
@@ -231,7 +231,7 @@ mod tests {
         let mut decoder = Decoder::default();
         decoder.push(bytes);
         let mut frames = Vec::new();
-        while let Some(frame) = decoder.next()? {
+        while let Some(frame) = decoder.poll()? {
             frames.push(frame);
         }
         Ok(frames)
@@ -293,7 +293,7 @@ mod tests {
             let (mut decoder, mut read) = (Decoder::default(), Vec::new());
             for piece in bytes.chunks(cut) {
                 decoder.push(piece);
-                while let Some(frame) = decoder.next().unwrap() {
+                while let Some(frame) = decoder.poll().unwrap() {
                     read.push(frame);
                 }
             }

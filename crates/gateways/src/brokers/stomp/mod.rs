@@ -121,7 +121,7 @@ impl Session {
                     if let Err(fault) = read {
                         return fault;
                     }
-                    match self.decoder.next() {
+                    match self.decoder.poll() {
                         Ok(None) => {}
                         Ok(Some(frame)) if frame.command == "ERROR" => return refused(&frame),
                         Ok(Some(frame)) => return broken(format!("the broker sends {} unasked", printable(&frame.command))),
@@ -144,7 +144,7 @@ impl Session {
 
     async fn frame(&mut self) -> Result<Frame, Fault> {
         loop {
-            if let Some(frame) = self.decoder.next().map_err(broken)? {
+            if let Some(frame) = self.decoder.poll().map_err(broken)? {
                 return Ok(frame);
             }
             self.read().await?;
