@@ -25,9 +25,8 @@ impl Catalog {
             let answers = jobs.iter().map(|job| submit(tx, job, &mut met, &mut changed));
             let answers = answers.collect::<Result<Vec<_>, CatalogError>>()?;
             if self.keeps_job_news().load(Ordering::Acquire) {
-                let made = jobs.iter().zip(&answers).filter(|(_, answer)| **answer == Submitted::Made);
-                made.map(|(job, _)| news::keep_submission(tx, job.id, job.submitted))
-                    .collect::<Result<(), _>>()?;
+                let mut made = jobs.iter().zip(&answers).filter(|(_, answer)| **answer == Submitted::Made);
+                made.try_for_each(|(job, _)| news::keep_submission(tx, job.id, job.submitted))?;
             }
             Ok((answers, changed))
         })
