@@ -1,7 +1,7 @@
 //! The handle: one writer, a bounded pool of readers, migrations.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -38,6 +38,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0003.sql"),
     include_str!("migrations/0004.sql"),
     include_str!("migrations/0005.sql"),
+    include_str!("migrations/0006.sql"),
 ];
 
 /// A handle on the catalog; clones share it.
@@ -52,6 +53,7 @@ struct Inner {
     readers: Mutex<Readers>,
     returned: Condvar,
     writer: Mutex<Connection>,
+    job_news: AtomicBool,
 }
 
 struct Readers {
@@ -81,9 +83,19 @@ impl Catalog {
         prepare_writer(&writer)?;
         migrate(&mut writer, now)?;
         let readers = Mutex::new(Readers { idle: Vec::new(), open: 0 });
-        let inner =
-            Inner { path: path.to_owned(), writer: Mutex::new(writer), readers, returned: Condvar::new() };
+        let inner = Inner {
+            path: path.to_owned(),
+            writer: Mutex::new(writer),
+            readers,
+            returned: Condvar::new(),
+            job_news: AtomicBool::new(false),
+        };
         Ok(Catalog { inner: Arc::new(inner) })
+    }
+
+    /// Whether changes of files of jobs are kept to be told.
+    pub(crate) fn keeps_job_news(&self) -> &AtomicBool {
+        &self.inner.job_news
     }
 
     /// Runs `change` in one transaction that is on disk when this returns, or leaves nothing behind.

@@ -1,5 +1,5 @@
 //! Clients and formats of outside systems that know something of use to us: perfSONAR's measurement archives and
-//! meshes, the site directories of grids (CRIC), and the keys of issuers of tokens.
+//! meshes, the site directories of grids (CRIC), the keys of issuers of tokens; and brokers, whom we tell.
 //!
 //! What comes from outside is read leniently and within bounds: an item that makes no sense is counted and left out,
 //! a document that makes none is a `Fault`, and nothing panics. This room translates and never decides: what a
@@ -9,6 +9,7 @@
 //! [`circuits::Keeper`], behind which every provider of circuits stands.
 
 mod authorities;
+pub mod brokers;
 pub mod circuits;
 pub mod cric;
 pub mod issuers;

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fts::FtsConfig;
 use crate::jobs::JobsConfig;
+use crate::messages::MessagesConfig;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -51,6 +52,8 @@ pub struct Config {
     pub fts: FtsConfig,
     /// Copies between URLs, as users of FTS submit them.
     pub jobs: JobsConfig,
+    /// Brokers that are told what happens to jobs.
+    pub messages: MessagesConfig,
     pub limits: HttpLimits,
 }
 
@@ -147,6 +150,7 @@ impl Default for Config {
             perfsonar: Vec::new(),
             fts: FtsConfig::default(),
             jobs: JobsConfig::default(),
+            messages: MessagesConfig::default(),
             limits: HttpLimits::default(),
         }
     }
@@ -217,6 +221,7 @@ impl Config {
         self.strategy()?;
         self.fts.check()?;
         self.jobs.check()?;
+        self.messages.check()?;
         self.perfsonar.iter().try_for_each(ArchiveConfig::check)
     }
 

@@ -22,6 +22,7 @@ mod jobs;
 mod limits;
 mod live;
 mod measured;
+mod messages;
 mod metrics;
 mod operations;
 mod outbox;
@@ -48,6 +49,7 @@ pub use fts::{FtsConfig, FtsPerson, Reach};
 pub use jobs::{
     CopyOrder, Credential, End, ForeignMover, JobNews, Jobs, JobsConfig, Moved, Progress, Stop, Verify,
 };
+pub use messages::{MessagesConfig, NatsConfig, StompConfig};
 pub use operations::{Caller, FileList, JobList, Login, Operations, PageQuery, SubscriptionList, TaskList};
 pub use service::Service;
 pub use state::{InitReply, init};

@@ -27,6 +27,7 @@ use crate::http::{self, Http, Listening};
 use crate::jobs::{self, ForeignMover, Jobs, Work};
 use crate::live::{Live, Running};
 use crate::measured::{self, Measured, puller};
+use crate::messages::{self, Messages};
 use crate::metrics::Metrics;
 use crate::recorded::Recorded;
 use crate::scribe::{Job, Scribe};
@@ -100,6 +101,7 @@ impl Service {
         tokio::task::spawn_blocking(move || take_up(&taking_up))
             .await
             .map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))??;
+        messages::prepare(&shared)?;
         // After the limits and shares of all: what jobs wait for is ordered by them.
         let (counter, runtime) = (shared.clone(), tokio::runtime::Handle::current());
         threads.desk = Some(spawn("desk", move || jobs::run(counter, &desk.1, mover, runtime))?);
@@ -149,6 +151,7 @@ impl Service {
         for (place, archive) in shared.config.perfsonar.iter().enumerate() {
             self.tasks.spawn(puller::run(shared.clone(), place, archive.clone(), stopped.clone()));
         }
+        self.tasks.spawn(messages::run(shared.clone(), stopped.clone()));
         self.tasks.spawn(tick(shared.clone(), tls, stopped));
         Ok(())
     }
@@ -285,6 +288,7 @@ fn share(
         brain: brain.clone(),
         scribe: scribe.clone(),
         jobs: desk,
+        messages: Messages::default(),
         directory: RwLock::default(),
         ids: Mutex::new(IdMaker::after(last_id)),
         trouble: Mutex::new(None),

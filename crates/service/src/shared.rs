@@ -17,6 +17,7 @@ use crate::deadlines::Deadlines;
 use crate::jobs::Jobs;
 use crate::live::Live;
 use crate::measured::Measured;
+use crate::messages::Messages;
 use crate::metrics::Metrics;
 use crate::recorded::Recording;
 use crate::scribe::Job;
@@ -44,6 +45,7 @@ pub struct Shared {
     pub brain: SyncSender<Input>,
     pub scribe: Sender<Job>,
     pub jobs: Jobs,
+    pub messages: Messages,
     pub directory: RwLock<Arc<Directory>>,
     pub ids: Mutex<IdMaker>,
     /// Why the catalog cannot be written now, if so.

@@ -23,7 +23,7 @@ pub(crate) struct Counts {
 
 /// What some tests watch others with, or need as the other end: for what, its name, its Debian package, how to see that
 /// it works (nothing: that it is there says enough).
-const PROGRAMS: [(&str, &str, &str, &str); 11] = [
+const PROGRAMS: [(&str, &str, &str, &str); 13] = [
     ("the order of flushes", "strace", "strace", "-V"),
     ("the emulated WAN", "ip", "iproute2", "-V"),
     ("round trips of the emulated WAN", "ping", "iputils-ping", "-V"),
@@ -35,6 +35,8 @@ const PROGRAMS: [(&str, &str, &str, &str); 11] = [
     ("doors with rclone", "rclone", "rclone", "version"),
     ("doors with davix", "davix-get", "davix", ""),
     ("proxies with attributes by the tools of VOMS", "voms-proxy-fake", "voms-clients", "--version"),
+    ("messages by STOMP", "activemq", "activemq", ""),
+    ("messages by NATS", "nats-server", "nats-server", "--version"),
 ];
 
 pub(crate) fn run() -> Result<(), String> {

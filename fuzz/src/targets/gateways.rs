@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use longhaul_gateways::brokers::{nats, stomp};
 use longhaul_gateways::cric;
 use longhaul_gateways::perfsonar::{Harvest, MEASUREMENTS_MAX, Reading, documents, esmond, mesh, push};
 use longhaul_model::Timestamp;
@@ -94,4 +95,64 @@ pub fn directories(bytes: &[u8]) {
     {
         assert_eq!(HostOrNetwork::parse(&what.to_string()), Ok(what));
     }
+}
+
+/// What brokers say: the first byte says by which protocol, the second in pieces of how many bytes it comes. Cut anywhere
+/// it means the same, and a frame of STOMP survives being written.
+pub fn broker_frames(bytes: &[u8]) {
+    let [which, cut, bytes @ ..] = bytes else { return };
+    let cut = usize::from(*cut).max(1);
+    if which % 2 == 0 {
+        let whole = stomp_frames(bytes, bytes.len().max(1));
+        let pieces = stomp_frames(bytes, cut);
+        assert_eq!(whole, pieces);
+        for frame in whole.0.iter().filter(|frame| !frame.body.contains(&0) && plain(frame)) {
+            let mut written = Vec::new();
+            frame.encode(&mut written);
+            assert_eq!(stomp_frames(&written, cut).0, std::slice::from_ref(frame));
+        }
+    } else {
+        assert_eq!(nats_said(bytes, bytes.len().max(1)), nats_said(bytes, cut));
+    }
+}
+
+/// Headers that are written as they were read: a length is not, and for a carriage return there is no form in 1.1.
+fn plain(frame: &stomp::Frame) -> bool {
+    let odd = |text: &str| text.contains(['\r', '\0']);
+    let greeting = matches!(frame.command.as_str(), "CONNECT" | "CONNECTED");
+    !greeting
+        && frame.header("content-length").is_none()
+        && frame.headers.iter().all(|(name, value)| !odd(name) && !odd(value))
+        && frame.headers.len() < 50
+        && frame.headers.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() < 6_000
+}
+
+fn stomp_frames(bytes: &[u8], cut: usize) -> (Vec<stomp::Frame>, bool) {
+    let (mut decoder, mut frames) = (stomp::Decoder::default(), Vec::new());
+    for piece in bytes.chunks(cut) {
+        decoder.push(piece);
+        loop {
+            match decoder.poll() {
+                Ok(Some(frame)) => frames.push(frame),
+                Ok(None) => break,
+                Err(_) => return (frames, true),
+            }
+        }
+    }
+    (frames, false)
+}
+
+fn nats_said(bytes: &[u8], cut: usize) -> (Vec<nats::Said>, bool) {
+    let (mut decoder, mut said) = (nats::Decoder::default(), Vec::new());
+    for piece in bytes.chunks(cut) {
+        decoder.push(piece);
+        loop {
+            match decoder.poll() {
+                Ok(Some(one)) => said.push(one),
+                Ok(None) => break,
+                Err(_) => return (said, true),
+            }
+        }
+    }
+    (said, false)
 }

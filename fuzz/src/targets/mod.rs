@@ -16,7 +16,7 @@ mod wire;
 
 pub use api::{agent_documents, documents, manifests};
 pub use copy::{batches, filters, urls};
-pub use gateways::{archives, directories, meshes, results};
+pub use gateways::{archives, broker_frames, directories, meshes, results};
 pub use grid::{bearer_tokens, grid_chains, grid_files, issuer_answers};
 pub use journal::{journal_bytes, journal_records};
 pub use model::{digests, name_rules, names, trees, values};
@@ -64,6 +64,7 @@ pub const ALL: &[(&str, Target)] = &[
     ("results", results),
     ("archives", archives),
     ("meshes", meshes),
+    ("broker_frames", broker_frames),
     ("directories", directories),
     ("recordings", recordings),
     ("settings", settings),

@@ -7,6 +7,7 @@
 
 mod configuration;
 mod identity;
+mod messages;
 mod query;
 mod refusal;
 mod render;
@@ -19,6 +20,7 @@ pub use configuration::{
 pub use identity::{
     BASE_ID, Level, Levels, WhoAmI, delegation_id, delegation_id_of_token, deterministic_id, uuid5, vo_id,
 };
+pub use messages::{FileChange, Message, MessageKind, Sayer};
 pub use query::{FileQuery, JobQuery, Parameters, decode, split_list};
 pub use refusal::Refusal;
 pub use render::{

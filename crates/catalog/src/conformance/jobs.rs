@@ -20,6 +20,7 @@ pub(super) const SCENARIOS: &[fn(&mut World)] = &[
     what_ran_before_a_restart_waits_again,
     priorities_move_what_waits,
     delegations_are_kept,
+    news_are_kept_until_they_are_told,
 ];
 
 fn id(number: u64) -> JobId {
@@ -381,4 +382,57 @@ fn delegations_are_kept(world: &mut World) {
     assert_eq!(world.catalog.forget_delegations(NOW).unwrap(), 0);
     assert_eq!(world.catalog.forget_delegations(Timestamp::MAX).unwrap(), 1);
     assert!(!world.catalog.delete_delegation("c1").unwrap());
+}
+
+fn news_are_kept_until_they_are_told(world: &mut World) {
+    world.catalog.keep_job_news(true).unwrap();
+    let mut play = Play { world, attempts: 0 };
+    let changed = play.submit(plain(1, 2));
+    let (first, second) = (changed.files[0].file, changed.files[1].file);
+    let again = JobFileStep::Again { reason: "TRANSFER [110] late".into(), not_before: NOW };
+    play.run(first, "https://a", again);
+    play.run(first, "https://a", JobFileStep::Arrived { bytes: 10, mode: "pull".into() });
+    let (attempt, _) = play.begin(second, "https://a");
+    play.change(second, attempt, JobFileStep::Released);
+    use JobFileState::*;
+    let told = world.catalog.job_news(0).unwrap();
+    let steps: Vec<_> = told
+        .iter()
+        .map(|news| (news.file.id == first, news.from, news.file.state, news.file.retries))
+        .collect();
+    assert_eq!(
+        steps,
+        [
+            (true, None, Submitted, 0),
+            (false, None, Submitted, 0),
+            (true, Some(Submitted), Ready, 0),
+            (true, Some(Ready), Active, 0),
+            (true, Some(Active), Submitted, 1),
+            (true, Some(Submitted), Ready, 1),
+            (true, Some(Ready), Active, 1),
+            (true, Some(Active), Finished, 1),
+            (false, Some(Submitted), Ready, 0),
+            (false, Some(Ready), Submitted, 0),
+        ]
+    );
+    // As it was then, whatever came later.
+    let (late, done, taken_back) = (&told[4], &told[7], &told[9]);
+    assert_eq!((late.file.reason.as_str(), late.file.bytes), ("TRANSFER [110] late", None));
+    assert!(late.began.is_some() && late.ended.is_some() && late.job.state == JobState::Active);
+    assert_eq!((done.file.bytes, done.file.mode.as_deref()), (Some(10), Some("pull")));
+    assert_eq!((taken_back.began, taken_back.ended), (None, None));
+    assert!(told.windows(2).all(|pair| pair[0].sequence < pair[1].sequence));
+
+    world.catalog.job_news_told(told[6].sequence).unwrap();
+    assert_eq!(world.catalog.job_news_waiting().unwrap(), 3);
+    assert_eq!(world.catalog.job_news(told[7].sequence).unwrap().len(), 2);
+    world.catalog.job_news_told(told[9].sequence).unwrap();
+    assert_eq!(world.catalog.job_news_waiting().unwrap(), 0);
+    // Numbers are not used again, so that who has seen one knows what is new.
+    let play = Play { world, attempts: 10 };
+    play.submit(plain(2, 1));
+    assert!(world.catalog.job_news(0).unwrap()[0].sequence > told[9].sequence);
+    world.catalog.keep_job_news(false).unwrap();
+    play.submit(plain(3, 1));
+    assert_eq!(world.catalog.job_news_waiting().unwrap(), 0);
 }

@@ -1,12 +1,13 @@
 //! What happens to the files of jobs, and what follows for their jobs.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use longhaul_model::job::{JobFileAt, Tally, next_hop, next_replicas};
 use longhaul_model::{AttemptId, JobFileState, JobId, JobKind, JobState, Timestamp};
 use rusqlite::{OptionalExtension, Row, Transaction};
 
-use super::{FILE, Head, JOB, file_place, file_row, file_state, head, job_place, job_row, number_back};
+use super::{FILE, Head, JOB, file_place, file_row, file_state, head, job_place, job_row, news, number_back};
 use crate::codec::{Columns, key, number};
 use crate::{
     Catalog, CatalogError, JobFileChange, JobFileChanged, JobFileNews, JobFileStep, JobWork, JobsChanged,
@@ -20,7 +21,7 @@ impl Catalog {
         now: Timestamp,
     ) -> Result<(Vec<JobFileChanged>, JobsChanged), CatalogError> {
         self.write(|tx| {
-            let mut changer = Changer::new(tx, now);
+            let mut changer = Changer::new(self, tx, now);
             let answers = changes.iter().map(|change| changer.apply(change));
             let answers = answers.collect::<Result<Vec<_>, CatalogError>>()?;
             Ok((answers, changer.finish()?))
@@ -59,11 +60,13 @@ pub(super) struct Changer<'t> {
     pub now: Timestamp,
     touched: BTreeMap<i64, Head>,
     pub changed: JobsChanged,
+    tells: bool,
 }
 
 impl<'t> Changer<'t> {
-    pub(super) fn new(tx: &'t Transaction<'t>, now: Timestamp) -> Self {
-        Changer { tx, now, touched: BTreeMap::new(), changed: JobsChanged::default() }
+    pub(super) fn new(catalog: &Catalog, tx: &'t Transaction<'t>, now: Timestamp) -> Self {
+        let tells = catalog.keeps_job_news().load(Ordering::Acquire);
+        Changer { tx, now, touched: BTreeMap::new(), changed: JobsChanged::default(), tells }
     }
 
     fn apply(&mut self, change: &JobFileChange) -> Result<JobFileChanged, CatalogError> {
@@ -242,6 +245,9 @@ impl<'t> Changer<'t> {
         let numbers: Vec<i64> = self.touched.keys().copied().collect();
         for number in numbers {
             self.settle(number)?;
+        }
+        if self.tells {
+            news::keep(self.tx, &self.changed.files, self.now)?;
         }
         Ok(self.changed)
     }

@@ -21,7 +21,7 @@ impl Catalog {
         now: Timestamp,
     ) -> Result<(Vec<JobCanceled>, JobsChanged), CatalogError> {
         self.write(|tx| {
-            let mut changer = Changer::new(tx, now);
+            let mut changer = Changer::new(self, tx, now);
             let mut answers = Vec::with_capacity(wanted.len());
             for (job, files) in wanted {
                 answers.push(match (number_of(tx, *job)?, files) {
@@ -54,7 +54,7 @@ impl Catalog {
         now: Timestamp,
     ) -> Result<(usize, JobsChanged), CatalogError> {
         self.write(|tx| {
-            let mut changer = Changer::new(tx, now);
+            let mut changer = Changer::new(self, tx, now);
             let mut forced = 0;
             for &file in files {
                 let Some(file) = changer.file(file)?.filter(|file| file.state == JobFileState::Submitted)
@@ -74,7 +74,7 @@ impl Catalog {
     /// Ends what waited longer than its job allows. Some may be left when as many as fit in a transaction were found.
     pub fn expire_jobs(&self, now: Timestamp) -> Result<JobsChanged, CatalogError> {
         self.write(|tx| {
-            let mut changer = Changer::new(tx, now);
+            let mut changer = Changer::new(self, tx, now);
             let mut select = tx.prepare_cached(
                 "SELECT number FROM jobs WHERE expires <= ?1 AND finished IS NULL AND expires IS NOT NULL LIMIT ?2",
             )?;
@@ -99,7 +99,7 @@ impl Catalog {
     /// After a restart: what was running is nobody's, and goes back to the queue as if nothing had been.
     pub fn release_running_jobs(&self, now: Timestamp) -> Result<JobsChanged, CatalogError> {
         self.write(|tx| {
-            let mut changer = Changer::new(tx, now);
+            let mut changer = Changer::new(self, tx, now);
             // READY and ACTIVE.
             let mut select =
                 tx.prepare_cached(&format!("{FILE_HEAD} WHERE state IN (5, 6) ORDER BY state, id"))?;

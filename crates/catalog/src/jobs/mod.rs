@@ -4,6 +4,7 @@ mod change;
 mod delegations;
 mod end;
 mod names;
+mod news;
 mod read;
 mod storage;
 mod submit;

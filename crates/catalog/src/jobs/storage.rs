@@ -57,7 +57,7 @@ impl Catalog {
     ) -> Result<(Vec<JobId>, JobsChanged), CatalogError> {
         self.write(|tx| {
             let ends = ends_of(tx, storage)?;
-            let mut changer = Changer::new(tx, now);
+            let mut changer = Changer::new(self, tx, now);
             let mut jobs: Vec<i64> = Vec::new();
             if ends.is_empty() {
                 return Ok((Vec::new(), changer.finish()?));

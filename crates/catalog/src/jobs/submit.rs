@@ -1,12 +1,13 @@
 //! Jobs come: one transaction for all that were submitted about the same time.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use longhaul_model::job::{Tally, end_point, storage_element};
 use longhaul_model::{AttemptId, JobFileState, JobKind, JobState};
 use rusqlite::{OptionalExtension, Transaction};
 
-use super::{Terms, end_of, file_place, id_bytes, job_place, maybe, number_back, number_of, queue_of};
+use super::{Terms, end_of, file_place, id_bytes, job_place, maybe, news, number_back, number_of, queue_of};
 use crate::{Catalog, CatalogError, JobFileNews, JobsChanged, NewJob, NewJobFile, Submitted};
 
 /// End points and queues met in one submission: asked for once.
@@ -23,6 +24,10 @@ impl Catalog {
             let (mut changed, mut met) = (JobsChanged::default(), Met::default());
             let answers = jobs.iter().map(|job| submit(tx, job, &mut met, &mut changed));
             let answers = answers.collect::<Result<Vec<_>, CatalogError>>()?;
+            if self.keeps_job_news().load(Ordering::Acquire) {
+                let mut made = jobs.iter().zip(&answers).filter(|(_, answer)| **answer == Submitted::Made);
+                made.try_for_each(|(job, _)| news::keep_submission(tx, job.id, job.submitted))?;
+            }
             Ok((answers, changed))
         })
     }

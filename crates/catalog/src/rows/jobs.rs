@@ -255,6 +255,23 @@ pub struct JobFileNews {
     pub attempt: AttemptId,
 }
 
+/// A change of a file that is still to be told. What may change later in `job` and `file` is as it was then.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobNewsRow {
+    /// Grows, and is never used twice.
+    pub sequence: u64,
+    pub at: Timestamp,
+    /// None: it was submitted.
+    pub from: Option<JobFileState>,
+    /// Of the attempt; none of one that was taken back.
+    pub began: Option<Timestamp>,
+    pub ended: Option<Timestamp>,
+    /// Where the last of several hops leads.
+    pub final_target: Option<String>,
+    pub job: JobRow,
+    pub file: JobFileRow,
+}
+
 /// What a transaction changed beside what was asked.
 #[derive(Clone, Debug, Default)]
 pub struct JobsChanged {

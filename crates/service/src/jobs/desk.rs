@@ -132,6 +132,7 @@ impl Desk {
     fn take_up(&mut self) -> Result<(), CatalogError> {
         let (catalog, now) = (self.shared.catalog.clone(), self.shared.now());
         catalog.release_running_jobs(now)?;
+        self.shared.messages.wake();
         let ends = catalog.job_ends()?;
         let queues = catalog.job_queues()?;
         self.resting.extend(catalog.resting_job_files(now)?);
@@ -229,6 +230,9 @@ impl Desk {
 
     /// What a transaction changed: counts, the scheduler's view, copies that shall end, and who listens.
     pub(super) fn changed(&mut self, changed: JobsChanged, now: Timestamp, events: &mut Vec<Event>) {
+        if !changed.files.is_empty() {
+            self.shared.messages.wake();
+        }
         let can_move = self.copies.can_move();
         let host_copies = self.shared.config.jobs.host_copies;
         events.extend(self.queues.ends(&changed.new_ends, host_copies, can_move));

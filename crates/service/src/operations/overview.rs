@@ -132,6 +132,11 @@ impl Operations {
                 storage.trouble.clone().map(|fault| standing(fault, Some(storage.name.clone()), now)),
             );
         }
+        let told = self.shared.messages.problems();
+        views.extend(
+            told.into_iter()
+                .map(|(since, fault)| ProblemView { first_seen: since, ..standing(fault, None, now) }),
+        );
         views.extend(looks::problems(&self.shared, now));
         views.extend(changes::problems(&self.shared));
         for (id, danger) in self.shared.deadlines.all() {
@@ -299,6 +304,7 @@ impl Operations {
             vec![],
             self.shared.started.as_seconds_f64(),
         );
+        self.shared.messages.show(&mut gauges, self.now());
         let (known, connected, undelivered) = self.shared.agents.totals(now);
         gauges.gauge("longhaul_agents", "Agents known.", vec![], known as f64);
         gauges.gauge("longhaul_agents_connected", "Agents in contact.", vec![], connected as f64);

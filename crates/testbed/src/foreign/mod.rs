@@ -1,6 +1,7 @@
 //! Storages of others, as processes of their own on loopback: XRootD with HTTP and third-party copies, and nginx as a plain WebDAV server.
-//! With certificates of an authority of the test's own.
+//! With certificates of an authority of the test's own. And brokers of messages.
 
+mod brokers;
 mod nginx;
 mod xrootd;
 
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+pub use brokers::{ActiveMq, BROKER_PASSWORD, BROKER_USER, NatsServer};
 pub use nginx::{Nginx, NginxRules};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,

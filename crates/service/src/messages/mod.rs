@@ -1,0 +1,245 @@
+//! Messages to brokers: what happens to files of jobs, told as FTS tells it.
+//!
+//! A change is noted in the catalog in the transaction that makes it; the *spooler* brings what is noted to the spool on
+//! disk, and only then strikes it off; a *publisher* for each way (STOMP, NATS) sends what is spooled, in its order, and
+//! goes on when the broker has confirmed it. So a message may come twice after a kill, and never not at all.
+//!
+//! Not here: what a message says (`api::fts`), how brokers are spoken to (`gateways::brokers`).
+//! Start with [`Messages`].
+
+mod compose;
+mod config;
+mod publisher;
+mod record;
+mod spool;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use longhaul_api::fts::Sayer;
+use longhaul_model::{Fault, FaultCode, Timestamp, units};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+
+use crate::Config;
+use crate::metrics::Gauges;
+use crate::shared::{Shared, guard};
+
+pub use config::{MessagesConfig, NatsConfig, StompConfig};
+use spool::Spool;
+
+/// What happens within this time is spooled with one flush; so is the answer to a submission on its way before its
+/// messages are.
+const GATHER: Duration = Duration::from_millis(100);
+/// After a failed write: until the next.
+const PAUSE: Duration = Duration::from_secs(1);
+const DIRECTORY: &str = "messages";
+
+/// Where the desk says that there is something to tell, and what pages and metrics show.
+#[derive(Default)]
+pub struct Messages {
+    news: Notify,
+    spool: Mutex<Option<Arc<Spool>>>,
+    ways: Mutex<Vec<Arc<WayState>>>,
+    /// Why nothing can be spooled, if so.
+    trouble: Mutex<Option<(Timestamp, Fault)>>,
+}
+
+/// How one way stands.
+pub struct WayState {
+    pub name: &'static str,
+    pub published: AtomicU64,
+    pub open: Mutex<Open>,
+}
+
+#[derive(Clone, Default)]
+pub struct Open {
+    /// The broker that takes messages now.
+    pub broker: Option<String>,
+    /// Why there is none, and since when.
+    pub fault: Option<(Timestamp, Fault)>,
+    /// When the oldest happened that it has not had.
+    pub oldest: Option<Timestamp>,
+}
+
+impl Messages {
+    /// Something of a file has changed, and is durable.
+    pub fn wake(&self) {
+        self.news.notify_one();
+    }
+
+    /// Of which the service tells those who look after it.
+    pub fn problems(&self) -> Vec<(Timestamp, Fault)> {
+        let mut problems: Vec<(Timestamp, Fault)> = guard(&self.trouble).clone().into_iter().collect();
+        for way in guard(&self.ways).iter() {
+            problems.extend(guard(&way.open).fault.clone().map(|(since, fault)| {
+                let detail = format!("messages by {} wait on disk: {}", way.name, fault.detail);
+                (since, Fault { detail, ..fault })
+            }));
+        }
+        if let Some(spool) = &*guard(&self.spool)
+            && let (at, dropped) = (spool.dropped_at(), spool.dropped())
+            && let Some(at) = at
+        {
+            let text = format!(
+                "{dropped} messages were dropped before a broker had them: they were older than \
+                 service.messages.expire_hours, or the spool had grown to service.messages.spool_bytes"
+            );
+            problems.push((at, Fault::new(FaultCode::NoSpaceForRequest, text)));
+        }
+        problems
+    }
+
+    pub fn show(&self, gauges: &mut Gauges, now: Timestamp) {
+        let Some(spool) = guard(&self.spool).clone() else { return };
+        let bytes = "Bytes of messages on disk.";
+        gauges.gauge("longhaul_messages_spool_bytes", bytes, vec![], spool.bytes() as f64);
+        let dropped = "Messages that went before a broker had them, since the start.";
+        gauges.total("longhaul_messages_dropped_total", dropped, vec![], spool.dropped());
+        for way in guard(&self.ways).iter() {
+            let label = || vec![("way", way.name.to_owned())];
+            let open = guard(&way.open).clone();
+            let published = way.published.load(Ordering::Relaxed);
+            let text = "Messages that a broker has confirmed, since the start.";
+            gauges.total("longhaul_messages_published_total", text, label(), published);
+            let text = "Whether a broker takes messages.";
+            gauges.gauge(
+                "longhaul_messages_connected",
+                text,
+                label(),
+                f64::from(u8::from(open.broker.is_some())),
+            );
+            let age = open.oldest.map_or(0.0, |oldest| now.since(oldest).as_secs_f64());
+            let text = "Age of the oldest message that waits.";
+            gauges.gauge("longhaul_messages_oldest_seconds", text, label(), age);
+        }
+    }
+}
+
+/// Before the desk does anything: from then on changes are noted, or those noted by an earlier start are forgotten.
+pub fn prepare(shared: &Shared) -> Result<(), Fault> {
+    Ok(shared.catalog.keep_job_news(shared.config.messages.is_wanted())?)
+}
+
+/// Spools and publishes until told to stop; nothing if no broker is named.
+pub async fn run(shared: Arc<Shared>, stop: watch::Receiver<bool>) {
+    let config = &shared.config.messages;
+    if !config.is_wanted() {
+        return;
+    }
+    let ways = match config.ways() {
+        Ok(ways) => ways,
+        Err(fault) => return note(&shared, fault),
+    };
+    let names: Vec<&'static str> = ways.iter().map(|way| way.name).collect();
+    let directory = shared.config.state_dir.join(DIRECTORY);
+    let bounds = (config.spool_bytes, config.expire());
+    let spool = match Spool::open(&directory, bounds, &names, shared.now()) {
+        Ok(spool) => Arc::new(spool),
+        Err(error) => return note(&shared, spool_fault(&directory, &error)),
+    };
+    *guard(&shared.messages.spool) = Some(spool.clone());
+    let mut tasks = JoinSet::new();
+    for way in ways {
+        let state =
+            Arc::new(WayState { name: way.name, published: AtomicU64::new(0), open: Mutex::default() });
+        guard(&shared.messages.ways).push(state.clone());
+        let publisher = publisher::Publisher::new(shared.clone(), spool.clone(), way, state);
+        tasks.spawn(publisher.run(stop.clone()));
+    }
+    tasks.spawn(spooler(shared.clone(), spool, directory.clone(), stop));
+    while tasks.join_next().await.is_some() {}
+}
+
+async fn spooler(
+    shared: Arc<Shared>,
+    spool: Arc<Spool>,
+    directory: std::path::PathBuf,
+    mut stop: watch::Receiver<bool>,
+) {
+    let sayer = Arc::new(sayer(&shared.config, &shared.public_url));
+    loop {
+        let (at_work, to, says) = (shared.clone(), spool.clone(), sayer.clone());
+        let done = tokio::task::spawn_blocking(move || bring(&at_work, &to, &says)).await;
+        let done = done.unwrap_or_else(|error| Err(Bringing::Catalog(error.to_string())));
+        let pause = match done {
+            Ok(()) => {
+                *guard(&shared.messages.trouble) = None;
+                GATHER
+            }
+            Err(why) => {
+                note(&shared, why.fault(&directory));
+                PAUSE
+            }
+        };
+        let failed = guard(&shared.messages.trouble).is_some();
+        tokio::select! {
+            () = shared.messages.news.notified(), if !failed => {}
+            () = tokio::time::sleep(PAUSE), if failed => {}
+            _ = stop.wait_for(|stop| *stop) => break,
+        }
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            _ = stop.wait_for(|stop| *stop) => break,
+        }
+    }
+    // What came last is in the catalog at least; most often here is its turn.
+    let last = tokio::task::spawn_blocking(move || bring(&shared, &spool, &sayer)).await;
+    if !matches!(last, Ok(Ok(()))) {
+        tracing::warn!("some messages are spooled at the next start only");
+    }
+}
+
+enum Bringing {
+    Catalog(String),
+    Spool(std::io::Error),
+}
+
+impl Bringing {
+    fn fault(self, directory: &Path) -> Fault {
+        match self {
+            Bringing::Catalog(why) => Fault::new(FaultCode::StateDirectory, format!("messages: {why}")),
+            Bringing::Spool(error) => spool_fault(directory, &error),
+        }
+    }
+}
+
+/// From the catalog to the spool, all that there is.
+fn bring(shared: &Shared, spool: &Spool, sayer: &Sayer) -> Result<(), Bringing> {
+    let catalog = |error: longhaul_catalog::CatalogError| Bringing::Catalog(error.to_string());
+    loop {
+        let rows = shared.catalog.job_news(0).map_err(catalog)?;
+        let Some(last) = rows.last().map(|row| row.sequence) else { return Ok(()) };
+        let messages = rows.into_iter().flat_map(|row| compose::change(row).messages(sayer)).collect();
+        spool.append(messages, shared.now()).map_err(Bringing::Spool)?;
+        shared.catalog.job_news_told(last).map_err(catalog)?;
+    }
+}
+
+fn sayer(config: &Config, public_url: &str) -> Sayer {
+    let messages = &config.messages;
+    let host = || public_url.parse::<http::Uri>().ok()?.host().map(str::to_owned);
+    let endpnt = match messages.alias.as_str() {
+        "" => host().unwrap_or_default(),
+        alias => alias.to_owned(),
+    };
+    let fqdn = (!messages.fqdn.is_empty()).then(|| messages.fqdn.clone());
+    Sayer { endpnt, fqdn, users: messages.users }
+}
+
+fn spool_fault(directory: &Path, error: &std::io::Error) -> Fault {
+    let text = format!(
+        "messages cannot be spooled in {}: {error}",
+        units::printable(&directory.display().to_string())
+    );
+    Fault::new(FaultCode::StateDirectory, text)
+}
+
+fn note(shared: &Shared, fault: Fault) {
+    tracing::error!(%fault, "messages");
+    let mut trouble = guard(&shared.messages.trouble);
+    let since = trouble.as_ref().map_or_else(|| shared.now(), |(since, _)| *since);
+    *trouble = Some((since, fault));
+}

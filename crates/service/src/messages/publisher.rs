@@ -1,0 +1,165 @@
+//! One way to brokers: what is spooled goes there in its order, whatever becomes of the broker meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use longhaul_gateways::brokers::{ANSWER_TIME_MAX, Parcel, Session};
+use longhaul_model::{Fault, FaultCode};
+use tokio::sync::watch;
+
+use super::WayState;
+use super::config::Way;
+use super::record::Record;
+use super::spool::{Reader, Spool};
+use crate::shared::{Shared, guard};
+
+/// When all brokers were tried in vain: until the next round, and at the most.
+const WAIT_FIRST: Duration = Duration::from_millis(500);
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+pub struct Publisher {
+    shared: Arc<Shared>,
+    spool: Arc<Spool>,
+    way: Way,
+    state: Arc<WayState>,
+}
+
+impl Publisher {
+    pub fn new(shared: Arc<Shared>, spool: Arc<Spool>, way: Way, state: Arc<WayState>) -> Publisher {
+        Publisher { shared, spool, way, state }
+    }
+
+    pub async fn run(self, mut stop: watch::Receiver<bool>) {
+        let mut reader = Some(self.spool.reader(self.way.name));
+        // Rounds over all brokers in which nothing was published.
+        let (mut tried, mut failures) = (0usize, 0u32);
+        loop {
+            let published = self.state.published.load(Ordering::Relaxed);
+            let why = tokio::select! {
+                why = self.attempt(tried, &mut reader) => why,
+                _ = stop.wait_for(|stop| *stop) => return,
+            };
+            self.away(why);
+            tried += 1;
+            let went_on = self.state.published.load(Ordering::Relaxed) > published;
+            failures = if went_on { 0 } else { failures + 1 };
+            let wait = self.wait(failures);
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                _ = stop.wait_for(|stop| *stop) => return,
+            }
+        }
+    }
+
+    /// With one broker, as long as it goes well.
+    async fn attempt(&self, tried: usize, reader: &mut Option<Reader>) -> Fault {
+        let broker = &self.way.brokers[tried % self.way.brokers.len()];
+        // It was lost with a task that was stopped: its place is known.
+        let mut own = reader.take().unwrap_or_else(|| self.spool.reader(self.way.name));
+        let mut session = match Session::open(broker, &self.way.login, self.way.confirmed).await {
+            Ok(session) => session,
+            Err(fault) => {
+                // What waits grows older: said also while nobody takes it.
+                if let Ok((_, records)) = self.read(own).await {
+                    self.oldest(&records);
+                }
+                return Fault { detail: format!("{broker}: {}", fault.detail), ..fault };
+            }
+        };
+        tracing::info!(way = self.way.name, %broker, "a broker takes messages");
+        {
+            let mut open = guard(&self.state.open);
+            open.broker = Some(broker.to_string());
+            open.fault = None;
+        }
+        let mut grown = self.spool.grown();
+        loop {
+            grown.mark_unchanged();
+            let (back, records) = match self.read(own).await {
+                Ok(read) => read,
+                Err(fault) => return fault,
+            };
+            own = back;
+            self.oldest(&records);
+            if records.is_empty() {
+                let lost = tokio::select! {
+                    fault = session.idle() => Some(fault),
+                    grown = grown.changed() => grown.err().map(|_| Fault::new(FaultCode::Internal, "the spool is gone")),
+                };
+                match lost {
+                    Some(fault) => return Fault { detail: format!("{broker}: {}", fault.detail), ..fault },
+                    None => continue,
+                }
+            }
+            if let Err(fault) = session.publish(&self.parcels(&records), ANSWER_TIME_MAX).await {
+                return Fault { detail: format!("{broker}: {}", fault.detail), ..fault };
+            }
+            let count = records.len() as u64;
+            own = match self.done(own, records).await {
+                Ok(own) => own,
+                Err(fault) => return fault,
+            };
+            self.state.published.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+
+    async fn read(&self, mut reader: Reader) -> Result<(Reader, Vec<Record>), Fault> {
+        let spool = self.spool.clone();
+        blocking(move || spool.read(&mut reader).map(|records| (reader, records))).await
+    }
+
+    async fn done(&self, mut reader: Reader, records: Vec<Record>) -> Result<Reader, Fault> {
+        let spool = self.spool.clone();
+        blocking(move || spool.done(&mut reader, &records).map(|()| reader)).await
+    }
+
+    fn oldest(&self, records: &[Record]) {
+        guard(&self.state.open).oldest = records.first().map(|record| record.at);
+    }
+
+    fn parcels(&self, records: &[Record]) -> Vec<Parcel> {
+        let config = &self.shared.config.messages;
+        let parcel = |record: &Record| Parcel {
+            number: record.number,
+            destination: format!("{}{}", self.way.prefix, config.destination(record.kind)),
+            headers: record.vo.iter().map(|vo| ("vo", vo.clone())).collect(),
+            body: record.body.clone(),
+            persistent: true,
+            expires_ms: (record.at + config.expire()).as_micros() / 1_000,
+        };
+        records.iter().map(parcel).collect()
+    }
+
+    fn away(&self, why: Fault) {
+        let mut open = guard(&self.state.open);
+        if open.fault.is_none() {
+            tracing::warn!(way = self.way.name, fault = %why, "messages wait on disk: no broker takes them");
+        }
+        let since = open.fault.as_ref().map_or_else(|| self.shared.now(), |(since, _)| *since);
+        open.broker = None;
+        open.fault = Some((since, why));
+    }
+
+    /// Each of the brokers at once, then longer with every round; not all services at the same moment.
+    fn wait(&self, failures: u32) -> Duration {
+        let brokers = self.way.brokers.len() as u32;
+        let rounds = failures / brokers;
+        if failures == 0 || !failures.is_multiple_of(brokers) {
+            return Duration::ZERO;
+        }
+        let wait = WAIT_MAX.min(WAIT_FIRST * 2u32.saturating_pow((rounds - 1).min(20)));
+        let part = u32::try_from(self.shared.now().as_micros().rem_euclid(500)).unwrap_or(0);
+        wait * (750 + part) / 1_000
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+) -> Result<T, Fault> {
+    let spool = |why: String| Fault::new(FaultCode::StateDirectory, format!("the spool of messages: {why}"));
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done.map_err(|error| spool(error.to_string())),
+        Err(error) => Err(spool(error.to_string())),
+    }
+}
