@@ -158,11 +158,7 @@ impl Record {
                 let waiting = self.orders.values_mut().filter(|state| **state == OrderState::Taken);
                 waiting.for_each(|state| *state = OrderState::Had);
             }
-            Note::OrderedHad { order, .. } => {
-                if self.current.as_ref().is_some_and(|entry| entry.used.is_some()) {
-                    self.set(*order, OrderState::Had);
-                }
-            }
+            Note::OrderedHad { order, .. } if self.is_used() => self.set(*order, OrderState::Had),
             Note::OrderFailed { order } => self.set(*order, OrderState::Failed(self.trouble.clone())),
             Note::OrderOver { order } | Note::OrderWithdrawn { order } | Note::Released { order, .. } => {
                 self.set(*order, OrderState::Done(words.to_owned()));
@@ -170,6 +166,10 @@ impl Record {
             Note::ReleasedNothing { order, .. } => self.set(*order, OrderState::Failed(words.to_owned())),
             _ => {}
         }
+    }
+
+    fn is_used(&self) -> bool {
+        self.current.as_ref().is_some_and(|entry| entry.used.is_some())
     }
 
     fn set(&mut self, order: CircuitOrderId, state: OrderState) {

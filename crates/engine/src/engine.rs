@@ -15,6 +15,7 @@ use longhaul_wire::receiver::ORIGINS_MAX;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::calls::{Calling, Calls, Channel};
+use crate::congestion::Congestions;
 use crate::device::{Device, Devices};
 use crate::events::Events;
 use crate::fetch::{JournalFile, Keys, Reorder, Target, boot_id};
@@ -115,6 +116,7 @@ impl Engine {
             paths: Mutex::default(),
             busy_sessions: AtomicUsize::new(1),
             attempts: Mutex::default(),
+            congestions: Congestions::default(),
             keys: Keys::default(),
             receive_pool,
             send_pool,

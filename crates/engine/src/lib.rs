@@ -9,6 +9,7 @@
 //! Start with [`Engine`].
 
 mod calls;
+mod congestion;
 mod device;
 mod engine;
 mod events;

@@ -11,6 +11,7 @@ use longhaul_wire::{NewBatch, Pace};
 use rustls::{ClientConfig, ServerConfig};
 
 use crate::calls::Calls;
+use crate::congestion::Congestions;
 use crate::device::Devices;
 use crate::events::Events;
 use crate::fetch::{Job, Keys, PlacedJobs, Reorder, Session, SessionKey, SourceList, Target};
@@ -81,6 +82,7 @@ pub(crate) struct Shared {
     pub(crate) paths: Mutex<BTreeMap<AgentId, Arc<[Arc<Path>]>>>,
     pub(crate) busy_sessions: AtomicUsize,
     pub(crate) attempts: Mutex<BTreeMap<AttemptId, Arc<Job>>>,
+    pub(crate) congestions: Congestions,
     pub(crate) keys: Keys,
     pub(crate) devices: Devices,
     /// Places for chunks that come before their turn.

@@ -115,6 +115,26 @@ pub(crate) fn connect(
     begin().map_err(|error: io::Error| Fault::new(FaultCode::Unreachable, format!("{address}: {error}")))
 }
 
+/// The kernel's congestion control by rate and round trip.
+const BY_RATE: &[u8] = b"bbr";
+
+/// Lets the kernel send by rate and round trip; gives the name of the law by which it sent before.
+pub(crate) fn go_by_rate(socket: &TcpStream) -> io::Result<Vec<u8>> {
+    let socket = SockRef::from(socket);
+    let before = socket.tcp_congestion()?;
+    let name = before.split(|byte| *byte == 0).next().unwrap_or_default();
+    if name == BY_RATE {
+        return Err(io::Error::other("it sends so already"));
+    }
+    socket.set_tcp_congestion(BY_RATE)?;
+    Ok(name.to_vec())
+}
+
+/// Lets the kernel send by the law of that name again.
+pub(crate) fn go_back(socket: &TcpStream, name: &[u8]) -> io::Result<()> {
+    SockRef::from(socket).set_tcp_congestion(name)
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Receive,
@@ -160,6 +180,23 @@ pub(crate) fn widen(socket: &TcpStream, direction: Direction, need: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_socket_goes_by_rate_and_back_where_the_kernel_can() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let stream = TcpStream::from_std(stream);
+        SockRef::from(&stream).set_tcp_congestion(b"reno").unwrap();
+        let known = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
+        if !known.split_whitespace().any(|name| name == "bbr") {
+            return assert!(go_by_rate(&stream).is_err());
+        }
+        let before = go_by_rate(&stream).unwrap();
+        assert_eq!(before, b"reno");
+        assert!(go_by_rate(&stream).is_err(), "it does already");
+        go_back(&stream, &before).unwrap();
+        assert_eq!(go_by_rate(&stream).unwrap(), b"reno");
+    }
 
     #[test]
     fn buffers_are_set_only_where_that_gives_more() {

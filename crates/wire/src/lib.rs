@@ -9,6 +9,7 @@
 //! Start with [`Frame`], then [`Receiver`] and [`Source`]: feed them frames with `handle_…`, then take what they
 //! want done with `poll_output`. [`journal`] is what the receiver writes down so that progress survives.
 
+pub mod congestion;
 pub mod coverage;
 pub mod disk;
 pub mod frame;

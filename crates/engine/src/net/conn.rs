@@ -104,7 +104,7 @@ impl Conn {
 
     /// Looks at what the kernel knows of the stream, about once a second.
     pub(super) fn sample(&mut self, shared: &Shared) {
-        self.sampler.look(&self.socket, &mut self.inner, &shared.config.path, shared.now());
+        self.sampler.look(&self.socket, &mut self.inner, shared, shared.now());
     }
 
     /// Whether it has to give way to other traffic.

@@ -8,10 +8,13 @@ use mio::net::TcpStream;
 
 use super::role::{Inner, Role};
 use crate::interface::PathProfile;
+use crate::shared::Shared;
 use crate::socket::{self, Direction};
 use crate::tcp::TcpInfo;
 
 const EVERY: Duration = Duration::from_secs(1);
+/// Between two looks at losses, which decide by which law the kernel sends.
+const LOSSES_EVERY: Duration = Duration::from_millis(150);
 /// The share of the time in which a full buffer held the stream up, from which on a larger one is tried.
 const BOUND: f64 = 0.3;
 /// Our questions and reports of one interval are less. That a kernel took those says nothing: it does so for a process that
@@ -22,6 +25,15 @@ const OWN_WORDS_BYTES: u64 = 4 << 10;
 pub(super) struct Sampler {
     last: Option<(Duration, TcpInfo)>,
     widened: bool,
+    law: Law,
+}
+
+/// By what the kernel decides how much of the stream may be under way.
+#[derive(Default)]
+struct Law {
+    last: Option<(Duration, TcpInfo)>,
+    /// The name of the one before, while the stream goes by rate and round trip.
+    before: Option<Vec<u8>>,
 }
 
 impl Sampler {
@@ -33,13 +45,12 @@ impl Sampler {
         self.last.map(|(_, info)| info.round_trip)
     }
 
-    pub(super) fn look(
-        &mut self,
-        socket: &TcpStream,
-        inner: &mut Inner,
-        profile: &PathProfile,
-        now: Duration,
-    ) {
+    pub(super) fn look(&mut self, socket: &TcpStream, inner: &mut Inner, shared: &Shared, now: Duration) {
+        let profile = &shared.config.path;
+        // A law that a person has chosen stays.
+        if matches!(inner.role, Role::Serving { .. }) && profile.congestion.is_none() {
+            self.law.look(socket, shared, now);
+        }
         if self.last.is_some_and(|(at, _)| now.saturating_sub(at) < EVERY) {
             return;
         }
@@ -89,6 +100,31 @@ impl Sampler {
             // What is bound now could be more: twice, and as much again for the round trip in which it grows.
             let need = 4.0 * rate * report.round_trip.as_secs_f64();
             socket::widen(socket, direction, need as u64);
+        }
+    }
+}
+
+impl Law {
+    fn look(&mut self, socket: &TcpStream, shared: &Shared, now: Duration) {
+        if self.last.is_some_and(|(at, _)| now.saturating_sub(at) < LOSSES_EVERY) {
+            return;
+        }
+        let (Ok(info), Ok(peer)) = (TcpInfo::of(socket.as_fd()), socket.peer_addr()) else { return };
+        // The first look tells nothing, and learns what others have found.
+        let (at, before) = self.last.replace((now, info)).unwrap_or((now, info));
+        let report = between(&before, &info, now.saturating_sub(at));
+        let by_rate = self.before.is_some();
+        let wants = shared.congestions.look(peer.ip(), &report, info.round_trip_min, by_rate, now);
+        let done = match &self.before {
+            None if wants => socket::go_by_rate(socket).map(|name| self.before = Some(name)),
+            Some(name) if !wants => socket::go_back(socket, name).map(|()| self.before = None),
+            _ => Ok(()),
+        };
+        if let Err(error) = done {
+            tracing::debug!(%error, %peer, "the kernel does not change the law by which it sends");
+            shared.congestions.refused(peer.ip(), now);
+        } else if wants != by_rate {
+            tracing::debug!(%peer, by_rate = wants, "a stream is sent by another law");
         }
     }
 }

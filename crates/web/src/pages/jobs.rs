@@ -2,7 +2,8 @@
 
 use longhaul_api::jobs::{JobDetail, JobFileView, JobView};
 use longhaul_api::native::Page;
-use longhaul_model::{JobFileState, JobState, units};
+use longhaul_model::units::{self, printable};
+use longhaul_model::{JobFileState, JobState};
 use maud::{Markup, html};
 
 use super::Context;
@@ -60,17 +61,17 @@ fn table(context: Context<'_>, list: &Page<JobView>) -> Markup {
                     @if let Some(done) = job.files_done { (units::count(done)) " of " } (units::count(job.files))
                     @if let Some(failed) = job.files_failed.filter(|failed| *failed > 0) { br; (show::state("bad", &format!("{} failed", units::count(failed)))) }
                 }
-                td.wide { (job.community) }
+                td.wide { (printable(&job.community)) }
                 td.wide.tight { (show::ago(job.submitted, context.now)) }
-                td data-label="why" { @if let Some(reason) = &job.reason { (reason) } }
+                td data-label="why" { @if let Some(reason) = &job.reason { (printable(reason)) } }
             } } }
         } }
     }
 }
 
 /// None: not the same for all files.
-fn end(storage: Option<&str>) -> &str {
-    storage.unwrap_or("several")
+fn end(storage: Option<&str>) -> String {
+    storage.map_or("several".to_owned(), printable)
 }
 
 fn word(state: &JobState) -> String {
@@ -150,11 +151,11 @@ fn facts(context: Context<'_>, detail: &JobDetail) -> Markup {
     let job = &detail.job;
     html! {
         dl.facts {
-            dt { "state" } dd { (job_state(job.state)) @if let Some(reason) = &job.reason { " " (reason) } }
+            dt { "state" } dd { (job_state(job.state)) @if let Some(reason) = &job.reason { " " (printable(reason)) } }
             dt { "from" } dd { (end(job.source.as_deref())) }
             dt { "to" } dd { (end(job.target.as_deref())) }
             @if !job.state.is_terminal() { dt { "rate" } dd { (show::rate(detail.rate_now)) } }
-            dt { "submitted" } dd { (show::time(job.submitted, context.now)) " by " (job.user) ", charged to " (job.community) }
+            dt { "submitted" } dd { (show::time(job.submitted, context.now)) " by " (printable(&job.user)) ", charged to " (printable(&job.community)) }
             @if let Some(at) = job.finished { dt { "finished" } dd { (show::time(at, context.now)) } }
             @if let Some(at) = job.expires.filter(|_| !job.state.is_terminal()) { dt { "given up" } dd { "if it has not begun by " (show::time(at, context.now)) } }
             dt { "kind" } dd { (job.kind) ", priority " (job.priority) }
@@ -196,17 +197,17 @@ fn files(context: Context<'_>, detail: &JobDetail) -> Markup {
 
 fn row(context: Context<'_>, file: &JobFileView) -> Markup {
     html! { tr {
-        td.name { (file.source) br; "→ " (file.target) }
+        td.name { (printable(&file.source)) br; "→ " (printable(&file.target)) }
         td.number.wide { @if let Some(size) = file.size { (show::size(size)) } @else { "–" } }
         td.tight data-label="state" { (file_state(file.state))
             @if let Some(size) = file.size.filter(|size| *size > 0 && file.state.is_running()) { " " span.soft { (show::percent(file.bytes_done, size)) } }
             @if file.attempts > 1 { br; span.soft { "attempt " (file.attempts) } }
-            @if let Some(mode) = &file.mode { br; span.soft { "by " (mode) } } }
+            @if let Some(mode) = &file.mode { br; span.soft { "by " (printable(mode)) } } }
         td.number.wide { @if file.rate > 0.0 { (show::rate(file.rate)) } @else { "–" } }
         td.wide.tight { @if let Some(at) = file.started { (show::time(at, context.now)) } @else { "–" } }
         td data-label="why" {
-            @if let Some(why) = &file.waits_for { (why) }
-            @else if let Some(fault) = &file.fault { (fault.text) " " span.soft { "(" (fault.blame.word()) @if fault.passing { ", may pass" } ")" } }
+            @if let Some(why) = &file.waits_for { (printable(why)) }
+            @else if let Some(fault) = &file.fault { (printable(&fault.text)) " " span.soft { "(" (fault.blame.word()) @if fault.passing { ", may pass" } ")" } }
         }
     } }
 }

@@ -1,0 +1,41 @@
+//! By which law streams to each peer are sent, as far as we decide it: [`longhaul_wire::congestion`] for each address.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use longhaul_wire::PathReport;
+use longhaul_wire::congestion::Congestion;
+
+use crate::sync::lock;
+
+/// Addresses that are remembered. With more, all begin anew.
+const PEERS_MAX: usize = 4_096;
+
+#[derive(Default)]
+pub(crate) struct Congestions(Mutex<BTreeMap<IpAddr, Congestion>>);
+
+impl Congestions {
+    /// Takes what one stream to the peer saw; says whether such streams are to go by rate and round trip.
+    pub(crate) fn look(
+        &self,
+        peer: IpAddr,
+        seen: &PathReport,
+        round_trip_min: Duration,
+        by_rate: bool,
+        now: Duration,
+    ) -> bool {
+        let mut peers = lock(&self.0);
+        if peers.len() >= PEERS_MAX && !peers.contains_key(&peer) {
+            peers.clear();
+        }
+        let congestion = peers.entry(peer).or_default();
+        congestion.look(seen, round_trip_min, by_rate, now);
+        congestion.wants_rate()
+    }
+
+    pub(crate) fn refused(&self, peer: IpAddr, now: Duration) {
+        lock(&self.0).entry(peer).or_default().refused(now);
+    }
+}
