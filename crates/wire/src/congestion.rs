@@ -160,23 +160,25 @@ mod tests {
 
     #[test]
     fn losses_without_a_queue_on_a_long_path_turn_it() {
-        let lossy = |look: u64| seen(400, u32::from(look % 2 == 0), 101);
+        let lossy = |look: u64| seen(400, u32::from(look.is_multiple_of(2)), 101);
         assert_eq!(turned(&mut Congestion::default(), lossy, MIN), Some(2));
         // Windows that overshoot, one after the other; then a loss among 100,000 segments.
         let clean = |look: u64| match look {
             0..10 => seen(4_000, 60, 101),
-            _ => seen(2_500, u32::from(look % 40 == 0), 101),
+            _ => seen(2_500, u32::from(look.is_multiple_of(40)), 101),
         };
         assert_eq!(turned(&mut Congestion::default(), clean, MIN), None);
         // One among 10,000 hinders where the path could carry ten times as much, which only time can tell.
-        let some = |look: u64| seen(1_250, u32::from(look % 8 == 0), 101);
+        let some = |look: u64| seen(1_250, u32::from(look.is_multiple_of(8)), 101);
         assert_eq!(turned(&mut Congestion::default(), some, MIN), Some(56));
         // Near, clean, or far too much.
         assert_eq!(turned(&mut Congestion::default(), lossy, Duration::from_millis(39)), None);
         assert_eq!(turned(&mut Congestion::default(), |_| seen(400, 0, 101), MIN), None);
         assert_eq!(turned(&mut Congestion::default(), |_| seen(400, 40, 101), MIN), None);
         // The queue is full whenever something is lost.
-        let full = |look: u64| seen(400, u32::from(look % 4 == 0), if look % 4 == 0 { 130 } else { 105 });
+        let full = |look: u64| {
+            seen(400, u32::from(look.is_multiple_of(4)), if look.is_multiple_of(4) { 130 } else { 105 })
+        };
         assert_eq!(turned(&mut Congestion::default(), full, MIN), None);
         // The receiver holds it up.
         let held = |_| PathReport { receiver_limited: Duration::from_millis(200), ..seen(400, 1, 101) };

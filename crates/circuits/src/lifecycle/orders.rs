@@ -35,24 +35,29 @@ impl Lifecycle {
         if self.ended {
             return;
         }
-        if self.order.as_ref().is_some_and(|standing| orders.iter().all(|order| order.id != standing.id)) {
+        orders.sort_by_key(|order| order.id);
+        let stands =
+            self.order.as_ref().is_some_and(|standing| orders.iter().any(|order| order.id == standing.id));
+        orders.retain(|order| order.id > self.last_order);
+        self.last_order = orders.last().map_or(self.last_order, |order| order.id);
+        let (releases, requests): (Vec<Order>, Vec<Order>) =
+            orders.into_iter().partition(|order| matches!(order.what, Ordered::Release(_)));
+        // First: a circuit whose request goes as well is given back because somebody said so.
+        for order in releases {
+            if let Ordered::Release(key) = order.what {
+                self.release(order.id, order.by, key, now);
+            }
+        }
+        if !stands {
             self.withdraw(now);
         }
-        orders.sort_by_key(|order| order.id);
-        for order in orders {
-            if order.id <= self.last_order {
-                continue;
-            }
-            self.last_order = order.id;
-            match order.what {
-                Ordered::Release(key) => self.release(order.id, order.by, key, now),
-                Ordered::Circuit { mbit, until } => {
-                    let over = until - self.settings.leave_before;
-                    let over = Due::at(over, over.since(now));
-                    self.note(Note::Ordered { order: order.id, by: order.by, mbit, until });
-                    self.order = Some(Standing { id: order.id, mbit, until, over, stage: Stage::Waits });
-                    self.begin(now);
-                }
+        for order in requests {
+            if let Ordered::Circuit { mbit, until } = order.what {
+                let over = until - self.settings.leave_before;
+                let over = Due::at(over, over.since(now));
+                self.note(Note::Ordered { order: order.id, by: order.by, mbit, until });
+                self.order = Some(Standing { id: order.id, mbit, until, over, stage: Stage::Waits });
+                self.begin(now);
             }
         }
     }
@@ -305,6 +310,18 @@ mod tests {
         assert!(ended.1.starts_with("ada gives"), "{ended:?}");
         assert_eq!(link.after(HOUR - MINUTE), None);
         assert!(link.after(3 * MINUTE).is_some(), "after the rest, the work counts again");
+    }
+
+    #[test]
+    fn a_circuit_that_was_ordered_is_given_back_by_the_one_who_says_so() {
+        let mut link = Link::new();
+        let wish = link.tell(Event::Orders(vec![circuit(1, 400, HOUR)])).unwrap();
+        link.grant(&wish);
+        // The service sends the order to give it back in place of the one for it.
+        link.tell(Event::Orders(vec![release(2, wish.key)]));
+        assert!(matches!(link.order(2), Some(OrderState::Done(_))), "{:?}", link.order(2));
+        assert!(matches!(link.order(1), Some(OrderState::Done(_))), "{:?}", link.order(1));
+        assert!(matches!(link.machine.state(), State::Resting(rest) if rest.why == Why::Released));
     }
 
     #[test]

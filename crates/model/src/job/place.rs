@@ -19,8 +19,8 @@ fn authority(url: &str) -> Option<(String, String, Option<u16>)> {
     let authority = rest.split(['/', '?', '#']).next()?;
     let place = authority.rsplit_once('@').map_or(authority, |(_, place)| place);
     let bracket = place.rfind(']').map_or(0, |at| at + 1);
-    let (host, port) = match place[bracket..].rfind(':') {
-        Some(at) => (&place[..bracket + at], Some(&place[bracket + at + 1..])),
+    let (host, port) = match place[bracket..].split_once(':') {
+        Some((rest, port)) => (&place[..bracket + rest.len()], Some(port)),
         None => (place, None),
     };
     let port = match port {
@@ -80,6 +80,8 @@ mod tests {
             "ht tp://a/",
             "https://:80/x",
             "https://a b/",
+            "http://::",
+            "https://::1/x",
         ] {
             assert_eq!(end_point(bad), None, "{bad}");
         }
