@@ -115,6 +115,7 @@ pub fn job(context: Context<'_>, detail: &JobDetail) -> Markup {
         html! {
             h1 { "Job " (job.id) " " small { "how far is it, and what went wrong?" } }
             (progress(detail))
+            h2 { "How does it stand?" }
             (facts(context, detail))
             (changes(context, job))
             h2 { "Its files" }
