@@ -34,10 +34,16 @@ type Compared = (&'static str, fn(&Parts) -> f64, fn(&Others) -> f64, &'static s
 
 const COMPARED: [Compared; 5] = [
     ("TCP, both ends, CPU s/GB", |parts| parts.tcp.part.cpu_s_per_gb, |o| o.tcp, "iperf3 -P1", WITHIN),
-    ("seal, CPU s/GB", |parts| parts.seal.cpu_s_per_gb, |o| o.seal, "openssl speed", AEAD_WITHIN),
-    ("open, CPU s/GB", |parts| parts.open.cpu_s_per_gb, |o| o.open, "openssl speed -decrypt", AEAD_WITHIN),
-    ("write a new file, CPU s/GB", |parts| parts.write.cpu_s_per_gb, |o| o.write, "dd", WITHIN),
-    ("read a file, CPU s/GB", |parts| parts.read.cpu_s_per_gb, |o| o.read, "dd", WITHIN),
+    ("seal, CPU s/GB", |parts| parts.local.seal.cpu_s_per_gb, |o| o.seal, "openssl speed", AEAD_WITHIN),
+    (
+        "open, CPU s/GB",
+        |parts| parts.local.open.cpu_s_per_gb,
+        |o| o.open,
+        "openssl speed -decrypt",
+        AEAD_WITHIN,
+    ),
+    ("write a new file, CPU s/GB", |parts| parts.local.write.cpu_s_per_gb, |o| o.write, "dd", WITHIN),
+    ("read a file, CPU s/GB", |parts| parts.local.read.cpu_s_per_gb, |o| o.read, "dd", WITHIN),
 ];
 
 fn measured(rounds: usize) -> Result<Vec<Row>, String> {
@@ -54,7 +60,7 @@ fn measured(rounds: usize) -> Result<Vec<Row>, String> {
         .iter()
         .map(|(figure, part, other, by, within)| row(figure, ours(part), others(other), by, within.clone()))
         .collect();
-    rows.push(alone("crc32c, CPU s/GB", ours(&|parts| parts.crc32c.cpu_s_per_gb)));
+    rows.push(alone("crc32c, CPU s/GB", ours(&|parts| parts.local.crc32c.cpu_s_per_gb)));
     let case = &crate::transfers::case::CASES[0];
     for (name, figure) in
         floor::NAMES.into_iter().zip(["sum with AEAD, CPU s/GB", "sum without AEAD, CPU s/GB"])

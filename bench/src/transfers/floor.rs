@@ -34,20 +34,16 @@ pub(crate) fn takes(case: &Case) -> bool {
 
 pub(crate) struct Parts {
     pub(crate) tcp: NetworkRun,
+    pub(crate) local: Local,
+}
+
+/// What needs no other end, on one thread.
+pub(crate) struct Local {
     pub(crate) seal: Part,
     pub(crate) open: Part,
     pub(crate) crc32c: Part,
     pub(crate) read: Part,
     pub(crate) write: Part,
-}
-
-/// What needs no other end, on one thread.
-struct Local {
-    seal: Part,
-    open: Part,
-    crc32c: Part,
-    read: Part,
-    write: Part,
 }
 
 impl Local {
@@ -76,7 +72,7 @@ impl Local {
 }
 
 pub(crate) fn parts(lab: &Lab, folder: &Path) -> Result<Parts, String> {
-    Ok(Parts::of(tcp(lab)?, Local::measure(folder)?))
+    Ok(Parts { tcp: tcp(lab)?, local: Local::measure(folder)? })
 }
 
 /// The server's side sends, as in our own runs.
@@ -100,21 +96,13 @@ pub(crate) fn tcp(lab: &Lab) -> Result<NetworkRun, String> {
 }
 
 impl Parts {
-    fn of(tcp: NetworkRun, local: Local) -> Parts {
-        let Local { seal, open, crc32c, read, write } = local;
-        Parts { tcp, seal, open, crc32c, read, write }
-    }
-
     /// The floor of one of [`NAMES`], as if it had moved the case.
     pub(crate) fn as_run(&self, name: &str, case: &Case) -> Measured {
-        let aead = if SEALED.contains(&name) {
-            (self.seal.cpu_s_per_gb, self.open.cpu_s_per_gb)
-        } else {
-            (0.0, 0.0)
-        };
-        let sum = self.crc32c.cpu_s_per_gb;
-        let source = self.read.cpu_s_per_gb + sum + aead.0 + self.tcp.sender_cpu_s_per_gb;
-        let target = self.tcp.receiver_cpu_s_per_gb + aead.1 + sum + self.write.cpu_s_per_gb;
+        let Local { seal, open, crc32c, read, write } = &self.local;
+        let aead = if SEALED.contains(&name) { (seal.cpu_s_per_gb, open.cpu_s_per_gb) } else { (0.0, 0.0) };
+        let sum = crc32c.cpu_s_per_gb;
+        let source = read.cpu_s_per_gb + sum + aead.0 + self.tcp.sender_cpu_s_per_gb;
+        let target = self.tcp.receiver_cpu_s_per_gb + aead.1 + sum + write.cpu_s_per_gb;
         let cores = std::thread::available_parallelism().map_or(CORES, std::num::NonZero::get).min(CORES);
         let gb = case.bytes() as f64 / 1e9;
         Measured {
@@ -130,7 +118,7 @@ impl Parts {
 /// One round of the floor, all names.
 pub(crate) fn measure(lab: &Lab, folder: &Path, case: &Case) -> [Result<Measured, Failure>; 4] {
     let measured = parts(lab, folder).and_then(|alone| {
-        let both = Parts::of(alone.tcp.clone(), Local::measure_twice(folder)?);
+        let both = Parts { tcp: alone.tcp.clone(), local: Local::measure_twice(folder)? };
         Ok([(NAMES[0], &alone), (NAMES[1], &alone), (NAMES[2], &both), (NAMES[3], &both)]
             .map(|(name, parts)| Ok(parts.as_run(name, case))))
     });
@@ -156,14 +144,14 @@ mod tests {
             sender_cpu_s_per_gb: 0.2,
             receiver_cpu_s_per_gb: 0.3,
         };
-        let parts = Parts {
-            tcp,
+        let local = Local {
             seal: part(0.25),
             open: part(0.26),
             crc32c: part(0.05),
             read: part(0.1),
             write: part(0.4),
         };
+        let parts = Parts { tcp, local };
         let case = &CASES[0];
         assert_eq!(case.bytes(), 2_000_000_000);
         let sealed = parts.as_run(NAMES[0], case);

@@ -167,6 +167,10 @@ impl Circuits {
         guard(&self.state).links.iter().map(|(key, known)| (key.clone(), known.clone())).collect()
     }
 
+    pub fn link(&self, key: &LinkKey) -> Option<Known> {
+        guard(&self.state).links.get(key).cloned()
+    }
+
     /// What an agent is to be told.
     pub fn orders(&self, agent: AgentId, now: Timestamp) -> Vec<CircuitOrder> {
         let state = guard(&self.state);

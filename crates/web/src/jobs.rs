@@ -17,9 +17,8 @@ pub(crate) fn routes() -> Router<Shared> {
     Router::new().route("/ui/jobs", get(jobs)).route("/ui/jobs/{id}", get(job).post(change_job))
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default)]
-#[derive(Default)]
 struct Filter {
     state: String,
 }
@@ -66,9 +65,9 @@ async fn change_job(
     let who = headers.clone();
     let act = move |operations: &Operations| {
         let (caller, id) = (caller(operations, &who)?, parse::<JobId>(&id)?);
-        match form.priority.filter(|_| !form.cancel) {
+        match form.priority {
+            _ if form.cancel => operations.job_cancel(&caller, id),
             Some(priority) => operations.job_change(&caller, id, &JobChange { priority }),
-            None if form.cancel => operations.job_cancel(&caller, id),
             None => Ok(operations.job_show(&caller, id, Some(0))?.job),
         }
     };

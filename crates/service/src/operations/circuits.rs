@@ -1,5 +1,7 @@
 //! Circuits of the agents' links: seen, explained, requested and given back.
 
+use std::time::Duration;
+
 use longhaul_api::Problem;
 use longhaul_api::circuits::{
     CircuitDetail, CircuitOrderState, CircuitOrderView, CircuitRecord, CircuitRequest, CircuitState,
@@ -9,7 +11,6 @@ use longhaul_api::native::Page;
 use longhaul_catalog::{CircuitOrderRow, CircuitRow};
 use longhaul_model::units::printable;
 use longhaul_model::{AgentId, Fault, FaultCode, StorageName, Timestamp};
-use std::time::Duration;
 
 use super::{Caller, Operations, PageQuery, bad_request, not_found, page, problem};
 use crate::circuits::{Kept, KeptOrder, Known, LinkKey, is_name};
@@ -82,8 +83,7 @@ impl Operations {
 
     pub fn circuit_release(&self, caller: &Caller, which: &str) -> Result<CircuitDetail, Problem> {
         let (key, id) = self.find_circuit(which)?;
-        let current = self.shared.circuits.links().into_iter().find(|(of, _)| *of == key);
-        let had = current.and_then(|(_, known)| {
+        let had = self.shared.circuits.link(&key).and_then(|known| {
             let there = matches!(known.link.state, CircuitState::Requested | CircuitState::Established);
             known.link.circuit.filter(|circuit| there && id.as_ref().is_none_or(|id| *id == circuit.id))
         });
@@ -221,8 +221,7 @@ impl Operations {
         let circuits = rows.iter().map(|row| self.circuit_record(row)).collect::<Result<_, _>>()?;
         let orders = catalog.circuit_orders_of(*agent, source, ORDERS_SHOWN).map_err(problem)?;
         let orders = orders.iter().map(order_view).collect::<Result<_, _>>()?;
-        let known =
-            self.shared.circuits.links().into_iter().find(|(of, _)| of == key).map(|(_, known)| known);
+        let known = self.shared.circuits.link(key);
         Ok(CircuitDetail {
             link: known.as_ref().map(|known| self.circuit_view(key, known)),
             look: known.as_ref().map(|known| known.link.look.clone()),
