@@ -118,6 +118,11 @@ pub(crate) fn connect(
 /// The kernel's congestion control by rate and round trip.
 const BY_RATE: &[u8] = b"bbr";
 
+/// Whether the kernel sends by rate and round trip, whoever chose that.
+pub(crate) fn goes_by_rate(socket: &TcpStream) -> bool {
+    SockRef::from(socket).tcp_congestion().is_ok_and(|name| name.starts_with(BY_RATE))
+}
+
 /// Lets the kernel send by rate and round trip; gives the name of the law by which it sent before.
 pub(crate) fn go_by_rate(socket: &TcpStream) -> io::Result<Vec<u8>> {
     let socket = SockRef::from(socket);

@@ -16,6 +16,8 @@ pub struct PathReport {
     pub busy: Duration,
     pub receiver_limited: Duration,
     pub buffer_limited: Duration,
+    /// The kernel goes by rate and round trip (BBR), not by losses.
+    pub by_rate: bool,
 }
 
 /// Who holds a session up.
@@ -95,7 +97,7 @@ impl Sum {
 /// Streams that a session starts with.
 pub const STREAMS_AT_FIRST: usize = 2;
 /// On shorter paths one stream fills what two ends can do.
-pub(crate) const SHORT: Duration = Duration::from_millis(5);
+pub const SHORT: Duration = Duration::from_millis(5);
 /// Each so much of a round trip is worth a stream more at the start: the windows of all of them open at once.
 const ROUND_TRIP_PER_STREAM: Duration = Duration::from_millis(25);
 const STREAMS_BY_DISTANCE_MAX: usize = 8;

@@ -355,9 +355,11 @@ impl Session {
         false
     }
 
-    /// What our kernel measured of a stream.
-    pub(crate) fn measured(&self, stream: StreamNumber, round_trip: Duration) {
-        lock(&self.inner).machine.measured(stream, round_trip);
+    /// Takes what our kernel measured of a stream; says how much it is to let come, if that is to be bounded.
+    pub(crate) fn measured(&self, stream: StreamNumber, round_trip: Duration) -> Option<u64> {
+        let machine = &mut lock(&self.inner).machine;
+        machine.measured(stream, round_trip);
+        machine.window(stream)
     }
 
     pub(crate) fn snapshot(&self, shared: &Shared) -> SessionSnapshot {

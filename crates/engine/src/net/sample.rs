@@ -3,6 +3,8 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use longhaul_model::TrafficClass;
+use longhaul_wire::path::SHORT;
 use longhaul_wire::{Frame, PathReport};
 use mio::net::TcpStream;
 
@@ -10,7 +12,7 @@ use super::role::{Inner, Role};
 use crate::interface::PathProfile;
 use crate::shared::Shared;
 use crate::socket::{self, Direction};
-use crate::tcp::TcpInfo;
+use crate::tcp::{self, TcpInfo};
 
 const EVERY: Duration = Duration::from_secs(1);
 /// Between two looks at losses, which decide by which law the kernel sends.
@@ -25,6 +27,8 @@ const OWN_WORDS_BYTES: u64 = 4 << 10;
 pub(super) struct Sampler {
     last: Option<(Duration, TcpInfo)>,
     widened: bool,
+    /// The receive window is kept below what was asked for.
+    bounded: bool,
     law: Law,
 }
 
@@ -54,31 +58,69 @@ impl Sampler {
         if self.last.is_some_and(|(at, _)| now.saturating_sub(at) < EVERY) {
             return;
         }
+        let Ok(info) = TcpInfo::of(socket.as_fd()) else { return };
         match &inner.role {
-            Role::Fetching { session, stream, welcomed: true } => {
-                let Ok(info) = TcpInfo::of(socket.as_fd()) else { return };
-                session.measured(*stream, info.round_trip);
-                self.last = Some((now, info));
-                if let Some(report) = inner.report.filter(|report| held_up(report.receiver_limited, report)) {
-                    self.widen(socket, Direction::Receive, profile, &report);
-                }
-            }
-            Role::Serving { .. } => {
-                let Ok(info) = TcpInfo::of(socket.as_fd()) else { return };
-                let Some((at, before)) = self.last.replace((now, info)) else { return };
-                let report = between(&before, &info, now.saturating_sub(at));
-                // A stream at rest has nothing to tell.
-                if took_data(&report) || 2 * report.busy > report.interval {
-                    inner.link.send_frame(&Frame::Report(report));
-                }
-                if took_data(&report) {
-                    inner.took(now);
-                }
-                if held_up(report.buffer_limited, &report) {
-                    self.widen(socket, Direction::Send, profile, &report);
-                }
-            }
+            Role::Fetching { welcomed: true, .. } => self.look_fetching(socket, inner, profile, (now, info)),
+            Role::Serving { .. } => self.look_serving(socket, inner, profile, (now, info)),
             _ => {}
+        }
+    }
+
+    fn look_fetching(
+        &mut self,
+        socket: &TcpStream,
+        inner: &Inner,
+        profile: &PathProfile,
+        seen: (Duration, TcpInfo),
+    ) {
+        let Role::Fetching { session, stream, .. } = &inner.role else { return };
+        self.last = Some(seen);
+        // One that gives way has a window of its own.
+        let gives_way = session.class() == TrafficClass::Scavenger;
+        let window = session.measured(*stream, seen.1.round_trip).filter(|_| !gives_way);
+        self.bound(socket, window);
+        let held_up = |report: &PathReport| window.is_none() && held_up(report.receiver_limited, report);
+        if let Some(report) = inner.report.filter(held_up) {
+            self.widen(socket, Direction::Receive, profile, &report);
+        }
+    }
+
+    fn look_serving(
+        &mut self,
+        socket: &TcpStream,
+        inner: &mut Inner,
+        profile: &PathProfile,
+        (now, info): (Duration, TcpInfo),
+    ) {
+        let by_rate = socket::goes_by_rate(socket);
+        let Some((at, before)) = self.last.replace((now, info)) else {
+            // The receiver's window depends on it, and is to be right before the stream is wide.
+            if by_rate && info.round_trip >= SHORT {
+                let round_trip = info.round_trip;
+                let report = PathReport { round_trip, by_rate, ..PathReport::default() };
+                inner.link.send_frame(&Frame::Report(report));
+            }
+            return;
+        };
+        let report = PathReport { by_rate, ..between(&before, &info, now.saturating_sub(at)) };
+        // A stream at rest has nothing to tell.
+        if took_data(&report) || 2 * report.busy > report.interval {
+            inner.link.send_frame(&Frame::Report(report));
+        }
+        if took_data(&report) {
+            inner.took(now);
+        }
+        if held_up(report.buffer_limited, &report) {
+            self.widen(socket, Direction::Send, profile, &report);
+        }
+    }
+
+    /// Each time, since the kernel forgets it when it lets the buffer grow.
+    fn bound(&mut self, socket: &TcpStream, window: Option<u64>) {
+        let bounded = std::mem::replace(&mut self.bounded, window.is_some());
+        let window = window.or(bounded.then_some(u64::MAX));
+        if let Some(Err(error)) = window.map(|bytes| tcp::set_window(socket.as_fd(), bytes)) {
+            tracing::debug!(%error, "a window cannot be set");
         }
     }
 
@@ -148,6 +190,7 @@ fn between(before: &TcpInfo, after: &TcpInfo, interval: Duration) -> PathReport 
         busy: after.busy.saturating_sub(before.busy),
         receiver_limited: after.receiver_limited.saturating_sub(before.receiver_limited),
         buffer_limited: after.buffer_limited.saturating_sub(before.buffer_limited),
+        by_rate: false,
     }
 }
 

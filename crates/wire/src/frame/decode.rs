@@ -80,7 +80,7 @@ fn read_report(from: &mut Reader<'_>) -> Result<Frame, Malformed> {
     let mut time = || from.u64().map(Duration::from_micros);
     let (interval, round_trip) = (time()?, time()?);
     let (busy, receiver_limited, buffer_limited) = (time()?, time()?, time()?);
-    Ok(Frame::Report(PathReport {
+    let mut report = PathReport {
         interval,
         round_trip,
         delivery_rate: from.u64()?,
@@ -90,7 +90,14 @@ fn read_report(from: &mut Reader<'_>) -> Result<Frame, Malformed> {
         busy,
         receiver_limited,
         buffer_limited,
-    }))
+        by_rate: false,
+    };
+    report.by_rate = match from.u8()? {
+        0 => false,
+        1 => true,
+        _ => return Err(Malformed("unknown flags in a report")),
+    };
+    Ok(Frame::Report(report))
 }
 
 fn read_answer(from: &mut Reader<'_>) -> Result<Frame, Malformed> {

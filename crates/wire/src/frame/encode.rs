@@ -138,6 +138,7 @@ fn put_report(report: &PathReport, out: &mut Vec<u8>) {
     out.put_u64(report.acked_bytes);
     out.put_u32(report.segments);
     out.put_u32(report.retransmits);
+    out.put_u8(u8::from(report.by_rate));
 }
 
 fn put_manifest(manifest: &Manifest, out: &mut Vec<u8>) {

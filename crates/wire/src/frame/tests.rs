@@ -58,7 +58,7 @@ fn any_entry() -> impl Strategy<Value = PackEntry> {
 
 fn any_report() -> impl Strategy<Value = PathReport> {
     let times = proptest::collection::vec(any::<u32>().prop_map(|us| Duration::from_micros(us.into())), 5);
-    (times, any::<(u64, u64, u32, u32)>()).prop_map(|(times, counts)| PathReport {
+    (times, any::<(u64, u64, u32, u32, bool)>()).prop_map(|(times, counts)| PathReport {
         interval: times[0],
         round_trip: times[1],
         busy: times[2],
@@ -68,6 +68,7 @@ fn any_report() -> impl Strategy<Value = PathReport> {
         acked_bytes: counts.1,
         segments: counts.2,
         retransmits: counts.3,
+        by_rate: counts.4,
     })
 }
 

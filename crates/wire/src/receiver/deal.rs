@@ -72,7 +72,13 @@ impl Receiver {
             let weight = weight(rate);
             Share { place, weight, depth: depth(weight).max(1) }
         };
-        rates.into_iter().map(share).collect()
+        let shares: Vec<Share> = rates.into_iter().map(share).collect();
+        for share in &shares {
+            if let State::Up(up) = &mut self.streams[share.place].state {
+                up.depth = share.depth;
+            }
+        }
+        shares
     }
 
     /// The stream that would be done first with one slot more, of those that may take one.

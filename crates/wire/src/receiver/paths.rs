@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use longhaul_model::limits::CHUNK_BYTES;
+
 use super::streams::{State, Stream};
 use super::{OriginNumber, Receiver, StreamNumber};
 use crate::meter::WINDOW;
@@ -9,6 +11,9 @@ use crate::path::{Limit, PathReport, SHORT, Seen, Sum, Tuner};
 
 /// How often the number of streams is thought over.
 const TUNE_EVERY: Duration = Duration::from_secs(1);
+/// What a stream was asked for beyond its window: a chunk that is almost there counts whole, and half of one is with the
+/// sender's kernel.
+const AHEAD_OF_WINDOW_BYTES: u64 = 3 * CHUNK_BYTES as u64 / 2;
 
 /// A session's path as it is now.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -81,6 +86,16 @@ impl Receiver {
         }
     }
 
+    /// How much the kernel is to let come on a stream that goes by rate and round trip: less than it was asked for, so
+    /// that the sender always has more to send. A BBR that runs out of it takes its measurements for what it was given,
+    /// not for what the path can do, and goes on looking for more: at almost three times the rate, into full queues.
+    pub fn window(&self, stream: StreamNumber) -> Option<u64> {
+        let up = self.streams.get(stream.0 as usize)?.up()?;
+        let bounded = up.report?.by_rate && up.farthest() >= SHORT && up.depth > 0;
+        let asked = up.depth as u64 * u64::from(CHUNK_BYTES);
+        bounded.then(|| asked.saturating_sub(AHEAD_OF_WINDOW_BYTES).max(asked / 2))
+    }
+
     /// Whether a stream fills the path with little under way.
     pub fn is_near(&self) -> bool {
         let mut used = self.all_origins().filter(|origin| self.first_up(*origin).is_some()).peekable();
@@ -93,6 +108,10 @@ impl Receiver {
 
     pub(super) fn reported(&mut self, stream: StreamNumber, report: PathReport) {
         self.retransmits += u64::from(report.retransmits);
+        // A window that we bound ourselves is not what holds the stream up.
+        let ours = self.window(stream).is_some();
+        let receiver_limited = if ours { Duration::ZERO } else { report.receiver_limited };
+        let report = PathReport { receiver_limited, ..report };
         if let Some(State::Up(up)) = self.state(stream) {
             up.report = Some(report);
         }

@@ -46,6 +46,8 @@ pub(super) struct Up {
     pub(super) requests: BTreeMap<RequestId, Request>,
     pub(super) next_request: u32,
     pub(super) slots: usize,
+    /// How many slots it may hold at most, as of the last deal.
+    pub(super) depth: usize,
     pub(super) arriving: Option<Arriving>,
 }
 
@@ -150,6 +152,7 @@ impl Receiver {
             requests: BTreeMap::new(),
             next_request: 0,
             slots: 0,
+            depth: 0,
             arriving: None,
         });
         self.say_forget(origin);

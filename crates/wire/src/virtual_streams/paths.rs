@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::limits::{SLOW_NOT_BEFORE, STALL_MAX};
+use crate::path::{Limit, PathReport};
 
 const STALL: Duration = Duration::from_secs(3);
 const GIVEN_UP: Duration = Duration::from_millis(2_200);
@@ -164,4 +165,33 @@ fn the_last_chunks_are_asked_for_twice() {
         }
         world.check_complete();
     }
+}
+
+/// A sender by rate and round trip is asked for more than may come, so that it never waits for us; and is not taken for one
+/// whose windows are too small.
+#[test]
+fn what_goes_by_rate_has_less_coming_than_was_asked_for() {
+    let mut world = two_streams(1, 400);
+    let stream = *world.lines.keys().next().unwrap();
+    let report = |by_rate, round_trip_ms| PathReport {
+        by_rate,
+        interval: Duration::from_secs(1),
+        busy: Duration::from_secs(1),
+        receiver_limited: Duration::from_secs(1),
+        round_trip: Duration::from_millis(round_trip_ms),
+        ..PathReport::default()
+    };
+    let tell = |world: &mut World, report| {
+        world.receiver.handle_frame(stream, Frame::Report(report), world.now).unwrap();
+        world.receiver.window(stream)
+    };
+    assert_eq!(world.receiver.window(stream), None, "nothing was told");
+    assert_eq!(tell(&mut world, report(false, 100)), None, "the kernel knows better");
+    assert_eq!(world.receiver.path(false, world.now).limit, Some(Limit::Target));
+    let window = tell(&mut world, report(true, 100)).unwrap();
+    // Four slots of eight.
+    assert_eq!(window, 4 * CHUNK - 3 * CHUNK / 2);
+    tell(&mut world, report(true, 100));
+    assert_eq!(world.receiver.path(false, world.now).limit, Some(Limit::Network));
+    assert_eq!(tell(&mut world, report(false, 100)), None, "it went back");
 }
