@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use longhaul_testbed::foreign::{
-    ActiveMq, BROKER_PASSWORD, BROKER_USER, ForeignAuthority, Nginx, NginxRules, Xrootd,
+    ActiveMq, BROKER_PASSWORD, BROKER_USER, ForeignAuthority, Nginx, NginxRules, PostgreSql, Xrootd,
 };
 use longhaul_testbed::{Deployment, ServiceOptions, needs};
 use serde_json::{Value, json};
@@ -31,7 +31,8 @@ fn rucio_replicates_by_rule() {
     let authority = ForeignAuthority::new("grid");
     let (alpha, beta) = (Xrootd::start(&authority), Xrootd::start(&authority));
     let gamma = Nginx::start(&authority, NginxRules::default());
-    let activemq = ActiveMq::start();
+    let slow = Nginx::start(&authority, NginxRules { bytes_per_s: Some(1_000), ..NginxRules::default() });
+    let (activemq, database) = (ActiveMq::start(), PostgreSql::start());
     let folder = tempfile::tempdir().unwrap();
     let (certificate, key) = authority.issue_rsa("rucio");
     let robot = folder.path().join("robot.pem");
@@ -45,12 +46,14 @@ fn rucio_replicates_by_rule() {
         "folder": folder.path(),
         "endpoint": deployment.url,
         "vo": VO,
+        "database": database.location(),
         "robot": robot,
         "broker": { "port": activemq.port, "user": BROKER_USER, "password": BROKER_PASSWORD },
         "storages": {
             "ALPHA": storage(alpha.url(""), alpha.data()),
-            "BETA": storage(beta.url(""), beta.data()),
+            "BETA": { "url": beta.url(""), "folder": beta.data(), "attributes": { "available_for_multihop": true } },
             "GAMMA": storage(gamma.url(""), gamma.data()),
+            "SLOW": storage(slow.url(""), slow.data()),
         },
     });
     run_suite(&rucio, &world, folder.path());
@@ -70,7 +73,7 @@ fn missing() -> Option<String> {
             return Some(format!("there is no {name}"));
         }
     }
-    ActiveMq::missing()
+    ActiveMq::missing().or_else(PostgreSql::missing)
 }
 
 fn deployment(authority: &ForeignAuthority, activemq: &ActiveMq, folder: &Path) -> Deployment {

@@ -1,8 +1,9 @@
 //! Storages of others, as processes of their own on loopback: XRootD with HTTP and third-party copies, and nginx as a plain WebDAV server.
-//! With certificates of an authority of the test's own. And brokers of messages.
+//! With certificates of an authority of the test's own. And brokers of messages, and a database.
 
 mod brokers;
 mod nginx;
+mod postgresql;
 mod xrootd;
 
 use std::fs;
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 pub use brokers::{ActiveMq, BROKER_PASSWORD, BROKER_USER, NatsServer};
 pub use nginx::{Nginx, NginxRules};
+pub use postgresql::PostgreSql;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PKCS_RSA_SHA256,

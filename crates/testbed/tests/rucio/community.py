@@ -92,7 +92,28 @@ def rule(identity):
 
 
 def until_fulfilled(identity, within=90):
-    until("rule %s is OK" % identity, lambda: rule(identity)["state"] == "OK", within)
+    until("rule %s is OK: %s" % (identity, rule(identity)), lambda: rule(identity)["state"] == "OK", within)
+
+
+def until_stuck(identity):
+    until("rule %s is stuck" % identity, lambda: rule(identity)["state"] == "STUCK")
+
+
+def until_failed(name, count=1):
+    """The requests for a file that have failed, as soon as there are that many."""
+
+    def failed():
+        found = [one for one in requests(name) if one["state"] == "FAILED"]
+        return found if len(found) >= count else None
+
+    return until("%d requests for %s have failed" % (count, name), failed)
+
+
+def forget(name):
+    """Takes back the rules on everything that holds a file: nothing of it shall run beside what comes next."""
+    for parent in client.list_parent_dids(SCOPE, name):
+        for found in client.list_did_rules(parent["scope"], parent["name"]):
+            client.update_replication_rule(found["id"], {"state": "SUSPENDED", "cancel_requests": True})
 
 
 def content_at(rse, name):
@@ -101,16 +122,18 @@ def content_at(rse, name):
 
 
 def requests(*files):
-    """What the database holds of the requests for these files, also of those that are over."""
+    """What the database holds of the requests for these files, also of those that are over; the oldest first."""
     from rucio.db.sqla import models
     from rucio.db.sqla.session import get_session
     from sqlalchemy import select
 
     found = []
     with get_session()() as session:
-        for kind in (models.Request, models.RequestHistory):
+        names = dict(session.execute(select(models.RSE.id, models.RSE.rse)).all())
+        for kind in (models.RequestHistory, models.Request):
             for row in session.execute(select(kind).where(kind.name.in_(files))).scalars():
-                found.append({"state": row.state.name, "job": row.external_id, "error": row.err_msg,
-                              "retries": row.retry_count, "file": row.name, "activity": row.activity,
-                              "attributes": row.attributes, "priority": row.priority})
-    return found
+                found.append({
+                    "request": row.id, "file": row.name, "state": row.state.name, "job": row.external_id,
+                    "error": row.err_msg, "source": names.get(row.source_rse_id), "begun": row.created_at,
+                })
+    return sorted(found, key=lambda one: one["begun"])

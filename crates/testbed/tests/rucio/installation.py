@@ -49,7 +49,7 @@ keys =
 def configure():
     """Writes rucio.cfg and alembic.ini, and makes this process and all it starts go by them."""
     url = "http://127.0.0.1:%d" % free_port()
-    database = "sqlite:///%s/rucio.db" % HERE
+    database = "postgresql+psycopg://" + GIVEN["database"]
     sections = {
         "common": {"logdir": HERE, "loglevel": "DEBUG"},
         "client": {

@@ -12,6 +12,7 @@ BY_POLLING = {
     "conveyor-poller": ["--sleep-time", ROUND, "--older-than", "0"],
     "conveyor-finisher": ["--sleep-time", ROUND],
     "judge-evaluator": ["--sleep-time", ROUND],
+    "judge-repairer": ["--sleep-time", ROUND],
 }
 
 
@@ -24,8 +25,7 @@ def main(only):
     import cases
 
     wrong = 0
-    cases.client.add_scope("root", cases.SCOPE)
-    cases.storages()
+    cases.set_up()
     for name, function in cases.CASES:
         if only and not any(word in name for word in only):
             continue

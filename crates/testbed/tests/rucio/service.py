@@ -1,0 +1,14 @@
+"""The transfer service as an operator of Rucio asks it, beside what Rucio does."""
+
+import requests
+import urllib3
+
+from installation import GIVEN, ROBOT
+
+urllib3.disable_warnings()
+
+
+def get(path):
+    answer = requests.get(GIVEN["endpoint"] + path, cert=(ROBOT, ROBOT), verify=False, timeout=30)
+    assert answer.status_code == 200, "%s: %s %s" % (path, answer.status_code, answer.text)
+    return answer.json()
