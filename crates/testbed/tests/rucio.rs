@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use longhaul_testbed::foreign::{
     ActiveMq, BROKER_PASSWORD, BROKER_USER, ForeignAuthority, Nginx, NginxRules, PostgreSql, Xrootd,
 };
-use longhaul_testbed::{Deployment, ServiceOptions, needs};
+use longhaul_testbed::{Deployment, ServiceOptions, free_port, needs};
 use serde_json::{Value, json};
 
 const WHAT: &str = "Rucio through this service";
@@ -34,15 +34,21 @@ fn rucio_replicates_by_rule() {
     let slow = Nginx::start(&authority, NginxRules { bytes_per_s: Some(1_000), ..NginxRules::default() });
     let (activemq, database) = (ActiveMq::start(), PostgreSql::start());
     let folder = tempfile::tempdir().unwrap();
-    let (certificate, key) = authority.issue_rsa("rucio");
-    let robot = folder.path().join("robot.pem");
-    fs::write(&robot, format!("{certificate}{key}")).unwrap();
-    fs::set_permissions(&robot, PermissionsExt::from_mode(0o600)).unwrap();
-    let deployment = deployment(&authority, &activemq, folder.path());
+    let pem = |name: &str, (certificate, key): (String, String)| {
+        let path = folder.path().join(format!("{name}.pem"));
+        fs::write(&path, format!("{certificate}{key}")).unwrap();
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+        path
+    };
+    let (robot, host) = (pem("robot", authority.issue_rsa("rucio")), pem("issuer", authority.issue("issuer")));
+    let issuer_port = free_port();
+    let issuer = format!("https://localhost:{issuer_port}/");
+    let with_tokens = ["DELTA", "EPSILON", "ZETA"].map(|name| (name, Xrootd::for_tokens(&authority, &issuer)));
+    let deployment = deployment(&authority, &activemq, &issuer, folder.path());
     delegate(&fts3, &deployment, &authority, &robot);
 
     let storage = |url: String, folder: PathBuf| json!({ "url": url, "folder": folder });
-    let world = json!({
+    let mut world = json!({
         "folder": folder.path(),
         "endpoint": deployment.url,
         "vo": VO,
@@ -56,6 +62,12 @@ fn rucio_replicates_by_rule() {
             "SLOW": storage(slow.url(""), slow.data()),
         },
     });
+    world["issuer"] = json!({ "url": issuer, "port": issuer_port, "host": host, "authority": authority.ca_file() });
+    for (name, xrootd) in &with_tokens {
+        let attributes = json!({ "oidc_support": true, "oidc_base_path": "/data", "available_for_multihop": *name == "EPSILON" });
+        world["storages"][name] =
+            json!({ "url": xrootd.url(""), "folder": xrootd.data(), "cache": xrootd.cache(), "attributes": attributes });
+    }
     run_suite(&rucio, &world, folder.path());
 }
 
@@ -73,19 +85,24 @@ fn missing() -> Option<String> {
             return Some(format!("there is no {name}"));
         }
     }
+    if !Xrootd::knows_tokens() {
+        return Some("there is no xrootd-scitokens-plugins".to_owned());
+    }
     ActiveMq::missing().or_else(PostgreSql::missing)
 }
 
-fn deployment(authority: &ForeignAuthority, activemq: &ActiveMq, folder: &Path) -> Deployment {
+fn deployment(authority: &ForeignAuthority, activemq: &ActiveMq, issuer: &str, folder: &Path) -> Deployment {
     let password = folder.join("broker-password");
     fs::write(&password, format!("{BROKER_PASSWORD}\n")).unwrap();
     let settings = format!(
         "[service.jobs]\nallow_networks = [\"127.0.0.0/8\", \"::1/128\"]\nauthorities = [{:?}]\n\
-         [service.fts]\ntrust_dir = {:?}\n[[service.fts.people]]\nname = \"/CN=rucio\"\ncommunity = {VO:?}\n\
+         [service.fts]\ntrust_dir = {:?}\nissuer_authorities = {:?}\n\
+         [[service.fts.issuers]]\nurl = {issuer:?}\ncommunity = {VO:?}\nscope = \"fts\"\n[[service.fts.people]]\nname = \"/CN=rucio\"\ncommunity = {VO:?}\n\
          [service.messages]\nalias = \"longhaul.example.org\"\n\
          [service.messages.stomp]\nbrokers = [\"stomp://127.0.0.1:{}\"]\nuser = \"{BROKER_USER}\"\npassword_file = {password:?}\n",
         authority.ca_file(),
         authority.ca_folder(),
+        authority.ca_file(),
         activemq.port,
     );
     Deployment::with(ServiceOptions { settings, ..ServiceOptions::default() })

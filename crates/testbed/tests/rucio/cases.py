@@ -3,6 +3,7 @@
 import uuid
 
 import community
+import issuer
 import service
 from community import (
     add_storage, client, connect, content_at, dataset, file, forget, put, replicate, requests, rule, until_failed,
@@ -22,7 +23,8 @@ def case(name):
 
 
 # What there is a way between; from GAMMA to ALPHA by BETA only.
-WAYS = [("ALPHA", "BETA"), ("ALPHA", "GAMMA"), ("BETA", "GAMMA"), ("BETA", "ALPHA"), ("GAMMA", "BETA"), ("SLOW", "BETA")]
+WAYS = [("ALPHA", "BETA"), ("ALPHA", "GAMMA"), ("BETA", "GAMMA"), ("BETA", "ALPHA"), ("GAMMA", "BETA"),
+        ("SLOW", "BETA"), ("DELTA", "EPSILON"), ("EPSILON", "ZETA"), ("EPSILON", "DELTA"), ("ZETA", "DELTA")]
 
 
 def set_up():
@@ -152,6 +154,33 @@ def priority_and_cancel():
     client.update_replication_rule(identity, {"state": "SUSPENDED", "cancel_requests": True})
     ended = service.get("/jobs/%s" % job)
     assert (ended["job_state"], ended["reason"]) == ("CANCELED", "Job canceled by the user"), ended
+
+
+@case("with tokens: for the service, and for each storage")
+def with_tokens():
+    before = len(issuer.given())
+    files = some("DELTA")
+    until_fulfilled(replicate(dataset(*files), "EPSILON"))
+    arrived("EPSILON", files)
+    job = service.get("/jobs/%s" % requests(*files)[0]["job"])
+    assert job["job_metadata"]["auth_method"] == "oauth2" and job["user_dn"] == issuer.SUBJECT, job
+    asked = {(one["aud"], one["scope"]) for one in issuer.given()[before:]}
+    assert ("127.0.0.1", "fts") in asked, asked
+    assert ("localhost", "offline_access storage.read:/") in asked, asked
+    assert ("localhost", "offline_access storage.modify:/ storage.read:/") in asked, asked
+
+
+@case("with tokens: several sources, and in two hops")
+def with_tokens_further():
+    both = some("EPSILON", "ZETA", missing_at=["ZETA"])
+    hops = some("DELTA")
+    several, far = replicate(dataset(*both), "DELTA"), replicate(dataset(*hops), "ZETA")
+    until_fulfilled(several)
+    until_fulfilled(far)
+    arrived("DELTA", both)
+    arrived("ZETA", hops)
+    kinds = [{service.get("/jobs/%s" % one["job"])["job_type"] for one in requests(*files)} for files in (both, hops)]
+    assert kinds == [{"R"}, {"H"}], kinds
 
 
 @case("by messages alone: what arrived, what did not, and hops")

@@ -17,6 +17,9 @@ VO = GIVEN["vo"]
 WITHIN_S = 90
 # Daemons look again that often, in seconds; by itself each would wait for minutes.
 ROUND = "1"
+ISSUER = GIVEN["issuer"]
+# How Rucio is known to the issuer of its tokens.
+CLIENT = {"client_id": "rucio", "client_secret": "between-the-two"}
 # A certificate and its key, of a Rucio's robot.
 ROBOT = GIVEN["robot"]
 
@@ -71,15 +74,16 @@ def configure():
         },
         "transfers": {"multihop_tombstone_delay": "3600"},
     }
-    if GIVEN.get("issuer"):
-        sections["oidc"] = {"idpsecrets": HERE + "/idpsecrets.json", "admin_issuer": "testbed"}
+    sections["oidc"] = {"idpsecrets": HERE + "/idpsecrets.json", "admin_issuer": "testbed"}
+    with open(HERE + "/idpsecrets.json", "w") as file:
+        json.dump({"testbed": {"issuer": ISSUER["url"], **CLIENT}}, file)
     config = configparser.ConfigParser(interpolation=None)
     config.read_dict(sections)
     with open(HERE + "/rucio.cfg", "w") as file:
         config.write(file)
     with open(HERE + "/alembic.ini", "w") as file:
         file.write(ALEMBIC % database)
-    os.environ.update(RUCIO_CONFIG=HERE + "/rucio.cfg", RUCIO_HOME=HERE)
+    os.environ.update(RUCIO_CONFIG=HERE + "/rucio.cfg", RUCIO_HOME=HERE, REQUESTS_CA_BUNDLE=ISSUER["authority"])
     return url
 
 

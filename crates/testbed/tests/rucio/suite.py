@@ -5,6 +5,7 @@ import time
 import traceback
 
 import installation
+import issuer
 from installation import ROUND, start, stop_all, until
 
 BY_POLLING = {
@@ -18,6 +19,7 @@ BY_POLLING = {
 
 def main(only):
     installation.bootstrap()
+    issuer.start()
     start("server")
     for daemon, words in BY_POLLING.items():
         start(daemon, *words)
