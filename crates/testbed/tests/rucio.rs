@@ -40,10 +40,12 @@ fn rucio_replicates_by_rule() {
         fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
         path
     };
-    let (robot, host) = (pem("robot", authority.issue_rsa("rucio")), pem("issuer", authority.issue("issuer")));
+    let (robot, host) =
+        (pem("robot", authority.issue_rsa("rucio")), pem("issuer", authority.issue("issuer")));
     let issuer_port = free_port();
     let issuer = format!("https://localhost:{issuer_port}/");
-    let with_tokens = ["DELTA", "EPSILON", "ZETA"].map(|name| (name, Xrootd::for_tokens(&authority, &issuer)));
+    let with_tokens =
+        ["DELTA", "EPSILON", "ZETA"].map(|name| (name, Xrootd::for_tokens(&authority, &issuer)));
     let deployment = deployment(&authority, &activemq, &issuer, folder.path());
     delegate(&fts3, &deployment, &authority, &robot);
 
@@ -62,11 +64,11 @@ fn rucio_replicates_by_rule() {
             "SLOW": storage(slow.url(""), slow.data()),
         },
     });
-    world["issuer"] = json!({ "url": issuer, "port": issuer_port, "host": host, "authority": authority.ca_file() });
+    world["issuer"] =
+        json!({ "url": issuer, "port": issuer_port, "host": host, "authority": authority.ca_file() });
     for (name, xrootd) in &with_tokens {
         let attributes = json!({ "oidc_support": true, "oidc_base_path": "/data", "available_for_multihop": *name == "EPSILON" });
-        world["storages"][name] =
-            json!({ "url": xrootd.url(""), "folder": xrootd.data(), "cache": xrootd.cache(), "attributes": attributes });
+        world["storages"][name] = json!({ "url": xrootd.url(""), "folder": xrootd.data(), "cache": xrootd.cache(), "attributes": attributes });
     }
     run_suite(&rucio, &world, folder.path());
 }

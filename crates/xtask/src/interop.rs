@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use crate::python;
-use crate::test::{PROGRAMS, in_path};
-use crate::tools::{cargo, run_command, program};
+use crate::test::{FILES, PROGRAMS, in_path};
+use crate::tools::{self, cargo, program, run_command};
 
 /// Nothing may be left out: what is missing is installed, or this fails.
 pub(crate) fn rucio(cases: &[&str]) -> Result<(), String> {
@@ -14,11 +14,23 @@ pub(crate) fn rucio(cases: &[&str]) -> Result<(), String> {
             folders.extend(program(name, package, probe)?);
         }
     }
+    for (_, pattern, package) in FILES {
+        tools::file(pattern, package)?;
+    }
     let (rucio, fts3) = (python::rucio()?, python::fts3_client()?);
     run_command(cargo().args(["build", "--release", "--package", "longhaul"]))?;
     run_command(
         cargo()
-            .args(["test", "--release", "--package", "longhaul-testbed", "--test", "rucio", "--", "--nocapture"])
+            .args([
+                "test",
+                "--release",
+                "--package",
+                "longhaul-testbed",
+                "--test",
+                "rucio",
+                "--",
+                "--nocapture",
+            ])
             .env("LONGHAUL_RUCIO_PYTHON", rucio)
             .env("LONGHAUL_FTS3_PYTHON", fts3)
             .env("LONGHAUL_RUCIO_CASES", cases.join(" "))
@@ -28,5 +40,4 @@ pub(crate) fn rucio(cases: &[&str]) -> Result<(), String> {
 }
 
 /// Packages of the programs that the storages, brokers and databases of that test are.
-const USED: [&str; 6] =
-    ["openssl", "xrootd-server", "xrootd-scitokens-plugins", "nginx", "activemq", "postgresql"];
+const USED: [&str; 4] = ["openssl", "xrootd-server", "nginx", "activemq"];

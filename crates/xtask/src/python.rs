@@ -17,7 +17,8 @@ struct Environment {
 pub(crate) fn fts3_client() -> Result<PathBuf, String> {
     let environment = Environment { name: "fts3", probe: "import fts3.cli, fts3.rest.client.easy" };
     environment.python(|pip| {
-        if !Path::new("/usr/include/openssl/ssl.h").exists() && is_root() && works("apt-get", &["--version"]) {
+        if !Path::new("/usr/include/openssl/ssl.h").exists() && is_root() && works("apt-get", &["--version"])
+        {
             install(&["libssl-dev", "gcc"])?;
         }
         pip(&["setuptools", "wheel", "swig"])?;
@@ -28,7 +29,7 @@ pub(crate) fn fts3_client() -> Result<PathBuf, String> {
 
 /// Rucio: server, daemons and client, with what it needs to speak to PostgreSQL.
 pub(crate) fn rucio() -> Result<PathBuf, String> {
-    let probe = "import psycopg, rucio.client, rucio.vcsversion as v; assert v.VERSION_INFO['version'] == '41.5.1'";
+    let probe = "import psycopg, rucio.client; from importlib.metadata import version; assert version('rucio') == '41.5.1'";
     let environment = Environment { name: "rucio", probe };
     environment.python(|pip| pip(&["rucio[postgresql]==41.5.1"]))
 }

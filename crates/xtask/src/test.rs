@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use crate::{python, tidy};
 use crate::tools::{self, cargo, in_ci, run_command};
+use crate::{python, tidy};
 
 pub(crate) fn run_step(name: &str, step: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     println!("\n== {name}");
@@ -25,7 +25,7 @@ pub(crate) struct Counts {
 
 /// What some tests watch others with, or need as the other end: for what, its name, its Debian package, how to see that
 /// it works (nothing: that it is there says enough).
-pub(crate) const PROGRAMS: [(&str, &str, &str, &str); 15] = [
+pub(crate) const PROGRAMS: [(&str, &str, &str, &str); 13] = [
     ("the order of flushes", "strace", "strace", "-V"),
     ("the emulated WAN", "ip", "iproute2", "-V"),
     ("round trips of the emulated WAN", "ping", "iputils-ping", "-V"),
@@ -38,9 +38,13 @@ pub(crate) const PROGRAMS: [(&str, &str, &str, &str); 15] = [
     ("doors with davix", "davix-get", "davix", ""),
     ("proxies with attributes by the tools of VOMS", "voms-proxy-fake", "voms-clients", "--version"),
     ("messages by STOMP", "activemq", "activemq", ""),
-    ("storages with tokens", "libXrdAccSciTokens-5.so", "xrootd-scitokens-plugins", ""),
-    ("the database of Rucio", "initdb", "postgresql", ""),
     ("messages by NATS", "nats-server", "nats-server", "--version"),
+];
+
+/// The same of what is in no search path: for what, a file of it, its Debian package.
+pub(crate) const FILES: [(&str, &str, &str); 2] = [
+    ("storages with tokens", "/usr/lib/*/libXrdAccSciTokens-5.so", "xrootd-scitokens-plugins"),
+    ("the database of Rucio", "/usr/lib/postgresql/*/bin/initdb", "postgresql"),
 ];
 
 pub(crate) fn run() -> Result<(), String> {
@@ -64,6 +68,10 @@ pub(crate) fn run() -> Result<(), String> {
     for (what, name, package, probe) in PROGRAMS {
         folders.extend(optional(what, tools::program(name, package, probe), &mut missing)?.flatten());
     }
+    let rucio = optional("Rucio", python::rucio(), &mut missing)?;
+    for (what, pattern, package) in FILES {
+        optional(what, tools::file(pattern, package), &mut missing)?;
+    }
     let mut counts = Counts::default();
     run_step("tests", || {
         // The tests find the browser by this name; set here once, before any thread exists.
@@ -74,6 +82,9 @@ pub(crate) fn run() -> Result<(), String> {
         }
         if let Some(python) = &fts3 {
             command.env("LONGHAUL_FTS3_PYTHON", python);
+        }
+        if let Some(python) = &rucio {
+            command.env("LONGHAUL_RUCIO_PYTHON", python);
         }
         command.env("PATH", in_path(&folders)?);
         counts = run_counted(&mut command)?;

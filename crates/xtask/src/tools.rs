@@ -103,6 +103,17 @@ pub(crate) fn program(name: &str, package: &str, probe: &str) -> Result<Option<P
     Ok(Some(folder))
 }
 
+/// What no search path leads to: known by a file of it, any of a pattern of the shell.
+pub(crate) fn file(pattern: &str, package: &str) -> Result<(), String> {
+    if works("sh", &["-c", &format!("ls {pattern}")]) {
+        return Ok(());
+    }
+    if is_root() && works("apt-get", &["--version"]) {
+        return install(&[package]);
+    }
+    Err(format!("{package} is not installed"))
+}
+
 pub(crate) fn is_root() -> bool {
     works("sh", &["-c", "test \"$(id -u)\" = 0"])
 }

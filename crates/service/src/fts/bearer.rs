@@ -86,8 +86,14 @@ fn name(identity: &TokenIdentity) -> String {
 }
 
 /// The holder of a verified token.
-pub fn person(config: &Config, identity: TokenIdentity, token: String) -> Person {
+pub fn person(config: &Config, public_url: &str, identity: TokenIdentity, token: String) -> Person {
     let name = name(&identity);
+    let ours = audiences(&config.fts, public_url, &config.names);
+    let token = Token {
+        text: token,
+        is_wlcg: identity.profile == Profile::Wlcg,
+        for_storages: identity.audience.is_empty() || identity.audience.iter().any(|one| !ours.contains(one)),
+    };
     let named = config.fts.person(&name);
     let levels: Levels = named.map_or_else(of_users, FtsPerson::levels);
     Person {
@@ -101,7 +107,7 @@ pub fn person(config: &Config, identity: TokenIdentity, token: String) -> Person
         levels,
         scope: identity.scope,
         expires: Some(identity.expires),
-        token: Some(Token { text: token, is_wlcg: identity.profile == Profile::Wlcg }),
+        token: Some(token),
         certificate: None,
     }
 }
@@ -136,6 +142,8 @@ mod tests {
     use longhaul_model::Timestamp;
     use longhaul_security::bearer::{Capability, Scopes};
 
+    const URL: &str = "https://fts.example.org:8446";
+
     fn identity(is_capable: bool, groups: &[&str]) -> TokenIdentity {
         let compute = Capability { name: "compute.read".into(), path: None };
         TokenIdentity {
@@ -143,7 +151,10 @@ mod tests {
             subject: "robot".into(),
             profile: Profile::Wlcg,
             scope: None,
-            scopes: Scopes { capabilities: is_capable.then_some(compute).into_iter().collect(), others: Vec::new() },
+            scopes: Scopes {
+                capabilities: is_capable.then_some(compute).into_iter().collect(),
+                others: Vec::new(),
+            },
             groups: groups.iter().map(|group| (*group).to_owned()).collect(),
             audience: Vec::new(),
             not_before: None,
@@ -158,7 +169,7 @@ mod tests {
         let issuer = r#"{"url":"https://iam.example.org/"}"#;
         config.fts.issuers = vec![serde_json::from_str(issuer).unwrap()];
         let of = |config: &Config, is_capable: bool, groups: &[&str]| {
-            person(config, identity(is_capable, groups), "e.y.J".into()).vos
+            person(config, URL, identity(is_capable, groups), "e.y.J".into()).vos
         };
         assert_eq!(of(&config, false, &["/atlas", "/atlas/prod", "/atlas"]), ["atlas", "atlas/prod"]);
         // What says what it is for by capabilities says nothing by groups.
@@ -167,29 +178,48 @@ mod tests {
         assert_eq!(of(&config, false, &["/atlas"]), ["cms"]);
         let named = r#"{"name":"SUB=robot, ISS=https://iam.example.org/","community":"lhcb","config":"all"}"#;
         config.fts.people = vec![serde_json::from_str(named).unwrap()];
-        let robot = person(&config, identity(false, &["/atlas"]), "e.y.J".into());
-        assert_eq!((robot.vos, robot.levels["config"], robot.dn), (vec!["lhcb".to_owned()], Level::All, "robot".into()));
+        let robot = person(&config, URL, identity(false, &["/atlas"]), "e.y.J".into());
+        assert_eq!(
+            (robot.vos, robot.levels["config"], robot.dn),
+            (vec!["lhcb".to_owned()], Level::All, "robot".into())
+        );
     }
 
     /// An issuer that is trusted for its own users must not make somebody of another one.
     #[test]
     fn the_subject_alone_names_nobody() {
         let mut config = Config::default();
-        config.fts.people = vec![serde_json::from_str(r#"{"name":"robot","community":"lhcb","admin":"all"}"#).unwrap()];
-        let robot = person(&config, identity(false, &[]), "e.y.J".into());
+        config.fts.people =
+            vec![serde_json::from_str(r#"{"name":"robot","community":"lhcb","admin":"all"}"#).unwrap()];
+        let robot = person(&config, URL, identity(false, &[]), "e.y.J".into());
         assert_eq!(robot.levels, of_users());
         assert_eq!(robot.name, "SUB=robot, ISS=https://iam.example.org/");
     }
 
     #[test]
+    fn a_token_for_us_alone_is_shown_to_no_storage() {
+        let config = Config::default();
+        let shown = |audience: &[&str]| {
+            let mut identity = identity(false, &[]);
+            identity.audience = audience.iter().map(|one| (*one).to_owned()).collect();
+            person(&config, URL, identity, "e.y.J".into()).token.unwrap().for_storages
+        };
+        assert!(!shown(&["fts.example.org"]) && !shown(&["fts.example.org", URL]));
+        assert!(
+            shown(&["https://wlcg.cern.ch/jwt/v1/any"])
+                && shown(&["fts.example.org", "storage"])
+                && shown(&[])
+        );
+    }
+
+    #[test]
     fn the_service_is_meant_by_its_names() {
         let mut config = FtsConfig::default();
-        let url = "https://fts.example.org:8446";
-        assert_eq!(audiences(&config, url, &["fts1".into()]), [url, "fts.example.org", "fts1"]);
+        assert_eq!(audiences(&config, URL, &["fts1".into()]), [URL, "fts.example.org", "fts1"]);
         config.audiences = vec!["x".into()];
-        assert_eq!(audiences(&config, url, &[]), ["x"]);
-        assert!(open(&config, url, &[]).unwrap().is_none());
+        assert_eq!(audiences(&config, URL, &[]), ["x"]);
+        assert!(open(&config, URL, &[]).unwrap().is_none());
         config.issuers = vec![serde_json::from_str(r#"{"url":"http://iam.example.org"}"#).unwrap()];
-        assert!(open(&config, url, &[]).err().unwrap().detail.starts_with("service.fts.issuers: "));
+        assert!(open(&config, URL, &[]).err().unwrap().detail.starts_with("service.fts.issuers: "));
     }
 }

@@ -30,7 +30,7 @@ pub struct Person {
     pub levels: Levels,
     pub scope: Option<String>,
     pub expires: Option<Timestamp>,
-    /// The token with which they came: it may serve at the storages too, unless it is one of ours.
+    /// The token with which they came.
     pub token: Option<Token>,
     /// What their certificate says, if they came with one.
     pub certificate: Option<Arc<GridIdentity>>,
@@ -49,6 +49,8 @@ pub struct Token {
     pub text: String,
     /// By the profile of WLCG. Those of this deployment are by none.
     pub is_wlcg: bool,
+    /// Whether storages may see it: one that is for this service alone would let them act here in its holder's name.
+    pub for_storages: bool,
 }
 
 impl std::fmt::Debug for Token {
@@ -69,14 +71,12 @@ fn not_allowed(operation: &str) -> Refusal {
 }
 
 /// By token or by certificate; the token wins.
-pub fn identify(
-    operations: &Operations,
-    shown: Shown,
-    peer: Option<&Peer>,
-) -> Result<Person, Refusal> {
+pub fn identify(operations: &Operations, shown: Shown, peer: Option<&Peer>) -> Result<Person, Refusal> {
     let person = match shown {
         Shown::OurToken(token) => Some(of_token(operations, token)?),
-        Shown::Token(identity, token) => Some(bearer::person(operations.config(), *identity, token)),
+        Shown::Token(identity, token) => {
+            Some(bearer::person(operations.config(), &operations.shared.public_url, *identity, token))
+        }
         Shown::Nothing => of_peer(operations, peer)?,
     };
     match person {
@@ -108,7 +108,7 @@ fn checked(operations: &Operations, mut person: Person) -> Result<Person, Refusa
 
 fn of_token(operations: &Operations, token: String) -> Result<Person, Refusal> {
     let caller = operations.caller_of_token(&token).map_err(refusal)?;
-    let token = Some(Token { text: token, is_wlcg: false });
+    let token = Some(Token { text: token, is_wlcg: false, for_storages: false });
     Ok(Person { token, ..known(operations, &caller) })
 }
 

@@ -36,12 +36,24 @@ impl PostgreSql {
         give_away(folder.path());
         let data = folder.path().join("data");
         let mut init = as_nobody(&programs.join("initdb"), folder.path());
-        init.args(["--auth=trust", "--no-sync", "--locale=C", "--encoding=UTF8", "--username", USER, "--pgdata"]);
+        init.args([
+            "--auth=trust",
+            "--no-sync",
+            "--locale=C",
+            "--encoding=UTF8",
+            "--username",
+            USER,
+            "--pgdata",
+        ]);
         let ran = init.arg(&data).output().expect("initdb runs");
         assert!(ran.status.success(), "initdb: {}", String::from_utf8_lossy(&ran.stderr));
         let port = free_port();
         let mut command = as_nobody(&programs.join("postgres"), folder.path());
-        command.arg("-D").arg(&data).args(["-p", &port.to_string(), "-h", "127.0.0.1", "-F", "-k"]).arg(folder.path());
+        command
+            .arg("-D")
+            .arg(&data)
+            .args(["-p", &port.to_string(), "-h", "127.0.0.1", "-F", "-k"])
+            .arg(folder.path());
         command.args(["-c", "dynamic_shared_memory_type=mmap"]);
         let log = Log::default();
         let mut process = Process::start("postgresql", &mut command, &log, &folder.path().join("log"));

@@ -53,8 +53,13 @@ impl Xrootd {
         );
         if let Some(issuer) = issuer {
             let rules = folder.path().join("scitokens.cfg");
-            fs::write(&rules, format!("[Global]\naudience = localhost\n[Issuer testbed]\nissuer = {issuer}\nbase_path = /data\n"))
-                .expect("a file");
+            fs::write(
+                &rules,
+                format!(
+                    "[Global]\naudience = localhost\n[Issuer testbed]\nissuer = {issuer}\nbase_path = /data\n"
+                ),
+            )
+            .expect("a file");
             config += &format!(
                 "ofs.authorize\nofs.authlib libXrdAccSciTokens.so config={}\nhttp.header2cgi Authorization authz\n",
                 rules.display()

@@ -91,12 +91,18 @@ def rule(identity):
     return client.get_replication_rule(identity)
 
 
-def until_fulfilled(identity, within=90):
-    until("rule %s is OK: %s" % (identity, rule(identity)), lambda: rule(identity)["state"] == "OK", within)
+def until_fulfilled(identity):
+    until("rule %s is OK" % identity, lambda: rule(identity)["state"] == "OK")
 
 
 def until_stuck(identity):
     until("rule %s is stuck" % identity, lambda: rule(identity)["state"] == "STUCK")
+
+
+def until_repaired(identity):
+    """What was stuck is tried again by the judge, soon."""
+    client.update_replication_rule(identity, {"boost_rule": True})
+    until_fulfilled(identity)
 
 
 def until_failed(name, count=1):

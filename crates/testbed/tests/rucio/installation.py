@@ -1,4 +1,4 @@
-"""A Rucio of its own: configuration, database, server and daemons, as they are published. Only its configuration is ours."""
+"""A Rucio of its own: configuration, database, server and daemons, as they are published."""
 
 import configparser
 import json
@@ -152,3 +152,11 @@ def answers():
         return True
     except OSError:
         return False
+
+
+def complaints():
+    """What daemons and server have said that something went wrong with, each once."""
+    words = ("ERROR", "CRITICAL", "Traceback", "Error: ")
+    logs = [name.removesuffix(".log") for name in sorted(os.listdir(HERE)) if name.endswith(".log")]
+    found = [(name, line) for name in logs for line in log(name).splitlines() if any(word in line for word in words)]
+    return sorted({"%s: %s" % (name, line.split("\t")[-1]) for name, line in found})

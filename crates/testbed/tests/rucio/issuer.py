@@ -95,7 +95,7 @@ def start():
 
 
 def tell(folder):
-    """XRootD's library believes issuers' servers by the system's authorities only; it gets the keys as if it had asked."""
+    """XRootD's library believes servers by the system's authorities only; it gets the keys as if it had asked."""
     folder += "/scitokens"
     os.mkdir(folder)
     later = int(time.time()) + 86_400
