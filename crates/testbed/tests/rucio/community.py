@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from rucio.client import Client
 from rucio.rse import rsemanager
 
+import service
 from installation import GIVEN, until
 
 SCOPE = "test"
@@ -92,11 +93,23 @@ def rule(identity):
 
 
 def until_fulfilled(identity):
-    until("rule %s is OK" % identity, lambda: rule(identity)["state"] == "OK")
+    until_is(identity, "OK")
 
 
 def until_stuck(identity):
-    until("rule %s is stuck" % identity, lambda: rule(identity)["state"] == "STUCK")
+    until_is(identity, "STUCK")
+
+
+def until_is(identity, state):
+    def met():
+        """What stands instead of what was waited for."""
+        found = rule(identity)
+        names = [one["name"] for one in client.list_files(found["scope"], found["name"])]
+        waiting = {one["job"] for one in requests(*names) if one["state"] == "SUBMITTED"}
+        jobs = [service.get("/jobs/%s/files" % job) for job in waiting]
+        return "%s becomes %s: %s, %s" % (found, state, requests(*names), jobs)
+
+    until(met, lambda: rule(identity)["state"] == state)
 
 
 def until_repaired(identity):

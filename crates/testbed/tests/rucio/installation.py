@@ -137,7 +137,7 @@ def until(what, seen, within=WITHIN_S):
             return found
         for name, process in _running.items():
             assert process.poll() is None, "%s has ended: %s" % (name, log(name)[-4000:])
-        assert time.monotonic() < end, "it never came that %s" % what
+        assert time.monotonic() < end, "it never came that %s" % (what() if callable(what) else what)
         time.sleep(0.1)
 
 
