@@ -1,6 +1,7 @@
 //! Issuers of tokens, asked for their keys over HTTPS. What is asked, and what an answer means, is `security::bearer`'s.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use longhaul_security::bearer::{
 use longhaul_security::{OutsideTrust, outside_client_tls};
 use tokio::sync::Mutex;
 
+use crate::authorities;
 use crate::outgoing::{self, Http};
 
 /// A client waits for the answer with its token, so an issuer has less time than archives have.
@@ -32,6 +34,11 @@ impl Issuers {
     pub fn new(trust: Arc<TokenTrust>, authorities_pem: &str) -> Result<Self, Fault> {
         let tls = outside_client_tls(OutsideTrust::Authorities(authorities_pem))?;
         Ok(Issuers { trust, http: outgoing::client(tls), asking: Default::default() })
+    }
+
+    /// The same with a file of authorities; none: those of the system.
+    pub fn open(trust: Arc<TokenTrust>, authorities: Option<&Path>) -> Result<Self, Fault> {
+        Self::new(trust, &authorities::read(authorities)?)
     }
 
     /// Whose token it is. Its issuer is asked first if its keys are not known, or lack the one that signed.

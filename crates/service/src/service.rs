@@ -269,8 +269,10 @@ fn share(
     let agents = Agents::default();
     state.catalog.agents()?.into_iter().for_each(|row| agents.add(row));
     let circuits = Circuits::load(&state.catalog)?;
+    let public_url = public_url(config, &sockets.secure_addresses);
     Ok(Shared {
-        public_url: public_url(config, &sockets.secure_addresses),
+        issuers: crate::fts::open_issuers(&config.fts, &public_url, &config.names)?,
+        public_url,
         config: config.clone(),
         started: clock(),
         clock: clock.clone(),
@@ -436,11 +438,22 @@ async fn tick(shared: Arc<Shared>, tls: http::Acceptor, mut stop: watch::Receive
             *tls.write().unwrap_or_else(std::sync::PoisonError::into_inner) = renewed;
             issued = now;
         }
+        if ticks.is_multiple_of(USERS_TICKS) {
+            tokio::spawn(refresh_issuers(shared.clone()));
+        }
         let shared = shared.clone();
         let work = tokio::task::spawn_blocking(move || housekeeping(&shared, ticks));
         if let Err(error) = work.await {
             tracing::error!(%error, "housekeeping");
         }
+    }
+}
+
+/// Keys of issuers that are getting old. Whatever an issuer says or does not, those of before serve meanwhile.
+async fn refresh_issuers(shared: Arc<Shared>) {
+    let Some(issuers) = &shared.issuers else { return };
+    for (issuer, fault) in issuers.refresh(shared.now()).await {
+        tracing::warn!(issuer, %fault, "an issuer of tokens did not tell its keys");
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::mpsc::{Sender, SyncSender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use longhaul_catalog::{Catalog, CatalogError, SiteRow, StorageRow};
+use longhaul_gateways::issuers::Issuers;
 use longhaul_model::{Fault, IdMaker, SiteId, StorageId, StorageName, Timestamp};
 use longhaul_scheduler::{Event, SiteInfo, SiteLimits, SiteState, StorageInfo};
 use longhaul_security::{Authority, Sessions};
@@ -42,6 +43,8 @@ pub struct Shared {
     pub recording: Arc<Recording>,
     pub fts: crate::fts::Kept,
     pub users: Arc<crate::fts::Users>,
+    /// Issuers whose tokens open the FTS3 API, if there are any.
+    pub issuers: Option<Issuers>,
     pub brain: SyncSender<Input>,
     pub scribe: Sender<Job>,
     pub jobs: Jobs,

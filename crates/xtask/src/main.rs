@@ -4,6 +4,7 @@
 //! * `tidy`  — the rules of the rooms and of the text, alone. `tidy --fix` rewrites generated pages.
 //! * `soak`  — the random and long tests in full.
 //! * `bench` — the benchmarks, printed as ratios.
+//! * `interop` — programs of others against the service, installed for it.
 //! * `testbed` — scenarios of several processes on the emulated WAN, with their figures and plots.
 //!
 //! Not here: what is tested (beside the code, and in `testbed`) and what is measured (`bench/`).
@@ -13,6 +14,8 @@
 
 mod bench;
 mod fuzz;
+mod interop;
+mod python;
 mod soak;
 mod test;
 mod testbed;
@@ -35,6 +38,8 @@ const USAGE: &str = "usage: cargo xtask <chore>
   bench [CASE]         benchmarks, as ratios (cases: cargo xtask bench list)
   bench transfers [CASE...] [--rounds N] [--only PROGRAM]... [--against FILE]
                        one command against its peers
+  interop rucio [CASE...]
+                       Rucio with all its daemons replicates through the service
   testbed anse [--json] [--half SECONDS] [--svg FILE]
                        the experiment of the ANSE paper on the emulated WAN, scaled down";
 
@@ -47,6 +52,7 @@ fn main() -> ExitCode {
         ["tidy", "--fix"] => tidy::run(true),
         ["soak", rest @ ..] => soak::run(rest),
         ["bench", rest @ ..] => bench::run(rest),
+        ["interop", "rucio", cases @ ..] => interop::rucio(cases),
         ["testbed", rest @ ..] => testbed::run(rest),
         _ => Err(USAGE.to_owned()),
     };

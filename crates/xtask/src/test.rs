@@ -1,10 +1,12 @@
 //! `cargo xtask test`: everything that a change must pass, in the order in which it fails fastest.
 
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use crate::tidy;
 use crate::tools::{self, cargo, in_ci, run_command};
+use crate::{python, tidy};
 
 pub(crate) fn run_step(name: &str, step: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     println!("\n== {name}");
@@ -23,7 +25,7 @@ pub(crate) struct Counts {
 
 /// What some tests watch others with, or need as the other end: for what, its name, its Debian package, how to see that
 /// it works (nothing: that it is there says enough).
-const PROGRAMS: [(&str, &str, &str, &str); 13] = [
+pub(crate) const PROGRAMS: [(&str, &str, &str, &str); 13] = [
     ("the order of flushes", "strace", "strace", "-V"),
     ("the emulated WAN", "ip", "iproute2", "-V"),
     ("round trips of the emulated WAN", "ping", "iputils-ping", "-V"),
@@ -37,6 +39,12 @@ const PROGRAMS: [(&str, &str, &str, &str); 13] = [
     ("proxies with attributes by the tools of VOMS", "voms-proxy-fake", "voms-clients", "--version"),
     ("messages by STOMP", "activemq", "activemq", ""),
     ("messages by NATS", "nats-server", "nats-server", "--version"),
+];
+
+/// The same of what is in no search path: for what, a file of it, its Debian package.
+pub(crate) const FILES: [(&str, &str, &str); 2] = [
+    ("storages with tokens", "/usr/lib/*/libXrdAccSciTokens-5.so", "xrootd-scitokens-plugins"),
+    ("the database of Rucio", "/usr/lib/postgresql/*/bin/initdb", "postgresql"),
 ];
 
 pub(crate) fn run() -> Result<(), String> {
@@ -55,10 +63,14 @@ pub(crate) fn run() -> Result<(), String> {
     })?;
     run_step("build", || run_command(cargo().args(["build", "--release", "--workspace"])))?;
     let chromium = optional("the pages in a browser", tools::chromium(), &mut missing)?;
-    let fts3 = optional("the FTS3 client", tools::fts3_client(), &mut missing)?;
+    let fts3 = optional("the FTS3 client", python::fts3_client(), &mut missing)?;
     let mut folders = Vec::new();
     for (what, name, package, probe) in PROGRAMS {
         folders.extend(optional(what, tools::program(name, package, probe), &mut missing)?.flatten());
+    }
+    let rucio = optional("Rucio", python::rucio(), &mut missing)?;
+    for (what, pattern, package) in FILES {
+        optional(what, tools::file(pattern, package), &mut missing)?;
     }
     let mut counts = Counts::default();
     run_step("tests", || {
@@ -71,9 +83,10 @@ pub(crate) fn run() -> Result<(), String> {
         if let Some(python) = &fts3 {
             command.env("LONGHAUL_FTS3_PYTHON", python);
         }
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let path = folders.iter().cloned().chain(std::env::split_paths(&path));
-        command.env("PATH", std::env::join_paths(path).map_err(|error| error.to_string())?);
+        if let Some(python) = &rucio {
+            command.env("LONGHAUL_RUCIO_PYTHON", python);
+        }
+        command.env("PATH", in_path(&folders)?);
         counts = run_counted(&mut command)?;
         Ok(())
     })?;
@@ -83,6 +96,13 @@ pub(crate) fn run() -> Result<(), String> {
     }
     println!("\n{} passed, {} failed", counts.passed + 1, counts.failed);
     Ok(())
+}
+
+/// `PATH` with these folders before all others.
+pub(crate) fn in_path(folders: &[PathBuf]) -> Result<OsString, String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = folders.iter().cloned().chain(std::env::split_paths(&path));
+    std::env::join_paths(path).map_err(|error| error.to_string())
 }
 
 /// Runs a cargo subcommand that may not be installed: says so, and fails where nothing may be left out.

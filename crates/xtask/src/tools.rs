@@ -103,34 +103,15 @@ pub(crate) fn program(name: &str, package: &str, probe: &str) -> Result<Option<P
     Ok(Some(folder))
 }
 
-/// A Python environment with the FTS3 client as it is published. Its TLS library comes as source only, so a compiler and
-/// OpenSSL's headers have to be there; what generates its glue is a package of the same index.
-pub(crate) fn fts3_client() -> Result<PathBuf, String> {
-    let folder = target().join("tools/fts3");
-    let python = folder.join("bin/python");
-    let there = || works(&python.to_string_lossy(), &["-c", "import fts3.cli, fts3.rest.client.easy"]);
-    if there() {
-        return Ok(python);
+/// What no search path leads to: known by a file of it, any of a pattern of the shell.
+pub(crate) fn file(pattern: &str, package: &str) -> Result<(), String> {
+    if works("sh", &["-c", &format!("ls {pattern}")]) {
+        return Ok(());
     }
-    if !works("python3", &["-m", "venv", "-h"]) && is_root() && works("apt-get", &["--version"]) {
-        install(&["python3-venv", "python3-dev"])?;
+    if is_root() && works("apt-get", &["--version"]) {
+        return install(&[package]);
     }
-    if !Path::new("/usr/include/openssl/ssl.h").exists() && is_root() && works("apt-get", &["--version"]) {
-        install(&["libssl-dev", "gcc"])?;
-    }
-    run_command(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let path = std::iter::once(folder.join("bin")).chain(std::env::split_paths(&path));
-    let path = std::env::join_paths(path).map_err(|error| error.to_string())?;
-    let pip = |words: &[&str]| {
-        let quiet =
-            ["-m", "pip", "install", "-q", "--disable-pip-version-check", "--root-user-action=ignore"];
-        run_command(Command::new(&python).args(quiet).args(words).env("PATH", &path))
-    };
-    pip(&["setuptools", "wheel", "swig"])?;
-    // Without isolation, so that the build finds the generator just installed.
-    pip(&["--no-build-isolation", "fts3==3.14.2"])?;
-    if there() { Ok(python) } else { Err("the FTS3 client was installed and cannot be imported".into()) }
+    Err(format!("{package} is not installed"))
 }
 
 pub(crate) fn is_root() -> bool {

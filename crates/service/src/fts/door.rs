@@ -9,13 +9,13 @@ use http::{HeaderMap, Method, header};
 use longhaul_api::fts::{self, Parameters, Refusal};
 
 use super::ask::{Ask, Reply, refused};
-use super::{bans, configuration, delegation, files, jobs, network, person, status, submit};
+use super::{bans, bearer, configuration, delegation, files, jobs, monitor, network, person, status, submit};
 use crate::fts::kept::refusal;
 use crate::http::{Http, Peer, body};
 use crate::operations::Operations;
 
 /// First words of FTS's paths. The native API and the pages have others.
-const WORDS: [&str; 14] = [
+const WORDS: [&str; 15] = [
     "whoami",
     "delegation",
     "jobs",
@@ -30,6 +30,7 @@ const WORDS: [&str; 14] = [
     "dm",
     "cs",
     "api-docs",
+    "fts3",
 ];
 
 /// Before the other routes: FTS's paths are answered here, all others go on.
@@ -80,16 +81,13 @@ async fn answer(http: &Arc<Http>, path: Vec<String>, request: Request) -> Result
     let body = body::collect(sent, limits).await.map_err(refusal)?;
     let query = Parameters::parse(parts.uri.query().unwrap_or_default())?;
     let peer = parts.extensions.get::<Peer>().cloned();
-    let authorization =
-        parts.headers.get(header::AUTHORIZATION).map(|value| value.to_str().map(str::to_owned));
-    let authorization =
-        authorization.transpose().map_err(|_| person::unknown("the Authorization header is no text"))?;
+    let shown = bearer::shown(operations, parts.headers.get(header::AUTHORIZATION)).await?;
     let content_type = text(&parts.headers, header::CONTENT_TYPE).to_owned();
     let user_agent = text(&parts.headers, header::USER_AGENT).to_owned();
     let method = parts.method;
     let done = operations.run(move |operations| {
-        let answer = || {
-            let person = person::identify(operations, authorization.as_deref(), peer.as_ref())?;
+        let answer = move || {
+            let person = person::identify(operations, shown, peer.as_ref())?;
             let ask = Ask { method, path, query, content_type, user_agent, person, body };
             dispatch(operations, &ask)
         };
@@ -121,6 +119,7 @@ fn dispatch(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
     );
     match words.as_slice() {
         [] if get => Reply::json(&fts::capabilities()),
+        ["fts3", "ftsmon", rest @ ..] if get => monitor::answer(ask, rest),
         ["api-docs", "schema", "submit"] if get => Reply::json(&fts::submission::schema()),
         ["whoami"] if get => Reply::json(&ask.person.whoami()),
         ["whoami", "certificate"] if get => ask.person.certificate(),

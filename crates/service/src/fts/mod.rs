@@ -6,12 +6,14 @@
 
 mod ask;
 mod bans;
+mod bearer;
 mod configuration;
 mod delegation;
 mod door;
 mod files;
 mod jobs;
 mod kept;
+mod monitor;
 mod network;
 mod person;
 mod settings;
@@ -20,9 +22,10 @@ mod submit;
 mod users;
 mod views;
 
+pub(crate) use bearer::open as open_issuers;
 pub use door::door;
 pub use kept::Kept;
 pub(crate) use kept::refusal;
 pub(crate) use person::{Person, Seen, of_caller};
-pub use settings::{FtsConfig, FtsPerson, Reach};
+pub use settings::{FtsConfig, FtsIssuer, FtsPerson, Reach};
 pub use users::Users;

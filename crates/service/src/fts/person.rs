@@ -9,6 +9,7 @@ use longhaul_security::{ClientIdentity, Role};
 
 use super::FtsPerson;
 use super::ask::Reply;
+use super::bearer::{self, Shown};
 use super::kept::refusal;
 use crate::http::Peer;
 use crate::operations::{Caller, Operations};
@@ -17,6 +18,9 @@ use crate::operations::{Caller, Operations};
 pub struct Person {
     /// The subject of a certificate without what proxies add to it, or of a token.
     pub dn: String,
+    /// What administrators call them. Subjects of tokens are unique with their issuer only: another one could give
+    /// somebody the subject of a certificate.
+    pub name: String,
     pub fqans: Vec<String>,
     /// The first is whose work a job is.
     pub vos: Vec<String>,
@@ -26,7 +30,7 @@ pub struct Person {
     pub levels: Levels,
     pub scope: Option<String>,
     pub expires: Option<Timestamp>,
-    /// The token with which they came: it may serve at the storages too, unless it is one of ours.
+    /// The token with which they came.
     pub token: Option<Token>,
     /// What their certificate says, if they came with one.
     pub certificate: Option<Arc<GridIdentity>>,
@@ -43,8 +47,10 @@ pub enum Method {
 #[derive(Clone)]
 pub struct Token {
     pub text: String,
-    /// An API token of this deployment: it must not leave it.
-    pub ours: bool,
+    /// By the profile of WLCG. Those of this deployment are by none.
+    pub is_wlcg: bool,
+    /// Whether storages may see it: one that is for this service alone would let them act here in its holder's name.
+    pub for_storages: bool,
 }
 
 impl std::fmt::Debug for Token {
@@ -65,14 +71,13 @@ fn not_allowed(operation: &str) -> Refusal {
 }
 
 /// By token or by certificate; the token wins.
-pub fn identify(
-    operations: &Operations,
-    authorization: Option<&str>,
-    peer: Option<&Peer>,
-) -> Result<Person, Refusal> {
-    let person = match authorization {
-        Some(value) => of_token(operations, value)?,
-        None => of_peer(operations, peer)?,
+pub fn identify(operations: &Operations, shown: Shown, peer: Option<&Peer>) -> Result<Person, Refusal> {
+    let person = match shown {
+        Shown::OurToken(token) => Some(of_token(operations, token)?),
+        Shown::Token(identity, token) => {
+            Some(bearer::person(operations.config(), &operations.shared.public_url, *identity, token))
+        }
+        Shown::Nothing => of_peer(operations, peer)?,
     };
     match person {
         Some(person) => checked(operations, person),
@@ -88,10 +93,10 @@ pub fn of_caller(operations: &Operations, caller: &Caller) -> Result<Person, Ref
 /// With what an administrator has said of them.
 fn checked(operations: &Operations, mut person: Person) -> Result<Person, Refusal> {
     let kept = operations.shared.fts.get(&operations.shared.catalog)?;
-    if kept.is_banned(&person.dn) {
+    if kept.is_banned(&person.dn) || kept.is_banned(&person.name) {
         return Err(Refusal::forbidden("The user has been banned"));
     }
-    for grant in kept.grants.iter().filter(|grant| grant.dn == person.dn) {
+    for grant in kept.grants.iter().filter(|grant| grant.dn == person.name) {
         person.levels.insert(grant.operation.clone(), longhaul_api::fts::Grant::LEVEL);
     }
     let config = &operations.config().fts;
@@ -101,13 +106,10 @@ fn checked(operations: &Operations, mut person: Person) -> Result<Person, Refusa
     Ok(person)
 }
 
-fn of_token(operations: &Operations, authorization: &str) -> Result<Option<Person>, Refusal> {
-    let parts = authorization.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-    let token = parts.map(|(_, token)| token.trim()).filter(|token| !token.is_empty());
-    let token = token.ok_or_else(|| unknown("the Authorization header must be: Bearer TOKEN"))?;
-    let caller = operations.caller_of_token(token).map_err(refusal)?;
-    let token = Some(Token { text: token.to_owned(), ours: true });
-    Ok(Some(Person { token, ..known(operations, &caller) }))
+fn of_token(operations: &Operations, token: String) -> Result<Person, Refusal> {
+    let caller = operations.caller_of_token(&token).map_err(refusal)?;
+    let token = Some(Token { text: token, is_wlcg: false, for_storages: false });
+    Ok(Person { token, ..known(operations, &caller) })
 }
 
 /// By the name of their credential, and its role.
@@ -126,6 +128,7 @@ fn known(operations: &Operations, caller: &Caller) -> Person {
     let dn = caller.principal.name.clone();
     Person {
         delegation_id: fts::delegation_id_of_token(&config.deployment, &dn),
+        name: dn.clone(),
         dn,
         fqans: Vec::new(),
         vos: vo.into_iter().collect(),
@@ -167,6 +170,7 @@ fn of_peer(operations: &Operations, peer: Option<&Peer>) -> Result<Option<Person
         token: None,
         certificate: Some(certificate),
         delegation_id,
+        name: dn.clone(),
         dn,
     }))
 }
@@ -190,7 +194,7 @@ fn communities(
 }
 
 /// Users whom nobody named: their own jobs, and those of their community to see and to cancel.
-fn of_users() -> Levels {
+pub(super) fn of_users() -> Levels {
     [("transfer", Level::Vo), ("deleg", Level::Own)].map(|(name, level)| (name.to_owned(), level)).into()
 }
 
@@ -204,6 +208,7 @@ impl Person {
     fn nobody() -> Person {
         Person {
             dn: "anon".to_owned(),
+            name: String::new(),
             fqans: Vec::new(),
             vos: Vec::new(),
             delegation_id: String::new(),
@@ -305,7 +310,7 @@ impl Person {
             },
             is_root: self.is_root,
             oauth2_scope: self.scope.clone().or(is_token.then(String::new)),
-            wlcg_profile: is_token.then_some(self.token.as_ref().is_some_and(|token| !token.ours)),
+            wlcg_profile: is_token.then_some(self.token.as_ref().is_some_and(|token| token.is_wlcg)),
         }
     }
 

@@ -29,9 +29,28 @@ pub struct FtsConfig {
     pub voms_dir: Option<PathBuf>,
     /// Communities of subjects, as lines of a grid-map file.
     pub community_map: Option<PathBuf>,
+    /// Whose tokens open this service; none: only API tokens do.
+    pub issuers: Vec<FtsIssuer>,
+    /// What this service is called in tokens (`aud`). None: the names by which it is reached.
+    pub audiences: Vec<String>,
+    /// A PEM file with the authorities that issuers' servers are believed by; none: those of the system.
+    pub issuer_authorities: Option<PathBuf>,
 }
 
-/// Somebody, by the name of an API token, a certificate's subject, or a token's.
+/// An issuer of tokens, as `https://iam.example.org/`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FtsIssuer {
+    pub url: String,
+    /// Whose users it speaks for. None: for those of the groups in its tokens, whatever they are called.
+    #[serde(default)]
+    pub community: Option<CommunityName>,
+    /// Without this scope a token does not open this service.
+    #[serde(default)]
+    pub scope: Option<String>,
+}
+
+/// Somebody, by the name of an API token, a certificate's subject, or `SUB=…, ISS=…` of another issuer's token.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FtsPerson {
@@ -85,6 +104,9 @@ impl Default for FtsConfig {
             trust_dir: None,
             voms_dir: None,
             community_map: None,
+            issuers: Vec::new(),
+            audiences: Vec::new(),
+            issuer_authorities: None,
         }
     }
 }

@@ -123,8 +123,8 @@ fn on_hold(state: JobFileState) -> JobFileState {
 
 fn new_file(person: &Person, file: SubmittedFile) -> NewJobFile {
     // A token of this deployment opens this service; no storage may ever see it. One of another issuer serves for
-    // submission and storages alike where no others are given.
-    let own = person.token.as_ref();
+    // submission and storages alike where no others are given, if it is for others than us.
+    let own = person.token.as_ref().filter(|token| token.for_storages);
     let at_storage = |given: Option<String>| {
         let given = given.or_else(|| own.map(|token| token.text.clone()));
         given.filter(|text| !text.starts_with(OWN_TOKEN))

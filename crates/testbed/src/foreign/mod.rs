@@ -1,8 +1,9 @@
 //! Storages of others, as processes of their own on loopback: XRootD with HTTP and third-party copies, and nginx as a plain WebDAV server.
-//! With certificates of an authority of the test's own. And brokers of messages.
+//! With certificates of an authority of the test's own. And brokers of messages, and a database.
 
 mod brokers;
 mod nginx;
+mod postgresql;
 mod xrootd;
 
 use std::fs;
@@ -14,9 +15,10 @@ use std::time::Duration;
 
 pub use brokers::{ActiveMq, BROKER_PASSWORD, BROKER_USER, NatsServer};
 pub use nginx::{Nginx, NginxRules};
+pub use postgresql::PostgreSql;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    KeyUsagePurpose, PKCS_RSA_SHA256,
 };
 pub use xrootd::Xrootd;
 
@@ -64,20 +66,29 @@ impl ForeignAuthority {
         self.folder.path().join("ca.pem")
     }
 
-    fn ca_folder(&self) -> PathBuf {
+    /// What it issued is believed by whoever is told of this folder of hashed names.
+    pub fn ca_folder(&self) -> PathBuf {
         self.folder.path().join("certificates")
     }
 
     /// A certificate and its key, for `localhost` as a server and for anybody as a client.
     pub fn issue(&self, name: &str) -> (String, String) {
-        let key = KeyPair::generate().expect("a key");
+        self.certify(name, &KeyPair::generate().expect("a key"))
+    }
+
+    /// The same with a key of RSA: the client of FTS delegates with no other.
+    pub fn issue_rsa(&self, name: &str) -> (String, String) {
+        self.certify(name, &KeyPair::generate_for(&PKCS_RSA_SHA256).expect("a key"))
+    }
+
+    fn certify(&self, name: &str, key: &KeyPair) -> (String, String) {
         let mut params =
             CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).expect("names");
         params.distinguished_name.push(DnType::CommonName, name);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
+        let certificate = params.signed_by(key, &self.issuer).expect("a certificate");
         (certificate.pem(), key.serialize_pem())
     }
 

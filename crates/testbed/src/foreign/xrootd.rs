@@ -13,19 +13,37 @@ pub struct Xrootd {
     process: Process,
 }
 
+/// Where Debian puts plug-ins, whatever the machine.
+const PLUG_INS: &str = "/usr/lib";
+
 impl Xrootd {
+    /// Whether the plug-in for tokens is here, which is a package of its own.
+    pub fn knows_tokens() -> bool {
+        let folders = fs::read_dir(PLUG_INS).into_iter().flatten().flatten();
+        folders.map(|folder| folder.path().join("libXrdAccSciTokens-5.so")).any(|plug_in| plug_in.exists())
+    }
+
     /// Serves, when this returns. It believes what the authority has issued.
     pub fn start(authority: &ForeignAuthority) -> Xrootd {
+        Xrootd::with(authority, None)
+    }
+
+    /// One that lets in whoever has a token of that issuer for `localhost`, and nobody else; by the plug-in for SciTokens.
+    pub fn for_tokens(authority: &ForeignAuthority, issuer: &str) -> Xrootd {
+        Xrootd::with(authority, Some(issuer))
+    }
+
+    fn with(authority: &ForeignAuthority, issuer: Option<&str>) -> Xrootd {
         let folder = open_folder();
         let port = free_port();
-        for name in ["data", "admin"] {
+        for name in ["data", "admin", "cache"] {
             fs::create_dir(folder.path().join(name)).expect("a folder");
             give_away(&folder.path().join(name));
         }
         let (certificate, key) = authority.issue_files(folder.path(), "xrootd");
         let (here, believed) = (folder.path().display(), authority.ca_folder());
         let (certificate, key, believed) = (certificate.display(), key.display(), believed.display());
-        let config = format!(
+        let mut config = format!(
             "all.export /data\noss.localroot {here}\nall.adminpath {here}/admin\nall.pidpath {here}/admin\n\
              xrd.port {port}\nxrd.network nodnr\nxrd.protocol http:{port} libXrdHttp.so\n\
              xrd.tls {certificate} {key}\nxrd.tlsca certdir {believed}\n\
@@ -33,6 +51,20 @@ impl Xrootd {
              http.cert {certificate}\nhttp.key {key}\nhttp.listingdeny no\nhttp.desthttps yes\n\
              xrootd.chksum max 2 adler32 md5 crc32c\n"
         );
+        if let Some(issuer) = issuer {
+            let rules = folder.path().join("scitokens.cfg");
+            fs::write(
+                &rules,
+                format!(
+                    "[Global]\naudience = localhost\n[Issuer testbed]\nissuer = {issuer}\nbase_path = /data\n"
+                ),
+            )
+            .expect("a file");
+            config += &format!(
+                "ofs.authorize\nofs.authlib libXrdAccSciTokens.so config={}\nhttp.header2cgi Authorization authz\n",
+                rules.display()
+            );
+        }
         let config_file = folder.path().join("xrootd.cfg");
         fs::write(&config_file, config).expect("a file");
         let mut command = Command::new("xrootd");
@@ -40,6 +72,7 @@ impl Xrootd {
             command.args(["-R", "nobody"]);
         }
         command.arg("-c").arg(&config_file).current_dir(folder.path().join("admin"));
+        command.env("XDG_CACHE_HOME", folder.path().join("cache"));
         let log = Log::default();
         let mut process = Process::start("xrootd", &mut command, &log, &folder.path().join("log"));
         wait_until_listening(&mut process, port);
@@ -49,6 +82,11 @@ impl Xrootd {
     /// Where its files lie.
     pub fn data(&self) -> PathBuf {
         self.folder.path().join("data")
+    }
+
+    /// Where its library of tokens looks for keys of issuers that it knows already.
+    pub fn cache(&self) -> PathBuf {
+        self.folder.path().join("cache")
     }
 
     /// Of a file of it.

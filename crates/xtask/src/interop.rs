@@ -1,0 +1,43 @@
+//! `cargo xtask interop`: programs of others that use the service, installed below the target folder and run against it.
+
+use std::path::PathBuf;
+
+use crate::python;
+use crate::test::{FILES, PROGRAMS, in_path};
+use crate::tools::{self, cargo, program, run_command};
+
+/// Nothing may be left out: what is missing is installed, or this fails.
+pub(crate) fn rucio(cases: &[&str]) -> Result<(), String> {
+    let mut folders: Vec<PathBuf> = Vec::new();
+    for (_, name, package, probe) in PROGRAMS {
+        if USED.contains(&package) {
+            folders.extend(program(name, package, probe)?);
+        }
+    }
+    for (_, pattern, package) in FILES {
+        tools::file(pattern, package)?;
+    }
+    let (rucio, fts3) = (python::rucio()?, python::fts3_client()?);
+    run_command(cargo().args(["build", "--release", "--package", "longhaul"]))?;
+    run_command(
+        cargo()
+            .args([
+                "test",
+                "--release",
+                "--package",
+                "longhaul-testbed",
+                "--test",
+                "rucio",
+                "--",
+                "--nocapture",
+            ])
+            .env("LONGHAUL_RUCIO_PYTHON", rucio)
+            .env("LONGHAUL_FTS3_PYTHON", fts3)
+            .env("LONGHAUL_RUCIO_CASES", cases.join(" "))
+            .env("PATH", in_path(&folders)?)
+            .env("CI", "true"),
+    )
+}
+
+/// Packages of the programs that the storages, brokers and databases of that test are.
+const USED: [&str; 4] = ["openssl", "xrootd-server", "nginx", "activemq"];
