@@ -18,6 +18,7 @@ use crate::jobs::Jobs;
 use crate::live::Live;
 use crate::measured::Measured;
 use crate::messages::Messages;
+use crate::plan::Plan;
 use crate::metrics::Metrics;
 use crate::recorded::Recording;
 use crate::scribe::Job;
@@ -37,6 +38,7 @@ pub struct Shared {
     pub deadlines: Deadlines,
     pub measured: Measured,
     pub circuits: Circuits,
+    pub plan: Plan,
     pub metrics: Metrics,
     pub changes: Changes,
     pub recording: Arc<Recording>,

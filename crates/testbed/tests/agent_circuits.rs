@@ -182,7 +182,7 @@ fn circuits_are_seen_explained_given_back_and_requested_from_one_place() {
         finish(world, &jobs);
         // It is kept though nothing waits, and goes with the request.
         assert!(
-            in_words(world).contains("a person requested it: it is kept for them"),
+            in_words(world).contains("admin requested it: it is kept for them"),
             "{}",
             in_words(world)
         );

@@ -1,5 +1,6 @@
 //! One file per kind of page. Each function turns a view of the API into a whole page.
 
+mod circuits;
 mod datasets;
 mod jobs;
 mod login;
@@ -9,6 +10,7 @@ mod sites;
 mod subscriptions;
 mod transfers;
 
+pub use circuits::{CircuitsView, circuits};
 pub use datasets::{dataset, datasets};
 pub use jobs::{job, jobs};
 pub use login::{login, problem};
