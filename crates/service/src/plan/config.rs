@@ -83,6 +83,8 @@ pub struct ProviderConfig {
     pub at_once: Option<u32>,
     /// Of all its circuits together.
     pub mbit_all: Option<u64>,
+    /// From a request to its use, before that was seen.
+    pub setup_s: u32,
     /// The part of each port that may be reserved.
     pub port_percent: u32,
     /// No circuit is asked for longer.
@@ -118,6 +120,7 @@ impl Default for ProviderConfig {
             name: String::new(),
             at_once: None,
             mbit_all: None,
+            setup_s: 60,
             port_percent: 80,
             lifetime_s: 21_600,
             requests_per_hour: 60,
@@ -209,6 +212,9 @@ impl ProviderConfig {
         }
         if self.lifetime_s == 0 || self.lifetime_s > NUMBER_MAX {
             return Err(format!("lifetime_s of {name} is {}: 1 to {NUMBER_MAX}", self.lifetime_s));
+        }
+        if self.setup_s > NUMBER_MAX {
+            return Err(format!("setup_s of {name} is {}, the most is {NUMBER_MAX}", self.setup_s));
         }
         if self.at_once == Some(0) || self.requests_per_hour == 0 {
             return Err(format!("{name} would never be asked: at_once and requests_per_hour are at least 1"));

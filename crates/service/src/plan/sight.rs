@@ -18,8 +18,6 @@ use crate::shared::{Directory, Shared};
 
 /// A port of which nobody knows what it carries bounds nothing: bytes a second beyond every network.
 const UNKNOWN_PORT: f64 = 1e15;
-/// From a request to its use, before it was seen.
-const SETUP: Duration = Duration::from_secs(60);
 /// Of one provider, circuits by which that is judged.
 const SETUPS_MAX: usize = 100;
 
@@ -204,7 +202,7 @@ impl Offered {
             beside_ports: self.own_line,
             // An agent has one circuit from a peer at a time.
             one_a_pair: true,
-            setup: setups.get(setups.len() / 2).copied().unwrap_or(SETUP),
+            setup: setups.get(setups.len() / 2).copied().unwrap_or(Duration::from_secs(known.setup_s.into())),
             mbit_all: known.mbit_all,
             port_share: f64::from(known.port_percent) / 100.0,
             lifetime: self.lifetime.map_or(lifetime, |offered| offered.min(lifetime)),
