@@ -252,9 +252,7 @@ impl Circuits {
     pub fn is_requested_beside(&self, key: &LinkKey, booking: u64) -> bool {
         let state = guard(&self.state);
         let mut open = state.orders.get(key).into_iter().flatten();
-        open.any(|order| {
-            matches!(order.what, CircuitWish::Request { .. }) && order.booking != Some(booking)
-        })
+        open.any(|order| matches!(order.what, CircuitWish::Request { .. }) && order.booking != Some(booking))
     }
 
     /// Whether something is requested on the link that the agent has not ended.

@@ -182,11 +182,7 @@ fn circuits_are_seen_explained_given_back_and_requested_from_one_place() {
         assert_eq!(had["link"]["circuit"]["booked_mbit"], 150, "{had}");
         finish(world, &jobs);
         // It is kept though nothing waits, and goes with the request.
-        assert!(
-            in_words(world).contains("admin requested it: it is kept for them"),
-            "{}",
-            in_words(world)
-        );
+        assert!(in_words(world).contains("admin requested it: it is kept for them"), "{}", in_words(world));
         let metrics = world.deployment.api().call(&METRICS, &[], &[], &Value::Null).unwrap().text();
         let booked =
             "longhaul_circuit_booked_bytes_per_second{source=\"beta-test\",target=\"alpha\"} 18750000";
@@ -209,11 +205,7 @@ fn a_plan_of_the_service_brings_a_circuit_for_urgent_work_whatever_is_killed() {
                    hold_s = 1, providers = [{ name = \"static\", setup_s = 0 }] }\n";
     // The agent by itself would ask for one at once.
     let plan = "work_s = 3\ncheck_s = 1\nleave_work_s = 0\nrate_over_s = 10\ndrain_s = 5\n";
-    let terms = Terms {
-        plan: Some(plan.to_owned()),
-        service: service.to_owned(),
-        ..terms("setup_s = 3\n")
-    };
+    let terms = Terms { plan: Some(plan.to_owned()), service: service.to_owned(), ..terms("setup_s = 3\n") };
     in_lab("a plan of the service", terms, |world| {
         explained(world, "the service decides", |detail| {
             let words = detail["look"]["words"].as_str().unwrap_or_default();
@@ -248,7 +240,8 @@ fn a_plan_of_the_service_brings_a_circuit_for_urgent_work_whatever_is_killed() {
         world.deployment.until("nothing is held", WITHIN, || {
             world.book().is_none_or(|book| !book.contains("established")).then_some(())
         });
-        let gone = explained(world, "the plan knows that it is gone", |detail| detail["plan"]["what"] == "none");
+        let gone =
+            explained(world, "the plan knows that it is gone", |detail| detail["plan"]["what"] == "none");
         assert!(gone["plan"]["done"]["words"].as_str().unwrap().starts_with("given back"), "{gone}");
         let asked = world.log().lines_with(&["are asked for"]).len();
         let orders = gone["orders"].as_array().unwrap();

@@ -30,7 +30,8 @@ fn busy_deployment() -> Deployment {
         let mut options = SiteOptions::new(site);
         if site == "gamma" {
             let file = deployment.directory().join("circuit.toml");
-            let circuit = "provider = \"static\"\nsource = \"127.0.0.1\"\ntarget = \"127.0.0.1\"\nmbit = 1000\n";
+            let circuit =
+                "provider = \"static\"\nsource = \"127.0.0.1\"\ntarget = \"127.0.0.1\"\nmbit = 1000\n";
             std::fs::write(&file, circuit).unwrap();
             options.settings =
                 format!("[[agent.circuits]]\nfrom = \"alpha\"\nfile = {}\n{}", json!(file), options.settings);

@@ -27,7 +27,11 @@ async fn circuits(State(operations): State<Shared>, headers: HeaderMap) -> Respo
         for record in operations.circuit_history(&query)?.items {
             past.entry(record.link.clone()).or_default().push(record);
         }
-        Ok(CircuitsView { links: operations.circuit_list()?.items, plan: operations.circuit_plan()?, past })
+        Ok(CircuitsView {
+            links: operations.circuit_list()?.items,
+            plan: operations.circuit_plan_lately()?,
+            past,
+        })
     };
     page(operations, headers, view, pages::circuits).await
 }

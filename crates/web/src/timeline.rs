@@ -14,8 +14,13 @@ const HEIGHT: f64 = 120.0;
 const MBIT: f64 = 125_000.0;
 const HOUR: Duration = Duration::from_secs(3_600);
 /// The shortest of these that shows all circuits; else the last.
-const SPANS: [Duration; 5] =
-    [HOUR, Duration::from_secs(6 * 3_600), Duration::from_secs(24 * 3_600), Duration::from_secs(7 * 86_400), Duration::from_secs(30 * 86_400)];
+const SPANS: [Duration; 5] = [
+    HOUR,
+    Duration::from_secs(6 * 3_600),
+    Duration::from_secs(24 * 3_600),
+    Duration::from_secs(7 * 86_400),
+    Duration::from_secs(30 * 86_400),
+];
 /// However short it was, one sees it.
 const WIDTH_MIN: f64 = 3.0;
 
@@ -101,7 +106,8 @@ fn block<'a>(
     if ended <= begin {
         return None;
     }
-    let x = |at: Timestamp| WIDTH * (at.since(begin).as_secs_f64() / span.as_secs_f64().max(1.0)).clamp(0.0, 1.0);
+    let x =
+        |at: Timestamp| WIDTH * (at.since(begin).as_secs_f64() / span.as_secs_f64().max(1.0)).clamp(0.0, 1.0);
     let height = |rate: f64| HEIGHT * (rate / top).clamp(0.0, 1.0);
     let left = x(granted.max(begin)).min(WIDTH - WIDTH_MIN);
     Some(Block {
@@ -117,9 +123,14 @@ fn block<'a>(
 /// For whoever points at it.
 fn words(circuit: &Circuit) -> String {
     let mbit = circuit.booked_mbit.unwrap_or(0);
-    let rate = circuit.carried_bytes_per_s().map(|rate| format!(" at {}", units::rate(rate))).unwrap_or_default();
+    let rate =
+        circuit.carried_bytes_per_s().map(|rate| format!(" at {}", units::rate(rate))).unwrap_or_default();
     let gain = circuit.gain_s().map(|gain| format!(", gained {}", gained(gain))).unwrap_or_default();
-    format!("{} Mbit/s booked, carried {}{rate}{gain}", units::count(mbit), units::bytes(circuit.carried_bytes))
+    format!(
+        "{} Mbit/s booked, carried {}{rate}{gain}",
+        units::count(mbit),
+        units::bytes(circuit.carried_bytes)
+    )
 }
 
 /// Time that was gained, or lost.
@@ -164,7 +175,10 @@ mod tests {
         assert!(near(block.booked, HEIGHT / 2.0) && near(block.used, HEIGHT / 4.0));
         assert!(near(block.plain, HEIGHT / 8.0));
         let text = circuits(&[&one], at(3_600)).into_string();
-        assert!(text.contains("800 Mbit/s booked, carried 50.00 GB at 50.0 MB/s, gained 16 min 40 s"), "{text}");
+        assert!(
+            text.contains("800 Mbit/s booked, carried 50.00 GB at 50.0 MB/s, gained 16 min 40 s"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -63,7 +63,8 @@ impl Lifecycle {
                 let over = until - self.settings.leave_before;
                 let over = Due::at(over, over.since(now));
                 self.note(Note::Ordered { order: order.id, by: order.by.clone(), mbit, until });
-                self.order = Some(Standing { id: order.id, by: order.by, mbit, until, over, stage: Stage::Waits });
+                self.order =
+                    Some(Standing { id: order.id, by: order.by, mbit, until, over, stage: Stage::Waits });
                 self.begin(now);
             }
         }

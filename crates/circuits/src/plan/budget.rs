@@ -44,6 +44,14 @@ impl Ledger {
         own.map(|entry| entry.gbit_hours).sum()
     }
 
+    pub(crate) fn all(&self) -> Vec<(CommunityName, f64)> {
+        let mut sums: BTreeMap<CommunityName, f64> = BTreeMap::new();
+        for entry in &self.entries {
+            *sums.entry(entry.community.clone()).or_default() += entry.gbit_hours;
+        }
+        sums.into_iter().collect()
+    }
+
     /// The first payer that cannot, with what it has left and what it would need.
     pub(crate) fn short(
         &self,

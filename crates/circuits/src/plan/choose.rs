@@ -344,8 +344,7 @@ impl Planner {
     fn best_without(&self, view: &View, load: &Load, link: &LinkLoad, gone: &Booking) -> Option<Offer> {
         let providers = view.providers.iter().enumerate().take(PROVIDERS_MAX);
         let reach = providers.filter(|(_, provider)| provider.reaches(link.pair));
-        let all = reach
-            .flat_map(|(at, provider)| provider.rates(link.pair).map(move |mbit| (at, mbit)));
+        let all = reach.flat_map(|(at, provider)| provider.rates(link.pair).map(move |mbit| (at, mbit)));
         let fits = all.filter(|(at, mbit)| {
             self.no_room(view, &view.providers[*at], link.pair, *mbit, Some(gone)).is_none()
         });

@@ -53,7 +53,14 @@ impl Planner {
     }
 
     /// What an earlier planner had asked for, of which nothing else is known: it is there, and is not asked for twice.
-    pub fn adopt(&mut self, pair: Pair, provider: &str, mbit: u64, asked: Timestamp, lifetime: Duration) -> BookingId {
+    pub fn adopt(
+        &mut self,
+        pair: Pair,
+        provider: &str,
+        mbit: u64,
+        asked: Timestamp,
+        lifetime: Duration,
+    ) -> BookingId {
         self.last += 1;
         let id = BookingId(self.last);
         let booking = Booking {

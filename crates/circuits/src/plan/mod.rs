@@ -195,6 +195,11 @@ impl Planner {
         self.ledger.booked(community)
     }
 
+    /// The same of all that have booked.
+    pub fn payers(&self) -> Vec<(longhaul_model::CommunityName, f64)> {
+        self.ledger.all()
+    }
+
     fn say(&mut self, pair: Pair, reason: Reason, now: Timestamp) {
         if self.reasons.len() >= REASONS_MAX && !self.reasons.contains_key(&pair) {
             let oldest = self.reasons.iter().min_by_key(|(_, (at, _))| *at).map(|(pair, _)| *pair);

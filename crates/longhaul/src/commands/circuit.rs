@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use longhaul_api::circuits::{
-    Circuit, CircuitDetail, CircuitOrderView, CircuitPlan, CircuitRecord, CircuitRequest, CircuitView, CircuitWish,
+    Circuit, CircuitDetail, CircuitOrderView, CircuitPlan, CircuitRecord, CircuitRequest, CircuitView,
+    CircuitWish,
 };
 use longhaul_api::native::Page;
 use longhaul_api::routes;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use longhaul_api::Problem;
 use longhaul_api::circuits::{
-    CircuitDetail, CircuitOrderState, CircuitOrderView, CircuitPlan, CircuitRecord, CircuitRequest, CircuitState,
-    CircuitView, CircuitWish, MBIT_MAX, SECONDS_MAX,
+    CircuitDetail, CircuitOrderState, CircuitOrderView, CircuitPlan, CircuitRecord, CircuitRequest,
+    CircuitState, CircuitView, CircuitWish, MBIT_MAX, SECONDS_MAX,
 };
 use longhaul_api::native::Page;
 use longhaul_catalog::{CircuitOrderRow, CircuitRow};
@@ -34,6 +34,11 @@ impl Operations {
     /// What a plan would do now.
     pub fn circuit_plan(&self) -> Result<CircuitPlan, Problem> {
         crate::plan::plan(&self.shared).map_err(problem)
+    }
+
+    /// The same, for pages that are drawn again and again.
+    pub fn circuit_plan_lately(&self) -> Result<CircuitPlan, Problem> {
+        crate::plan::lately(&self.shared).map_err(problem)
     }
 
     pub fn circuit_show(&self, which: &str) -> Result<CircuitDetail, Problem> {
@@ -121,7 +126,8 @@ impl Operations {
         words: &str,
     ) -> Result<CircuitDetail, Problem> {
         let (by, at) = (printable(&caller.principal.name), self.now());
-        let order = KeptOrder { id: self.shared.new_id(), by, at, what, state, words: String::new(), booking: None };
+        let order =
+            KeptOrder { id: self.shared.new_id(), by, at, what, state, words: String::new(), booking: None };
         tracing::info!(by = %order.by, "{words}");
         self.shared.circuits.order(&self.shared.catalog, key, order, words).map_err(problem)?;
         self.circuit_detail(key, None)
@@ -238,6 +244,14 @@ impl Operations {
     }
 
     pub(super) fn circuit_gauges(&self, gauges: &mut Gauges) {
+        for (community, booked) in crate::plan::booked(&self.shared) {
+            gauges.gauge(
+                "longhaul_circuit_booked_gbit_hours",
+                "What the service's plan booked for a community within a day.",
+                vec![("community", community.to_string())],
+                booked,
+            );
+        }
         for (key, known) in self.shared.circuits.links() {
             let labels = crate::circuits::labels(&self.shared, &key);
             for state in CircuitState::ALL {

@@ -41,7 +41,14 @@ pub(super) struct Carried {
 }
 
 impl Carried {
-    pub fn new(key: LinkKey, order: CircuitOrderId, request: &Request, setup: Duration, why: String, now: Timestamp) -> Carried {
+    pub fn new(
+        key: LinkKey,
+        order: CircuitOrderId,
+        request: &Request,
+        setup: Duration,
+        why: String,
+        now: Timestamp,
+    ) -> Carried {
         Carried {
             agent: key.0,
             source: key.1,
@@ -57,8 +64,9 @@ impl Carried {
     }
 
     /// Of an order that is known from the catalog alone.
-    pub fn found(key: LinkKey, order: &KeptOrder, mbit: u64, until: Timestamp) -> Carried {
-        Carried {
+    pub fn found(shared: &Shared, key: LinkKey, order: &KeptOrder, mbit: u64, until: Timestamp) -> Carried {
+        let link = shared.circuits.link(&key);
+        let mut found = Carried {
             agent: key.0,
             source: key.1,
             order: order.id,
@@ -69,7 +77,11 @@ impl Carried {
             used: false,
             closed: None,
             is_written: true,
+        };
+        if matches!(order.state, CircuitOrderState::Taken | CircuitOrderState::Had) {
+            found.learn(link.as_ref());
         }
+        found
     }
 
     pub fn key(&self) -> LinkKey {
@@ -82,7 +94,12 @@ impl Carried {
 
     /// What became of it since the last time. An order that the catalog does not have, since the process ended before it was
     /// written, gets a new name: agents take orders in the order of their names.
-    pub fn listen(&mut self, shared: &Shared, booking: u64, now: Timestamp) -> Result<Option<News>, CatalogError> {
+    pub fn listen(
+        &mut self,
+        shared: &Shared,
+        booking: u64,
+        now: Timestamp,
+    ) -> Result<Option<News>, CatalogError> {
         let key = self.key();
         let link = shared.circuits.link(&key);
         let order = shared.catalog.circuit_order(self.order)?;
@@ -176,15 +193,21 @@ impl Carried {
         }
     }
 
-    fn give_back(&self, shared: &Shared, booking: u64, closed: Timestamp, now: Timestamp) -> Result<(), CatalogError> {
+    fn give_back(
+        &self,
+        shared: &Shared,
+        booking: u64,
+        closed: Timestamp,
+        now: Timestamp,
+    ) -> Result<(), CatalogError> {
         let key = self.key();
         if shared.circuits.is_requested_beside(&key, booking) {
             return Ok(());
         }
         let known = shared.circuits.link(&key);
-        let live = known.as_ref().filter(|known| {
-            matches!(known.link.state, CircuitState::Requested | CircuitState::Established)
-        });
+        let live = known
+            .as_ref()
+            .filter(|known| matches!(known.link.state, CircuitState::Requested | CircuitState::Established));
         let live = live.and_then(|known| known.link.circuit.as_ref());
         // One that was asked for under an order of ours, though the agent that was killed meanwhile does not know that.
         let ours = live.filter(|circuit| circuit.asked <= closed && self.is_ours(circuit) && self.is_written);

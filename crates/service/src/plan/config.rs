@@ -130,9 +130,9 @@ impl Default for ProviderConfig {
 
 impl CircuitsConfig {
     pub fn check(&self) -> Result<(), Fault> {
-        let wrong =
-            |why: String| Err(Fault::new(FaultCode::BadRequest, format!("service.circuits: {why}")));
-        for (key, value) in [("every_s", self.every_s), ("checks", self.checks), ("age_step_s", self.age_step_s)]
+        let wrong = |why: String| Err(Fault::new(FaultCode::BadRequest, format!("service.circuits: {why}")));
+        for (key, value) in
+            [("every_s", self.every_s), ("checks", self.checks), ("age_step_s", self.age_step_s)]
         {
             if value == 0 {
                 return wrong(format!("{key} is 0, the least is 1"));

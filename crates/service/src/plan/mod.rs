@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use longhaul_api::circuits::CircuitWish;
+use longhaul_api::circuits::{CircuitPlan, CircuitWish};
 use longhaul_catalog::{Catalog, CatalogError};
 use longhaul_circuits::plan::{BookingId, Decision, Kept, News, Pair, Planner, Request};
 use longhaul_model::{SiteId, Timestamp};
@@ -27,8 +27,8 @@ use crate::shared::{Directory, Shared, guard};
 use carry::Carried;
 use sight::Sight;
 
-pub use shown::{of_link, plan};
 pub use config::{BudgetConfig, CircuitsConfig, Level, ProviderConfig};
+pub use shown::{booked, lately, of_link, plan};
 
 /// Who wants a circuit, where people are named otherwise.
 pub const PLAN: &str = "the service's plan";
@@ -40,6 +40,8 @@ const DECIDED_MAX: usize = 4_096;
 #[derive(Default)]
 pub struct Plan {
     state: Mutex<Option<State>>,
+    /// What was told last of what a plan would do.
+    told: Mutex<Option<CircuitPlan>>,
 }
 
 struct State {
@@ -92,7 +94,7 @@ impl Plan {
             planned: None,
             written,
         };
-        Ok(Plan { state: Mutex::new(Some(state)) })
+        Ok(Plan { state: Mutex::new(Some(state)), ..Plan::default() })
     }
 }
 
@@ -105,7 +107,7 @@ pub fn take_up(shared: &Shared) -> Result<(), CatalogError> {
             Some(state) => state.adopt(shared, key, &order),
             None => {
                 let CircuitWish::Request { mbit, until } = order.what else { continue };
-                let mut left = Carried::found(key, &order, mbit, until);
+                let mut left = Carried::found(shared, key, &order, mbit, until);
                 left.close(now);
                 left.send(shared, order.booking.unwrap_or_default(), now)?;
             }
@@ -184,10 +186,9 @@ impl State {
         let link = shared.circuits.link(&key);
         let provider = link.map(|known| known.link.offer.map_or(known.link.provider, |offer| offer.name));
         let lifetime = until.since(order.at);
-        let booking =
-            self.planner.adopt(pair, &provider.unwrap_or_default(), mbit, order.at, lifetime);
+        let booking = self.planner.adopt(pair, &provider.unwrap_or_default(), mbit, order.at, lifetime);
         tracing::info!(link = carry::name(shared, &key), mbit, "a circuit of a plan before is taken over");
-        self.carried.insert(booking, Carried::found(key, order, mbit, until));
+        self.carried.insert(booking, Carried::found(shared, key, order, mbit, until));
     }
 
     fn listen(&mut self, shared: &Shared, now: Timestamp) -> Result<(), CatalogError> {
@@ -209,9 +210,26 @@ impl State {
         Ok(())
     }
 
-    fn decide(&mut self, shared: &Shared, directory: &Directory, sight: &Sight, decision: &Decision, now: Timestamp) {
+    fn decide(
+        &mut self,
+        shared: &Shared,
+        directory: &Directory,
+        sight: &Sight,
+        decision: &Decision,
+        now: Timestamp,
+    ) {
         let (pair, words) = shown::decision(directory, decision);
         tracing::info!(link = shown::pair(directory, pair), "circuit: {words}");
+        let what = match decision {
+            Decision::Request(_) => "ask",
+            Decision::Release { .. } => "give-back",
+        };
+        shared.metrics.count(
+            "longhaul_circuit_plan_decisions_total",
+            "Circuits that the service's plan asked for, and gave back.",
+            vec![("what", what.to_owned())],
+            1,
+        );
         match decision {
             Decision::Request(request) => self.ask(shared, sight, request, &words, now),
             Decision::Release { booking, .. } => {
@@ -234,8 +252,7 @@ impl State {
         let Some(way) = ways.max_by_key(|way| (way.connected, way.pending)) else { return };
         let provider = sight.view.providers.iter().find(|provider| provider.name == request.provider);
         let setup = provider.map_or(Duration::ZERO, |provider| provider.setup);
-        let carried =
-            Carried::new(way.key.clone(), shared.new_id(), request, setup, words.to_owned(), now);
+        let carried = Carried::new(way.key.clone(), shared.new_id(), request, setup, words.to_owned(), now);
         self.carried.insert(request.booking, carried);
     }
 

@@ -1,8 +1,11 @@
 //! What the plan says, for people: what it would do now, and why a link has a circuit or none.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use longhaul_api::circuits::{CircuitBudget, CircuitNote, CircuitPlan, CircuitPlanAct, CircuitPlanned, CircuitProvider};
+use longhaul_api::circuits::{
+    CircuitBudget, CircuitNote, CircuitPlan, CircuitPlanAct, CircuitPlanned, CircuitProvider,
+};
 use longhaul_catalog::CatalogError;
 use longhaul_circuits::plan::{Circuit, Decision, Pair, PlanSettings, Planner, Stand};
 use longhaul_model::{CommunityName, SiteId, Timestamp};
@@ -72,7 +75,7 @@ pub fn plan(shared: &Shared) -> Result<CircuitPlan, CatalogError> {
         booked_gbit_h: dry.booked.get(community).copied().unwrap_or(0.0),
         budget_gbit_h: budget(community),
     });
-    Ok(CircuitPlan {
+    let told = CircuitPlan {
         level: config.level.word().to_owned(),
         at: sight.taken,
         planned: dry.planned,
@@ -80,7 +83,20 @@ pub fn plan(shared: &Shared) -> Result<CircuitPlan, CatalogError> {
         links,
         budgets: budgets.collect(),
         providers: dry.providers(&sight),
-    })
+    };
+    *guard(&shared.plan.told) = Some(told.clone());
+    Ok(told)
+}
+
+/// The same, no older than a plan may be: looking through all that is wanted costs too much for each look at a page.
+pub fn lately(shared: &Shared) -> Result<CircuitPlan, CatalogError> {
+    let every = Duration::from_secs(shared.config.circuits.every_s.into());
+    let told = guard(&shared.plan.told).clone();
+    let now = shared.now();
+    match told.filter(|told| told.at <= now && now.since(told.at) < every) {
+        Some(told) => Ok(told),
+        None => plan(shared),
+    }
 }
 
 /// What the plan last said of a link, where the service decides.
@@ -105,6 +121,12 @@ pub fn of_link(shared: &Shared, key: &LinkKey) -> Option<CircuitPlanned> {
         },
         done: decided.map(note),
     })
+}
+
+/// What each community with a booking has booked within a day, in Gbit/s times hours.
+pub fn booked(shared: &Shared) -> Vec<(CommunityName, f64)> {
+    let state = guard(&shared.plan.state);
+    state.as_ref().map(|state| state.planner.payers()).unwrap_or_default()
 }
 
 fn note(decided: &Decided) -> CircuitNote {
@@ -145,7 +167,13 @@ fn dry(shared: &Shared, sight: &Sight, communities: &BTreeSet<&CommunityName>) -
 }
 
 impl Dry {
-    fn link(&self, directory: &Directory, sight: &Sight, waits: &BTreeMap<Pair, u64>, pair: Pair) -> CircuitPlanned {
+    fn link(
+        &self,
+        directory: &Directory,
+        sight: &Sight,
+        waits: &BTreeMap<Pair, u64>,
+        pair: Pair,
+    ) -> CircuitPlanned {
         let done = self.decisions.iter().find_map(|one| match one {
             Decision::Request(request) if request.pair == pair => Some((CircuitPlanAct::Ask, request.mbit)),
             Decision::Release { pair: of, .. } if *of == pair => {

@@ -63,12 +63,13 @@ pub(super) fn look(
     let mut sight = Sight { view: View { away: gone, ..View::default() }, ways: BTreeMap::new(), taken: now };
     let links = waiting(shared, &directory, &mut sight.view)?;
     rates(shared, &directory, links, &mut sight.view, now);
-    let mut providers: BTreeMap<String, Offered> = BTreeMap::new();
+    let mut all = Links { shared, own, sight, providers: BTreeMap::new() };
     for (key, known) in shared.circuits.links() {
         if let Some(pair) = pair_of(shared, &directory, &key) {
-            take(shared, &mut sight, &mut providers, pair, key, &known, own, now);
+            all.take(pair, key, &known);
         }
     }
+    let Links { mut sight, providers, .. } = all;
     sight.view.providers =
         providers.into_iter().map(|(name, offered)| offered.provider(name, config)).collect();
     Ok(sight)
@@ -137,10 +138,14 @@ fn rates(
     now: Timestamp,
 ) {
     let asked = brain::ask(&shared.brain, move |scheduler: &Scheduler, now: Timestamp| {
-        let expected = |(source, target)| scheduler.knowledge().rate(Link { source, target }, now).bytes_per_s;
+        let expected =
+            |(source, target)| scheduler.knowledge().rate(Link { source, target }, now).bytes_per_s;
         let rates: Vec<_> = links.into_iter().map(|link| (link, expected(link))).collect();
-        let moving: Vec<_> =
-            scheduler.links(now).into_iter().map(|link| ((link.source, link.target), link.rate_now)).collect();
+        let moving: Vec<_> = scheduler
+            .links(now)
+            .into_iter()
+            .map(|link| ((link.source, link.target), link.rate_now))
+            .collect();
         (rates, moving)
     });
     // Without an answer nothing is known of any link, and nothing is asked for.
@@ -158,7 +163,9 @@ fn rates(
     }
     let mut ours: BTreeMap<(SiteId, bool), f64> = BTreeMap::new();
     for (link, rate) in moving {
-        for (site, inward) in sites(link).into_iter().flat_map(|pair| [(pair.source, false), (pair.target, true)]) {
+        for (site, inward) in
+            sites(link).into_iter().flat_map(|pair| [(pair.source, false), (pair.target, true)])
+        {
             *ours.entry((site, inward)).or_default() += rate;
         }
     }
@@ -188,6 +195,18 @@ struct Offered {
 }
 
 impl Offered {
+    fn take(&mut self, pair: Pair, offer: &CircuitOffer, known: &Known) {
+        self.own_line |= offer.own_line;
+        let rates = self.pairs.entry(pair).or_default();
+        rates.extend(&offer.mbit);
+        rates.sort_unstable();
+        rates.dedup();
+        let lifetime = offer.lifetime_s.map(Duration::from_secs);
+        self.lifetime = [self.lifetime, lifetime].into_iter().flatten().min();
+        let used = known.circuits().filter_map(|circuit| Some(circuit.used?.since(circuit.asked)));
+        self.setups.extend(used.take(SETUPS_MAX.saturating_sub(self.setups.len())));
+    }
+
     fn provider(self, name: String, config: &CircuitsConfig) -> Provider {
         let known = config.provider(&name);
         let lifetime = Duration::from_secs(known.lifetime_s.into());
@@ -211,42 +230,33 @@ impl Offered {
     }
 }
 
-#[allow(clippy::too_many_arguments)]
-fn take(
-    shared: &Shared,
-    sight: &mut Sight,
-    providers: &mut BTreeMap<String, Offered>,
-    pair: Pair,
-    key: LinkKey,
-    known: &Known,
-    own: &BTreeSet<LinkKey>,
-    now: Timestamp,
-) {
-    let link = &known.link;
-    let offer = link.offer.clone().unwrap_or_else(|| offer_of_old(link));
-    let offered = providers.entry(offer.name.clone()).or_default();
-    offered.own_line |= offer.own_line;
-    let rates = offered.pairs.entry(pair).or_default();
-    rates.extend(&offer.mbit);
-    rates.sort_unstable();
-    rates.dedup();
-    let lifetime = offer.lifetime_s.map(Duration::from_secs);
-    offered.lifetime = [offered.lifetime, lifetime].into_iter().flatten().min();
-    let used = known.circuits().filter_map(|circuit| Some(circuit.used?.since(circuit.asked)));
-    offered.setups.extend(used.take(SETUPS_MAX.saturating_sub(offered.setups.len())));
-    let is_used = matches!(link.state, CircuitState::Established | CircuitState::Draining);
-    if let Some(seen) = link.look.bytes_per_s.filter(|_| !is_used) {
-        let known = sight.view.seen.entry(pair).or_insert(0.0);
-        *known = known.max(seen);
+/// The agents' links, one after the other.
+struct Links<'a> {
+    shared: &'a Shared,
+    own: &'a BTreeSet<LinkKey>,
+    sight: Sight,
+    providers: BTreeMap<String, Offered>,
+}
+
+impl Links<'_> {
+    fn take(&mut self, pair: Pair, key: LinkKey, known: &Known) {
+        let (link, view) = (&known.link, &mut self.sight.view);
+        let offer = link.offer.clone().unwrap_or_else(|| offer_of_old(link));
+        self.providers.entry(offer.name.clone()).or_default().take(pair, &offer, known);
+        let is_used = matches!(link.state, CircuitState::Established | CircuitState::Draining);
+        if let Some(seen) = link.look.bytes_per_s.filter(|_| !is_used) {
+            let known = view.seen.entry(pair).or_insert(0.0);
+            *known = known.max(seen);
+        }
+        let asked = is_used || link.state == CircuitState::Requested;
+        if !self.own.contains(&key) && (asked || self.shared.circuits.is_requested(&key)) {
+            let mbit = link.circuit.as_ref().map_or(0, |one| one.booked_mbit.unwrap_or(one.asked_mbit));
+            view.held.insert(pair, Held { provider: offer.name.clone(), mbit });
+        }
+        let connected = self.shared.agents.is_connected(key.0, self.sight.taken);
+        let way = Way { key, provider: offer.name, pending: link.look.pending_bytes, connected };
+        self.sight.ways.entry(pair).or_default().push(way);
     }
-    let asked = is_used || link.state == CircuitState::Requested;
-    if !own.contains(&key) && (asked || shared.circuits.is_requested(&key)) {
-        let mbit = link.circuit.as_ref().map_or(0, |one| one.booked_mbit.unwrap_or(one.asked_mbit));
-        sight.view.held.insert(pair, Held { provider: offer.name.clone(), mbit });
-    }
-    let connected = shared.agents.is_connected(key.0, now);
-    let way = Way { key, provider: offer.name, pending: link.look.pending_bytes, connected };
-    sight.ways.entry(pair).or_default().push(way);
 }
 
 /// Agents of before did not tell what can be asked for.

@@ -167,9 +167,16 @@ async fn a_plan_asks_once_whatever_is_killed_and_gives_back_what_nothing_needs()
     assert_eq!((now.providers[0].circuits, now.providers[0].mbit), (1, 10_000));
     assert!(now.budgets[0].booked_gbit_h > 0.0);
     // Nothing is wanted any more.
-    let change = SubscriptionChange { state: Some(SubscriptionState::Cancelled), ..SubscriptionChange::default() };
-    let _: SubscriptionView =
-        world.admin().request(&routes::SUBSCRIPTION_CHANGE).parameter(wish.id).json(&change).send().await.unwrap();
+    let change =
+        SubscriptionChange { state: Some(SubscriptionState::Cancelled), ..SubscriptionChange::default() };
+    let _: SubscriptionView = world
+        .admin()
+        .request(&routes::SUBSCRIPTION_CHANGE)
+        .parameter(wish.id)
+        .json(&change)
+        .send()
+        .await
+        .unwrap();
     let used = with(link(CircuitState::Established, Some(asked)), order.id, CircuitOrderState::Had);
     let reply = tell_until(&beta, &used, |reply| reply.circuits.iter().any(|one| one.id != order.id)).await;
     let release = reply.circuits.into_iter().find(|one| one.id != order.id).unwrap();
@@ -229,12 +236,8 @@ async fn where_agents_decide_a_plan_is_only_told_and_one_from_before_is_given_ba
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_person_wants_comes_first_and_a_refusal_makes_the_link_rest() {
     let (world, beta) = world(planned).await;
-    let request = CircuitRequest {
-        source: "alpha".parse().unwrap(),
-        target: "beta".into(),
-        mbit: 300,
-        seconds: 3_600,
-    };
+    let request =
+        CircuitRequest { source: "alpha".parse().unwrap(), target: "beta".into(), mbit: 300, seconds: 3_600 };
     let nothing = link(CircuitState::Off, None);
     tell(&beta, &nothing).await;
     let detail: CircuitDetail =

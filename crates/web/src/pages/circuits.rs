@@ -107,6 +107,7 @@ fn plan(context: Context<'_>, plan: &CircuitPlan) -> Markup {
     html! {
         h2 { "What a plan of all would do now" }
         p.soft {
+            "As of " (show::ago(plan.at, context.now)) ". "
             @if plan.level == "service" {
                 "The service plans all circuits each " (plan.every_s) " s"
                 @if let Some(at) = plan.planned { ", the last time " (show::ago(at, context.now)) }
@@ -134,4 +135,70 @@ fn act(link: &CircuitPlanned) -> Markup {
     };
     let mbit = link.mbit.map(|mbit| format!(" {} Mb/s", units::count(mbit))).unwrap_or_default();
     show::state(kind, &format!("{}{mbit}", link.what.word()))
+}
+
+/// A link with a circuit that is used and one that is over; what comes from outside is hostile.
+#[cfg(test)]
+pub(super) fn sample() -> CircuitsView {
+    use longhaul_model::{AgentId, Timestamp};
+
+    let at = |seconds: i64| Timestamp::from_seconds(1_763_717_531 + seconds);
+    let circuit = |id: &str, begun: i64, ended: Option<i64>| Circuit {
+        id: id.into(),
+        why: "<u>much waits".into(),
+        asked: at(begun),
+        asked_mbit: 400,
+        granted: Some(at(begun)),
+        booked_mbit: Some(400),
+        expires: None,
+        used: Some(at(begun)),
+        carried_bytes: 40_000_000_000,
+        carried_s: 1_000.0,
+        plain_bytes_per_s: Some(20e6),
+        ended: ended.map(at),
+        end: ended.map(|_| "<s>maintenance".into()),
+    };
+    let (now, past) = (circuit("00000002-x", -1_200, None), circuit("00000001-x", -9_000, Some(-5_000)));
+    let link = CircuitView {
+        link: "alpha:beta".into(),
+        source: "alpha".parse().unwrap(),
+        target: "beta".into(),
+        agent: AgentId(3),
+        host: "<host>".into(),
+        told: at(-1),
+        connected: true,
+        provider: "nsi".into(),
+        state: CircuitState::Established,
+        until: None,
+        gain_s: now.gain_s(),
+        circuit: Some(now.clone()),
+        why: "<u>1.1 TB wait".into(),
+    };
+    let planned = CircuitPlanned {
+        source: "alpha".into(),
+        target: "beta".into(),
+        what: CircuitPlanAct::Keep,
+        mbit: Some(400),
+        waits_bytes: 1_100_000_000_000,
+        plain_bytes_per_s: Some(20e6),
+        why: "1.1 TB take 15 h the plain way".into(),
+        done: None,
+    };
+    let plan = CircuitPlan {
+        level: "service".into(),
+        at: at(-5),
+        planned: Some(at(-5)),
+        every_s: 60,
+        links: vec![planned],
+        providers: Vec::new(),
+        budgets: Vec::new(),
+    };
+    let record = |circuit: Circuit| CircuitRecord {
+        link: "alpha:beta".into(),
+        provider: "nsi".into(),
+        gain_s: circuit.gain_s(),
+        circuit,
+    };
+    let past = BTreeMap::from([("alpha:beta".to_owned(), vec![record(now), record(past)])]);
+    CircuitsView { links: vec![link], plan, past }
 }

@@ -21,9 +21,14 @@ pub(super) fn words(plan: &CircuitPlan, style: Style, width: Option<usize>, now:
     }
     text.push_str("\n");
     text.push_str(&providers(plan).human(style, width));
-    for budget in plan.budgets.iter().filter(|budget| budget.booked_gbit_h > 0.0 || budget.budget_gbit_h.is_some()) {
+    for budget in
+        plan.budgets.iter().filter(|budget| budget.booked_gbit_h > 0.0 || budget.budget_gbit_h.is_some())
+    {
         let of = budget.budget_gbit_h.map(|of| format!(" of {of:.1}")).unwrap_or_default();
-        text.push_str(&format!("{} booked {:.1}{of} Gbit/s·h within a day\n", budget.community, budget.booked_gbit_h));
+        text.push_str(&format!(
+            "{} booked {:.1}{of} Gbit/s·h within a day\n",
+            budget.community, budget.booked_gbit_h
+        ));
     }
     text
 }
@@ -42,8 +47,14 @@ fn head(plan: &CircuitPlan, now: Timestamp) -> String {
 }
 
 pub(super) fn links(links: &[CircuitPlanned]) -> Table {
-    let mut table =
-        Table::new([left("from"), left("to"), left("what"), right("circuit"), right("waits"), right("plain way")]);
+    let mut table = Table::new([
+        left("from"),
+        left("to"),
+        left("what"),
+        right("circuit"),
+        right("waits"),
+        right("plain way"),
+    ]);
     for link in links {
         table.row([
             Cell::text(&link.source),
