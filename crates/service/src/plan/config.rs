@@ -60,7 +60,7 @@ pub struct CircuitsConfig {
     /// A site whose agents are not in contact for so long has no circuits.
     pub away_s: u32,
     /// Gbit/s times hours that a community may book within a day; none: as much as there is.
-    pub budget_gbit_h: Option<f64>,
+    pub budget_gbit_h: Option<u32>,
     /// Of single communities.
     pub budgets: Vec<BudgetConfig>,
     /// What is known of providers beyond what agents tell.
@@ -71,7 +71,7 @@ pub struct CircuitsConfig {
 #[serde(deny_unknown_fields)]
 pub struct BudgetConfig {
     pub community: CommunityName,
-    pub gbit_h: f64,
+    pub gbit_h: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -158,10 +158,6 @@ impl CircuitsConfig {
         if self.gain_percent > 100 {
             return wrong(format!("gain_percent is {}, the most is 100", self.gain_percent));
         }
-        let budgets = self.budgets.iter().map(|row| row.gbit_h).chain(self.budget_gbit_h);
-        if let Some(budget) = budgets.into_iter().find(|budget| !budget.is_finite() || *budget < 0.0) {
-            return wrong(format!("a budget of {budget} Gbit/s·h: it must be 0 or more"));
-        }
         if self.budgets.len() > ROWS_MAX || self.providers.len() > ROWS_MAX {
             return wrong(format!("more than {ROWS_MAX} budgets or providers"));
         }
@@ -177,7 +173,7 @@ impl CircuitsConfig {
 
     pub(super) fn settings(&self) -> PlanSettings {
         let span = |seconds: u32| Duration::from_secs(seconds.into());
-        let budgets = self.budgets.iter().map(|row| (row.community.clone(), row.gbit_h));
+        let budgets = self.budgets.iter().map(|row| (row.community.clone(), row.gbit_h.into()));
         PlanSettings {
             floor: self.floor,
             age_step: span(self.age_step_s),
@@ -189,7 +185,7 @@ impl CircuitsConfig {
             rest: span(self.rest_s),
             rest_max: span(self.rest_max_s),
             rest_after: span(self.rest_s),
-            budget: self.budget_gbit_h,
+            budget: self.budget_gbit_h.map(f64::from),
             budgets: budgets.collect(),
             ..PlanSettings::default()
         }
@@ -240,7 +236,6 @@ mod tests {
             (r#"{"every_s":0}"#, "every_s is 0"),
             (r#"{"floor":10}"#, "priorities are 1 to 9"),
             (r#"{"gain_percent":101}"#, "gain_percent is 101"),
-            (r#"{"budget_gbit_h":-1}"#, "a budget of -1"),
             (r#"{"providers":[{}]}"#, "without a name"),
             (r#"{"providers":[{"name":"a","at_once":0}]}"#, "never be asked"),
             (r#"{"providers":[{"name":"a"},{"name":"a"}]}"#, "named twice"),

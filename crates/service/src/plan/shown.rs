@@ -68,7 +68,7 @@ pub fn plan(shared: &Shared) -> Result<CircuitPlan, CatalogError> {
     links.truncate(LINKS_MAX);
     let budget = |community: &CommunityName| {
         let own = config.budgets.iter().find(|row| row.community == *community).map(|row| row.gbit_h);
-        own.or(config.budget_gbit_h)
+        own.or(config.budget_gbit_h).map(f64::from)
     };
     let budgets = communities.into_iter().map(|community| CircuitBudget {
         community: community.clone(),
