@@ -468,7 +468,9 @@ pub fn is_name(text: &str) -> bool {
 fn clean(mut link: CircuitLink) -> CircuitLink {
     let clean = |text: &mut String| *text = printable(text);
     clean(&mut link.look.words);
-    link.offer.as_mut().map(|offer| clean(&mut offer.name));
+    if let Some(offer) = &mut link.offer {
+        clean(&mut offer.name);
+    }
     link.notes.iter_mut().for_each(|note| clean(&mut note.words));
     link.orders.iter_mut().for_each(|order| clean(&mut order.words));
     for circuit in link.ended.iter_mut().chain(&mut link.circuit) {

@@ -12,14 +12,17 @@ const WIDTH: f64 = 1000.0;
 const HEIGHT: f64 = 120.0;
 /// Bytes a second of a Mbit/s.
 const MBIT: f64 = 125_000.0;
+const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
+const DAY: Duration = Duration::from_secs(86_400);
 /// The shortest of these that shows all circuits; else the last.
-const SPANS: [Duration; 5] = [
+const SPANS: [Duration; 6] = [
+    MINUTE.saturating_mul(10),
     HOUR,
-    Duration::from_secs(6 * 3_600),
-    Duration::from_secs(24 * 3_600),
-    Duration::from_secs(7 * 86_400),
-    Duration::from_secs(30 * 86_400),
+    HOUR.saturating_mul(6),
+    DAY,
+    DAY.saturating_mul(7),
+    DAY.saturating_mul(30),
 ];
 /// However short it was, one sees it.
 const WIDTH_MIN: f64 = 3.0;

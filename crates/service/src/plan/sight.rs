@@ -82,6 +82,9 @@ pub(super) fn pair_of(shared: &Shared, directory: &Directory, (agent, source): &
     (storage.site != target).then_some(Pair { source: storage.site, target })
 }
 
+/// Target, sources, priority and community of work that waits.
+type Alike = (SiteId, Vec<SiteId>, u8, CommunityName);
+
 /// All that is lacking somewhere, alike together. Returns the links on which it may come.
 fn waiting(
     shared: &Shared,
@@ -105,7 +108,7 @@ fn waiting(
     }
     let site = |storage: &StorageId| directory.storages.get(storage).map(|row| row.site);
     let mut links = BTreeSet::new();
-    let mut alike: BTreeMap<(SiteId, Vec<SiteId>, u8, CommunityName), (u64, Timestamp)> = BTreeMap::new();
+    let mut alike: BTreeMap<Alike, (u64, Timestamp)> = BTreeMap::new();
     for ((block, target), row) in wanted {
         let (Some(at), Some(holders)) = (site(&target), sources.get(&block)) else { continue };
         let others = holders.iter().filter(|storage| **storage != target);

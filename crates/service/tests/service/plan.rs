@@ -158,7 +158,7 @@ async fn a_plan_asks_once_whatever_is_killed_and_gives_back_what_nothing_needs()
         beta.hello(&[]).await.unwrap();
         let link = state.map_or(link.clone(), |state| with(link, order.id, state));
         let reply = tell(&beta, &link).await;
-        assert_eq!(reply.circuits, [order.clone()], "the same, and nothing else");
+        assert_eq!(reply.circuits, std::slice::from_ref(&order), "the same, and nothing else");
         plans(&world, 2).await;
         assert_eq!(orders(&world).await.len(), 1);
     }
