@@ -99,6 +99,7 @@ async fn report(shared: &Shared) -> Result<(), Fault> {
         shared.circuits.learn(&reply.ahead);
     }
     if !restarted {
+        shared.circuits.planned(reply.circuits_planned);
         shared.circuits.ordered(&reply.circuits);
     }
     blocking(move || {

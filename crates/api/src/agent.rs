@@ -292,6 +292,9 @@ pub struct ReportReply {
     /// All that people want of the agent's circuits now.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub circuits: Vec<CircuitOrder>,
+    /// The service decides whether work is worth a circuit: the agent asks for none because of it.
+    #[serde(default)]
+    pub circuits_planned: bool,
 }
 
 /// The queue of one link, as far as it can be said before a source is chosen for each file.

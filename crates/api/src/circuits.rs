@@ -3,7 +3,7 @@
 //! An agent tells the whole state of its links now and then, so that nothing is lost with a report; what people want is
 //! told to it with each reply, until it said what became of it.
 
-use longhaul_model::{AgentId, CircuitOrderId, StorageName, Timestamp};
+use longhaul_model::{AgentId, CircuitOrderId, CommunityName, StorageName, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -14,6 +14,8 @@ pub const NOTES_MAX: usize = 32;
 pub const ENDED_MAX: usize = 16;
 pub const ORDERS_MAX: usize = 32;
 pub const TEXT_BYTES_MAX: usize = 2_000;
+pub const RATES_MAX: usize = 16;
+pub const PROVIDER_BYTES_MAX: usize = 200;
 /// What can be asked for.
 pub const MBIT_MAX: u64 = 1_000_000_000;
 /// How long a circuit can be requested for: a year.
@@ -176,6 +178,22 @@ pub struct CircuitLink {
     /// Those that ended since the agent started, the last ones, oldest first.
     pub ended: Vec<Circuit>,
     pub orders: Vec<CircuitOrdered>,
+    /// What a plan may ask for there.
+    #[serde(default)]
+    pub offer: Option<CircuitOffer>,
+}
+
+/// What can be asked of the provider of a link.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CircuitOffer {
+    /// Who makes the circuits: links with the same name share what there is.
+    pub name: String,
+    /// What is asked for first, and then if there is not so much.
+    pub mbit: Vec<u64>,
+    /// How long one is asked for at the most; none: the provider says.
+    pub lifetime_s: Option<u64>,
+    /// The circuits are lines of their own, and take nothing from anybody.
+    pub own_line: bool,
 }
 
 /// What an agent did with an order.
@@ -248,12 +266,94 @@ pub struct CircuitDetail {
     /// None if the link has no circuits any more.
     pub link: Option<CircuitView>,
     pub look: Option<CircuitLook>,
+    /// What the service's plan says of it, where that decides.
+    pub plan: Option<CircuitPlanned>,
     /// What was done and found, oldest first.
     pub notes: Vec<CircuitNote>,
     /// What people wanted, latest first.
     pub orders: Vec<CircuitOrderView>,
     /// The one that was asked for by its name, or all of the link, latest first.
     pub circuits: Vec<CircuitRecord>,
+}
+
+/// What the plan says of one pair of sites.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct CircuitPlanned {
+    /// Sites.
+    pub source: String,
+    pub target: String,
+    pub what: CircuitPlanAct,
+    /// What is asked for, or had.
+    pub mbit: Option<u64>,
+    /// What could come this way.
+    pub waits_bytes: u64,
+    /// What the plain way is believed to carry.
+    pub plain_bytes_per_s: Option<f64>,
+    /// Why, with the numbers.
+    pub why: String,
+    /// What was done last, and why.
+    pub done: Option<CircuitNote>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum CircuitPlanAct {
+    Ask,
+    Keep,
+    GiveBack,
+    None,
+}
+
+impl CircuitPlanAct {
+    pub fn word(self) -> &'static str {
+        match self {
+            CircuitPlanAct::Ask => "ask",
+            CircuitPlanAct::Keep => "keep",
+            CircuitPlanAct::GiveBack => "give back",
+            CircuitPlanAct::None => "none",
+        }
+    }
+}
+
+/// `GET /api/v1/circuits/plan`: what a plan would do now. Where agents decide, nothing is done about it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct CircuitPlan {
+    /// Who decides: `agent` or `service`.
+    pub level: String,
+    #[schema(value_type = String)]
+    pub at: Timestamp,
+    /// When the service planned last, if it does.
+    #[schema(value_type = Option<String>)]
+    pub planned: Option<Timestamp>,
+    pub every_s: u32,
+    /// Pairs of sites that have circuits or may have them, those first about which something is done.
+    pub links: Vec<CircuitPlanned>,
+    pub providers: Vec<CircuitProvider>,
+    pub budgets: Vec<CircuitBudget>,
+}
+
+/// A provider as the plan sees it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct CircuitProvider {
+    pub name: String,
+    /// Pairs of sites.
+    pub links: u32,
+    /// What the plan asked for and has not given back.
+    pub circuits: u32,
+    pub at_once: u32,
+    pub mbit: u64,
+    pub mbit_all: Option<u64>,
+    /// More bytes than the plain way would have carried, by its last circuits.
+    pub gained_bytes: i64,
+}
+
+/// What a community with work has booked within a day.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct CircuitBudget {
+    #[schema(value_type = String)]
+    pub community: CommunityName,
+    pub booked_gbit_h: f64,
+    pub budget_gbit_h: Option<f64>,
 }
 
 /// One circuit, and whose it was.

@@ -202,6 +202,7 @@ fn schemas() -> Map<String, Value> {
         native::Health,
         circuits::CircuitRequest,
         circuits::CircuitDetail,
+        circuits::CircuitPlan,
         commissioning::Commissioning,
         jobs::JobSubmit,
         jobs::JobChange,

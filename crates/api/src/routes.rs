@@ -422,6 +422,9 @@ routes! {
     CIRCUIT_SHOW = Get "/api/v1/circuits/{circuit}" "circuit_show" Viewer,
         "Explains a circuit, or a link SOURCE:TARGET: why there is one or none, what was wanted, what came of it",
         gives(200, Json("CircuitDetail"));
+    CIRCUIT_PLAN = Get "/api/v1/circuits/plan" "circuit_plan" Viewer,
+        "Tells what a plan of all circuits would do now, and why; where agents decide, nothing is done about it",
+        gives(200, Json("CircuitPlan"));
     CIRCUIT_REQUEST = Post "/api/v1/circuits/request" "circuit_request" Admin,
         "Has an agent ask for a circuit, whatever waits",
         takes(Json("CircuitRequest")), gives(202, Json("CircuitDetail")), with_idempotency_key();

@@ -1,6 +1,6 @@
 //! Circuits of the agents' links: as told, what came of each, and what people want of them.
 
-use longhaul_model::{AgentId, StorageName, Timestamp};
+use longhaul_model::{AgentId, CircuitOrderId, StorageName, Timestamp};
 use rusqlite::{Row, Transaction};
 
 use crate::audit::record;
@@ -167,6 +167,10 @@ impl Catalog {
     /// What people want and what is not over, by agent, oldest first.
     pub fn open_circuit_orders(&self) -> Result<Vec<CircuitOrderRow>, CatalogError> {
         self.read(|tx| orders(tx, &format!("{ORDER} WHERE over = 0 ORDER BY agent, id"), []))
+    }
+
+    pub fn circuit_order(&self, id: CircuitOrderId) -> Result<Option<CircuitOrderRow>, CatalogError> {
+        self.read(|tx| Ok(orders(tx, &format!("{ORDER} WHERE id = ?1"), [key!(id)])?.pop()))
     }
 
     /// Of one link, latest first.

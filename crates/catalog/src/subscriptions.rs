@@ -189,6 +189,18 @@ impl Catalog {
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
+
+    /// Who has something of the blocks that are wanted somewhere, in the order of blocks.
+    pub fn sources_of_demands(&self) -> Result<Vec<(BlockId, StorageId)>, CatalogError> {
+        self.read_within(SCAN_TIME_MAX, |tx| {
+            let mut select = tx.prepare_cached(
+                "SELECT r.block, r.storage FROM block_replicas r WHERE r.block IN (SELECT block FROM demands)
+                 AND r.files > r.suspect_files AND r.deleting = 0 ORDER BY r.block, r.storage",
+            )?;
+            let rows = select.query_map([], |row| Ok((row.id(0)?, row.id(1)?)))?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
 }
 
 pub(crate) fn demand_rows_of(

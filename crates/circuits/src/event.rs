@@ -20,6 +20,8 @@ pub enum Event {
     Wanted(bool),
     /// All that people want of this link now. What was said before may be said again, and what is left out is withdrawn.
     Orders(Vec<Order>),
+    /// Whether another place, which sees more links, decides about work: then none is asked for here because of it.
+    Planned(bool),
     /// The link's owner ends: all is given back, and nothing is asked for any more.
     Ended,
     /// The provider's answer to a request, or news of what it had granted.

@@ -63,6 +63,8 @@ pub struct Lifecycle {
     requests: u64,
     workload: Workload,
     wanted: bool,
+    /// Another place decides about work.
+    planned: bool,
     /// The owner ends: nothing is asked for any more.
     ended: bool,
     users: usize,
@@ -90,6 +92,7 @@ impl Lifecycle {
             requests: 0,
             workload: Workload::default(),
             wanted: false,
+            planned: false,
             ended: false,
             users: 0,
             trouble: Trouble::default(),
@@ -152,9 +155,9 @@ impl Lifecycle {
             Phase::Draining { until, .. } => Some(until.when()),
             Phase::Resting { until, .. } => Some(until.when()),
         };
-        let ordered = self.order.is_some();
-        self.workload
-            .look(&self.settings, Look { state: self.state(), until, mbit, ordered, ..Look::default() })
+        let ordered = self.order.as_ref().map(|order| order.by().to_owned());
+        let (state, planned) = (self.state(), self.planned);
+        self.workload.look(&self.settings, Look { state, until, mbit, ordered, planned, ..Look::default() })
     }
 
     /// All that must be known after a restart.
@@ -199,6 +202,7 @@ impl Lifecycle {
             }
             Event::Wanted(wanted) => self.want(wanted, now),
             Event::Orders(orders) => self.ordered(orders, now),
+            Event::Planned(planned) => self.planned = planned,
             Event::Ended => self.owner_ends(now),
             Event::Answer { key, answer } => self.answered(key, answer, now),
             Event::Gone(key) => self.gone(key, now),
@@ -289,7 +293,7 @@ impl Lifecycle {
         let worth = self.workload.worth(&self.settings);
         match (&self.phase, worth) {
             (Phase::Off | Phase::Resting { .. }, _) if self.order.is_some() => self.pursue(now),
-            (Phase::Off, Some(work)) if !self.ended => {
+            (Phase::Off, Some(work)) if !self.ended && !self.planned => {
                 self.note(Note::Worth { work, threshold: self.settings.work });
                 self.ask(0, Due::after(now, self.settings.request_timeout), now);
             }

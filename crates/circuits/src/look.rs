@@ -16,8 +16,10 @@ pub struct Look {
     pub until: Option<Timestamp>,
     /// What is asked for, or is had.
     pub mbit: u64,
-    /// A person wants it.
-    pub ordered: bool,
+    /// Who wants it, if somebody does.
+    pub ordered: Option<String>,
+    /// Another place decides whether the work is worth a circuit.
+    pub planned: bool,
     pub pending_bytes: u64,
     /// What the way in use carries.
     pub bytes_per_s: Option<f64>,
@@ -48,7 +50,8 @@ impl Default for Look {
             state: State::Off,
             until: None,
             mbit: 0,
-            ordered: false,
+            ordered: None,
+            planned: false,
             pending_bytes: 0,
             bytes_per_s: None,
             rate_from: RateFrom::Nobody,
@@ -68,6 +71,9 @@ impl Look {
     /// Without a circuit: whether what waits would bring one.
     fn worth(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let threshold = span(self.threshold);
+        if self.planned {
+            return self.waits_for_the_plan(f);
+        }
         if self.pending_bytes == 0 {
             return write!(
                 f,
@@ -98,6 +104,17 @@ impl Look {
         }
     }
 
+    fn waits_for_the_plan(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.pending_bytes {
+            0 => f.write_str("nothing waits")?,
+            bytes => write!(f, "{} wait", units::bytes(bytes))?,
+        }
+        if let (Some(rate), Some(work)) = (self.bytes_per_s, self.work.filter(|work| !work.is_zero())) {
+            write!(f, " = {} at {:.1} Mbit/s", span(work), rate * 8e-6)?;
+        }
+        f.write_str("; the service's plan decides whether a circuit is worth asking for")
+    }
+
     /// With a circuit: what keeps it.
     fn kept(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.work {
@@ -107,10 +124,10 @@ impl Look {
         if let Some(rate) = self.bytes_per_s {
             write!(f, " at {:.1} Mbit/s", rate * 8e-6)?;
         }
-        match (self.ordered, self.leave_below) {
-            (true, _) => f.write_str("; a person requested it: it is kept for them")?,
-            (false, Some(below)) => write!(f, "; it is given back when that stays below {}", span(below))?,
-            (false, None) => f.write_str("; it is kept until it expires")?,
+        match (&self.ordered, self.leave_below) {
+            (Some(by), _) => write!(f, "; {by} requested it: it is kept for them")?,
+            (None, Some(below)) => write!(f, "; it is given back when that stays below {}", span(below))?,
+            (None, None) => f.write_str("; it is kept until it expires")?,
         }
         match self.until {
             Some(until) => write!(f, "; it expires at {until}"),

@@ -91,6 +91,11 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// All that is asked for, one after the other, in Mbit/s.
+    pub fn rates(&self) -> impl Iterator<Item = u64> + '_ {
+        (0..self.steps.len()).filter_map(|step| self.step(self.mbit, step))
+    }
+
     /// What of `mbit` is asked for at the given step, if there is such a step. Never less than 1 Mbit/s.
     pub(crate) fn step(&self, mbit: u64, step: usize) -> Option<u64> {
         let part = *self.steps.get(step)?;

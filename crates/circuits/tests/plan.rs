@@ -40,6 +40,9 @@ fn provider(at_once: u32) -> Provider {
         name: "exchange".to_owned(),
         sites: None,
         mbit: vec![1_000, 2_000, 5_000],
+        pairs: None,
+        beside_ports: false,
+        one_a_pair: false,
         setup: 2 * MINUTE,
         at_once,
         mbit_all: None,
@@ -717,4 +720,74 @@ impl Ends for Request {
     fn pair_is_away(&self, view: &View) -> bool {
         view.away.contains(&self.pair.source) || view.away.contains(&self.pair.target)
     }
+}
+
+impl World {
+    /// As a service that is killed and started again.
+    fn restart(&mut self) {
+        let text = serde_json::to_string(&self.planner.to_keep()).unwrap();
+        self.planner = Planner::restore(PlanSettings::default(), serde_json::from_str(&text).unwrap());
+    }
+}
+
+#[test]
+fn a_restart_asks_for_nothing_twice_and_forgets_no_rest() {
+    let mut world = World::usual(vec![waits(0, 1, 40 * TB, 8), waits(2, 3, 40 * TB, 8)]);
+    let asked = world.asked();
+    assert_eq!(asked.len(), 2);
+    world.up(&asked[0]);
+    world.restart();
+    assert!(world.plans(5).is_empty(), "both are there");
+    let stands: Vec<Stand> = world.planner.circuits().map(|circuit| circuit.stand).collect();
+    assert!(matches!(stands[..], [Stand::Established { .. }, Stand::Requested]), "{stands:?}");
+    world.planner.hear(asked[1].booking, News::Failed, world.now);
+    world.restart();
+    assert!(world.plans(10).is_empty());
+    assert!(matches!(world.why(asked[1].pair), Reason::Rests { .. }));
+    // What was booked before still counts, and new names repeat none.
+    assert!(world.planner.booked(&"urgent".parse().unwrap()) > 0.0);
+    world.view.waits.push(waits(4, 5, 40 * TB, 8));
+    let more = world.asked();
+    assert!(more.len() == 1 && more[0].booking > asked[1].booking, "{more:?}");
+}
+
+#[test]
+fn what_was_asked_for_by_a_plan_that_is_lost_is_taken_over() {
+    let mut world = World::usual(vec![waits(0, 1, 40 * TB, 8)]);
+    let booking = world.planner.adopt(pair(0, 1), "exchange", 5_000, START, HOUR);
+    assert!(world.plans(5).is_empty(), "it is there");
+    world.planner.hear(booking, News::Established { mbit: 5_000 }, world.now);
+    world.view.waits.clear();
+    assert_eq!(releases(&world.plans(15)).len(), 1, "and given back when nothing waits");
+}
+
+#[test]
+fn a_pair_with_a_circuit_of_somebody_else_gets_none_and_its_room_is_taken() {
+    let mut world = World::usual(vec![waits(0, 1, 40 * TB, 8), waits(2, 1, 40 * TB, 8)]);
+    world.view.providers = vec![Provider { mbit: vec![5_000], ..provider(4) }];
+    let held = longhaul_circuits::plan::Held { provider: "exchange".to_owned(), mbit: 5_000 };
+    world.view.held.insert(pair(0, 1), held);
+    assert!(world.asked().is_empty());
+    assert_eq!(*world.why(pair(0, 1)), Reason::Held);
+    assert!(matches!(world.why(pair(2, 1)), Reason::PortFull { .. }), "{:?}", world.why(pair(2, 1)));
+    // A line of its own takes nothing from the port.
+    world.view.providers[0].beside_ports = true;
+    let asked = world.asked();
+    assert_eq!(asked.len(), 1);
+    assert!(matches!(asked[0].why, Reason::Gains { others_lose: 0.0, .. }), "{:?}", asked[0].why);
+}
+
+#[test]
+fn where_a_pair_can_have_but_one_the_next_is_asked_for_after_it() {
+    let mut world = World::usual(vec![waits(0, 1, 400 * TB, 8), waits(2, 3, 400 * TB, 8)]);
+    let own = BTreeMap::from([(pair(0, 1), vec![2_000])]);
+    world.view.providers = vec![Provider { pairs: Some(own), one_a_pair: true, ..provider(4) }];
+    let asked = world.asked();
+    assert_eq!((asked.len(), asked[0].pair, asked[0].mbit), (1, pair(0, 1), 2_000));
+    assert_eq!(*world.why(pair(2, 3)), Reason::NoProvider);
+    world.up(&asked[0]);
+    world.now = world.now.plus(asked[0].lifetime - 5 * MINUTE);
+    assert!(world.plans(5).is_empty(), "nothing is asked for beside it");
+    world.planner.hear(asked[0].booking, News::Ended { carried: TB }, world.now);
+    assert_eq!(world.asked().len(), 1);
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use longhaul_api::circuits::{
     Circuit, CircuitLink, CircuitOrder, CircuitOrderState, CircuitOrdered, CircuitWish, ENDED_MAX, LINKS_MAX,
-    MBIT_MAX, NOTES_MAX, ORDERS_MAX, TEXT_BYTES_MAX,
+    MBIT_MAX, NOTES_MAX, ORDERS_MAX, PROVIDER_BYTES_MAX, RATES_MAX, TEXT_BYTES_MAX,
 };
 use longhaul_catalog::{Catalog, CatalogError, CircuitLinkRow, CircuitOrderRow, CircuitRow};
 use longhaul_model::units::printable;
@@ -51,6 +51,11 @@ pub struct Known {
 impl Known {
     pub fn kept(&self, id: &str) -> Option<&Kept> {
         self.circuits.get(id)
+    }
+
+    /// What is remembered of it.
+    pub fn circuits(&self) -> impl Iterator<Item = &Circuit> {
+        self.circuits.values().map(|kept| &kept.circuit)
     }
 }
 
@@ -110,7 +115,7 @@ impl Kept {
     }
 }
 
-/// What a person wants, and what came of it.
+/// What a person or the plan wants, and what came of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptOrder {
     pub id: CircuitOrderId,
@@ -119,6 +124,9 @@ pub struct KeptOrder {
     pub what: CircuitWish,
     pub state: CircuitOrderState,
     pub words: String,
+    /// Of the plan, for this booking of its.
+    #[serde(default)]
+    pub booking: Option<u64>,
 }
 
 impl KeptOrder {
@@ -217,6 +225,34 @@ impl Circuits {
             Err(_) => open.extend(over),
         }
         written
+    }
+
+    /// What the plan wants, and nobody has ended.
+    pub fn planned(&self) -> Vec<(LinkKey, KeptOrder)> {
+        let state = guard(&self.state);
+        let all = state.orders.iter().flat_map(|(key, orders)| orders.iter().map(move |order| (key, order)));
+        let planned = all.filter(|(_, order)| order.booking.is_some());
+        planned.map(|(key, order)| (key.clone(), order.clone())).collect()
+    }
+
+    /// Whether the plan's wish for that booking is not over.
+    pub fn is_planned(&self, key: &LinkKey, booking: u64) -> bool {
+        let state = guard(&self.state);
+        state.orders.get(key).into_iter().flatten().any(|order| order.booking == Some(booking))
+    }
+
+    /// Whether the circuit is to be given back, and the agent has not said that it was.
+    pub fn is_releasing(&self, key: &LinkKey, circuit: &str) -> bool {
+        let state = guard(&self.state);
+        let mut open = state.orders.get(key).into_iter().flatten();
+        open.any(|order| matches!(&order.what, CircuitWish::Release { circuit: of } if of == circuit))
+    }
+
+    /// Whether something else than that booking of the plan is requested on the link.
+    pub fn is_requested_beside(&self, key: &LinkKey, booking: u64) -> bool {
+        let state = guard(&self.state);
+        let mut open = state.orders.get(key).into_iter().flatten();
+        open.any(|order| matches!(order.what, CircuitWish::Request { .. }) && order.booking != Some(booking))
     }
 
     /// Whether something is requested on the link that the agent has not ended.
@@ -375,6 +411,13 @@ fn check(link: &CircuitLink, now: Timestamp) -> Result<(), String> {
     if link.notes.len() > NOTES_MAX || link.ended.len() > ENDED_MAX || link.orders.len() > ORDERS_MAX {
         return Err("more than a report can hold".into());
     }
+    if let Some(offer) = &link.offer {
+        let named = !offer.name.is_empty() && offer.name.len() <= PROVIDER_BYTES_MAX;
+        let fine = |mbit: &u64| (1..=MBIT_MAX).contains(mbit);
+        if !named || offer.mbit.len() > RATES_MAX || !offer.mbit.iter().all(fine) {
+            return Err("an offer that no provider makes".into());
+        }
+    }
     let texts = link.notes.iter().map(|note| &note.words).chain(link.orders.iter().map(|order| &order.words));
     if texts.chain([&link.look.words]).any(|text| text.len() > TEXT_BYTES_MAX) {
         return Err("its words are too long".into());
@@ -425,6 +468,9 @@ pub fn is_name(text: &str) -> bool {
 fn clean(mut link: CircuitLink) -> CircuitLink {
     let clean = |text: &mut String| *text = printable(text);
     clean(&mut link.look.words);
+    if let Some(offer) = &mut link.offer {
+        clean(&mut offer.name);
+    }
     link.notes.iter_mut().for_each(|note| clean(&mut note.words));
     link.orders.iter_mut().for_each(|order| clean(&mut order.words));
     for circuit in link.ended.iter_mut().chain(&mut link.circuit) {

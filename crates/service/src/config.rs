@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::fts::FtsConfig;
 use crate::jobs::JobsConfig;
 use crate::messages::MessagesConfig;
+use crate::plan::CircuitsConfig;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -52,6 +53,8 @@ pub struct Config {
     pub fts: FtsConfig,
     /// Copies between URLs, as users of FTS submit them.
     pub jobs: JobsConfig,
+    /// Who decides about circuits, and when one is worth its while.
+    pub circuits: CircuitsConfig,
     /// Brokers that are told what happens to jobs.
     pub messages: MessagesConfig,
     pub limits: HttpLimits,
@@ -150,6 +153,7 @@ impl Default for Config {
             perfsonar: Vec::new(),
             fts: FtsConfig::default(),
             jobs: JobsConfig::default(),
+            circuits: CircuitsConfig::default(),
             messages: MessagesConfig::default(),
             limits: HttpLimits::default(),
         }
@@ -221,6 +225,7 @@ impl Config {
         self.strategy()?;
         self.fts.check()?;
         self.jobs.check()?;
+        self.circuits.check()?;
         self.messages.check()?;
         self.perfsonar.iter().try_for_each(ArchiveConfig::check)
     }

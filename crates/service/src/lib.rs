@@ -26,6 +26,7 @@ mod messages;
 mod metrics;
 mod operations;
 mod outbox;
+mod plan;
 mod problems;
 mod rates;
 mod reader;
@@ -51,5 +52,6 @@ pub use jobs::{
 };
 pub use messages::{MessagesConfig, NatsConfig, StompConfig};
 pub use operations::{Caller, FileList, JobList, Login, Operations, PageQuery, SubscriptionList, TaskList};
+pub use plan::{BudgetConfig, CircuitsConfig, Level, ProviderConfig};
 pub use service::Service;
 pub use state::{InitReply, init};

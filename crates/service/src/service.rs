@@ -29,6 +29,7 @@ use crate::live::{Live, Running};
 use crate::measured::{self, Measured, puller};
 use crate::messages::{self, Messages};
 use crate::metrics::Metrics;
+use crate::plan::{self, Level, Plan};
 use crate::recorded::Recorded;
 use crate::scribe::{Job, Scribe};
 use crate::shared::Shared;
@@ -151,6 +152,9 @@ impl Service {
         for (place, archive) in shared.config.perfsonar.iter().enumerate() {
             self.tasks.spawn(puller::run(shared.clone(), place, archive.clone(), stopped.clone()));
         }
+        if shared.config.circuits.level == Level::Service {
+            self.tasks.spawn(plan::run(shared.clone(), stopped.clone()));
+        }
         self.tasks.spawn(messages::run(shared.clone(), stopped.clone()));
         self.tasks.spawn(tick(shared.clone(), tls, stopped));
         Ok(())
@@ -270,6 +274,7 @@ fn share(
     state.catalog.agents()?.into_iter().for_each(|row| agents.add(row));
     let circuits = Circuits::load(&state.catalog)?;
     let public_url = public_url(config, &sockets.secure_addresses);
+    let plan = Plan::load(&config.circuits, &state.catalog)?;
     Ok(Shared {
         issuers: crate::fts::open_issuers(&config.fts, &public_url, &config.names)?,
         public_url,
@@ -282,6 +287,7 @@ fn share(
         deadlines: Deadlines::default(),
         measured: Measured::new(&config.perfsonar),
         circuits,
+        plan,
         metrics: Metrics::default(),
         changes: Changes::default(),
         recording: Arc::default(),
@@ -360,6 +366,7 @@ fn take_up(shared: &Shared) -> Result<(), Fault> {
         };
         adopt(shared, row, sources);
     }
+    plan::take_up(shared)?;
     Ok(())
 }
 

@@ -20,6 +20,7 @@ use crate::live::Live;
 use crate::measured::Measured;
 use crate::messages::Messages;
 use crate::metrics::Metrics;
+use crate::plan::Plan;
 use crate::recorded::Recording;
 use crate::scribe::Job;
 use crate::{Clock, Config};
@@ -38,6 +39,7 @@ pub struct Shared {
     pub deadlines: Deadlines,
     pub measured: Measured,
     pub circuits: Circuits,
+    pub plan: Plan,
     pub metrics: Metrics,
     pub changes: Changes,
     pub recording: Arc<Recording>,

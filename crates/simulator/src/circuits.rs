@@ -289,9 +289,6 @@ impl World<'_> {
             }
         }
         view.providers = layout.providers.iter().map(provider).collect();
-        let lines = self.circuits.lines.values();
-        let carried = lines.filter_map(|line| line.booking.map(|id| (id, line.carried as u64)));
-        view.carried = carried.collect();
         view
     }
 
@@ -518,6 +515,9 @@ fn provider(row: &crate::booked::ProviderPlan) -> Provider {
         name: row.name.clone(),
         sites: Some(row.sites.iter().map(|&site| SiteId(site as u64)).collect()),
         mbit: row.mbit.clone(),
+        pairs: None,
+        beside_ports: false,
+        one_a_pair: false,
         setup: Duration::from_secs_f64(row.setup),
         at_once: row.places.len() as u32,
         mbit_all: row.mbit_all,

@@ -28,6 +28,7 @@ fn terms(circuit: &str) -> Terms {
         rtt_ms: 10.0,
         plan: Some(plan.to_owned()),
         circuit: circuit.to_owned(),
+        service: String::new(),
     }
 }
 
@@ -181,11 +182,7 @@ fn circuits_are_seen_explained_given_back_and_requested_from_one_place() {
         assert_eq!(had["link"]["circuit"]["booked_mbit"], 150, "{had}");
         finish(world, &jobs);
         // It is kept though nothing waits, and goes with the request.
-        assert!(
-            in_words(world).contains("a person requested it: it is kept for them"),
-            "{}",
-            in_words(world)
-        );
+        assert!(in_words(world).contains("admin requested it: it is kept for them"), "{}", in_words(world));
         let metrics = world.deployment.api().call(&METRICS, &[], &[], &Value::Null).unwrap().text();
         let booked =
             "longhaul_circuit_booked_bytes_per_second{source=\"beta-test\",target=\"alpha\"} 18750000";
@@ -197,6 +194,60 @@ fn circuits_are_seen_explained_given_back_and_requested_from_one_place() {
         });
         let past = world.deployment.json(&["circuit", "list", "--past"]);
         assert_eq!(past["items"].as_array().unwrap().len(), 2, "{past}");
+    });
+}
+
+/// The service decides: urgent work brings a circuit, other work none. The service is killed while it waits for an answer and
+/// while the circuit is used; the circuit is asked for once, used throughout, and given back when the work is done.
+#[test]
+fn a_plan_of_the_service_brings_a_circuit_for_urgent_work_whatever_is_killed() {
+    let service = "circuits = { level = \"service\", every_s = 1, floor = 8, gain_s = 1, gain_percent = 10, leave_s = 1, \
+                   hold_s = 1, providers = [{ name = \"static\", setup_s = 0 }] }\n";
+    // The agent by itself would ask for one at once.
+    let plan = "work_s = 3\ncheck_s = 1\nleave_work_s = 0\nrate_over_s = 10\ndrain_s = 5\n";
+    let terms = Terms { plan: Some(plan.to_owned()), service: service.to_owned(), ..terms("setup_s = 3\n") };
+    in_lab("a plan of the service", terms, |world| {
+        explained(world, "the service decides", |detail| {
+            let words = detail["look"]["words"].as_str().unwrap_or_default();
+            words.contains("the service's plan decides")
+        });
+        submit(world, &["g/1"]);
+        explained(world, "other work brings none", |detail| {
+            let why = detail["plan"]["why"].as_str().unwrap_or_default();
+            why.contains("what waits has priority 5, circuits are for 8 and above")
+        });
+        finish(world, &["g/1"]);
+        assert!(world.log().lines_with(&["are asked for"]).is_empty(), "{}", world.log().tail());
+        let urgent = ["h/1", "h/2", "h/3", "h/4"];
+        for job in urgent {
+            world.register(job, FILES, SIZE);
+        }
+        urgent.iter().for_each(|job| world.submit_at(job, 9));
+        until(world, 0, "200 Mbit/s are asked for");
+        world.restart_service();
+        until(world, 0, "transfers go by the circuit of 200 Mbit/s");
+        let words = in_words(world);
+        for part in ["the service's plan: it has 200 Mb/s for it", "it did last", "200 Mbit/s asked for"] {
+            assert!(words.contains(part), "{part} is not in {words}");
+        }
+        world.restart_service();
+        let plan = world.deployment.json(&["circuit", "plan"]);
+        assert_eq!(plan["links"][0]["what"], "keep", "{plan}");
+        let carried = world.carried(CIRCUIT);
+        finish(world, &urgent);
+        assert!(world.carried(CIRCUIT) > carried + JOB, "it was used on");
+        until(world, 0, "the service's plan gives");
+        world.deployment.until("nothing is held", WITHIN, || {
+            world.book().is_none_or(|book| !book.contains("established")).then_some(())
+        });
+        let gone =
+            explained(world, "the plan knows that it is gone", |detail| detail["plan"]["what"] == "none");
+        assert!(gone["plan"]["done"]["words"].as_str().unwrap().starts_with("given back"), "{gone}");
+        let asked = world.log().lines_with(&["are asked for"]).len();
+        let orders = gone["orders"].as_array().unwrap();
+        let requests = orders.iter().filter(|order| order["what"]["kind"] == "request").count();
+        assert_eq!((asked, requests), (1, 1), "{gone}");
+        assert!(world.stop().success());
     });
 }
 

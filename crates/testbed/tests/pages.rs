@@ -27,7 +27,16 @@ fn screenshots() -> PathBuf {
 fn busy_deployment() -> Deployment {
     let mut deployment = Deployment::with(ServiceOptions { pages: true, ..ServiceOptions::default() });
     for site in ["alpha", "beta", "gamma", "delta"] {
-        deployment.add_site(SiteOptions::new(site));
+        let mut options = SiteOptions::new(site);
+        if site == "gamma" {
+            let file = deployment.directory().join("circuit.toml");
+            let circuit =
+                "provider = \"static\"\nsource = \"127.0.0.1\"\ntarget = \"127.0.0.1\"\nmbit = 1000\n";
+            std::fs::write(&file, circuit).unwrap();
+            options.settings =
+                format!("[[agent.circuits]]\nfrom = \"alpha\"\nfile = {}\n{}", json!(file), options.settings);
+        }
+        deployment.add_site(options);
     }
     let root = deployment.storage("alpha");
     tree::make(&root.join("done"), 60, 2_000_000, &mut Random::new(23));
@@ -54,6 +63,7 @@ fn busy_deployment() -> Deployment {
     }
     // Storages that nobody finds: the job waits, and says why.
     deployment.json(&["submit", "https://door.alpha.invalid/run7/f1", "https://door.beta.invalid/run7/f1"]);
+    deployment.json(&["circuit", "request", "alpha", "gamma", "--mbit", "400", "--for", "2h"]);
     deployment.until("some files have come", WITHIN, || {
         let list = deployment.json(&["transfer", "list", "--dataset", "higgs/run7-aod", "--state", "done"]);
         (!list["items"].as_array()?.is_empty()).then_some(())
@@ -90,6 +100,7 @@ fn pages(deployment: &Deployment) -> Vec<(&'static str, String, Vec<&'static str
         ("job", format!("/ui/jobs/{job}"), vec!["door.alpha.invalid", "priority 3", "of 1 files"]),
         ("sites", "/ui/sites".into(), vec!["alpha", "delta", "paused"]),
         ("site", "/ui/sites/delta".into(), vec!["delta", "new disks until noon"]),
+        ("circuits", "/ui/circuits".into(), vec!["alpha:gamma", "What a plan of all would do now"]),
         ("problems", "/ui/problems".into(), vec!["E2041", "alpha"]),
     ]
 }

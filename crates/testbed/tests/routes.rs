@@ -81,6 +81,7 @@ fn understood(name: &str, body: &[u8]) -> Result<(), String> {
         "Page_AuditEntry" => Page<steering::AuditEntry>,
         "Page_CircuitView" => Page<circuits::CircuitView>,
         "CircuitDetail" => circuits::CircuitDetail,
+        "CircuitPlan" => circuits::CircuitPlan,
         "Page_CircuitRecord" => Page<circuits::CircuitRecord>,
     }
 }
@@ -454,6 +455,8 @@ fn circuits_of_agents(walk: &mut Walk) {
         (&list["items"][0]["link"], &list["items"][0]["gain_s"]),
         (&json!("alpha:gamma"), &json!(1.0))
     );
+    let plan = walk.get(&routes::CIRCUIT_PLAN, &[], &[]);
+    assert_eq!((&plan["level"], &plan["links"][0]["what"]), (&json!("agent"), &json!("none")), "{plan}");
     let wish = json!({ "source": "alpha", "target": "gamma", "mbit": 50, "seconds": 3_600 });
     let asked = walk.json(&routes::CIRCUIT_REQUEST, &[], wish);
     assert_eq!(asked["orders"][0]["state"], json!("sent"), "{asked}");

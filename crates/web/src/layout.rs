@@ -57,17 +57,19 @@ pub enum Place {
     Transfers,
     Jobs,
     Sites,
+    Circuits,
     Problems,
     Outside,
 }
 
-const PLACES: [(Place, &str, &str); 7] = [
+const PLACES: [(Place, &str, &str); 8] = [
     (Place::Overview, "/ui/", "Overview"),
     (Place::Datasets, "/ui/datasets", "Datasets"),
     (Place::Subscriptions, "/ui/subscriptions", "Subscriptions"),
     (Place::Transfers, "/ui/transfers", "Transfers"),
     (Place::Jobs, "/ui/jobs", "Jobs"),
     (Place::Sites, "/ui/sites", "Sites"),
+    (Place::Circuits, "/ui/circuits", "Circuits"),
     (Place::Problems, "/ui/problems", "Problems"),
 ];
 

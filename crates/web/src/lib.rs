@@ -5,11 +5,13 @@
 //! function from a view to markup in [`pages`], so that it can be tested without a server.
 //! Start with [`router`].
 
+mod circuits;
 mod jobs;
 mod layout;
 pub mod pages;
 mod plot;
 mod router;
 mod show;
+mod timeline;
 
 pub use router::router;

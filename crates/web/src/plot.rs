@@ -40,7 +40,7 @@ pub fn rates(values: &[f64], step_s: u32) -> Markup {
 }
 
 /// The next 1, 2 or 5 times a power of ten.
-fn nice_top(peak: f64) -> f64 {
+pub fn nice_top(peak: f64) -> f64 {
     if peak <= 0.0 || peak.is_nan() {
         return 1e6;
     }

@@ -45,6 +45,7 @@ pub fn router(operations: Shared) -> Router {
         .route("/ui/sites/{name}", get(site).post(change_site))
         .route("/ui/problems", get(problems))
         .merge(crate::jobs::routes())
+        .merge(crate::circuits::routes())
         .route("/ui/assets/{name}", get(asset))
         .with_state(operations)
 }

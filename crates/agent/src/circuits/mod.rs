@@ -66,6 +66,8 @@ struct LinkState {
     ended: VecDeque<(bool, bool)>,
     /// What people want, as last heard.
     orders: Vec<Order>,
+    /// The service decides about work.
+    planned: bool,
 }
 
 #[derive(Clone, Copy)]

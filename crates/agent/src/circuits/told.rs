@@ -3,11 +3,10 @@
 use std::time::{Duration, Instant};
 
 use longhaul_api::circuits::{
-    Circuit, CircuitLink, CircuitLook, CircuitNote, CircuitOrder, CircuitOrderState, CircuitOrdered,
-    CircuitState, CircuitWish, TEXT_BYTES_MAX,
+    Circuit, CircuitLink, CircuitLook, CircuitNote, CircuitOffer, CircuitOrder, CircuitOrderState,
+    CircuitOrdered, CircuitState, CircuitWish, PROVIDER_BYTES_MAX, RATES_MAX, TEXT_BYTES_MAX,
 };
 use longhaul_circuits::{Entry, Event, Look, Order, OrderState, Ordered, State};
-use longhaul_gateways::circuits::ProviderConfig;
 
 use super::{Circuits, Link};
 use crate::locked;
@@ -34,6 +33,17 @@ impl Circuits {
         self.links.iter().filter_map(Link::tell).collect()
     }
 
+    /// Whether the service decides about work.
+    pub(crate) fn planned(&self, planned: bool) {
+        for link in &self.links {
+            let mut state = locked(&link.state);
+            let keeper = locked(&link.keeper);
+            let Some(keeper) = keeper.as_ref().filter(|_| state.planned != planned) else { continue };
+            state.planned = planned;
+            keeper.tell(Event::Planned(planned));
+        }
+    }
+
     /// All that people want now: what is left out is not wanted any more.
     pub(crate) fn ordered(&self, all: &[CircuitOrder]) {
         for link in &self.links {
@@ -55,15 +65,9 @@ impl Link {
     fn tell(&self) -> Option<CircuitLink> {
         let look = locked(&self.keeper).as_ref()?.look();
         let record = locked(&self.record);
-        let provider = match &self.circuit.provider {
-            ProviderConfig::Static(_) => "static",
-            ProviderConfig::Nsi(_) => "nsi",
-            ProviderConfig::Oscars(_) => "oscars",
-            ProviderConfig::Sense(_) => "sense",
-        };
         Some(CircuitLink {
             source: self.config.from.clone(),
-            provider: provider.to_owned(),
+            provider: self.circuit.provider.kind().to_owned(),
             state: state(look.state),
             until: look.until,
             circuit: record.current().map(circuit),
@@ -71,7 +75,21 @@ impl Link {
             notes: record.notes().map(|(at, words)| CircuitNote { at: *at, words: text(words) }).collect(),
             ended: record.ended().map(circuit).collect(),
             orders: record.orders().map(|(id, state)| ordered(id, state)).collect(),
+            offer: Some(self.offer()),
         })
+    }
+}
+
+impl Link {
+    fn offer(&self) -> CircuitOffer {
+        let (provider, settings) = (&self.circuit.provider, &self.circuit.settings);
+        let name = provider.name();
+        CircuitOffer {
+            name: name[..name.floor_char_boundary(PROVIDER_BYTES_MAX)].to_owned(),
+            mbit: settings.rates().take(RATES_MAX).collect(),
+            lifetime_s: settings.lifetime.map(|lifetime| lifetime.as_secs()),
+            own_line: provider.is_own_line(),
+        }
     }
 }
 

@@ -169,6 +169,7 @@ impl Desk {
                 probe,
                 ahead: Vec::new(),
                 circuits: Vec::new(),
+                circuits_planned: false,
             })
         })
     }

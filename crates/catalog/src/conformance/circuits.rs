@@ -69,5 +69,7 @@ fn orders_are_open_until_something_came_of_them(world: &mut World) {
         catalog.circuit_orders_of(AGENT, &beta, 9).unwrap(),
         [over(2, "refused"), over(1, "replaced")]
     );
+    assert_eq!(catalog.circuit_order(CircuitOrderId(1)).unwrap(), Some(over(1, "replaced")));
+    assert_eq!(catalog.circuit_order(CircuitOrderId(9)).unwrap(), None);
     assert!(catalog.last_id().unwrap() >= 2);
 }

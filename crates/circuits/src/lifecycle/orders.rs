@@ -13,6 +13,7 @@ use crate::{Note, Order, Ordered};
 #[derive(Debug)]
 pub(super) struct Standing {
     id: CircuitOrderId,
+    by: String,
     mbit: u64,
     until: Timestamp,
     /// Not worth asking any more.
@@ -28,6 +29,12 @@ enum Stage {
     Had,
     /// What there is was asked for because of this.
     Begun,
+}
+
+impl Standing {
+    pub(super) fn by(&self) -> &str {
+        &self.by
+    }
 }
 
 impl Lifecycle {
@@ -55,8 +62,9 @@ impl Lifecycle {
             if let Ordered::Circuit { mbit, until } = order.what {
                 let over = until - self.settings.leave_before;
                 let over = Due::at(over, over.since(now));
-                self.note(Note::Ordered { order: order.id, by: order.by, mbit, until });
-                self.order = Some(Standing { id: order.id, mbit, until, over, stage: Stage::Waits });
+                self.note(Note::Ordered { order: order.id, by: order.by.clone(), mbit, until });
+                self.order =
+                    Some(Standing { id: order.id, by: order.by, mbit, until, over, stage: Stage::Waits });
                 self.begin(now);
             }
         }
@@ -254,7 +262,7 @@ mod tests {
         link.grant(&wish);
         link.work(0);
         assert_eq!((link.after(2 * HOUR), link.is_used()), (None, true), "without work");
-        assert!(link.why().contains("a person requested it"), "{}", link.why());
+        assert!(link.why().contains("ada requested it"), "{}", link.why());
         assert_eq!(link.order(1), Some(&OrderState::Had));
         assert!(link.record.current().unwrap().why.contains("ada requests a circuit of 400 Mbit/s"));
         link.after(4 * HOUR - MINUTE);
@@ -354,6 +362,23 @@ mod tests {
         assert_eq!(link.tell(Event::Orders(vec![circuit(3, 300, 6 * HOUR)])), None);
         link.tell(Event::Users(0));
         assert_eq!(link.after(2 * MINUTE).map(|wish| wish.mbit), Some(300), "{}", link.why());
+    }
+
+    #[test]
+    fn where_another_place_decides_work_asks_for_nothing_and_orders_do() {
+        let mut link = Link::new();
+        link.tell(Event::Planned(true));
+        link.work(MUCH);
+        assert_eq!(link.after(HOUR), None);
+        let why = link.why();
+        assert!(why.contains("2.88 TB wait") && why.contains("the service's plan decides"), "{why}");
+        let wish = link.tell(Event::Orders(vec![circuit(1, 400, 6 * HOUR)])).unwrap();
+        link.grant(&wish);
+        assert!(link.is_used());
+        link.tell(Event::Orders(vec![release(2, wish.key)]));
+        link.tell(Event::Planned(false));
+        link.work(MUCH);
+        assert!(link.after(2 * HOUR).is_some(), "and when it does no more, the work counts again");
     }
 
     #[test]

@@ -4,13 +4,14 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use longhaul_model::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use super::settings::PlanSettings;
 
 /// Circuits of a provider that are remembered.
 const REMEMBERED: usize = 20;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Past {
     gains: VecDeque<f64>,
     off_until: Option<Timestamp>,
@@ -18,7 +19,7 @@ struct Past {
     gained: f64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Accounts(BTreeMap<String, Past>);
 
 impl Accounts {

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use longhaul_model::{SiteId, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use super::Planner;
 use super::decision::BookingId;
 use super::view::{MBIT, Pair, View};
 
 /// How a booking stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stand {
     Requested,
     Established {
@@ -34,10 +35,12 @@ pub struct Circuit {
     pub stand: Stand,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Booking {
     pub pair: Pair,
     pub provider: String,
+    /// It takes nothing from the ports.
+    pub beside_ports: bool,
     pub mbit: u64,
     pub asked: Timestamp,
     pub lifetime: Duration,
@@ -65,6 +68,11 @@ impl Booking {
             Stand::Leaving { since } => since,
             Stand::Requested => None,
         }
+    }
+
+    /// Whether something of that port is reserved for it.
+    pub(crate) fn takes(&self, end: (SiteId, bool)) -> bool {
+        !self.beside_ports && self.pair.ends().contains(&end)
     }
 
     pub(crate) fn expires(&self, since: Timestamp) -> Timestamp {
@@ -107,11 +115,15 @@ pub(crate) fn usable(view: &View, pair: Pair, mbit: u64) -> f64 {
 
 impl Planner {
     /// Of each port, bytes a second. What is being given back counts until it is gone.
-    pub(crate) fn reserved(&self) -> BTreeMap<(SiteId, bool), f64> {
+    pub(crate) fn reserved(&self, view: &View) -> BTreeMap<(SiteId, bool), f64> {
         let mut reserved = BTreeMap::new();
-        for booking in self.bookings.values() {
-            for end in booking.pair.ends() {
-                *reserved.entry(end).or_insert(0.0) += booking.mbit as f64 * MBIT;
+        let own = self.bookings.values().filter(|booking| !booking.beside_ports);
+        let own = own.map(|booking| (booking.pair, booking.mbit));
+        let beside = |name: &str| view.providers.iter().any(|one| one.name == name && one.beside_ports);
+        let held = view.held.iter().filter(|(_, held)| !beside(&held.provider));
+        for (pair, mbit) in own.chain(held.map(|(pair, held)| (*pair, held.mbit))) {
+            for end in pair.ends() {
+                *reserved.entry(end).or_insert(0.0) += mbit as f64 * MBIT;
             }
         }
         reserved

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use longhaul_model::{CommunityName, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use super::BookingId;
 use super::settings::PlanSettings;
@@ -12,7 +13,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// Entries that are kept; with more, nothing is booked until the oldest are past.
 const ENTRIES_MAX: usize = 10_000;
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Entry {
     at: Timestamp,
     booking: BookingId,
@@ -23,7 +24,7 @@ struct Entry {
 /// What a booking costs each community that has work on the link, in parts of one.
 pub(crate) type Payers = BTreeMap<CommunityName, f64>;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Ledger {
     entries: VecDeque<Entry>,
     requests: BTreeMap<String, VecDeque<Timestamp>>,
@@ -41,6 +42,14 @@ impl Ledger {
     pub(crate) fn booked(&self, community: &CommunityName) -> f64 {
         let own = self.entries.iter().filter(|entry| entry.community == *community);
         own.map(|entry| entry.gbit_hours).sum()
+    }
+
+    pub(crate) fn all(&self) -> Vec<(CommunityName, f64)> {
+        let mut sums: BTreeMap<CommunityName, f64> = BTreeMap::new();
+        for entry in &self.entries {
+            *sums.entry(entry.community.clone()).or_default() += entry.gbit_hours;
+        }
+        sums.into_iter().collect()
     }
 
     /// The first payer that cannot, with what it has left and what it would need.

@@ -19,7 +19,6 @@ const PICKS_MAX: usize = 32;
 const WANTED_MAX: usize = 16;
 const VICTIMS_MAX: usize = 16;
 const PROVIDERS_MAX: usize = 16;
-const RATES_MAX: usize = 16;
 /// A smaller circuit is taken if it gains so much of what the best one would.
 const ENOUGH: f64 = 0.9;
 /// Booked longer than the work is expected to take by this factor: forecasts are forecasts.
@@ -131,8 +130,9 @@ impl Planner {
                 continue;
             }
             let fastest = view.providers.iter().filter(|provider| provider.reaches(link.pair));
-            let fastest = fastest.flat_map(|provider| provider.mbit.iter().copied()).max();
+            let fastest = fastest.flat_map(|provider| provider.rates(link.pair)).max();
             let reason = match fastest {
+                _ if view.held.contains_key(&link.pair) => Reason::Held,
                 None => Reason::NoProvider,
                 Some(_) if link.highest < self.settings.floor => {
                     Reason::Floor { highest: link.highest, floor: self.settings.floor }
@@ -173,7 +173,7 @@ impl Planner {
             if !provider.reaches(link.pair) {
                 continue;
             }
-            for &mbit in provider.mbit.iter().take(RATES_MAX) {
+            for mbit in provider.rates(link.pair) {
                 let offer = self.weigh(view, load, link, (at, mbit), None, true);
                 // What is lost where there is no room is no question.
                 let lacks = || self.lacks(view, provider, &offer, now).map_or(Ok(()), Err);
@@ -206,13 +206,16 @@ impl Planner {
         let to = usable(view, pair, mbit);
         let setup = if new { provider.setup.as_secs_f64() } else { 0.0 };
         let saving = load.saving(link, link.plain, to, setup, self.settings.floor);
-        let all = self.reserved();
+        let all = self.reserved(view);
         let reserved = pair.ends().map(|end| {
-            let gone = without.filter(|booking| booking.pair.ends().contains(&end));
+            let gone = without.filter(|booking| booking.takes(end));
             let gone = gone.map_or(0.0, |booking| booking.mbit as f64 * MBIT);
             (all.get(&end).copied().unwrap_or(0.0) - gone).max(0.0)
         });
-        let loss = load.loss(view, pair, mbit as f64 * MBIT, reserved);
+        let loss = match provider.beside_ports {
+            true => Loss::default(),
+            false => load.loss(view, pair, mbit as f64 * MBIT, reserved),
+        };
         let lasts = (saving.after * LONGER / LIFETIME_STEP_S).ceil() * LIFETIME_STEP_S;
         let lifetime = seconds(lasts).max(self.settings.hold).min(provider.lifetime);
         let mut offer = Offer { pair, provider: at, mbit, lifetime, saving, loss, density: 0.0 };
@@ -272,7 +275,9 @@ impl Planner {
             without.filter(|booking| booking.provider == name).map_or((0, 0), |booking| (1, booking.mbit));
         let (circuits, used) =
             self.of_provider(&name).fold((0, 0), |(count, sum), booking| (count + 1, sum + booking.mbit));
-        let (circuits, used) = (circuits - gone.0, used - gone.1);
+        let held = view.held.values().filter(|held| held.provider == name);
+        let (circuits, used) =
+            held.fold((circuits - gone.0, used - gone.1), |(count, sum), held| (count + 1, sum + held.mbit));
         let full = provider.mbit_all.is_some_and(|all| used.saturating_add(mbit) > all);
         if circuits >= provider.at_once || full {
             return Some(Reason::ProviderFull { provider: name, circuits });
@@ -280,10 +285,13 @@ impl Planner {
         if self.ledger.asked(&name) >= provider.requests_per_hour {
             return Some(Reason::ProviderAsked { provider: name, per_hour: provider.requests_per_hour });
         }
-        let all = self.reserved();
+        if provider.beside_ports {
+            return None;
+        }
+        let all = self.reserved(view);
         pair.ends().into_iter().find_map(|(site, inward)| {
             let of = reservable(view, provider, site, inward);
-            let gone = without.filter(|booking| booking.pair.ends().contains(&(site, inward)));
+            let gone = without.filter(|booking| booking.takes((site, inward)));
             let gone = gone.map_or(0.0, |booking| booking.mbit as f64 * MBIT);
             let reserved = all.get(&(site, inward)).copied().unwrap_or(0.0) - gone;
             (reserved + mbit as f64 * MBIT > of).then_some(Reason::PortFull { site, inward, reserved, of })
@@ -336,8 +344,7 @@ impl Planner {
     fn best_without(&self, view: &View, load: &Load, link: &LinkLoad, gone: &Booking) -> Option<Offer> {
         let providers = view.providers.iter().enumerate().take(PROVIDERS_MAX);
         let reach = providers.filter(|(_, provider)| provider.reaches(link.pair));
-        let all = reach
-            .flat_map(|(at, provider)| provider.mbit.iter().take(RATES_MAX).map(move |mbit| (at, *mbit)));
+        let all = reach.flat_map(|(at, provider)| provider.rates(link.pair).map(move |mbit| (at, mbit)));
         let fits = all.filter(|(at, mbit)| {
             self.no_room(view, &view.providers[*at], link.pair, *mbit, Some(gone)).is_none()
         });
@@ -369,6 +376,7 @@ impl Planner {
     ) -> Request {
         self.last += 1;
         let booking = BookingId(self.last);
+        let beside_ports = view.providers[offer.provider].beside_ports;
         let provider = view.providers[offer.provider].name.clone();
         self.ledger.ask(&provider, now);
         self.ledger.book(booking, &offer.saving.payers, offer.gbit_hours(), now);
@@ -382,6 +390,7 @@ impl Planner {
             Booking {
                 pair,
                 provider: provider.clone(),
+                beside_ports,
                 mbit,
                 asked: now,
                 lifetime,
@@ -411,7 +420,8 @@ fn scarcity(view: &View, provider: &Provider, pair: Pair, mbit: u64) -> f64 {
     let ports = pair.ends().map(|(site, inward)| rate / reservable(view, provider, site, inward).max(1.0));
     let all = provider.mbit_all.map_or(0.0, |all| mbit as f64 / all.max(1) as f64);
     let one = 1.0 / f64::from(provider.at_once.max(1));
-    ports.into_iter().fold(one.max(all), f64::max)
+    let ports = ports.into_iter().filter(|_| !provider.beside_ports);
+    ports.fold(one.max(all), f64::max)
 }
 
 impl Reason {

@@ -4,12 +4,13 @@ use std::fmt;
 use std::time::Duration;
 
 use longhaul_model::{CommunityName, SiteId, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use super::Pair;
 use crate::note::span;
 
 /// One circuit from its request to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct BookingId(pub u64);
 
 #[derive(Clone, Debug, PartialEq)]
@@ -123,6 +124,8 @@ pub enum Reason {
         until: Timestamp,
     },
     NoProvider,
+    /// Somebody else asked for a circuit there.
+    Held,
     Idle {
         left: Duration,
         threshold: Duration,
@@ -206,6 +209,7 @@ impl Reason {
             Reason::Unsure { seen, of } => format!("worth asking for in {seen} of {of} plans in a row"),
             Reason::Rests { until } => format!("no circuit is asked for on this link until {until}"),
             Reason::NoProvider => "no provider reaches both its ends".to_owned(),
+            Reason::Held => "it has a circuit that somebody else asked for".to_owned(),
             Reason::Idle { left, threshold } => {
                 format!("what waits takes {} the plain way, less than {}", span(*left), span(*threshold))
             }

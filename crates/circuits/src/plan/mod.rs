@@ -17,6 +17,7 @@ mod book;
 mod budget;
 mod choose;
 mod decision;
+mod kept;
 mod load;
 mod review;
 mod settings;
@@ -26,6 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use longhaul_model::{SiteId, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use account::Accounts;
 use book::Booking;
@@ -34,22 +36,23 @@ use load::Load;
 
 pub use book::{Circuit, Stand};
 pub use decision::{BookingId, Decision, News, Reason, Request};
+pub use kept::Kept;
 pub use settings::PlanSettings;
-pub use view::{Pair, Port, Provider, View, Waits};
+pub use view::{Held, Pair, Port, Provider, View, Waits};
 
 /// Reasons that are kept to be told.
 const REASONS_MAX: usize = 4_096;
 /// Rows of what is remembered of links; more than any mesh has.
 const MEMORY_MAX: usize = 100_000;
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Rest {
     until: Timestamp,
     /// Requests that failed in a row.
     failed: u32,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Planner {
     settings: PlanSettings,
     bookings: BTreeMap<BookingId, Booking>,
@@ -192,6 +195,11 @@ impl Planner {
         self.ledger.booked(community)
     }
 
+    /// The same of all that have booked.
+    pub fn payers(&self) -> Vec<(longhaul_model::CommunityName, f64)> {
+        self.ledger.all()
+    }
+
     fn say(&mut self, pair: Pair, reason: Reason, now: Timestamp) {
         if self.reasons.len() >= REASONS_MAX && !self.reasons.contains_key(&pair) {
             let oldest = self.reasons.iter().min_by_key(|(_, (at, _))| *at).map(|(pair, _)| *pair);
@@ -235,15 +243,18 @@ impl Planner {
     fn account(&mut self, view: &View, load: &Load, now: Timestamp) {
         let since = self.planned.replace(now);
         let passed = since.map_or(Duration::ZERO, |since| now.since(since)).as_secs_f64();
-        let reserved = self.reserved();
+        let reserved = self.reserved(view);
         for booking in self.bookings.values_mut().filter(|booking| booking.is_used()) {
+            if load.left(booking.pair) > 0.0 {
+                booking.busy_s += passed;
+            }
+            if booking.beside_ports {
+                continue;
+            }
             let own = booking.mbit as f64 * view::MBIT;
             let others =
                 booking.pair.ends().map(|end| (reserved.get(&end).copied().unwrap_or(0.0) - own).max(0.0));
             booking.lost += load.loss(view, booking.pair, own, others).rate * passed;
-            if load.left(booking.pair) > 0.0 {
-                booking.busy_s += passed;
-            }
         }
     }
 }

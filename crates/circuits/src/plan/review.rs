@@ -96,7 +96,11 @@ impl Planner {
     fn fitting(&self, view: &View, load: &Load, id: BookingId, at: usize) -> Option<Offer> {
         let booking = &self.bookings[&id];
         let link = load.link(booking.pair)?;
-        let rates = view.providers[at].mbit.iter().copied();
+        let provider = &view.providers[at];
+        if provider.one_a_pair {
+            return None;
+        }
+        let rates = provider.rates(booking.pair);
         let offers: Vec<Offer> =
             rates.map(|mbit| self.weigh(view, load, link, (at, mbit), Some(booking), false)).collect();
         let most = offers.iter().map(Offer::net).fold(0.0, f64::max);
@@ -119,7 +123,7 @@ impl Planner {
     ) {
         let resting = self.rests.get(&offer.pair).is_some_and(|rest| rest.until > now);
         let provider = &view.providers[offer.provider];
-        if resting || self.lacks(view, provider, offer, now).is_some() {
+        if resting || provider.one_a_pair || self.lacks(view, provider, offer, now).is_some() {
             return;
         }
         let request = self.book(view, offer, Some(old), why, load, now);

@@ -4,16 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use longhaul_model::{CommunityName, SiteId, Timestamp};
+use serde::{Deserialize, Serialize};
 
 /// More rows of waiting work are not looked at: groups of a dataset and a target are thousands, not millions.
 pub(crate) const WAITS_MAX: usize = 100_000;
+/// Of one provider, at one pair.
+const RATES_MAX: usize = 16;
 /// Sources of one row.
 pub(crate) const SOURCES_MAX: usize = 64;
 /// One Mbit/s in bytes a second.
 pub(crate) const MBIT: f64 = 125_000.0;
 
 /// From one site to another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Pair {
     pub source: SiteId,
     pub target: SiteId,
@@ -66,6 +69,12 @@ pub struct Provider {
     pub sites: Option<BTreeSet<SiteId>>,
     /// Mbit/s that can be had.
     pub mbit: Vec<u64>,
+    /// The only pairs that it reaches, each with what can be had there; none: all of `sites`, at `mbit`.
+    pub pairs: Option<BTreeMap<Pair, Vec<u64>>>,
+    /// Its circuits are lines of their own, and take nothing from any port.
+    pub beside_ports: bool,
+    /// A pair has at most one circuit at a time: another one is made only after it was broken.
+    pub one_a_pair: bool,
     /// From a request to its use, as seen so far.
     pub setup: Duration,
     /// Circuits at once.
@@ -81,9 +90,26 @@ pub struct Provider {
 
 impl Provider {
     pub(crate) fn reaches(&self, pair: Pair) -> bool {
+        if let Some(pairs) = &self.pairs {
+            return pairs.contains_key(&pair);
+        }
         let has = |site| self.sites.as_ref().is_none_or(|sites| sites.contains(site));
         has(&pair.source) && has(&pair.target)
     }
+
+    /// What can be had there, in Mbit/s.
+    pub(crate) fn rates(&self, pair: Pair) -> impl Iterator<Item = u64> + '_ {
+        let own = self.pairs.as_ref().map(|pairs| pairs.get(&pair).map_or(&[][..], Vec::as_slice));
+        own.unwrap_or(&self.mbit).iter().copied().take(RATES_MAX)
+    }
+}
+
+/// A circuit that somebody else asked for: the pair gets none from the plan, and what it takes is not there for others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Its provider.
+    pub provider: String,
+    pub mbit: u64,
 }
 
 impl View {
@@ -111,6 +137,6 @@ pub struct View {
     pub providers: Vec<Provider>,
     /// Sites that do not answer.
     pub away: BTreeSet<SiteId>,
-    /// What each circuit has carried so far.
-    pub carried: BTreeMap<super::BookingId, u64>,
+    /// Pairs whose circuit is not of the plan.
+    pub held: BTreeMap<Pair, Held>,
 }

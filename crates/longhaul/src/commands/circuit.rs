@@ -1,10 +1,13 @@
 //! `longhaul circuit`: the circuits that agents have, why, and what people want of them.
 
+mod plan;
+
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use longhaul_api::circuits::{
-    Circuit, CircuitDetail, CircuitOrderView, CircuitRecord, CircuitRequest, CircuitView, CircuitWish,
+    Circuit, CircuitDetail, CircuitOrderView, CircuitPlan, CircuitRecord, CircuitRequest, CircuitView,
+    CircuitWish,
 };
 use longhaul_api::native::Page;
 use longhaul_api::routes;
@@ -30,6 +33,8 @@ pub enum CircuitCommand {
     Show(Which),
     /// Explain why a link has a circuit or none, with the numbers
     Explain(Which),
+    /// Tell what a plan of all circuits would do now, and why; nothing is done where agents decide
+    Plan,
     /// Have an agent ask for a circuit, whatever waits; what the provider says is told by `circuit explain`
     Request(RequestArgs),
     /// Have an agent give a circuit back; none is asked for on that link for an hour, unless somebody requests one
@@ -107,6 +112,15 @@ pub async fn run(context: &Context, remote: &Remote, command: CircuitCommand) ->
                 &detail,
                 |detail, style, width| show(detail, style, width, now),
                 |detail| past_table(&detail.circuits, now),
+            )?;
+            return Ok(Exit::Ok);
+        }
+        CircuitCommand::Plan => {
+            let found: CircuitPlan = remote.get(&routes::CIRCUIT_PLAN, &[], &[]).await?;
+            context.output.view(
+                &found,
+                |found, style, width| plan::words(found, style, width, now),
+                |found| plan::links(&found.links),
             )?;
             return Ok(Exit::Ok);
         }
@@ -286,6 +300,9 @@ fn explain(detail: &CircuitDetail, now: Timestamp) -> String {
         && !current.why.is_empty()
     {
         text.push_str(&format!("  asked for because {}\n", when::sentence(&current.why, now)));
+    }
+    if let Some(planned) = &detail.plan {
+        text.push_str(&plan::of_link(planned, now));
     }
     let gain = detail.link.as_ref().and_then(|link| link.gain_s);
     if let Some(gain) = gain {

@@ -123,6 +123,7 @@ pub fn handler(operation: &str) -> Option<Handler> {
         "audit_list" => |ops, call| json!(ops.audit_list(&call.page()?)?),
         "circuit_list" => |ops, _| json!(ops.circuit_list()?),
         "circuit_show" => |ops, call| json!(ops.circuit_show(&call.parameter::<String>("circuit")?)?),
+        "circuit_plan" => |ops, _| json!(ops.circuit_plan()?),
         "circuit_request" => |ops, call| json!(ops.circuit_request(call.caller()?, &call.json()?)?),
         "circuit_release" => {
             |ops, call| json!(ops.circuit_release(call.caller()?, &call.parameter::<String>("circuit")?)?)

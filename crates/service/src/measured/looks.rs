@@ -10,7 +10,7 @@ use longhaul_api::probe::{
     PROBES_MAX, ProbeAsked, ProbeResult, ProbeShort, ProbeView, Reach, UPLINKS_MAX, UplinkSample, UplinkView,
 };
 use longhaul_model::{AgentId, Blame, Fault, FaultCode, SiteId, Timestamp};
-use longhaul_network::{Observation, Refused};
+use longhaul_network::{Observation, Refused, Seen};
 
 use super::count;
 use super::probes::{self, Probes, Row};
@@ -106,6 +106,25 @@ pub fn problems(shared: &Shared, now: Timestamp) -> Vec<ProblemView> {
         })
         .collect();
     gathered(&broken).iter().filter_map(problem).collect()
+}
+
+/// What a site's connection carries as a whole.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SiteUplink {
+    pub into_bytes_per_s: f64,
+    pub out_bytes_per_s: f64,
+    /// If that is known of each of its interfaces.
+    pub capacity_bytes_per_s: Option<f64>,
+}
+
+/// As counted of late, if it is.
+pub fn uplink_of(shared: &Shared, site: SiteId, now: Timestamp) -> Option<SiteUplink> {
+    match guard(&shared.measured.looks).uplinks.observation(site, now)?.seen {
+        Seen::Uplink { into_bytes_per_s, out_bytes_per_s, capacity_bytes_per_s } => {
+            Some(SiteUplink { into_bytes_per_s, out_bytes_per_s, capacity_bytes_per_s })
+        }
+        _ => None,
+    }
 }
 
 /// Uplinks of one of the sites over which flows are not spread, a sentence each.

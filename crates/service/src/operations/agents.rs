@@ -19,6 +19,7 @@ use super::{Operations, bad_request, busy, problem};
 use crate::agents::Standing;
 use crate::brain::Input;
 use crate::measured::looks;
+use crate::plan::Level;
 use crate::scribe::{Job, ReportJob, items};
 
 const HOST_BYTES_MAX: usize = 255;
@@ -124,7 +125,8 @@ impl Operations {
         }
         let now = self.now();
         let circuits = if say_hello { Vec::new() } else { self.shared.circuits.orders(peer.agent, now) };
-        Ok(ReportReply { version, acknowledged, now, say_hello, probe, ahead, circuits })
+        let circuits_planned = self.config().circuits.level == Level::Service;
+        Ok(ReportReply { version, acknowledged, now, say_hello, probe, ahead, circuits, circuits_planned })
     }
 
     /// What waits for an agent's storages, by link; nothing if the scheduler is too busy to say.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use longhaul_api::Problem;
 use longhaul_api::circuits::{
-    CircuitDetail, CircuitOrderState, CircuitOrderView, CircuitRecord, CircuitRequest, CircuitState,
-    CircuitView, CircuitWish, MBIT_MAX, SECONDS_MAX,
+    CircuitDetail, CircuitOrderState, CircuitOrderView, CircuitPlan, CircuitRecord, CircuitRequest,
+    CircuitState, CircuitView, CircuitWish, MBIT_MAX, SECONDS_MAX,
 };
 use longhaul_api::native::Page;
 use longhaul_catalog::{CircuitOrderRow, CircuitRow};
@@ -29,6 +29,16 @@ impl Operations {
             items: links.iter().map(|(key, known)| self.circuit_view(key, known)).collect(),
             next: None,
         })
+    }
+
+    /// What a plan would do now.
+    pub fn circuit_plan(&self) -> Result<CircuitPlan, Problem> {
+        crate::plan::plan(&self.shared).map_err(problem)
+    }
+
+    /// The same, for pages that are drawn again and again.
+    pub fn circuit_plan_lately(&self) -> Result<CircuitPlan, Problem> {
+        crate::plan::lately(&self.shared).map_err(problem)
     }
 
     pub fn circuit_show(&self, which: &str) -> Result<CircuitDetail, Problem> {
@@ -116,7 +126,8 @@ impl Operations {
         words: &str,
     ) -> Result<CircuitDetail, Problem> {
         let (by, at) = (printable(&caller.principal.name), self.now());
-        let order = KeptOrder { id: self.shared.new_id(), by, at, what, state, words: String::new() };
+        let order =
+            KeptOrder { id: self.shared.new_id(), by, at, what, state, words: String::new(), booking: None };
         tracing::info!(by = %order.by, "{words}");
         self.shared.circuits.order(&self.shared.catalog, key, order, words).map_err(problem)?;
         self.circuit_detail(key, None)
@@ -225,6 +236,7 @@ impl Operations {
         Ok(CircuitDetail {
             link: known.as_ref().map(|known| self.circuit_view(key, known)),
             look: known.as_ref().map(|known| known.link.look.clone()),
+            plan: crate::plan::of_link(&self.shared, key),
             notes: known.map(|known| known.link.notes).unwrap_or_default(),
             orders,
             circuits,
@@ -232,6 +244,14 @@ impl Operations {
     }
 
     pub(super) fn circuit_gauges(&self, gauges: &mut Gauges) {
+        for (community, booked) in crate::plan::booked(&self.shared) {
+            gauges.gauge(
+                "longhaul_circuit_booked_gbit_hours",
+                "What the service's plan booked for a community within a day.",
+                vec![("community", community.to_string())],
+                booked,
+            );
+        }
         for (key, known) in self.shared.circuits.links() {
             let labels = crate::circuits::labels(&self.shared, &key);
             for state in CircuitState::ALL {
@@ -267,6 +287,6 @@ impl Operations {
 }
 
 fn order_view(row: &CircuitOrderRow) -> Result<CircuitOrderView, Problem> {
-    let KeptOrder { id, by, at, what, state, words } = KeptOrder::read(row).map_err(problem)?;
+    let KeptOrder { id, by, at, what, state, words, .. } = KeptOrder::read(row).map_err(problem)?;
     Ok(CircuitOrderView { id, by, at, what, state, words })
 }

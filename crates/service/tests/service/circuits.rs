@@ -42,6 +42,7 @@ fn link(circuit: Option<Circuit>) -> CircuitLink {
         notes: Vec::new(),
         ended: Vec::new(),
         orders: Vec::new(),
+        offer: None,
     }
 }
 

@@ -11,6 +11,7 @@ mod measured;
 mod network;
 mod path;
 mod people;
+mod plan;
 mod probes;
 mod steering;
 mod world;

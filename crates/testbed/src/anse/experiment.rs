@@ -85,6 +85,7 @@ impl Experiment {
             promised_mbit: self.rate_mbit,
             rtt_ms: self.rtt_ms,
             plan: Some(plan),
+            service: String::new(),
             circuit: "setup_s = 0.5\n".to_owned(),
         };
         in_world(terms, |world| self.run_in(world))?

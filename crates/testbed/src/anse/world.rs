@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::run::{COMMAND_WITHIN, Ran};
 use crate::wan::{Direction, Lab, PathConfig, Side};
-use crate::{Deployment, Log, ServiceOptions, SiteOptions, free_port};
+use crate::{Deployment, Log, SERVICE, ServiceOptions, SiteOptions, free_port};
 
 /// The way that is there anyway.
 pub const SHARED: usize = 0;
@@ -32,6 +32,8 @@ pub struct Terms {
     pub plan: Option<String>,
     /// Further lines of the file about the circuit.
     pub circuit: String,
+    /// Further lines of `[service]`.
+    pub service: String,
 }
 
 pub struct World<'a> {
@@ -52,7 +54,7 @@ pub fn in_world<T: Send>(terms: Terms, work: impl FnOnce(&mut World<'_>) -> T + 
 impl<'a> World<'a> {
     fn new(lab: &'a Lab, terms: Terms) -> World<'a> {
         let listen = SocketAddr::from((lab.address(Side::Left, CONTROL), free_port()));
-        let settings = "probe_every_s = 0\n".to_owned();
+        let settings = format!("probe_every_s = 0\n{}", terms.service);
         let options = ServiceOptions { listen: Some(listen), settings, ..ServiceOptions::default() };
         let mut world = World { lab, deployment: Deployment::with(options), terms };
         world.add_source();
@@ -103,6 +105,13 @@ impl<'a> World<'a> {
         self.deployment.start(TARGET);
     }
 
+    /// The service in the midst of things, and again at once.
+    pub fn restart_service(&mut self) {
+        self.deployment.kill(SERVICE);
+        self.deployment.start(SERVICE);
+        self.deployment.until_ready();
+    }
+
     pub fn stop(&mut self) -> std::process::ExitStatus {
         self.deployment.stop(TARGET)
     }
@@ -137,6 +146,12 @@ impl<'a> World<'a> {
 
     pub fn submit(&self, job: &str) {
         self.deployment.longhaul(&["subscribe", job, &format!("{TARGET}-test")]).ok();
+    }
+
+    /// With a priority of its own.
+    pub fn submit_at(&self, job: &str, priority: u8) {
+        let (target, priority) = (format!("{TARGET}-test"), priority.to_string());
+        self.deployment.longhaul(&["subscribe", job, &target, "--priority", &priority]).ok();
     }
 
     pub fn wait_for(&self, job: &str, within: Duration) {

@@ -1,5 +1,6 @@
 //! One file per kind of page. Each function turns a view of the API into a whole page.
 
+mod circuits;
 mod datasets;
 mod jobs;
 mod login;
@@ -9,6 +10,7 @@ mod sites;
 mod subscriptions;
 mod transfers;
 
+pub use circuits::{CircuitsView, circuits};
 pub use datasets::{dataset, datasets};
 pub use jobs::{job, jobs};
 pub use login::{login, problem};
@@ -284,6 +286,15 @@ mod tests {
         assert!(!text.contains("Cancel") && !text.contains("method=\"post\""), "{text}");
     }
 
+    #[test]
+    fn a_link_shows_what_was_booked_used_and_gained() {
+        let text = circuits(context(None), &super::circuits::sample()).into_string();
+        for words in ["400 Mb/s", "40.0 MB/s", "20.0 MB/s", "16 min 40 s", "keep 400 Mb/s", "each 60 s"] {
+            assert!(text.contains(words), "{words} in {text}");
+        }
+        assert_eq!(text.matches("rect class=\"booked\"").count(), 2, "both circuits are drawn: {text}");
+    }
+
     fn all(viewer: Option<Viewer<'_>>) -> Vec<String> {
         let context = context(viewer);
         let transfers_page = Page { items: vec![transfer_view()], next: Some("a&b".into()) };
@@ -301,6 +312,7 @@ mod tests {
             job(context, &job_detail()),
             sites(context, &[site_view()]),
             site(context, &site_view()),
+            circuits(context, &super::circuits::sample()),
             problems(context, &status_view().problems),
             login(context, Some("<u>")),
         ]

@@ -138,6 +138,41 @@ impl Reader<'_> {
     }
 }
 
+impl ProviderConfig {
+    pub fn kind(&self) -> &'static str {
+        match self {
+            ProviderConfig::Static(_) => "static",
+            ProviderConfig::Nsi(_) => "nsi",
+            ProviderConfig::Oscars(_) => "oscars",
+            ProviderConfig::Sense(_) => "sense",
+        }
+    }
+
+    /// Who makes the circuits: files with the same name ask the same provider.
+    pub fn name(&self) -> String {
+        let place = match self {
+            ProviderConfig::Static(_) => None,
+            ProviderConfig::Nsi(nsi) => {
+                nsi.provider_nsa.clone().or_else(|| nsi.discovery.as_deref().or(nsi.url.as_deref()).map(host))
+            }
+            ProviderConfig::Oscars(oscars) => Some(host(&oscars.url)),
+            ProviderConfig::Sense(sense) => Some(host(&sense.url)),
+        };
+        place.unwrap_or_else(|| self.kind().to_owned())
+    }
+
+    /// Whether its circuits are lines of their own, which take nothing from what the ends have beside them.
+    pub fn is_own_line(&self) -> bool {
+        matches!(self, ProviderConfig::Static(_))
+    }
+}
+
+/// Of an address that was checked when it was read.
+fn host(url: &str) -> String {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    rest.split('/').next().unwrap_or(rest).to_owned()
+}
+
 impl CircuitConfig {
     /// `shown` names the text in errors.
     pub fn parse(text: &str, shown: &str) -> Result<CircuitConfig, Fault> {
@@ -226,6 +261,8 @@ mod tests {
             panic!("it is OSCARS")
         };
         assert_eq!(oscars.url, "https://o");
+        let named = |kind: &str, text: &str| read(kind, text).map(|config| config.provider.name()).unwrap();
+        assert_eq!(named("oscars", &known), "o");
         for (more, expected) in [
             (format!("{ports}vlans = \"7\"\n"), "either username and password_file"),
             (format!("{ports}vlans = \"9-7\"\ntoken_file = \"t\"\n"), "vlans are numbers"),

@@ -1,0 +1,85 @@
+//! What of a planner outlives the process that it runs in: what was asked for and how it stands, rests, budgets and accounts.
+//!
+//! Reasons and what was seen in plans in a row are not kept: the next plans say them anew.
+
+use std::time::Duration;
+
+use longhaul_model::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::account::Accounts;
+use super::book::{Booking, Stand};
+use super::budget::Ledger;
+use super::{BookingId, Pair, PlanSettings, Planner, Rest};
+
+/// Meant to be written down after each plan, before anything that it decided is done.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Kept {
+    last: u64,
+    bookings: Vec<(BookingId, Booking)>,
+    ledger: Ledger,
+    accounts: Accounts,
+    plain: Vec<(Pair, f64, Option<Timestamp>)>,
+    rests: Vec<(Pair, Rest)>,
+}
+
+impl Planner {
+    pub fn to_keep(&self) -> Kept {
+        Kept {
+            last: self.last,
+            bookings: self.bookings.iter().map(|(id, booking)| (*id, booking.clone())).collect(),
+            ledger: self.ledger.clone(),
+            accounts: self.accounts.clone(),
+            plain: self.plain.iter().map(|(pair, (rate, until))| (*pair, *rate, *until)).collect(),
+            rests: self.rests.iter().map(|(pair, rest)| (*pair, *rest)).collect(),
+        }
+    }
+
+    /// As if there had been no restart; the time between is no time of work.
+    pub fn restore(settings: PlanSettings, kept: Kept) -> Planner {
+        let Kept { last, bookings, ledger, accounts, plain, rests } = kept;
+        let highest = bookings.iter().map(|(id, _)| id.0).max().unwrap_or(0);
+        let plain = plain.into_iter().filter(|(_, rate, _)| rate.is_finite() && *rate >= 0.0);
+        Planner {
+            last: last.max(highest),
+            bookings: bookings.into_iter().collect(),
+            ledger,
+            accounts,
+            plain: plain.map(|(pair, rate, until)| (pair, (rate, until))).collect(),
+            rests: rests.into_iter().collect(),
+            ..Planner::new(settings)
+        }
+    }
+
+    /// What an earlier planner had asked for, of which nothing else is known: it is there, and is not asked for twice.
+    pub fn adopt(
+        &mut self,
+        pair: Pair,
+        provider: &str,
+        mbit: u64,
+        asked: Timestamp,
+        lifetime: Duration,
+    ) -> BookingId {
+        self.last += 1;
+        let id = BookingId(self.last);
+        let booking = Booking {
+            pair,
+            provider: provider.to_owned(),
+            beside_ports: false,
+            mbit,
+            asked,
+            lifetime,
+            stand: Stand::Requested,
+            plain: 0.0,
+            replaces: None,
+            idle: 0,
+            useless: 0,
+            misfit: 0,
+            busy_s: 0.0,
+            lost: 0.0,
+        };
+        self.bookings.insert(id, booking);
+        id
+    }
+}

@@ -1,0 +1,113 @@
+//! What the plan of all circuits would do now, and what it says of one link.
+
+use longhaul_api::circuits::{CircuitPlan, CircuitPlanAct, CircuitPlanned};
+use longhaul_model::{Timestamp, units};
+
+use super::{INDENT, megabits};
+use crate::table::{Cell, Table, left, right};
+use crate::terminal::{Style, wrapped};
+use crate::when;
+
+pub(super) fn words(plan: &CircuitPlan, style: Style, width: Option<usize>, now: Timestamp) -> String {
+    let mut text = wrapped(&head(plan, now), width, 0);
+    if plan.links.is_empty() {
+        text.push_str("no agent has told of circuits; an agent may have them if its configuration has [[agent.circuits]]\n");
+        return text;
+    }
+    text.push_str(&format!("\n{}", links(&plan.links).human(style, width)));
+    for link in &plan.links {
+        let why = format!("{} → {}: {}", link.source, link.target, when::sentence(&link.why, now));
+        text.push_str(&format!("\n{}", wrapped(&why, width, INDENT)));
+    }
+    text.push('\n');
+    text.push_str(&providers(plan).human(style, width));
+    for budget in
+        plan.budgets.iter().filter(|budget| budget.booked_gbit_h > 0.0 || budget.budget_gbit_h.is_some())
+    {
+        let of = budget.budget_gbit_h.map(|of| format!(" of {of:.1}")).unwrap_or_default();
+        text.push_str(&format!(
+            "{} booked {:.1}{of} Gbit/s·h within a day\n",
+            budget.community, budget.booked_gbit_h
+        ));
+    }
+    text
+}
+
+/// Who decides, and since when this holds.
+fn head(plan: &CircuitPlan, now: Timestamp) -> String {
+    match (plan.level.as_str(), plan.planned) {
+        ("service", Some(planned)) => format!(
+            "the service plans all circuits each {} s, the last time {}; now it would do this:\n",
+            plan.every_s,
+            when::ago(planned, now)
+        ),
+        ("service", None) => "the service plans all circuits, and has not yet since it was started; now it would do this:\n".to_owned(),
+        _ => "each agent decides about its own links; a plan for all would do this, and nothing of it is done:\n".to_owned(),
+    }
+}
+
+pub(super) fn links(links: &[CircuitPlanned]) -> Table {
+    let mut table = Table::new([
+        left("from"),
+        left("to"),
+        left("what"),
+        right("circuit"),
+        right("waits"),
+        right("plain way"),
+    ]);
+    for link in links {
+        table.row([
+            Cell::text(&link.source),
+            Cell::text(&link.target),
+            Cell::text(link.what.word()),
+            Cell::maybe(link.mbit, |mbit| Cell::text(megabits(mbit))),
+            Cell::bytes(link.waits_bytes),
+            Cell::maybe(link.plain_bytes_per_s, Cell::rate),
+        ]);
+    }
+    table
+}
+
+fn providers(plan: &CircuitPlan) -> Table {
+    let mut table = Table::new([
+        left("provider"),
+        right("links"),
+        right("circuits"),
+        right("at once"),
+        right("booked"),
+        right("at most"),
+        right("gained"),
+    ]);
+    for provider in &plan.providers {
+        let gained = provider.gained_bytes;
+        let sign = if gained < 0 { "-" } else { "" };
+        table.row([
+            Cell::text(&provider.name),
+            Cell::text(units::count(provider.links.into())),
+            Cell::text(units::count(provider.circuits.into())),
+            Cell::text(units::count(provider.at_once.into())),
+            Cell::text(megabits(provider.mbit)),
+            Cell::maybe(provider.mbit_all, |mbit| Cell::text(megabits(mbit))),
+            Cell::text(format!("{sign}{}", units::bytes(gained.unsigned_abs()))),
+        ]);
+    }
+    table
+}
+
+/// For `explain`.
+pub(super) fn of_link(planned: &CircuitPlanned, now: Timestamp) -> String {
+    let which = match (planned.what, planned.mbit) {
+        (CircuitPlanAct::Keep, Some(mbit)) => format!("it has {} for it: ", megabits(mbit)),
+        (CircuitPlanAct::GiveBack, _) => "it gives its circuit back: ".to_owned(),
+        _ => String::new(),
+    };
+    let mut text = format!("  the service's plan: {which}{}\n", when::sentence(&planned.why, now));
+    if let Some(done) = &planned.done {
+        text.push_str(&format!(
+            "  it did last, {}: {}\n",
+            when::local(done.at, now),
+            when::sentence(&done.words, now)
+        ));
+    }
+    text
+}

@@ -1,0 +1,249 @@
+//! What the plan decided, as orders to agents, and what became of them. The same way as what people request and release.
+
+use std::time::Duration;
+
+use longhaul_api::circuits::{Circuit, CircuitOrderState, CircuitState, CircuitWish};
+use longhaul_catalog::CatalogError;
+use longhaul_circuits::plan::{News, Request};
+use longhaul_model::{AgentId, CircuitOrderId, StorageName, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::PLAN;
+use crate::circuits::{KeptOrder, Known, LinkKey};
+use crate::shared::Shared;
+
+/// What an agent tells a moment after an order ended may be from before it heard of that.
+const HEARD: Duration = Duration::from_secs(3);
+/// Set-ups are not always as long as they were.
+const SPARE: Duration = Duration::from_secs(120);
+/// An agent that tells nothing for so long after the time of a circuit was over has none.
+const LOST: Duration = Duration::from_secs(3600);
+
+/// A booking of the plan, and the order that stands for it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Carried {
+    agent: AgentId,
+    source: StorageName,
+    order: CircuitOrderId,
+    mbit: u64,
+    until: Timestamp,
+    /// For people.
+    why: String,
+    /// Its circuit, once an agent has named one.
+    circuit: Option<String>,
+    /// It was used.
+    used: bool,
+    /// Not wanted any more, since then.
+    closed: Option<Timestamp>,
+    /// The catalog has the order. Found out anew by each process.
+    #[serde(skip)]
+    is_written: bool,
+}
+
+impl Carried {
+    pub fn new(
+        key: LinkKey,
+        order: CircuitOrderId,
+        request: &Request,
+        setup: Duration,
+        why: String,
+        now: Timestamp,
+    ) -> Carried {
+        Carried {
+            agent: key.0,
+            source: key.1,
+            order,
+            mbit: request.mbit,
+            until: now.plus(request.lifetime).plus(setup).plus(SPARE),
+            why,
+            circuit: None,
+            used: false,
+            closed: None,
+            is_written: false,
+        }
+    }
+
+    /// Of an order that is known from the catalog alone.
+    pub fn found(shared: &Shared, key: LinkKey, order: &KeptOrder, mbit: u64, until: Timestamp) -> Carried {
+        let link = shared.circuits.link(&key);
+        let mut found = Carried {
+            agent: key.0,
+            source: key.1,
+            order: order.id,
+            mbit,
+            until,
+            why: String::new(),
+            circuit: None,
+            used: false,
+            closed: None,
+            is_written: true,
+        };
+        if matches!(order.state, CircuitOrderState::Taken | CircuitOrderState::Had) {
+            found.learn(link.as_ref());
+        }
+        found
+    }
+
+    pub fn key(&self) -> LinkKey {
+        (self.agent, self.source.clone())
+    }
+
+    pub fn close(&mut self, now: Timestamp) {
+        self.closed.get_or_insert(now);
+    }
+
+    /// What became of it since the last time. An order that the catalog does not have, since the process ended before it was
+    /// written, gets a new name: agents take orders in the order of their names.
+    pub fn listen(
+        &mut self,
+        shared: &Shared,
+        booking: u64,
+        now: Timestamp,
+    ) -> Result<Option<News>, CatalogError> {
+        let key = self.key();
+        let link = shared.circuits.link(&key);
+        let order = shared.catalog.circuit_order(self.order)?;
+        self.is_written = order.is_some();
+        let state = match order {
+            Some(row) => Some(KeptOrder::read(&row)?.state),
+            None if self.closed.is_some() => Some(CircuitOrderState::Done),
+            None => {
+                self.order = shared.new_id();
+                None
+            }
+        };
+        if now >= self.until {
+            self.close(now);
+        }
+        if matches!(state, Some(CircuitOrderState::Taken | CircuitOrderState::Had)) {
+            self.learn(link.as_ref());
+        }
+        let is_over = state.is_some_and(CircuitOrderState::is_final);
+        // What there was serves for them now.
+        let taken_over = shared.circuits.is_requested_beside(&key, booking);
+        if is_over && (taken_over || !self.is_held(link.as_ref(), now)) {
+            return Ok(Some(self.end(shared, link.as_ref())?));
+        }
+        if is_over {
+            self.close(now);
+        }
+        let had = state == Some(CircuitOrderState::Had);
+        let circuit = self.circuit_of(link.as_ref()).filter(|circuit| had && circuit.used.is_some());
+        Ok(circuit.and_then(|circuit| circuit.booked_mbit).map(|mbit| {
+            self.used = true;
+            News::Established { mbit }
+        }))
+    }
+
+    fn learn(&mut self, link: Option<&Known>) {
+        let live = link.and_then(|known| known.link.circuit.as_ref());
+        if let Some(circuit) = live.filter(|circuit| circuit.ended.is_none()) {
+            self.circuit = Some(circuit.id.clone());
+        }
+    }
+
+    fn circuit_of<'a>(&self, link: Option<&'a Known>) -> Option<&'a Circuit> {
+        let id = self.circuit.as_ref()?;
+        link?.link.circuit.as_ref().filter(|circuit| circuit.id == *id)
+    }
+
+    /// Whether its agent may still have something of it.
+    fn is_held(&self, link: Option<&Known>, now: Timestamp) -> bool {
+        let Some(known) = link else { return false };
+        let idle = matches!(known.link.state, CircuitState::Off | CircuitState::Resting);
+        let fresh = self.closed.is_none_or(|closed| known.told >= closed.plus(HEARD));
+        let lost = now.since(known.told) > LOST && now >= self.until.plus(LOST);
+        // A circuit that somebody asked for afterwards is not ours.
+        let other = known.link.circuit.as_ref().is_some_and(|circuit| !self.is_ours(circuit));
+        !(lost || fresh && (idle || other))
+    }
+
+    fn is_ours(&self, circuit: &Circuit) -> bool {
+        match &self.circuit {
+            Some(id) => *id == circuit.id,
+            None => self.closed.is_none_or(|closed| circuit.asked <= closed),
+        }
+    }
+
+    fn end(&self, shared: &Shared, link: Option<&Known>) -> Result<News, CatalogError> {
+        let Some(id) = self.circuit.as_ref().filter(|_| self.used) else { return Ok(News::Failed) };
+        let kept = link.and_then(|known| known.kept(id)).map(|kept| kept.circuit.carried_bytes);
+        let carried = match kept {
+            Some(bytes) => bytes,
+            None => match shared.catalog.circuit(id)? {
+                Some(row) => crate::circuits::Kept::read(&row)?.circuit.carried_bytes,
+                None => 0,
+            },
+        };
+        Ok(News::Ended { carried })
+    }
+
+    /// Tells its agent what is wanted, unless it was told. What must not be forgotten was written down before.
+    pub fn send(&mut self, shared: &Shared, booking: u64, now: Timestamp) -> Result<(), CatalogError> {
+        match self.closed {
+            None if !self.is_written => {
+                let what = CircuitWish::Request { mbit: self.mbit, until: self.until };
+                let words = format!("{} Mbit/s requested until {}: {}", self.mbit, self.until, self.why);
+                self.order(shared, what, self.order, Some(booking), &words, now)?;
+                self.is_written = true;
+                Ok(())
+            }
+            None => Ok(()),
+            Some(closed) => self.give_back(shared, booking, closed, now),
+        }
+    }
+
+    fn give_back(
+        &self,
+        shared: &Shared,
+        booking: u64,
+        closed: Timestamp,
+        now: Timestamp,
+    ) -> Result<(), CatalogError> {
+        let key = self.key();
+        if shared.circuits.is_requested_beside(&key, booking) {
+            return Ok(());
+        }
+        let known = shared.circuits.link(&key);
+        let live = known
+            .as_ref()
+            .filter(|known| matches!(known.link.state, CircuitState::Requested | CircuitState::Established));
+        let live = live.and_then(|known| known.link.circuit.as_ref());
+        // One that was asked for under an order of ours, though the agent that was killed meanwhile does not know that.
+        let ours = live.filter(|circuit| circuit.asked <= closed && self.is_ours(circuit) && self.is_written);
+        let what = match ours {
+            Some(circuit) if shared.circuits.is_releasing(&key, &circuit.id) => return Ok(()),
+            Some(circuit) if self.circuit.is_some() => CircuitWish::Release { circuit: circuit.id.clone() },
+            _ if shared.circuits.is_planned(&key, booking) => CircuitWish::Release { circuit: String::new() },
+            _ => return Ok(()),
+        };
+        self.order(shared, what, shared.new_id(), None, "given back", now)
+    }
+
+    fn order(
+        &self,
+        shared: &Shared,
+        what: CircuitWish,
+        id: CircuitOrderId,
+        booking: Option<u64>,
+        words: &str,
+        now: Timestamp,
+    ) -> Result<(), CatalogError> {
+        let key = self.key();
+        // The agent hears that nothing is requested any more.
+        let withdrawn = matches!(&what, CircuitWish::Release { circuit } if circuit.is_empty());
+        let state = if withdrawn { CircuitOrderState::Done } else { CircuitOrderState::Sent };
+        let (by, words) = (PLAN.to_owned(), format!("circuit {}: {words}", name(shared, &key)));
+        let order = KeptOrder { id, by, at: now, what, state, words: String::new(), booking };
+        tracing::info!(by = PLAN, "{words}");
+        shared.circuits.order(&shared.catalog, &key, order, &words)
+    }
+}
+
+/// A link as people write it.
+pub(super) fn name(shared: &Shared, (agent, source): &LinkKey) -> String {
+    match shared.agents.any(*agent) {
+        Some(known) => format!("{source}:{}", known.site_name),
+        None => format!("{source}:{agent}"),
+    }
+}

@@ -1,0 +1,272 @@
+//! The plan of circuits in the service, the third of their three levels: what waits everywhere is looked at now and then, and
+//! what is decided goes to agents as orders, which they carry out with providers of theirs.
+//!
+//! What is asked for is written down before anybody hears of it, so that a service that is killed asks for nothing twice and
+//! forgets nothing. Where agents decide, there is none of this: no timer, no record.
+//!
+//! Not here: when a circuit is worth its while (`circuits::plan`), and who asks for it (`agent`).
+
+mod carry;
+mod config;
+mod shown;
+mod sight;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use longhaul_api::circuits::{CircuitPlan, CircuitWish};
+use longhaul_catalog::{Catalog, CatalogError};
+use longhaul_circuits::plan::{BookingId, Decision, Kept, News, Pair, Planner, Request};
+use longhaul_model::{SiteId, Timestamp};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use crate::circuits::{KeptOrder, LinkKey};
+use crate::shared::{Directory, Shared, guard};
+use carry::Carried;
+use sight::Sight;
+
+pub use config::{BudgetConfig, CircuitsConfig, Level, ProviderConfig};
+pub use shown::{booked, lately, of_link, plan};
+
+/// Who wants a circuit, where people are named otherwise.
+pub const PLAN: &str = "the service's plan";
+const SETTING: &str = "circuit-plan";
+/// Pairs of which the last decision is remembered.
+const DECIDED_MAX: usize = 4_096;
+
+/// The service's plan; empty where agents decide.
+#[derive(Default)]
+pub struct Plan {
+    state: Mutex<Option<State>>,
+    /// What was told last of what a plan would do.
+    told: Mutex<Option<CircuitPlan>>,
+}
+
+struct State {
+    planner: Planner,
+    carried: BTreeMap<BookingId, Carried>,
+    decided: BTreeMap<Pair, Decided>,
+    /// Sites without contact, and since when they are.
+    silent: BTreeMap<SiteId, Timestamp>,
+    planned: Option<Timestamp>,
+    /// As the catalog has it.
+    written: String,
+}
+
+/// What was done last about a pair.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Decided {
+    at: Timestamp,
+    words: String,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Written {
+    planner: Kept,
+    carried: Vec<(BookingId, Carried)>,
+    decided: Vec<(Pair, Decided)>,
+}
+
+impl Plan {
+    /// What a service before has planned; nothing where agents decide.
+    pub fn load(config: &CircuitsConfig, catalog: &Catalog) -> Result<Plan, CatalogError> {
+        if config.level != Level::Service {
+            return Ok(Plan::default());
+        }
+        let written = catalog.setting(SETTING)?.unwrap_or_default();
+        let kept = match serde_json::from_str::<Written>(&written) {
+            Ok(kept) => kept,
+            Err(error) => {
+                if !written.is_empty() {
+                    tracing::warn!(%error, "the plan of circuits does not read back; what it had asked for is taken over from its orders");
+                }
+                Written::default()
+            }
+        };
+        let state = State {
+            planner: Planner::restore(config.settings(), kept.planner),
+            carried: kept.carried.into_iter().collect(),
+            decided: kept.decided.into_iter().collect(),
+            silent: BTreeMap::new(),
+            planned: None,
+            written,
+        };
+        Ok(Plan { state: Mutex::new(Some(state)), ..Plan::default() })
+    }
+}
+
+/// What a plan before this start has left: taken over, or given back where agents decide now.
+pub fn take_up(shared: &Shared) -> Result<(), CatalogError> {
+    let now = shared.now();
+    let mut state = guard(&shared.plan.state);
+    for (key, order) in shared.circuits.planned() {
+        match state.as_mut() {
+            Some(state) => state.adopt(shared, key, &order),
+            None => {
+                let CircuitWish::Request { mbit, until } = order.what else { continue };
+                let mut left = Carried::found(shared, key, &order, mbit, until);
+                left.close(now);
+                left.send(shared, order.booking.unwrap_or_default(), now)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Runs until the service stops; to be started only where the service decides.
+pub async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
+    let every = Duration::from_secs(shared.config.circuits.every_s.into());
+    loop {
+        tokio::select! {
+            _ = tokio::time::sleep(every) => {}
+            _ = stop.wait_for(|stop| *stop) => return,
+        }
+        let planning = shared.clone();
+        let done = tokio::task::spawn_blocking(move || once(&planning)).await;
+        match done {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "circuits could not be planned; they stay as they are"),
+            Err(error) => tracing::error!(%error, "the plan of circuits ended abnormally"),
+        }
+    }
+}
+
+/// One look at everything, and what follows from it.
+fn once(shared: &Shared) -> Result<(), CatalogError> {
+    let away = silent_for_long(shared);
+    let sight = sight::look(shared, &shared.config.circuits, &own_links(shared), away)?;
+    let now = shared.now();
+    let directory = shared.directory();
+    // Held for milliseconds: by whoever asks what the plan says, and by nobody who moves files.
+    let mut state = guard(&shared.plan.state);
+    let Some(state) = state.as_mut() else { return Ok(()) };
+    state.listen(shared, now)?;
+    let decisions = state.planner.plan(&sight.view, now);
+    state.planned = Some(now);
+    for decision in &decisions {
+        state.decide(shared, &directory, &sight, decision, now);
+    }
+    // Before anybody hears of it.
+    state.write(&shared.catalog)?;
+    for (id, carried) in &mut state.carried {
+        carried.send(shared, id.0, now)?;
+    }
+    Ok(())
+}
+
+/// Links on which the plan asked for something.
+fn own_links(shared: &Shared) -> BTreeSet<LinkKey> {
+    let state = guard(&shared.plan.state);
+    state.iter().flat_map(|state| state.carried.values().map(Carried::key)).collect()
+}
+
+/// Contact is lost and found again within a minute when a service or an agent is started anew: that takes no circuit away.
+fn silent_for_long(shared: &Shared) -> BTreeSet<SiteId> {
+    let (now, silent) = (shared.now(), sight::out_of_contact(shared));
+    let mut state = guard(&shared.plan.state);
+    let Some(state) = state.as_mut() else { return silent };
+    state.silent.retain(|site, _| silent.contains(site));
+    for site in silent {
+        state.silent.entry(site).or_insert(now);
+    }
+    let long = Duration::from_secs(shared.config.circuits.away_s.into());
+    state.silent.iter().filter(|(_, since)| now.since(**since) >= long).map(|(site, _)| *site).collect()
+}
+
+impl State {
+    fn adopt(&mut self, shared: &Shared, key: LinkKey, order: &KeptOrder) {
+        let CircuitWish::Request { mbit, until } = order.what else { return };
+        if self.carried.values().any(|carried| carried.key() == key) {
+            return;
+        }
+        let Some(pair) = sight::pair_of(shared, &shared.directory(), &key) else { return };
+        let link = shared.circuits.link(&key);
+        let provider = link.map(|known| known.link.offer.map_or(known.link.provider, |offer| offer.name));
+        let lifetime = until.since(order.at);
+        let booking = self.planner.adopt(pair, &provider.unwrap_or_default(), mbit, order.at, lifetime);
+        tracing::info!(link = carry::name(shared, &key), mbit, "a circuit of a plan before is taken over");
+        self.carried.insert(booking, Carried::found(shared, key, order, mbit, until));
+    }
+
+    fn listen(&mut self, shared: &Shared, now: Timestamp) -> Result<(), CatalogError> {
+        let mut over = Vec::new();
+        for (&id, carried) in &mut self.carried {
+            if let Some(news) = carried.listen(shared, id.0, now)? {
+                self.planner.hear(id, news, now);
+                over.extend((!matches!(news, News::Established { .. })).then_some(id));
+            }
+        }
+        for id in over {
+            self.carried.remove(&id);
+        }
+        // A booking that stands for nothing is none.
+        let known: Vec<BookingId> = self.planner.circuits().map(|circuit| circuit.booking).collect();
+        for id in known.into_iter().filter(|id| !self.carried.contains_key(id)) {
+            self.planner.hear(id, News::Failed, now);
+        }
+        Ok(())
+    }
+
+    fn decide(
+        &mut self,
+        shared: &Shared,
+        directory: &Directory,
+        sight: &Sight,
+        decision: &Decision,
+        now: Timestamp,
+    ) {
+        let (pair, words) = shown::decision(directory, decision);
+        tracing::info!(link = shown::pair(directory, pair), "circuit: {words}");
+        let what = match decision {
+            Decision::Request(_) => "ask",
+            Decision::Release { .. } => "give-back",
+        };
+        shared.metrics.count(
+            "longhaul_circuit_plan_decisions_total",
+            "Circuits that the service's plan asked for, and gave back.",
+            vec![("what", what.to_owned())],
+            1,
+        );
+        match decision {
+            Decision::Request(request) => self.ask(shared, sight, request, &words, now),
+            Decision::Release { booking, .. } => {
+                if let Some(carried) = self.carried.get_mut(booking) {
+                    carried.close(now);
+                }
+            }
+        }
+        if self.decided.len() >= DECIDED_MAX && !self.decided.contains_key(&pair) {
+            let oldest = self.decided.iter().min_by_key(|(_, decided)| decided.at).map(|(pair, _)| *pair);
+            oldest.and_then(|pair| self.decided.remove(&pair));
+        }
+        self.decided.insert(pair, Decided { at: now, words });
+    }
+
+    /// Of several agents and storages of a pair, the one for which most waits.
+    fn ask(&mut self, shared: &Shared, sight: &Sight, request: &Request, words: &str, now: Timestamp) {
+        let ways = sight.ways.get(&request.pair).into_iter().flatten();
+        let ways = ways.filter(|way| way.provider == request.provider);
+        let Some(way) = ways.max_by_key(|way| (way.connected, way.pending)) else { return };
+        let provider = sight.view.providers.iter().find(|provider| provider.name == request.provider);
+        let setup = provider.map_or(Duration::ZERO, |provider| provider.setup);
+        let carried = Carried::new(way.key.clone(), shared.new_id(), request, setup, words.to_owned(), now);
+        self.carried.insert(request.booking, carried);
+    }
+
+    fn write(&mut self, catalog: &Catalog) -> Result<(), CatalogError> {
+        let written = Written {
+            planner: self.planner.to_keep(),
+            carried: self.carried.iter().map(|(id, carried)| (*id, carried.clone())).collect(),
+            decided: self.decided.iter().map(|(pair, decided)| (*pair, decided.clone())).collect(),
+        };
+        let text = serde_json::to_string(&written).unwrap_or_default();
+        if text != self.written {
+            catalog.set_setting(SETTING, &text)?;
+            self.written = text;
+        }
+        Ok(())
+    }
+}

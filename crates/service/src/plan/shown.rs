@@ -1,0 +1,220 @@
+//! What the plan says, for people: what it would do now, and why a link has a circuit or none.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use longhaul_api::circuits::{
+    CircuitBudget, CircuitNote, CircuitPlan, CircuitPlanAct, CircuitPlanned, CircuitProvider,
+};
+use longhaul_catalog::CatalogError;
+use longhaul_circuits::plan::{Circuit, Decision, Pair, PlanSettings, Planner, Stand};
+use longhaul_model::{CommunityName, SiteId, Timestamp};
+
+use super::sight::{self, Sight};
+use super::{Decided, own_links, silent_for_long};
+use crate::circuits::LinkKey;
+use crate::shared::{Directory, Shared, guard};
+
+/// Pairs that are shown; a plan looks closely at fewer.
+const LINKS_MAX: usize = 1_000;
+
+pub(super) fn pair(directory: &Directory, pair: Pair) -> String {
+    format!("{} → {}", site(directory, pair.source), site(directory, pair.target))
+}
+
+fn site(directory: &Directory, id: SiteId) -> String {
+    directory.sites.get(&id).map_or_else(|| format!("site {id}"), |row| row.name.to_string())
+}
+
+/// What is done, and why.
+pub(super) fn decision(directory: &Directory, decision: &Decision) -> (Pair, String) {
+    let name = |id: SiteId| site(directory, id);
+    match decision {
+        Decision::Request(request) => {
+            (request.pair, format!("{} Mbit/s asked for: {}", request.mbit, request.why.words(&name)))
+        }
+        Decision::Release { pair, why, .. } => (*pair, format!("given back: {}", why.words(&name))),
+    }
+}
+
+/// A plan of which nothing is done, and what there was before it.
+struct Dry {
+    planner: Planner,
+    decisions: Vec<Decision>,
+    before: BTreeMap<Pair, Circuit>,
+    booked: BTreeMap<CommunityName, f64>,
+    decided: BTreeMap<Pair, Decided>,
+    planned: Option<Timestamp>,
+}
+
+/// What would be done now; nothing is.
+pub fn plan(shared: &Shared) -> Result<CircuitPlan, CatalogError> {
+    let config = &shared.config.circuits;
+    let sight = sight::look(shared, config, &own_links(shared), silent_for_long(shared))?;
+    let communities: BTreeSet<&CommunityName> = sight.view.waits.iter().map(|row| &row.community).collect();
+    let dry = dry(shared, &sight, &communities);
+    let directory = shared.directory();
+    let waits = sight.waits();
+    let pairs: BTreeSet<Pair> = sight.ways.keys().copied().chain(dry.before.keys().copied()).collect();
+    let mut links: Vec<CircuitPlanned> =
+        pairs.into_iter().map(|pair| dry.link(&directory, &sight, &waits, pair)).collect();
+    let rank = |link: &CircuitPlanned| match link.what {
+        CircuitPlanAct::Ask => 0,
+        CircuitPlanAct::GiveBack => 1,
+        CircuitPlanAct::Keep => 2,
+        CircuitPlanAct::None => 3,
+    };
+    links.sort_by_key(|link| (rank(link), std::cmp::Reverse(link.waits_bytes)));
+    links.truncate(LINKS_MAX);
+    let budget = |community: &CommunityName| {
+        let own = config.budgets.iter().find(|row| row.community == *community).map(|row| row.gbit_h);
+        own.or(config.budget_gbit_h).map(f64::from)
+    };
+    let budgets = communities.into_iter().map(|community| CircuitBudget {
+        community: community.clone(),
+        booked_gbit_h: dry.booked.get(community).copied().unwrap_or(0.0),
+        budget_gbit_h: budget(community),
+    });
+    let told = CircuitPlan {
+        level: config.level.word().to_owned(),
+        at: sight.taken,
+        planned: dry.planned,
+        every_s: config.every_s,
+        links,
+        budgets: budgets.collect(),
+        providers: dry.providers(&sight),
+    };
+    *guard(&shared.plan.told) = Some(told.clone());
+    Ok(told)
+}
+
+/// The same, no older than a plan may be: looking through all that is wanted costs too much for each look at a page.
+pub fn lately(shared: &Shared) -> Result<CircuitPlan, CatalogError> {
+    let every = Duration::from_secs(shared.config.circuits.every_s.into());
+    let told = guard(&shared.plan.told).clone();
+    let now = shared.now();
+    match told.filter(|told| told.at <= now && now.since(told.at) < every) {
+        Some(told) => Ok(told),
+        None => plan(shared),
+    }
+}
+
+/// What the plan last said of a link, where the service decides.
+pub fn of_link(shared: &Shared, key: &LinkKey) -> Option<CircuitPlanned> {
+    let directory = shared.directory();
+    let pair = sight::pair_of(shared, &directory, key)?;
+    let state = guard(&shared.plan.state);
+    let state = state.as_ref()?;
+    let circuit = state.planner.circuits().find(|circuit| circuit.pair == pair);
+    let decided = state.decided.get(&pair);
+    Some(CircuitPlanned {
+        source: site(&directory, pair.source),
+        target: site(&directory, pair.target),
+        what: act(circuit.as_ref()),
+        mbit: circuit.as_ref().map(|circuit| circuit.mbit),
+        waits_bytes: 0,
+        plain_bytes_per_s: None,
+        why: match (state.planned, reason(&directory, &state.planner, pair)) {
+            (_, Some(reason)) => reason,
+            (None, None) => "nothing was planned since the service was started".to_owned(),
+            (Some(_), None) => "nothing waits that could come this way".to_owned(),
+        },
+        done: decided.map(note),
+    })
+}
+
+/// What each community with a booking has booked within a day, in Gbit/s times hours.
+pub fn booked(shared: &Shared) -> Vec<(CommunityName, f64)> {
+    let state = guard(&shared.plan.state);
+    state.as_ref().map(|state| state.planner.payers()).unwrap_or_default()
+}
+
+fn note(decided: &Decided) -> CircuitNote {
+    CircuitNote { at: decided.at, words: decided.words.clone() }
+}
+
+fn act(circuit: Option<&Circuit>) -> CircuitPlanAct {
+    match circuit.map(|circuit| circuit.stand) {
+        None => CircuitPlanAct::None,
+        Some(Stand::Leaving { .. }) => CircuitPlanAct::GiveBack,
+        Some(Stand::Requested | Stand::Established { .. }) => CircuitPlanAct::Keep,
+    }
+}
+
+fn reason(directory: &Directory, planner: &Planner, pair: Pair) -> Option<String> {
+    planner.reason(pair).map(|(_, reason)| reason.words(&|id| site(directory, id)))
+}
+
+/// Where the service decides, its own planner, as it is; otherwise one that needs to see nothing twice.
+fn dry(shared: &Shared, sight: &Sight, communities: &BTreeSet<&CommunityName>) -> Dry {
+    let now = shared.now();
+    let state = guard(&shared.plan.state);
+    let settings = PlanSettings { checks: 1, ..shared.config.circuits.settings() };
+    let mut dry = Dry {
+        planner: state.as_ref().map_or_else(|| Planner::new(settings), |state| state.planner.clone()),
+        decisions: Vec::new(),
+        before: BTreeMap::new(),
+        booked: BTreeMap::new(),
+        decided: state.as_ref().map(|state| state.decided.clone()).unwrap_or_default(),
+        planned: state.as_ref().and_then(|state| state.planned),
+    };
+    drop(state);
+    dry.before = dry.planner.circuits().map(|circuit| (circuit.pair, circuit)).collect();
+    let booked = |community: &&CommunityName| ((*community).clone(), dry.planner.booked(community));
+    dry.booked = communities.iter().map(booked).collect();
+    dry.decisions = dry.planner.plan(&sight.view, now);
+    dry
+}
+
+impl Dry {
+    fn link(
+        &self,
+        directory: &Directory,
+        sight: &Sight,
+        waits: &BTreeMap<Pair, u64>,
+        pair: Pair,
+    ) -> CircuitPlanned {
+        let done = self.decisions.iter().find_map(|one| match one {
+            Decision::Request(request) if request.pair == pair => Some((CircuitPlanAct::Ask, request.mbit)),
+            Decision::Release { pair: of, .. } if *of == pair => {
+                Some((CircuitPlanAct::GiveBack, self.before.get(&pair).map_or(0, |circuit| circuit.mbit)))
+            }
+            _ => None,
+        });
+        let circuit = self.before.get(&pair);
+        let (what, mbit) = match done {
+            Some((what, mbit)) => (what, Some(mbit)),
+            None => (act(circuit), circuit.map(|circuit| circuit.mbit)),
+        };
+        let [forecast, seen] = [&sight.view.plain, &sight.view.seen].map(|rates| rates.get(&pair).copied());
+        let why = reason(directory, &self.planner, pair);
+        CircuitPlanned {
+            source: site(directory, pair.source),
+            target: site(directory, pair.target),
+            what,
+            mbit,
+            waits_bytes: waits.get(&pair).copied().unwrap_or(0),
+            plain_bytes_per_s: forecast.into_iter().chain(seen).reduce(f64::max),
+            why: why.unwrap_or_else(|| "nothing waits that could come this way".to_owned()),
+            done: self.decided.get(&pair).map(note),
+        }
+    }
+
+    fn providers(&self, sight: &Sight) -> Vec<CircuitProvider> {
+        let shown = sight.view.providers.iter().map(|provider| {
+            let own = self.before.values().filter(|circuit| circuit.provider == provider.name);
+            let (circuits, mbit) = own.fold((0, 0), |(count, sum), circuit| (count + 1, sum + circuit.mbit));
+            let links = provider.pairs.as_ref().map_or(0, BTreeMap::len);
+            CircuitProvider {
+                name: provider.name.clone(),
+                links: u32::try_from(links).unwrap_or(u32::MAX),
+                circuits,
+                at_once: provider.at_once,
+                mbit,
+                mbit_all: provider.mbit_all,
+                gained_bytes: self.planner.gained(&provider.name) as i64,
+            }
+        });
+        shown.collect()
+    }
+}

@@ -1,0 +1,283 @@
+//! What the plan is told: put together from the catalog, the scheduler, the sites' uplinks and what agents told. Decides nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use longhaul_api::circuits::{CircuitLink, CircuitOffer, CircuitState};
+use longhaul_catalog::{CatalogError, DemandRow};
+use longhaul_circuits::plan::{Held, Pair, Port, Provider, View, Waits};
+use longhaul_model::{BlockId, CommunityName, SiteId, StorageId, Timestamp};
+use longhaul_network::Link;
+use longhaul_scheduler::Scheduler;
+
+use super::CircuitsConfig;
+use crate::brain;
+use crate::circuits::{Known, LinkKey};
+use crate::measured::looks::uplink_of;
+use crate::shared::{Directory, Shared};
+
+/// A port of which nobody knows what it carries bounds nothing: bytes a second beyond every network.
+const UNKNOWN_PORT: f64 = 1e15;
+/// Of one provider, circuits by which that is judged.
+const SETUPS_MAX: usize = 100;
+
+/// A link that may have a circuit, as its agent told it.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    pub key: LinkKey,
+    pub provider: String,
+    pub pending: u64,
+    pub connected: bool,
+}
+
+pub(super) struct Sight {
+    pub view: View,
+    /// Links by the pair that they are of.
+    pub ways: BTreeMap<Pair, Vec<Way>>,
+    pub taken: Timestamp,
+}
+
+impl Sight {
+    /// What waits from each source of a pair, whoever else has it too.
+    pub fn waits(&self) -> BTreeMap<Pair, u64> {
+        let mut sums: BTreeMap<Pair, u64> = BTreeMap::new();
+        for row in &self.view.waits {
+            for &source in row.sources.iter().filter(|source| **source != row.target) {
+                let sum = sums.entry(Pair { source, target: row.target }).or_default();
+                *sum = sum.saturating_add(row.bytes);
+            }
+        }
+        sums
+    }
+}
+
+/// `own`: links whose circuit the plan asked for. `gone`: sites that do not answer.
+pub(super) fn look(
+    shared: &Shared,
+    config: &CircuitsConfig,
+    own: &BTreeSet<LinkKey>,
+    gone: BTreeSet<SiteId>,
+) -> Result<Sight, CatalogError> {
+    let now = shared.now();
+    let directory = shared.directory();
+    let mut sight = Sight { view: View { away: gone, ..View::default() }, ways: BTreeMap::new(), taken: now };
+    let links = waiting(shared, &directory, &mut sight.view)?;
+    rates(shared, &directory, links, &mut sight.view, now);
+    let mut all = Links { shared, own, sight, providers: BTreeMap::new() };
+    for (key, known) in shared.circuits.links() {
+        if let Some(pair) = pair_of(shared, &directory, &key) {
+            all.take(pair, key, &known);
+        }
+    }
+    let Links { mut sight, providers, .. } = all;
+    sight.view.providers =
+        providers.into_iter().map(|(name, offered)| offered.provider(name, config)).collect();
+    Ok(sight)
+}
+
+/// From the source's site to the agent's.
+pub(super) fn pair_of(shared: &Shared, directory: &Directory, (agent, source): &LinkKey) -> Option<Pair> {
+    let storage = directory.storages.values().find(|row| row.name == *source)?;
+    let target = shared.agents.any(*agent)?.site;
+    (storage.site != target).then_some(Pair { source: storage.site, target })
+}
+
+/// Target, sources, priority and community of work that waits.
+type Alike = (SiteId, Vec<SiteId>, u8, CommunityName);
+
+/// All that is lacking somewhere, alike together. Returns the links on which it may come.
+fn waiting(
+    shared: &Shared,
+    directory: &Directory,
+    view: &mut View,
+) -> Result<BTreeSet<(StorageId, StorageId)>, CatalogError> {
+    let demands = shared.catalog.demands()?;
+    let mut sources: BTreeMap<BlockId, Vec<StorageId>> = BTreeMap::new();
+    if !demands.is_empty() {
+        for (block, storage) in shared.catalog.sources_of_demands()? {
+            sources.entry(block).or_default().push(storage);
+        }
+    }
+    // A block that several subscriptions want at one place comes there once, for the most urgent of them.
+    let mut wanted: BTreeMap<(BlockId, StorageId), DemandRow> = BTreeMap::new();
+    for row in demands {
+        let known = wanted.get(&(row.block, row.target));
+        if known.is_none_or(|known| known.priority < row.priority) {
+            wanted.insert((row.block, row.target), row);
+        }
+    }
+    let site = |storage: &StorageId| directory.storages.get(storage).map(|row| row.site);
+    let mut links = BTreeSet::new();
+    let mut alike: BTreeMap<Alike, (u64, Timestamp)> = BTreeMap::new();
+    for ((block, target), row) in wanted {
+        let (Some(at), Some(holders)) = (site(&target), sources.get(&block)) else { continue };
+        let others = holders.iter().filter(|storage| **storage != target);
+        links.extend(others.clone().map(|&storage| (storage, target)));
+        let places: BTreeSet<SiteId> = others.filter_map(site).collect();
+        let community = row.terms.community.unwrap_or(row.community);
+        let sum = alike
+            .entry((at, places.into_iter().collect(), row.priority, community))
+            .or_insert((0, row.created));
+        *sum = (sum.0.saturating_add(row.bytes_missing), sum.1.min(row.created));
+    }
+    let rows = alike.into_iter().map(|((target, sources, priority, community), (bytes, since))| Waits {
+        target,
+        sources,
+        bytes,
+        priority,
+        community,
+        since,
+    });
+    view.waits = rows.collect();
+    Ok(links)
+}
+
+/// What links are expected to carry, and what ports carry of ours and of others.
+fn rates(
+    shared: &Shared,
+    directory: &Directory,
+    links: BTreeSet<(StorageId, StorageId)>,
+    view: &mut View,
+    now: Timestamp,
+) {
+    let asked = brain::ask(&shared.brain, move |scheduler: &Scheduler, now: Timestamp| {
+        let expected =
+            |(source, target)| scheduler.knowledge().rate(Link { source, target }, now).bytes_per_s;
+        let rates: Vec<_> = links.into_iter().map(|link| (link, expected(link))).collect();
+        let moving: Vec<_> = scheduler
+            .links(now)
+            .into_iter()
+            .map(|link| ((link.source, link.target), link.rate_now))
+            .collect();
+        (rates, moving)
+    });
+    // Without an answer nothing is known of any link, and nothing is asked for.
+    let Some((expected, moving)) = asked else { return };
+    let sites = |(source, target): (StorageId, StorageId)| {
+        let site = |storage: StorageId| directory.storages.get(&storage).map(|row| row.site);
+        Some(Pair { source: site(source)?, target: site(target)? })
+    };
+    for (link, rate) in expected {
+        // Storages of a site share the way.
+        if let Some(pair) = sites(link) {
+            let known = view.plain.entry(pair).or_insert(0.0);
+            *known = known.max(rate);
+        }
+    }
+    let mut ours: BTreeMap<(SiteId, bool), f64> = BTreeMap::new();
+    for (link, rate) in moving {
+        for (site, inward) in
+            sites(link).into_iter().flat_map(|pair| [(pair.source, false), (pair.target, true)])
+        {
+            *ours.entry((site, inward)).or_default() += rate;
+        }
+    }
+    for (&site, row) in &directory.sites {
+        let uplink = uplink_of(shared, site, now);
+        let capacity = uplink.and_then(|uplink| uplink.capacity_bytes_per_s).unwrap_or(UNKNOWN_PORT);
+        let limited = |limit: Option<u64>| limit.map_or(capacity, |limit| capacity.min(limit as f64));
+        let port =
+            Port { outward: limited(row.limits.out_bytes_per_s), inward: limited(row.limits.in_bytes_per_s) };
+        view.ports.insert(site, port);
+        if let Some(uplink) = uplink {
+            for (inward, all) in [(false, uplink.out_bytes_per_s), (true, uplink.into_bytes_per_s)] {
+                let own = ours.get(&(site, inward)).copied().unwrap_or(0.0);
+                view.others.insert((site, inward), (all - own).max(0.0));
+            }
+        }
+    }
+}
+
+/// What agents told of one provider.
+#[derive(Default)]
+struct Offered {
+    pairs: BTreeMap<Pair, Vec<u64>>,
+    lifetime: Option<Duration>,
+    own_line: bool,
+    setups: Vec<Duration>,
+}
+
+impl Offered {
+    fn take(&mut self, pair: Pair, offer: &CircuitOffer, known: &Known) {
+        self.own_line |= offer.own_line;
+        let rates = self.pairs.entry(pair).or_default();
+        rates.extend(&offer.mbit);
+        rates.sort_unstable();
+        rates.dedup();
+        let lifetime = offer.lifetime_s.map(Duration::from_secs);
+        self.lifetime = [self.lifetime, lifetime].into_iter().flatten().min();
+        let used = known.circuits().filter_map(|circuit| Some(circuit.used?.since(circuit.asked)));
+        self.setups.extend(used.take(SETUPS_MAX.saturating_sub(self.setups.len())));
+    }
+
+    fn provider(self, name: String, config: &CircuitsConfig) -> Provider {
+        let known = config.provider(&name);
+        let lifetime = Duration::from_secs(known.lifetime_s.into());
+        let mut setups = self.setups;
+        setups.sort();
+        Provider {
+            name,
+            sites: None,
+            mbit: Vec::new(),
+            at_once: known.at_once.unwrap_or(u32::try_from(self.pairs.len()).unwrap_or(u32::MAX)),
+            pairs: Some(self.pairs),
+            beside_ports: self.own_line,
+            // An agent has one circuit from a peer at a time.
+            one_a_pair: true,
+            setup: setups.get(setups.len() / 2).copied().unwrap_or(Duration::from_secs(known.setup_s.into())),
+            mbit_all: known.mbit_all,
+            port_share: f64::from(known.port_percent) / 100.0,
+            lifetime: self.lifetime.map_or(lifetime, |offered| offered.min(lifetime)),
+            requests_per_hour: known.requests_per_hour,
+        }
+    }
+}
+
+/// The agents' links, one after the other.
+struct Links<'a> {
+    shared: &'a Shared,
+    own: &'a BTreeSet<LinkKey>,
+    sight: Sight,
+    providers: BTreeMap<String, Offered>,
+}
+
+impl Links<'_> {
+    fn take(&mut self, pair: Pair, key: LinkKey, known: &Known) {
+        let (link, view) = (&known.link, &mut self.sight.view);
+        let offer = link.offer.clone().unwrap_or_else(|| offer_of_old(link));
+        self.providers.entry(offer.name.clone()).or_default().take(pair, &offer, known);
+        let is_used = matches!(link.state, CircuitState::Established | CircuitState::Draining);
+        if let Some(seen) = link.look.bytes_per_s.filter(|_| !is_used) {
+            let known = view.seen.entry(pair).or_insert(0.0);
+            *known = known.max(seen);
+        }
+        let asked = is_used || link.state == CircuitState::Requested;
+        if !self.own.contains(&key) && (asked || self.shared.circuits.is_requested(&key)) {
+            let mbit = link.circuit.as_ref().map_or(0, |one| one.booked_mbit.unwrap_or(one.asked_mbit));
+            view.held.insert(pair, Held { provider: offer.name.clone(), mbit });
+        }
+        let connected = self.shared.agents.is_connected(key.0, self.sight.taken);
+        let way = Way { key, provider: offer.name, pending: link.look.pending_bytes, connected };
+        self.sight.ways.entry(pair).or_default().push(way);
+    }
+}
+
+/// Agents of before did not tell what can be asked for.
+fn offer_of_old(link: &CircuitLink) -> CircuitOffer {
+    CircuitOffer {
+        name: link.provider.clone(),
+        mbit: vec![link.look.mbit.max(1)],
+        lifetime_s: None,
+        own_line: link.provider == "static",
+    }
+}
+
+/// Sites that have agents, none of which is in contact.
+pub(super) fn out_of_contact(shared: &Shared) -> BTreeSet<SiteId> {
+    let now = shared.now();
+    let silent = |site: &SiteId| {
+        let agents = shared.agents.of_site(*site);
+        !agents.is_empty() && !agents.into_iter().any(|agent| shared.agents.is_connected(agent, now))
+    };
+    shared.directory().sites.keys().copied().filter(silent).collect()
+}

@@ -1,0 +1,204 @@
+//! Which links have circuits, why, and what have they brought?
+
+use std::collections::BTreeMap;
+
+use longhaul_api::circuits::{
+    Circuit, CircuitPlan, CircuitPlanAct, CircuitPlanned, CircuitRecord, CircuitState, CircuitView,
+};
+use longhaul_model::units;
+use maud::{Markup, html};
+
+use super::Context;
+use crate::layout::{Frame, Place, page};
+use crate::{show, timeline};
+
+/// Of one link, in its table.
+const SHOWN: usize = 5;
+
+/// All that the page shows.
+pub struct CircuitsView {
+    pub links: Vec<CircuitView>,
+    pub plan: CircuitPlan,
+    /// Circuits that there were and are, by link, latest first.
+    pub past: BTreeMap<String, Vec<CircuitRecord>>,
+}
+
+pub fn circuits(context: Context<'_>, view: &CircuitsView) -> Markup {
+    let frame =
+        Frame::live(context, "Circuits", Place::Circuits, "/api/v1/circuits", "longhaul circuit list");
+    page(
+        &frame,
+        html! {
+            h1 { "Circuits: which links have one, why, and what have they brought?" }
+            @if view.links.is_empty() {
+                p.empty { "No agent has told of circuits. An agent may have them if its configuration has " code { "[[agent.circuits]]" } "." }
+            } @else {
+                (links(context, &view.links))
+                @for link in &view.links { (one(context, link, view.past.get(&link.link))) }
+                (plan(context, &view.plan))
+            }
+        },
+    )
+}
+
+fn state(link: &CircuitView) -> Markup {
+    let kind = match link.state {
+        CircuitState::Established => "good",
+        CircuitState::Requested | CircuitState::Draining | CircuitState::Resting => "warn",
+        CircuitState::Off => "idle",
+    };
+    show::state(kind, link.state.word())
+}
+
+fn links(context: Context<'_>, links: &[CircuitView]) -> Markup {
+    html! {
+        div.scroll { table.stack {
+            thead { tr { th scope="col" { "link" } th scope="col" { "state" } th.number scope="col" { "booked" } th.number scope="col" { "carries" }
+                th.number.wide scope="col" { "carried" } th.number scope="col" { "gained" } th.wide scope="col" { "told" } } }
+            tbody { @for link in links { tr {
+                td { a href={ "#" (show::segment(&link.link)) } { (link.link) } br; span.soft { (link.provider) } }
+                td data-label="state" { (state(link)) @if let Some(until) = link.until { br; span.soft { "until " (show::time(until, context.now)) } } }
+                td.number data-label="booked" { (booked(link.circuit.as_ref())) }
+                td.number data-label="carries" { @if let Some(rate) = link.circuit.as_ref().and_then(Circuit::carried_bytes_per_s) { (show::rate(rate)) } @else { "–" } }
+                td.number.wide { @if let Some(circuit) = &link.circuit { (show::size(circuit.carried_bytes)) } @else { "–" } }
+                td.number data-label="gained" { @if let Some(gain) = link.gain_s { (timeline::gained(gain)) } @else { "–" } }
+                td.wide { @if link.connected { (show::ago(link.told, context.now)) } @else { (show::state("bad", &format!("silent, told {}", show::ago(link.told, context.now)))) } }
+            } } }
+        } }
+    }
+}
+
+fn booked(circuit: Option<&Circuit>) -> String {
+    let mbit = circuit.and_then(|circuit| circuit.booked_mbit);
+    mbit.map_or_else(|| "–".to_owned(), |mbit| format!("{} Mb/s", units::count(mbit)))
+}
+
+/// A link with its time line and its last circuits.
+fn one(context: Context<'_>, link: &CircuitView, past: Option<&Vec<CircuitRecord>>) -> Markup {
+    let records = past.map(Vec::as_slice).unwrap_or_default();
+    // What the link has now is told fresher than it is written.
+    let current = link.circuit.as_ref();
+    let older = records.iter().map(|record| &record.circuit);
+    let older = older.filter(|circuit| current.is_none_or(|current| current.id != circuit.id));
+    let all: Vec<&Circuit> = current.into_iter().chain(older).collect();
+    html! {
+        h2 id=(link.link) { (link.link) " " (state(link)) }
+        p { (link.why) }
+        @if let Some(current) = current.filter(|circuit| !circuit.why.is_empty()) { p.soft { "asked for because " (current.why) } }
+        (timeline::circuits(&all, context.now))
+        @if !all.is_empty() {
+            div.scroll { table.stack {
+                thead { tr { th scope="col" { "circuit" } th.number scope="col" { "booked" } th.number scope="col" { "used" } th.number scope="col" { "plain way" }
+                    th.number scope="col" { "gained" } th scope="col" { "ended" } } }
+                tbody { @for circuit in all.iter().take(SHOWN) { tr {
+                    td { (show::time(circuit.asked, context.now)) br; span.soft { (circuit.id.get(..8).unwrap_or(&circuit.id)) } }
+                    td.number data-label="booked" { (booked(Some(circuit))) }
+                    td.number data-label="used" { (show::size(circuit.carried_bytes)) @if let Some(rate) = circuit.carried_bytes_per_s() { br; (show::rate(rate)) } }
+                    td.number data-label="plain way" { @if let Some(rate) = circuit.plain_bytes_per_s { (show::rate(rate)) } @else { "–" } }
+                    td.number data-label="gained" { @if let Some(gain) = circuit.gain_s() { (timeline::gained(gain)) } @else { "–" } }
+                    td data-label="ended" { @if let Some(at) = circuit.ended { (show::time(at, context.now)) ": " (circuit.end.as_deref().unwrap_or("nobody knows why")) } @else { span.soft { "there" } } }
+                } } }
+            } }
+        }
+    }
+}
+
+fn plan(context: Context<'_>, plan: &CircuitPlan) -> Markup {
+    html! {
+        h2 { "What a plan of all would do now" }
+        p.soft {
+            "As of " (show::ago(plan.at, context.now)) ". "
+            @if plan.level == "service" {
+                "The service plans all circuits each " (plan.every_s) " s"
+                @if let Some(at) = plan.planned { ", the last time " (show::ago(at, context.now)) }
+                "."
+            } @else { "Each agent decides about its own links; nothing of this is done." }
+        }
+        div.scroll { table.stack {
+            thead { tr { th scope="col" { "from" } th scope="col" { "to" } th scope="col" { "what" } th.number.wide scope="col" { "waits" } th scope="col" { "why" } } }
+            tbody { @for link in &plan.links { tr {
+                td { (link.source) }
+                td data-label="to" { (link.target) }
+                td data-label="what" { (act(link)) }
+                td.number.wide { (show::size(link.waits_bytes)) }
+                td data-label="why" { (link.why) }
+            } } }
+        } }
+    }
+}
+
+fn act(link: &CircuitPlanned) -> Markup {
+    let kind = match link.what {
+        CircuitPlanAct::Ask | CircuitPlanAct::Keep => "good",
+        CircuitPlanAct::GiveBack => "warn",
+        CircuitPlanAct::None => "idle",
+    };
+    let mbit = link.mbit.map(|mbit| format!(" {} Mb/s", units::count(mbit))).unwrap_or_default();
+    show::state(kind, &format!("{}{mbit}", link.what.word()))
+}
+
+/// A link with a circuit that is used and one that is over; what comes from outside is hostile.
+#[cfg(test)]
+pub(super) fn sample() -> CircuitsView {
+    use longhaul_model::{AgentId, Timestamp};
+
+    let at = |seconds: i64| Timestamp::from_seconds(1_763_717_531 + seconds);
+    let circuit = |id: &str, begun: i64, ended: Option<i64>| Circuit {
+        id: id.into(),
+        why: "<u>much waits".into(),
+        asked: at(begun),
+        asked_mbit: 400,
+        granted: Some(at(begun)),
+        booked_mbit: Some(400),
+        expires: None,
+        used: Some(at(begun)),
+        carried_bytes: 40_000_000_000,
+        carried_s: 1_000.0,
+        plain_bytes_per_s: Some(20e6),
+        ended: ended.map(at),
+        end: ended.map(|_| "<s>maintenance".into()),
+    };
+    let (now, past) = (circuit("00000002-x", -1_200, None), circuit("00000001-x", -9_000, Some(-5_000)));
+    let link = CircuitView {
+        link: "alpha:beta".into(),
+        source: "alpha".parse().unwrap(),
+        target: "beta".into(),
+        agent: AgentId(3),
+        host: "<host>".into(),
+        told: at(-1),
+        connected: true,
+        provider: "nsi".into(),
+        state: CircuitState::Established,
+        until: None,
+        gain_s: now.gain_s(),
+        circuit: Some(now.clone()),
+        why: "<u>1.1 TB wait".into(),
+    };
+    let planned = CircuitPlanned {
+        source: "alpha".into(),
+        target: "beta".into(),
+        what: CircuitPlanAct::Keep,
+        mbit: Some(400),
+        waits_bytes: 1_100_000_000_000,
+        plain_bytes_per_s: Some(20e6),
+        why: "1.1 TB take 15 h the plain way".into(),
+        done: None,
+    };
+    let plan = CircuitPlan {
+        level: "service".into(),
+        at: at(-5),
+        planned: Some(at(-5)),
+        every_s: 60,
+        links: vec![planned],
+        providers: Vec::new(),
+        budgets: Vec::new(),
+    };
+    let record = |circuit: Circuit| CircuitRecord {
+        link: "alpha:beta".into(),
+        provider: "nsi".into(),
+        gain_s: circuit.gain_s(),
+        circuit,
+    };
+    let past = BTreeMap::from([("alpha:beta".to_owned(), vec![record(now), record(past)])]);
+    CircuitsView { links: vec![link], plan, past }
+}
