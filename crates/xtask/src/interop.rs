@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::python;
-use crate::test::{FILES, PROGRAMS, in_path};
+use crate::test::{PROGRAMS, in_path};
 use crate::tools::{self, cargo, program, run_command};
 
 /// Nothing may be left out: what is missing is installed, or this fails.
@@ -14,7 +14,7 @@ pub(crate) fn rucio(cases: &[&str]) -> Result<(), String> {
             folders.extend(program(name, package, probe)?);
         }
     }
-    for (_, pattern, package) in FILES {
+    for (pattern, package) in FILES {
         tools::file(pattern, package)?;
     }
     let (rucio, fts3) = (python::rucio()?, python::fts3_client()?);
@@ -41,3 +41,9 @@ pub(crate) fn rucio(cases: &[&str]) -> Result<(), String> {
 
 /// Packages of the programs that the storages, brokers and databases of that test are.
 const USED: [&str; 4] = ["openssl", "xrootd-server", "nginx", "activemq"];
+
+/// What is in no search path: a file of it, its Debian package.
+const FILES: [(&str, &str); 2] = [
+    ("/usr/lib/*/libXrdAccSciTokens-5.so", "xrootd-scitokens-plugins"),
+    ("/usr/lib/postgresql/*/bin/initdb", "postgresql"),
+];

@@ -41,12 +41,6 @@ pub(crate) const PROGRAMS: [(&str, &str, &str, &str); 13] = [
     ("messages by NATS", "nats-server", "nats-server", "--version"),
 ];
 
-/// The same of what is in no search path: for what, a file of it, its Debian package.
-pub(crate) const FILES: [(&str, &str, &str); 2] = [
-    ("storages with tokens", "/usr/lib/*/libXrdAccSciTokens-5.so", "xrootd-scitokens-plugins"),
-    ("the database of Rucio", "/usr/lib/postgresql/*/bin/initdb", "postgresql"),
-];
-
 pub(crate) fn run() -> Result<(), String> {
     let mut missing = Vec::new();
     run_step("format", || {
@@ -68,10 +62,6 @@ pub(crate) fn run() -> Result<(), String> {
     for (what, name, package, probe) in PROGRAMS {
         folders.extend(optional(what, tools::program(name, package, probe), &mut missing)?.flatten());
     }
-    let rucio = optional("Rucio", python::rucio(), &mut missing)?;
-    for (what, pattern, package) in FILES {
-        optional(what, tools::file(pattern, package), &mut missing)?;
-    }
     let mut counts = Counts::default();
     run_step("tests", || {
         // The tests find the browser by this name; set here once, before any thread exists.
@@ -82,9 +72,6 @@ pub(crate) fn run() -> Result<(), String> {
         }
         if let Some(python) = &fts3 {
             command.env("LONGHAUL_FTS3_PYTHON", python);
-        }
-        if let Some(python) = &rucio {
-            command.env("LONGHAUL_RUCIO_PYTHON", python);
         }
         command.env("PATH", in_path(&folders)?);
         counts = run_counted(&mut command)?;

@@ -13,8 +13,8 @@ HERE = GIVEN["folder"]
 SCRIPTS = os.path.dirname(sys.executable)
 BROKER = GIVEN["broker"]
 VO = GIVEN["vo"]
-# Whoever waits longer waits in vain.
-WITHIN_S = 90
+# Whoever waits longer waits in vain. XRootD now and then says nothing for a minute or two; then another way is tried.
+WITHIN_S = 240
 # Daemons look again that often, in seconds; by itself each would wait for minutes.
 ROUND = "1"
 ISSUER = GIVEN["issuer"]
