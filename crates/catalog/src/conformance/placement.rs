@@ -39,6 +39,9 @@ fn a_subscription_follows_a_growing_dataset(world: &mut World) {
     let files: Vec<_> = (0..2).map(|number| world.file(dataset, number).id).collect();
     world.bring(files[0], ALPHA, BETA);
     assert_eq!(world.catalog.demands().unwrap()[0].files_missing, 1);
+    let holders: Vec<_> =
+        world.catalog.sources_of_demands().unwrap().into_iter().map(|(_, storage)| storage).collect();
+    assert_eq!(holders, [world.storages[ALPHA], world.storages[BETA]], "whoever has some of it");
     let applied = world.bring(files[1], ALPHA, BETA);
     assert_eq!(applied.subscriptions_complete, [id]);
     assert_eq!(applied.complete.len(), 1);

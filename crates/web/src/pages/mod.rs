@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn a_link_shows_what_was_booked_used_and_gained() {
         let text = circuits(context(None), &super::circuits::sample()).into_string();
-        for words in ["400 Mb/s", "40.0 MB/s", "20.0 MB/s", "16 min 40 s", "keep 400 Mb/s", "each 60 s"] {
+        for words in ["400 Mb/s", "40.0 MB/s", "20.0 MB/s", "16 min", "keep 400 Mb/s", "each 60 s"] {
             assert!(text.contains(words), "{words} in {text}");
         }
         assert_eq!(text.matches("rect class=\"booked\"").count(), 2, "both circuits are drawn: {text}");
