@@ -59,7 +59,7 @@ fn what_has_begun_goes_on() {
     let begun: Vec<_> = world.running.keys().copied().collect();
     let given_back = world.given_back;
     world.places[0].out_bytes_per_s = 2e7;
-    world.run_for(Duration::from_secs(7));
+    world.run_for(Duration::from_secs(16));
     assert!(world.asked_back.len() > 20, "{}", world.asked_back.len());
     let from_slow = begun.iter().filter(|&&id| world.running.get(&id).is_some_and(|one| one.lease.source == StorageId(0)));
     assert!(from_slow.count() > 20 && world.given_back == given_back);
