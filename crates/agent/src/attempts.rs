@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use longhaul_api::agent::{AttemptTimes, LeaseBatch, Outcome};
+use longhaul_api::agent::{AskedBack, AttemptTimes, LeaseBatch, Outcome};
 use longhaul_engine::{Event, FetchBatch, FetchFile, Finished, Times};
-use longhaul_model::{AttemptId, DigestSet, Fault, FaultCode, Timestamp, TrafficClass, Verification};
+use longhaul_model::{AttemptId, DigestSet, Epoch, Fault, FaultCode, Timestamp, TrafficClass, Verification};
 
 use crate::circuits::Circuits;
 use crate::ledger::{Ledger, Resumed};
@@ -93,6 +93,32 @@ impl Outcomes {
                 }
             }
         }
+    }
+}
+
+/// Of leases that are asked back, those that have not begun: they end without having been tried. What began so lately
+/// that the ledger was not told is stopped with them; what has come of it is kept, and found when it is leased again.
+pub(crate) fn give_back(asked: &[AskedBack], ledger: &Ledger) -> Vec<Outcome> {
+    let waiting = asked.iter().filter_map(|asked| Some((asked, ledger.epoch_of_waiting(asked.attempt)?)));
+    waiting
+        .map(|(asked, epoch)| {
+            not_tried(asked.attempt, epoch, Fault::new(FaultCode::GivenBack, asked.why.clone()))
+        })
+        .collect()
+}
+
+/// The end of a lease that never began.
+fn not_tried(attempt: AttemptId, epoch: Epoch, fault: Fault) -> Outcome {
+    Outcome {
+        attempt,
+        epoch,
+        fault: Some(fault),
+        digests: DigestSet::default(),
+        verification: Verification::Wire,
+        already_there: false,
+        bytes_moved: 0,
+        bytes_resent: 0,
+        times: AttemptTimes::default(),
     }
 }
 
@@ -193,17 +219,8 @@ impl Expiring {
             if now <= start_by {
                 return true;
             }
-            outcomes.push(Outcome {
-                attempt,
-                epoch,
-                fault: Some(Fault::new(FaultCode::LeaseExpired, format!("it had to begin by {start_by}"))),
-                digests: DigestSet::default(),
-                verification: Verification::Wire,
-                already_there: false,
-                bytes_moved: 0,
-                bytes_resent: 0,
-                times: AttemptTimes::default(),
-            });
+            let fault = Fault::new(FaultCode::LeaseExpired, format!("it had to begin by {start_by}"));
+            outcomes.push(not_tried(attempt, epoch, fault));
             false
         });
         outcomes

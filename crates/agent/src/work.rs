@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longhaul_api::AGENT_PROTOCOL;
-use longhaul_api::agent::{AgentSettings, Work, WorkRequest};
+use longhaul_api::agent::{AgentSettings, AskedBack, Work, WorkRequest};
 use longhaul_model::{Fault, FaultCode};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::agent::{Shared, blocking};
-use crate::attempts::fetch;
+use crate::attempts::{self, fetch};
 use crate::backoff::Backoff;
 use crate::control::is_final;
 
@@ -83,6 +83,7 @@ fn take(shared: &Shared, work: Work) -> Result<bool, Fault> {
     let any = !(news.batches.is_empty()
         && news.tasks.is_empty()
         && news.cancel.is_empty()
+        && work.give_back.is_empty()
         && news.cancel_tasks.is_empty());
     for batch in news.batches {
         for lease in &batch.leases {
@@ -95,16 +96,32 @@ fn take(shared: &Shared, work: Work) -> Result<bool, Fault> {
         tracing::info!(leases = news.cancel.len(), "the service took leases back");
         shared.engine.cancel(&news.cancel);
     }
+    give_back(shared, &work.give_back);
     shared.tasks.add(news.tasks);
     shared.tasks.cancel(&news.cancel_tasks);
     Ok(any)
 }
 
+/// Durable first: what was given back is not begun again after a restart. If that cannot be written nothing is given
+/// back, and the leases go on.
+fn give_back(shared: &Shared, asked: &[AskedBack]) {
+    let given = attempts::give_back(asked, &shared.ledger);
+    match shared.ledger.finish(&given) {
+        Ok(_) if given.is_empty() => {}
+        Ok(_) => {
+            tracing::info!(asked = asked.len(), given = given.len(), "leases given back");
+            shared.engine.cancel(&given.iter().map(|outcome| outcome.attempt).collect::<Vec<_>>());
+        }
+        Err(fault) => tracing::warn!(%fault, "cannot give leases back"),
+    }
+}
+
 fn is_empty(work: &Work) -> bool {
-    let Work { number: _, now: _, batches, tasks, cancel, cancel_tasks, settings } = work;
+    let Work { number: _, now: _, batches, tasks, cancel, give_back, cancel_tasks, settings } = work;
     batches.is_empty()
         && tasks.is_empty()
         && cancel.is_empty()
+        && give_back.is_empty()
         && cancel_tasks.is_empty()
         && settings.is_none()
 }

@@ -334,11 +334,23 @@ pub struct Work {
     #[serde(default)]
     #[schema(value_type = Vec<String>)]
     pub cancel: Vec<AttemptId>,
+    /// Leases that would be done sooner elsewhere: an attempt that has not begun ends with the error "given back", one
+    /// that has goes on. From version 2 on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub give_back: Vec<AskedBack>,
     #[serde(default)]
     #[schema(value_type = Vec<String>)]
     pub cancel_tasks: Vec<TaskId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settings: Option<AgentSettings>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AskedBack {
+    #[schema(value_type = String)]
+    pub attempt: AttemptId,
+    /// In a sentence, for people.
+    pub why: String,
 }
 
 /// Leases of one agent for files of one source, under one permit.

@@ -37,7 +37,7 @@ pub mod steering;
 pub use problem::Problem;
 
 /// Versions of the agent protocol that this build speaks, lowest and highest. N and N-1 work together.
-pub const AGENT_PROTOCOL: VersionRange = VersionRange { lowest: 1, highest: 1 };
+pub const AGENT_PROTOCOL: VersionRange = VersionRange { lowest: 1, highest: 2 };
 
 /// An inclusive range of protocol versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]

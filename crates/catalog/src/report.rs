@@ -146,8 +146,11 @@ impl Report<'_> {
             &Ending { state: None, fault: Some(fault), outcome: Some(outcome), at: self.now },
         )?;
         let not_before = wait_again(self.tx, live, fault, self.now)?;
-        self.count(live, Arrivals { files: 0, bytes: 0, failed: 1 });
-        *self.failures.entry(fault.blame).or_default() += 1;
+        // What was given back was never tried.
+        if fault.code != FaultCode::GivenBack {
+            self.count(live, Arrivals { files: 0, bytes: 0, failed: 1 });
+            *self.failures.entry(fault.blame).or_default() += 1;
+        }
         if proves_replica_bad(fault) {
             let file = FileRow {
                 id: live.file,

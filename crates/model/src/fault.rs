@@ -113,6 +113,7 @@ fault_codes! {
     Busy = 9006, Ourselves, Now, "too much at once", "try again in a moment";
     StateDirectory = 9007, Ourselves, Later, "the state directory cannot be used", "see the text";
     Cancelled = 9008, Request, Never, "cancelled", "none";
+    GivenBack = 9009, Ourselves, Now, "given back before it began", "none: it comes from another source";
 }
 
 impl fmt::Display for FaultCode {

@@ -230,7 +230,7 @@ impl Scheduler {
     }
 
     /// The work that a link is given, if that is enough files. What was never measured gets little.
-    fn link_bytes(&self, link: &LinkState) -> u128 {
+    pub(crate) fn link_bytes(&self, link: &LinkState) -> u128 {
         let rate = if link.rate.shown.is_finite() { link.rate.rate } else { 0.0 };
         let bytes = rate * self.settings.lease_window.as_secs_f64();
         bytes.max(self.settings.lease_bytes_min as f64) as u128
@@ -248,7 +248,7 @@ impl Scheduler {
         (once / (1.0 - failures) + failures * FAILURE_COST_S, rate, failures)
     }
 
-    fn link_rate(&mut self, source: u32, target: u32, now: Timestamp) -> (f64, f64) {
+    pub(crate) fn link_rate(&mut self, source: u32, target: u32, now: Timestamp) -> (f64, f64) {
         let known = self.storages[target].target.links.get(source).map(|link| link.rate).unwrap_or_default();
         if known.at.is_some_and(|at| now.since(at) < REMEMBERED) {
             return (known.rate, known.failure_share);
@@ -261,6 +261,8 @@ impl Scheduler {
         let measured = estimate.basis == Basis::Measured;
         let shown = if measured { rate.max(self.knowledge.rate_now(link, now)) } else { f64::INFINITY };
         let row = self.storages[target].target.links.row(source);
+        let lately = row.lately.at_most(now).max(1.0);
+        let (rate, shown) = (rate.min(lately), shown.min(lately));
         row.rate = Remembered { rate, shown, failure_share, at: Some(now) };
         (rate, failure_share)
     }
@@ -410,6 +412,7 @@ impl Scheduler {
         if link.files == 0 {
             link.heard = now;
             link.source_sent = sent;
+            link.lately.begin(link.mark(now));
         }
         link.files += 1;
         link.bytes += size;
@@ -420,6 +423,7 @@ impl Scheduler {
         self.sites[source.site].active_out += 1;
         let link = Link { source: self.storages[lease.source].id, target: self.storages[target].id };
         self.knowledge.began(link, now);
+        self.begin_thinking(now);
         self.count_limits(lease.source, target, lease.party, self.transfers[place].size, now);
         self.await_others(place, true, now);
     }

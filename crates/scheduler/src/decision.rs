@@ -22,6 +22,9 @@ pub enum Decision {
     Lease(Lease),
     /// A lease is taken back: tell `agent`. Outcomes that still come for it change nothing here.
     Cancel { transfer: TransferId, attempt: AttemptId, agent: AgentId, why: CancelWhy },
+    /// A lease is asked back, since its link has become slow: tell its agent. If it has not begun it ends with
+    /// [`longhaul_model::FaultCode::GivenBack`], else it goes on.
+    GiveBack(GiveBack),
     /// A live transfer of before the restart that nobody wants and no agent holds.
     Drop { transfer: TransferId },
     /// The source's replica is not what the catalog says; no transfer uses it until [`crate::Event::ReplicaAdded`].
@@ -36,6 +39,21 @@ pub enum CancelWhy {
     Unwanted,
     /// A site was paused; the transfer goes back to the queue.
     SitePaused,
+}
+
+/// Numbers only; [`crate::Scheduler::explain_give_back`] puts them in words.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GiveBack {
+    pub transfer: TransferId,
+    pub attempt: AttemptId,
+    pub agent: AgentId,
+    pub source: StorageId,
+    /// What the link gives now, failures counted in, and after how long the file would come.
+    pub rate_bytes_per_s: f64,
+    pub finish: Duration,
+    /// The same from the source from which it would come first.
+    pub other: StorageId,
+    pub other_finish: Duration,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use longhaul_model::{StorageId, Timestamp, TransferId, units};
 
 use crate::deal::Barred;
-use crate::decision::{Candidate, CandidateInWords, Choice, ChoiceInWords, Unusable};
+use crate::decision::{Candidate, CandidateInWords, Choice, ChoiceInWords, GiveBack, Unusable};
 use crate::limits;
 use crate::scheduler::Scheduler;
 use crate::shares::Party;
@@ -74,6 +74,18 @@ impl Scheduler {
             "{name}, because it finishes first: {} against {} at {other_name}, {because}",
             seconds(best.finish),
             seconds(other.finish),
+        )
+    }
+
+    /// Why a lease is asked back, in words.
+    pub fn explain_give_back(&self, asked: &GiveBack) -> String {
+        format!(
+            "{} gives {} now: it would come from there after {}, from {} after {}",
+            self.name(asked.source),
+            units::rate(asked.rate_bytes_per_s),
+            seconds(asked.finish),
+            self.name(asked.other),
+            seconds(asked.other_finish),
         )
     }
 

@@ -8,7 +8,8 @@
 //! Start with [`Scheduler`]: `handle(event, now)`, then `poll_decision(now)` until it returns none, then sleep until
 //! `next_wakeup()` or the next event. The path of a file through it: `demand` (wants become transfers), `rank` (which
 //! want comes first), `queue` (where they wait), `lanes` (whose turn it is, by [`Shares`]), `pick` (which file), `deal` (source, lease),
-//! `outcome` (what follows). By which rule a source is chosen is a [`Strategy`].
+//! `outcome` (what follows),
+//! `second_thoughts` (what is asked back). By which rule a source is chosen is a [`Strategy`].
 
 mod assign;
 mod at_once;
@@ -24,6 +25,7 @@ mod fts3;
 mod key;
 mod keyed;
 mod lanes;
+mod lately;
 mod lesson;
 mod limits;
 mod links;
@@ -37,6 +39,7 @@ mod rank;
 pub mod record;
 mod routes;
 mod scheduler;
+mod second_thoughts;
 pub mod settings;
 mod shares;
 mod sources;
@@ -49,7 +52,7 @@ mod waiters;
 mod width;
 
 pub use decision::{
-    CancelWhy, Candidate, CandidateInWords, Choice, ChoiceInWords, Decision, Lease, Unusable,
+    CancelWhy, Candidate, CandidateInWords, Choice, ChoiceInWords, Decision, GiveBack, Lease, Unusable,
 };
 pub use event::{
     Adopted, AdoptedLease, Demand, DemandId, Event, Outcome, SiteInfo, SiteLimits, SiteState, StorageInfo,

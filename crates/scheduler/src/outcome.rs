@@ -163,6 +163,7 @@ impl Scheduler {
         }
         match outcome.fault {
             None => self.arrived(place, outcome.bytes_moved, now),
+            Some(fault) if fault.code == FaultCode::GivenBack => self.given_back(place, now),
             Some(fault) => self.failed(place, fault, outcome.bytes_moved, now),
         }
     }

@@ -271,6 +271,7 @@ impl Scheduler {
         self.take_out(place);
         let Some(transfer) = self.transfers.remove(place) else { return };
         self.by_id.remove(&transfer.id);
+        self.forget_thoughts(transfer.id);
         let row = &mut self.files[transfer.file_row];
         row.transfers.remove(place);
         let is_hop = |place: u32| self.wants[self.transfers[place].want].relay;

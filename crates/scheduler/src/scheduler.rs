@@ -30,6 +30,10 @@ pub struct Scheduler {
     pub(crate) news: News,
     /// Of some attempts: when they were leased, and what was expected.
     pub(crate) forecasts: BTreeMap<AttemptId, (Timestamp, Forecast)>,
+    /// Transfers whose leases were asked back: which, and when. Until the transfer is over.
+    pub(crate) asked_back: BTreeMap<TransferId, (AttemptId, Timestamp)>,
+    /// A timer for second thoughts is set.
+    pub(crate) thinking: bool,
     pub(crate) routes: Routes,
     /// Transfers whose replicas have no link to their target: those for which a way is to be looked for, and all.
     pub(crate) unlinked: BTreeSet<TransferId>,
@@ -87,6 +91,7 @@ pub(crate) enum Timer {
     Optimize,
     /// A limited rate has room again.
     Limits,
+    SecondThoughts,
 }
 
 impl Scheduler {
@@ -100,6 +105,8 @@ impl Scheduler {
             limits: Gates::default(),
             news: News::default(),
             forecasts: BTreeMap::new(),
+            asked_back: BTreeMap::new(),
+            thinking: false,
             routes: Routes::default(),
             unlinked: BTreeSet::new(),
             stranded: BTreeSet::new(),
@@ -266,6 +273,7 @@ impl Scheduler {
                 Timer::Sweep(block, target) => self.sweep(block, target),
                 Timer::Optimize => self.optimize(now),
                 Timer::Limits => self.limits_eased(),
+                Timer::SecondThoughts => self.think_again(now),
                 Timer::Reopen(block, target) => self.reopen(block, target),
             }
         }

@@ -75,6 +75,9 @@ pub struct Settings {
     pub target_files_always: u32,
     /// That many are enough only if this much work is there.
     pub target_window: Duration,
+    /// Leases that wait behind a link that became slow are asked back where another source is much sooner; false for
+    /// comparison.
+    pub second_thoughts: bool,
     /// An attempt not begun after this long must not begin.
     pub lease_length: Duration,
 
@@ -116,6 +119,7 @@ impl Default for Settings {
             lease_files_coming: 8,
             target_files_always: 6,
             target_window: Duration::from_secs(1),
+            second_thoughts: true,
             lease_length: Duration::from_secs(600),
             share_claim: Duration::from_secs(60),
             nominal_bytes_per_s: 250e6,

@@ -12,6 +12,7 @@ use crate::breaker::Breaker;
 use crate::event::{SiteInfo, SiteState};
 use crate::key::Key;
 use crate::lanes::Lanes;
+use crate::lately::{Lately, Mark};
 use crate::links::Links;
 use crate::sources::Sources;
 use crate::strategy::Strategy;
@@ -188,6 +189,9 @@ pub(crate) struct LinkState {
     pub source_sent: f64,
     /// What a single file gets, bytes per second; 0 before the first.
     pub file_rate: f64,
+    pub lately: Lately,
+    /// Reports and ends of files with which something has come.
+    pub pieces: u64,
     /// When that ended the pauses of others.
     pub eased: Option<Timestamp>,
     /// What waits for this source only, by party.
@@ -211,6 +215,10 @@ pub(crate) fn float(number: u128) -> f64 {
 const SILENCE_S: f64 = 1.5;
 
 impl LinkState {
+    pub(crate) fn mark(&self, now: Timestamp) -> Mark {
+        Mark { at: now, come: self.come, pieces: self.pieces }
+    }
+
     /// The rate that it has shown, as far as it can be believed: had it been higher than all that was given by the
     /// time of the silence since, something would have come.
     pub(crate) fn rate_heard(&self, now: Timestamp) -> f64 {

@@ -86,6 +86,7 @@ impl Scheduler {
         let come = Come { link: link.come, source: before, target: row.come };
         link.at_once.look(&Look { come, files: link.files, moving: link.moving, report }, least, now);
         link.come += bytes as f64;
+        link.pieces += u64::from(bytes > 0);
         row.come += bytes as f64;
     }
 

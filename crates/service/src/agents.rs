@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use longhaul_api::agent::{AgentSettings, Incarnation, LeaseBatch, SourcePeer, StorageKind, Task, Work};
+use longhaul_api::agent::{AgentSettings, AskedBack, Incarnation, LeaseBatch, SourcePeer, StorageKind, Task, Work};
 use longhaul_api::native::AgentView;
 use longhaul_catalog::AgentRow;
 use longhaul_model::{
@@ -202,9 +202,15 @@ impl Agents {
         Ok(OpenPoll { agents: self, agent, wake: presence.wake.clone() })
     }
 
-    /// The next parcel for the agent, if there is one.
-    pub fn parcel(&self, agent: AgentId, received: u64, now: Timestamp) -> Option<Arc<Work>> {
-        self.lock().get_mut(&agent).and_then(|presence| presence.outbox.poll(received, now))
+    /// The next parcel for the agent, if there is one. `version`: of the protocol that it speaks.
+    pub fn parcel(
+        &self,
+        agent: AgentId,
+        received: u64,
+        version: u16,
+        now: Timestamp,
+    ) -> Option<Arc<Work>> {
+        self.lock().get_mut(&agent).and_then(|presence| presence.outbox.poll(received, version, now))
     }
 
     pub fn put_leases(&self, agent: AgentId, batches: Vec<LeaseBatch>) {
@@ -217,6 +223,10 @@ impl Agents {
 
     pub fn cancel(&self, agent: AgentId, attempts: impl IntoIterator<Item = AttemptId>) {
         self.with(agent, |presence| attempts.into_iter().for_each(|attempt| presence.outbox.cancel(attempt)));
+    }
+
+    pub fn ask_back(&self, agent: AgentId, asked: AskedBack) {
+        self.with(agent, |presence| presence.outbox.ask_back(asked));
     }
 
     pub fn cancel_task(&self, agent: AgentId, task: TaskId) {

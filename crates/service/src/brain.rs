@@ -88,6 +88,8 @@ pub type Inquiry = Box<dyn FnOnce(&mut Recorded, Timestamp) + Send>;
 pub enum Order {
     Lease(Box<Grant>),
     Cancel { transfer: TransferId, attempt: AttemptId, agent: AgentId, why: CancelWhy },
+    /// A lease is asked back, for a reason in words.
+    GiveBack { attempt: AttemptId, agent: AgentId, why: String },
     Drop { transfer: TransferId },
     Suspect { file: FileId, source: StorageId, fault: Fault },
     Fail { transfer: TransferId, fault: Fault },
@@ -383,6 +385,13 @@ impl Brain {
                 Decision::Cancel { transfer, attempt, agent, why } => {
                     orders.push(Order::Cancel { transfer, attempt, agent, why });
                 }
+                // What the desk was handed it has begun.
+                Decision::GiveBack(asked) if asked.agent == jobs::MOVERS => {}
+                Decision::GiveBack(asked) => orders.push(Order::GiveBack {
+                    attempt: asked.attempt,
+                    agent: asked.agent,
+                    why: self.scheduler.explain_give_back(&asked),
+                }),
                 Decision::Drop { transfer } => orders.push(Order::Drop { transfer }),
                 Decision::Suspect { file, source, fault, .. } => {
                     orders.push(Order::Suspect { file, source, fault })

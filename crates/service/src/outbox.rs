@@ -3,16 +3,19 @@
 //! At most one parcel is under way; what comes meanwhile gathers for the next one, so a slow agent
 //! gets few large parcels and a quick one many small ones.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use longhaul_api::agent::{AgentSettings, LeaseBatch, Task, TaskKind, Work};
+use longhaul_api::agent::{AgentSettings, AskedBack, LeaseBatch, Task, TaskKind, Work};
 use longhaul_model::{AttemptId, TaskId, Timestamp};
 
 /// Leases of one parcel.
 pub const PARCEL_LEASES_MAX: usize = 2_000;
 /// Files in the tasks of one parcel: a task is never split, so one may exceed it.
 pub const PARCEL_TASK_FILES_MAX: usize = 5_000;
+
+/// From this version of the protocol on agents know what to give back.
+const GIVES_BACK: u16 = 2;
 
 #[derive(Default)]
 pub struct Outbox {
@@ -21,6 +24,7 @@ pub struct Outbox {
     batches: VecDeque<LeaseBatch>,
     tasks: VecDeque<Task>,
     cancel: BTreeSet<AttemptId>,
+    give_back: BTreeMap<AttemptId, String>,
     cancel_tasks: BTreeSet<TaskId>,
     settings: Option<AgentSettings>,
 }
@@ -47,6 +51,11 @@ impl Outbox {
         self.cancel.insert(attempt);
     }
 
+    /// Asks for a lease. Like a cancellation it follows its lease.
+    pub fn ask_back(&mut self, asked: AskedBack) {
+        self.give_back.insert(asked.attempt, asked.why);
+    }
+
     pub fn cancel_task(&mut self, task: TaskId) {
         self.tasks.retain(|waiting| waiting.id != task);
         self.cancel_tasks.insert(task);
@@ -54,7 +63,10 @@ impl Outbox {
 
     /// The next parcel, given that everything up to number `received` is safe at the agent; none if there is
     /// nothing to say. Until acknowledged, the same parcel comes again.
-    pub fn poll(&mut self, received: u64, now: Timestamp) -> Option<Arc<Work>> {
+    pub fn poll(&mut self, received: u64, version: u16, now: Timestamp) -> Option<Arc<Work>> {
+        if version < GIVES_BACK {
+            self.give_back.clear();
+        }
         if self.sent.as_ref().is_some_and(|sent| sent.number <= received) {
             self.sent = None;
         }
@@ -83,13 +95,16 @@ impl Outbox {
             }
             work.batches.extend(self.batches.pop_front());
         }
-        let (later, now): (BTreeSet<_>, BTreeSet<_>) = {
-            let undelivered: BTreeSet<AttemptId> =
-                work.batches.iter().chain(&self.batches).flat_map(attempts).collect();
-            std::mem::take(&mut self.cancel).into_iter().partition(|attempt| undelivered.contains(attempt))
-        };
+        let undelivered: BTreeSet<AttemptId> =
+            work.batches.iter().chain(&self.batches).flat_map(attempts).collect();
+        let (later, now): (BTreeSet<_>, BTreeSet<_>) =
+            std::mem::take(&mut self.cancel).into_iter().partition(|attempt| undelivered.contains(attempt));
         self.cancel = later;
         work.cancel = now.into_iter().collect();
+        let (later, now): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            std::mem::take(&mut self.give_back).into_iter().partition(|(attempt, _)| undelivered.contains(attempt));
+        self.give_back = later;
+        work.give_back = now.into_iter().map(|(attempt, why)| AskedBack { attempt, why }).collect();
         let mut files = 0;
         while let Some(task) = self.tasks.front() {
             files += task_files(task);
@@ -105,6 +120,7 @@ impl Outbox {
         self.batches.is_empty()
             && self.tasks.is_empty()
             && self.cancel.is_empty()
+            && self.give_back.is_empty()
             && self.cancel_tasks.is_empty()
             && self.settings.is_none()
     }
@@ -163,16 +179,16 @@ mod tests {
     #[test]
     fn a_parcel_is_repeated_until_acknowledged() {
         let mut outbox = Outbox::default();
-        assert!(outbox.poll(0, Timestamp::ZERO).is_none());
+        assert!(outbox.poll(0, GIVES_BACK, Timestamp::ZERO).is_none());
         outbox.put_leases(batch([1, 2]));
-        let first = outbox.poll(0, Timestamp::ZERO).unwrap();
+        let first = outbox.poll(0, GIVES_BACK, Timestamp::ZERO).unwrap();
         outbox.put_leases(batch([3]));
-        let again = outbox.poll(0, Timestamp::ZERO).unwrap();
+        let again = outbox.poll(0, GIVES_BACK, Timestamp::ZERO).unwrap();
         assert_eq!((first.number, numbers(&first)), (again.number, numbers(&again)));
         assert_eq!(outbox.leases().count(), 3);
-        let next = outbox.poll(first.number, Timestamp::ZERO).unwrap();
+        let next = outbox.poll(first.number, GIVES_BACK, Timestamp::ZERO).unwrap();
         assert_eq!(numbers(&next), vec![3]);
-        assert!(outbox.poll(next.number, Timestamp::ZERO).is_none());
+        assert!(outbox.poll(next.number, GIVES_BACK, Timestamp::ZERO).is_none());
         assert_eq!(outbox.leases().count(), 0);
     }
 
@@ -180,7 +196,7 @@ mod tests {
     fn numbers_go_on_after_a_restart_of_the_service() {
         let mut outbox = Outbox::default();
         outbox.put_leases(batch([1]));
-        assert_eq!(outbox.poll(57, Timestamp::ZERO).unwrap().number, 58);
+        assert_eq!(outbox.poll(57, GIVES_BACK, Timestamp::ZERO).unwrap().number, 58);
     }
 
     #[test]
@@ -188,9 +204,23 @@ mod tests {
         let mut outbox = Outbox::default();
         outbox.put_leases(batch([1, 2]));
         outbox.cancel(AttemptId(2));
-        let first = outbox.poll(0, Timestamp::ZERO).unwrap();
+        let first = outbox.poll(0, GIVES_BACK, Timestamp::ZERO).unwrap();
         assert_eq!((numbers(&first), first.cancel.len()), (vec![1, 2], 0));
-        assert_eq!(outbox.poll(first.number, Timestamp::ZERO).unwrap().cancel, vec![AttemptId(2)]);
+        assert_eq!(outbox.poll(first.number, GIVES_BACK, Timestamp::ZERO).unwrap().cancel, vec![AttemptId(2)]);
+    }
+
+    #[test]
+    fn what_is_asked_back_comes_after_its_lease_and_only_to_who_understands() {
+        let asked = || AskedBack { attempt: AttemptId(1), why: "alpha is slow".into() };
+        let mut outbox = Outbox::default();
+        outbox.put_leases(batch([1]));
+        outbox.ask_back(asked());
+        let first = outbox.poll(0, GIVES_BACK, Timestamp::ZERO).unwrap();
+        assert_eq!((numbers(&first), first.give_back.len()), (vec![1], 0));
+        assert_eq!(outbox.poll(first.number, GIVES_BACK, Timestamp::ZERO).unwrap().give_back, vec![asked()]);
+        let mut old = Outbox::default();
+        old.ask_back(asked());
+        assert!(old.poll(0, GIVES_BACK - 1, Timestamp::ZERO).is_none(), "it would ask for it for ever");
     }
 
     #[test]
@@ -199,7 +229,7 @@ mod tests {
         for start in 0..3 {
             outbox.put_leases(batch((0..1_500).map(|n| start * 10_000 + n)));
         }
-        assert_eq!(numbers(&outbox.poll(0, Timestamp::ZERO).unwrap()).len(), 1_500);
+        assert_eq!(numbers(&outbox.poll(0, GIVES_BACK, Timestamp::ZERO).unwrap()).len(), 1_500);
     }
 
     proptest! {
@@ -210,7 +240,7 @@ mod tests {
             let (mut received, mut got) = (0, Vec::new());
             for (step, lost) in lost.iter().chain(&[false, false]).enumerate() {
                 outbox.put_leases(batch([step as u64]));
-                if let Some(work) = outbox.poll(received, Timestamp::ZERO)
+                if let Some(work) = outbox.poll(received, GIVES_BACK, Timestamp::ZERO)
                     && !lost && work.number > received
                 {
                     received = work.number;

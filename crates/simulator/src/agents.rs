@@ -265,6 +265,19 @@ impl World<'_> {
         self.forget(place);
     }
 
+    /// The service asks for a lease back: what has begun goes on, and a word of it comes anyway.
+    pub(crate) fn asked_back(&mut self, place: u32, generation: u32) {
+        if !self.is_current(place, generation) || self.attempts[place as usize].phase != Phase::Waiting {
+            return;
+        }
+        self.abandon(place);
+        let attempt = &mut self.attempts[place as usize];
+        attempt.phase = Phase::Told;
+        attempt.fault = Some(Fault::new(FaultCode::GivenBack, "asked for"));
+        let told = self.told_at(place);
+        self.at(told, Happening::Ended { attempt: place, generation });
+    }
+
     /// Takes an attempt out of wherever it is at its agent.
     fn abandon(&mut self, place: u32) {
         let attempt = &self.attempts[place as usize];

@@ -19,6 +19,8 @@ pub struct Measure {
     /// Attempts that ended with a fault.
     pub faults: u64,
     pub cancelled: u64,
+    /// Leases that agents gave back before they began.
+    pub given_back: u64,
     pub decisions: u64,
     pub leases: u64,
     /// Expected and taken, in seconds.

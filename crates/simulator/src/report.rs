@@ -54,6 +54,8 @@ pub struct Report {
     /// What the scheduler says they wait for.
     pub waits: Vec<String>,
     pub attempts_failed: u64,
+    /// Leases that agents gave back before they began, since their link had become slow.
+    pub given_back: u64,
     pub leases: u64,
     pub decisions: u64,
     /// Half of the forecasts were off by more than this part of what it took.
@@ -130,6 +132,7 @@ pub(crate) fn report(
         unfinished,
         waits,
         attempts_failed: measure.faults,
+        given_back: measure.given_back,
         leases: measure.leases,
         decisions: measure.decisions,
         forecast_error: forecast_error(&measure.forecasts),

@@ -1,7 +1,7 @@
 //! The service's side: tells the scheduler what its catalog and its agents say, and does what the scheduler decides.
 //! It decides nothing.
 
-use longhaul_model::{AgentId, BlockId, FileId, SiteId, StorageId, SubscriptionId, Timestamp};
+use longhaul_model::{AgentId, BlockId, FaultCode, FileId, SiteId, StorageId, SubscriptionId, Timestamp};
 use longhaul_scheduler::{
     CancelWhy, CommunityShare, Decision, Demand, DemandId, Event, Lease, Outcome, Party, Shares, SiteInfo,
     SiteLimits, SiteState, StorageInfo,
@@ -159,6 +159,13 @@ impl World<'_> {
                 }
                 self.measure.cancelled += u64::from(why == CancelWhy::SitePaused);
             }
+            Decision::GiveBack(asked) => {
+                if let Some(&attempt) = self.by_id.get(&asked.attempt) {
+                    let generation = self.attempts[attempt as usize].generation;
+                    let way = self.plan.model.service_round_trip.0 / 2.0 + self.plan.model.service_step.0;
+                    self.after(way, Happening::AskedBack { attempt, generation });
+                }
+            }
             Decision::Drop { .. } => {}
             Decision::Suspect { file, source, .. } => {
                 let block = self.block_of(file.0 as u32);
@@ -256,8 +263,10 @@ impl World<'_> {
         let (block, file, source, target) = (attempt.block, attempt.file, attempt.source, attempt.target);
         let (leased, expected) = (attempt.leased, attempt.expected);
         self.forget(place);
-        if outcome.fault.is_some() {
-            self.measure.faults += 1;
+        if let Some(fault) = &outcome.fault {
+            let given_back = fault.code == FaultCode::GivenBack;
+            self.measure.given_back += u64::from(given_back);
+            self.measure.faults += u64::from(!given_back);
             return self.handle(Event::Outcome(outcome));
         }
         let taken = (self.now - leased) as f64 / 1e6;

@@ -77,6 +77,11 @@ pub(crate) enum Happening {
         attempt: u32,
         generation: u32,
     },
+    /// An agent is asked to give a lease back.
+    AskedBack {
+        attempt: u32,
+        generation: u32,
+    },
     /// The first byte could come now.
     Ready {
         attempt: u32,
@@ -407,6 +412,7 @@ impl<'a> World<'a> {
     fn happen(&mut self, happening: Happening) {
         match happening {
             Happening::Lease { attempt, generation } => self.lease_came(attempt, generation),
+            Happening::AskedBack { attempt, generation } => self.asked_back(attempt, generation),
             Happening::Ready { attempt, generation } => self.ready(attempt, generation),
             Happening::Recalled { site, attempt, generation } => self.recalled(site, attempt, generation),
             Happening::Began { attempt, generation } => self.hear_began(attempt, generation),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use longhaul_api::agent::{AgentSettings, RenewReply, Work};
+use longhaul_api::agent::{AgentSettings, AskedBack, RenewReply, Work};
 use longhaul_engine::Clock;
 use longhaul_model::{AgentId, AttemptId, Fault, FaultCode, Timestamp};
 use longhaul_security::new_signing_request;
@@ -180,6 +180,28 @@ async fn what_the_service_takes_back_is_dropped_without_a_word() {
     agent.puppet.succeed(&[1, 2]);
     let outcomes = site.desk.until_outcomes(1).await;
     assert_eq!(outcomes[0].attempt, AttemptId(2));
+    agent.end().await;
+}
+
+/// Promise 5: what has begun is finished, whatever is asked back.
+#[tokio::test]
+async fn what_is_asked_back_is_given_back_unless_it_has_begun() {
+    let site = Site::new();
+    let agent = site.start();
+    site.lease(&[1, 2, 3]);
+    agent.given(3).await;
+    agent.puppet.begin(1);
+    let why = "alpha gives 1.2 MB/s now".to_owned();
+    let asked = [1, 2, 55].map(|number| AskedBack { attempt: AttemptId(number), why: why.clone() });
+    site.desk.parcel(Work { give_back: asked.to_vec(), ..Work::default() });
+    let outcomes = site.desk.until_outcomes(1).await;
+    let fault = outcomes[0].fault.clone().unwrap();
+    assert_eq!((outcomes[0].attempt, fault.code), (AttemptId(2), FaultCode::GivenBack));
+    assert_eq!(fault.detail, why);
+    agent.puppet.until(|asked| asked.cancelled == attempts(&[2])).await;
+    agent.puppet.succeed(&[1, 2, 3]);
+    let outcomes = site.desk.until_outcomes(3).await;
+    assert_eq!(outcomes.iter().map(|outcome| outcome.attempt.0).collect::<Vec<_>>(), [2, 1, 3]);
     agent.end().await;
 }
 

@@ -116,6 +116,9 @@ pub struct World {
     /// Why each source was chosen.
     pub reasons: Vec<String>,
     pub keep_log: bool,
+    /// Why leases were asked back, and how many were given back.
+    pub asked_back: Vec<String>,
+    pub given_back: u64,
 }
 
 struct Row {
@@ -165,6 +168,8 @@ impl World {
             log: Vec::new(),
             reasons: Vec::new(),
             keep_log: false,
+            asked_back: Vec::new(),
+            given_back: 0,
         };
         for place in 0..world.places.len() as u64 {
             world.tell_site(place);
@@ -502,6 +507,14 @@ impl World {
                     _ => {
                         self.rows.remove(&transfer);
                     }
+                }
+            }
+            Decision::GiveBack(asked) => {
+                self.asked_back.push(self.scheduler.explain_give_back(&asked));
+                // As an agent answers: what has begun goes on.
+                if self.running.get(&asked.attempt).is_some_and(|running| !running.started) {
+                    self.given_back += 1;
+                    self.end(asked.attempt, Some(Fault::new(FaultCode::GivenBack, "asked for")));
                 }
             }
             Decision::Drop { transfer } => {

@@ -266,7 +266,7 @@ impl Operations {
         request: &WorkRequest,
         mut stop: watch::Receiver<bool>,
     ) -> Result<Arc<Work>, Problem> {
-        agree(request.versions)?;
+        let version = agree(request.versions)?;
         let agents = &self.shared.agents;
         let poll = agents.open_poll(peer.agent)?;
         let wait = Duration::from_millis(u64::from(request.wait_ms.min(self.shared.config.limits.poll_ms)));
@@ -278,7 +278,7 @@ impl Operations {
             let now = self.now();
             let standing = agents.contact(peer.agent, request.incarnation, now)?;
             if standing == Standing::Present
-                && let Some(work) = agents.parcel(peer.agent, request.received, now)
+                && let Some(work) = agents.parcel(peer.agent, request.received, version, now)
             {
                 return Ok(work);
             }

@@ -343,6 +343,7 @@ impl Day {
             match order {
                 Order::Lease(grant) => self.lease(grant.lease),
                 Order::Cancel { attempt, .. } => self.cancel(attempt),
+                Order::GiveBack { attempt, .. } => self.give_back(attempt),
                 _ => {}
             }
         }
@@ -354,6 +355,19 @@ impl Day {
             Happening::Started(lease) | Happening::Ended(lease, _) => lease.attempt != attempt,
             _ => true,
         });
+    }
+
+    /// A lease is asked back: it ends unless it has begun.
+    fn give_back(&mut self, attempt: AttemptId) {
+        let waiting = self.agenda.values().find_map(|what| match what {
+            Happening::Started(lease) if lease.attempt == attempt => Some(lease.clone()),
+            _ => None,
+        });
+        if let Some(lease) = waiting {
+            self.cancel(attempt);
+            let now = Timestamp(self.clock.load(Ordering::Relaxed));
+            self.at(now, Happening::Ended(lease, Some(FaultCode::GivenBack)));
+        }
     }
 
     fn lease(&mut self, lease: Lease) {

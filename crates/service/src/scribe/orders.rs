@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use longhaul_api::agent::{Lease, LeaseBatch};
+use longhaul_api::agent::{AskedBack, Lease, LeaseBatch};
 use longhaul_catalog::{Begun, CatalogError, NewAttempt, Refusal};
 use longhaul_model::{AgentId, AttemptId, Fault, FaultCode, Retry, StorageId, Timestamp, TransferId};
 use longhaul_network::Link;
@@ -170,6 +170,10 @@ impl Scribe {
             Order::Cancel { transfer, attempt, agent, why: CancelWhy::SitePaused } => {
                 catalog.take_back(&[attempt], &cancelled("the site was paused"), now)?;
                 self.taken_back(transfer, attempt, agent, now);
+            }
+            Order::GiveBack { attempt, agent, why } => {
+                tracing::info!(%attempt, %agent, %why, "a lease is asked back");
+                self.shared.agents.ask_back(agent, AskedBack { attempt, why });
             }
             Order::Drop { transfer } => {
                 catalog.cancel_transfers(

@@ -261,9 +261,15 @@ impl Scribe {
         let name = |id| self.storage_name(id).map(|name| name.to_string()).unwrap_or_default();
         let (source, target) = (name(transfer.source), name(transfer.target));
         let lfn = running.as_ref().map(|running| running.lfn.shown()).unwrap_or_default();
-        let result = if succeeded { "done" } else { "failed" };
+        let given_back = transfer.fault.as_ref().is_some_and(|fault| fault.code == FaultCode::GivenBack);
+        let result = match (succeeded, given_back) {
+            (true, _) => "done",
+            (_, true) => "given-back",
+            _ => "failed",
+        };
+        let fault = transfer.fault.as_ref().filter(|_| !given_back);
         let blame =
-            transfer.fault.as_ref().map(|fault| fault.blame.to_string()).unwrap_or_else(|| "none".into());
+            fault.map(|fault| fault.blame.to_string()).unwrap_or_else(|| "none".into());
         let link = || vec![("source", source.clone()), ("target", target.clone())];
         let mut labels = link();
         labels.extend([("result", result.to_owned()), ("blame", blame)]);
@@ -285,7 +291,10 @@ impl Scribe {
             link(),
             reported.bytes_resent,
         );
-        if let Some(fault) = &transfer.fault {
+        if given_back {
+            // No fault of anybody, and no problem.
+            tracing::debug!(transfer = %transfer.transfer, attempt = %reported.attempt, %source, %target, "given back");
+        } else if let Some(fault) = &transfer.fault {
             tracing::warn!(transfer = %transfer.transfer, attempt = %reported.attempt, %source, %target, %lfn, code = %fault.code, %fault, "attempt failed");
             let blamed = match fault.blame {
                 Blame::Source => Some(transfer.source),

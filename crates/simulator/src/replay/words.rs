@@ -31,6 +31,15 @@ pub(super) fn decision(decision: Option<&Decision>, names: &BTreeMap<StorageId, 
             format!("ask for {limit} files of block {block} that {} lacks{after}", name(*target))
         }
         Some(Decision::Cancel { transfer, why, .. }) => format!("take transfer {transfer} back: {why:?}"),
+        Some(Decision::GiveBack(asked)) => format!(
+            "ask for transfer {} back from {}: {:.1} s there at {}, {:.1} s from {}",
+            asked.transfer,
+            name(asked.source),
+            asked.finish.as_secs_f64(),
+            units::rate(asked.rate_bytes_per_s),
+            asked.other_finish.as_secs_f64(),
+            name(asked.other)
+        ),
         Some(Decision::Drop { transfer }) => format!("forget transfer {transfer}"),
         Some(Decision::Suspect { file, source, fault, .. }) => {
             format!("suspect file {file} at {}: {fault}", name(*source))
