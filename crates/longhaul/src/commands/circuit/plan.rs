@@ -19,7 +19,7 @@ pub(super) fn words(plan: &CircuitPlan, style: Style, width: Option<usize>, now:
         let why = format!("{} → {}: {}", link.source, link.target, when::sentence(&link.why, now));
         text.push_str(&format!("\n{}", wrapped(&why, width, INDENT)));
     }
-    text.push('\n');
+    text.push_str("\n\n");
     text.push_str(&providers(plan).human(style, width));
     for budget in
         plan.budgets.iter().filter(|budget| budget.booked_gbit_h > 0.0 || budget.budget_gbit_h.is_some())
