@@ -13,7 +13,7 @@ HERE = GIVEN["folder"]
 SCRIPTS = os.path.dirname(sys.executable)
 BROKER = GIVEN["broker"]
 VO = GIVEN["vo"]
-# Whoever waits longer waits in vain. XRootD now and then says nothing for a minute or two; then another way is tried.
+# Whoever waits longer waits in vain. On a busy machine two runs had a case that took more than 90 s; why is not known.
 WITHIN_S = 240
 # Daemons look again that often, in seconds; by itself each would wait for minutes.
 ROUND = "1"
