@@ -257,7 +257,7 @@ fn shares_are_obtained() {
 fn leases_behind_a_link_that_fell_are_given_back() {
     let text = include_str!("../../../scenarios/falling-link.toml");
     let plan = plan(text);
-    let (again, kept) = (run(&plan, "best"), run(&plan, "best/kept"));
+    let (again, kept) = (run(&plan, "best/ask-back"), run(&plan, "best"));
     sound(&again);
     assert_eq!((again.unfinished, kept.unfinished, kept.given_back), (0, 0, 0));
     assert!(again.given_back > 50, "{}", again.given_back);
