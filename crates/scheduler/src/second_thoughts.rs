@@ -120,7 +120,8 @@ impl Scheduler {
             let transfer = &self.transfers[place];
             let size = u128::from(transfer.size);
             let known = self.asked_back.get(&transfer.id).copied();
-            if known.is_some_and(|(attempt, _)| Some(attempt) == transfer.lease().map(|lease| lease.attempt)) {
+            if known.is_some_and(|(attempt, _)| Some(attempt) == transfer.lease().map(|lease| lease.attempt))
+            {
                 // The answer is on its way.
                 asked.left = asked.left.saturating_sub(size);
                 continue;

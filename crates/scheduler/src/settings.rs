@@ -75,8 +75,8 @@ pub struct Settings {
     pub target_files_always: u32,
     /// That many are enough only if this much work is there.
     pub target_window: Duration,
-    /// Leases that wait behind a link that became slow are asked back where another source is much sooner; false for
-    /// comparison.
+    /// Leases that wait behind a link that became slow are asked back where another source is much sooner. Not yet
+    /// by default: a link that gets no more work is measured less, and its change is noticed later.
     pub second_thoughts: bool,
     /// An attempt not begun after this long must not begin.
     pub lease_length: Duration,
@@ -119,7 +119,7 @@ impl Default for Settings {
             lease_files_coming: 8,
             target_files_always: 6,
             target_window: Duration::from_secs(1),
-            second_thoughts: true,
+            second_thoughts: false,
             lease_length: Duration::from_secs(600),
             share_claim: Duration::from_secs(60),
             nominal_bytes_per_s: 250e6,

@@ -60,7 +60,9 @@ fn what_has_begun_goes_on() {
     world.places[0].out_bytes_per_s = 2e7;
     world.run_for(Duration::from_secs(16));
     assert!(world.asked_back.len() > 20, "{}", world.asked_back.len());
-    let from_slow = begun.iter().filter(|&&id| world.running.get(&id).is_some_and(|one| one.lease.source == StorageId(0)));
+    let from_slow = begun
+        .iter()
+        .filter(|&&id| world.running.get(&id).is_some_and(|one| one.lease.source == StorageId(0)));
     assert!(from_slow.count() > 20, "the agent goes on with them, though asked");
     assert!(world.asked_back.len() as u64 > world.given_back + 20);
     world.run(Duration::from_secs(3_600));

@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use longhaul_api::agent::{AgentSettings, AskedBack, Incarnation, LeaseBatch, SourcePeer, StorageKind, Task, Work};
+use longhaul_api::agent::{
+    AgentSettings, AskedBack, Incarnation, LeaseBatch, SourcePeer, StorageKind, Task, Work,
+};
 use longhaul_api::native::AgentView;
 use longhaul_catalog::AgentRow;
 use longhaul_model::{
@@ -203,13 +205,7 @@ impl Agents {
     }
 
     /// The next parcel for the agent, if there is one. `version`: of the protocol that it speaks.
-    pub fn parcel(
-        &self,
-        agent: AgentId,
-        received: u64,
-        version: u16,
-        now: Timestamp,
-    ) -> Option<Arc<Work>> {
+    pub fn parcel(&self, agent: AgentId, received: u64, version: u16, now: Timestamp) -> Option<Arc<Work>> {
         self.lock().get_mut(&agent).and_then(|presence| presence.outbox.poll(received, version, now))
     }
 

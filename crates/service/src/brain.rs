@@ -87,12 +87,30 @@ pub type Inquiry = Box<dyn FnOnce(&mut Recorded, Timestamp) + Send>;
 #[derive(Debug)]
 pub enum Order {
     Lease(Box<Grant>),
-    Cancel { transfer: TransferId, attempt: AttemptId, agent: AgentId, why: CancelWhy },
+    Cancel {
+        transfer: TransferId,
+        attempt: AttemptId,
+        agent: AgentId,
+        why: CancelWhy,
+    },
     /// A lease is asked back, for a reason in words.
-    GiveBack { attempt: AttemptId, agent: AgentId, why: String },
-    Drop { transfer: TransferId },
-    Suspect { file: FileId, source: StorageId, fault: Fault },
-    Fail { transfer: TransferId, fault: Fault },
+    GiveBack {
+        attempt: AttemptId,
+        agent: AgentId,
+        why: String,
+    },
+    Drop {
+        transfer: TransferId,
+    },
+    Suspect {
+        file: FileId,
+        source: StorageId,
+        fault: Fault,
+    },
+    Fail {
+        transfer: TransferId,
+        fault: Fault,
+    },
 }
 
 /// A lease with all that its agent must know.

@@ -101,8 +101,9 @@ impl Outbox {
             std::mem::take(&mut self.cancel).into_iter().partition(|attempt| undelivered.contains(attempt));
         self.cancel = later;
         work.cancel = now.into_iter().collect();
-        let (later, now): (BTreeMap<_, _>, BTreeMap<_, _>) =
-            std::mem::take(&mut self.give_back).into_iter().partition(|(attempt, _)| undelivered.contains(attempt));
+        let (later, now): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut self.give_back)
+            .into_iter()
+            .partition(|(attempt, _)| undelivered.contains(attempt));
         self.give_back = later;
         work.give_back = now.into_iter().map(|(attempt, why)| AskedBack { attempt, why }).collect();
         let mut files = 0;
@@ -206,7 +207,10 @@ mod tests {
         outbox.cancel(AttemptId(2));
         let first = outbox.poll(0, GIVES_BACK, Timestamp::ZERO).unwrap();
         assert_eq!((numbers(&first), first.cancel.len()), (vec![1, 2], 0));
-        assert_eq!(outbox.poll(first.number, GIVES_BACK, Timestamp::ZERO).unwrap().cancel, vec![AttemptId(2)]);
+        assert_eq!(
+            outbox.poll(first.number, GIVES_BACK, Timestamp::ZERO).unwrap().cancel,
+            vec![AttemptId(2)]
+        );
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub struct Way {
 
 impl Way {
     /// A strategy by our rules of order and concurrency; `NAME/fts3`: by FTS3's; `NAME/legacy`: with the pauses of
-    /// PhEDEx after failures; `NAME/kept`: no lease is asked back from a link that became slow.
+    /// PhEDEx after failures; `NAME/ask-back`: leases are asked back from a link that became slow.
     pub fn named(text: &str) -> Result<Self, String> {
         let mut parts = text.split('/');
         let strategy: Strategy =
@@ -60,10 +60,10 @@ impl Way {
             match part {
                 "fts3" => settings.rules = Rules::Fts3,
                 "legacy" => settings.backoff = Backoff::Legacy,
-                "kept" => settings.second_thoughts = false,
+                "ask-back" => settings.second_thoughts = true,
                 _ => {
                     return Err(format!(
-                        "`{text}`: after a strategy come /fts3 (its rules of order and concurrency), /legacy (the pauses of PhEDEx) and /kept (no lease is asked back)"
+                        "`{text}`: after a strategy come /fts3 (its rules of order and concurrency), /legacy (the pauses of PhEDEx) and /ask-back (leases are asked back from a link that became slow)"
                     ));
                 }
             }

@@ -268,8 +268,7 @@ impl Scribe {
             _ => "failed",
         };
         let fault = transfer.fault.as_ref().filter(|_| !given_back);
-        let blame =
-            fault.map(|fault| fault.blame.to_string()).unwrap_or_else(|| "none".into());
+        let blame = fault.map(|fault| fault.blame.to_string()).unwrap_or_else(|| "none".into());
         let link = || vec![("source", source.clone()), ("target", target.clone())];
         let mut labels = link();
         labels.extend([("result", result.to_owned()), ("blame", blame)]);
