@@ -47,6 +47,8 @@ pub struct Config {
     pub probe_every_s: u32,
     /// How sources are chosen where neither a subscription nor its target says: `best`, or one of FTS3's nine.
     pub strategy: String,
+    /// Whether leases that wait behind a link that became slow are asked back where another source is much sooner.
+    pub ask_back: bool,
     /// Archives of measurements to read, and meshes to watch.
     pub perfsonar: Vec<ArchiveConfig>,
     /// The FTS3 REST API.
@@ -150,6 +152,7 @@ impl Default for Config {
             record_bytes: 4_000_000_000,
             probe_every_s: 10,
             strategy: "best".to_owned(),
+            ask_back: false,
             perfsonar: Vec::new(),
             fts: FtsConfig::default(),
             jobs: JobsConfig::default(),
