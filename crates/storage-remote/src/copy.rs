@@ -141,6 +141,10 @@ impl Remote {
             return Err(at_source(Failure::new(Kind::WrongSize, text)));
         }
         let mut modes = order.modes.clone();
+        // Nothing is to be moved, and there are releases of XRootD that wait two minutes for it, then fail (its issue 2113).
+        if stat.size == 0 && modes.contains(&Mode::Stream) {
+            modes = vec![Mode::Stream];
+        }
         if let Some(algorithm) = wanted {
             if let Some(told) = stat.checksum.clone() {
                 comparison.take_source(told)?;

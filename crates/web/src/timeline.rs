@@ -178,10 +178,7 @@ mod tests {
         assert!(near(block.booked, HEIGHT / 2.0) && near(block.used, HEIGHT / 4.0));
         assert!(near(block.plain, HEIGHT / 8.0));
         let text = circuits(&[&one], at(3_600)).into_string();
-        assert!(
-            text.contains("800 Mbit/s booked, carried 50.0 GB at 50.0 MB/s, gained 16 min"),
-            "{text}"
-        );
+        assert!(text.contains("800 Mbit/s booked, carried 50.0 GB at 50.0 MB/s, gained 16 min"), "{text}");
     }
 
     #[test]

@@ -226,7 +226,9 @@ fn parse(key: &str, text: &str, default: &Value) -> Result<Value, String> {
         Value::Array(_) => {
             Ok(text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(Value::from).collect())
         }
-        Value::Null if ["_s", "_ms", "_days", "_rows", "_gbit_h"].iter().any(|unit| key.ends_with(unit)) => number(text),
+        Value::Null if ["_s", "_ms", "_days", "_rows", "_gbit_h"].iter().any(|unit| key.ends_with(unit)) => {
+            number(text)
+        }
         _ => Ok(Value::String(text.to_owned())),
     }
 }

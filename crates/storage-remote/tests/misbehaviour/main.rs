@@ -369,6 +369,19 @@ async fn a_cancelled_copy_is_closed_at_once() {
     until(|| target.closed() == 1).await;
 }
 
+/// Storages that copy for each other, and never end with an empty file.
+#[tokio::test]
+async fn an_empty_file_is_not_left_to_third_parties() {
+    let source = Server::start(none).await;
+    let forever = || Reply::SayAndWait(b"HTTP/1.1 201 Created\r\n\r\nPerf Marker\n".to_vec());
+    let target = Server::start(at("COPY", forever)).await;
+    source.put("/source", b"");
+    let done = copy(&order(&source, &target, &[Mode::Pull, Mode::Push, Mode::Stream])).await.unwrap();
+    assert_eq!((done.mode, done.bytes), (Mode::Stream, 0));
+    assert_eq!(target.get("/target"), Some(Vec::new()));
+    assert!(target.asked("COPY").is_empty() && source.asked("COPY").is_empty());
+}
+
 #[tokio::test]
 async fn an_order_has_its_time() {
     let target = Server::start(none).await;
