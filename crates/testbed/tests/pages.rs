@@ -63,6 +63,10 @@ fn busy_deployment() -> Deployment {
     }
     // Storages that nobody finds: the job waits, and says why.
     deployment.json(&["submit", "https://door.alpha.invalid/run7/f1", "https://door.beta.invalid/run7/f1"]);
+    deployment.json(&["share", "set", "atlas", "3"]);
+    deployment.json(&["share", "set", "atlas/production", "8"]);
+    deployment.json(&["limit", "set", "link", "alpha:beta", "--active", "20", "--rate", "250MB"]);
+    deployment.json(&["link", "decommission", "delta:gamma"]);
     deployment.json(&["circuit", "request", "alpha", "gamma", "--mbit", "400", "--for", "2h"]);
     deployment.until("some files have come", WITHIN, || {
         let list = deployment.json(&["transfer", "list", "--dataset", "higgs/run7-aod", "--state", "done"]);
@@ -101,6 +105,11 @@ fn pages(deployment: &Deployment) -> Vec<(&'static str, String, Vec<&'static str
         ("sites", "/ui/sites".into(), vec!["alpha", "delta", "paused"]),
         ("site", "/ui/sites/delta".into(), vec!["delta", "new disks until noon"]),
         ("circuits", "/ui/circuits".into(), vec!["alpha:gamma", "What a plan of all would do now"]),
+        (
+            "steer",
+            "/ui/steer".into(),
+            vec!["production", "alpha:beta", "250 MB/s", "share of atlas/production: 8"],
+        ),
         ("problems", "/ui/problems".into(), vec!["E2041", "alpha"]),
     ]
 }
@@ -242,4 +251,33 @@ fn pages_live_and_forms_work() {
     page.follow("[...document.querySelectorAll('button')].find(button => /suspend|cancel/i.test(button.innerText)).form.submit()");
     let state = deployment.json(&["subscription", "list", "--storage", "beta"])["items"][0]["state"].clone();
     assert!(matches!(state.as_str(), Some("suspended" | "cancelled")), "{state}: {}", words(&mut page));
+    steers(&deployment, &mut page, &base);
+}
+
+/// Shares and limits are set from a page; what is wrong is told, and nothing has changed then.
+fn steers(deployment: &Deployment, page: &mut Page<'_>, base: &str) {
+    let mut fill = |action: &str, fields: &[(&str, &str)]| {
+        page.open(&format!("{base}/ui/steer"));
+        let form = format!("document.querySelector('form.filter[action=\"/ui/steer/{action}\"]')");
+        for (name, value) in fields {
+            page.value(&format!("{form}.elements[{name:?}].value = {value:?}"));
+        }
+        page.follow(&format!("{form}.submit()"));
+        words(page)
+    };
+    let shown = fill("share", &[("community", "atlas"), ("weight", "3")]);
+    assert!(shown.contains("share of atlas: 3") && shown.contains("75 %"), "{shown}");
+    assert_eq!(deployment.json(&["share", "list"])["items"][0]["weight"], json!(3.0));
+    let shown = fill("limit", &[("of", "into"), ("name", "beta"), ("active", "7"), ("rate", "1.5 MB/s")]);
+    assert!(shown.contains("what comes to beta") && shown.contains("1.50 MB/s"), "{shown}");
+    let set = json!([{ "of": "into", "name": "beta", "active": 7, "bytes_per_s": 1_500_000 }]);
+    assert_eq!(deployment.json(&["limit", "list"])["items"], set);
+    for (name, rate, why) in [("nowhere", "", "nowhere"), ("beta", "fast", "\"fast\" is no size")] {
+        let shown = fill("limit", &[("of", "into"), ("name", name), ("rate", rate)]);
+        assert!(shown.contains(why), "{shown}");
+    }
+    assert_eq!(deployment.json(&["limit", "list"])["items"], set);
+    let shown = fill("link", &[("act", "only"), ("source", "alpha"), ("target", "beta")]);
+    assert!(shown.contains("alpha → beta") && shown.contains("Allow all"), "{shown}");
+    assert_eq!(deployment.json(&["link", "list"])["open"], json!(false));
 }

@@ -58,11 +58,12 @@ pub enum Place {
     Jobs,
     Sites,
     Circuits,
+    Steer,
     Problems,
     Outside,
 }
 
-const PLACES: [(Place, &str, &str); 8] = [
+const PLACES: [(Place, &str, &str); 9] = [
     (Place::Overview, "/ui/", "Overview"),
     (Place::Datasets, "/ui/datasets", "Datasets"),
     (Place::Subscriptions, "/ui/subscriptions", "Subscriptions"),
@@ -70,6 +71,7 @@ const PLACES: [(Place, &str, &str); 8] = [
     (Place::Jobs, "/ui/jobs", "Jobs"),
     (Place::Sites, "/ui/sites", "Sites"),
     (Place::Circuits, "/ui/circuits", "Circuits"),
+    (Place::Steer, "/ui/steer", "Steer"),
     (Place::Problems, "/ui/problems", "Problems"),
 ];
 

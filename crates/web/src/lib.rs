@@ -12,6 +12,7 @@ pub mod pages;
 mod plot;
 mod router;
 mod show;
+mod steer;
 mod timeline;
 
 pub use router::router;

@@ -46,6 +46,7 @@ pub fn router(operations: Shared) -> Router {
         .route("/ui/problems", get(problems))
         .merge(crate::jobs::routes())
         .merge(crate::circuits::routes())
+        .merge(crate::steer::routes())
         .route("/ui/assets/{name}", get(asset))
         .with_state(operations)
 }

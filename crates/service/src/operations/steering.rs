@@ -46,6 +46,11 @@ impl From<Refused> for Problem {
 }
 
 impl Operations {
+    /// By which sources can be chosen.
+    pub fn strategies() -> Vec<&'static str> {
+        Strategy::ALL.map(Strategy::name).to_vec()
+    }
+
     pub fn share_list(&self) -> Result<Page<ShareView>, Problem> {
         let kept = self.shared.catalog.setting(SHARES).map_err(problem)?;
         Ok(Page { items: share_views(&KeptShares::read(kept.as_deref())), next: None })

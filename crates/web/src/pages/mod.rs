@@ -7,6 +7,7 @@ mod login;
 mod overview;
 mod problems;
 mod sites;
+mod steer;
 mod subscriptions;
 mod transfers;
 
@@ -17,6 +18,7 @@ pub use login::{login, problem};
 pub use overview::overview;
 pub use problems::problems;
 pub use sites::{site, sites};
+pub use steer::{SteerView, steer};
 pub use subscriptions::{subscription, subscriptions};
 pub use transfers::{transfer, transfers};
 
@@ -313,6 +315,7 @@ mod tests {
             sites(context, &[site_view()]),
             site(context, &site_view()),
             circuits(context, &super::circuits::sample()),
+            steer(context, &super::steer::sample(site_view().storages.remove(0))),
             problems(context, &status_view().problems),
             login(context, Some("<u>")),
         ]

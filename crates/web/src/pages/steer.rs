@@ -1,0 +1,307 @@
+//! Who gets how much, what bounds it, and which ways may files take?
+
+use longhaul_api::limits::{LimitKind, LimitView};
+use longhaul_api::native::StorageView;
+use longhaul_api::steering::{AllowedLink, AuditEntry, LinksView, ShareView};
+use longhaul_model::units;
+use maud::{Markup, html};
+
+use super::Context;
+use crate::layout::{Frame, Place, Viewer, action, page};
+use crate::show;
+
+/// The catch-all of communities and of activities.
+const OTHERS: &str = "*";
+
+/// All that the page shows.
+pub struct SteerView {
+    pub shares: Vec<ShareView>,
+    pub limits: Vec<LimitView>,
+    pub links: LinksView,
+    pub storages: Vec<StorageView>,
+    pub strategies: Vec<&'static str>,
+    pub audit: Vec<AuditEntry>,
+}
+
+pub fn steer(context: Context<'_>, view: &SteerView) -> Markup {
+    let frame = Frame::live(context, "Steer", Place::Steer, "/api/v1/shares", "longhaul share list");
+    page(
+        &frame,
+        html! {
+            h1 { "Steer: who gets how much, what bounds it, and which ways may files take?" }
+            p.soft { "Changes count at once, and stay over a restart. What runs goes on." }
+            h2 { "Shares" }
+            (shares(context, &view.shares))
+            h2 { "Limits" }
+            (limits(context, &view.limits))
+            h2 { "Links" }
+            (links(context, &view.links, &view.storages))
+            h2 { "Storages" }
+            (storages(context, view))
+            h2 { "Who changed what" }
+            (audit(context, &view.audit))
+        },
+    )
+}
+
+/// A form of several fields, for those who may.
+fn form(context: Context<'_>, address: &str, class: &str, fields: Markup, label: &str) -> Markup {
+    html! {
+        @if let Some(Viewer { form_token, .. }) = context.viewer.filter(|viewer| viewer.may_change) {
+            form class=(class) method="post" action=(address) {
+                input type="hidden" name="form_token" value=(form_token);
+                (fields)
+                button type="submit" { (label) }
+            }
+        }
+    }
+}
+
+fn may_change(context: Context<'_>) -> bool {
+    context.viewer.is_some_and(|viewer| viewer.may_change)
+}
+
+// ---- shares ----------------------------------------------------------------------------------------------
+
+fn shares(context: Context<'_>, list: &[ShareView]) -> Markup {
+    html! {
+        p.soft { "Of the bytes that come to a storage, among those that want something there: 3 against 1 is three bytes against one." }
+        div.scroll { table.stack {
+            thead { tr { th scope="col" { "community" } th scope="col" { "activity" } th scope="col" { "part" } th.number scope="col" { "weight" }
+                @if may_change(context) { th scope="col" { "change" } } } }
+            tbody { @for share in list { (share_row(context, share)) } }
+        } }
+        (form(context, "/ui/steer/share", "filter", html! {
+            label { "community" input name="community" required placeholder="atlas" size="12"; }
+            label { "activity, if only that" input name="activity" placeholder="production" size="14"; }
+            label { "weight" (weight(1.0)) }
+        }, "Set this share"))
+    }
+}
+
+fn share_row(context: Context<'_>, share: &ShareView) -> Markup {
+    let (community, activity) = (share.community.as_str(), share.activity.as_deref());
+    // What holds for all others is always there.
+    let stays = community == OTHERS || activity == Some(OTHERS);
+    let whose = [("community", community), ("activity", activity.unwrap_or_default())];
+    html! {
+        tr {
+            td data-label="community" { @if activity.is_some() { span.soft { (named(community)) } } @else { (named(community)) } }
+            td data-label="activity" { @match activity { None => span.soft { "all of it" }, Some(activity) => (named(activity)) } }
+            td data-label="part" { (show::bar((share.part * 1e6) as u64, 1_000_000)) }
+            td.number data-label="weight" { (share.weight) }
+            @if may_change(context) { td data-label="change" {
+                (form(context, "/ui/steer/share", "inline", html! {
+                    @for (name, value) in whose { input type="hidden" name=(name) value=(value); }
+                    (weight(share.weight)) " "
+                }, "Set"))
+                @if !stays { (action(context.viewer, "/ui/steer/share", &[whose[0], whose[1], ("weight", "")], "As others")) }
+            } }
+        }
+    }
+}
+
+fn named(name: &str) -> &str {
+    if name == OTHERS { "all others" } else { name }
+}
+
+fn weight(value: f64) -> Markup {
+    html! { input type="number" name="weight" value=(value) min="0" max="1000000" step="any" required aria-label="weight"; }
+}
+
+// ---- limits ----------------------------------------------------------------------------------------------
+
+const KINDS: [(LimitKind, &str, &str); 4] = [
+    (LimitKind::Link, "link", "link"),
+    (LimitKind::Into, "into", "what comes to"),
+    (LimitKind::Out, "out", "what leaves"),
+    (LimitKind::Community, "community", "community"),
+];
+
+fn limits(context: Context<'_>, list: &[LimitView]) -> Markup {
+    html! {
+        p.soft { "Beside those of the " a href="/ui/sites" { "sites" } "; the narrowest counts." }
+        @if list.is_empty() { p.empty { "None is set." } }
+        @else {
+            div.scroll { table.stack {
+                thead { tr { th scope="col" { "of" } th.number scope="col" { "files at once" } th.number scope="col" { "rate" }
+                    @if may_change(context) { th scope="col" { "change" } } } }
+                tbody { @for limit in list { (limit_row(context, limit)) } }
+            } }
+        }
+        (form(context, "/ui/steer/limit", "filter", html! {
+            label { "of" select name="of" { @for (_, word, text) in KINDS { option value=(word) { (text) } } } }
+            label { "name" input name="name" required placeholder="alpha:beta" size="16"; }
+            (bounds(None, None))
+        }, "Set this limit"))
+    }
+}
+
+fn limit_row(context: Context<'_>, limit: &LimitView) -> Markup {
+    let (word, text) = KINDS.iter().find(|kind| kind.0 == limit.of).map_or(("", ""), |kind| (kind.1, kind.2));
+    let of = [("of", word), ("name", limit.name.as_str())];
+    html! {
+        tr {
+            td { (text) " " (limit.name) }
+            td.number data-label="files at once" { @match limit.active { Some(active) => (units::count(active.into())), None => "any number" } }
+            td.number data-label="rate" { @match limit.bytes_per_s { Some(rate) => (show::rate(rate as f64)), None => "any" } }
+            @if may_change(context) { td data-label="change" {
+                (form(context, "/ui/steer/limit", "inline", html! {
+                    @for (name, value) in of { input type="hidden" name=(name) value=(value); }
+                    (bounds(limit.active, limit.bytes_per_s)) " "
+                }, "Set"))
+                (action(context.viewer, "/ui/steer/limit", &[of[0], of[1], ("active", ""), ("rate", "")], "No limit"))
+            } }
+        }
+    }
+}
+
+fn bounds(active: Option<u32>, bytes_per_s: Option<u64>) -> Markup {
+    // Exact, where a rounded rate would change the limit when something else is set.
+    let rate = bytes_per_s.map(|rate| match rate {
+        rate if rate % 1_000_000 == 0 => format!("{}MB/s", rate / 1_000_000),
+        rate => format!("{rate}B/s"),
+    });
+    html! {
+        label { "files at once " input type="number" name="active" value=[active] min="0" max=(u32::MAX) placeholder="any"; } " "
+        label { "rate " input name="rate" value=[rate] placeholder="any, or 250MB/s" size="14"; }
+    }
+}
+
+// ---- links and storages ----------------------------------------------------------------------------------
+
+fn links(context: Context<'_>, view: &LinksView, storages: &[StorageView]) -> Markup {
+    let act = |link: &AllowedLink, act: &str, label: &str| {
+        let (source, target) = (link.source.to_string(), link.target.to_string());
+        action(
+            context.viewer,
+            "/ui/steer/link",
+            &[("act", act), ("source", &source), ("target", &target)],
+            label,
+        )
+    };
+    html! {
+        @if view.open { p { "Files may go from every storage to every other." } }
+        @else {
+            div.scroll { table {
+                thead { tr { th scope="col" { "only these" } @if may_change(context) { th scope="col" { "change" } } } }
+                tbody { @for link in &view.links { tr {
+                    td { (link.source) " → " (link.target) }
+                    @if may_change(context) { td { (act(link, "remove", "Take away")) } }
+                } } }
+            } }
+            (action(context.viewer, "/ui/steer/link", &[("act", "open-all")], "Allow all"))
+        }
+        @if !view.uncommissioned.is_empty() {
+            div.scroll { table {
+                thead { tr { th scope="col" { "for test transfers only" } @if may_change(context) { th scope="col" { "change" } } } }
+                tbody { @for link in &view.uncommissioned { tr {
+                    td { (show::state("warn", "")) (link.source) " → " (link.target) }
+                    @if may_change(context) { td { (act(link, "commission", "For everything again")) } }
+                } } }
+            } }
+        }
+        (form(context, "/ui/steer/link", "filter", html! {
+            label { "from" (any_of("source", storages)) }
+            label { "to" (any_of("target", storages)) }
+            label { "what" select name="act" {
+                // What touches no other link comes first.
+                @if !view.open { option value="add" { "allow it too" } }
+                option value="decommission" { "test transfers only" }
+                @if view.open { option value="only" { "allow no other link than this, and those added next" } }
+            } }
+        }, "Change this link"))
+    }
+}
+
+fn any_of(name: &str, storages: &[StorageView]) -> Markup {
+    html! { select name=(name) { @for storage in storages { option value=(storage.name) { (storage.name) } } } }
+}
+
+fn storages(context: Context<'_>, view: &SteerView) -> Markup {
+    html! {
+        p.soft { "How sources of what goes there are chosen, where a subscription does not say; and whether files may pass through it on their way to others." }
+        @if view.storages.is_empty() { p.empty { "No agent has offered one yet." } }
+        @else {
+            div.scroll { table.stack {
+                thead { tr { th scope="col" { "storage" } th scope="col" { "sources by" } th scope="col" { "relay" }
+                    @if may_change(context) { th scope="col" { "change" } } } }
+                tbody { @for storage in &view.storages { (storage_row(context, storage, &view.strategies)) } }
+            } }
+        }
+    }
+}
+
+fn storage_row(context: Context<'_>, storage: &StorageView, strategies: &[&str]) -> Markup {
+    let given = storage.strategy.as_deref();
+    html! {
+        tr {
+            td { (storage.name) @if !storage.writable { " " span.soft { "read only" } } }
+            td data-label="sources by" { @match given { Some(strategy) => (strategy), None => span.soft { "as the service has it" } } }
+            td data-label="relay" { @if storage.relay { "yes" } @else { "no" } }
+            @if may_change(context) { td data-label="change" { (form(context, "/ui/steer/storage", "inline", html! {
+                input type="hidden" name="storage" value=(storage.name);
+                label { "sources by " select name="strategy" {
+                    option value="none" selected[given.is_none()] { "as the service has it" }
+                    @for strategy in strategies { option value=(strategy) selected[given == Some(strategy)] { (strategy) } }
+                } } " "
+                label { "relay " select name="relay" {
+                    option value="false" selected[!storage.relay] { "no" }
+                    option value="true" selected[storage.relay] { "yes" }
+                } } " "
+            }, "Set")) } }
+        }
+    }
+}
+
+fn audit(context: Context<'_>, list: &[AuditEntry]) -> Markup {
+    html! {
+        @if list.is_empty() { p.empty { "Nobody has changed anything." } }
+        @else {
+            div.scroll { table.stack {
+                thead { tr { th scope="col" { "when" } th scope="col" { "who" } th scope="col" { "what" } } }
+                tbody { @for entry in list { tr {
+                    td.tight { (show::time(entry.at, context.now)) }
+                    td data-label="who" { (entry.who) }
+                    td data-label="what" { (entry.what) }
+                } } }
+            } }
+        }
+        p.soft { "Older ones: " code { "longhaul audit" } }
+    }
+}
+
+/// Something of everything; what comes from outside is hostile.
+#[cfg(test)]
+pub(super) fn sample(storage: StorageView) -> SteerView {
+    let link = || AllowedLink { source: "alpha".parse().unwrap(), target: "beta".parse().unwrap() };
+    let share = |community: &str, activity: Option<&str>| ShareView {
+        community: community.into(),
+        activity: activity.map(Into::into),
+        weight: 3.0,
+        part: 0.75,
+    };
+    SteerView {
+        shares: vec![share("atlas", None), share("atlas", Some("<u>production")), share(OTHERS, None)],
+        limits: vec![LimitView {
+            of: LimitKind::Into,
+            name: "<s>beta".into(),
+            active: Some(20),
+            bytes_per_s: Some(250_000_000),
+        }],
+        links: LinksView {
+            open: false,
+            links: vec![link()],
+            relays: Vec::new(),
+            uncommissioned: vec![link()],
+        },
+        storages: vec![storage],
+        strategies: vec!["best", "queue"],
+        audit: vec![AuditEntry {
+            id: 1,
+            at: longhaul_model::Timestamp::from_seconds(1_763_717_400),
+            who: "<u>root".into(),
+            what: "share of atlas: 3 <s>".into(),
+        }],
+    }
+}

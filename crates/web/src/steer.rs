@@ -1,0 +1,242 @@
+//! Routes of the page by which operators steer: shares, limits, links, and how storages choose their sources.
+
+use axum::Router;
+use axum::extract::{Form, State};
+use axum::http::HeaderMap;
+use axum::response::Response;
+use axum::routing::{get, post};
+use longhaul_api::Problem;
+use longhaul_api::limits::{LimitChange, LimitKind};
+use longhaul_api::steering::{AllowedLink, LinksChange, LinksSet, ShareChange, StorageChange};
+use longhaul_model::units::{parse_bytes, printable};
+use longhaul_model::{Fault, FaultCode, StorageName};
+use longhaul_service::{Operations, PageQuery};
+use serde::Deserialize;
+
+use crate::pages::{self, SteerView};
+use crate::router::{Shared, caller, change, page, parse};
+
+const PAGE: &str = "/ui/steer";
+/// Changes of before that are shown.
+const AUDIT_ROWS: u32 = 12;
+const STORAGES_MAX: u32 = 1_000;
+
+pub(crate) fn routes() -> Router<Shared> {
+    Router::new()
+        .route(PAGE, get(steer))
+        .route("/ui/steer/share", post(set_share))
+        .route("/ui/steer/limit", post(set_limit))
+        .route("/ui/steer/link", post(change_link))
+        .route("/ui/steer/storage", post(change_storage))
+}
+
+async fn steer(State(operations): State<Shared>, headers: HeaderMap) -> Response {
+    let view = |operations: &Operations| {
+        let rows = |limit| PageQuery { limit: Some(limit), after: None };
+        Ok(SteerView {
+            shares: operations.share_list()?.items,
+            limits: operations.limit_list()?.items,
+            links: operations.link_list()?,
+            storages: operations.storage_list(&rows(STORAGES_MAX))?.items,
+            strategies: Operations::strategies(),
+            audit: operations.audit_list(&rows(AUDIT_ROWS))?.items,
+        })
+    };
+    page(operations, headers, view, pages::steer).await
+}
+
+/// What is left empty is not said.
+fn said(text: &str) -> Option<&str> {
+    Some(text.trim()).filter(|text| !text.is_empty())
+}
+
+fn wrong(what: &str, error: impl std::fmt::Display) -> Problem {
+    Fault::new(FaultCode::BadRequest, printable(&format!("{what}: {error}"))).into()
+}
+
+fn number<T: std::str::FromStr<Err: std::fmt::Display>>(
+    what: &str,
+    text: &str,
+) -> Result<Option<T>, Problem> {
+    said(text).map(|text| text.parse().map_err(|error: T::Err| wrong(what, error))).transpose()
+}
+
+#[derive(Deserialize)]
+struct ShareForm {
+    form_token: String,
+    community: String,
+    #[serde(default)]
+    activity: String,
+    /// Empty: named no more.
+    weight: String,
+}
+
+impl ShareForm {
+    fn change(&self) -> Result<ShareChange, Problem> {
+        Ok(ShareChange {
+            community: self.community.trim().to_owned(),
+            activity: said(&self.activity).map(str::to_owned),
+            weight: number("weight", &self.weight)?,
+        })
+    }
+}
+
+async fn set_share(
+    State(operations): State<Shared>,
+    headers: HeaderMap,
+    Form(form): Form<ShareForm>,
+) -> Response {
+    let (who, token) = (headers.clone(), form.form_token.clone());
+    let act =
+        move |operations: &Operations| operations.share_set(&caller(operations, &who)?, &form.change()?);
+    change(operations, headers, &token, "share-set", PAGE.into(), act).await
+}
+
+#[derive(Deserialize)]
+struct LimitForm {
+    form_token: String,
+    of: LimitKind,
+    name: String,
+    /// Empty: no limit of files.
+    active: String,
+    /// Empty: no limit of the rate.
+    rate: String,
+}
+
+impl LimitForm {
+    fn change(&self) -> Result<LimitChange, Problem> {
+        let rate = said(&self.rate).map(|text| text.strip_suffix("/s").unwrap_or(text));
+        Ok(LimitChange {
+            of: self.of,
+            name: self.name.trim().to_owned(),
+            active: number("files at once", &self.active)?,
+            bytes_per_s: rate
+                .map(|text| parse_bytes(text).map_err(|error| wrong("rate", error)))
+                .transpose()?,
+        })
+    }
+}
+
+async fn set_limit(
+    State(operations): State<Shared>,
+    headers: HeaderMap,
+    Form(form): Form<LimitForm>,
+) -> Response {
+    let (who, token) = (headers.clone(), form.form_token.clone());
+    let act =
+        move |operations: &Operations| operations.limit_set(&caller(operations, &who)?, &form.change()?);
+    change(operations, headers, &token, "limit-set", PAGE.into(), act).await
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum LinkAct {
+    /// Only this one from now on; others may follow.
+    Only,
+    Add,
+    Remove,
+    OpenAll,
+    Commission,
+    Decommission,
+}
+
+#[derive(Deserialize)]
+struct LinkForm {
+    form_token: String,
+    act: LinkAct,
+    #[serde(default)]
+    source: String,
+    #[serde(default)]
+    target: String,
+}
+
+impl LinkForm {
+    fn link(&self) -> Result<Vec<AllowedLink>, Problem> {
+        let (source, target) = (parse::<StorageName>(&self.source)?, parse::<StorageName>(&self.target)?);
+        Ok(vec![AllowedLink { source, target }])
+    }
+
+    fn change(&self) -> Result<LinksChange, Problem> {
+        let (link, mut change) = (self.link()?, LinksChange::default());
+        match self.act {
+            LinkAct::Remove => change.remove = link,
+            LinkAct::Commission => change.commission = link,
+            LinkAct::Decommission => change.decommission = link,
+            LinkAct::Add | LinkAct::Only | LinkAct::OpenAll => change.add = link,
+        }
+        Ok(change)
+    }
+}
+
+async fn change_link(
+    State(operations): State<Shared>,
+    headers: HeaderMap,
+    Form(form): Form<LinkForm>,
+) -> Response {
+    let (who, token) = (headers.clone(), form.form_token.clone());
+    let act = move |operations: &Operations| {
+        let caller = caller(operations, &who)?;
+        match form.act {
+            LinkAct::OpenAll => operations.link_set(&caller, &LinksSet { links: None }),
+            LinkAct::Only => operations.link_set(&caller, &LinksSet { links: Some(form.link()?) }),
+            _ => operations.link_change(&caller, &form.change()?),
+        }
+    };
+    change(operations, headers, &token, "link-change", PAGE.into(), act).await
+}
+
+#[derive(Deserialize)]
+struct StorageForm {
+    form_token: String,
+    storage: String,
+    strategy: String,
+    relay: bool,
+}
+
+async fn change_storage(
+    State(operations): State<Shared>,
+    headers: HeaderMap,
+    Form(form): Form<StorageForm>,
+) -> Response {
+    let (who, token) = (headers.clone(), form.form_token.clone());
+    let act = move |operations: &Operations| {
+        let patch = StorageChange { relay: Some(form.relay), strategy: Some(form.strategy) };
+        operations.storage_change(&caller(operations, &who)?, &parse(&form.storage)?, &patch)
+    };
+    change(operations, headers, &token, "storage-change", PAGE.into(), act).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_read_as_people_write_it() {
+        let of = |active: &str, rate: &str| {
+            let form = LimitForm {
+                form_token: String::new(),
+                of: LimitKind::Into,
+                name: " beta ".into(),
+                active: active.into(),
+                rate: rate.into(),
+            };
+            form.change().map(|change| (change.name, change.active, change.bytes_per_s))
+        };
+        assert_eq!(of("", "").unwrap(), ("beta".into(), None, None));
+        assert_eq!(of("0", " 250 MB/s").unwrap(), ("beta".into(), Some(0), Some(250_000_000)));
+        assert!(of("-1", "").unwrap_err().to_string().contains("files at once"));
+        assert!(of("1", "fast").unwrap_err().to_string().contains("rate"));
+    }
+
+    #[test]
+    fn a_share_without_a_weight_is_named_no_more() {
+        let of = |weight: &str| {
+            let (form_token, community) = (String::new(), "atlas".into());
+            ShareForm { form_token, community, activity: " ".into(), weight: weight.into() }.change()
+        };
+        assert_eq!(of("").unwrap().weight, None);
+        let change = of(" 2.5 ").unwrap();
+        assert_eq!((change.weight, change.activity), (Some(2.5), None));
+        assert!(of("much").unwrap_err().to_string().contains("weight"));
+    }
+}
