@@ -19,7 +19,8 @@ const QUEUED: f64 = 1.15;
 const HINDERS: Least = Least { share: 5e-5, events: 6 };
 /// The same while windows open for the first time: they overshoot, one stream after the other, and that says nothing.
 const HINDERS_AT_START: Least = Least { share: 5e-4, events: 2 };
-const START: Duration = Duration::from_secs(3);
+/// So many round trips it takes until all have.
+const START_ROUND_TRIPS: u32 = 15;
 /// Share of segments sent again: more is a path that is full or broken.
 const LOSS_MOST: f64 = 2e-2;
 /// What the streams may lose by rate and round trip.
@@ -95,7 +96,7 @@ impl Congestion {
             return self.settle(Stand::Open);
         }
         let began = *self.began.get_or_insert(now);
-        if !self.started && now.saturating_sub(began) >= START {
+        if !self.started && now.saturating_sub(began) >= START_ROUND_TRIPS * round_trip_min {
             self.settle(Stand::Open);
             self.started = true;
         }
@@ -170,7 +171,7 @@ mod tests {
         assert_eq!(turned(&mut Congestion::default(), clean, MIN), None);
         // One among 10,000 hinders where the path could carry ten times as much, which only time can tell.
         let some = |look: u64| seen(1_250, u32::from(look.is_multiple_of(8)), 101);
-        assert_eq!(turned(&mut Congestion::default(), some, MIN), Some(56));
+        assert_eq!(turned(&mut Congestion::default(), some, MIN), Some(48));
         // Near, clean, or far too much.
         assert_eq!(turned(&mut Congestion::default(), lossy, Duration::from_millis(39)), None);
         assert_eq!(turned(&mut Congestion::default(), |_| seen(400, 0, 101), MIN), None);
