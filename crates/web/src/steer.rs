@@ -128,7 +128,7 @@ async fn set_limit(
     change(operations, headers, &token, "limit-set", PAGE.into(), act).await
 }
 
-#[derive(Clone, Copy, Deserialize)]
+#[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum LinkAct {
     /// Only this one from now on; others may follow.
@@ -155,17 +155,6 @@ impl LinkForm {
         let (source, target) = (parse::<StorageName>(&self.source)?, parse::<StorageName>(&self.target)?);
         Ok(vec![AllowedLink { source, target }])
     }
-
-    fn change(&self) -> Result<LinksChange, Problem> {
-        let (link, mut change) = (self.link()?, LinksChange::default());
-        match self.act {
-            LinkAct::Remove => change.remove = link,
-            LinkAct::Commission => change.commission = link,
-            LinkAct::Decommission => change.decommission = link,
-            LinkAct::Add | LinkAct::Only | LinkAct::OpenAll => change.add = link,
-        }
-        Ok(change)
-    }
 }
 
 async fn change_link(
@@ -176,11 +165,16 @@ async fn change_link(
     let (who, token) = (headers.clone(), form.form_token.clone());
     let act = move |operations: &Operations| {
         let caller = caller(operations, &who)?;
+        let mut change = LinksChange::default();
         match form.act {
-            LinkAct::OpenAll => operations.link_set(&caller, &LinksSet { links: None }),
-            LinkAct::Only => operations.link_set(&caller, &LinksSet { links: Some(form.link()?) }),
-            _ => operations.link_change(&caller, &form.change()?),
+            LinkAct::OpenAll => return operations.link_set(&caller, &LinksSet { links: None }),
+            LinkAct::Only => return operations.link_set(&caller, &LinksSet { links: Some(form.link()?) }),
+            LinkAct::Add => change.add = form.link()?,
+            LinkAct::Remove => change.remove = form.link()?,
+            LinkAct::Commission => change.commission = form.link()?,
+            LinkAct::Decommission => change.decommission = form.link()?,
         }
+        operations.link_change(&caller, &change)
     };
     change(operations, headers, &token, "link-change", PAGE.into(), act).await
 }

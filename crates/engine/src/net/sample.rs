@@ -58,26 +58,20 @@ impl Sampler {
         if self.last.is_some_and(|(at, _)| now.saturating_sub(at) < EVERY) {
             return;
         }
-        let Ok(info) = TcpInfo::of(socket.as_fd()) else { return };
         match &inner.role {
-            Role::Fetching { welcomed: true, .. } => self.look_fetching(socket, inner, profile, (now, info)),
-            Role::Serving { .. } => self.look_serving(socket, inner, profile, (now, info)),
+            Role::Fetching { welcomed: true, .. } => self.look_fetching(socket, inner, profile, now),
+            Role::Serving { .. } => self.look_serving(socket, inner, profile, now),
             _ => {}
         }
     }
 
-    fn look_fetching(
-        &mut self,
-        socket: &TcpStream,
-        inner: &Inner,
-        profile: &PathProfile,
-        seen: (Duration, TcpInfo),
-    ) {
+    fn look_fetching(&mut self, socket: &TcpStream, inner: &Inner, profile: &PathProfile, now: Duration) {
         let Role::Fetching { session, stream, .. } = &inner.role else { return };
-        self.last = Some(seen);
+        let Ok(info) = TcpInfo::of(socket.as_fd()) else { return };
+        self.last = Some((now, info));
         // One that gives way has a window of its own.
         let gives_way = session.class() == TrafficClass::Scavenger;
-        let window = session.measured(*stream, seen.1.round_trip).filter(|_| !gives_way);
+        let window = session.measured(*stream, info.round_trip).filter(|_| !gives_way);
         self.bound(socket, window);
         let held_up = |report: &PathReport| window.is_none() && held_up(report.receiver_limited, report);
         if let Some(report) = inner.report.filter(held_up) {
@@ -85,13 +79,8 @@ impl Sampler {
         }
     }
 
-    fn look_serving(
-        &mut self,
-        socket: &TcpStream,
-        inner: &mut Inner,
-        profile: &PathProfile,
-        (now, info): (Duration, TcpInfo),
-    ) {
+    fn look_serving(&mut self, socket: &TcpStream, inner: &mut Inner, profile: &PathProfile, now: Duration) {
+        let Ok(info) = TcpInfo::of(socket.as_fd()) else { return };
         let by_rate = socket::goes_by_rate(socket);
         let Some((at, before)) = self.last.replace((now, info)) else {
             // The receiver's window depends on it, and is to be right before the stream is wide.

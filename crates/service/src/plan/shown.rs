@@ -17,6 +17,8 @@ use crate::shared::{Directory, Shared, guard};
 
 /// Pairs that are shown; a plan looks closely at fewer.
 const LINKS_MAX: usize = 1_000;
+/// Of a pair on which a plan did not have to say anything.
+const NOTHING_WAITS: &str = "nothing waits that could come this way";
 
 pub(super) fn pair(directory: &Directory, pair: Pair) -> String {
     format!("{} → {}", site(directory, pair.source), site(directory, pair.target))
@@ -117,7 +119,7 @@ pub fn of_link(shared: &Shared, key: &LinkKey) -> Option<CircuitPlanned> {
         why: match (state.planned, reason(&directory, &state.planner, pair)) {
             (_, Some(reason)) => reason,
             (None, None) => "nothing was planned since the service was started".to_owned(),
-            (Some(_), None) => "nothing waits that could come this way".to_owned(),
+            (Some(_), None) => NOTHING_WAITS.to_owned(),
         },
         done: decided.map(note),
     })
@@ -195,7 +197,7 @@ impl Dry {
             mbit,
             waits_bytes: waits.get(&pair).copied().unwrap_or(0),
             plain_bytes_per_s: forecast.into_iter().chain(seen).reduce(f64::max),
-            why: why.unwrap_or_else(|| "nothing waits that could come this way".to_owned()),
+            why: why.unwrap_or_else(|| NOTHING_WAITS.to_owned()),
             done: self.decided.get(&pair).map(note),
         }
     }

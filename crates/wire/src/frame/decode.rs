@@ -80,7 +80,7 @@ fn read_report(from: &mut Reader<'_>) -> Result<Frame, Malformed> {
     let mut time = || from.u64().map(Duration::from_micros);
     let (interval, round_trip) = (time()?, time()?);
     let (busy, receiver_limited, buffer_limited) = (time()?, time()?, time()?);
-    let mut report = PathReport {
+    Ok(Frame::Report(PathReport {
         interval,
         round_trip,
         delivery_rate: from.u64()?,
@@ -90,14 +90,12 @@ fn read_report(from: &mut Reader<'_>) -> Result<Frame, Malformed> {
         busy,
         receiver_limited,
         buffer_limited,
-        by_rate: false,
-    };
-    report.by_rate = match from.u8()? {
-        0 => false,
-        1 => true,
-        _ => return Err(Malformed("unknown flags in a report")),
-    };
-    Ok(Frame::Report(report))
+        by_rate: match from.u8()? {
+            0 => false,
+            1 => true,
+            _ => return Err(Malformed("unknown flags in a report")),
+        },
+    }))
 }
 
 fn read_answer(from: &mut Reader<'_>) -> Result<Frame, Malformed> {
