@@ -28,6 +28,24 @@ pub struct RemoteConfig {
     /// Whether a checksum that a storage does not tell is computed by reading the file.
     pub checksum_by_reading: bool,
     pub times: Times,
+    pub s3: S3Config,
+}
+
+/// How files are sent to storages that speak S3.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct S3Config {
+    /// Files up to this are sent whole, larger ones in parts of at least this. S3 takes no parts below 5 MiB.
+    pub part_bytes: u64,
+    /// Parts that are in memory, of all copies together; further ones wait.
+    pub memory_bytes: u64,
+    /// Where is written which files are half sent, so that a process that comes after us can go on with them; none: nowhere.
+    pub records: Option<PathBuf>,
+}
+
+impl Default for S3Config {
+    fn default() -> S3Config {
+        S3Config { part_bytes: 16 << 20, memory_bytes: 512 << 20, records: None }
+    }
 }
 
 /// How long what may take.
@@ -77,6 +95,7 @@ impl Default for RemoteConfig {
             redirect_hosts: Vec::new(),
             checksum_by_reading: true,
             times: Times::default(),
+            s3: S3Config::default(),
         }
     }
 }

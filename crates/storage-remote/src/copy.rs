@@ -7,10 +7,12 @@ use std::time::Duration;
 use longhaul_model::{Fault, FaultCode};
 use tokio::time::{Instant, timeout_at};
 
+use crate::checksum::Checksum;
 use crate::failure::{Failure, Kind, Scope};
 use crate::naming::{Arrival, Leftover, arrival, check_tag};
 use crate::order::{Cancel, CopyDone, CopyOrder, Mode, Stat};
 use crate::remote::Remote;
+use crate::s3::{Slot, WHOLE_MAX};
 use crate::stream::{Placed, Progress};
 use crate::tpc::{Terms, another_way_may_help};
 use crate::url::RemoteUrl;
@@ -27,6 +29,8 @@ struct Plan<'a> {
     begun: Instant,
     /// What the present try writes, and whether anybody may still be writing it.
     writing: Mutex<Option<Arrival>>,
+    /// Parts with a storage that speaks S3.
+    upload: Slot,
     /// What the source has.
     size: OnceLock<u64>,
     /// What had the target's name before.
@@ -89,6 +93,11 @@ impl Remote {
             Err(failed) => failed,
         };
         let left = plan.writing.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if plan.target.is_s3()
+            && let Some(left) = self.abandon(plan.target(), &plan.upload).await
+        {
+            failure.text = format!("{} ({left})", failure.text);
+        }
         if let Some(arrival) = left
             && let Some(left) = self.clean_up(plan.target(), &arrival, &plan.leftover(&failure)).await
         {
@@ -140,7 +149,7 @@ impl Remote {
             let text = format!("User-defined and source file size mismatch ({size} != {})", stat.size);
             return Err(at_source(Failure::new(Kind::WrongSize, text)));
         }
-        let mut modes = order.modes.clone();
+        let mut modes = modes(plan, stat.size, comparison).map_err(|failure| (Scope::Transfer, failure))?;
         // Nothing is to be moved, and there are releases of XRootD that wait two minutes for it, then fail (its issue 2113).
         if stat.size == 0 && modes.contains(&Mode::Stream) {
             modes = vec![Mode::Stream];
@@ -214,13 +223,16 @@ impl Remote {
         progress: Progress<'_>,
     ) -> Placed<()> {
         let target = plan.target().at(&arrival.url);
+        if mode == Mode::Stream && target.url.is_s3() {
+            return self.bring_to_s3(plan, found, comparison, progress).await;
+        }
         if mode == Mode::Stream {
             let algorithms: Vec<_> = comparison.algorithm().into_iter().collect();
             let streams = plan.order.streams;
             let sent = self.stream(plan.source(), &found.stat, target, &algorithms, streams, progress).await;
             let digests = sent?;
             return match algorithms.first().and_then(|algorithm| digests.get(*algorithm)) {
-                Some(digest) => comparison.take_source(crate::checksum::Checksum::of(&digest)),
+                Some(digest) => comparison.take_source(Checksum::of(&digest)),
                 None => Ok(()),
             };
         }
@@ -228,9 +240,39 @@ impl Remote {
             overwrite: !arrival.temporary && found.replaces,
             streams: plan.order.streams,
             size: found.stat.size,
+            lasts: self.limit(plan.order, Some(found.stat.size)),
         };
         let copied = self.third_party(mode, plan.source(), target, terms, progress).await;
         copied.map_err(|failure| (Scope::Transfer, failure))
+    }
+
+    /// Nothing has a name before all of it has been compared with what is known of it.
+    async fn bring_to_s3(
+        &self,
+        plan: &Plan<'_>,
+        found: &Found,
+        comparison: &mut Comparison,
+        progress: Progress<'_>,
+    ) -> Placed<()> {
+        let algorithms: Vec<_> = comparison.algorithm().into_iter().collect();
+        let (target, size) = (plan.target(), found.stat.size);
+        let (streams, upload) = (plan.order.streams, &plan.upload);
+        let gathered =
+            self.gather(plan.source(), &found.stat, target, &algorithms, streams, progress, upload);
+        let gathered = gathered.await?;
+        let digest = algorithms.first().and_then(|algorithm| gathered.digests.get(*algorithm));
+        let sent = digest.map(|digest| Checksum::of(&digest));
+        if let Some(sent) = &sent {
+            comparison.take_source(sent.clone())?;
+            if comparison.of_target().is_some() {
+                comparison.clone().take_target(sent.clone())?;
+            }
+        }
+        let revealed = self.reveal(gathered, target, size, found.replaces, upload).await;
+        let confirmed = revealed.map_err(|failure| (Scope::Target, failure))?;
+        progress(size);
+        comparison.arrived = sent.filter(|_| confirmed);
+        Ok(())
     }
 
     /// Compares what has arrived, and gives it its name.
@@ -294,9 +336,34 @@ fn plan(order: &CopyOrder) -> Result<Plan<'_>, Fault> {
         target,
         begun: Instant::now(),
         writing: Mutex::default(),
+        upload: Slot::default(),
         size: OnceLock::new(),
         before: OnceLock::new(),
     })
+}
+
+/// Those of the ways that the two ends allow: S3 copies nothing by itself, but others can be given a URL that opens a file of it.
+fn modes(plan: &Plan<'_>, size: u64, comparison: &Comparison) -> Result<Vec<Mode>, Failure> {
+    let (source, target) = (&plan.source, &plan.target);
+    if !source.is_s3() && !target.is_s3() {
+        return Ok(plan.order.modes.clone());
+    }
+    let allowed = |mode: Mode| match mode {
+        Mode::Stream => true,
+        // Such a URL is a secret.
+        Mode::Pull => source.is_s3() && !target.is_s3() && target.is_secure(),
+        Mode::Push => target.is_s3() && !source.is_s3() && source.is_secure() && size <= WHOLE_MAX,
+    };
+    let mut modes: Vec<Mode> = plan.order.modes.iter().copied().filter(|mode| allowed(*mode)).collect();
+    // What comes through us is confirmed part by part; any other way it would have to be read back to be compared.
+    if target.is_s3() && comparison.of_target().is_some() && modes.contains(&Mode::Stream) {
+        modes = vec![Mode::Stream];
+    }
+    if modes.is_empty() {
+        let text = format!("{source} to {target}: no way of copying that is allowed can be taken with S3");
+        return Err(Failure::new(Kind::Order, text));
+    }
+    Ok(modes)
 }
 
 /// Whether a storage may still be at work on it.

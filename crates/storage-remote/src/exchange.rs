@@ -6,7 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::{Bytes, BytesMut};
 use http::header::{
@@ -18,6 +18,7 @@ use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use longhaul_model::Timestamp;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
@@ -25,6 +26,7 @@ use crate::dial::{Dialler, Identity};
 use crate::failure::{Failure, Kind, told};
 use crate::header_case;
 use crate::order::Credential;
+use crate::s3::{self, Signed};
 use crate::upload::Upload;
 use crate::url::RemoteUrl;
 
@@ -42,6 +44,9 @@ const HEADERS_MAX: usize = 100;
 const BUFFER_BYTES_MAX: usize = 512 << 10;
 /// Of the text of an error that is read.
 const ERROR_BYTES_MAX: usize = 4 << 10;
+const S3_ERROR_BYTES_MAX: usize = 64 << 10;
+/// What is sent to S3 is hashed for its signature up to this, over TLS.
+const SIGNED_BYTES_MAX: usize = 64 << 10;
 
 /// The credential that an active party shall show to the other one.
 pub(crate) const TRANSFER_AUTHORIZATION: &str = "transferheaderauthorization";
@@ -137,7 +142,8 @@ impl Exchange {
                 call.headers.remove(TRANSFER_AUTHORIZATION);
             }
             let answer = self.send_once(&call, &url, credential).await?;
-            if !follows(answer.status, &call.method) {
+            // S3 signs for one host: where it sends us we could show nothing, and its answer names the right one.
+            if !follows(answer.status, &call.method) || url.is_s3() {
                 return Ok(answer);
             }
             let location = answer.headers.get(LOCATION).and_then(|value| value.to_str().ok());
@@ -261,6 +267,9 @@ impl Answer {
     /// What a refusal says, with a little of its text.
     pub(crate) async fn into_failure(self, what: &str) -> Failure {
         let (status, url) = (self.status, self.url.clone());
+        if url.is_s3() {
+            return self.into_s3_failure(what).await;
+        }
         let plain = self
             .headers
             .get(http::header::CONTENT_TYPE)
@@ -275,6 +284,26 @@ impl Answer {
             }
         }
         Failure::new(Kind::Status(status), text)
+    }
+
+    /// The same of S3, which tells its trouble in XML, and in answer to `HEAD` not at all.
+    async fn into_s3_failure(self, what: &str) -> Failure {
+        let (status, url) = (self.status, self.url.clone());
+        let begin = format!("{what} {url}: {status}");
+        let skew = if status == StatusCode::FORBIDDEN { s3::skew(&self.headers, now()) } else { None };
+        let body = self.bytes(S3_ERROR_BYTES_MAX, Duration::from_secs(5)).await.unwrap_or_default();
+        if let Some(clocks) = skew {
+            return Failure::new(Kind::Skewed, format!("{begin}: {clocks}"));
+        }
+        match s3::refusal(status, &body) {
+            Some((kind, text)) => Failure::new(kind, format!("{begin}: {text}")),
+            None if status == StatusCode::FORBIDDEN => {
+                let text =
+                    format!("{begin}: the keys are wrong, or may not see this object or list its bucket");
+                Failure::new(Kind::Status(status), text)
+            }
+            None => Failure::new(Kind::Status(status), begin),
+        }
     }
 
     /// The next piece of the body; none at its end.
@@ -406,7 +435,32 @@ fn request(call: &Call<'_>, url: &RemoteUrl, credential: &Credential) -> Result<
     if let Payload::Upload(upload) = &call.payload {
         upload.ask(&mut request);
     }
+    match credential {
+        Credential::S3(keys) => {
+            let payload = match &call.payload {
+                Payload::None => Signed::Bytes(b""),
+                // Hashing large ones for a second time buys nothing where TLS guards them.
+                Payload::Bytes(bytes) if !url.is_secure() || bytes.len() <= SIGNED_BYTES_MAX => {
+                    Signed::Bytes(bytes)
+                }
+                Payload::Bytes(_) | Payload::Upload(_) => Signed::Nothing,
+            };
+            s3::sign(keys, &call.method, url, request.headers_mut(), payload, now()).map_err(|_| {
+                Failure::new(Kind::Order, format!("{url}: the keys hold characters that no header can hold"))
+            })?;
+        }
+        _ if url.is_s3() => {
+            let text = format!("{url}: there are no keys for this bucket: an S3 URL needs some");
+            return Err(Failure::new(Kind::Refused, text));
+        }
+        _ => {}
+    }
     Ok(request)
+}
+
+pub(crate) fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::ZERO + since
 }
 
 async fn spelled(mut request: Request<Body>) -> Request<Body> {

@@ -35,6 +35,8 @@ pub(crate) enum Kind {
     Unreachable,
     /// The handshake failed.
     Tls,
+    /// A storage does not believe our clock.
+    Skewed,
     TimedOut,
     /// The connection broke.
     Lost,
@@ -74,6 +76,7 @@ impl Failure {
         match self.kind {
             Kind::Order | Kind::WrongSize => 22,
             Kind::Refused => 1,
+            Kind::Skewed => 13,
             Kind::Unreachable => 113,
             Kind::Tls | Kind::Told => 70,
             Kind::TimedOut => 110,
@@ -104,6 +107,7 @@ impl Failure {
             Kind::Refused => FaultCode::NotAllowed,
             Kind::Unreachable => FaultCode::Unreachable,
             Kind::Tls => FaultCode::NotAuthenticated,
+            Kind::Skewed => FaultCode::ClockSkew,
             Kind::TimedOut => FaultCode::Stalled,
             Kind::Lost | Kind::Told => FaultCode::ConnectionLost,
             Kind::Malformed => FaultCode::ProtocolError,
@@ -141,6 +145,7 @@ impl Failure {
         let credential = matches!(code.blame(), Blame::Credential) && self.kind != Kind::Refused;
         match (self.kind, scope) {
             (Kind::Order | Kind::Refused | Kind::Cancelled, _) => Blame::Request,
+            (Kind::Skewed, _) => Blame::Ourselves,
             _ if credential => Blame::Credential,
             (Kind::Unreachable | Kind::Lost | Kind::TimedOut, None | Some(Scope::Transfer)) => Blame::Network,
             (_, Some(Scope::Source)) => Blame::Source,

@@ -1,5 +1,5 @@
 //! Files on storages that have never heard of Longhaul: any WebDAV or HTTPS server, and those that copy between themselves by
-//! HTTP-TPC. A copy is asked of the target, else of the source, else it goes through us; what arrives is compared
+//! HTTP-TPC; and those that speak S3. A copy is asked of the target, else of the source, else it goes through us; what arrives is compared
 //! with what was sent, and a target holds a whole file under its name or none.
 //!
 //! Not here: when and whether to copy (`scheduler`), what becomes of an outcome (`service`), server side of the same
@@ -18,19 +18,22 @@ mod multistatus;
 mod naming;
 mod order;
 mod remote;
+mod s3;
 mod stream;
 mod tpc;
 mod upload;
 mod url;
 mod verify;
 mod webdav;
+mod xml;
 
 pub use address::Network;
 pub use checksum::Checksum;
-pub use config::{RemoteConfig, Times, Trust};
+pub use config::{RemoteConfig, S3Config, Times, Trust};
 pub use order::{
     Cancel, Canceller, ChecksumMode, CopyDone, CopyOrder, Credential, End, Entry, Mode, Stat, Verified,
     cancellation,
 };
 pub use remote::Remote;
+pub use s3::{S3Keys, bucket_of};
 pub use url::{RemoteUrl, SCHEMES};

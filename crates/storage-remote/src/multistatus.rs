@@ -1,23 +1,16 @@
-//! Answers to PROPFIND, read within bounds: no document type, no entities but the five of XML, and never more depth, size or
-//! members than named here. The server that sends them is not trusted.
+//! Answers to PROPFIND, read within bounds: never more size or members than named here. The server that sends them is not trusted.
 
 use longhaul_model::Algorithm;
-use quick_xml::NsReader;
-use quick_xml::events::Event;
-use quick_xml::name::ResolveResult;
 
 use crate::checksum::{Checksum, read_value};
 use crate::order::Stat;
 use crate::url::decoded;
+use crate::xml;
 
 /// A document that is read.
 pub(crate) const BYTES_MAX: usize = 16 << 20;
 /// Members of one collection.
 pub(crate) const MEMBERS_MAX: usize = 50_000;
-const DEPTH_MAX: usize = 32;
-/// Text of one property.
-const TEXT_BYTES_MAX: usize = 8 << 10;
-const ATTRIBUTES_MAX: usize = 32;
 const DAV: &str = "DAV:";
 
 /// What we ask for.
@@ -52,11 +45,14 @@ enum Tag {
     Other,
 }
 
-fn tag(namespace: &ResolveResult<'_>, local: &str) -> Tag {
-    let ResolveResult::Bound(namespace) = namespace else { return Tag::Other };
-    if namespace.as_ref() != DAV {
+fn tag(namespace: &str, local: &str) -> Tag {
+    if namespace != DAV {
         // dCache tells several in one, StoRM one.
-        return if local == "Checksums" || local == "Checksum" { Tag::Checksums } else { Tag::Other };
+        return if !namespace.is_empty() && (local == "Checksums" || local == "Checksum") {
+            Tag::Checksums
+        } else {
+            Tag::Other
+        };
     }
     match local {
         "response" => Tag::Response,
@@ -76,66 +72,14 @@ fn tag(namespace: &ResolveResult<'_>, local: &str) -> Tag {
 /// # Errors
 /// What is wrong with it, in words.
 pub(crate) fn read(document: &[u8]) -> Result<Vec<Member>, String> {
-    if document.len() > BYTES_MAX {
-        return Err(format!("it has more than {BYTES_MAX} bytes"));
-    }
-    let mut reader = NsReader::from_reader(document);
     let mut found = Reading::default();
-    loop {
-        let (namespace, event) = reader.read_resolved_event().map_err(|error| error.to_string())?;
-        match event {
-            Event::Start(element) | Event::Empty(element)
-                if element.attributes().with_checks(false).count() > ATTRIBUTES_MAX =>
-            {
-                return Err(format!("an element has more than {ATTRIBUTES_MAX} attributes"));
-            }
-            Event::Start(element) => found.begin(tag(&namespace, element.local_name().as_ref()))?,
-            Event::Empty(element) => {
-                found.begin(tag(&namespace, element.local_name().as_ref()))?;
-                found.end()?;
-            }
-            Event::End(_) => found.end()?,
-            Event::Text(text) => {
-                let text = text.xml10_content();
-                found.text(&text)?;
-            }
-            Event::CData(text) => {
-                let text = text.xml10_content();
-                found.text(&text)?;
-            }
-            Event::GeneralRef(entity) => {
-                let character = match entity.resolve_char_ref().map_err(|error| error.to_string())? {
-                    Some(character) => character,
-                    None => known_entity(&entity.xml10_content())?,
-                };
-                found.text(character.encode_utf8(&mut [0; 4]))?;
-            }
-            Event::DocType(_) => return Err("it has a document type, which none of these needs".into()),
-            Event::Eof => break,
-            Event::Decl(_) | Event::PI(_) | Event::Comment(_) => {}
-        }
-    }
-    if !found.open.is_empty() {
-        return Err("it ends early".into());
-    }
+    xml::walk(document, BYTES_MAX, &mut found)?;
     Ok(found.members)
-}
-
-fn known_entity(name: &str) -> Result<char, String> {
-    match name {
-        "amp" => Ok('&'),
-        "lt" => Ok('<'),
-        "gt" => Ok('>'),
-        "quot" => Ok('"'),
-        "apos" => Ok('\''),
-        _ => Err("it has an entity of its own".into()),
-    }
 }
 
 #[derive(Default)]
 struct Reading {
     open: Vec<Tag>,
-    text: String,
     members: Vec<Member>,
     member: Member,
     /// What one `propstat` says, until its status is known.
@@ -145,12 +89,9 @@ struct Reading {
     propstats: usize,
 }
 
-impl Reading {
-    fn begin(&mut self, tag: Tag) -> Result<(), String> {
-        if self.open.len() >= DEPTH_MAX {
-            return Err(format!("it is nested deeper than {DEPTH_MAX}"));
-        }
-        self.text.clear();
+impl xml::Visit for Reading {
+    fn begin(&mut self, namespace: &str, local: &str) -> Result<(), String> {
+        let tag = tag(namespace, local);
         match tag {
             Tag::Response => {
                 self.member = Member::default();
@@ -168,19 +109,9 @@ impl Reading {
         Ok(())
     }
 
-    fn text(&mut self, text: &str) -> Result<(), String> {
-        if self.text.len() + text.len() > TEXT_BYTES_MAX {
-            return Err(format!("a text in it has more than {TEXT_BYTES_MAX} bytes"));
-        }
-        self.text.push_str(text);
-        Ok(())
-    }
-
-    fn end(&mut self) -> Result<(), String> {
-        let tag = self.open.pop().ok_or("it ends more than it begins")?;
+    fn end(&mut self, text: &str) -> Result<(), String> {
+        let tag = self.open.pop().unwrap_or(Tag::Other);
         let within = self.open.last().copied();
-        let text = std::mem::take(&mut self.text);
-        let text = text.trim();
         match (tag, within) {
             (Tag::Href, Some(Tag::Response)) => self.member.path = path_of(text),
             (Tag::Status, Some(Tag::Propstat | Tag::Response)) => {

@@ -71,6 +71,10 @@ impl Remote {
     /// Whether a file beside the target could be renamed: asked by renaming what is not there. Who has no right to more than
     /// the file itself gets no temporary name either.
     pub(crate) async fn renames(&self, target: Place<'_>, tag: &str) -> Result<bool, Failure> {
+        // Nobody sees a file there before it is whole.
+        if target.url.is_s3() {
+            return Ok(false);
+        }
         // XRootD renames to what the header says, escapes and all: such a name is only safe where it is not sent in a header.
         if target.url.path().contains('%') {
             return Ok(false);

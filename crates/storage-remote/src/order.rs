@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use zeroize::Zeroizing;
 
 use crate::checksum::Checksum;
+use crate::s3::S3Keys;
 
 /// Who we are to one end. Never shown, never logged, wiped when dropped.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub enum Credential {
     Bearer(Zeroizing<String>),
     /// A certificate with its key, both in PEM. A delegated proxy is one: the proxy first, then its issuers.
     Certificate { chain_pem: Zeroizing<String>, key_pem: Zeroizing<String> },
+    /// For `s3s` and `s3`: every request is signed with them.
+    S3(S3Keys),
 }
 
 impl fmt::Debug for Credential {
@@ -25,6 +28,7 @@ impl fmt::Debug for Credential {
             Credential::None => "None",
             Credential::Bearer(_) => "Bearer(..)",
             Credential::Certificate { .. } => "Certificate(..)",
+            Credential::S3(_) => "S3(..)",
         })
     }
 }
@@ -32,7 +36,7 @@ impl fmt::Debug for Credential {
 /// A file of a storage, and who we are there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
-    /// `https`, `http`, `davs` or `dav`.
+    /// `https`, `http`, `davs` or `dav`; `s3s` or `s3`.
     pub url: String,
     pub credential: Credential,
 }

@@ -16,6 +16,7 @@ use crate::dial::Dialler;
 use crate::exchange::Exchange;
 use crate::naming::Renames;
 use crate::order::{End, Entry, Stat};
+use crate::s3::{PartMemory, Records};
 use crate::url::RemoteUrl;
 use crate::webdav::{Place, Renamed};
 
@@ -30,6 +31,9 @@ pub struct Remote {
     pub(crate) renames: Renames,
     /// Collections that were there a moment ago.
     pub(crate) seen: Seen,
+    /// Of uploads to S3.
+    pub(crate) records: Arc<Records>,
+    pub(crate) part_memory: PartMemory,
 }
 
 impl Remote {
@@ -42,6 +46,8 @@ impl Remote {
             exchange: Arc::new(exchange),
             renames: Renames::default(),
             seen: Seen::default(),
+            records: Arc::new(Records::new(config.s3.records.clone())),
+            part_memory: PartMemory::new(config.s3.memory_bytes),
             config,
         })
     }
@@ -50,7 +56,7 @@ impl Remote {
     pub async fn stat(&self, end: &End, checksum: Option<Algorithm>) -> Result<Option<Stat>, Fault> {
         let url = RemoteUrl::parse(&end.url)?;
         let place = Place { url: &url, credential: &end.credential };
-        let found = if url.path().ends_with('/') {
+        let found = if url.path().ends_with('/') && !url.is_s3() {
             self.find(place, checksum).await
         } else {
             self.head(place, checksum).await
@@ -61,6 +67,7 @@ impl Remote {
     /// The members of a collection, none of what is below them.
     pub async fn list(&self, end: &End) -> Result<Vec<Entry>, Fault> {
         let url = RemoteUrl::parse(&end.url)?;
+        not_of_s3(&url, "listed")?;
         let place = Place { url: &url, credential: &end.credential };
         self.members(place).await.map_err(|failure| failure.fault())
     }
@@ -68,6 +75,7 @@ impl Remote {
     /// A collection, and those above it that are missing.
     pub async fn mkdir(&self, end: &End) -> Result<(), Fault> {
         let url = RemoteUrl::parse(&format!("{}/", end.url.trim_end_matches('/')))?;
+        not_of_s3(&url, "made")?;
         let place = Place { url: &url, credential: &end.credential };
         // A parent of nothing below it is the collection itself.
         let below = RemoteUrl::parse(&format!("{}/x", end.url.trim_end_matches('/')))?;
@@ -95,6 +103,7 @@ impl Remote {
     /// Gives a file another name of the same storage. Without `overwrite`, a file that has the name stays.
     pub async fn rename(&self, end: &End, to: &str, overwrite: bool) -> Result<(), Fault> {
         let (url, to) = (RemoteUrl::parse(&end.url)?, RemoteUrl::parse(to)?);
+        not_of_s3(&url, "renamed")?;
         if url.origin() != to.origin() {
             let detail = format!("{url} and {to} are on two storages");
             return Err(Fault::new(FaultCode::BadRequest, detail));
@@ -107,6 +116,16 @@ impl Remote {
             }
         }
     }
+}
+
+fn not_of_s3(url: &RemoteUrl, done: &str) -> Result<(), Fault> {
+    if url.is_s3() {
+        let detail = format!(
+            "{url}: on a storage that speaks S3, files are read, written and deleted; nothing is {done}"
+        );
+        return Err(Fault::new(FaultCode::BadRequest, detail));
+    }
+    Ok(())
 }
 
 fn roots(trust: &Trust) -> Result<RootCertStore, Fault> {

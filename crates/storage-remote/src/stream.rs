@@ -122,7 +122,7 @@ impl Remote {
     }
 
     /// Begins to read a file, over several connections if that is wished and worth it.
-    fn read(&self, place: Place<'_>, stat: &Stat, streams: u16) -> Reading {
+    pub(crate) fn read(&self, place: Place<'_>, stat: &Stat, streams: u16) -> Reading {
         let several = streams > 1 && stat.ranges && stat.size >= SEVERAL_BYTES_MIN;
         let lanes = if several { u64::from(streams.min(STREAMS_MAX)) } else { 1 };
         let block = if several { BLOCK_BYTES } else { stat.size.max(1) };
@@ -153,7 +153,7 @@ impl Remote {
 }
 
 /// A file on its way: its pieces in order.
-struct Reading {
+pub(crate) struct Reading {
     url: RemoteUrl,
     size: u64,
     /// The connections take turns with blocks of this size.
@@ -165,7 +165,7 @@ struct Reading {
 }
 
 impl Reading {
-    async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
         if self.offset >= self.size {
             return Ok(None);
         }

@@ -3,19 +3,25 @@
 //! The status line says nothing about success: only the last line of the body does, and a body without one is a failure.
 //! Closing the connection ends the copy.
 
+use std::time::Duration;
+
+use http::Method;
 use tokio::time::Instant;
 
-use crate::exchange::{TRANSFER_AUTHORIZATION, bearer};
+use crate::exchange::{TRANSFER_AUTHORIZATION, bearer, now};
 use crate::failure::{Failure, Kind, told};
 use crate::markers::{Markers, Outcome};
 use crate::order::{Credential, Mode};
 use crate::remote::Remote;
+use crate::s3::presigned;
 use crate::stream::{Progress, SEVERAL_BYTES_MIN};
 use crate::webdav::{Place, method};
 
 /// What a third-party copy is told besides its two ends.
 #[derive(Clone, Copy)]
 pub(crate) struct Terms {
+    /// How long a URL has to be good that opens a file of S3.
+    pub(crate) lasts: Duration,
     pub(crate) overwrite: bool,
     pub(crate) streams: u16,
     pub(crate) size: u64,
@@ -32,14 +38,19 @@ impl Remote {
         terms: Terms,
         progress: Progress<'_>,
     ) -> Result<(), Failure> {
-        let (active, passive, header) = match mode {
-            Mode::Pull => (target, source, "source"),
-            Mode::Push => (source, target, "destination"),
+        let (active, passive, header, meant) = match mode {
+            Mode::Pull => (target, source, "source", Method::GET),
+            Mode::Push => (source, target, "destination", Method::PUT),
             Mode::Stream => unreachable!("streams go through us"),
+        };
+        let other = match passive.credential {
+            // Good for this file and this direction; the keys stay here.
+            Credential::S3(keys) => presigned(keys, &meant, passive.url, terms.lasts, now()).whole(),
+            _ => passive.url.whole(),
         };
         let mut call = self.call(method("COPY"), active);
         call = call
-            .header(header, &passive.url.whole())?
+            .header(header, &other)?
             .header("overwrite", if terms.overwrite { "T" } else { "F" })?
             .header("credential", "none")?
             // We compare ourselves, and a source without digests is no reason to refuse.
@@ -112,7 +123,7 @@ fn passive_token<'a>(
             let text = format!("{}: a token is handed on over TLS only: use https or davs", passive.url);
             Err(Failure::new(Kind::Refused, text))
         }
-        Credential::None | Credential::Certificate { .. } => Ok(None),
+        Credential::None | Credential::Certificate { .. } | Credential::S3(_) => Ok(None),
     }
 }
 

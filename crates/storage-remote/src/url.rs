@@ -6,17 +6,21 @@ use std::fmt;
 use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode};
 
+use crate::s3::{encode_path, query};
+
 /// Longer paths are refused.
 const PATH_BYTES_MAX: usize = 4 << 10;
 const URL_BYTES_MAX: usize = 8 << 10;
 const HOST_BYTES_MAX: usize = 255;
 /// What the URLs of a copy may begin with.
-pub const SCHEMES: &[&str] = &["https", "davs", "http", "dav"];
+pub const SCHEMES: &[&str] = &["https", "davs", "http", "dav", "s3s", "s3"];
 
 /// An absolute URL over HTTP.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RemoteUrl {
     secure: bool,
+    /// An object of a storage that speaks S3.
+    s3: bool,
     /// Lower case; IPv6 addresses without brackets.
     host: String,
     port: u16,
@@ -37,12 +41,18 @@ impl RemoteUrl {
             return refuse("it is too long");
         }
         let Some((scheme, rest)) = text.split_once("://") else {
-            return refuse("it has no scheme; https, davs, http and dav are accepted");
+            return refuse("it has no scheme; https, davs, http, dav, s3s and s3 are accepted");
         };
-        let secure = match scheme.to_ascii_lowercase().as_str() {
-            "https" | "davs" => true,
-            "http" | "dav" => false,
-            _ => return refuse("this scheme is not spoken here; https, davs, http and dav are accepted"),
+        let (secure, s3) = match scheme.to_ascii_lowercase().as_str() {
+            "https" | "davs" => (true, false),
+            "http" | "dav" => (false, false),
+            "s3s" => (true, true),
+            "s3" => (false, true),
+            _ => {
+                return refuse(
+                    "this scheme is not spoken here; https, davs, http, dav, s3s and s3 are accepted",
+                );
+            }
         };
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, rest) = rest.split_at(end);
@@ -59,11 +69,15 @@ impl RemoteUrl {
             Some((path, query)) => (path, Some(query)),
             None => (rest, None),
         };
-        let path = encoded(if path.is_empty() { "/" } else { path });
+        if s3 && query.is_some() {
+            return refuse("a query (?) in the URL of an S3 object is not accepted: it is signed here");
+        }
+        let path = if path.is_empty() { "/" } else { path };
+        let path = if s3 { encode_path(&decoded(path)) } else { encoded(path) };
         if let Err(why) = check_path(&path) {
             return refuse(why);
         }
-        Ok(RemoteUrl { secure, host, port, path, query: query.map(encoded) })
+        Ok(RemoteUrl { secure, s3, host, port, path, query: query.map(encoded) })
     }
 
     /// Where a redirect leads to; never from https to http.
@@ -90,6 +104,10 @@ impl RemoteUrl {
         self.secure
     }
 
+    pub fn is_s3(&self) -> bool {
+        self.s3
+    }
+
     pub fn host(&self) -> &str {
         &self.host
     }
@@ -100,6 +118,15 @@ impl RemoteUrl {
 
     pub(crate) fn path(&self) -> &str {
         &self.path
+    }
+
+    pub(crate) fn query(&self) -> Option<&str> {
+        self.query.as_deref()
+    }
+
+    /// The same with this query, as S3 signs it.
+    pub(crate) fn asking(&self, pairs: &[(&str, &str)]) -> RemoteUrl {
+        RemoteUrl { query: Some(query(pairs)), ..self.clone() }
     }
 
     /// For `Host`, and in front of a path: the port only where it is not the scheme's own.
@@ -157,7 +184,12 @@ impl RemoteUrl {
 
 impl fmt::Display for RemoteUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.secure { "https" } else { "http" };
+        let scheme = match (self.s3, self.secure) {
+            (true, true) => "s3s",
+            (true, false) => "s3",
+            (false, true) => "https",
+            (false, false) => "http",
+        };
         write!(f, "{scheme}://{}{}", self.authority(), self.path)
     }
 }
@@ -276,6 +308,12 @@ mod tests {
                 "https://[2001:db8::1]:1094/x%2e",
                 "https://[2001:db8::1]:1094/x%2e",
             ),
+            (
+                "s3s://b.a.example:443/x+y=%2b%7e",
+                "https://b.a.example/x%2By%3D%2B~",
+                "s3s://b.a.example/x%2By%3D%2B~",
+            ),
+            ("s3://a:9000/b//x", "http://a:9000/b//x", "s3://a:9000/b//x"),
         ] {
             let url = RemoteUrl::parse(text).unwrap();
             assert_eq!(url.whole(), whole);
@@ -306,6 +344,7 @@ mod tests {
             "https://a/x%00",
             "https://a/x\r\nHost: b",
             "https://a/x#y",
+            "s3s://a/b/x?versionId=secret",
         ] {
             let fault = RemoteUrl::parse(text).unwrap_err();
             assert!(!fault.detail.contains("secret"), "{fault}");

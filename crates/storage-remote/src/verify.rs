@@ -16,6 +16,8 @@ pub(crate) struct Comparison {
     /// The algorithm; with the value that the user named.
     user: Option<Checksum>,
     pub(crate) source: Option<Checksum>,
+    /// What a storage has confirmed piece by piece while it came: it need not be read again.
+    pub(crate) arrived: Option<Checksum>,
     pub(crate) target: Option<Checksum>,
     pub(crate) verified: Verified,
 }
@@ -26,6 +28,7 @@ impl Comparison {
             mode: if order.checksum.is_some() { order.checksum_mode } else { ChecksumMode::None },
             user: order.checksum.clone(),
             source: None,
+            arrived: None,
             target: None,
             verified: Verified::default(),
         }
@@ -114,7 +117,10 @@ impl Remote {
             return Err((Scope::Target, Failure::new(Kind::WrongSize, text)));
         }
         let Some(algorithm) = wanted else { return Ok(()) };
-        let found = self.told_or_read(place, &stat, algorithm).await.map_err(at_target)?;
+        let found = match comparison.arrived.take() {
+            Some(arrived) => arrived,
+            None => self.told_or_read(place, &stat, algorithm).await.map_err(at_target)?,
+        };
         comparison.take_target(found)
     }
 

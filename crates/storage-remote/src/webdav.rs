@@ -11,6 +11,7 @@ use crate::failure::{Failure, Kind};
 use crate::multistatus::{self, Member};
 use crate::order::{Credential, Entry, Stat};
 use crate::remote::Remote;
+use crate::s3::told_checksum;
 use crate::url::RemoteUrl;
 
 /// A file or collection and who we are there.
@@ -52,7 +53,10 @@ impl Remote {
         checksum: Option<Algorithm>,
     ) -> Result<Option<Stat>, Failure> {
         let mut call = self.call(Method::HEAD, place);
-        if let Some((plain, structured)) = checksum.and_then(wanted) {
+        if place.url.is_s3() {
+            // It keeps what it knows, and computes nothing.
+            call = call.header("x-amz-checksum-mode", "ENABLED")?;
+        } else if let Some((plain, structured)) = checksum.and_then(wanted) {
             call = call.header("want-digest", plain)?.header("want-repr-digest", &structured)?;
             call.within = self.config.times.checksum;
         }
@@ -63,11 +67,14 @@ impl Remote {
                 Ok(None)
             }
             StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => {
+                if place.url.is_s3() {
+                    return Err(answer.into_failure("HEAD").await);
+                }
                 answer.finish().await;
                 self.find(place, checksum).await
             }
             // XRootD without checksums refuses the question, not the file.
-            StatusCode::FORBIDDEN if checksum.is_some() => {
+            StatusCode::FORBIDDEN if checksum.is_some() && !place.url.is_s3() => {
                 answer.finish().await;
                 Box::pin(self.head(place, None)).await
             }
@@ -153,6 +160,10 @@ impl Remote {
 
     /// All collections above a file, from the first missing one down.
     pub(crate) async fn make_parents(&self, file: Place<'_>) -> Result<(), Failure> {
+        // Buckets have names with slashes, and no collections.
+        if file.url.is_s3() {
+            return Ok(());
+        }
         let mut missing = Vec::new();
         let mut next = file.url.parent();
         while let Some(above) = next.take().filter(|above| above.path() != "/") {
@@ -237,6 +248,9 @@ fn stat_of(answer: &Answer, size: u64, checksum: Option<Algorithm>) -> Stat {
         etag: text(ETAG.as_str()),
         modified: text("last-modified"),
         ranges: answer.header("accept-ranges").is_none_or(|units| units.contains("bytes")),
-        checksum: checksum.and_then(|wanted| told(&answer.headers, wanted)),
+        checksum: checksum.and_then(|wanted| match answer.url.is_s3() {
+            true => told_checksum(&answer.headers, wanted),
+            false => told(&answer.headers, wanted),
+        }),
     }
 }

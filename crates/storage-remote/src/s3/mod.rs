@@ -1,0 +1,24 @@
+//! Storages that speak S3. An end of a copy is one by its scheme, `s3s` (over TLS) or `s3`, and by the keys that open its bucket:
+//! requests to it are signed, a file arrives in parts that nobody sees before the last of them is confirmed, and storages
+//! that copy by themselves get URLs that are signed for one file and a while.
+//!
+//! Not here: whose keys are for whom (`service`), what is compared (`verify`). Reads go the way of all reads (`stream`): S3
+//! answers `GET` with ranges as every server does.
+
+mod answer;
+mod encode;
+mod keys;
+mod object;
+mod parts;
+mod records;
+mod sign;
+mod upload;
+
+pub(crate) use answer::{refusal, skew};
+pub(crate) use encode::{encode_path, query};
+pub use keys::{S3Keys, bucket_of};
+pub(crate) use object::told as told_checksum;
+pub(crate) use parts::WHOLE_MAX;
+pub(crate) use records::Records;
+pub(crate) use sign::{Signed, presigned, sign};
+pub(crate) use upload::{PartMemory, Slot};

@@ -1,0 +1,359 @@
+//! What is asked of one object: to put it, whole or in parts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode};
+use longhaul_model::{Algorithm, Digest, Hasher};
+use tokio::time::sleep;
+
+use super::answer::{self, BYTES_MAX, ListedPart};
+use super::sign::hex;
+use crate::checksum::{Checksum, read_value};
+use crate::config::Times;
+use crate::exchange::{Answer, Call, Exchange, Payload};
+use crate::failure::{Failure, Kind};
+use crate::order::Credential;
+use crate::remote::Remote;
+use crate::url::RemoteUrl;
+use crate::webdav::Place;
+
+/// How often a request is sent, and the first pause between two of them; each further one is twice as long.
+const TRIES: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(250);
+/// The least that a storage may take in a second of what is sent to it.
+const SLOWEST_BYTES_PER_S: u64 = 64 << 10;
+/// Of ten thousand parts that an upload can have, ten answers tell.
+const LISTS_MAX: usize = 16;
+
+pub(super) struct Object {
+    exchange: Arc<Exchange>,
+    url: RemoteUrl,
+    credential: Credential,
+    times: Times,
+}
+
+/// A part that is with the storage.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Part {
+    pub(super) number: u32,
+    pub(super) etag: String,
+    /// The storage told the MD5 that we computed: it has what we sent.
+    pub(super) confirmed: bool,
+}
+
+pub(super) enum Ended {
+    Done,
+    /// There is no such upload any more.
+    Gone,
+}
+
+impl Remote {
+    pub(super) fn object(&self, place: Place<'_>) -> Object {
+        Object {
+            exchange: self.exchange.clone(),
+            url: place.url.clone(),
+            credential: place.credential.clone(),
+            times: self.config.times,
+        }
+    }
+}
+
+/// One request of several that may be the same.
+struct Ask<'a> {
+    what: &'a str,
+    method: Method,
+    query: &'a [(&'a str, &'a str)],
+    headers: &'a [(&'static str, &'a str)],
+    body: Option<Bytes>,
+    /// Whether it may be sent again when nobody knows what became of it.
+    repeats: bool,
+}
+
+impl Object {
+    /// Any answer that is no passing trouble.
+    async fn ask(&self, ask: &Ask<'_>) -> Result<Answer, Failure> {
+        let url = if ask.query.is_empty() { self.url.clone() } else { self.url.asking(ask.query) };
+        let sent = ask.body.as_ref().map_or(0, |body| body.len() as u64);
+        let within = self.times.progress + Duration::from_secs(sent / SLOWEST_BYTES_PER_S);
+        let (mut pause, mut tries) = (PAUSE, 1);
+        loop {
+            let mut call = Call::new(ask.method.clone(), &url, &self.credential, within);
+            for (name, value) in ask.headers {
+                call = call.header(name, value)?;
+            }
+            call.payload = ask.body.clone().map_or(Payload::None, Payload::Bytes);
+            let failure = match self.exchange.send(call).await {
+                Ok(answer) if matches!(answer.status.as_u16(), 408 | 429 | 500 | 502 | 503 | 504) => {
+                    answer.into_failure(ask.what).await
+                }
+                Ok(answer) => return Ok(answer),
+                Err(failure) => failure,
+            };
+            let unknown = matches!(failure.kind, Kind::Lost | Kind::TimedOut);
+            let passing =
+                matches!(failure.kind, Kind::Status(_) | Kind::Unreachable) || unknown && ask.repeats;
+            if !passing || tries >= TRIES {
+                return Err(failure);
+            }
+            tracing::debug!(url = %self.url, tries, "{} again after: {}", ask.what, failure.text);
+            sleep(pause).await;
+            (pause, tries) = (pause * 2, tries + 1);
+        }
+    }
+
+    async fn document<T>(
+        &self,
+        what: &str,
+        answer: Answer,
+        read: impl FnOnce(&[u8]) -> Result<T, String>,
+    ) -> Result<T, Failure> {
+        let document = answer.bytes(BYTES_MAX, self.times.checksum).await?;
+        read(&document)
+            .map_err(|why| Failure::new(Kind::Malformed, format!("{what} {}: the answer: {why}", self.url)))
+    }
+
+    /// All of it at once; says whether the storage has confirmed what it got.
+    pub(super) async fn put(&self, body: Bytes, replaces: bool) -> Result<bool, Failure> {
+        let md5 = md5(&body);
+        let sum = STANDARD.encode(md5.value());
+        let plain = [("content-md5", sum.as_str()), ("content-type", "application/octet-stream")];
+        let mut ask = Ask {
+            what: "PUT",
+            method: Method::PUT,
+            query: &[],
+            headers: &[plain[0], plain[1], ("if-none-match", "*")],
+            body: Some(body),
+            repeats: replaces,
+        };
+        if replaces {
+            ask.headers = &plain;
+        }
+        let mut answer = self.ask(&ask).await?;
+        if answer.status == StatusCode::NOT_IMPLEMENTED && !replaces {
+            answer.finish().await;
+            ask.headers = &plain;
+            answer = self.ask(&ask).await?;
+        }
+        let answer = self.placed(answer, "PUT").await?;
+        let confirmed = tells(&answer.headers, &md5);
+        answer.finish().await;
+        Ok(confirmed)
+    }
+
+    /// The name of the upload that begins.
+    pub(super) async fn begin(&self) -> Result<String, Failure> {
+        let what = "POST (begin an upload)";
+        let answer = self
+            .ask(&Ask {
+                what,
+                method: Method::POST,
+                query: &[("uploads", "")],
+                headers: &[("content-type", "application/octet-stream")],
+                body: Some(Bytes::new()),
+                repeats: false,
+            })
+            .await?;
+        self.document(what, answer.ok(what).await?, answer::upload_id).await
+    }
+
+    pub(super) async fn part(
+        &self,
+        upload: &str,
+        number: u32,
+        body: Bytes,
+        md5: &Digest,
+    ) -> Result<Part, Failure> {
+        let (text, sum) = (number.to_string(), STANDARD.encode(md5.value()));
+        let ask = Ask {
+            what: "PUT (a part)",
+            method: Method::PUT,
+            query: &[("partNumber", &text), ("uploadId", upload)],
+            headers: &[("content-md5", &sum)],
+            body: Some(body),
+            repeats: true,
+        };
+        let answer = self.ask(&ask).await?.ok("PUT (a part)").await?;
+        let confirmed = tells(&answer.headers, md5);
+        let etag = answer.header("etag").map(str::to_owned);
+        answer.finish().await;
+        let etag = etag.ok_or_else(|| {
+            Failure::new(Kind::Malformed, format!("PUT {}: part {number}: the answer has no ETag", self.url))
+        })?;
+        Ok(Part { number, etag, confirmed })
+    }
+
+    /// The parts of an upload that was begun before; none if there is no such upload.
+    pub(super) async fn list(&self, upload: &str) -> Result<Option<Vec<ListedPart>>, Failure> {
+        let what = "GET (the parts of an upload)";
+        let (mut parts, mut after) = (Vec::new(), 0_u32);
+        for _ in 0..LISTS_MAX {
+            let marker = after.to_string();
+            let mut query = vec![("uploadId", upload)];
+            if after > 0 {
+                query.push(("part-number-marker", &marker));
+            }
+            let ask =
+                Ask { what, method: Method::GET, query: &query, headers: &[], body: None, repeats: true };
+            let answer = self.ask(&ask).await?;
+            if answer.status == StatusCode::NOT_FOUND {
+                answer.finish().await;
+                return Ok(None);
+            }
+            let listed = self.document(what, answer.ok(what).await?, answer::listed).await?;
+            parts.extend(listed.parts);
+            match listed.more_after {
+                Some(next) if next > after => after = next,
+                _ => break,
+            }
+        }
+        Ok(Some(parts))
+    }
+
+    /// Makes a file of the parts: only now it has its name.
+    pub(super) async fn complete(
+        &self,
+        upload: &str,
+        parts: &[Part],
+        replaces: bool,
+    ) -> Result<Ended, Failure> {
+        let what = "POST (complete an upload)";
+        let one = |part: &Part| {
+            let etag = part.etag.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+            format!("<Part><PartNumber>{}</PartNumber><ETag>{etag}</ETag></Part>", part.number)
+        };
+        let list: String = parts.iter().map(one).collect();
+        let body = format!("<CompleteMultipartUpload>{list}</CompleteMultipartUpload>");
+        let plain = [("content-type", "application/xml")];
+        let mut ask = Ask {
+            what,
+            method: Method::POST,
+            query: &[("uploadId", upload)],
+            headers: &[plain[0], ("if-none-match", "*")],
+            body: Some(Bytes::from(body)),
+            repeats: true,
+        };
+        if replaces {
+            ask.headers = &plain;
+        }
+        let mut answer = self.ask(&ask).await?;
+        if answer.status == StatusCode::NOT_IMPLEMENTED && !replaces {
+            answer.finish().await;
+            ask.headers = &plain;
+            answer = self.ask(&ask).await?;
+        }
+        if answer.status == StatusCode::NOT_FOUND {
+            answer.finish().await;
+            return Ok(Ended::Gone);
+        }
+        let answer = self.placed(answer, what).await?;
+        let document = answer.bytes(BYTES_MAX, self.times.checksum).await?;
+        // It may say 200 first and find trouble then.
+        if let Some((kind, text)) = answer::refusal(StatusCode::INTERNAL_SERVER_ERROR, &document) {
+            return Err(Failure::new(kind, format!("{what} {}: {text}", self.url)));
+        }
+        answer::completed(&document).map_err(|why| {
+            Failure::new(Kind::Malformed, format!("{what} {}: the answer: {why}", self.url))
+        })?;
+        Ok(Ended::Done)
+    }
+
+    /// Forgets an upload and its parts. That there is none is fine.
+    pub(super) async fn abort(&self, upload: &str) -> Result<(), Failure> {
+        let what = "DELETE (an upload)";
+        let ask = Ask {
+            what,
+            method: Method::DELETE,
+            query: &[("uploadId", upload)],
+            headers: &[],
+            body: None,
+            repeats: true,
+        };
+        let answer = self.ask(&ask).await?;
+        if answer.status == StatusCode::NOT_FOUND {
+            answer.finish().await;
+            return Ok(());
+        }
+        answer.ok(what).await?.finish().await;
+        Ok(())
+    }
+
+    /// Of what may not replace anything, that something is there has its own name.
+    async fn placed(&self, answer: Answer, what: &str) -> Result<Answer, Failure> {
+        if matches!(answer.status, StatusCode::PRECONDITION_FAILED) {
+            answer.finish().await;
+            return Err(Failure::new(Kind::Exists, "Destination file exists and overwrite is not enabled"));
+        }
+        answer.ok(what).await
+    }
+}
+
+fn md5(bytes: &[u8]) -> Digest {
+    let mut hasher = Hasher::new([Algorithm::Md5]);
+    hasher.update(bytes);
+    // It was asked for, so it is there.
+    hasher.finish().get(Algorithm::Md5).unwrap_or_else(|| Digest::new(Algorithm::Md5, &[0; 16]))
+}
+
+/// Whether an ETag is that MD5, as it is of all that is neither encrypted by a key service nor made of parts.
+pub(super) fn is_md5(etag: &str, md5: &Digest) -> bool {
+    etag.trim().trim_matches('"').eq_ignore_ascii_case(&hex(md5.value()))
+}
+
+fn tells(headers: &HeaderMap, md5: &Digest) -> bool {
+    headers.get("etag").and_then(|etag| etag.to_str().ok()).is_some_and(|etag| is_md5(etag, md5))
+}
+
+/// The checksum of a whole object, if a head tells it.
+pub(crate) fn told(headers: &HeaderMap, wanted: Algorithm) -> Option<Checksum> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+    let whole = !text("x-amz-checksum-type").is_some_and(|kind| kind.eq_ignore_ascii_case("COMPOSITE"));
+    let named = match wanted {
+        Algorithm::Crc32c => text("x-amz-checksum-crc32c"),
+        Algorithm::Sha256 => text("x-amz-checksum-sha256"),
+        Algorithm::Md5 => {
+            let theirs = text("x-amz-server-side-encryption").is_some_and(|kind| kind.starts_with("aws:"))
+                || text("x-amz-server-side-encryption-customer-algorithm").is_some();
+            let etag = text("etag")?.trim_matches('"');
+            let plain = etag.len() == 32 && etag.bytes().all(|byte| byte.is_ascii_hexdigit());
+            return if plain && !theirs { read_value(etag, Algorithm::Md5) } else { None };
+        }
+        _ => None,
+    };
+    // Of an upload in parts it is a digest of digests, with their number behind it.
+    let value = named.filter(|value| whole && !value.contains('-'))?;
+    read_value(value, wanted).filter(|_| value.ends_with('='))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn only_what_is_of_the_whole_is_told() {
+        let md5 = "\"d41d8cd98f00b204e9800998ecf8427e\"";
+        assert!(told(&headers(&[("etag", md5)]), Algorithm::Md5).is_some());
+        assert_eq!(
+            told(&headers(&[("etag", "\"d41d8cd98f00b204e9800998ecf8427e-2\"")]), Algorithm::Md5),
+            None
+        );
+        let encrypted = [("etag", md5), ("x-amz-server-side-encryption", "aws:kms")];
+        assert_eq!(told(&headers(&encrypted), Algorithm::Md5), None);
+        let sum = told(&headers(&[("x-amz-checksum-crc32c", "ChssPQ==")]), Algorithm::Crc32c);
+        assert_eq!(sum.unwrap().hex(), "0a1b2c3d");
+        assert_eq!(told(&headers(&[("x-amz-checksum-crc32c", "ChssPQ==-3")]), Algorithm::Crc32c), None);
+        let composite = [("x-amz-checksum-crc32c", "ChssPQ=="), ("x-amz-checksum-type", "COMPOSITE")];
+        assert_eq!(told(&headers(&composite), Algorithm::Crc32c), None);
+        assert_eq!(told(&headers(&[("etag", md5)]), Algorithm::Adler32), None);
+    }
+}

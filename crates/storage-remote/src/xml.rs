@@ -1,0 +1,106 @@
+//! Documents of storages, read within bounds: no document type, no entities but the five of XML, and never more depth, attributes
+//! or text than named here. The server that sends them is not trusted.
+
+use quick_xml::NsReader;
+use quick_xml::events::{BytesStart, Event};
+use quick_xml::name::ResolveResult;
+
+const DEPTH_MAX: usize = 32;
+/// Text of one element.
+const TEXT_BYTES_MAX: usize = 8 << 10;
+const ATTRIBUTES_MAX: usize = 32;
+
+/// Is told what a document holds. What it refuses with an error ends the reading.
+pub(crate) trait Visit {
+    /// An element begins; its namespace is empty if it has none.
+    fn begin(&mut self, namespace: &str, local: &str) -> Result<(), String>;
+
+    /// The innermost element ends, and this is the text since the last beginning or end, without the blanks around it.
+    fn end(&mut self, text: &str) -> Result<(), String>;
+}
+
+/// # Errors
+/// What is wrong with it, in words.
+pub(crate) fn walk(document: &[u8], bytes_max: usize, visitor: &mut dyn Visit) -> Result<(), String> {
+    if document.len() > bytes_max {
+        return Err(format!("it has more than {bytes_max} bytes"));
+    }
+    let mut reader = NsReader::from_reader(document);
+    let mut walk = Walk { visitor, depth: 0, text: String::new() };
+    loop {
+        let (namespace, event) = reader.read_resolved_event().map_err(|error| error.to_string())?;
+        match event {
+            Event::Start(element) => walk.begin(&namespace, &element)?,
+            Event::Empty(element) => {
+                walk.begin(&namespace, &element)?;
+                walk.end()?;
+            }
+            Event::End(_) => walk.end()?,
+            Event::Text(text) => walk.text(&text.xml10_content())?,
+            Event::CData(text) => walk.text(&text.xml10_content())?,
+            Event::GeneralRef(entity) => {
+                let character = match entity.resolve_char_ref().map_err(|error| error.to_string())? {
+                    Some(character) => character,
+                    None => known_entity(&entity.xml10_content())?,
+                };
+                walk.text(character.encode_utf8(&mut [0; 4]))?;
+            }
+            Event::DocType(_) => return Err("it has a document type, which none of these needs".into()),
+            Event::Eof => break,
+            Event::Decl(_) | Event::PI(_) | Event::Comment(_) => {}
+        }
+    }
+    if walk.depth > 0 {
+        return Err("it ends early".into());
+    }
+    Ok(())
+}
+
+fn known_entity(name: &str) -> Result<char, String> {
+    match name {
+        "amp" => Ok('&'),
+        "lt" => Ok('<'),
+        "gt" => Ok('>'),
+        "quot" => Ok('"'),
+        "apos" => Ok('\''),
+        _ => Err("it has an entity of its own".into()),
+    }
+}
+
+struct Walk<'a> {
+    visitor: &'a mut dyn Visit,
+    depth: usize,
+    text: String,
+}
+
+impl Walk<'_> {
+    fn begin(&mut self, namespace: &ResolveResult<'_>, element: &BytesStart<'_>) -> Result<(), String> {
+        if element.attributes().with_checks(false).count() > ATTRIBUTES_MAX {
+            return Err(format!("an element has more than {ATTRIBUTES_MAX} attributes"));
+        }
+        if self.depth >= DEPTH_MAX {
+            return Err(format!("it is nested deeper than {DEPTH_MAX}"));
+        }
+        self.depth += 1;
+        self.text.clear();
+        let namespace = match namespace {
+            ResolveResult::Bound(namespace) => namespace.as_ref(),
+            _ => "",
+        };
+        self.visitor.begin(namespace, element.local_name().as_ref())
+    }
+
+    fn text(&mut self, text: &str) -> Result<(), String> {
+        if self.text.len() + text.len() > TEXT_BYTES_MAX {
+            return Err(format!("a text in it has more than {TEXT_BYTES_MAX} bytes"));
+        }
+        self.text.push_str(text);
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        self.depth = self.depth.checked_sub(1).ok_or("it ends more than it begins")?;
+        let text = std::mem::take(&mut self.text);
+        self.visitor.end(text.trim())
+    }
+}
