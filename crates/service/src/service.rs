@@ -75,7 +75,7 @@ impl Service {
         pages: impl FnOnce(&Arc<Operations>) -> Router,
     ) -> Result<Service, Fault> {
         // What is wrong with the configuration is told by the check that follows.
-        let mover = jobs::mover(&config.jobs);
+        let mover = jobs::mover(&config.jobs, &config.state_dir);
         Service::start_with(config, clock, mover, pages).await
     }
 

@@ -18,6 +18,7 @@ mod mover;
 mod order;
 mod queues;
 mod remote;
+mod s3;
 pub(crate) mod shown;
 mod submission;
 mod terms;
@@ -41,6 +42,7 @@ pub use ids::{MOVERS, file, file_number, is_ours, queue, source};
 pub use mover::{CopyOrder, Credential, End, ForeignMover, Stop, Verify};
 pub use queues::SIZE_ASSUMED;
 pub use remote::mover;
+pub use s3::S3Config;
 pub use submission::{FileDetails, OWN_TOKEN};
 
 /// What an administrator can set about jobs.
@@ -59,6 +61,10 @@ pub struct JobsConfig {
     pub allow_networks: Vec<String>,
     /// PEM files with the authorities that storages are believed by; none: those of the system.
     pub authorities: Vec<PathBuf>,
+    /// Keys of storages that speak S3.
+    pub s3: Vec<S3Config>,
+    /// Parts of files on their way to S3 that are in memory, of all copies together.
+    pub s3_memory_mib: u32,
 }
 
 impl Default for JobsConfig {
@@ -70,18 +76,25 @@ impl Default for JobsConfig {
             retry_delay_s: 120,
             allow_networks: Vec::new(),
             authorities: Vec::new(),
+            s3: Vec::new(),
+            s3_memory_mib: 512,
         }
     }
 }
 
 impl JobsConfig {
     pub fn check(&self) -> Result<(), Fault> {
-        for (name, value) in [("copies", self.copies), ("host_copies", self.host_copies)] {
+        for (name, value) in [
+            ("copies", self.copies),
+            ("host_copies", self.host_copies),
+            ("s3_memory_mib", self.s3_memory_mib),
+        ] {
             if value == 0 {
                 let text = format!("service.jobs.{name} is 0: it must be positive");
                 return Err(Fault::new(FaultCode::BadRequest, text));
             }
         }
+        self.s3.iter().try_for_each(S3Config::check)?;
         remote::networks(self).map(drop)
     }
 }

@@ -28,6 +28,8 @@ pub type Stop = watch::Receiver<bool>;
 pub struct CopyOrder {
     /// Names what is not whole yet.
     pub attempt: AttemptId,
+    /// Whose job it is of.
+    pub community: String,
     pub source: End,
     pub target: End,
     pub size: Option<u64>,
@@ -41,6 +43,8 @@ pub struct CopyOrder {
     /// For the whole copy; none: by its size.
     pub timeout: Option<Duration>,
     pub streams: u32,
+    /// In the URLs of S3, the bucket stands before the key whatever the host is called.
+    pub path_style: bool,
 }
 
 #[derive(Clone, Debug)]

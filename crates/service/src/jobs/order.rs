@@ -33,6 +33,7 @@ pub fn order(
     let last_hop = job.kind != JobKind::Hops || u64::from(file.index) + 1 >= job.files;
     Ok(CopyOrder {
         attempt,
+        community: job.vo.clone(),
         source: end(&file.source, tokens.source_token),
         target: end(&file.target, tokens.destination_token),
         size: file.size,
@@ -42,6 +43,7 @@ pub fn order(
         overwrite: terms.overwrites(file.retries, last_hop),
         timeout: terms.timeout,
         streams: terms.streams,
+        path_style: terms.s3alternate,
     })
 }
 

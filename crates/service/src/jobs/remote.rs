@@ -1,29 +1,47 @@
-//! The mover that there is: WebDAV and HTTPS storages, by third-party copy or through this process.
+//! The mover that there is: WebDAV, HTTPS and S3 storages, by third-party copy or through this process.
 
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use longhaul_model::{Algorithm, Fault, FaultCode};
 use longhaul_storage_remote as remote;
-use longhaul_storage_remote::{Checksum, ChecksumMode, Network, Remote, RemoteConfig, Trust, cancellation};
+use longhaul_storage_remote::{
+    Checksum, ChecksumMode, Network, Remote, RemoteConfig, RemoteUrl, Trust, cancellation,
+};
 use zeroize::Zeroizing;
 
 use super::mover::{CopyOrder, Credential, End, ForeignMover, Stop, Verify};
+use super::s3::{self, S3Config};
 use super::{JobsConfig, Moved};
 
 /// By which what stands at a target is compared with its source, where nobody named another.
 const USUAL: Algorithm = Algorithm::Adler32;
 
-pub struct RemoteMover(Remote);
+/// Below the state directory: which files are half sent to S3.
+const UPLOADS: &str = "s3-uploads";
+
+pub struct RemoteMover {
+    remote: Remote,
+    keys: Vec<S3Config>,
+}
 
 impl RemoteMover {
-    pub fn new(config: &JobsConfig) -> Result<RemoteMover, Fault> {
+    pub fn new(config: &JobsConfig, state: &Path) -> Result<RemoteMover, Fault> {
         let trust = match config.authorities.is_empty() {
             true => Trust::System,
             false => Trust::Files(config.authorities.clone()),
         };
-        let settings = RemoteConfig { trust, allow: networks(config)?, ..RemoteConfig::default() };
-        Remote::new(settings).map(RemoteMover)
+        let s3 = remote::S3Config {
+            memory_bytes: u64::from(config.s3_memory_mib) << 20,
+            records: Some(state.join(UPLOADS)),
+            ..remote::S3Config::default()
+        };
+        for fault in config.s3.iter().filter_map(|one| one.look().err()) {
+            tracing::warn!(%fault, "copies with S3 will fail");
+        }
+        let settings = RemoteConfig { trust, allow: networks(config)?, s3, ..RemoteConfig::default() };
+        Ok(RemoteMover { remote: Remote::new(settings)?, keys: config.s3.clone() })
     }
 
     async fn bring(
@@ -33,8 +51,8 @@ impl RemoteMover {
         mut stop: Stop,
     ) -> Result<Moved, Fault> {
         let (canceller, cancel) = cancellation();
-        let wanted = translate(&order)?;
-        let copy = self.0.copy(&wanted, progress, &cancel);
+        let wanted = translate(&order, &self.keys)?;
+        let copy = self.remote.copy(&wanted, progress, &cancel);
         tokio::pin!(copy);
         let done = tokio::select! {
             done = &mut copy => done,
@@ -56,13 +74,13 @@ impl RemoteMover {
     /// say so.
     async fn found(&self, order: &remote::CopyOrder) -> Option<Moved> {
         let algorithm = order.checksum.as_ref().map_or(USUAL, |checksum| checksum.algorithm);
-        let source = self.0.stat(&order.source, None).await.ok()??;
-        let target = self.0.stat(&order.target, None).await.ok()??;
+        let source = self.remote.stat(&order.source, None).await.ok()??;
+        let target = self.remote.stat(&order.target, None).await.ok()??;
         if source.size != target.size {
             return None;
         }
-        let at_source = self.0.checksum(&order.source, algorithm).await.ok()?;
-        let at_target = self.0.checksum(&order.target, algorithm).await.ok()?;
+        let at_source = self.remote.checksum(&order.source, algorithm).await.ok()?;
+        let at_target = self.remote.checksum(&order.target, algorithm).await.ok()?;
         (at_source == at_target).then(|| Moved { bytes: target.size, mode: "there".to_owned() })
     }
 }
@@ -86,8 +104,8 @@ async fn asked(stop: &mut Stop) {
 }
 
 /// As [`RemoteMover::new`], where jobs can wait if it cannot be made.
-pub fn mover(config: &JobsConfig) -> Option<Arc<dyn ForeignMover>> {
-    match RemoteMover::new(config) {
+pub fn mover(config: &JobsConfig, state: &Path) -> Option<Arc<dyn ForeignMover>> {
+    match RemoteMover::new(config, state) {
         Ok(mover) => Some(Arc::new(mover)),
         Err(fault) => {
             tracing::warn!(%fault, "copies of jobs wait: there is nothing that could do them");
@@ -105,7 +123,14 @@ pub fn networks(config: &JobsConfig) -> Result<Vec<Network>, Fault> {
     config.allow_networks.iter().map(parse).collect()
 }
 
-fn translate(order: &CopyOrder) -> Result<remote::CopyOrder, Fault> {
+fn translate(order: &CopyOrder, keys: &[S3Config]) -> Result<remote::CopyOrder, Fault> {
+    let of = |end: &End, scope: &str| {
+        self::end(end, order, keys).map_err(|fault| {
+            // As FTS writes where it was and what.
+            let detail = format!("{scope} [13] {}", fault.detail);
+            Fault { detail, ..fault }
+        })
+    };
     let checksum_mode = match order.verify {
         Verify::None => ChecksumMode::None,
         Verify::Source => ChecksumMode::Source,
@@ -126,11 +151,16 @@ fn translate(order: &CopyOrder) -> Result<remote::CopyOrder, Fault> {
         overwrite: order.overwrite,
         timeout: order.timeout,
         streams: u16::try_from(order.streams.max(1)).unwrap_or(1),
-        ..remote::CopyOrder::new(order.attempt.to_string(), end(&order.source), end(&order.target))
+        ..remote::CopyOrder::new(order.attempt.to_string(), of(&order.source, "SOURCE")?, of(&order.target, "DESTINATION")?)
     })
 }
 
-fn end(end: &End) -> remote::End {
+fn end(end: &End, order: &CopyOrder, keys: &[S3Config]) -> Result<remote::End, Fault> {
+    if let Some(url) = RemoteUrl::parse(&end.url).ok().filter(RemoteUrl::is_s3) {
+        // What the user came with is for other storages: a bucket knows keys only.
+        let keys = s3::keys(keys, &url, &order.community, order.path_style)?;
+        return Ok(remote::End::new(end.url.clone(), remote::Credential::S3(keys)));
+    }
     let credential = match &end.credential {
         Credential::None => remote::Credential::None,
         Credential::Bearer(token) => remote::Credential::Bearer(token.clone()),
@@ -139,7 +169,7 @@ fn end(end: &End) -> remote::End {
             remote::Credential::Certificate { chain_pem, key_pem }
         }
     };
-    remote::End::new(end.url.clone(), credential)
+    Ok(remote::End::new(end.url.clone(), credential))
 }
 
 /// The certificates and the key of a proxy, which come in any order.

@@ -21,6 +21,8 @@ pub struct Terms {
     pub overwrite: Option<char>,
     pub timeout: Option<Duration>,
     pub streams: u32,
+    /// FTS's word for: buckets stand in the path.
+    pub s3alternate: bool,
 }
 
 #[derive(Deserialize, Default)]
@@ -32,6 +34,7 @@ struct Said {
     overwrite_flag: serde_json::Value,
     timeout: serde_json::Value,
     nostreams: serde_json::Value,
+    s3alternate: serde_json::Value,
     internal_job_params: serde_json::Value,
 }
 
@@ -61,6 +64,8 @@ impl Terms {
             overwrite: first(&said.overwrite_flag),
             timeout: seconds(either(&said.timeout, "timeout")),
             streams: either(&said.nostreams, "nostreams").unwrap_or(0).clamp(0, 64) as u32,
+            s3alternate: said.s3alternate == serde_json::Value::Bool(true)
+                || packed.split(',').any(|one| one == "s3alternate"),
         }
     }
 
@@ -93,7 +98,7 @@ mod tests {
     fn terms_are_read_as_clients_write_them() {
         let terms = Terms::read(
             r#"{"retry":-1,"retry_delay":7,"verify_checksum":"both","overwrite_flag":"R","timeout":"60",
-                "internal_job_params":"nostreams:4,timeout:3600,strict","other":[1]}"#,
+                "internal_job_params":"nostreams:4,timeout:3600,strict,s3alternate","other":[1]}"#,
         );
         assert_eq!(
             terms,
@@ -104,6 +109,7 @@ mod tests {
                 overwrite: Some('R'),
                 timeout: Some(Duration::from_secs(60)),
                 streams: 4,
+                s3alternate: true,
             }
         );
         assert!(!terms.overwrites(0, true) && terms.overwrites(1, true));
