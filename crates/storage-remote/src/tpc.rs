@@ -56,8 +56,10 @@ impl Remote {
             // We compare ourselves, and a source without digests is no reason to refuse.
             .header("requirechecksumverification", "false")?
             .header("accept", "text/perf-marker-stream, text/plain")?;
-        // XRootD fails over an empty file when it is asked for several.
-        if mode == Mode::Pull && terms.streams > 1 && terms.size >= SEVERAL_BYTES_MIN {
+        // XRootD fails over an empty file when it is asked for several; and for several it asks `HEAD` first, for which a URL that
+        // is signed for `GET` is no good.
+        let several = mode == Mode::Pull && terms.streams > 1 && !passive.url.is_s3();
+        if several && terms.size >= SEVERAL_BYTES_MIN {
             call = call.header("x-number-of-streams", &terms.streams.to_string())?;
         }
         if let Some(token) = passive_token(active, passive)? {

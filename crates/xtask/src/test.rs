@@ -58,6 +58,7 @@ pub(crate) fn run() -> Result<(), String> {
     run_step("build", || run_command(cargo().args(["build", "--release", "--workspace"])))?;
     let chromium = optional("the pages in a browser", tools::chromium(), &mut missing)?;
     let fts3 = optional("the FTS3 client", python::fts3_client(), &mut missing)?;
+    let s3 = optional("copies with a storage that speaks S3", python::s3_server(), &mut missing)?;
     let mut folders = Vec::new();
     for (what, name, package, probe) in PROGRAMS {
         folders.extend(optional(what, tools::program(name, package, probe), &mut missing)?.flatten());
@@ -72,6 +73,9 @@ pub(crate) fn run() -> Result<(), String> {
         }
         if let Some(python) = &fts3 {
             command.env("LONGHAUL_FTS3_PYTHON", python);
+        }
+        if let Some(python) = &s3 {
+            command.env("LONGHAUL_S3_PYTHON", python);
         }
         command.env("PATH", in_path(&folders)?);
         counts = run_counted(&mut command)?;

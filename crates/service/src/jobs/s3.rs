@@ -44,16 +44,25 @@ impl S3Config {
             !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || more.contains(c))
         };
         if !plain(&self.host, ".-_:") || self.host.chars().any(|c| c.is_ascii_uppercase()) {
-            return wrong(format!("host is {:?}: a name in small letters is expected, without scheme and port", self.host));
+            return wrong(format!(
+                "host is {:?}: a name in small letters is expected, without scheme and port",
+                self.host
+            ));
         }
         if !plain(&self.region, "-_") {
-            return wrong(format!("region of {} is {:?}: letters, digits and hyphens are expected", self.host, self.region));
+            return wrong(format!(
+                "region of {} is {:?}: letters, digits and hyphens are expected",
+                self.host, self.region
+            ));
         }
         if !plain(&self.access_key, "-_.:@+/=") {
             return wrong(format!("access_key of {} is empty or has characters that no key has", self.host));
         }
         if self.communities.is_empty() {
-            return wrong(format!("communities of {} is empty: name those whose jobs may use the keys, or \"*\"", self.host));
+            return wrong(format!(
+                "communities of {} is empty: name those whose jobs may use the keys, or \"*\"",
+                self.host
+            ));
         }
         Ok(())
     }
@@ -84,7 +93,12 @@ impl S3Config {
 }
 
 /// The keys that open a URL for a community: those of its bucket before those of its host.
-pub fn keys(configured: &[S3Config], url: &RemoteUrl, community: &str, path_style: bool) -> Result<S3Keys, Fault> {
+pub fn keys(
+    configured: &[S3Config],
+    url: &RemoteUrl,
+    community: &str,
+    path_style: bool,
+) -> Result<S3Keys, Fault> {
     let opening = configured.iter().filter(|one| one.opens(url, path_style) && one.is_for(community));
     let best = opening.max_by_key(|one| (one.bucket.is_some(), one.host.len()));
     let Some(best) = best else {
@@ -121,7 +135,13 @@ mod tests {
 
     use super::*;
 
-    fn configured(file: &Path, host: &str, bucket: Option<&str>, communities: &[&str], access_key: &str) -> S3Config {
+    fn configured(
+        file: &Path,
+        host: &str,
+        bucket: Option<&str>,
+        communities: &[&str],
+        access_key: &str,
+    ) -> S3Config {
         S3Config {
             host: host.into(),
             bucket: bucket.map(str::to_owned),
@@ -152,7 +172,10 @@ mod tests {
         assert_eq!(of("s3s://s3.example.org/raw/x", "cms").unwrap(), "EVERYBODY");
         assert_eq!(of("s3s://s3.example.org/derived/x", "atlas").unwrap(), "EVERYBODY");
         let refused = of("s3s://other.example.org/b/x", "atlas").unwrap_err();
-        assert!(refused.contains("for the community atlas") && refused.contains("service.jobs.s3"), "{refused}");
+        assert!(
+            refused.contains("for the community atlas") && refused.contains("service.jobs.s3"),
+            "{refused}"
+        );
         assert!(of("s3s://evil-s3.example.org/b/x", "atlas").is_err());
         assert_eq!(all[0].keys().unwrap().secret.as_str(), "canary");
         assert!(!format!("{:?} {:?}", all, all[0].keys()).contains("canary"));

@@ -1,7 +1,8 @@
 //! Storages of others, as processes of their own on loopback: XRootD with HTTP and third-party copies, and nginx as a plain WebDAV server.
-//! With certificates of an authority of the test's own. And brokers of messages, and a database.
+//! And one that speaks S3. With certificates of an authority of the test's own. And brokers of messages, and a database.
 
 mod brokers;
+mod moto;
 mod nginx;
 mod postgresql;
 mod xrootd;
@@ -14,6 +15,7 @@ use std::process::Command;
 use std::time::Duration;
 
 pub use brokers::{ActiveMq, BROKER_PASSWORD, BROKER_USER, NatsServer};
+pub use moto::S3Server;
 pub use nginx::{Nginx, NginxRules};
 pub use postgresql::PostgreSql;
 use rcgen::{
