@@ -329,7 +329,7 @@ fn jobs_of_fts_use_buckets() {
     let id = made["items"][0]["id"].as_str().unwrap();
     let waited = deployment.longhaul(&["job", "wait", id, "--within", "60"]);
     assert!(waited.stdout.contains("finisheddirty; 1 of 2 files arrived"), "{waited}");
-    assert!(waited.stdout.contains("DESTINATION [13] no keys are configured that open"), "{waited}");
+    assert!(waited.stdout.contains(": no keys are configured that open"), "{waited}");
     assert!(s3.get("open/small") == small);
 
     // The service is killed in the midst of a file, and goes on with its parts.
@@ -338,7 +338,8 @@ fn jobs_of_fts_use_buckets() {
     let parts = ["PUT /open/large", "partNumber=1", " 200 "];
     deployment.until("the first part has arrived", WITHIN, || (s3.asked(&parts) == 1).then_some(()));
     deployment.kill(SERVICE);
-    deployment.restart(SERVICE);
+    deployment.start(SERVICE);
+    deployment.until_ready();
     let waited = deployment.longhaul(&["job", "wait", id, "--within", "90"]).ok();
     assert!(waited.stdout.contains("finished; 1 of 1 file arrived"), "{waited}");
     assert_eq!((s3.asked(&parts), s3.asked(&["POST /open/large?uploads"])), (1, 1), "it was not sent again");
