@@ -301,8 +301,7 @@ fn jobs_of_fts_use_buckets() {
     let Some(python) = python() else { return };
     let authority = ForeignAuthority::new("storages");
     let s3 = S3Server::start(&authority, python, true);
-    let slow =
-        Nginx::start(&authority, NginxRules { bytes_per_s: Some(8_000_000), ..NginxRules::default() });
+    let slow = Nginx::start(&authority, NginxRules { bytes_per_s: Some(8_000_000), ..NginxRules::default() });
     let folder = tempfile::tempdir().unwrap();
     let secret = folder.path().join("secret");
     fs::write(&secret, &s3.secret).unwrap();
