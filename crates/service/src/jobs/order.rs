@@ -42,6 +42,7 @@ pub fn order(
         overwrite: terms.overwrites(file.retries, last_hop),
         timeout: terms.timeout,
         streams: terms.streams,
+        ways: terms.ways,
     })
 }
 
