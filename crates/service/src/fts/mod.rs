@@ -25,7 +25,7 @@ mod views;
 
 pub(crate) use bearer::open as open_issuers;
 pub use door::door;
-pub(crate) use effect::Ways;
+pub(crate) use effect::{HostCopies, Ways};
 pub use kept::Kept;
 pub(crate) use kept::{Objects, objects, refusal};
 pub(crate) use person::{Person, Seen, of_caller};

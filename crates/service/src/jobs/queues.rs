@@ -8,7 +8,7 @@ use longhaul_model::{JobFileState, SiteName, Timestamp};
 use longhaul_scheduler::{Demand, Event, SiteInfo, SiteLimits, SiteState, StorageInfo, Strategy};
 
 use super::ids;
-use crate::fts::Objects;
+use crate::fts::{HostCopies, Objects};
 
 /// What a file counts whose size nobody knows.
 pub const SIZE_ASSUMED: u64 = 100_000_000;
@@ -116,8 +116,12 @@ impl Queues {
             let Some(site_name) = ids::site_name(host) else { continue };
             let new = || Host { number: end.id, name: site_name, storages: Vec::new() };
             let host = self.hosts.entry(host.to_owned()).or_insert_with(new);
+            let before = host.copies(configured);
+            let is_new = host.storages.is_empty();
             if !host.storages.contains(&storage) {
                 host.storages.push(storage);
+            }
+            if is_new || host.copies(configured) != before {
                 events.push(host.event(configured, self.usual));
             }
             let site = host.number;
@@ -138,8 +142,12 @@ impl Queues {
 }
 
 impl Host {
+    fn copies(&self, configured: &Objects) -> HostCopies {
+        configured.host_copies(&self.storages)
+    }
+
     fn event(&self, configured: &Objects, usual: u32) -> Event {
-        let copies = configured.host_copies(&self.storages);
+        let copies = self.copies(configured);
         let limits = SiteLimits {
             active_in: Some(copies.come.unwrap_or(0).max(usual)),
             active_out: Some(copies.leave.unwrap_or(0).max(usual)),
