@@ -102,6 +102,7 @@ fn drain(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
         let what = if on { "drains" } else { "no longer drains" };
         Ok((Reply::json(&json!({}))?, format!("{hostname} {what}")))
     })
+    .inspect(|_| operations.jobs().configured())
 }
 
 fn globals(kept: &Objects) -> Value {

@@ -141,7 +141,7 @@ impl Desk {
         let queues = catalog.job_queues()?;
         self.resting.extend(catalog.resting_job_files(now)?);
         tracing::info!(ends = ends.len(), queues = queues.len(), "taking up jobs");
-        let mut events = self.queues.ends(&ends, &self.configured(), self.copies.can_move());
+        let mut events = self.queues.ends(&ends, &self.configured(), self.may_begin());
         events.push(limits::event(&catalog)?);
         self.queues.add(queues, now);
         events.extend(self.queues.events());
@@ -211,6 +211,7 @@ impl Desk {
             Work::Changed(changed) => self.changed(*changed, now, events),
             Work::Configured => {
                 events.extend(self.queues.hosts(&self.configured()));
+                events.extend(self.queues.movers(self.may_begin()));
                 self.limits(events);
             }
             Work::Storage(storage, vo, step, reply) => {
@@ -243,6 +244,10 @@ impl Desk {
         })
     }
 
+    fn may_begin(&self) -> bool {
+        self.copies.can_move() && !self.shared.drains()
+    }
+
     /// Storages that the scheduler is told of just before have their limits.
     fn limits(&self, events: &mut Vec<Event>) {
         match limits::event(&self.shared.catalog) {
@@ -258,10 +263,9 @@ impl Desk {
         if !changed.files.is_empty() {
             self.shared.messages.wake();
         }
-        let can_move = self.copies.can_move();
         if !changed.new_ends.is_empty() {
-            let configured = self.configured();
-            events.extend(self.queues.ends(&changed.new_ends, &configured, can_move));
+            let (configured, may_begin) = (self.configured(), self.may_begin());
+            events.extend(self.queues.ends(&changed.new_ends, &configured, may_begin));
             if configured.limit_something() {
                 self.limits(events);
             }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_catalog::{JobEndRow, JobFileNews, JobQueueRow};
 use longhaul_model::job::storage_element;
-use longhaul_model::{JobFileState, SiteName, Timestamp};
+use longhaul_model::{JobFileState, SiteName, StorageId, Timestamp};
 use longhaul_scheduler::{Demand, Event, SiteInfo, SiteLimits, SiteState, StorageInfo, Strategy};
 
 use super::ids;
@@ -34,6 +34,7 @@ struct Host {
     number: u64,
     name: SiteName,
     storages: Vec<String>,
+    ends: Vec<u64>,
 }
 
 impl Queues {
@@ -105,6 +106,12 @@ impl Queues {
         self.hosts.values().map(|host| host.event(configured, self.usual)).collect()
     }
 
+    /// Whether copies may begin now, at all end points.
+    pub fn movers(&self, can_move: bool) -> Vec<Event> {
+        let ends = self.hosts.values().flat_map(|host| &host.ends);
+        ends.flat_map(|&end| [ids::source(end), ids::target(end)]).map(|id| movers(id, can_move)).collect()
+    }
+
     /// What the scheduler has to know of end points before anything goes there.
     pub fn ends(&mut self, ends: &[JobEndRow], configured: &Objects, can_move: bool) -> Vec<Event> {
         let mut events = Vec::new();
@@ -114,7 +121,7 @@ impl Queues {
             };
             let host = host(&end.url);
             let Some(site_name) = ids::site_name(host) else { continue };
-            let new = || Host { number: end.id, name: site_name, storages: Vec::new() };
+            let new = || Host { number: end.id, name: site_name, storages: Vec::new(), ends: Vec::new() };
             let host = self.hosts.entry(host.to_owned()).or_insert_with(new);
             let before = host.copies(configured);
             let is_new = host.storages.is_empty();
@@ -124,6 +131,7 @@ impl Queues {
             if is_new || host.copies(configured) != before {
                 events.push(host.event(configured, self.usual));
             }
+            host.ends.push(end.id);
             let site = host.number;
             for (id, writable) in [(ids::source(end.id), false), (ids::target(end.id), true)] {
                 events.push(Event::Storage(StorageInfo {
@@ -134,11 +142,15 @@ impl Queues {
                     relay: false,
                     trouble: None,
                 }));
-                events.push(Event::Agent { storage: id, agent: Some(ids::MOVERS), connected: can_move });
+                events.push(movers(id, can_move));
             }
         }
         events
     }
+}
+
+fn movers(storage: StorageId, can_move: bool) -> Event {
+    Event::Agent { storage, agent: Some(ids::MOVERS), connected: can_move }
 }
 
 impl Host {

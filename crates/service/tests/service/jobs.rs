@@ -313,6 +313,7 @@ const fn fts(path: &'static str) -> Route {
 
 static FTS_LINKS: Route = fts("/config/links");
 static FTS_STORAGES: Route = fts("/config/se");
+static FTS_DRAIN: Route = fts("/config/drain");
 static FTS_GLOBAL: Route = fts("/config/global");
 
 impl Play {
@@ -363,6 +364,22 @@ async fn the_configuration_of_fts_binds_the_scheduler_and_the_copies() {
     play.world.restart().await;
     play.source.close(true);
     play.held_at(4, 1, "1 of 1 file running out, its limit").await;
+
+    // A service that drains begins nothing; what it says ends with it.
+    play.configure(&FTS_DRAIN, &json!({"hostname": "localhost", "drain": true})).await;
+    play.source.close(true);
+    let files = play.plain(1);
+    let id = play.submit(JobKind::Regular, "{}", files).await;
+    let shown = async || {
+        let shown = play.world.admin().request(&routes::JOB_SHOW).parameter(id).send::<JobDetail>().await;
+        shown.unwrap().files.remove(0)
+    };
+    let waits = shown().await.waits_for.unwrap();
+    assert!(waits.contains("this service drains"), "{waits}");
+    assert_eq!(shown().await.state, JobFileState::Submitted);
+    play.configure(&FTS_DRAIN, &json!({"hostname": "localhost", "drain": false})).await;
+    play.source.close(false);
+    assert_eq!(play.ended(id).await.0.state, JobState::Finished);
 
     // Neither third-party copies nor streaming: nothing is left, and that is said.
     play.configure(&FTS_STORAGES, &json!({"*": {"se_info": {"tpc_support": "NONE"}}})).await;
