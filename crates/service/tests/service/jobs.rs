@@ -366,7 +366,8 @@ async fn the_configuration_of_fts_binds_the_scheduler_and_the_copies() {
     play.held_at(4, 1, "1 of 1 file running out, its limit").await;
 
     // A service that drains begins nothing; what it says ends with it.
-    play.configure(&FTS_DRAIN, &json!({"hostname": "localhost", "drain": true})).await;
+    let host = play.world.address().ip().to_string();
+    play.configure(&FTS_DRAIN, &json!({"hostname": host, "drain": true})).await;
     play.source.close(true);
     let files = play.plain(1);
     let id = play.submit(JobKind::Regular, "{}", files).await;
@@ -377,7 +378,7 @@ async fn the_configuration_of_fts_binds_the_scheduler_and_the_copies() {
     let waits = shown().await.waits_for.unwrap();
     assert!(waits.contains("this service drains"), "{waits}");
     assert_eq!(shown().await.state, JobFileState::Submitted);
-    play.configure(&FTS_DRAIN, &json!({"hostname": "localhost", "drain": false})).await;
+    play.configure(&FTS_DRAIN, &json!({"hostname": host, "drain": false})).await;
     play.source.close(false);
     assert_eq!(play.ended(id).await.0.state, JobState::Finished);
 
