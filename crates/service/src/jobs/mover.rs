@@ -8,6 +8,8 @@ use longhaul_model::{AttemptId, Fault};
 use tokio::sync::watch;
 use zeroize::Zeroizing;
 
+use crate::fts::Ways;
+
 use super::Moved;
 
 /// Copies between URLs. A file that was copied is whole at its target and durable there, or it is not said.
@@ -45,6 +47,7 @@ pub struct CopyOrder {
     pub streams: u32,
     /// In the URLs of S3, the bucket stands before the key whatever the host is called.
     pub path_style: bool,
+    pub ways: Ways,
 }
 
 #[derive(Clone, Debug)]

@@ -44,6 +44,7 @@ pub fn order(
         timeout: terms.timeout,
         streams: terms.streams,
         path_style: terms.s3alternate,
+        ways: terms.ways,
     })
 }
 

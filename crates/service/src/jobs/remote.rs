@@ -7,7 +7,7 @@ use std::sync::Arc;
 use longhaul_model::{Algorithm, Fault, FaultCode};
 use longhaul_storage_remote as remote;
 use longhaul_storage_remote::{
-    Checksum, ChecksumMode, Network, Remote, RemoteConfig, RemoteUrl, Trust, cancellation,
+    Checksum, ChecksumMode, Mode, Network, Remote, RemoteConfig, RemoteUrl, Trust, cancellation,
 };
 use zeroize::Zeroizing;
 
@@ -144,7 +144,15 @@ fn translate(order: &CopyOrder, keys: &[S3Config]) -> Result<remote::CopyOrder, 
         Some(Err(error)) => return Err(Fault::new(FaultCode::BadRequest, error)),
         None => None,
     };
+    let ways = order.ways;
+    let modes = [(ways.pull, Mode::Pull), (ways.push, Mode::Push), (ways.stream, Mode::Stream)];
+    let modes: Vec<Mode> = modes.iter().filter(|(may, _)| *may).map(|(_, mode)| *mode).collect();
+    if modes.is_empty() {
+        let detail = "neither storage does third-party copies (tpc_support), and streaming is switched off (no_streaming)";
+        return Err(Fault::new(FaultCode::BadRequest, detail));
+    }
     Ok(remote::CopyOrder {
+        modes,
         size: order.size.filter(|size| *size > 0),
         checksum,
         checksum_mode,
