@@ -19,6 +19,8 @@ mod naming;
 mod order;
 mod remote;
 mod stream;
+mod tape;
+mod tape_answers;
 mod tpc;
 mod upload;
 mod url;
@@ -33,4 +35,6 @@ pub use order::{
     cancellation,
 };
 pub use remote::Remote;
+pub use tape::{StageFile, TapeApi, plain_path};
+pub use tape_answers::{ArchiveInfo, Locality, StageState, StagedFile};
 pub use url::{RemoteUrl, SCHEMES};

@@ -16,6 +16,7 @@ use crate::dial::Dialler;
 use crate::exchange::Exchange;
 use crate::naming::Renames;
 use crate::order::{End, Entry, Stat};
+use crate::tape::TapeApis;
 use crate::url::RemoteUrl;
 use crate::webdav::{Place, Renamed};
 
@@ -30,6 +31,7 @@ pub struct Remote {
     pub(crate) renames: Renames,
     /// Collections that were there a moment ago.
     pub(crate) seen: Seen,
+    pub(crate) tape_apis: TapeApis,
 }
 
 impl Remote {
@@ -42,6 +44,7 @@ impl Remote {
             exchange: Arc::new(exchange),
             renames: Renames::default(),
             seen: Seen::default(),
+            tape_apis: TapeApis::default(),
             config,
         })
     }
