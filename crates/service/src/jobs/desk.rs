@@ -42,6 +42,10 @@ pub(super) struct Running {
     pub kind: JobKind,
     pub retries: u32,
     pub terms: Terms,
+    /// It was brought from tape for this.
+    pub staged: bool,
+    /// It is watched afterwards until it is on tape.
+    pub archives: bool,
 }
 
 pub(super) struct Desk {
@@ -119,6 +123,7 @@ impl Batch {
                 | Work::Priority(..)
                 | Work::Force(..)
                 | Work::Changed(..)
+                | Work::Tape(..)
                 | Work::Storage(..)) => batch.asked.push(asked),
                 Work::Stop => batch.stop = true,
             }
@@ -204,6 +209,10 @@ impl Desk {
                 self.answer(catalog.force_job_files(&files, now), reply, now, events)
             }
             Work::Changed(changed) => self.changed(*changed, now, events),
+            Work::Tape(steps, reply) => {
+                let done = catalog.step_tape(&steps, now).map(|changed| ((), changed));
+                self.answer(done, reply, now, events)
+            }
             Work::Storage(storage, vo, step, reply) => {
                 let done = catalog.step_storage_files(&storage, vo.as_deref(), step, now);
                 self.answer(done, reply, now, events)

@@ -20,13 +20,14 @@ mod queues;
 mod remote;
 pub(crate) mod shown;
 mod submission;
+pub(crate) mod tape;
 mod terms;
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use longhaul_catalog::{
-    JobAttemptRow, JobCanceled, JobFileNews, JobFileRow, JobRow, JobsChanged, NewJob, StorageStep, Submitted,
+    JobAttemptRow, JobCanceled, JobFileNews, JobFileRow, JobRow, JobsChanged, NewJob, StorageStep, Submitted, TapeStep,
 };
 use longhaul_model::{AttemptId, Fault, FaultCode, JobId, JobState};
 use longhaul_scheduler::{CancelWhy, Lease};
@@ -42,6 +43,7 @@ pub use mover::{CopyOrder, Credential, End, ForeignMover, Stop, Verify};
 pub use queues::SIZE_ASSUMED;
 pub use remote::mover;
 pub use submission::{FileDetails, OWN_TOKEN};
+pub use tape::TapeConfig;
 
 /// What an administrator can set about jobs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -59,6 +61,7 @@ pub struct JobsConfig {
     pub allow_networks: Vec<String>,
     /// PEM files with the authorities that storages are believed by; none: those of the system.
     pub authorities: Vec<PathBuf>,
+    pub tape: TapeConfig,
 }
 
 impl Default for JobsConfig {
@@ -70,6 +73,7 @@ impl Default for JobsConfig {
             retry_delay_s: 120,
             allow_networks: Vec::new(),
             authorities: Vec::new(),
+            tape: TapeConfig::default(),
         }
     }
 }
@@ -82,6 +86,7 @@ impl JobsConfig {
                 return Err(Fault::new(FaultCode::BadRequest, text));
             }
         }
+        self.tape.check()?;
         remote::networks(self).map(drop)
     }
 }
@@ -96,6 +101,8 @@ pub enum Work {
     Changed(Box<JobsChanged>),
     /// Files that wait for a storage (`scheme://host`), of one community or of all; some jobs at a time.
     Storage(String, Option<String>, StorageStep<'static>, Reply<Vec<JobId>>),
+    /// What tape systems say of files.
+    Tape(Vec<TapeStep>, Reply<()>),
     /// The scheduler decided, with its reasons.
     Lease(Box<Lease>, String),
     TakeBack(AttemptId, CancelWhy),
@@ -195,6 +202,11 @@ impl Jobs {
         step: StorageStep<'static>,
     ) -> Result<Vec<JobId>, Fault> {
         self.ask(|reply| Work::Storage(storage.to_owned(), vo.map(str::to_owned), step, reply)).await
+    }
+
+    /// What tape systems say of files.
+    pub(crate) async fn tape(&self, steps: Vec<TapeStep>) -> Result<(), Fault> {
+        self.ask(|reply| Work::Tape(steps, reply)).await
     }
 
     pub fn news(&self) -> broadcast::Receiver<JobNews> {

@@ -14,7 +14,7 @@ use super::{JobsConfig, Moved};
 /// By which what stands at a target is compared with its source, where nobody named another.
 const USUAL: Algorithm = Algorithm::Adler32;
 
-pub struct RemoteMover(Remote);
+pub struct RemoteMover(Arc<Remote>);
 
 impl RemoteMover {
     pub fn new(config: &JobsConfig) -> Result<RemoteMover, Fault> {
@@ -23,7 +23,7 @@ impl RemoteMover {
             false => Trust::Files(config.authorities.clone()),
         };
         let settings = RemoteConfig { trust, allow: networks(config)?, ..RemoteConfig::default() };
-        Remote::new(settings).map(RemoteMover)
+        Remote::new(settings).map(|remote| RemoteMover(Arc::new(remote)))
     }
 
     async fn bring(
@@ -75,6 +75,10 @@ impl ForeignMover for RemoteMover {
         stop: Stop,
     ) -> Pin<Box<dyn Future<Output = Result<Moved, Fault>> + Send + 'a>> {
         Box::pin(self.bring(order, progress, stop))
+    }
+
+    fn remote(&self) -> Option<Arc<Remote>> {
+        Some(self.0.clone())
     }
 }
 
@@ -130,7 +134,7 @@ fn translate(order: &CopyOrder) -> Result<remote::CopyOrder, Fault> {
     })
 }
 
-fn end(end: &End) -> remote::End {
+pub fn end(end: &End) -> remote::End {
     let credential = match &end.credential {
         Credential::None => remote::Credential::None,
         Credential::Bearer(token) => remote::Credential::Bearer(token.clone()),

@@ -21,6 +21,12 @@ pub struct Terms {
     pub overwrite: Option<char>,
     pub timeout: Option<Duration>,
     pub streams: u32,
+    /// What may lie on tape is to be on disk within that.
+    pub bring_online: Option<Duration>,
+    /// And to stay there so long.
+    pub pin: Option<Duration>,
+    /// What arrived is to be on tape within that.
+    pub archive_timeout: Option<Duration>,
 }
 
 #[derive(Deserialize, Default)]
@@ -33,6 +39,9 @@ struct Said {
     timeout: serde_json::Value,
     nostreams: serde_json::Value,
     internal_job_params: serde_json::Value,
+    bring_online: serde_json::Value,
+    copy_pin_lifetime: serde_json::Value,
+    archive_timeout: serde_json::Value,
 }
 
 impl Terms {
@@ -61,6 +70,11 @@ impl Terms {
             overwrite: first(&said.overwrite_flag),
             timeout: seconds(either(&said.timeout, "timeout")),
             streams: either(&said.nostreams, "nostreams").unwrap_or(0).clamp(0, 64) as u32,
+            bring_online: seconds(number(&said.bring_online)),
+            pin: seconds(number(&said.copy_pin_lifetime)),
+            archive_timeout: number(&said.archive_timeout)
+                .and_then(|seconds| u64::try_from(seconds).ok())
+                .map(|seconds| Duration::from_secs(seconds).min(LONGEST)),
         }
     }
 
@@ -93,7 +107,8 @@ mod tests {
     fn terms_are_read_as_clients_write_them() {
         let terms = Terms::read(
             r#"{"retry":-1,"retry_delay":7,"verify_checksum":"both","overwrite_flag":"R","timeout":"60",
-                "internal_job_params":"nostreams:4,timeout:3600,strict","other":[1]}"#,
+                "internal_job_params":"nostreams:4,timeout:3600,strict","bring_online":60,"copy_pin_lifetime":-1,
+                "archive_timeout":0,"other":[1]}"#,
         );
         assert_eq!(
             terms,
@@ -104,6 +119,9 @@ mod tests {
                 overwrite: Some('R'),
                 timeout: Some(Duration::from_secs(60)),
                 streams: 4,
+                bring_online: Some(Duration::from_secs(60)),
+                pin: None,
+                archive_timeout: Some(Duration::ZERO),
             }
         );
         assert!(!terms.overwrites(0, true) && terms.overwrites(1, true));
