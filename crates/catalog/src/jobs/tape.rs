@@ -47,14 +47,20 @@ impl Catalog {
     ) -> Result<Vec<StagingFile>, CatalogError> {
         self.read(|tx| {
             let mut select = tx.prepare_cached(
-                "SELECT f.id, j.vo, coalesce(json_extract(f.details, '$.source_token_id'), j.credential)
-                 FROM job_files f INDEXED BY job_files_staging JOIN jobs j ON j.number = f.job
+                "SELECT f.id, j.vo, coalesce(json_extract(f.details, '$.source_token_id'), j.credential),
+                 f.source = f.target FROM job_files f INDEXED BY job_files_staging JOIN jobs j ON j.number = f.job
                  WHERE f.state = 1 AND f.source_end = ?1 AND f.not_before <= ?2 AND NOT EXISTS (
                    SELECT 1 FROM tape_files t WHERE t.file = f.id AND t.stands < 2)
                  ORDER BY f.id LIMIT ?3",
             )?;
             let rows = select.query_map((number(end), now.0, number(limit as u64)), |row| {
-                Ok(StagingFile { file: row.number(0)?, end, vo: row.get(1)?, party: row.get(2)? })
+                Ok(StagingFile {
+                    file: row.number(0)?,
+                    end,
+                    vo: row.get(1)?,
+                    party: row.get(2)?,
+                    stays: row.get(3)?,
+                })
             })?;
             Ok(rows.collect::<Result<_, _>>()?)
         })

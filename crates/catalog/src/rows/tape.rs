@@ -26,6 +26,8 @@ pub struct StagingFile {
     pub vo: String,
     /// As whom it is asked for: a token's hash, or a delegation.
     pub party: String,
+    /// It is copied nowhere, but to stay on disk.
+    pub stays: bool,
 }
 
 /// Where a file of a bulk stands.

@@ -137,7 +137,7 @@ fn reason(file: &Value) -> &str {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn files_are_on_disk_before_they_are_copied() {
-    let play = Play::new().await;
+    let mut play = Play::new().await;
     for name in ["/t/one", "/t/two", "/t/broken"] {
         play.source.put(name);
     }
@@ -245,7 +245,7 @@ async fn requests_outlive_the_service_and_may_be_forgotten() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_cancelled_or_late_is_not_waited_for() {
-    let play = Play::new().await;
+    let mut play = Play::new().await;
     for name in ["/c/one", "/c/two", "/c/late"] {
         play.source.put(name);
     }
@@ -317,7 +317,7 @@ async fn what_is_written_is_watched_until_it_is_on_tape() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_storage_without_tape_says_so() {
-    let play = Play::new().await;
+    let mut play = Play::new().await;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let plain = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, axum::Router::new()).await.unwrap() });

@@ -18,6 +18,8 @@ struct Group {
     end: u64,
     vo: String,
     party: String,
+    /// Requests of what is to stay are not deleted when the rest of them is over.
+    stays: bool,
 }
 
 /// Since when each group waits for more.
@@ -33,7 +35,7 @@ impl Gather {
         let mut groups: BTreeMap<Group, Vec<u64>> = BTreeMap::new();
         for end in catalog.staging_ends()? {
             for file in catalog.staging_files(end, FILES_AT_ONCE, now)? {
-                let group = Group { end, vo: file.vo, party: file.party };
+                let group = Group { end, vo: file.vo, party: file.party, stays: file.stays };
                 groups.entry(group).or_default().push(file.file);
             }
         }
@@ -94,7 +96,7 @@ mod tests {
     #[test]
     fn bulks_are_full_or_have_waited() {
         let config = TapeConfig { bulk_files: 3, bulk_wait_s: 10, ..TapeConfig::default() };
-        let group = Group { end: 1, vo: "higgs".into(), party: "x".into() };
+        let group = Group { end: 1, vo: "higgs".into(), party: "x".into(), stays: false };
         let mut gather = Gather::default();
         let at = |seconds: i64| Timestamp(seconds * 1_000_000);
         let files: Vec<u64> = (1..8).collect();

@@ -172,7 +172,8 @@ impl Tape {
             }
         }
         let given_up = row.tries >= LET_GO_TRIES;
-        match self.let_go(base, id, &wishes).await {
+        let stays = row.files.iter().any(|(_, file)| file.source == file.target);
+        match self.let_go(base, id, &wishes, stays).await {
             Ok(gone) => self.tell(vec![TapeStep::LetGo { request, files: gone }]).await?,
             Err(fault) if given_up => {
                 tracing::warn!(%fault, request = %id, "a tape system does not let go of files; their pins end by themselves");
@@ -240,7 +241,7 @@ impl Tape {
     }
 
     /// Tells the tape system of what nobody wants any more; gives the files that it has let go.
-    async fn let_go(&self, base: &End, id: &str, wishes: &[Wish]) -> Result<Vec<u64>, Fault> {
+    async fn let_go(&self, base: &End, id: &str, wishes: &[Wish], stays: bool) -> Result<Vec<u64>, Fault> {
         // A name that another file of the bulk has too is still in use.
         let used: BTreeSet<&str> =
             wishes.iter().filter(|wish| !is_over(wish)).map(|wish| wish.path.as_str()).collect();
@@ -252,7 +253,7 @@ impl Tape {
         if !spent.is_empty() {
             self.remote.release(base, id, &spent).await?;
         }
-        if used.is_empty() {
+        if used.is_empty() && !stays {
             self.remote.stage_end(base, id).await?;
         } else if !unwanted.is_empty() {
             self.remote.stage_cancel(base, id, &unwanted).await?;
