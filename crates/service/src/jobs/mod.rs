@@ -13,7 +13,7 @@ mod asked;
 mod attempts;
 mod copies;
 mod desk;
-mod ids;
+pub(crate) mod ids;
 mod mover;
 mod order;
 mod queues;
@@ -99,6 +99,8 @@ pub enum Work {
     Force(Vec<u64>, Reply<usize>),
     /// A transaction that was made elsewhere.
     Changed(Box<JobsChanged>),
+    /// What is configured of storages and links has changed.
+    Configured,
     /// Files that wait for a storage (`scheme://host`), of one community or of all; some jobs at a time.
     Storage(String, Option<String>, StorageStep<'static>, Reply<Vec<JobId>>),
     /// What tape systems say of files.
@@ -207,6 +209,11 @@ impl Jobs {
     /// What tape systems say of files.
     pub(crate) async fn tape(&self, steps: Vec<TapeStep>) -> Result<(), Fault> {
         self.ask(|reply| Work::Tape(steps, reply)).await
+    }
+
+    /// The limits of storages and links were changed.
+    pub fn configured(&self) {
+        self.tell(Work::Configured);
     }
 
     pub fn news(&self) -> broadcast::Receiver<JobNews> {

@@ -10,6 +10,8 @@ use longhaul_storage_remote::Remote;
 use tokio::sync::watch;
 use zeroize::Zeroizing;
 
+use crate::fts::Ways;
+
 use super::Moved;
 
 /// Copies between URLs. A file that was copied is whole at its target and durable there, or it is not said.
@@ -48,6 +50,7 @@ pub struct CopyOrder {
     /// For the whole copy; none: by its size.
     pub timeout: Option<Duration>,
     pub streams: u32,
+    pub ways: Ways,
 }
 
 #[derive(Clone, Debug)]

@@ -35,6 +35,7 @@ pub fn order(
         overwrite: terms.overwrites(file.retries, is_last_hop(work)),
         timeout: terms.timeout,
         streams: terms.streams,
+        ways: terms.ways,
     })
 }
 

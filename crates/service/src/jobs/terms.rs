@@ -2,18 +2,23 @@
 
 use std::time::Duration;
 
-use longhaul_catalog::JobRow;
+use longhaul_catalog::{JobFileRow, JobRow};
+use longhaul_model::job::storage_element;
 use serde::Deserialize;
 
 use super::mover::Verify;
+use crate::fts::{Objects, Ways};
 
 /// Longer than that nobody waits for a copy, nor between two.
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 3_600);
 
+/// Connections of one copy.
+const STREAMS_MAX: u32 = 64;
+
 /// As FTS names them; what is missing or of another type is as if it had not been said.
 #[derive(Debug, Default, PartialEq)]
 pub struct Terms {
-    /// 0: as is usual here; negative: never.
+    /// 0: as is configured; negative: never.
     pub retry: i64,
     pub retry_delay: Option<Duration>,
     pub verify: Verify,
@@ -27,6 +32,9 @@ pub struct Terms {
     pub pin: Option<Duration>,
     /// What arrived is to be on tape within that.
     pub archive_timeout: Option<Duration>,
+    /// What is configured of the job's community, and of the link.
+    pub usual_retries: Option<u32>,
+    pub ways: Ways,
 }
 
 #[derive(Deserialize, Default)]
@@ -45,7 +53,23 @@ struct Said {
 }
 
 impl Terms {
-    pub fn of(job: &JobRow) -> Terms {
+    /// What a job does not say is as it is configured.
+    pub fn of(job: &JobRow, file: &JobFileRow, configured: &Objects) -> Terms {
+        let mut terms = Terms::read(&job.details);
+        terms.timeout = terms.timeout.or_else(|| configured.timeout(&job.vo, file.size));
+        terms.usual_retries = configured.retries(&job.vo);
+        if let (Some(source), Some(target)) = (storage_element(&file.source), storage_element(&file.target)) {
+            if terms.streams == 0 {
+                terms.streams =
+                    configured.link(&source, &target).map_or(0, |link| link.nostreams.min(STREAMS_MAX));
+            }
+            terms.ways = configured.ways(&job.vo, &source, &target);
+        }
+        terms
+    }
+
+    /// What the job itself says.
+    pub fn said(job: &JobRow) -> Terms {
         Terms::read(&job.details)
     }
 
@@ -69,12 +93,14 @@ impl Terms {
             },
             overwrite: first(&said.overwrite_flag),
             timeout: seconds(either(&said.timeout, "timeout")),
-            streams: either(&said.nostreams, "nostreams").unwrap_or(0).clamp(0, 64) as u32,
             bring_online: seconds(number(&said.bring_online)),
             pin: seconds(number(&said.copy_pin_lifetime)),
             archive_timeout: number(&said.archive_timeout)
                 .and_then(|seconds| u64::try_from(seconds).ok())
                 .map(|seconds| Duration::from_secs(seconds).min(LONGEST)),
+            streams: either(&said.nostreams, "nostreams").unwrap_or(0).clamp(0, STREAMS_MAX.into()) as u32,
+            usual_retries: None,
+            ways: Ways::default(),
         }
     }
 
@@ -122,6 +148,8 @@ mod tests {
                 bring_online: Some(Duration::from_secs(60)),
                 pin: None,
                 archive_timeout: Some(Duration::ZERO),
+                usual_retries: None,
+                ways: Ways::default(),
             }
         );
         assert!(!terms.overwrites(0, true) && terms.overwrites(1, true));

@@ -59,7 +59,7 @@ impl Tape {
         let mut steps = Vec::new();
         for (file, job) in &files {
             let began = file.tape.archiving_began.unwrap_or(Timestamp::ZERO);
-            let until = began + Terms::of(job).archive_timeout.unwrap_or_default();
+            let until = began + Terms::said(job).archive_timeout.unwrap_or_default();
             match Remote::tape_path(&file.target) {
                 Ok(path) => watched.push(Watched { file: file.id, path, began, until }),
                 Err(fault) => steps.push(TapeStep::NotArchived { files: vec![(file.id, reason(&fault))] }),

@@ -58,7 +58,7 @@ impl Tape {
         let mut wishes = Vec::with_capacity(row.files.len());
         let mut nameless = Vec::new();
         for (stands, file) in &row.files {
-            let terms = row.jobs.get(&file.job).map(Terms::of).unwrap_or_default();
+            let terms = row.jobs.get(&file.job).map(Terms::said).unwrap_or_default();
             let began = file.tape.staging_began.unwrap_or(row.made);
             match Remote::tape_path(&file.source) {
                 Ok(path) => wishes.push(Wish {
