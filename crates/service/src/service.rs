@@ -105,6 +105,7 @@ impl Service {
         messages::prepare(&shared)?;
         // After the limits and shares of all: what jobs wait for is ordered by them.
         let (counter, runtime) = (shared.clone(), tokio::runtime::Handle::current());
+        let remote = mover.as_ref().and_then(|mover| mover.remote());
         threads.desk = Some(spawn("desk", move || jobs::run(counter, &desk.1, mover, runtime))?);
         let (stop, stopped) = watch::channel(false);
         let mut service = Service {
@@ -115,6 +116,7 @@ impl Service {
             tasks: JoinSet::new(),
             threads,
         };
+        service.tasks.spawn(jobs::tape::run(shared.clone(), remote, stopped.clone()));
         service.listen(sockets, pages, stopped)?;
         tracing::info!(deployment = shared.authority.deployment(), url = %shared.public_url, "service started");
         Ok(service)

@@ -13,6 +13,10 @@ pub(crate) enum Scope {
     Source,
     Target,
     Transfer,
+    /// A source that is brought from tape.
+    Staging,
+    /// A target that goes to tape.
+    Archiving,
 }
 
 impl Scope {
@@ -21,6 +25,8 @@ impl Scope {
             Scope::Source => "SOURCE",
             Scope::Target => "DESTINATION",
             Scope::Transfer => "TRANSFER",
+            Scope::Staging => "STAGING",
+            Scope::Archiving => "ARCHIVING",
         }
     }
 }
@@ -101,7 +107,8 @@ impl Failure {
     }
 
     fn code(&self, scope: Option<Scope>) -> FaultCode {
-        let at_source = scope == Some(Scope::Source);
+        let at_source = matches!(scope, Some(Scope::Source | Scope::Staging));
+        let of_tape = matches!(scope, Some(Scope::Staging | Scope::Archiving));
         match self.kind {
             Kind::Order => FaultCode::BadRequest,
             Kind::Refused => FaultCode::NotAllowed,
@@ -120,9 +127,12 @@ impl Failure {
             Kind::Status(status) => match status.as_u16() {
                 401 => FaultCode::NotAuthenticated,
                 403 => FaultCode::NotAllowed,
-                404 | 410 if scope != Some(Scope::Target) => FaultCode::SourceMissing,
+                404 | 410 if !matches!(scope, Some(Scope::Target | Scope::Archiving)) => {
+                    FaultCode::SourceMissing
+                }
                 408 | 504 => FaultCode::Stalled,
                 412 => FaultCode::NameClash,
+                413 if of_tape => FaultCode::TooLarge,
                 423 | 429 | 503 => FaultCode::Busy,
                 507 => FaultCode::TargetFull,
                 _ if at_source => FaultCode::SourceUnreadable,
@@ -148,8 +158,8 @@ impl Failure {
             (Kind::Skewed, _) => Blame::Ourselves,
             _ if credential => Blame::Credential,
             (Kind::Unreachable | Kind::Lost | Kind::TimedOut, None | Some(Scope::Transfer)) => Blame::Network,
-            (_, Some(Scope::Source)) => Blame::Source,
-            (_, Some(Scope::Target)) => Blame::Target,
+            (_, Some(Scope::Source | Scope::Staging)) => Blame::Source,
+            (_, Some(Scope::Target | Scope::Archiving)) => Blame::Target,
             _ => code.blame(),
         }
     }

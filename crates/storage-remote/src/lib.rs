@@ -20,6 +20,8 @@ mod order;
 mod remote;
 mod s3;
 mod stream;
+mod tape;
+mod tape_answers;
 mod tpc;
 mod upload;
 mod url;
@@ -36,4 +38,6 @@ pub use order::{
 };
 pub use remote::Remote;
 pub use s3::{S3Keys, bucket_of};
+pub use tape::{StageFile, TapeApi, plain_path};
+pub use tape_answers::{ArchiveInfo, Locality, StageState, StagedFile};
 pub use url::{RemoteUrl, SCHEMES};

@@ -17,6 +17,7 @@ use crate::exchange::Exchange;
 use crate::naming::Renames;
 use crate::order::{End, Entry, Stat};
 use crate::s3::{PartMemory, Records};
+use crate::tape::TapeApis;
 use crate::url::RemoteUrl;
 use crate::webdav::{Place, Renamed};
 
@@ -34,6 +35,7 @@ pub struct Remote {
     /// Of uploads to S3.
     pub(crate) records: Arc<Records>,
     pub(crate) part_memory: PartMemory,
+    pub(crate) tape_apis: TapeApis,
 }
 
 impl Remote {
@@ -48,6 +50,7 @@ impl Remote {
             seen: Seen::default(),
             records: Arc::new(Records::new(config.s3.records.clone())),
             part_memory: PartMemory::new(config.s3.memory_bytes),
+            tape_apis: TapeApis::default(),
             config,
         })
     }

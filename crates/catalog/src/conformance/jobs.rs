@@ -23,11 +23,11 @@ pub(super) const SCENARIOS: &[fn(&mut World)] = &[
     news_are_kept_until_they_are_told,
 ];
 
-fn id(number: u64) -> JobId {
+pub(super) fn id(number: u64) -> JobId {
     JobId((u128::from(number) << 64) | 7)
 }
 
-fn file(index: u32, source: &str, target: &str, state: JobFileState) -> NewJobFile {
+pub(super) fn file(index: u32, source: &str, target: &str, state: JobFileState) -> NewJobFile {
     NewJobFile {
         index,
         source: source.into(),
@@ -40,7 +40,7 @@ fn file(index: u32, source: &str, target: &str, state: JobFileState) -> NewJobFi
     }
 }
 
-fn job(number: u64, kind: JobKind, files: Vec<NewJobFile>) -> NewJob {
+pub(super) fn job(number: u64, kind: JobKind, files: Vec<NewJobFile>) -> NewJob {
     NewJob {
         id: id(number),
         kind,
@@ -72,13 +72,13 @@ pub(super) fn one(world: &World) {
     assert_eq!(world.catalog.submit_jobs(&[plain(1, 1)]).unwrap().0, [Submitted::Made]);
 }
 
-struct Play<'a> {
-    world: &'a World,
-    attempts: u64,
+pub(super) struct Play<'a> {
+    pub(super) world: &'a World,
+    pub(super) attempts: u64,
 }
 
 impl Play<'_> {
-    fn submit(&self, job: NewJob) -> JobsChanged {
+    pub(super) fn submit(&self, job: NewJob) -> JobsChanged {
         let (answers, changed) = self.world.catalog.submit_jobs(&[job]).unwrap();
         assert_eq!(answers, [Submitted::Made]);
         changed
@@ -91,7 +91,7 @@ impl Play<'_> {
     }
 
     /// Of the end point of a URL.
-    fn end(&self, url: &str) -> u64 {
+    pub(super) fn end(&self, url: &str) -> u64 {
         self.world.catalog.job_ends().unwrap().iter().find(|end| end.url == url).unwrap().id
     }
 
@@ -105,7 +105,7 @@ impl Play<'_> {
     }
 
     /// Begins a file, and ends it.
-    fn run(&mut self, file: u64, source: &str, step: JobFileStep) -> JobsChanged {
+    pub(super) fn run(&mut self, file: u64, source: &str, step: JobFileStep) -> JobsChanged {
         let (attempt, work) = self.begin(file, source);
         self.change(work.file.id, attempt, JobFileStep::Started);
         let (answer, changed) = self.change(work.file.id, attempt, step);
@@ -113,18 +113,18 @@ impl Play<'_> {
         changed
     }
 
-    fn state(&self, number: u64) -> (JobState, String) {
+    pub(super) fn state(&self, number: u64) -> (JobState, String) {
         let row = self.world.catalog.jobs(&[id(number)]).unwrap().remove(0).unwrap();
         assert_eq!(row.finished.is_some(), row.state.is_terminal());
         (row.state, row.reason)
     }
 
-    fn files(&self, number: u64) -> Vec<JobFileState> {
+    pub(super) fn files(&self, number: u64) -> Vec<JobFileState> {
         let files = self.world.catalog.job_files(&[id(number)]).unwrap().remove(0);
         files.into_iter().map(|file| file.state).collect()
     }
 
-    fn waiting(&self) -> Vec<(u64, Vec<u64>)> {
+    pub(super) fn waiting(&self) -> Vec<(u64, Vec<u64>)> {
         let queues = self.world.catalog.job_queues().unwrap();
         let files = queues.iter().flat_map(|queue| {
             self.world.catalog.queued_job_files(queue.id, None, 100, self.world.now).unwrap()
@@ -134,7 +134,7 @@ impl Play<'_> {
 }
 
 fn arrived() -> JobFileStep {
-    JobFileStep::Arrived { bytes: 10, mode: "pull".into() }
+    JobFileStep::Arrived { bytes: 10, mode: "pull".into(), archive: false }
 }
 
 fn failed() -> JobFileStep {
@@ -209,7 +209,7 @@ fn a_file_ends_once(world: &mut World) {
     assert!(matches!(play.change(first, 99, again).0, JobFileChanged::Refused));
     // It is tried again, not at once.
     let later = play.world.now + Duration::from_secs(60);
-    let step = JobFileStep::Again { reason: "TRANSFER [110] slow".into(), not_before: later };
+    let step = JobFileStep::Again { reason: "TRANSFER [110] slow".into(), not_before: later, stage: false };
     play.change(first, attempt, step);
     assert_eq!(play.waiting().len(), 1);
     assert_eq!(play.world.catalog.resting_job_files(play.world.now).unwrap().len(), 1);
@@ -389,9 +389,9 @@ fn news_are_kept_until_they_are_told(world: &mut World) {
     let mut play = Play { world, attempts: 0 };
     let changed = play.submit(plain(1, 2));
     let (first, second) = (changed.files[0].file, changed.files[1].file);
-    let again = JobFileStep::Again { reason: "TRANSFER [110] late".into(), not_before: NOW };
+    let again = JobFileStep::Again { reason: "TRANSFER [110] late".into(), not_before: NOW, stage: false };
     play.run(first, "https://a", again);
-    play.run(first, "https://a", JobFileStep::Arrived { bytes: 10, mode: "pull".into() });
+    play.run(first, "https://a", arrived());
     let (attempt, _) = play.begin(second, "https://a");
     play.change(second, attempt, JobFileStep::Released);
     use JobFileState::*;

@@ -10,6 +10,7 @@ mod jobs;
 mod placement;
 mod registration;
 mod relays;
+mod tape;
 mod transfers;
 
 use longhaul_model::{
@@ -37,6 +38,7 @@ pub fn check(make: &Make<'_>) {
         circuits::SCENARIOS,
         hosts::SCENARIOS,
         jobs::SCENARIOS,
+        tape::SCENARIOS,
     ];
     for scenario in all.into_iter().flatten() {
         let open = make();

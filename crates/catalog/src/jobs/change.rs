@@ -84,22 +84,29 @@ impl<'t> Changer<'t> {
                 self.run("UPDATE job_files SET started = ?2 WHERE id = ?1", (file.id, self.now.0))?;
                 self.set(&file, JobFileState::Active)?;
             }
-            JobFileStep::Arrived { bytes, mode } => {
+            JobFileStep::Arrived { bytes, mode, archive } => {
                 self.run(
                     "UPDATE job_files SET bytes = ?2, mode = ?3 WHERE id = ?1",
                     (file.id, number(*bytes), mode),
                 )?;
                 self.attempt_ended(&file, None, Some(*bytes))?;
-                self.set(&file, JobFileState::Finished)?;
+                if *archive {
+                    self.archive(&file)?;
+                } else {
+                    self.set(&file, JobFileState::Finished)?;
+                }
             }
-            JobFileStep::Again { reason, not_before } => {
+            JobFileStep::Again { reason, not_before, stage } => {
                 self.run(
                     "UPDATE job_files SET reason = ?2, not_before = ?3, retries = retries + 1, recoverable = 1
                      WHERE id = ?1",
                     (file.id, reason, not_before.0),
                 )?;
                 self.attempt_ended(&file, Some(reason), None)?;
-                self.set(&file, JobFileState::Submitted)?;
+                if *stage {
+                    self.run("UPDATE job_files SET staging_began = NULL WHERE id = ?1", [file.id])?;
+                }
+                self.set(&file, if *stage { JobFileState::Staging } else { JobFileState::Submitted })?;
             }
             JobFileStep::Failed { reason, recoverable } => {
                 self.run(
@@ -213,6 +220,7 @@ impl<'t> Changer<'t> {
             "UPDATE job_files SET state = ?2, finished = ?3 WHERE id = ?1",
             (file.id, file_place(to), ended),
         )?;
+        self.let_go(file.id, to)?;
         let tx = self.tx;
         let job = match self.touched.entry(file.job) {
             std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
@@ -258,10 +266,12 @@ impl<'t> Changer<'t> {
         let mut verdict = job.tally.verdict(kind, was);
         if job.grouped {
             let mut files = self.files_of(number)?;
-            if let Some(next) = turn(kind, &files) {
+            // Nobody has a turn in what was ended as a whole.
+            if let Some(next) = turn(kind, &files).filter(|_| !was.is_terminal()) {
                 let file = &files[next].1;
-                self.set(file, JobFileState::Submitted)?;
-                files[next].0.state = JobFileState::Submitted;
+                let begins = self.begins_in(file)?;
+                self.set(file, begins)?;
+                files[next].0.state = begins;
             }
             let places: Vec<JobFileAt> = files.iter().map(|(at, _)| *at).collect();
             verdict = Tally::of_groups(kind, &places).verdict(kind, was);

@@ -8,13 +8,14 @@ mod news;
 mod read;
 mod storage;
 mod submit;
+mod tape;
 
 use longhaul_model::job::Tally;
 use longhaul_model::{JobFileState, JobId, JobState};
 use rusqlite::{OptionalExtension, Row, Transaction};
 
 use crate::codec::{Columns, number};
-use crate::{CatalogError, JobEndRow, JobFileRow, JobQueueRow, JobRow};
+use crate::{CatalogError, JobEndRow, JobFileRow, JobQueueRow, JobRow, TapeTimes};
 
 pub use names::JobName;
 pub use storage::StorageStep;
@@ -28,7 +29,8 @@ const JOB: &str = "SELECT j.number, j.id, j.kind, j.state, j.vo, j.user, j.crede
 
 const FILE: &str = "SELECT f.id, j.id, f.place, f.state, f.source, f.target, f.size, f.checksum, q.activity, j.vo,
     j.priority, f.retries, f.attempt, f.not_before, f.reason, f.recoverable, f.started, f.finished, f.bytes, f.mode,
-    f.details, f.queue FROM job_files f JOIN jobs j ON j.number = f.job JOIN job_queues q ON q.id = f.queue";
+    f.details, f.queue, f.staging_began, f.staging_ended, f.staging_request, f.archiving_began, f.archiving_ended
+    FROM job_files f JOIN jobs j ON j.number = f.job JOIN job_queues q ON q.id = f.queue";
 
 fn job_row(row: &Row<'_>) -> rusqlite::Result<JobRow> {
     Ok(JobRow {
@@ -79,6 +81,13 @@ fn file_row(row: &Row<'_>) -> rusqlite::Result<JobFileRow> {
         mode: row.get(19)?,
         details: row.get(20)?,
         queue: row.number(21)?,
+        tape: TapeTimes {
+            staging_began: row.maybe_time(22)?,
+            staging_ended: row.maybe_time(23)?,
+            staging_request: row.get(24)?,
+            archiving_began: row.maybe_time(25)?,
+            archiving_ended: row.maybe_time(26)?,
+        },
     })
 }
 

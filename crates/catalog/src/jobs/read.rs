@@ -121,7 +121,7 @@ impl Catalog {
     ) -> Result<Vec<QueuedJobFile>, CatalogError> {
         self.read(|tx| {
             let mut select = tx.prepare_cached(
-                "SELECT f.id, f.size, f.source_end, f.job, j.kind = 'R' FROM job_files f INDEXED BY job_files_waiting
+                "SELECT f.id, f.size, f.source_end, f.job, j.kind = 'R' AND f.staging_began IS NULL FROM job_files f INDEXED BY job_files_waiting
                  JOIN jobs j ON j.number = f.job
                  WHERE f.queue = ?1 AND f.id > ?2 AND f.state IN (3, 4) AND f.not_before <= ?3 ORDER BY f.id LIMIT ?4",
             )?;

@@ -1,5 +1,6 @@
 //! Copies between URLs, as users of FTS submit them.
 
+use super::tape::TapeTimes;
 use longhaul_model::{AttemptId, JobFileState, JobId, JobKind, JobState, Timestamp};
 
 #[derive(Clone, Debug)]
@@ -103,6 +104,7 @@ pub struct JobFileRow {
     pub details: String,
     /// In which it waits, or last did.
     pub queue: u64,
+    pub tape: TapeTimes,
 }
 
 /// Which jobs; each thing said narrows it. At least one should be, or `unfinished_only`.
@@ -204,14 +206,17 @@ pub enum JobFileStep {
     },
     /// Bytes are about to flow.
     Started,
+    /// It is whole at its target; it has yet to go to tape there if its job wants to see that.
     Arrived {
         bytes: u64,
         mode: String,
+        archive: bool,
     },
-    /// Another attempt follows, not before then.
+    /// Another attempt follows, not before then; once it was brought from tape again, if so.
     Again {
         reason: String,
         not_before: Timestamp,
+        stage: bool,
     },
     Failed {
         reason: String,

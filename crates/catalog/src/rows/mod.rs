@@ -7,6 +7,7 @@ mod hosts;
 mod jobs;
 mod sites;
 mod subscriptions;
+mod tape;
 mod tasks;
 mod transfers;
 
@@ -17,5 +18,6 @@ pub use hosts::*;
 pub use jobs::*;
 pub use sites::*;
 pub use subscriptions::*;
+pub use tape::*;
 pub use tasks::*;
 pub use transfers::*;

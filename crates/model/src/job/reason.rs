@@ -10,6 +10,10 @@ pub const EMPTY_JOB: &str = "The job was empty";
 pub const TOO_LONG_IN_QUEUE: &str =
     "Job has been canceled because it stayed in the queue for too long (max-time-in-queue timeout)";
 
+pub const STAGING_TOO_LONG: &str = "STAGING [110] bring-online timeout has been exceeded";
+pub const ARCHIVING_TOO_LONG: &str = "ARCHIVING [110] archive timeout has been exceeded";
+pub const ARCHIVING_OF_REPLICAS: &str = "Archive monitoring failed in a multiple replica job";
+
 /// A reason is no longer than that.
 pub const REASON_BYTES: usize = 2048;
 
@@ -33,8 +37,8 @@ pub fn parse_reason(reason: &str) -> Option<(Blame, u16, &str)> {
     let (number, text) = rest.split_once("] ")?;
     let number = number.parse().ok()?;
     let blame = match scope {
-        "SOURCE" => Blame::Source,
-        "DESTINATION" => Blame::Target,
+        "SOURCE" | "STAGING" => Blame::Source,
+        "DESTINATION" | "ARCHIVING" => Blame::Target,
         "TRANSFER" if number == errno(FaultCode::NotAuthenticated) => Blame::Credential,
         "TRANSFER" => Blame::Network,
         "GENERAL_FAILURE" => Blame::Ourselves,
@@ -43,7 +47,7 @@ pub fn parse_reason(reason: &str) -> Option<(Blame, u16, &str)> {
     Some((blame, number, text))
 }
 
-const SCOPES: [&str; 4] = ["SOURCE", "DESTINATION", "TRANSFER", "GENERAL_FAILURE"];
+const SCOPES: [&str; 6] = ["SOURCE", "DESTINATION", "TRANSFER", "GENERAL_FAILURE", "STAGING", "ARCHIVING"];
 
 /// The number of Linux that says most nearly the same.
 pub fn errno(code: FaultCode) -> u16 {
@@ -97,6 +101,11 @@ mod tests {
 
     #[test]
     fn what_names_nobody_is_no_reason_with_a_blame() {
+        assert_eq!(
+            parse_reason(STAGING_TOO_LONG).map(|(blame, number, _)| (blame, number)),
+            Some((Blame::Source, 110))
+        );
+        assert_eq!(parse_reason(ARCHIVING_TOO_LONG).map(|(blame, ..)| blame), Some(Blame::Target));
         assert_eq!(parse_reason("SOURCE [2] no [file] there"), Some((Blame::Source, 2, "no [file] there")));
         for text in
             ["", CANCELED_BY_USER, "SOURCE [x] y", "ELSEWHERE [1] x", "SOURCE [99999] x", "SOURCE [1]"]

@@ -56,7 +56,9 @@ pub fn job(row: &JobRow, host: &str) -> JobView {
 
 pub fn file(row: &JobFileRow, host: &str) -> FileView {
     let details: FileDetails = serde_json::from_str(&row.details).unwrap_or_default();
-    let seconds = row.started.zip(row.finished).map(|(began, ended)| ended.since(began).as_secs_f64());
+    // What follows a copy is no part of it.
+    let copied = row.tape.archiving_began.or(row.finished);
+    let seconds = row.started.zip(copied).map(|(began, ended)| ended.since(began).as_secs_f64());
     let rate = row.bytes.zip(seconds).filter(|(_, seconds)| *seconds > 0.0);
     let storage = |url: &str| longhaul_model::job::storage_element(url).unwrap_or_default();
     FileView {
@@ -79,11 +81,11 @@ pub fn file(row: &JobFileRow, host: &str) -> FileView {
         checksum: row.checksum.clone().unwrap_or_default(),
         start_time: row.started.map(Moment),
         finish_time: row.finished.map(Moment),
-        staging_start: None,
-        staging_finished: None,
-        archive_start_time: None,
-        archive_finish_time: None,
-        staging_host: None,
+        staging_start: row.tape.staging_began.map(Moment),
+        staging_finished: row.tape.staging_ended.map(Moment),
+        archive_start_time: row.tape.archiving_began.map(Moment),
+        archive_finish_time: row.tape.archiving_ended.map(Moment),
+        staging_host: row.tape.staging_began.map(|_| host.to_owned()),
         transfer_host: row.attempt.map(|_| host.to_owned()),
         internal_file_params: None,
         pid: None,
@@ -94,7 +96,7 @@ pub fn file(row: &JobFileRow, host: &str) -> FileView {
         staging_metadata: details.staging_metadata,
         archive_metadata: details.archive_metadata,
         selection_strategy: details.selection_strategy,
-        bringonline_token: None,
+        bringonline_token: row.tape.staging_request.clone(),
         log_file: None,
         log_debug: None,
         activity: row.activity.clone(),

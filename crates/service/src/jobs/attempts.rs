@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use longhaul_catalog::{JobFileChange, JobFileChanged, JobFileStep, JobsChanged};
-use longhaul_model::job::{reason, retries_of};
-use longhaul_model::{AttemptId, Fault, Retry, Timestamp};
+use longhaul_model::job::{errno, parse_reason, reason, retries_of};
+use longhaul_model::{AttemptId, Fault, FaultCode, Retry, Timestamp};
 use longhaul_scheduler::{Event, Lease, Outcome};
 
 use super::desk::{Desk, PAUSE, Running};
@@ -62,6 +62,8 @@ impl Desk {
                 queue: ids::queue(lease.block),
                 kind: work.job.kind,
                 retries: work.file.retries,
+                staged: work.file.tape.staging_began.is_some(),
+                archives: terms.archive_timeout.is_some() && order::is_last_hop(&work),
                 terms,
             };
             self.running.insert(lease.attempt, running);
@@ -134,7 +136,13 @@ impl Desk {
 
     fn step(&self, running: &Running, result: &Result<Moved, Fault>, now: Timestamp) -> JobFileStep {
         let fault = match result {
-            Ok(moved) => return JobFileStep::Arrived { bytes: moved.bytes, mode: moved.mode.clone() },
+            Ok(moved) => {
+                return JobFileStep::Arrived {
+                    bytes: moved.bytes,
+                    mode: moved.mode.clone(),
+                    archive: running.archives,
+                };
+            }
             Err(fault) => fault,
         };
         let config = &self.shared.config.jobs;
@@ -144,7 +152,10 @@ impl Desk {
         if recoverable && running.retries < retries_of(running.kind, running.terms.retry, usual) {
             let usual = Duration::from_secs(u64::from(config.retry_delay_s));
             let not_before = now + running.terms.retry_delay.unwrap_or(usual);
-            return JobFileStep::Again { reason, not_before };
+            // What was too slow may have lost its place on disk meanwhile.
+            let late =
+                parse_reason(&reason).is_some_and(|(_, number, _)| number == errno(FaultCode::Stalled));
+            return JobFileStep::Again { reason, not_before, stage: running.staged && late };
         }
         JobFileStep::Failed { reason, recoverable }
     }

@@ -44,6 +44,10 @@ pub(super) struct Running {
     pub kind: JobKind,
     pub retries: u32,
     pub terms: Terms,
+    /// It was brought from tape for this.
+    pub staged: bool,
+    /// It is watched afterwards until it is on tape.
+    pub archives: bool,
 }
 
 pub(super) struct Desk {
@@ -122,6 +126,7 @@ impl Batch {
                 | Work::Priority(..)
                 | Work::Force(..)
                 | Work::Changed(..)
+                | Work::Tape(..)
                 | Work::Configured
                 | Work::Storage(..)) => batch.asked.push(asked),
                 Work::Stop => batch.stop = true,
@@ -209,6 +214,10 @@ impl Desk {
                 self.answer(catalog.force_job_files(&files, now), reply, now, events)
             }
             Work::Changed(changed) => self.changed(*changed, now, events),
+            Work::Tape(steps, reply) => {
+                let done = catalog.step_tape(&steps, now).map(|changed| ((), changed));
+                self.answer(done, reply, now, events)
+            }
             Work::Configured => {
                 events.extend(self.queues.hosts(&self.configured()));
                 events.extend(self.queues.movers(self.may_begin()));

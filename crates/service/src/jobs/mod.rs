@@ -21,6 +21,7 @@ mod remote;
 mod s3;
 pub(crate) mod shown;
 mod submission;
+pub(crate) mod tape;
 mod terms;
 
 use std::path::PathBuf;
@@ -28,6 +29,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use longhaul_catalog::{
     JobAttemptRow, JobCanceled, JobFileNews, JobFileRow, JobRow, JobsChanged, NewJob, StorageStep, Submitted,
+    TapeStep,
 };
 use longhaul_model::{AttemptId, Fault, FaultCode, JobId, JobState};
 use longhaul_scheduler::{CancelWhy, Lease};
@@ -44,6 +46,7 @@ pub use queues::SIZE_ASSUMED;
 pub use remote::mover;
 pub use s3::S3Config;
 pub use submission::{FileDetails, OWN_TOKEN};
+pub use tape::TapeConfig;
 
 /// What an administrator can set about jobs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -65,6 +68,7 @@ pub struct JobsConfig {
     pub s3: Vec<S3Config>,
     /// Parts of files on their way to S3 that are in memory, of all copies together.
     pub s3_memory_mib: u32,
+    pub tape: TapeConfig,
 }
 
 impl Default for JobsConfig {
@@ -78,6 +82,7 @@ impl Default for JobsConfig {
             authorities: Vec::new(),
             s3: Vec::new(),
             s3_memory_mib: 512,
+            tape: TapeConfig::default(),
         }
     }
 }
@@ -95,6 +100,7 @@ impl JobsConfig {
             }
         }
         self.s3.iter().try_for_each(S3Config::check)?;
+        self.tape.check()?;
         remote::networks(self).map(drop)
     }
 }
@@ -111,6 +117,8 @@ pub enum Work {
     Configured,
     /// Files that wait for a storage (`scheme://host`), of one community or of all; some jobs at a time.
     Storage(String, Option<String>, StorageStep<'static>, Reply<Vec<JobId>>),
+    /// What tape systems say of files.
+    Tape(Vec<TapeStep>, Reply<()>),
     /// The scheduler decided, with its reasons.
     Lease(Box<Lease>, String),
     TakeBack(AttemptId, CancelWhy),
@@ -210,6 +218,11 @@ impl Jobs {
         step: StorageStep<'static>,
     ) -> Result<Vec<JobId>, Fault> {
         self.ask(|reply| Work::Storage(storage.to_owned(), vo.map(str::to_owned), step, reply)).await
+    }
+
+    /// What tape systems say of files.
+    pub(crate) async fn tape(&self, steps: Vec<TapeStep>) -> Result<(), Fault> {
+        self.ask(|reply| Work::Tape(steps, reply)).await
     }
 
     /// The limits of storages and links were changed.

@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_model::{AttemptId, Fault};
+use longhaul_storage_remote::Remote;
 use tokio::sync::watch;
 use zeroize::Zeroizing;
 
@@ -21,6 +23,11 @@ pub trait ForeignMover: Send + Sync {
         progress: &'a (dyn Fn(u64) + Send + Sync),
         stop: Stop,
     ) -> Pin<Box<dyn Future<Output = Result<Moved, Fault>> + Send + 'a>>;
+
+    /// By which tape systems are asked; without it, what is to come from tape waits.
+    fn remote(&self) -> Option<Arc<Remote>> {
+        None
+    }
 }
 
 /// Becomes true when the copy shall end.

@@ -1,6 +1,6 @@
 //! What a mover is told of a file.
 
-use longhaul_catalog::{Catalog, CatalogError, JobWork};
+use longhaul_catalog::{Catalog, CatalogError, JobFileRow, JobRow, JobWork};
 use longhaul_model::{AttemptId, Fault, JobKind};
 use serde::Deserialize;
 use zeroize::Zeroizing;
@@ -23,6 +23,26 @@ pub fn order(
     attempt: AttemptId,
 ) -> Result<CopyOrder, Fault> {
     let (job, file) = (&work.job, &work.file);
+    let (source, target) = ends(catalog, job, file)?;
+    Ok(CopyOrder {
+        attempt,
+        community: job.vo.clone(),
+        source,
+        target,
+        size: file.size,
+        checksum: file.checksum.clone(),
+        verify: terms.verify,
+        may_be_there: work.tried_before,
+        overwrite: terms.overwrites(file.retries, is_last_hop(work)),
+        timeout: terms.timeout,
+        streams: terms.streams,
+        path_style: terms.s3alternate,
+        ways: terms.ways,
+    })
+}
+
+/// Where a file comes from and goes to, with what its user may show there.
+pub fn ends(catalog: &Catalog, job: &JobRow, file: &JobFileRow) -> Result<(End, End), Fault> {
     let tokens: Tokens = serde_json::from_str(&file.details).unwrap_or_default();
     let delegated = delegated(catalog, &job.credential)?;
     let end = |url: &str, token: Option<String>| End {
@@ -30,22 +50,11 @@ pub fn order(
         credential: token
             .map_or_else(|| delegated.clone(), |token| Credential::Bearer(Zeroizing::new(token))),
     };
-    let last_hop = job.kind != JobKind::Hops || u64::from(file.index) + 1 >= job.files;
-    Ok(CopyOrder {
-        attempt,
-        community: job.vo.clone(),
-        source: end(&file.source, tokens.source_token),
-        target: end(&file.target, tokens.destination_token),
-        size: file.size,
-        checksum: file.checksum.clone(),
-        verify: terms.verify,
-        may_be_there: work.tried_before,
-        overwrite: terms.overwrites(file.retries, last_hop),
-        timeout: terms.timeout,
-        streams: terms.streams,
-        path_style: terms.s3alternate,
-        ways: terms.ways,
-    })
+    Ok((end(&file.source, tokens.source_token), end(&file.target, tokens.destination_token)))
+}
+
+pub fn is_last_hop(work: &JobWork) -> bool {
+    work.job.kind != JobKind::Hops || u64::from(work.file.index) + 1 >= work.job.files
 }
 
 /// The proxy that the user of a job gave us, if one.

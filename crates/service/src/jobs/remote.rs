@@ -22,7 +22,7 @@ const USUAL: Algorithm = Algorithm::Adler32;
 const UPLOADS: &str = "s3-uploads";
 
 pub struct RemoteMover {
-    remote: Remote,
+    remote: Arc<Remote>,
     keys: Vec<S3Config>,
 }
 
@@ -41,7 +41,7 @@ impl RemoteMover {
             tracing::warn!(%fault, "copies with S3 will fail");
         }
         let settings = RemoteConfig { trust, allow: networks(config)?, s3, ..RemoteConfig::default() };
-        Ok(RemoteMover { remote: Remote::new(settings)?, keys: config.s3.clone() })
+        Ok(RemoteMover { remote: Arc::new(Remote::new(settings)?), keys: config.s3.clone() })
     }
 
     async fn bring(
@@ -94,6 +94,10 @@ impl ForeignMover for RemoteMover {
     ) -> Pin<Box<dyn Future<Output = Result<Moved, Fault>> + Send + 'a>> {
         Box::pin(self.bring(order, progress, stop))
     }
+
+    fn remote(&self) -> Option<Arc<Remote>> {
+        Some(self.remote.clone())
+    }
 }
 
 /// Ends when the copy shall end, else never.
@@ -125,7 +129,7 @@ pub fn networks(config: &JobsConfig) -> Result<Vec<Network>, Fault> {
 
 fn translate(order: &CopyOrder, keys: &[S3Config]) -> Result<remote::CopyOrder, Fault> {
     let of = |end: &End, scope: &str| {
-        self::end(end, order, keys).map_err(|fault| {
+        of_copy(end, order, keys).map_err(|fault| {
             // As FTS writes where it was and what.
             let detail = format!("{scope} [13] {}", fault.detail);
             Fault { detail, ..fault }
@@ -167,12 +171,17 @@ fn translate(order: &CopyOrder, keys: &[S3Config]) -> Result<remote::CopyOrder, 
     })
 }
 
-fn end(end: &End, order: &CopyOrder, keys: &[S3Config]) -> Result<remote::End, Fault> {
-    if let Some(url) = RemoteUrl::parse(&end.url).ok().filter(RemoteUrl::is_s3) {
+fn of_copy(end_of: &End, order: &CopyOrder, keys: &[S3Config]) -> Result<remote::End, Fault> {
+    if let Some(url) = RemoteUrl::parse(&end_of.url).ok().filter(RemoteUrl::is_s3) {
         // What the user came with is for other storages: a bucket knows keys only.
         let keys = s3::keys(keys, &url, &order.community, order.path_style)?;
-        return Ok(remote::End::new(end.url.clone(), remote::Credential::S3(keys)));
+        return Ok(remote::End::new(end_of.url.clone(), remote::Credential::S3(keys)));
     }
+    Ok(end(end_of))
+}
+
+/// As whom its user acts there.
+pub fn end(end: &End) -> remote::End {
     let credential = match &end.credential {
         Credential::None => remote::Credential::None,
         Credential::Bearer(token) => remote::Credential::Bearer(token.clone()),
@@ -181,7 +190,7 @@ fn end(end: &End, order: &CopyOrder, keys: &[S3Config]) -> Result<remote::End, F
             remote::Credential::Certificate { chain_pem, key_pem }
         }
     };
-    Ok(remote::End::new(end.url.clone(), credential))
+    remote::End::new(end.url.clone(), credential)
 }
 
 /// The certificates and the key of a proxy, which come in any order.

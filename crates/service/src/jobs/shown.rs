@@ -230,7 +230,7 @@ fn waits_for(file: &JobFileRow, reasons: &Reasons, kind: JobKind, now: Timestamp
         }
         Ready => fixed("a place among the copies that run at a time (service.jobs.copies)"),
         TokenPrep => fixed("the exchange of its tokens"),
-        Staging => fixed("being brought from tape"),
+        Staging => fixed("its tape system to be asked for it: files of one storage are asked for together"),
         OnHold | OnHoldStaging => fixed("the end of a ban: an administrator has banned one of its storages"),
         NotUsed if kind == JobKind::Hops => fixed("the hop before it"),
         NotUsed => fixed("the replica that is tried first"),
@@ -308,6 +308,7 @@ mod tests {
             mode: None,
             details: String::new(),
             queue: 1,
+            tape: longhaul_catalog::TapeTimes::default(),
         }
     }
 }

@@ -28,6 +28,12 @@ pub struct Terms {
     pub streams: u32,
     /// FTS's word for: buckets stand in the path.
     pub s3alternate: bool,
+    /// What may lie on tape is to be on disk within that.
+    pub bring_online: Option<Duration>,
+    /// And to stay there so long.
+    pub pin: Option<Duration>,
+    /// What arrived is to be on tape within that.
+    pub archive_timeout: Option<Duration>,
     /// What is configured of the job's community, and of the link.
     pub usual_retries: Option<u32>,
     pub ways: Ways,
@@ -44,6 +50,9 @@ struct Said {
     nostreams: serde_json::Value,
     s3alternate: serde_json::Value,
     internal_job_params: serde_json::Value,
+    bring_online: serde_json::Value,
+    copy_pin_lifetime: serde_json::Value,
+    archive_timeout: serde_json::Value,
 }
 
 impl Terms {
@@ -60,6 +69,11 @@ impl Terms {
             terms.ways = configured.ways(&job.vo, &source, &target);
         }
         terms
+    }
+
+    /// What the job itself says.
+    pub fn said(job: &JobRow) -> Terms {
+        Terms::read(&job.details)
     }
 
     fn read(details: &str) -> Terms {
@@ -84,6 +98,11 @@ impl Terms {
             timeout: seconds(either(&said.timeout, "timeout")),
             s3alternate: said.s3alternate == serde_json::Value::Bool(true)
                 || packed.split(',').any(|one| one == "s3alternate"),
+            bring_online: seconds(number(&said.bring_online)),
+            pin: seconds(number(&said.copy_pin_lifetime)),
+            archive_timeout: number(&said.archive_timeout)
+                .and_then(|seconds| u64::try_from(seconds).ok())
+                .map(|seconds| Duration::from_secs(seconds).min(LONGEST)),
             streams: either(&said.nostreams, "nostreams").unwrap_or(0).clamp(0, STREAMS_MAX.into()) as u32,
             usual_retries: None,
             ways: Ways::default(),
@@ -119,7 +138,8 @@ mod tests {
     fn terms_are_read_as_clients_write_them() {
         let terms = Terms::read(
             r#"{"retry":-1,"retry_delay":7,"verify_checksum":"both","overwrite_flag":"R","timeout":"60",
-                "internal_job_params":"nostreams:4,timeout:3600,strict,s3alternate","other":[1]}"#,
+                "internal_job_params":"nostreams:4,timeout:3600,strict,s3alternate","bring_online":60,"copy_pin_lifetime":-1,
+                "archive_timeout":0,"other":[1]}"#,
         );
         assert_eq!(
             terms,
@@ -131,6 +151,9 @@ mod tests {
                 timeout: Some(Duration::from_secs(60)),
                 streams: 4,
                 s3alternate: true,
+                bring_online: Some(Duration::from_secs(60)),
+                pin: None,
+                archive_timeout: Some(Duration::ZERO),
                 usual_retries: None,
                 ways: Ways::default(),
             }

@@ -43,5 +43,7 @@ pub fn change(row: JobNewsRow) -> FileChange {
         ended: row.ended,
         bytes: file.bytes,
         mode: file.mode,
+        staging: (file.tape.staging_began, file.tape.staging_ended),
+        archiving: (file.tape.archiving_began, file.tape.archiving_ended),
     }
 }

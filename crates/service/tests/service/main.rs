@@ -14,4 +14,6 @@ mod people;
 mod plan;
 mod probes;
 mod steering;
+mod tape;
+mod tape_system;
 mod world;

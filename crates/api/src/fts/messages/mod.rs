@@ -90,6 +90,10 @@ pub struct FileChange {
     pub bytes: Option<u64>,
     /// By which way: pull, push, streamed.
     pub mode: Option<String>,
+    /// Since when it was brought from tape, and until when.
+    pub staging: (Option<Timestamp>, Option<Timestamp>),
+    /// The same of its way to tape.
+    pub archiving: (Option<Timestamp>, Option<Timestamp>),
 }
 
 /// A message, ready to be sent.
@@ -177,11 +181,11 @@ impl FileChange {
             user_filesize: self.size.unwrap_or(0),
             timestamp: ms(self.at),
             submit_time: ms(self.submitted),
-            staging_start: 0,
-            staging_finished: 0,
+            staging_start: self.staging.0.map_or(0, ms),
+            staging_finished: self.staging.1.map_or(0, ms),
             staging: self.initial.is_staging(),
-            archiving_start: 0,
-            archiving_finished: 0,
+            archiving_start: self.archiving.0.map_or(0, ms),
+            archiving_finished: self.archiving.1.map_or(0, ms),
             archiving: self.parameters.archive_timeout > -1,
             reason: &self.reason,
             job_metadata: self.parameters.metadata(),

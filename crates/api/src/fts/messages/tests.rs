@@ -50,6 +50,8 @@ fn change() -> FileChange {
         ended: None,
         bytes: None,
         mode: None,
+        staging: (None, None),
+        archiving: (None, None),
     }
 }
 

@@ -1,0 +1,187 @@
+//! Tape: a bulk is known until nothing is held for us any more, and its files go on when they are on disk, or on tape.
+
+use std::time::Duration;
+
+use longhaul_model::job::ARCHIVING_OF_REPLICAS;
+use longhaul_model::{JobFileState, JobKind, JobState};
+
+use super::World;
+use super::jobs::{Play, file, id, job};
+use crate::{JobFileStep, NewJob, TapeStand, TapeStep};
+
+pub(super) const SCENARIOS: &[fn(&mut World)] = &[
+    files_are_copied_when_they_are_on_disk,
+    nobody_waits_for_what_is_not_wanted,
+    replicas_and_hops_come_from_tape_too,
+    what_is_archived_ends_on_tape,
+];
+
+fn from_tape(number: u64, kind: JobKind, pairs: &[(&str, &str)]) -> NewJob {
+    let one = |(at, (source, target)): (usize, &(&str, &str))| {
+        let index = if kind == JobKind::Replicas { 0 } else { at as u32 };
+        let waits = at == 0 || !matches!(kind, JobKind::Replicas | JobKind::Hops);
+        let state = if waits { JobFileState::Staging } else { JobFileState::NotUsed };
+        file(index, source, target, state)
+    };
+    let files = pairs.iter().enumerate().map(one).collect();
+    NewJob { details: r#"{"bring_online":600,"archive_timeout":100}"#.into(), ..job(number, kind, files) }
+}
+
+fn step(play: &Play<'_>, steps: &[TapeStep]) {
+    play.world.catalog.step_tape(steps, play.world.now).unwrap();
+}
+
+/// Asks for all that waits at that end point, and gives the bulk with its files.
+fn ask(play: &Play<'_>, url: &str) -> (u64, Vec<u64>) {
+    let (end, now) = (play.end(url), play.world.now);
+    assert!(play.world.catalog.staging_ends().unwrap().contains(&end));
+    let waiting = play.world.catalog.staging_files(end, 100, now).unwrap();
+    assert_eq!((waiting[0].vo.as_str(), waiting[0].party.as_str()), ("higgs", "c1"));
+    let files: Vec<u64> = waiting.iter().map(|file| file.file).collect();
+    step(play, &[TapeStep::Ask { end, vo: "higgs".into(), files: files.clone() }]);
+    assert!(play.world.catalog.staging_files(end, 100, now).unwrap().is_empty(), "a file has one bulk");
+    let bulk = *play.world.catalog.due_tape_requests(now, 10).unwrap().last().unwrap();
+    (bulk, files)
+}
+
+fn taken(play: &Play<'_>, request: u64) {
+    let next = play.world.now + Duration::from_secs(30);
+    step(
+        play,
+        &[TapeStep::Taken { request, base: "https://a/api".into(), id: format!("id-{request}"), next }],
+    );
+}
+
+fn stands(play: &Play<'_>, bulk: u64) -> Vec<TapeStand> {
+    let row = play.world.catalog.tape_request(bulk).unwrap();
+    row.map_or(Vec::new(), |row| row.files.into_iter().map(|(stands, _)| stands).collect())
+}
+
+fn files_are_copied_when_they_are_on_disk(world: &mut World) {
+    let mut play = Play { world, attempts: 0 };
+    let pairs =
+        [("https://a/1", "https://b/1"), ("https://a/2", "https://b/2"), ("https://a/3", "https://a/3")];
+    play.submit(from_tape(1, JobKind::Regular, &pairs));
+    assert!(play.waiting().is_empty());
+    let (bulk, files) = ask(&play, "https://a");
+    assert_eq!((play.state(1).0, play.files(1)), (JobState::Staging, vec![JobFileState::Staging; 3]));
+    taken(&play, bulk);
+    assert_eq!(play.files(1), [JobFileState::Started; 3]);
+    let due = |play: &Play<'_>, seconds| {
+        play.world.catalog.due_tape_requests(play.world.now + Duration::from_secs(seconds), 10).unwrap()
+    };
+    assert_eq!((due(&play, 29), due(&play, 30)), (vec![], vec![bulk]));
+    let why = "STAGING [5] torn".to_owned();
+    step(&play, &[TapeStep::OnDisk { request: bulk, files: vec![files[0], files[2]] }]);
+    step(&play, &[TapeStep::NotStaged { files: vec![(files[1], why.clone())] }]);
+    let states = [JobFileState::Submitted, JobFileState::Failed, JobFileState::Finished];
+    assert_eq!(play.files(1), states, "what is copied nowhere is done");
+    assert_eq!(stands(&play, bulk), [TapeStand::OnDisk, TapeStand::Unwanted]);
+    step(&play, &[TapeStep::LetGo { request: bulk, files: vec![files[1]] }]);
+    step(&play, &[TapeStep::Look { request: bulk, next: None, failed: false }]);
+    assert!(due(&play, 1_000_000).is_empty());
+    // A copy that was too slow: its place on disk is let go, and it is asked for again.
+    let again =
+        JobFileStep::Again { reason: "TRANSFER [110] slow".into(), not_before: play.world.now, stage: true };
+    play.run(files[0], "https://a", again);
+    assert_eq!(play.files(1)[0], JobFileState::Staging);
+    assert_eq!((stands(&play, bulk), due(&play, 0)), (vec![TapeStand::Spent], vec![bulk]));
+    let (second, _) = ask(&play, "https://a");
+    taken(&play, second);
+    step(&play, &[TapeStep::OnDisk { request: second, files: vec![files[0]] }]);
+    step(&play, &[TapeStep::LetGo { request: bulk, files: vec![files[0]] }]);
+    assert!(play.world.catalog.tape_request(bulk).unwrap().is_none(), "nothing is left of it");
+    let arrived = JobFileStep::Arrived { bytes: 10, mode: "pull".into(), archive: false };
+    play.run(files[0], "https://a", arrived);
+    assert_eq!(play.state(1).0, JobState::FinishedDirty);
+    assert_eq!((stands(&play, second), due(&play, 0)), (vec![TapeStand::Spent], vec![second]));
+    let rows = play.world.catalog.job_files(&[id(1)]).unwrap().remove(0);
+    assert!(rows[0].tape.staging_began.is_some() && rows[0].tape.staging_ended.is_some());
+    assert_eq!((rows[0].tape.staging_request.clone(), &rows[1].reason), (Some(format!("id-{second}")), &why));
+    assert_eq!(play.world.catalog.count_tape_requests(play.end("https://a"), "higgs").unwrap(), (1, 1));
+}
+
+fn nobody_waits_for_what_is_not_wanted(world: &mut World) {
+    let play = Play { world, attempts: 0 };
+    play.submit(from_tape(
+        1,
+        JobKind::Regular,
+        &[("https://a/1", "https://b/1"), ("https://a/2", "https://b/2")],
+    ));
+    let (bulk, files) = ask(&play, "https://a");
+    let cancel = |files: Option<Vec<u64>>| {
+        play.world.catalog.cancel_job_files(&[(id(1), files)], "enough", play.world.now).unwrap();
+    };
+    cancel(Some(vec![files[0]]));
+    // The answer of the tape system comes after that, and does not hide it.
+    taken(&play, bulk);
+    assert_eq!(play.world.catalog.due_tape_requests(play.world.now, 10).unwrap(), [bulk]);
+    assert_eq!(stands(&play, bulk), [TapeStand::Unwanted, TapeStand::Wanted]);
+    step(&play, &[TapeStep::LetGo { request: bulk, files: vec![files[0]] }]);
+    // Nor does another look, nor what comes too late.
+    cancel(None);
+    step(&play, &[TapeStep::OnDisk { request: bulk, files: vec![files[1]] }]);
+    step(&play, &[TapeStep::Look { request: bulk, next: None, failed: false }]);
+    assert_eq!(play.world.catalog.due_tape_requests(play.world.now, 10).unwrap(), [bulk]);
+    assert_eq!(play.files(1), [JobFileState::Canceled; 2]);
+    step(&play, &[TapeStep::Anew { request: bulk, files: vec![files[1]] }]);
+    assert!(play.world.catalog.tape_request(bulk).unwrap().is_none());
+    assert_eq!(play.files(1), [JobFileState::Canceled; 2]);
+}
+
+fn replicas_and_hops_come_from_tape_too(world: &mut World) {
+    let mut play = Play { world, attempts: 0 };
+    let pairs = [("https://a/1", "https://t/1"), ("https://c/1", "https://t/1")];
+    play.submit(from_tape(1, JobKind::Replicas, &pairs));
+    let (bulk, files) = ask(&play, "https://a");
+    taken(&play, bulk);
+    step(&play, &[TapeStep::OnDisk { request: bulk, files: files.clone() }]);
+    assert_eq!(play.waiting(), [(files[0], vec![play.end("https://a")])], "the other one may be on tape");
+    let failed = JobFileStep::Failed { reason: "SOURCE [2] gone".into(), recoverable: false };
+    play.run(files[0], "https://a", failed);
+    assert_eq!(play.files(1), [JobFileState::Failed, JobFileState::Staging]);
+
+    let hops = [("https://h/2", "https://h/2"), ("https://h/2", "https://t/2")];
+    play.submit(from_tape(2, JobKind::Hops, &hops));
+    let (bulk, files) = ask(&play, "https://h");
+    taken(&play, bulk);
+    step(&play, &[TapeStep::OnDisk { request: bulk, files }]);
+    assert_eq!(play.files(2), [JobFileState::Finished, JobFileState::Submitted]);
+}
+
+fn what_is_archived_ends_on_tape(world: &mut World) {
+    let mut play = Play { world, attempts: 0 };
+    let plain = |number: u64, kind| {
+        let pairs = [("https://a/1", "https://b/1"), ("https://a/2", "https://b/2")];
+        let mut job = from_tape(number, kind, &pairs);
+        for file in job.files.iter_mut().filter(|file| file.state == JobFileState::Staging) {
+            file.state = JobFileState::Submitted;
+        }
+        job.details = r#"{"archive_timeout":100}"#.into();
+        job.refuse_duplicates = false;
+        job
+    };
+    play.submit(plain(1, JobKind::Regular));
+    let arrived = || JobFileStep::Arrived { bytes: 10, mode: "pull".into(), archive: true };
+    let files: Vec<u64> = play.waiting().into_iter().map(|(file, _)| file).collect();
+    for &file in &files {
+        play.run(file, "https://a", arrived());
+    }
+    assert_eq!((play.state(1).0, play.files(1)), (JobState::Archiving, vec![JobFileState::Archiving; 2]));
+    let due = |play: &Play<'_>| play.world.catalog.archiving_files(play.world.now, 10).unwrap().len();
+    assert_eq!(due(&play), 2);
+    step(&play, &[TapeStep::Archived { files: vec![files[0]] }]);
+    let next = play.world.now + Duration::from_secs(60);
+    step(&play, &[TapeStep::NotYet { files: vec![files[1]], next }]);
+    assert_eq!((due(&play), play.files(1)[0]), (0, JobFileState::Finished));
+    step(&play, &[TapeStep::NotArchived { files: vec![(files[1], "ARCHIVING [5] lost".into())] }]);
+    step(&play, &[TapeStep::Archived { files: vec![files[1]] }]);
+    assert_eq!((play.state(1).0, play.files(1)[1]), (JobState::FinishedDirty, JobFileState::Failed));
+
+    play.submit(plain(2, JobKind::Replicas));
+    let (first, _) = play.waiting().remove(0);
+    play.run(first, "https://a", arrived());
+    step(&play, &[TapeStep::NotArchived { files: vec![(first, "ARCHIVING [5] lost".into())] }]);
+    assert_eq!(play.state(2), (JobState::Failed, ARCHIVING_OF_REPLICAS.into()));
+    assert_eq!(play.files(2), [JobFileState::Failed, JobFileState::NotUsed]);
+}
