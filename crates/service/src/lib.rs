@@ -48,7 +48,8 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 pub use config::{ArchiveConfig, Config, HttpLimits};
 pub use fts::{FtsConfig, FtsPerson, Reach};
 pub use jobs::{
-    CopyOrder, Credential, End, ForeignMover, JobNews, Jobs, JobsConfig, Moved, Progress, Stop, TapeConfig, Verify,
+    CopyOrder, Credential, End, ForeignMover, JobNews, Jobs, JobsConfig, Moved, Progress, Stop, TapeConfig,
+    Verify,
 };
 pub use messages::{MessagesConfig, NatsConfig, StompConfig};
 pub use operations::{Caller, FileList, JobList, Login, Operations, PageQuery, SubscriptionList, TaskList};

@@ -123,7 +123,9 @@ impl Failure {
             Kind::Status(status) => match status.as_u16() {
                 401 => FaultCode::NotAuthenticated,
                 403 => FaultCode::NotAllowed,
-                404 | 410 if !matches!(scope, Some(Scope::Target | Scope::Archiving)) => FaultCode::SourceMissing,
+                404 | 410 if !matches!(scope, Some(Scope::Target | Scope::Archiving)) => {
+                    FaultCode::SourceMissing
+                }
                 408 | 504 => FaultCode::Stalled,
                 412 => FaultCode::NameClash,
                 413 if of_tape => FaultCode::TooLarge,

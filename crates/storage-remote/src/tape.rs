@@ -126,7 +126,8 @@ impl Remote {
     /// Asks for files; gives the id of the request.
     pub async fn stage(&self, base: &End, files: &[StageFile]) -> Result<String, Fault> {
         let one = |file: &StageFile| {
-            let mut one = json!({ "path": file.path, "diskLifetime": format!("PT{}S", file.pin.as_secs().max(1)) });
+            let mut one =
+                json!({ "path": file.path, "diskLifetime": format!("PT{}S", file.pin.as_secs().max(1)) });
             if let Some(metadata) = &file.metadata {
                 one["targetedMetadata"] = Value::Object(metadata.clone());
             }

@@ -234,8 +234,15 @@ mod tests {
         );
         let states: Vec<_> = report.unwrap().into_iter().map(|file| (file.path, file.state)).collect();
         use StageState::*;
-        let expected =
-            [("/a", OnDisk), ("/b", OnDisk), ("/c", Waiting), ("/d", Failed), ("/e", Failed), ("/f", Waiting), ("/g", Cancelled)];
+        let expected = [
+            ("/a", OnDisk),
+            ("/b", OnDisk),
+            ("/c", Waiting),
+            ("/d", Failed),
+            ("/e", Failed),
+            ("/f", Waiting),
+            ("/g", Cancelled),
+        ];
         assert_eq!(states, expected.map(|(path, state)| (path.to_owned(), state)));
     }
 

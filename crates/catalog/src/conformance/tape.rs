@@ -46,7 +46,10 @@ fn ask(play: &Play<'_>, url: &str) -> (u64, Vec<u64>) {
 
 fn taken(play: &Play<'_>, request: u64) {
     let next = play.world.now + Duration::from_secs(30);
-    step(play, &[TapeStep::Taken { request, base: "https://a/api".into(), id: format!("id-{request}"), next }]);
+    step(
+        play,
+        &[TapeStep::Taken { request, base: "https://a/api".into(), id: format!("id-{request}"), next }],
+    );
 }
 
 fn stands(play: &Play<'_>, bulk: u64) -> Vec<TapeStand> {
@@ -56,7 +59,8 @@ fn stands(play: &Play<'_>, bulk: u64) -> Vec<TapeStand> {
 
 fn files_are_copied_when_they_are_on_disk(world: &mut World) {
     let mut play = Play { world, attempts: 0 };
-    let pairs = [("https://a/1", "https://b/1"), ("https://a/2", "https://b/2"), ("https://a/3", "https://a/3")];
+    let pairs =
+        [("https://a/1", "https://b/1"), ("https://a/2", "https://b/2"), ("https://a/3", "https://a/3")];
     play.submit(from_tape(1, JobKind::Regular, &pairs));
     assert!(play.waiting().is_empty());
     let (bulk, files) = ask(&play, "https://a");
@@ -77,7 +81,8 @@ fn files_are_copied_when_they_are_on_disk(world: &mut World) {
     step(&play, &[TapeStep::Look { request: bulk, next: None, failed: false }]);
     assert!(due(&play, 1_000_000).is_empty());
     // A copy that was too slow: its place on disk is let go, and it is asked for again.
-    let again = JobFileStep::Again { reason: "TRANSFER [110] slow".into(), not_before: play.world.now, stage: true };
+    let again =
+        JobFileStep::Again { reason: "TRANSFER [110] slow".into(), not_before: play.world.now, stage: true };
     play.run(files[0], "https://a", again);
     assert_eq!(play.files(1)[0], JobFileState::Staging);
     assert_eq!((stands(&play, bulk), due(&play, 0)), (vec![TapeStand::Spent], vec![bulk]));
@@ -98,7 +103,11 @@ fn files_are_copied_when_they_are_on_disk(world: &mut World) {
 
 fn nobody_waits_for_what_is_not_wanted(world: &mut World) {
     let play = Play { world, attempts: 0 };
-    play.submit(from_tape(1, JobKind::Regular, &[("https://a/1", "https://b/1"), ("https://a/2", "https://b/2")]));
+    play.submit(from_tape(
+        1,
+        JobKind::Regular,
+        &[("https://a/1", "https://b/1"), ("https://a/2", "https://b/2")],
+    ));
     let (bulk, files) = ask(&play, "https://a");
     let cancel = |files: Option<Vec<u64>>| {
         play.world.catalog.cancel_job_files(&[(id(1), files)], "enough", play.world.now).unwrap();

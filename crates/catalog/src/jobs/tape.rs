@@ -10,7 +10,9 @@ use rusqlite::{OptionalExtension, Transaction};
 use super::change::{Changer, FILE_HEAD, FileHead, file_head_row};
 use super::{FILE, JOB, file_row, id_bytes, job_row, number_back};
 use crate::codec::{Columns, number};
-use crate::{Catalog, CatalogError, JobFileRow, JobRow, JobsChanged, StagingFile, TapeRequestRow, TapeStand, TapeStep};
+use crate::{
+    Catalog, CatalogError, JobFileRow, JobRow, JobsChanged, StagingFile, TapeRequestRow, TapeStand, TapeStep,
+};
 
 const WANTED: i64 = 0;
 const ON_DISK: i64 = 1;
@@ -93,9 +95,8 @@ impl Catalog {
         self.read(|tx| {
             let mut select =
                 tx.prepare_cached("SELECT base, request, made, tries FROM tape_requests WHERE id = ?1")?;
-            let found = select.query_row([number(id)], |row| {
-                Ok((row.get(0)?, row.get(1)?, row.time(2)?, row.get(3)?))
-            });
+            let found = select
+                .query_row([number(id)], |row| Ok((row.get(0)?, row.get(1)?, row.time(2)?, row.get(3)?)));
             let Some((base, request, made, tries)) = found.optional()? else { return Ok(None) };
             let mut row = TapeRequestRow {
                 id,
@@ -107,7 +108,8 @@ impl Catalog {
                 jobs: Default::default(),
             };
             let mut select = tx.prepare_cached("SELECT stands, file FROM tape_files WHERE request = ?1")?;
-            let stands = select.query_map([number(id)], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)))?;
+            let stands =
+                select.query_map([number(id)], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)))?;
             let mut file_of = tx.prepare_cached(&format!("{FILE} WHERE f.id = ?1"))?;
             for stand in stands {
                 let (stands, file) = stand?;
@@ -182,7 +184,9 @@ impl Changer<'_> {
                 files.iter().try_for_each(|&file| self.on_disk(number(*request), file))
             }
             TapeStep::NotStaged { files } => files.iter().try_for_each(|(file, why)| {
-                let Some(file) = self.file(*file)?.filter(|file| file.state.is_staging()) else { return Ok(()) };
+                let Some(file) = self.file(*file)?.filter(|file| file.state.is_staging()) else {
+                    return Ok(());
+                };
                 self.fails(&file, why)
             }),
             TapeStep::Anew { request, files } => {
@@ -235,7 +239,9 @@ impl Changer<'_> {
 
     fn taken(&mut self, request: u64, base: &str, id: &str, next: Timestamp) -> Result<(), CatalogError> {
         self.run(
-            &format!("UPDATE tape_requests SET base = ?5, request = ?6, next = {NEXT}, tries = 0 WHERE id = ?1"),
+            &format!(
+                "UPDATE tape_requests SET base = ?5, request = ?6, next = {NEXT}, tries = 0 WHERE id = ?1"
+            ),
             (number(request), next.0, false, self.now.0, base, id),
         )?;
         for file in self.files_of_request(request)? {
@@ -256,7 +262,9 @@ impl Changer<'_> {
     }
 
     fn on_disk(&mut self, request: i64, file: u64) -> Result<(), CatalogError> {
-        let Some(file) = self.file(file)?.filter(|file| file.state == JobFileState::Started) else { return Ok(()) };
+        let Some(file) = self.file(file)?.filter(|file| file.state == JobFileState::Started) else {
+            return Ok(());
+        };
         self.run("UPDATE job_files SET staging_ended = ?2 WHERE id = ?1", (file.id, self.now.0))?;
         let mut select = self.tx.prepare_cached("SELECT source = target FROM job_files WHERE id = ?1")?;
         if select.query_row([file.id], |row| row.get(0))? {
@@ -304,9 +312,9 @@ impl Changer<'_> {
         if !to.is_terminal() && !matches!(to, JobFileState::Archiving | JobFileState::Staging) {
             return Ok(());
         }
-        let mut update = self.tx.prepare_cached(
-            "UPDATE tape_files SET stands = stands + ?2 WHERE file = ?1 AND stands < ?2",
-        )?;
+        let mut update = self
+            .tx
+            .prepare_cached("UPDATE tape_files SET stands = stands + ?2 WHERE file = ?1 AND stands < ?2")?;
         if update.execute((file, UNWANTED))? == 0 {
             return Ok(());
         }

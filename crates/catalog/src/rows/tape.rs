@@ -59,22 +59,53 @@ pub struct TapeRequestRow {
 #[derive(Clone, Debug)]
 pub enum TapeStep {
     /// These are to be asked for together.
-    Ask { end: u64, vo: String, files: Vec<u64> },
+    Ask {
+        end: u64,
+        vo: String,
+        files: Vec<u64>,
+    },
     /// The tape system has taken the bulk.
-    Taken { request: u64, base: String, id: String, next: Timestamp },
+    Taken {
+        request: u64,
+        base: String,
+        id: String,
+        next: Timestamp,
+    },
     /// It is to be looked at then, and a question failed or did not.
-    Look { request: u64, next: Option<Timestamp>, failed: bool },
+    Look {
+        request: u64,
+        next: Option<Timestamp>,
+        failed: bool,
+    },
     /// They are on disk, and their copies may begin; a file that is copied nowhere is done.
-    OnDisk { request: u64, files: Vec<u64> },
+    OnDisk {
+        request: u64,
+        files: Vec<u64>,
+    },
     /// They do not come, for these reasons.
-    NotStaged { files: Vec<(u64, String)> },
+    NotStaged {
+        files: Vec<(u64, String)>,
+    },
     /// They are to be asked for again, by another bulk.
-    Anew { request: u64, files: Vec<u64> },
+    Anew {
+        request: u64,
+        files: Vec<u64>,
+    },
     /// The tape system holds nothing of them any more on our behalf.
-    LetGo { request: u64, files: Vec<u64> },
+    LetGo {
+        request: u64,
+        files: Vec<u64>,
+    },
     /// They are on tape.
-    Archived { files: Vec<u64> },
-    NotArchived { files: Vec<(u64, String)> },
+    Archived {
+        files: Vec<u64>,
+    },
+    NotArchived {
+        files: Vec<(u64, String)>,
+    },
     /// They are not on tape yet.
-    NotYet { files: Vec<u64>, next: Timestamp },
+    NotYet {
+        files: Vec<u64>,
+        next: Timestamp,
+    },
 }

@@ -12,9 +12,8 @@ pub use evaluate::{JobFileAt, Tally, Verdict, job_state, next_hop, next_replicas
 pub use id::JobId;
 pub use place::{JOBS_HALF, end_point, of_jobs, storage_element};
 pub use reason::{
-    ARCHIVING_OF_REPLICAS, ARCHIVING_TOO_LONG, CANCELED_BY_USER, EMPTY_JOB, FILES_FAILED, REASON_BYTES, STAGING_TOO_LONG,
-    TOO_LONG_IN_QUEUE, TRANSFER_CANCELED, errno,
-    parse_reason, reason,
+    ARCHIVING_OF_REPLICAS, ARCHIVING_TOO_LONG, CANCELED_BY_USER, EMPTY_JOB, FILES_FAILED, REASON_BYTES,
+    STAGING_TOO_LONG, TOO_LONG_IN_QUEUE, TRANSFER_CANCELED, errno, parse_reason, reason,
 };
 
 use serde::{Deserialize, Serialize};

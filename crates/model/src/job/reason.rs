@@ -47,8 +47,7 @@ pub fn parse_reason(reason: &str) -> Option<(Blame, u16, &str)> {
     Some((blame, number, text))
 }
 
-const SCOPES: [&str; 6] =
-    ["SOURCE", "DESTINATION", "TRANSFER", "GENERAL_FAILURE", "STAGING", "ARCHIVING"];
+const SCOPES: [&str; 6] = ["SOURCE", "DESTINATION", "TRANSFER", "GENERAL_FAILURE", "STAGING", "ARCHIVING"];
 
 /// The number of Linux that says most nearly the same.
 pub fn errno(code: FaultCode) -> u16 {
@@ -102,7 +101,10 @@ mod tests {
 
     #[test]
     fn what_names_nobody_is_no_reason_with_a_blame() {
-        assert_eq!(parse_reason(STAGING_TOO_LONG).map(|(blame, number, _)| (blame, number)), Some((Blame::Source, 110)));
+        assert_eq!(
+            parse_reason(STAGING_TOO_LONG).map(|(blame, number, _)| (blame, number)),
+            Some((Blame::Source, 110))
+        );
         assert_eq!(parse_reason(ARCHIVING_TOO_LONG).map(|(blame, ..)| blame), Some(Blame::Target));
         assert_eq!(parse_reason("SOURCE [2] no [file] there"), Some((Blame::Source, 2, "no [file] there")));
         for text in

@@ -153,7 +153,8 @@ impl Desk {
             let usual = Duration::from_secs(u64::from(config.retry_delay_s));
             let not_before = now + running.terms.retry_delay.unwrap_or(usual);
             // What was too slow may have lost its place on disk meanwhile.
-            let late = parse_reason(&reason).is_some_and(|(_, number, _)| number == errno(FaultCode::Stalled));
+            let late =
+                parse_reason(&reason).is_some_and(|(_, number, _)| number == errno(FaultCode::Stalled));
             return JobFileStep::Again { reason, not_before, stage: running.staged && late };
         }
         JobFileStep::Failed { reason, recoverable }

@@ -74,7 +74,11 @@ impl Tape {
         self.tell(steps).await
     }
 
-    async fn archive_info(&self, end: &End, paths: &[String]) -> Result<BTreeMap<String, ArchiveInfo>, Fault> {
+    async fn archive_info(
+        &self,
+        end: &End,
+        paths: &[String],
+    ) -> Result<BTreeMap<String, ArchiveInfo>, Fault> {
         let api = self.remote.archiving_api(end).await?;
         let base = End::new(api.base, Credential::clone(&end.credential));
         let list = self.remote.archive_info(&base, paths).await?;

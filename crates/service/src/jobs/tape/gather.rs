@@ -51,7 +51,8 @@ impl Gather {
         for (group, files) in groups {
             let (all, of_end) = catalog.count_tape_requests(group.end, &group.vo)?;
             let limit = limit(shared, urls.get(&group.end), &group.vo).unwrap_or(u64::MAX);
-            let room = limit.saturating_sub(of_end).min(u64::from(config.requests).saturating_sub(all + made));
+            let room =
+                limit.saturating_sub(of_end).min(u64::from(config.requests).saturating_sub(all + made));
             let bulks = self.bulks(&group, &files, config, now);
             for bulk in bulks.into_iter().take(usize::try_from(room).unwrap_or(usize::MAX)) {
                 made += 1;

@@ -107,7 +107,8 @@ pub async fn run(shared: Arc<Shared>, remote: Option<Arc<Remote>>, mut stop: wat
         }
     }
     // A request that a tape system has taken meanwhile shall be known by its id.
-    let _ = tokio::time::timeout(STOP_WITHIN, async { while at_work.tasks.join_next().await.is_some() {} }).await;
+    let _ =
+        tokio::time::timeout(STOP_WITHIN, async { while at_work.tasks.join_next().await.is_some() {} }).await;
 }
 
 /// What is being asked now; none of it twice.
@@ -156,7 +157,8 @@ impl Tape {
         self.tell(steps).await?;
         let room = QUESTIONS_MAX.saturating_sub(at_work.bulks.len());
         let due = self.read(move |catalog| catalog.due_tape_requests(now, QUESTIONS_MAX * 2)).await?;
-        let next: Vec<u64> = due.into_iter().filter(|bulk| !at_work.bulks.contains(bulk)).take(room).collect();
+        let next: Vec<u64> =
+            due.into_iter().filter(|bulk| !at_work.bulks.contains(bulk)).take(room).collect();
         for bulk in next {
             at_work.bulks.insert(bulk);
             let tape = self.clone();

@@ -94,9 +94,9 @@ impl Tape {
 
     async fn ask(&self, row: &TapeRequestRow, end: &End, wishes: Vec<Wish>) -> Result<(), Fault> {
         let request = row.id;
-        let (wanted, others): (Vec<Wish>, Vec<Wish>) = wishes.into_iter().partition(|wish| {
-            wish.stands == TapeStand::Wanted && wish.state == JobFileState::Staging
-        });
+        let (wanted, others): (Vec<Wish>, Vec<Wish>) = wishes
+            .into_iter()
+            .partition(|wish| wish.stands == TapeStand::Wanted && wish.state == JobFileState::Staging);
         // Nobody has heard of them.
         self.tell(vec![TapeStep::LetGo { request, files: ids(&others) }]).await?;
         if wanted.is_empty() {
@@ -136,7 +136,11 @@ impl Tape {
         self.tell(vec![step]).await
     }
 
-    async fn stage(&self, end: &End, files: &[StageFile]) -> Result<(String, String), (Option<String>, Fault)> {
+    async fn stage(
+        &self,
+        end: &End,
+        files: &[StageFile],
+    ) -> Result<(String, String), (Option<String>, Fault)> {
         let api = self.remote.staging_api(end).await.map_err(|fault| (None, fault))?;
         let base = End::new(api.base.clone(), end.credential.clone());
         match self.remote.stage(&base, files).await {
@@ -187,16 +191,18 @@ impl Tape {
         }
         let now = self.shared.now();
         let waits = failed || wishes.iter().any(|wish| wish.stands == TapeStand::Wanted);
-        let look = if waits {
-            self.later(row, now, failed)
-        } else {
-            TapeStep::Look { request, next: None, failed }
-        };
+        let look =
+            if waits { self.later(row, now, failed) } else { TapeStep::Look { request, next: None, failed } };
         self.tell(vec![look]).await
     }
 
     /// What is on disk can be copied, what does not come fails.
-    async fn take_in(&self, request: u64, report: &[StagedFile], wishes: &mut Vec<Wish>) -> Result<(), Fault> {
+    async fn take_in(
+        &self,
+        request: u64,
+        report: &[StagedFile],
+        wishes: &mut Vec<Wish>,
+    ) -> Result<(), Fault> {
         let told: BTreeMap<String, &StagedFile> =
             report.iter().map(|file| (plain_path(&file.path), file)).collect();
         let (mut on_disk, mut not_staged) = (Vec::new(), Vec::new());
@@ -209,7 +215,10 @@ impl Tape {
                     on_disk.push(wish.file);
                 }
                 StageState::Failed => {
-                    let why = said.error.as_deref().unwrap_or("the tape system could not bring it, and says no more");
+                    let why = said
+                        .error
+                        .as_deref()
+                        .unwrap_or("the tape system could not bring it, and says no more");
                     not_staged.push((wish.file, shortened(format!("STAGING [{}] {why}", errno_of(why)))));
                 }
                 StageState::Cancelled => {
@@ -237,7 +246,8 @@ impl Tape {
             those.map(|wish| wish.file).collect()
         };
         let (again, gone) = (of(true), of(false));
-        self.tell(vec![TapeStep::Anew { request, files: again }, TapeStep::LetGo { request, files: gone }]).await
+        self.tell(vec![TapeStep::Anew { request, files: again }, TapeStep::LetGo { request, files: gone }])
+            .await
     }
 
     /// Tells the tape system of what nobody wants any more; gives the files that it has let go.
@@ -246,7 +256,8 @@ impl Tape {
         let used: BTreeSet<&str> =
             wishes.iter().filter(|wish| !is_over(wish)).map(|wish| wish.path.as_str()).collect();
         let paths = |stands: TapeStand| {
-            let those = wishes.iter().filter(|wish| wish.stands == stands && !used.contains(wish.path.as_str()));
+            let those =
+                wishes.iter().filter(|wish| wish.stands == stands && !used.contains(wish.path.as_str()));
             those.map(|wish| wish.path.clone()).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>()
         };
         let (unwanted, spent) = (paths(TapeStand::Unwanted), paths(TapeStand::Spent));
@@ -276,7 +287,8 @@ fn files(row: &TapeRequestRow, wanted: &[Wish]) -> Vec<StageFile> {
     let mut met = BTreeSet::new();
     let mut files = Vec::with_capacity(wanted.len());
     for wish in wanted.iter().filter(|wish| met.insert(wish.path.as_str())) {
-        let said = details.get(&wish.file).and_then(|file| serde_json::from_str::<FileDetails>(&file.details).ok());
+        let said =
+            details.get(&wish.file).and_then(|file| serde_json::from_str::<FileDetails>(&file.details).ok());
         let metadata = said.and_then(|said| said.staging_metadata.as_object().cloned());
         let metadata = metadata.filter(|metadata| !metadata.is_empty());
         files.push(StageFile { path: wish.path.clone(), pin: wish.pin, metadata });
