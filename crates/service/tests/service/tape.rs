@@ -45,7 +45,7 @@ impl Play {
 
     async fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nAuthorization: Bearer {}\r\nContent-Length: {}\r\n\r\n",
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
             self.world.http_address(),
             self.token,
             body.len()
@@ -244,7 +244,8 @@ async fn requests_outlive_the_service_and_may_be_forgotten() {
         tapes.held = false;
     }
     assert_eq!(state(&play.ended(&id).await.0), "FINISHED");
-    assert_eq!((play.source.tapes().staged.len(), play.source.tapes().storms), (before + 1, 0));
+    assert_eq!(play.source.tapes().staged.len(), before + 1);
+    assert_eq!(play.source.tapes().storms, 0);
     play.world.assert_sound().await;
     play.world.stop().await;
 }
@@ -277,7 +278,8 @@ async fn what_is_cancelled_or_late_is_not_waited_for() {
         ("FAILED", "STAGING [110] bring-online timeout has been exceeded")
     );
     play.at_tapes("the end of the request", |play| play.source.tapes().ended.len() == 2).await;
-    assert_eq!((play.source.tapes().released.len(), play.source.tapes().storms), (0, 0));
+    assert!(play.source.tapes().released.is_empty());
+    assert_eq!(play.source.tapes().storms, 0);
     play.world.assert_sound().await;
     play.world.stop().await;
 }
