@@ -10,8 +10,8 @@
 use std::sync::Arc;
 
 use longhaul_model::{
-    AgentId, AttemptId, DatasetName, DigestSet, Epoch, Fault, Lfn, Mark, NameRules, SiteName, StorageName, TaskId,
-    Timestamp, TrafficClass, TransferId, Verification,
+    AgentId, AttemptId, DatasetName, DigestSet, Epoch, Fault, Lfn, Mark, NameRules, SiteName, StorageName,
+    TaskId, Timestamp, TrafficClass, TransferId, Verification,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

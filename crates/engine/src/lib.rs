@@ -39,6 +39,7 @@ pub use interface::{
     Success, Times,
 };
 pub use longhaul_wire::Limit;
+pub use longhaul_wire::firefly::PORT as FIREFLY_PORT;
 pub use longhaul_wire::receiver::ORIGINS_MAX;
 pub use membership::Membership;
 pub use offers::Offer;

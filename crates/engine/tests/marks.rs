@@ -166,8 +166,7 @@ fn fireflies_tell_of_each_label_at_its_beginning_and_end() {
     assert_eq!(pair.target.engine.snapshot().sessions.len(), 2, "each mark has streams of its own");
     for engine in [&pair.target.engine, &pair.source.engine] {
         let marking = || engine.snapshot().marking.unwrap();
-        let counted =
-            || marking().marks.iter().map(|row| row.bytes_in + row.bytes_out).collect::<Vec<u64>>();
+        let counted = || marking().marks.iter().map(|row| row.bytes_in + row.bytes_out).collect::<Vec<u64>>();
         // Payload, and each byte once. The source may be told of the mark after it has sent everything.
         until(|| counted() == sizes.map(|(_, bytes)| bytes as u64), || format!("{:?}", counted()));
         assert_eq!(marking().fireflies_dropped, 0);

@@ -228,6 +228,7 @@ impl Remote {
             overwrite: !arrival.temporary && found.replaces,
             streams: plan.order.streams,
             size: found.stat.size,
+            scitag: plan.order.scitag,
         };
         let copied = self.third_party(mode, plan.source(), target, terms, progress).await;
         copied.map_err(|failure| (Scope::Transfer, failure))

@@ -41,6 +41,8 @@ pub struct CopyOrder {
     /// For the whole copy; none: by its size.
     pub timeout: Option<Duration>,
     pub streams: u32,
+    /// What storages that copy between themselves are to mark their packets with.
+    pub scitag: Option<u32>,
 }
 
 #[derive(Clone, Debug)]

@@ -1,19 +1,22 @@
 //! What a mover is told of a file.
 
-use longhaul_catalog::{Catalog, CatalogError, JobWork};
+use longhaul_catalog::{Catalog, CatalogError, JobFileRow, JobWork};
+use longhaul_model::mark::MarkTable;
 use longhaul_model::{AttemptId, Fault, JobKind};
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
+use super::ids;
 use super::mover::{CopyOrder, Credential, End};
 use super::terms::Terms;
 
-/// Tokens of the two ends, where a job came with tokens.
+/// Tokens of the two ends, where a job came with tokens; and its mark, where it came with one.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Tokens {
+struct Details {
     source_token: Option<String>,
     destination_token: Option<String>,
+    scitag: Option<u32>,
 }
 
 pub fn order(
@@ -23,7 +26,7 @@ pub fn order(
     attempt: AttemptId,
 ) -> Result<CopyOrder, Fault> {
     let (job, file) = (&work.job, &work.file);
-    let tokens: Tokens = serde_json::from_str(&file.details).unwrap_or_default();
+    let details: Details = serde_json::from_str(&file.details).unwrap_or_default();
     let delegated = delegated(catalog, &job.credential)?;
     let end = |url: &str, token: Option<String>| End {
         url: url.to_owned(),
@@ -33,8 +36,8 @@ pub fn order(
     let last_hop = job.kind != JobKind::Hops || u64::from(file.index) + 1 >= job.files;
     Ok(CopyOrder {
         attempt,
-        source: end(&file.source, tokens.source_token),
-        target: end(&file.target, tokens.destination_token),
+        source: end(&file.source, details.source_token),
+        target: end(&file.target, details.destination_token),
         size: file.size,
         checksum: file.checksum.clone(),
         verify: terms.verify,
@@ -42,7 +45,18 @@ pub fn order(
         overwrite: terms.overwrites(file.retries, last_hop),
         timeout: terms.timeout,
         streams: terms.streams,
+        scitag: details.scitag,
     })
+}
+
+impl CopyOrder {
+    /// What the job does not say, the rules of the deployment do.
+    pub(super) fn marked(mut self, marks: &MarkTable, file: &JobFileRow) -> CopyOrder {
+        let party = ids::party_of(&file.vo, &file.activity);
+        let by_rule = || marks.of(&party.community, party.activity.as_ref()).mark.scitag;
+        self.scitag = self.scitag.or_else(|| by_rule().map(|scitag| scitag.number().into()));
+        self
+    }
 }
 
 /// The proxy that the user of a job gave us, if one.

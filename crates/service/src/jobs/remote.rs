@@ -126,6 +126,7 @@ fn translate(order: &CopyOrder) -> Result<remote::CopyOrder, Fault> {
         overwrite: order.overwrite,
         timeout: order.timeout,
         streams: u16::try_from(order.streams.max(1)).unwrap_or(1),
+        scitag: order.scitag,
         ..remote::CopyOrder::new(order.attempt.to_string(), end(&order.source), end(&order.target))
     })
 }
