@@ -37,31 +37,3 @@ fn read(path: &PathBuf) -> Result<Registry, Fault> {
     file.take(most).read_to_end(&mut bytes).map_err(|error| about(error.to_string()))?;
     Registry::parse(&bytes).map_err(|fault| about(fault.detail))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_those_of_the_file_that_is_named() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("api.json");
-        std::fs::write(&path, r#"{"version":1,"experiments":[{"expName":"new","expId":99}]}"#).unwrap();
-        let rules = r#"{"community":"cms","experiment":"new","dscp":"cs1","class":"scavenger"}"#;
-        let text = format!(r#"{{"registry":{path:?},"rules":[{rules}]}}"#);
-        let config: MarkingConfig = serde_json::from_str(&text).unwrap();
-        let treatment = config.table().unwrap().of(&"cms".parse().unwrap(), None);
-        assert_eq!(treatment.mark.scitag.unwrap().experiment(), 99);
-        let built_in = MarkingConfig { registry: None, ..config.clone() };
-        let detail = built_in.table().unwrap_err().detail;
-        assert!(
-            detail.starts_with("service.marking: rule 1 for marks: the registry has no experiment"),
-            "{detail}"
-        );
-        std::fs::write(&path, "[]").unwrap();
-        assert!(config.table().unwrap_err().detail.contains("api.json"));
-        std::fs::remove_file(&path).unwrap();
-        assert!(config.table().unwrap_err().detail.contains("No such file"));
-        assert_eq!(MarkingConfig::default().table().unwrap(), MarkTable::default());
-    }
-}

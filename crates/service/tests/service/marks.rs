@@ -5,7 +5,7 @@ use longhaul_api::native::{Subscribe, SubscriptionView};
 use longhaul_api::routes;
 use longhaul_api::steering::Terms;
 use longhaul_model::{Mark, SciTag, TrafficClass};
-use longhaul_service::MarkingConfig;
+use longhaul_service::{Config, MarkingConfig};
 
 use crate::world::World;
 
@@ -73,4 +73,28 @@ async fn leases_bear_the_marks_of_their_community_and_activity() {
         assert!(marked.contains(&line.as_str()), "{line} is not in {marked:#?}");
     }
     world.assert_sound().await;
+}
+
+#[test]
+fn names_are_those_of_the_registry_that_is_configured() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("api.json");
+    std::fs::write(&path, r#"{"version":1,"experiments":[{"expName":"new","expId":99}]}"#).unwrap();
+    let rules = r#"{"community":"cms","experiment":"new","dscp":"cs1","class":"scavenger"}"#;
+    let with_file = format!(r#"{{"registry":{path:?},"rules":[{rules}]}}"#);
+    let said = |marking: &str| {
+        let marking = serde_json::from_str(marking).unwrap();
+        let checked = Config { marking, ..Config::default() }.check();
+        checked.map_err(|fault| fault.detail)
+    };
+    assert_eq!(said(&with_file), Ok(()));
+    let unknown = said(&format!(r#"{{"rules":[{rules}]}}"#)).unwrap_err();
+    assert!(
+        unknown.starts_with("service.marking: rule 1 for marks: the registry has no experiment"),
+        "{unknown}"
+    );
+    std::fs::write(&path, "[]").unwrap();
+    assert!(said(&with_file).unwrap_err().contains("api.json: the registry of SciTags"));
+    std::fs::remove_file(&path).unwrap();
+    assert!(said(&with_file).unwrap_err().contains("No such file"));
 }
