@@ -59,7 +59,7 @@ pub use event::{
     WantedFile,
 };
 pub use lesson::Lesson;
-pub use limits::{Limit, LimitOf, Limits};
+pub use limits::{Limit, LimitOf, Limits, Pattern};
 pub use query::{Counts, LeasedNow, LinkAhead, LinkNow, Outlook, TransferNow};
 pub use scheduler::Scheduler;
 pub use settings::{Backoff, Rules, Settings};

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use longhaul_model::job::of_jobs;
 use longhaul_model::{CommunityName, StorageId, Timestamp, units};
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +36,10 @@ impl Limit {
     }
 }
 
+/// A source and a target; none is any. Of several that fit a link the most specific one counts: both ends, then the
+/// source, then the target.
+pub type Pattern = (Option<StorageId>, Option<StorageId>);
+
 /// All limits, in place of what was said before.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -44,6 +49,8 @@ pub struct Limits {
     pub into: Vec<(StorageId, Limit)>,
     pub out: Vec<(StorageId, Limit)>,
     pub communities: Vec<(CommunityName, Limit)>,
+    /// Files at once on each link between end points of jobs that fits; besides what its own limit says.
+    pub each_link_of_jobs: Vec<(Pattern, u32)>,
     /// Links that carry the work of `testers` only.
     pub uncommissioned: Vec<(StorageId, StorageId)>,
     pub testers: Option<CommunityName>,
@@ -90,6 +97,7 @@ impl Gate {
 #[derive(Default)]
 pub(crate) struct Gates {
     gates: BTreeMap<Of, Gate>,
+    each_link_of_jobs: BTreeMap<(Option<u32>, Option<u32>), u32>,
     uncommissioned: BTreeSet<(u32, u32)>,
     testers: Option<u32>,
     /// Leased files by community, whether it has a limit or not.
@@ -110,6 +118,12 @@ impl Gates {
     fn rate(&self, of: &Of) -> Option<u64> {
         self.gates.get(of)?.limit.bytes_per_s
     }
+
+    fn fits_link_of_jobs(&self, source: u32, target: u32) -> Option<u32> {
+        let patterns =
+            [(Some(source), Some(target)), (Some(source), None), (None, Some(target)), (None, None)];
+        patterns.iter().find_map(|pattern| self.each_link_of_jobs.get(pattern)).copied()
+    }
 }
 
 impl Scheduler {
@@ -128,6 +142,11 @@ impl Scheduler {
         for (name, limit) in limits.communities {
             gates.insert(Of::Community(self.community_number(name)), limit);
         }
+        let mut place = |storage: Option<StorageId>| storage.map(|storage| self.storage_place(storage));
+        let patterns = limits.each_link_of_jobs.into_iter();
+        let each =
+            patterns.map(|((source, target), limit)| ((place(source), place(target)), limit)).collect();
+        self.limits.each_link_of_jobs = each;
         let testers = limits.testers.map(|name| self.community_number(name));
         let pairs = limits.uncommissioned.into_iter();
         let closed: BTreeSet<(u32, u32)> =
@@ -164,6 +183,11 @@ impl Scheduler {
 
     /// Which limit keeps a file of a party from a link now.
     pub(crate) fn limited(&self, source: u32, target: u32, party: u32, now: Timestamp) -> Option<Unusable> {
+        if let Some(limit) = self.limit_of_jobs(source, target)
+            && self.active_of(&Of::Link(source, target)) >= limit
+        {
+            return Some(Unusable::LimitActive { of: LimitOf::Link, limit });
+        }
         if self.limits.gates.is_empty() {
             return None;
         }
@@ -181,6 +205,14 @@ impl Scheduler {
             }
         }
         None
+    }
+
+    fn limit_of_jobs(&self, source: u32, target: u32) -> Option<u32> {
+        if self.limits.each_link_of_jobs.is_empty() {
+            return None;
+        }
+        let is_of_jobs = |storage: u32| of_jobs(self.storages[storage].id.0);
+        (is_of_jobs(source) && is_of_jobs(target)).then(|| self.limits.fits_link_of_jobs(source, target))?
     }
 
     fn active_of(&self, of: &Of) -> u32 {
@@ -301,4 +333,23 @@ pub(crate) fn active_in_words(limit: u32) -> String {
 
 pub(crate) fn rate_in_words(bytes_per_s: u64) -> String {
     format!("all of {} in use", units::rate(bytes_per_s as f64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_patterns_the_most_specific_counts() {
+        let patterns =
+            [((None, None), 9), ((None, Some(2)), 8), ((Some(1), None), 7), ((Some(1), Some(2)), 6)];
+        let mut gates = Gates::default();
+        assert_eq!(gates.fits_link_of_jobs(1, 2), None);
+        for (pattern, limit) in patterns {
+            gates.each_link_of_jobs.insert(pattern, limit);
+            assert_eq!(gates.fits_link_of_jobs(1, 2), Some(limit));
+        }
+        let of = |source, target| gates.fits_link_of_jobs(source, target);
+        assert_eq!([of(1, 3), of(3, 2), of(3, 3)], [Some(7), Some(8), Some(9)]);
+    }
 }

@@ -8,6 +8,7 @@ use longhaul_scheduler::{Event, Limit, Limits};
 use serde::{Deserialize, Serialize};
 
 use crate::commissioning;
+use crate::fts;
 
 /// Names of the settings.
 pub const LIMITS: &str = "limits";
@@ -82,6 +83,10 @@ pub fn event(catalog: &Catalog) -> Result<Event, CatalogError> {
             Of::Out(storage) => limits.out.push((storage, limit)),
             Of::Community(name) => limits.communities.push((name, limit)),
         }
+    }
+    let of_jobs = fts::objects(catalog)?;
+    if of_jobs.limit_something() {
+        of_jobs.limit(&catalog.job_ends()?, &mut limits);
     }
     let uncommissioned = read_uncommissioned(catalog.setting(UNCOMMISSIONED)?.as_deref())?;
     limits.uncommissioned = uncommissioned.into_iter().collect();

@@ -75,6 +75,17 @@ impl Directory {
 }
 
 impl Shared {
+    /// What this service is called by those who come from elsewhere.
+    pub fn own_host(&self) -> String {
+        let url: Option<http::Uri> = self.public_url.parse().ok();
+        url.and_then(|url| url.host().map(str::to_owned)).unwrap_or_default()
+    }
+
+    /// Whether an administrator lets no copy of a job begin.
+    pub fn drains(&self) -> bool {
+        self.fts.get(&self.catalog).is_ok_and(|configured| configured.draining.contains(&self.own_host()))
+    }
+
     pub fn now(&self) -> Timestamp {
         (self.clock)()
     }

@@ -4,6 +4,8 @@ use http::StatusCode;
 use longhaul_api::fts::{
     ActivityShares, GlobalSettings, Grant, LinkSettings, Moment, Refusal, ShareSetting, StorageSettings,
 };
+use longhaul_api::steering::ShareChange;
+use longhaul_model::CommunityName;
 use serde_json::{Map, Value, json};
 
 use super::ask::{Ask, Reply};
@@ -100,6 +102,7 @@ fn drain(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
         let what = if on { "drains" } else { "no longer drains" };
         Ok((Reply::json(&json!({}))?, format!("{hostname} {what}")))
     })
+    .inspect(|_| operations.jobs().configured())
 }
 
 fn globals(kept: &Objects) -> Value {
@@ -150,6 +153,7 @@ fn set_link(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
         objects.links.insert(link.symbolicname.clone(), link.clone());
         Ok((Reply::json(&link)?.with_status(StatusCode::CREATED), what))
     })
+    .inspect(|_| operations.jobs().configured())
 }
 
 fn remove_link(operations: &Operations, ask: &Ask, name: &str) -> Result<Reply, Refusal> {
@@ -158,6 +162,7 @@ fn remove_link(operations: &Operations, ask: &Ask, name: &str) -> Result<Reply, 
         objects.shares.retain(|share| share.source != link.source || share.destination != link.destination);
         Ok((Reply::nothing(), format!("link {name} removed, with its shares")))
     })
+    .inspect(|_| operations.jobs().configured())
 }
 
 fn same_place(kept: &ShareSetting, share: &ShareSetting) -> bool {
@@ -166,7 +171,12 @@ fn same_place(kept: &ShareSetting, share: &ShareSetting) -> bool {
 
 fn set_share(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
     let share = ShareSetting::parse(&ask.dictionary()?)?;
-    change(operations, ask, |objects| {
+    let everywhere = is_everywhere(&share.source, &share.destination);
+    let (vo, weight) = (share.vo.clone(), share.share);
+    if everywhere && vo.parse::<CommunityName>().is_err() {
+        return Err(Refusal::bad(format!("{} is no VO", longhaul_model::units::printable(&vo))));
+    }
+    let reply = change(operations, ask, |objects| {
         let known = objects
             .links
             .values()
@@ -183,18 +193,36 @@ fn set_share(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
         let reply = Reply::json(&share)?;
         objects.shares.push(share);
         Ok((reply, what))
-    })
+    })?;
+    if everywhere {
+        weigh(operations, ask, vo, Some(weight))?;
+    }
+    Ok(reply)
+}
+
+/// What counts on all pairs is the community's share in the scheduler; there are no others for a pair.
+fn is_everywhere(source: &str, destination: &str) -> bool {
+    source == "*" && destination == "*"
+}
+
+fn weigh(operations: &Operations, ask: &Ask, community: String, weight: Option<f64>) -> Result<(), Refusal> {
+    let change = ShareChange { community, activity: None, weight };
+    operations.share_set_by(&ask.person.dn, &change).map_err(refusal).map(drop)
 }
 
 fn remove_share(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
     let (source, destination, vo) =
         (parameter(ask, "source")?, parameter(ask, "destination")?, parameter(ask, "vo")?);
-    change(operations, ask, |objects| {
+    let reply = change(operations, ask, |objects| {
         objects
             .shares
             .retain(|kept| !(kept.source == source && kept.destination == destination && kept.vo == vo));
         Ok((Reply::nothing(), format!("share of {vo} from {source} to {destination} removed")))
-    })
+    })?;
+    if is_everywhere(source, destination) {
+        weigh(operations, ask, vo.to_owned(), None)?;
+    }
+    Ok(reply)
 }
 
 fn show_storages(kept: &Objects, only: Option<&str>) -> Result<Reply, Refusal> {
@@ -221,6 +249,7 @@ fn set_storages(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
             format!("storages {}: {}", names.join(", "), json!(changes.last().map(|(_, settings)| settings)));
         Ok((Reply::json(&json!([last.se_info, last.operations]))?, what))
     })
+    .inspect(|_| operations.jobs().configured())
 }
 
 fn remove_storage(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
@@ -229,6 +258,7 @@ fn remove_storage(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> 
         objects.storages.remove(name);
         Ok((Reply::nothing(), format!("storage {name} has no settings any more")))
     })
+    .inspect(|_| operations.jobs().configured())
 }
 
 fn show_grants(kept: &Objects, ask: &Ask) -> Result<Reply, Refusal> {
@@ -277,7 +307,7 @@ fn steer(operations: &Operations, ask: &Ask, shares: &ActivityShares) -> Result<
         return Ok(());
     }
     for (activity, weight) in &shares.share {
-        let change = longhaul_api::steering::ShareChange {
+        let change = ShareChange {
             community: shares.vo.clone(),
             activity: Some(if activity == "default" { "*".to_owned() } else { activity.clone() }),
             weight: Some(*weight),

@@ -136,6 +136,11 @@ fn read(text: Option<&str>) -> Result<Objects, Refusal> {
         .map_err(|error| Refusal::new(500, format!("the kept configuration of FTS cannot be read: {error}")))
 }
 
+/// For who has a catalog and nothing else; the others have them in memory, see [`Kept`].
+pub fn objects(catalog: &Catalog) -> Result<Objects, CatalogError> {
+    read(catalog.setting(SETTING)?.as_deref()).map_err(|refusal| CatalogError::Corrupt(refusal.message))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,6 +10,7 @@ mod bearer;
 mod configuration;
 mod delegation;
 mod door;
+mod effect;
 mod files;
 mod jobs;
 mod kept;
@@ -24,8 +25,9 @@ mod views;
 
 pub(crate) use bearer::open as open_issuers;
 pub use door::door;
+pub(crate) use effect::{HostCopies, Ways};
 pub use kept::Kept;
-pub(crate) use kept::refusal;
+pub(crate) use kept::{Objects, objects, refusal};
 pub(crate) use person::{Person, Seen, of_caller};
 pub use settings::{FtsConfig, FtsIssuer, FtsPerson, Reach};
 pub use users::Users;

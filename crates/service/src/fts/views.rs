@@ -16,8 +16,7 @@ fn filled(text: &str) -> Option<String> {
 
 /// The name under which this service is known, without the port.
 pub fn own_host(operations: &Operations) -> String {
-    let url: Option<http::Uri> = operations.shared.public_url.parse().ok();
-    url.and_then(|url| url.host().map(str::to_owned)).unwrap_or_default()
+    operations.shared.own_host()
 }
 
 pub fn job(row: &JobRow, host: &str) -> JobView {

@@ -43,6 +43,7 @@ impl Desk {
                 return;
             }
         };
+        let configured = self.configured();
         for (at, ((lease, _), answer)) in leases.iter().zip(answers).enumerate() {
             let JobFileChanged::Begun(work) = answer else {
                 // It was cancelled, say, between the decision and here.
@@ -51,7 +52,7 @@ impl Desk {
                 self.queues.touch(ids::queue(lease.block));
                 continue;
             };
-            let terms = Terms::of(&work.job);
+            let terms = Terms::of(&work.job, &work.file, &configured);
             let order = order::order(&self.shared.catalog, &work, &terms, lease.attempt);
             let order = order.map(|order| order.marked(&self.shared.marks, &work.file));
             let running = Running {
@@ -140,7 +141,8 @@ impl Desk {
         let config = &self.shared.config.jobs;
         let recoverable = fault.retry != Retry::Never;
         let reason = reason(fault);
-        if recoverable && running.retries < retries_of(running.kind, running.terms.retry, config.retries) {
+        let usual = running.terms.usual_retries.unwrap_or(config.retries);
+        if recoverable && running.retries < retries_of(running.kind, running.terms.retry, usual) {
             let usual = Duration::from_secs(u64::from(config.retry_delay_s));
             let not_before = now + running.terms.retry_delay.unwrap_or(usual);
             return JobFileStep::Again { reason, not_before };

@@ -19,6 +19,8 @@ use super::queues::{Queues, counts, withdrawn};
 use super::terms::Terms;
 use super::{JobNews, Moved, Reply, Work, ids};
 use crate::brain::Input;
+use crate::fts::Objects;
+use crate::limits;
 use crate::shared::Shared;
 
 /// Taken up at once: one transaction of each kind.
@@ -64,10 +66,11 @@ pub fn run(
     runtime: tokio::runtime::Handle,
 ) {
     let copies = Copies::new(shared.clone(), mover, runtime);
+    let queues = Queues::new(shared.config.jobs.host_copies);
     let mut desk = Desk {
         shared,
         copies,
-        queues: Queues::default(),
+        queues,
         running: BTreeMap::new(),
         resting: BTreeSet::new(),
         expired: Timestamp::ZERO,
@@ -119,6 +122,7 @@ impl Batch {
                 | Work::Priority(..)
                 | Work::Force(..)
                 | Work::Changed(..)
+                | Work::Configured
                 | Work::Storage(..)) => batch.asked.push(asked),
                 Work::Stop => batch.stop = true,
             }
@@ -137,7 +141,8 @@ impl Desk {
         let queues = catalog.job_queues()?;
         self.resting.extend(catalog.resting_job_files(now)?);
         tracing::info!(ends = ends.len(), queues = queues.len(), "taking up jobs");
-        let mut events = self.queues.ends(&ends, self.shared.config.jobs.host_copies, self.copies.can_move());
+        let mut events = self.queues.ends(&ends, &self.configured(), self.may_begin());
+        events.push(limits::event(&catalog)?);
         self.queues.add(queues, now);
         events.extend(self.queues.events());
         self.shared.tell(Input::Events(events));
@@ -204,6 +209,11 @@ impl Desk {
                 self.answer(catalog.force_job_files(&files, now), reply, now, events)
             }
             Work::Changed(changed) => self.changed(*changed, now, events),
+            Work::Configured => {
+                events.extend(self.queues.hosts(&self.configured()));
+                events.extend(self.queues.movers(self.may_begin()));
+                self.limits(events);
+            }
             Work::Storage(storage, vo, step, reply) => {
                 let done = catalog.step_storage_files(&storage, vo.as_deref(), step, now);
                 self.answer(done, reply, now, events)
@@ -226,6 +236,26 @@ impl Desk {
         let _ = reply.send(answer);
     }
 
+    /// What administrators set by FTS's API.
+    pub(super) fn configured(&self) -> Arc<Objects> {
+        self.shared.fts.get(&self.shared.catalog).unwrap_or_else(|refusal| {
+            tracing::error!(%refusal, "nothing of FTS's configuration counts");
+            Arc::default()
+        })
+    }
+
+    fn may_begin(&self) -> bool {
+        self.copies.can_move() && !self.shared.drains()
+    }
+
+    /// Storages that the scheduler is told of just before have their limits.
+    fn limits(&self, events: &mut Vec<Event>) {
+        match limits::event(&self.shared.catalog) {
+            Ok(event) => events.push(event),
+            Err(error) => tracing::error!(%error, "limits cannot be read"),
+        }
+    }
+
     // ---- what follows --------------------------------------------------------------------------------
 
     /// What a transaction changed: counts, the scheduler's view, copies that shall end, and who listens.
@@ -233,9 +263,13 @@ impl Desk {
         if !changed.files.is_empty() {
             self.shared.messages.wake();
         }
-        let can_move = self.copies.can_move();
-        let host_copies = self.shared.config.jobs.host_copies;
-        events.extend(self.queues.ends(&changed.new_ends, host_copies, can_move));
+        if !changed.new_ends.is_empty() {
+            let (configured, may_begin) = (self.configured(), self.may_begin());
+            events.extend(self.queues.ends(&changed.new_ends, &configured, may_begin));
+            if configured.limit_something() {
+                self.limits(events);
+            }
+        }
         self.queues.add(changed.new_queues, now);
         for news in changed.files {
             self.count(&news, now);

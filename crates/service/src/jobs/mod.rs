@@ -13,7 +13,7 @@ mod asked;
 mod attempts;
 mod copies;
 mod desk;
-mod ids;
+pub(crate) mod ids;
 mod mover;
 mod order;
 mod queues;
@@ -94,6 +94,8 @@ pub enum Work {
     Force(Vec<u64>, Reply<usize>),
     /// A transaction that was made elsewhere.
     Changed(Box<JobsChanged>),
+    /// What is configured of storages and links has changed.
+    Configured,
     /// Files that wait for a storage (`scheme://host`), of one community or of all; some jobs at a time.
     Storage(String, Option<String>, StorageStep<'static>, Reply<Vec<JobId>>),
     /// The scheduler decided, with its reasons.
@@ -195,6 +197,11 @@ impl Jobs {
         step: StorageStep<'static>,
     ) -> Result<Vec<JobId>, Fault> {
         self.ask(|reply| Work::Storage(storage.to_owned(), vo.map(str::to_owned), step, reply)).await
+    }
+
+    /// The limits of storages and links were changed.
+    pub fn configured(&self) {
+        self.tell(Work::Configured);
     }
 
     pub fn news(&self) -> broadcast::Receiver<JobNews> {

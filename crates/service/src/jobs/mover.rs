@@ -8,6 +8,8 @@ use longhaul_model::{AttemptId, Fault};
 use tokio::sync::watch;
 use zeroize::Zeroizing;
 
+use crate::fts::Ways;
+
 use super::Moved;
 
 /// Copies between URLs. A file that was copied is whole at its target and durable there, or it is not said.
@@ -43,6 +45,7 @@ pub struct CopyOrder {
     pub streams: u32,
     /// What storages that copy between themselves are to mark their packets with.
     pub scitag: Option<u32>,
+    pub ways: Ways,
 }
 
 #[derive(Clone, Debug)]

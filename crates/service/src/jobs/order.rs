@@ -46,6 +46,7 @@ pub fn order(
         timeout: terms.timeout,
         streams: terms.streams,
         scitag: details.scitag,
+        ways: terms.ways,
     })
 }
 

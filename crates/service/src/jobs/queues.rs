@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_catalog::{JobEndRow, JobFileNews, JobQueueRow};
-use longhaul_model::{JobFileState, Timestamp};
+use longhaul_model::job::storage_element;
+use longhaul_model::{JobFileState, SiteName, StorageId, Timestamp};
 use longhaul_scheduler::{Demand, Event, SiteInfo, SiteLimits, SiteState, StorageInfo, Strategy};
 
 use super::ids;
+use crate::fts::{HostCopies, Objects};
 
 /// What a file counts whose size nobody knows.
 pub const SIZE_ASSUMED: u64 = 100_000_000;
@@ -19,15 +21,27 @@ struct Queue {
     told: bool,
 }
 
-#[derive(Default)]
 pub struct Queues {
     queues: BTreeMap<u64, Queue>,
     changed: BTreeSet<u64>,
-    /// Site numbers by host.
-    sites: BTreeMap<String, u64>,
+    hosts: BTreeMap<String, Host>,
+    /// Files at once that usually may come to a host, and leave it.
+    usual: u32,
+}
+
+/// One site of the scheduler.
+struct Host {
+    number: u64,
+    name: SiteName,
+    storages: Vec<String>,
+    ends: Vec<u64>,
 }
 
 impl Queues {
+    pub fn new(usual: u32) -> Queues {
+        Queues { queues: BTreeMap::new(), changed: BTreeSet::new(), hosts: BTreeMap::new(), usual }
+    }
+
     pub fn add(&mut self, rows: Vec<JobQueueRow>, now: Timestamp) {
         for row in rows {
             let id = row.id;
@@ -87,25 +101,38 @@ impl Queues {
         events
     }
 
+    /// The hosts again, since what was configured of their storages has changed.
+    pub fn hosts(&self, configured: &Objects) -> Vec<Event> {
+        self.hosts.values().map(|host| host.event(configured, self.usual)).collect()
+    }
+
+    /// Whether copies may begin now, at all end points.
+    pub fn movers(&self, can_move: bool) -> Vec<Event> {
+        let ends = self.hosts.values().flat_map(|host| &host.ends);
+        ends.flat_map(|&end| [ids::source(end), ids::target(end)]).map(|id| movers(id, can_move)).collect()
+    }
+
     /// What the scheduler has to know of end points before anything goes there.
-    pub fn ends(&mut self, ends: &[JobEndRow], host_copies: u32, can_move: bool) -> Vec<Event> {
+    pub fn ends(&mut self, ends: &[JobEndRow], configured: &Objects, can_move: bool) -> Vec<Event> {
         let mut events = Vec::new();
         for end in ends {
+            let (Some(storage), Some(name)) = (storage_element(&end.url), ids::storage_name(&end.url)) else {
+                continue;
+            };
             let host = host(&end.url);
-            let known = self.sites.get(host).copied();
-            let site = *self.sites.entry(host.to_owned()).or_insert(end.id);
-            if known.is_none()
-                && let Some(name) = ids::site_name(host)
-            {
-                let limits = SiteLimits {
-                    active_in: Some(host_copies),
-                    active_out: Some(host_copies),
-                    ..SiteLimits::default()
-                };
-                let state = SiteState::Open;
-                events.push(Event::Site(SiteInfo { id: ids::site(site), name, state, reason: None, limits }));
+            let Some(site_name) = ids::site_name(host) else { continue };
+            let new = || Host { number: end.id, name: site_name, storages: Vec::new(), ends: Vec::new() };
+            let host = self.hosts.entry(host.to_owned()).or_insert_with(new);
+            let before = host.copies(configured);
+            let is_new = host.storages.is_empty();
+            if !host.storages.contains(&storage) {
+                host.storages.push(storage);
             }
-            let Some(name) = ids::storage_name(&end.url) else { continue };
+            if is_new || host.copies(configured) != before {
+                events.push(host.event(configured, self.usual));
+            }
+            host.ends.push(end.id);
+            let site = host.number;
             for (id, writable) in [(ids::source(end.id), false), (ids::target(end.id), true)] {
                 events.push(Event::Storage(StorageInfo {
                     id,
@@ -115,10 +142,31 @@ impl Queues {
                     relay: false,
                     trouble: None,
                 }));
-                events.push(Event::Agent { storage: id, agent: Some(ids::MOVERS), connected: can_move });
+                events.push(movers(id, can_move));
             }
         }
         events
+    }
+}
+
+fn movers(storage: StorageId, can_move: bool) -> Event {
+    Event::Agent { storage, agent: Some(ids::MOVERS), connected: can_move }
+}
+
+impl Host {
+    fn copies(&self, configured: &Objects) -> HostCopies {
+        configured.host_copies(&self.storages)
+    }
+
+    fn event(&self, configured: &Objects, usual: u32) -> Event {
+        let copies = self.copies(configured);
+        let limits = SiteLimits {
+            active_in: Some(copies.come.unwrap_or(0).max(usual)),
+            active_out: Some(copies.leave.unwrap_or(0).max(usual)),
+            ..SiteLimits::default()
+        };
+        let (id, name) = (ids::site(self.number), self.name.clone());
+        Event::Site(SiteInfo { id, name, state: SiteState::Open, reason: None, limits })
     }
 }
 
@@ -159,7 +207,7 @@ mod tests {
 
     #[test]
     fn queues_are_told_while_something_is_in_them() {
-        let mut queues = Queues::default();
+        let mut queues = Queues::new(60);
         let row = JobQueueRow {
             id: 3,
             target: 2,
@@ -194,7 +242,7 @@ mod tests {
         }
         let ends = [(1, "https://a:1"), (2, "davs://a:2"), (3, "https://b")];
         let ends = ends.map(|(id, url)| JobEndRow { id, url: url.into() });
-        let events = Queues::default().ends(&ends, 60, true);
+        let events = Queues::new(60).ends(&ends, &Objects::default(), true);
         let sites = events.iter().filter(|event| matches!(event, Event::Site(_))).count();
         assert_eq!((sites, events.len()), (2, 2 + 3 * 4));
     }

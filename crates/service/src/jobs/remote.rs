@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use longhaul_model::{Algorithm, Fault, FaultCode};
 use longhaul_storage_remote as remote;
-use longhaul_storage_remote::{Checksum, ChecksumMode, Network, Remote, RemoteConfig, Trust, cancellation};
+use longhaul_storage_remote::{
+    Checksum, ChecksumMode, Mode, Network, Remote, RemoteConfig, Trust, cancellation,
+};
 use zeroize::Zeroizing;
 
 use super::mover::{CopyOrder, Credential, End, ForeignMover, Stop, Verify};
@@ -119,7 +121,15 @@ fn translate(order: &CopyOrder) -> Result<remote::CopyOrder, Fault> {
         Some(Err(error)) => return Err(Fault::new(FaultCode::BadRequest, error)),
         None => None,
     };
+    let ways = order.ways;
+    let modes = [(ways.pull, Mode::Pull), (ways.push, Mode::Push), (ways.stream, Mode::Stream)];
+    let modes: Vec<Mode> = modes.iter().filter(|(may, _)| *may).map(|(_, mode)| *mode).collect();
+    if modes.is_empty() {
+        let detail = "neither storage does third-party copies (tpc_support), and streaming is switched off (no_streaming)";
+        return Err(Fault::new(FaultCode::BadRequest, detail));
+    }
     Ok(remote::CopyOrder {
+        modes,
         size: order.size.filter(|size| *size > 0),
         checksum,
         checksum_mode,

@@ -16,6 +16,7 @@ use crate::operations::Operations;
 const QUEUES_MAX: usize = 16;
 /// Files of one queue that the scheduler has in mind, of which it tells why each waits.
 const WAITING_MAX: usize = 2_000;
+const DRAINS: &str = "an administrator: this service drains, so nothing new begins (/config/drain)";
 const ITS_TURN: &str = "its turn: files that were submitted before it go first";
 
 pub fn job(row: &JobRow) -> JobView {
@@ -193,6 +194,10 @@ fn reasons(operations: &Operations, files: &[JobFileRow], now: Timestamp) -> Rea
     queues.truncate(QUEUES_MAX);
     if queues.is_empty() {
         return Reasons::default();
+    }
+    if operations.shared.drains() {
+        let queues = queues.into_iter().map(|queue| (queue, DRAINS.to_owned())).collect();
+        return Reasons { queues, ..Reasons::default() };
     }
     let asked = operations.ask(move |scheduler, now| {
         let mut reasons = Reasons::default();

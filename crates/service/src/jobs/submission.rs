@@ -43,13 +43,15 @@ impl Operations {
 
     /// Makes the job durable; it may begin at once. Refused as a whole if an end of it is banned, if there is one of its
     /// id, or another on its way to the same target where that counts.
-    pub(crate) fn accept_job(&self, person: &Person, submission: Submission) -> Result<JobId, Refusal> {
+    pub(crate) fn accept_job(&self, person: &Person, mut submission: Submission) -> Result<JobId, Refusal> {
         let id = match &submission.id {
             WantedId::Named(sid) => fts::deterministic_id(person.vo(), sid),
             WantedId::Any => self.shared.new_job_id(),
         };
         let kept = self.shared.fts.get(&self.shared.catalog)?;
         let (now, refuse_duplicates) = (self.now(), self.config().fts.check_duplicates);
+        let longest = kept.longest_wait(person.vo());
+        submission.expires = submission.expires.or_else(|| longest.map(|longest| now + longest));
         let job = new_job(id, person, submission, now, refuse_duplicates, |file| {
             let bans = [&file.source_se, &file.target_se]
                 .map(|storage| (storage, kept.ban_of(storage, person.vo())));

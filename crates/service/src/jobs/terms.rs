@@ -2,18 +2,23 @@
 
 use std::time::Duration;
 
-use longhaul_catalog::JobRow;
+use longhaul_catalog::{JobFileRow, JobRow};
+use longhaul_model::job::storage_element;
 use serde::Deserialize;
 
 use super::mover::Verify;
+use crate::fts::{Objects, Ways};
 
 /// Longer than that nobody waits for a copy, nor between two.
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 3_600);
 
+/// Connections of one copy.
+const STREAMS_MAX: u32 = 64;
+
 /// As FTS names them; what is missing or of another type is as if it had not been said.
 #[derive(Debug, Default, PartialEq)]
 pub struct Terms {
-    /// 0: as is usual here; negative: never.
+    /// 0: as is configured; negative: never.
     pub retry: i64,
     pub retry_delay: Option<Duration>,
     pub verify: Verify,
@@ -21,6 +26,9 @@ pub struct Terms {
     pub overwrite: Option<char>,
     pub timeout: Option<Duration>,
     pub streams: u32,
+    /// What is configured of the job's community, and of the link.
+    pub usual_retries: Option<u32>,
+    pub ways: Ways,
 }
 
 #[derive(Deserialize, Default)]
@@ -36,8 +44,19 @@ struct Said {
 }
 
 impl Terms {
-    pub fn of(job: &JobRow) -> Terms {
-        Terms::read(&job.details)
+    /// What a job does not say is as it is configured.
+    pub fn of(job: &JobRow, file: &JobFileRow, configured: &Objects) -> Terms {
+        let mut terms = Terms::read(&job.details);
+        terms.timeout = terms.timeout.or_else(|| configured.timeout(&job.vo, file.size));
+        terms.usual_retries = configured.retries(&job.vo);
+        if let (Some(source), Some(target)) = (storage_element(&file.source), storage_element(&file.target)) {
+            if terms.streams == 0 {
+                terms.streams =
+                    configured.link(&source, &target).map_or(0, |link| link.nostreams.min(STREAMS_MAX));
+            }
+            terms.ways = configured.ways(&job.vo, &source, &target);
+        }
+        terms
     }
 
     fn read(details: &str) -> Terms {
@@ -60,7 +79,9 @@ impl Terms {
             },
             overwrite: first(&said.overwrite_flag),
             timeout: seconds(either(&said.timeout, "timeout")),
-            streams: either(&said.nostreams, "nostreams").unwrap_or(0).clamp(0, 64) as u32,
+            streams: either(&said.nostreams, "nostreams").unwrap_or(0).clamp(0, STREAMS_MAX.into()) as u32,
+            usual_retries: None,
+            ways: Ways::default(),
         }
     }
 
@@ -104,6 +125,8 @@ mod tests {
                 overwrite: Some('R'),
                 timeout: Some(Duration::from_secs(60)),
                 streams: 4,
+                usual_retries: None,
+                ways: Ways::default(),
             }
         );
         assert!(!terms.overwrites(0, true) && terms.overwrites(1, true));

@@ -15,10 +15,12 @@ use http::{Method, StatusCode};
 use longhaul_api::client::Client;
 use longhaul_api::jobs::{JobChange, JobDetail, JobFileSubmit, JobSubmit, JobView};
 use longhaul_api::native::{Page, TokenCreate, TokenCreated};
+use longhaul_api::routes::Route;
 use longhaul_api::{Problem, routes};
 use longhaul_catalog::{JobCanceled, JobFileRow, JobRow, NewJob, NewJobFile, Submitted};
 use longhaul_model::job::CANCELED_BY_USER;
 use longhaul_model::{JobFileState, JobId, JobKind, JobState, Timestamp};
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
 /// A plain storage: keeps files, renames them, and copies to nobody.
@@ -301,6 +303,102 @@ async fn replicas_hops_retries_and_ends_by_users() {
     play.source.close(false);
     let path = files[0].target.strip_prefix(&play.to).unwrap();
     assert!(play.target.get(path).is_none());
+    play.world.stop().await;
+}
+
+/// A route of FTS's configuration, which our own client has no name for.
+const fn fts(path: &'static str) -> Route {
+    Route { operation: "fts", path, ..routes::TOKEN_CREATE }
+}
+
+static FTS_LINKS: Route = fts("/config/links");
+static FTS_STORAGES: Route = fts("/config/se");
+static FTS_DRAIN: Route = fts("/config/drain");
+static FTS_GLOBAL: Route = fts("/config/global");
+
+impl Play {
+    async fn configure(&self, route: &'static Route, body: &Value) {
+        let _: Value = self.world.admin().request(route).json(body).send().await.unwrap();
+    }
+
+    /// Submits files that come no further than their first byte, and waits until so many do and the others wait because
+    /// of `why`.
+    async fn held_at(&mut self, files: u32, running: usize, why: &str) {
+        let files = self.plain(files);
+        let id = self.submit(JobKind::Regular, "{}", files).await;
+        let client = self.world.admin();
+        let mut last = String::new();
+        for _ in 0..6_000 {
+            let job: JobDetail = client.request(&routes::JOB_SHOW).parameter(id).send().await.unwrap();
+            let active = job.files.iter().filter(|file| file.state == JobFileState::Active).count();
+            assert!(active <= running, "{active} at once");
+            let waits: Vec<&str> = job.files.iter().filter_map(|file| file.waits_for.as_deref()).collect();
+            if active == running && waits.iter().any(|waits| waits.contains(why)) {
+                self.source.close(false);
+                assert_eq!(self.ended(id).await.0.state, JobState::Finished);
+                return;
+            }
+            last = format!("{active} at once, the others: {waits:?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{last}");
+    }
+}
+
+/// What is set by FTS's API counts for the next copy, and after the next start too.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_configuration_of_fts_binds_the_scheduler_and_the_copies() {
+    let mut play = Play::new().await;
+    let link = |most: u32| json!({"symbolicname": "all", "min_active": 1, "max_active": most});
+    play.configure(&FTS_LINKS, &link(1)).await;
+    play.source.close(true);
+    play.held_at(4, 1, "1 of 1 file running to this storage, the limit of the link").await;
+
+    // A storage's limit, of end points that are known by now; the narrower of the two counts.
+    play.configure(&FTS_LINKS, &link(100)).await;
+    let storage = longhaul_model::job::storage_element(&play.from).unwrap();
+    let limit = json!({storage: {"se_info": {"outbound_max_active": 1}}});
+    play.configure(&FTS_STORAGES, &limit).await;
+    play.source.close(true);
+    play.held_at(4, 1, "1 of 1 file running out, its limit").await;
+    play.world.restart().await;
+    play.source.close(true);
+    play.held_at(4, 1, "1 of 1 file running out, its limit").await;
+
+    // A service that drains begins nothing; what it says ends with it.
+    play.configure(&FTS_DRAIN, &json!({"hostname": "localhost", "drain": true})).await;
+    play.source.close(true);
+    let files = play.plain(1);
+    let id = play.submit(JobKind::Regular, "{}", files).await;
+    let shown = async || {
+        let shown = play.world.admin().request(&routes::JOB_SHOW).parameter(id).send::<JobDetail>().await;
+        shown.unwrap().files.remove(0)
+    };
+    let waits = shown().await.waits_for.unwrap();
+    assert!(waits.contains("this service drains"), "{waits}");
+    assert_eq!(shown().await.state, JobFileState::Submitted);
+    play.configure(&FTS_DRAIN, &json!({"hostname": "localhost", "drain": false})).await;
+    play.source.close(false);
+    assert_eq!(play.ended(id).await.0.state, JobState::Finished);
+
+    // Neither third-party copies nor streaming: nothing is left, and that is said.
+    play.configure(&FTS_STORAGES, &json!({"*": {"se_info": {"tpc_support": "NONE"}}})).await;
+    play.configure(&FTS_GLOBAL, &json!({"no_streaming": true, "retry": 0})).await;
+    let files = play.plain(1);
+    let id = play.submit(JobKind::Regular, "{}", files).await;
+    let (job, files) = play.ended(id).await;
+    assert_eq!(job.state, JobState::Failed);
+    assert!(files[0].reason.contains("tpc_support"), "{}", files[0].reason);
+
+    // As often as the community may, whose jobs say nothing of it.
+    play.configure(&FTS_GLOBAL, &json!({"no_streaming": false})).await;
+    play.configure(&FTS_GLOBAL, &json!({"vo_name": "higgs", "retry": 1})).await;
+    play.source.refusals.store(1, Ordering::SeqCst);
+    let files = play.plain(1);
+    let id = play.submit(JobKind::Regular, r#"{"retry_delay":1}"#, files).await;
+    play.until("a retry", |play| play.job(id).1[0].retries == 1).await;
+    play.world.shift_s.store(60, Ordering::SeqCst);
+    assert_eq!(play.ended(id).await.0.state, JobState::Finished);
     play.world.stop().await;
 }
 

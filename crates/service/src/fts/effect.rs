@@ -1,0 +1,256 @@
+//! What the objects of FTS's configuration come to: limits for the scheduler, and what a copy may and has to do.
+
+use std::time::Duration;
+
+use longhaul_api::fts::LinkSettings;
+use longhaul_catalog::JobEndRow;
+use longhaul_model::job::storage_element;
+use longhaul_scheduler::{Limit, Limits};
+use serde_json::Value;
+
+use super::kept::Objects;
+use crate::jobs::ids;
+
+/// Of all storages, VOs or ends.
+const ANY: &str = "*";
+/// Throughputs are given in MiB/s.
+const MIB: f64 = 1_048_576.0;
+/// What a copy has beyond the time that its size gets (`sec_per_mb`).
+const TIMEOUT_LEAST: Duration = Duration::from_secs(600);
+
+/// Nothing waits longer: a year.
+const HOURS_MAX: u64 = 366 * 24;
+
+/// Files at once that may come to a host and leave it, as far as its storages say; none: as is usual here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostCopies {
+    pub come: Option<u32>,
+    pub leave: Option<u32>,
+}
+
+/// Which third-party copies two storages say that they can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ways {
+    pub pull: bool,
+    pub push: bool,
+    pub stream: bool,
+}
+
+impl Default for Ways {
+    fn default() -> Self {
+        Ways { pull: true, push: true, stream: true }
+    }
+}
+
+impl Objects {
+    /// What was set for a pair of storages, the most specific of it.
+    pub fn link(&self, source: &str, target: &str) -> Option<&LinkSettings> {
+        [(source, target), (source, ANY), (ANY, target), (ANY, ANY)].into_iter().find_map(|(from, to)| {
+            self.links.values().find(|link| link.source == from && link.destination == to)
+        })
+    }
+
+    /// What a storage has set, or else all storages have.
+    fn of_storage(&self, storage: &str, key: &str) -> Option<&Value> {
+        let info = |name: &str| self.storages.get(name)?.se_info.as_ref()?.get(key);
+        info(storage).or_else(|| info(ANY))
+    }
+
+    fn limit_of(&self, storage: &str, active: &str, throughput: &str) -> Limit {
+        let active = self.of_storage(storage, active).and_then(Value::as_u64);
+        let rate = self.of_storage(storage, throughput).and_then(Value::as_f64).filter(|rate| *rate > 0.0);
+        Limit {
+            active: active
+                .filter(|active| *active > 0)
+                .map(|active| u32::try_from(active).unwrap_or(u32::MAX)),
+            bytes_per_s: rate.map(|rate| (rate * MIB).max(1.0) as u64),
+        }
+    }
+
+    pub fn comes_to(&self, storage: &str) -> Limit {
+        self.limit_of(storage, "inbound_max_active", "inbound_max_throughput")
+    }
+
+    pub fn leaves(&self, storage: &str) -> Limit {
+        self.limit_of(storage, "outbound_max_active", "outbound_max_throughput")
+    }
+
+    /// What a VO has set, or else all have.
+    fn of_vo(&self, vo: &str, key: &str) -> Option<u64> {
+        let value = |name: &str| self.globals.get(name)?.values.get(key)?.as_u64();
+        value(vo).or_else(|| value(ANY))
+    }
+
+    /// How often a file is tried again whose job does not say.
+    pub fn retries(&self, vo: &str) -> Option<u32> {
+        self.of_vo(vo, "retry").map(|retries| u32::try_from(retries).unwrap_or(u32::MAX))
+    }
+
+    /// How long a job may wait that does not say.
+    pub fn longest_wait(&self, vo: &str) -> Option<Duration> {
+        let hours = self.of_vo(vo, "max_time_queue").filter(|hours| *hours > 0)?;
+        Some(Duration::from_secs(hours.min(HOURS_MAX) * 3_600))
+    }
+
+    /// How long a copy may take whose job does not say.
+    pub fn timeout(&self, vo: &str, size: Option<u64>) -> Option<Duration> {
+        let set = |key: &str| self.of_vo(vo, key).filter(|value| *value > 0);
+        let longest = HOURS_MAX * 3_600;
+        if let Some(seconds) = set("global_timeout") {
+            return Some(Duration::from_secs(seconds.min(longest)));
+        }
+        let of_size = (set("sec_per_mb")? as f64 * size? as f64 / MIB).ceil();
+        Some(TIMEOUT_LEAST + Duration::from_secs_f64(of_size.min(longest as f64)))
+    }
+
+    pub fn ways(&self, vo: &str, source: &str, target: &str) -> Ways {
+        let support = |storage: &str| self.of_storage(storage, "tpc_support").and_then(Value::as_str);
+        let can =
+            |storage: &str, way: &str| support(storage).is_none_or(|said| said == "FULL" || said == way);
+        let no_streaming = |name: &str| self.globals.get(name)?.values.get("no_streaming")?.as_bool();
+        Ways {
+            pull: can(target, "PULL"),
+            push: can(source, "PUSH"),
+            stream: !no_streaming(vo).or_else(|| no_streaming(ANY)).unwrap_or(false),
+        }
+    }
+
+    /// Whether something of it is a limit.
+    pub fn limit_something(&self) -> bool {
+        !self.links.is_empty() || !self.storages.is_empty()
+    }
+
+    /// Adds the limits of links and storages; a storage is all its end points.
+    pub fn limit(&self, ends: &[JobEndRow], limits: &mut Limits) {
+        let element = |end: &JobEndRow| storage_element(&end.url);
+        for end in ends {
+            let Some(storage) = element(end) else { continue };
+            let (come, leave) = (self.comes_to(&storage), self.leaves(&storage));
+            limits.into.extend((!come.is_none()).then(|| (ids::target(end.id), come)));
+            limits.out.extend((!leave.is_none()).then(|| (ids::source(end.id), leave)));
+        }
+        for link in self.links.values() {
+            let of = |side: &str| match side {
+                ANY => vec![None],
+                named => {
+                    let is_it = |end: &&JobEndRow| element(end).as_deref() == Some(named);
+                    ends.iter().filter(is_it).map(|end| Some(end.id)).collect()
+                }
+            };
+            for source in of(&link.source) {
+                let targets = of(&link.destination).into_iter();
+                limits.each_link_of_jobs.extend(
+                    targets
+                        .map(|target| ((source.map(ids::source), target.map(ids::target)), link.max_active)),
+                );
+            }
+        }
+    }
+
+    /// A storage that may have more files at once than is usual for a host raises what its host may have.
+    pub fn host_copies(&self, storages: &[String]) -> HostCopies {
+        let most =
+            |limit: &dyn Fn(&str) -> Limit| storages.iter().filter_map(|storage| limit(storage).active).max();
+        HostCopies {
+            come: most(&|storage| self.comes_to(storage)),
+            leave: most(&|storage| self.leaves(storage)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_api::fts::{GlobalSettings, StorageSettings};
+    use serde_json::json;
+
+    use super::*;
+
+    fn link(name: &str, source: &str, target: &str, most: u32) -> LinkSettings {
+        let body = json!({
+            "symbolicname": name, "source": source, "destination": target, "max_active": most,
+        });
+        LinkSettings::parse(body.as_object().unwrap()).unwrap()
+    }
+
+    fn objects() -> Objects {
+        let mut objects = Objects::default();
+        for link in [
+            link("any", "*", "*", 20),
+            link("from", "https://a", "*", 10),
+            link("to", "*", "https://b", 5),
+            link("pair", "https://a", "https://b", 3),
+        ] {
+            objects.links.insert(link.symbolicname.clone(), link);
+        }
+        let body = json!({
+            "https://a": {"se_info": {"outbound_max_active": 70, "outbound_max_throughput": 1.5, "tpc_support": "NONE"}},
+            "*": {"se_info": {"inbound_max_active": 7, "tpc_support": "PULL"}},
+        });
+        for (name, settings) in StorageSettings::parse(body.as_object().unwrap()).unwrap() {
+            objects.storages.insert(name, settings);
+        }
+        objects
+    }
+
+    #[test]
+    fn the_most_specific_link_counts() {
+        let objects = objects();
+        let most = |source, target| objects.link(source, target).unwrap().max_active;
+        assert_eq!(most("https://a", "https://b"), 3);
+        assert_eq!(most("https://a", "https://c"), 10);
+        assert_eq!(most("https://c", "https://b"), 5);
+        assert_eq!(most("https://c", "https://d"), 20);
+        assert!(Objects::default().link("https://a", "https://b").is_none());
+    }
+
+    #[test]
+    fn a_storage_is_all_its_end_points() {
+        let ends = [(1, "https://a"), (2, "https://a:8443"), (3, "https://b")];
+        let ends = ends.map(|(id, url)| JobEndRow { id, url: url.into() });
+        let mut limits = Limits::default();
+        objects().limit(&ends, &mut limits);
+        let out = Limit { active: Some(70), bytes_per_s: Some(1_572_864) };
+        assert_eq!(limits.out, [(ids::source(1), out), (ids::source(2), out)]);
+        let seven = Limit { active: Some(7), bytes_per_s: None };
+        assert_eq!(limits.into, [1, 2, 3].map(|end| (ids::target(end), seven)));
+        let mut each = limits.each_link_of_jobs;
+        each.sort();
+        let target = Some(ids::target(3));
+        let wanted = [
+            ((None, None), 20),
+            ((None, target), 5),
+            ((Some(ids::source(1)), None), 10),
+            ((Some(ids::source(1)), target), 3),
+            ((Some(ids::source(2)), None), 10),
+            ((Some(ids::source(2)), target), 3),
+        ];
+        assert_eq!(each, wanted);
+        let hosts = objects().host_copies(&["https://a".into(), "https://b".into()]);
+        assert_eq!(hosts, HostCopies { come: Some(7), leave: Some(70) });
+    }
+
+    #[test]
+    fn a_vo_has_its_own_or_what_all_have() {
+        let mut objects = objects();
+        let mut set = |body: Value| {
+            let (vo, values) = GlobalSettings::parse(body.as_object().unwrap()).unwrap();
+            objects.globals.entry(vo).or_default().values.extend(values);
+        };
+        set(json!({"retry": 4, "sec_per_mb": 3, "no_streaming": true}));
+        set(json!({"vo_name": "atlas", "retry": 0, "global_timeout": 50, "no_streaming": false}));
+        set(json!({"max_time_queue": 2}));
+        assert_eq!((objects.retries("cms"), objects.retries("atlas")), (Some(4), Some(0)));
+        assert_eq!(objects.longest_wait("cms"), Some(Duration::from_secs(7_200)));
+        assert_eq!((Objects::default().retries("cms"), Objects::default().longest_wait("cms")), (None, None));
+        assert_eq!(objects.timeout("atlas", Some(1)), Some(Duration::from_secs(50)));
+        assert_eq!(objects.timeout("cms", Some(10 << 20)), Some(Duration::from_secs(630)));
+        assert_eq!(objects.timeout("cms", None), None);
+        let ways = |vo, source, target| {
+            let ways = objects.ways(vo, source, target);
+            [ways.pull, ways.push, ways.stream]
+        };
+        assert_eq!(ways("cms", "https://a", "https://b"), [true, false, false]);
+        assert_eq!(ways("atlas", "https://b", "https://a"), [false, false, true]);
+        assert_eq!(Objects::default().ways("cms", "https://a", "https://b"), Ways::default());
+    }
+}
