@@ -8,11 +8,13 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use common::fake::{Wire, good_hello};
 use common::{Agent, Deployment, put, store};
 use longhaul_engine::{FetchBatch, Marking};
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::{Mark, SciTag};
 use longhaul_storage::memory::FaultyStore;
+use longhaul_wire::Frame;
 use socket2::SockRef;
 
 const CHUNK: usize = CHUNK_BYTES as usize;
@@ -239,6 +241,28 @@ fn nothing_is_marked_or_told_where_that_is_off() {
     pair.fetch(1, CHUNK, Mark::default());
     drop(pair);
     assert_eq!(collector.rest().len(), 0);
+}
+
+/// Else a peer could have as many fireflies sent as it likes.
+#[test]
+fn a_stream_has_one_mark() {
+    let collector = Collector::new();
+    let deployment = Deployment::new();
+    let source = deployment.agent_with(1, vec![Arc::new(store("alpha"))], |config| {
+        config.marking = Some(marking(Some(&collector)));
+    });
+    let credentials = deployment.credentials(longhaul_model::AgentId(2));
+    let mut wire = Wire::dial(&source.addresses()[0], &credentials);
+    wire.send(&good_hello(), &[]);
+    assert!(matches!(wire.receive(), Some((Frame::Welcome(_), _))));
+    for activity in [1, 2] {
+        wire.send(&Frame::Mark(mark(activity, "cs1")), &[]);
+    }
+    assert!(wire.goodbye().unwrap().detail.contains("one mark"));
+    drop(source);
+    let told = collector.rest();
+    let told: Vec<(&str, u64)> = told.iter().map(|firefly| (firefly.state(), firefly.activity())).collect();
+    assert_eq!(told, [("start", 1), ("end", 1)]);
 }
 
 /// A collector that is not there, or is on no network of ours, costs nothing but a count.

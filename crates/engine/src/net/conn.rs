@@ -173,9 +173,6 @@ impl Conn {
     /// The stream may have been given a mark.
     fn begin_flow(&mut self, shared: &Shared) {
         let (Some(marks), Some(mark)) = (&shared.marks, self.inner.mark.take()) else { return };
-        if let Some(former) = self.flow.take() {
-            former.end(&self.socket, shared);
-        }
         let end = if matches!(self.inner.role, Role::Serving { .. }) { End::Source } else { End::Target };
         let flow = Flow::begin(marks, &self.socket, end, mark, shared);
         flow.passed(std::mem::take(&mut self.sent_unmarked));

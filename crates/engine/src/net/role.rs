@@ -43,6 +43,8 @@ pub(super) struct Inner {
     pub(super) report: Option<PathReport>,
     /// What the stream is to bear from now on, until that is seen to.
     pub(super) mark: Option<Mark>,
+    /// The peer has said one.
+    marked: bool,
     /// Whose offer this stream is.
     offered_by: Option<(Arc<Offering>, usize)>,
 }
@@ -97,6 +99,7 @@ impl Inner {
             round_trip: Duration::ZERO,
             report: None,
             mark: None,
+            marked: false,
             offered_by: None,
         }
     }
@@ -271,6 +274,10 @@ impl Inner {
                 Err(broken("a receiver sends no data"))
             }
             (Role::Serving { .. }, Frame::Mark(mark)) => {
+                // Else a peer could have as many fireflies sent as it says marks.
+                if std::mem::replace(&mut self.marked, true) {
+                    return Err(broken("a stream has one mark"));
+                }
                 self.mark = Some(mark).filter(|mark| !mark.is_none());
                 Ok(())
             }
