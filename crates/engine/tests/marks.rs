@@ -1,10 +1,9 @@
 //! Marked streams: their sockets, the fireflies that tell of them, and what is counted under which mark.
-#![allow(clippy::unwrap_used, clippy::expect_used, unsafe_code)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,6 +14,7 @@ use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::{Mark, SciTag};
 use longhaul_storage::memory::FaultyStore;
 use longhaul_wire::Frame;
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use socket2::SockRef;
 
 const CHUNK: usize = CHUNK_BYTES as usize;
@@ -123,9 +123,10 @@ impl Pair {
     fn classes(&self) -> Vec<u32> {
         let fds = std::fs::read_dir("/proc/self/fd").unwrap();
         let fds = fds.filter_map(|fd| fd.unwrap().file_name().to_str()?.parse::<i32>().ok());
+        let own_process = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
         let class = |fd: i32| {
-            // SAFETY: if it is closed meanwhile, the calls below fail, and it is passed over.
-            let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+            // A duplicate: the engine may close its own meanwhile.
+            let fd = pidfd_getfd(&own_process, fd, PidfdGetfdFlags::empty()).ok()?;
             let socket = SockRef::from(&fd);
             let (own, peer) = (socket.local_addr().ok()?.as_socket()?, socket.peer_addr().ok()?.as_socket()?);
             let is_ours = own.port() == self.port() || peer.port() == self.port();
