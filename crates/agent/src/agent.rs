@@ -274,6 +274,7 @@ fn engine_config(config: &Config, state: &StateDir, identity: &Identity) -> long
         path: longhaul_engine::PathProfile::default(),
         responder: None,
         access: config.access(),
+        marking: config.marking.marking(&host_name()),
     }
 }
 

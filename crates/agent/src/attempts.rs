@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use longhaul_api::agent::{AskedBack, AttemptTimes, LeaseBatch, Outcome};
 use longhaul_engine::{Event, FetchBatch, FetchFile, Finished, Times};
-use longhaul_model::{AttemptId, DigestSet, Epoch, Fault, FaultCode, Timestamp, TrafficClass, Verification};
+use longhaul_model::{AttemptId, DigestSet, Epoch, Fault, FaultCode, Timestamp, Verification};
 
 use crate::circuits::Circuits;
 use crate::ledger::{Ledger, Resumed};
@@ -171,7 +171,8 @@ pub(crate) fn fetch(batch: LeaseBatch) -> FetchBatch {
         source_storage: batch.source.storage,
         addresses: batch.source.addresses,
         spread: false,
-        class: TrafficClass::default(),
+        class: batch.class,
+        mark: batch.mark,
         target_storage: batch.target_storage,
         permit: batch.permit,
         start_by: batch.start_by,

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::circuits::{CircuitLinkConfig, LINKS_MAX};
 use crate::doors::{DOORS_MAX, DoorConfig};
+use crate::marking::MarkingConfig;
 use crate::measure::UplinkConfig;
 
 /// Most storages of one agent.
@@ -76,6 +77,9 @@ pub struct Config {
     /// Storages that are open to outside clients by HTTPS and WebDAV.
     #[serde(default)]
     pub doors: Vec<DoorConfig>,
+    /// What is done about the marks that come with work.
+    #[serde(default)]
+    pub marking: MarkingConfig,
     /// From where circuits may be asked for.
     #[serde(default)]
     pub circuits: Vec<CircuitLinkConfig>,
@@ -152,6 +156,7 @@ impl Config {
             probes: true,
             uplinks: Vec::new(),
             doors: Vec::new(),
+            marking: MarkingConfig::default(),
             circuits: Vec::new(),
             storages,
         }
@@ -191,6 +196,7 @@ impl Config {
         for door in &self.doors {
             door.check(&names).or_else(wrong)?;
         }
+        self.marking.check()?;
         self.check_circuits()?;
         for (place, storage) in self.storages.iter().enumerate() {
             if self.storages[..place].iter().any(|other| other.name == storage.name) {

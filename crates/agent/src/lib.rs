@@ -22,6 +22,7 @@ mod guard;
 mod http;
 mod join;
 mod ledger;
+mod marking;
 mod measure;
 mod mover;
 mod null_mover;
@@ -43,6 +44,7 @@ pub use circuits::CircuitLinkConfig;
 pub use config::{Config, Flush, StorageConfig};
 pub use doors::{DoorConfig, DoorRight, DoorRule};
 pub use join::{Joined, join};
+pub use marking::MarkingConfig;
 pub use measure::UplinkConfig;
 pub use null_mover::NullLinks;
 

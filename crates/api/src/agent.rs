@@ -10,8 +10,8 @@
 use std::sync::Arc;
 
 use longhaul_model::{
-    AgentId, AttemptId, DatasetName, DigestSet, Epoch, Fault, Lfn, NameRules, SiteName, StorageName, TaskId,
-    Timestamp, TransferId, Verification,
+    AgentId, AttemptId, DatasetName, DigestSet, Epoch, Fault, Lfn, Mark, NameRules, SiteName, StorageName,
+    TaskId, Timestamp, TrafficClass, TransferId, Verification,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -366,6 +366,18 @@ pub struct LeaseBatch {
     #[schema(value_type = String)]
     pub start_by: Timestamp,
     pub leases: Vec<Lease>,
+    /// Of all of them, beside other traffic.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    #[schema(value_type = String)]
+    pub class: TrafficClass,
+    /// What their packets bear, where the agents of both ends mark.
+    #[serde(default, skip_serializing_if = "Mark::is_none")]
+    #[schema(value_type = Object)]
+    pub mark: Mark,
+}
+
+fn is_usual(class: &TrafficClass) -> bool {
+    *class == TrafficClass::default()
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -223,6 +223,7 @@ impl Site {
             path: PathProfile::default(),
             responder: config.responder,
             access: config.access,
+            marking: None,
         };
         let exports =
             exports.into_iter().map(|storage| Export { storage, rules: NameRules::default() }).collect();
@@ -284,6 +285,7 @@ impl Site {
             addresses: source.addresses.clone(),
             spread: false,
             class: source.class,
+            mark: longhaul_model::Mark::default(),
             target_storage: target.clone(),
             permit: self.permit(source.guest.as_deref(), source.agent, files, &names),
             start_by: now() + PERMIT_LIFE,

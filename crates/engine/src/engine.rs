@@ -20,6 +20,7 @@ use crate::device::{Device, Devices};
 use crate::events::Events;
 use crate::fetch::{JournalFile, Keys, Reorder, Target, boot_id};
 use crate::interface::{Clock, Config, Event, Export, FetchBatch, PATHS_MAX, Path, PathProfile, Snapshot};
+use crate::marks::Marks;
 use crate::membership::Membership;
 use crate::net::{self, Dialler};
 use crate::offers::{Ahead, Offer, Offering, Offers};
@@ -85,7 +86,8 @@ impl Engine {
         events: impl Fn(Vec<Event>) + Send + Sync + 'static,
     ) -> Result<Engine, Fault> {
         let budget = Budget::of(config.memory_bytes);
-        let (listeners, addresses) = listen(&config.listen, &config.path)?;
+        let marks = config.marking.clone().map(|marking| Arc::new(Marks::new(marking)));
+        let (listeners, addresses) = listen(&config.listen, &config.path, marks.as_deref())?;
         let (network, loops) = net::open(config.network_threads, listeners)?;
         let devices = Devices::of(&exports);
         let alarm = Arc::new(Alarm::default());
@@ -117,6 +119,7 @@ impl Engine {
             busy_sessions: AtomicUsize::new(1),
             attempts: Mutex::default(),
             congestions: Congestions::default(),
+            marks,
             keys: Keys::default(),
             receive_pool,
             send_pool,
@@ -365,6 +368,7 @@ impl Engine {
             refused_addresses: shared.counters.refused_addresses.load(Ordering::Relaxed),
             refused_subjects: shared.counters.refused_subjects.load(Ordering::Relaxed),
             sessions: shared.all_sessions().iter().map(|session| session.snapshot(shared)).collect(),
+            marking: shared.marks.as_ref().map(|marks| marks.snapshot()),
         }
     }
 
@@ -416,7 +420,11 @@ fn no_thread(error: std::io::Error) -> Fault {
     Fault::new(FaultCode::Internal, format!("no thread can be started: {error}"))
 }
 
-fn listen(wanted: &[SocketAddr], path: &PathProfile) -> Result<(Vec<TcpListener>, Vec<SocketAddr>), Fault> {
+fn listen(
+    wanted: &[SocketAddr],
+    path: &PathProfile,
+    marks: Option<&Marks>,
+) -> Result<(Vec<TcpListener>, Vec<SocketAddr>), Fault> {
     let mut listeners = Vec::new();
     let mut addresses = Vec::new();
     for address in wanted {
@@ -427,6 +435,9 @@ fn listen(wanted: &[SocketAddr], path: &PathProfile) -> Result<(Vec<TcpListener>
         let listener = TcpListener::bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         crate::socket::prepare_listener(&listener, path);
+        if let Some(marks) = marks {
+            marks.prepare_listener(&listener);
+        }
         addresses.push(listener.local_addr().map_err(failed)?);
         listeners.push(listener);
     }

@@ -3,9 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use longhaul_model::{
-    AgentId, AttemptId, DataSecurity, DigestSet, Epoch, Fault, Lfn, NameRules, StorageName, Timestamp,
+    AgentId, AttemptId, DataSecurity, DigestSet, Epoch, Fault, Lfn, Mark, NameRules, StorageName, Timestamp,
     TrafficClass, TransferId, Tree, Verification,
 };
 use longhaul_security::Access;
@@ -47,6 +48,25 @@ pub struct Config {
     pub responder: Option<Arc<dyn Responder>>,
     /// Who may dial us.
     pub access: Access,
+    /// Whether streams are marked, and how. None: not at all, whatever comes with the work.
+    pub marking: Option<Marking>,
+}
+
+/// What is done about the marks that come with work.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marking {
+    /// IPv6 packets bear it.
+    pub flow_label: bool,
+    /// The class goes into packets, also of what peers fetch from us.
+    pub dscp: bool,
+    /// Who is told of flows.
+    pub collectors: Vec<SocketAddr>,
+    /// The target of a flow is told as well, at this port, when we are its source.
+    pub target_port: Option<u16>,
+    /// How often, beside the beginning and the end.
+    pub every: Option<Duration>,
+    /// Who tells.
+    pub host: String,
 }
 
 /// What the sockets of a path are set to. What is not set is left to the kernel.
@@ -146,6 +166,8 @@ pub struct FetchBatch {
     pub spread: bool,
     /// Beside other traffic. Each class has streams of its own.
     pub class: TrafficClass,
+    /// What packets bear; each mark has streams of its own too. Nothing, unless the engine is to mark.
+    pub mark: Mark,
     pub target_storage: StorageName,
     pub permit: Arc<str>,
     /// What has not begun by then must not begin.
@@ -247,6 +269,27 @@ pub struct Snapshot {
     /// With each source that we fetch from.
     pub sessions: Vec<SessionSnapshot>,
     pub devices: Vec<DeviceSnapshot>,
+    /// None: nothing is marked.
+    pub marking: Option<MarkingSnapshot>,
+}
+
+/// What was marked since the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MarkingSnapshot {
+    pub marks: Vec<MarkSnapshot>,
+    pub fireflies_sent: u64,
+    /// The kernel did not take them at once.
+    pub fireflies_dropped: u64,
+    /// Of IPv6, with a SciTag, and without its flow label.
+    pub streams_unlabelled: u64,
+}
+
+/// Payload that passed under one mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MarkSnapshot {
+    pub mark: Mark,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
 }
 
 /// A disk, or what stands for one.

@@ -15,6 +15,7 @@ mod engine;
 mod events;
 mod fetch;
 mod interface;
+mod marks;
 mod membership;
 mod net;
 mod offers;
@@ -33,10 +34,12 @@ mod tls;
 pub use calls::Channel;
 pub use engine::Engine;
 pub use interface::{
-    Clock, Config, DeviceSnapshot, Event, Export, FetchBatch, FetchFile, Finished, Path, PathProfile,
-    PathView, Replica, Responder, SessionSnapshot, Share, Snapshot, Success, Times,
+    Clock, Config, DeviceSnapshot, Event, Export, FetchBatch, FetchFile, Finished, MarkSnapshot, Marking,
+    MarkingSnapshot, Path, PathProfile, PathView, Replica, Responder, SessionSnapshot, Share, Snapshot,
+    Success, Times,
 };
 pub use longhaul_wire::Limit;
+pub use longhaul_wire::firefly::PORT as FIREFLY_PORT;
 pub use longhaul_wire::receiver::ORIGINS_MAX;
 pub use membership::Membership;
 pub use offers::Offer;

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use longhaul_model::{AgentId, AttemptId, DataSecurity, Fault, StorageName, Timestamp, TrafficClass};
+use longhaul_model::mark::Treatment;
+use longhaul_model::{AgentId, AttemptId, DataSecurity, Fault, StorageName, Timestamp};
 use longhaul_security::{Credentials, PermitVerifier, agent_client_tls, data_server_tls};
 use longhaul_wire::{NewBatch, Pace};
 use rustls::{ClientConfig, ServerConfig};
@@ -16,6 +17,7 @@ use crate::device::Devices;
 use crate::events::Events;
 use crate::fetch::{Job, Keys, PlacedJobs, Reorder, Session, SessionKey, SourceList, Target};
 use crate::interface::{Clock, Config, Event, FetchFile, Finished, Path, Times};
+use crate::marks::Marks;
 use crate::net::{Dialler, Network};
 use crate::offers::{Ahead, Offering, Offers, none_came};
 use crate::pool::Pool;
@@ -83,6 +85,8 @@ pub(crate) struct Shared {
     pub(crate) busy_sessions: AtomicUsize,
     pub(crate) attempts: Mutex<BTreeMap<AttemptId, Arc<Job>>>,
     pub(crate) congestions: Congestions,
+    /// None: nothing is marked.
+    pub(crate) marks: Option<Arc<Marks>>,
     pub(crate) keys: Keys,
     pub(crate) devices: Devices,
     /// Places for chunks that come before their turn.
@@ -192,15 +196,15 @@ impl Shared {
     pub(crate) fn add_to_session(
         self: &Arc<Self>,
         sources: &SourceList,
-        class: TrafficClass,
+        treatment: Treatment,
         mut batch: NewBatch,
         mut jobs: PlacedJobs,
     ) {
-        let key = sources.key(class);
+        let key = sources.key(treatment);
         loop {
             let session = lock(&self.sessions)
                 .entry(key.clone())
-                .or_insert_with(|| Arc::new(Session::new(sources, class, self)))
+                .or_insert_with(|| Arc::new(Session::new(sources, treatment, self)))
                 .clone();
             match session.add(batch, jobs, sources) {
                 Ok(()) => return,

@@ -5,11 +5,13 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use longhaul_model::mark::Treatment;
 use longhaul_model::{Fault, FaultCode, TrafficClass};
 use mio::net::TcpStream;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::interface::PathProfile;
+use crate::marks::Marks;
 use crate::tcp;
 
 /// Unsent bytes that the kernel may hold: enough to keep it busy between two turns of our loop, while what it does not
@@ -64,9 +66,7 @@ fn note(results: impl Iterator<Item = io::Result<()>>) {
 pub(crate) fn prepare(socket: &TcpStream, profile: &PathProfile) {
     profile.apply(&SockRef::from(socket));
     profile.open_window(&SockRef::from(socket));
-    let v6 = socket
-        .local_addr()
-        .is_ok_and(|address| matches!(address.ip(), IpAddr::V6(ip) if ip.to_ipv4_mapped().is_none()));
+    let v6 = is_v6(socket);
     match tcp::peer_marking(socket.as_fd(), v6) {
         // The last two bits are another thing's.
         Ok(Some(marking)) if marking & !0b11 == LOWER_EFFORT => {
@@ -75,6 +75,12 @@ pub(crate) fn prepare(socket: &TcpStream, profile: &PathProfile) {
         Ok(_) => {}
         Err(error) => note(std::iter::once(Err(error))),
     }
+}
+
+/// Whether its packets are those of IPv6.
+pub(crate) fn is_v6(socket: &TcpStream) -> bool {
+    let own = socket.local_addr();
+    own.is_ok_and(|address| matches!(address.ip(), IpAddr::V6(ip) if ip.to_ipv4_mapped().is_none()))
 }
 
 fn mark(socket: &SockRef<'_>, v6: bool) -> io::Result<()> {
@@ -91,13 +97,14 @@ pub(crate) fn connect(
     address: SocketAddr,
     local: Option<IpAddr>,
     profile: &PathProfile,
-    class: TrafficClass,
+    treatment: Treatment,
+    marks: Option<(&Marks, u32)>,
 ) -> Result<TcpStream, Fault> {
     let begin = || {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
         profile.apply(&SockRef::from(&socket));
-        if class == TrafficClass::Scavenger {
+        if treatment.class == TrafficClass::Scavenger {
             note(std::iter::once(mark(&SockRef::from(&socket), address.is_ipv6())));
         } else {
             profile.open_window(&SockRef::from(&socket));
@@ -107,7 +114,11 @@ pub(crate) fn connect(
             note(std::iter::once(tcp::bind_without_port(&SockRef::from(&socket))));
             socket.bind(&SocketAddr::new(local, 0).into())?;
         }
-        match socket.connect(&address.into()) {
+        // After the class of a scavenger, in whose place a person may want another.
+        let marked = marks
+            .filter(|_| !treatment.mark.is_none())
+            .map(|(marks, random)| marks.before_connect(&socket, address, treatment.mark, random));
+        match socket.connect(&marked.unwrap_or(address).into()) {
             Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
             _ => Ok(TcpStream::from_std(socket.into())),
         }

@@ -12,6 +12,7 @@ pub mod id;
 pub mod job;
 pub mod lifecycle;
 pub mod limits;
+pub mod mark;
 pub mod name;
 pub mod rules;
 pub mod time;
@@ -26,6 +27,7 @@ pub use id::{
 };
 pub use job::{JobFileState, JobId, JobKind, JobState};
 pub use lifecycle::{DataSecurity, SubscriptionState, TrafficClass, TransferState, Verification};
+pub use mark::{Dscp, Mark, SciTag};
 pub use name::{
     ActivityName, BlockName, CommunityName, DatasetName, Lfn, NameError, Pfn, SiteName, StorageName,
 };

@@ -27,6 +27,14 @@ impl Timestamp {
         self.0 as f64 / 1e6
     }
 
+    /// With six digits after the second, and the offset in numbers.
+    pub fn to_micros_text(self) -> String {
+        // What no calendar has is told as its beginning: for machines, which want a date whatever happens.
+        let at = jiff::Timestamp::from_microsecond(self.0).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+        let text = format!("{at:.6}");
+        format!("{}+00:00", text.trim_end_matches('Z'))
+    }
+
     /// Time since `earlier`, zero if `earlier` is later (clocks jump).
     pub fn since(self, earlier: Timestamp) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0).max(0) as u64)

@@ -121,6 +121,8 @@ pub struct Grant {
     pub digests: DigestSet,
     pub verification: Verification,
     pub subscription: SubscriptionId,
+    /// Whose share it is charged to.
+    pub party: Party,
     /// JSON of `api::native::Choice`.
     pub choice: String,
 }
@@ -455,12 +457,14 @@ impl Brain {
         let strictest = wanted.iter().map(|row| row.verification).max()?;
         let knowledge = self.scheduler.knowledge();
         let rate_by = |source| knowledge.rate(Link { source, target: lease.target }, now).basis.words();
-        let about = About { way: self.way(&lease, first.target), charged_to: party_in_words(&party(first)) };
+        let party = party(first);
+        let about = About { way: self.way(&lease, first.target), charged_to: party_in_words(&party) };
         Some(Order::Lease(Box::new(Grant {
             lfn: known.lfn.clone(),
             digests: known.digests.clone(),
             verification: strictest,
             subscription: first.subscription,
+            party,
             choice: choice::to_json(self.scheduler.explain(&lease.choice), about, rate_by),
             lease,
         })))

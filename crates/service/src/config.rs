@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fts::FtsConfig;
 use crate::jobs::JobsConfig;
+use crate::marking::MarkingConfig;
 use crate::messages::MessagesConfig;
 use crate::plan::CircuitsConfig;
 
@@ -57,6 +58,8 @@ pub struct Config {
     pub jobs: JobsConfig,
     /// Who decides about circuits, and when one is worth its while.
     pub circuits: CircuitsConfig,
+    /// Which work is marked on the network.
+    pub marking: MarkingConfig,
     /// Brokers that are told what happens to jobs.
     pub messages: MessagesConfig,
     pub limits: HttpLimits,
@@ -157,6 +160,7 @@ impl Default for Config {
             fts: FtsConfig::default(),
             jobs: JobsConfig::default(),
             circuits: CircuitsConfig::default(),
+            marking: MarkingConfig::default(),
             messages: MessagesConfig::default(),
             limits: HttpLimits::default(),
         }
@@ -229,6 +233,7 @@ impl Config {
         self.fts.check()?;
         self.jobs.check()?;
         self.circuits.check()?;
+        self.marking.table()?;
         self.messages.check()?;
         self.perfsonar.iter().try_for_each(ArchiveConfig::check)
     }

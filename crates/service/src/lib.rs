@@ -21,6 +21,7 @@ mod http;
 mod jobs;
 mod limits;
 mod live;
+mod marking;
 mod measured;
 mod messages;
 mod metrics;
@@ -51,6 +52,7 @@ pub use jobs::{
     CopyOrder, Credential, End, ForeignMover, JobNews, Jobs, JobsConfig, Moved, Progress, Stop, TapeConfig,
     Verify,
 };
+pub use marking::MarkingConfig;
 pub use messages::{MessagesConfig, NatsConfig, StompConfig};
 pub use operations::{Caller, FileList, JobList, Login, Operations, PageQuery, SubscriptionList, TaskList};
 pub use plan::{BudgetConfig, CircuitsConfig, Level, ProviderConfig};

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use longhaul_api::native::ProblemView;
 use longhaul_model::{
-    AgentId, AttemptId, Fault, Lfn, StorageId, StorageName, SubscriptionId, Timestamp, TransferId,
+    AgentId, AttemptId, Fault, Lfn, Mark, StorageId, StorageName, SubscriptionId, Timestamp, TransferId,
 };
 use longhaul_network::Link;
 
@@ -27,6 +27,7 @@ pub struct Running {
     /// None: taken up after a restart; the first progress says where counting begins.
     pub bytes_done: Option<u64>,
     pub started: bool,
+    pub mark: Mark,
 }
 
 /// What a subscription has got since this process started.
@@ -255,6 +256,7 @@ mod tests {
             size: 100,
             bytes_done: Some(0),
             started: false,
+            mark: Mark::default(),
         };
         let at = |seconds: i64| Timestamp::from_seconds(1_700_000_000 + seconds);
         live.leased(AttemptId(1), running.clone());

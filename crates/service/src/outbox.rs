@@ -170,6 +170,8 @@ mod tests {
                     priority: 5,
                 })
                 .collect(),
+            class: longhaul_model::TrafficClass::default(),
+            mark: longhaul_model::Mark::default(),
         }
     }
 

@@ -290,6 +290,7 @@ fn share(
         measured: Measured::new(&config.perfsonar),
         circuits,
         plan,
+        marks: config.marking.table()?,
         metrics: Metrics::default(),
         changes: Changes::default(),
         recording: Arc::default(),
@@ -384,6 +385,8 @@ fn adopt(shared: &Shared, row: LiveTransferRow, sources: Vec<StorageId>) {
             size: row.size,
             bytes_done: None,
             started: false,
+            // It was leased by an earlier start.
+            mark: longhaul_model::Mark::default(),
         };
         shared.live.leased(row.attempt, running);
     }

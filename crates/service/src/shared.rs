@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use longhaul_catalog::{Catalog, CatalogError, SiteRow, StorageRow};
 use longhaul_gateways::issuers::Issuers;
+use longhaul_model::mark::MarkTable;
 use longhaul_model::{Fault, IdMaker, SiteId, StorageId, StorageName, Timestamp};
 use longhaul_scheduler::{Event, SiteInfo, SiteLimits, SiteState, StorageInfo};
 use longhaul_security::{Authority, Sessions};
@@ -40,6 +41,7 @@ pub struct Shared {
     pub measured: Measured,
     pub circuits: Circuits,
     pub plan: Plan,
+    pub marks: MarkTable,
     pub metrics: Metrics,
     pub changes: Changes,
     pub recording: Arc<Recording>,

@@ -241,6 +241,7 @@ impl Remote {
             streams: plan.order.streams,
             size: found.stat.size,
             lasts: self.limit(plan.order, Some(found.stat.size)),
+            scitag: plan.order.scitag,
         };
         let copied = self.third_party(mode, plan.source(), target, terms, progress).await;
         copied.map_err(|failure| (Scope::Transfer, failure))

@@ -116,6 +116,8 @@ pub struct CopyOrder {
     pub timeout: Option<Duration>,
     /// Connections that the data may use at once; at least one.
     pub streams: u16,
+    /// What the storages are to mark their packets with: experiment × 64 + activity.
+    pub scitag: Option<u32>,
 }
 
 impl CopyOrder {
@@ -132,6 +134,7 @@ impl CopyOrder {
             modes: Mode::ALL.to_vec(),
             timeout: None,
             streams: 1,
+            scitag: None,
         }
     }
 }

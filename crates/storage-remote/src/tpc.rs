@@ -25,6 +25,7 @@ pub(crate) struct Terms {
     pub(crate) overwrite: bool,
     pub(crate) streams: u16,
     pub(crate) size: u64,
+    pub(crate) scitag: Option<u32>,
 }
 
 impl Remote {
@@ -61,6 +62,10 @@ impl Remote {
         let several = mode == Mode::Pull && terms.streams > 1 && !passive.url.is_s3();
         if several && terms.size >= SEVERAL_BYTES_MIN {
             call = call.header("x-number-of-streams", &terms.streams.to_string())?;
+        }
+        // The active side passes it on to the other.
+        if let Some(scitag) = terms.scitag {
+            call = call.header("scitag", &scitag.to_string())?;
         }
         if let Some(token) = passive_token(active, passive)? {
             call.headers.insert(TRANSFER_AUTHORIZATION, bearer(token)?);

@@ -16,7 +16,7 @@
 
 use std::sync::Arc;
 
-use longhaul_model::{AttemptId, Fault, Lfn, StorageName, TransferId};
+use longhaul_model::{AttemptId, Fault, Lfn, Mark, StorageName, TransferId};
 
 use crate::identity::SourceIdentity;
 use crate::path::PathReport;
@@ -190,6 +190,8 @@ pub enum Frame {
     Offer {
         versions: VersionRange,
     },
+    /// What the receiver wants the packets of this stream to bear.
+    Mark(Mark),
 }
 
 impl Frame {
@@ -218,6 +220,7 @@ pub(crate) mod kind {
     pub(crate) const ANSWER: u8 = 16;
     pub(crate) const OFFER: u8 = 17;
     pub(crate) const REPORT: u8 = 18;
+    pub(crate) const MARK: u8 = 19;
 }
 
 /// First bytes of every stream.

@@ -12,6 +12,7 @@
 pub mod congestion;
 pub mod coverage;
 pub mod disk;
+pub mod firefly;
 pub mod frame;
 pub mod health;
 pub mod identity;
@@ -40,7 +41,7 @@ pub use receiver::{
 };
 pub use source::Source;
 pub use splitter::{Piece, Splitter};
-pub use version::{VERSIONS, VersionRange};
+pub use version::{MARKS_FROM, VERSIONS, VersionRange};
 
 #[cfg(test)]
 mod virtual_streams;

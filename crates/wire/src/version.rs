@@ -1,7 +1,9 @@
 //! Protocol versions. Release N speaks N and N-1; the first frame of each stream settles which.
 
 /// What this release speaks.
-pub const VERSIONS: VersionRange = VersionRange { oldest: 1, newest: 1 };
+pub const VERSIONS: VersionRange = VersionRange { oldest: 1, newest: 2 };
+/// From this one on sources understand [`crate::Frame::Mark`].
+pub const MARKS_FROM: u16 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VersionRange {

@@ -34,6 +34,8 @@ fn batch(attempts: &[u64]) -> LeaseBatch {
         permit: "permit".into(),
         start_by: Timestamp::from_seconds(100),
         leases: attempts.iter().map(|&attempt| lease(attempt)).collect(),
+        class: longhaul_model::TrafficClass::default(),
+        mark: longhaul_model::Mark::default(),
     }
 }
 

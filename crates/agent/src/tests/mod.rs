@@ -94,6 +94,8 @@ impl Deployment {
             permit: self.authority.sign_permit(&permit),
             start_by,
             leases,
+            class: longhaul_model::TrafficClass::default(),
+            mark: longhaul_model::Mark::default(),
         }
     }
 }

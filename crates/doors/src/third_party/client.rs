@@ -285,6 +285,9 @@ const NOT_FORWARDED: &[&str] = &[
     "upgrade",
 ];
 
+/// For whom the data travels. The other party is told as well, so that whichever sends can mark its packets.
+const SCITAG: HeaderName = HeaderName::from_static("scitag");
+
 /// The headers that the client gives for the other party. The HTTP library has seen to it that no value breaks a line.
 fn transfer_headers(request: &HeaderMap) -> Outcome<HeaderMap> {
     let mut headers = HeaderMap::new();
@@ -301,6 +304,9 @@ fn transfer_headers(request: &HeaderMap) -> Outcome<HeaderMap> {
         if headers.len() > HEADERS_MAX {
             return Err(Refusal::bad(format!("more than {HEADERS_MAX} TransferHeaders")));
         }
+    }
+    if let Some(scitag) = request.get(SCITAG).filter(|_| !headers.contains_key(SCITAG)) {
+        headers.insert(SCITAG, scitag.clone());
     }
     Ok(headers)
 }
@@ -344,13 +350,14 @@ mod tests {
             ("TransferHeaderTransfer-Encoding", "chunked"),
             ("TransferHeaderX-Own", "y"),
             ("Other", "z"),
+            ("SciTag", "204"),
         ] {
             request.append(HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap());
         }
         let headers = transfer_headers(&request).unwrap();
         let mut names: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
         names.sort_unstable();
-        assert_eq!(names, ["authorization", "x-own"]);
+        assert_eq!(names, ["authorization", "scitag", "x-own"]);
         assert!(!format!("{headers:?}").contains("Bearer"), "credentials stay out of logs");
     }
 }

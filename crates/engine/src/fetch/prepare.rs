@@ -4,7 +4,8 @@ use std::sync::{Arc, Weak};
 
 use longhaul_model::digest::PartDigest;
 use longhaul_model::limits::CHUNK_BYTES;
-use longhaul_model::{Fault, FaultCode, Timestamp};
+use longhaul_model::mark::Treatment;
+use longhaul_model::{Fault, FaultCode, Mark, Timestamp};
 use longhaul_storage::TargetFile;
 use longhaul_wire::journal::{Entry, Origin, Record};
 use longhaul_wire::{Coverage, FileKey, NewBatch, NewFile, SourceIdentity, Wanted};
@@ -149,7 +150,10 @@ impl Target {
             start_by: batch.start_by,
             files: listed,
         };
-        shared.add_to_session(&sources, batch.class, new, wanted_jobs);
+        // Where nothing is marked all work shares its streams.
+        let mark = if shared.marks.is_some() { batch.mark } else { Mark::default() };
+        let treatment = Treatment { mark, class: batch.class };
+        shared.add_to_session(&sources, treatment, new, wanted_jobs);
     }
 
     fn look(&self, job: &Arc<Job>, start_by: Timestamp, shared: &Shared) -> Result<Finding, Fault> {

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use longhaul_model::mark::Treatment;
 use longhaul_model::{AgentId, Fault, TrafficClass};
 use longhaul_wire::receiver::Output;
 use longhaul_wire::{
@@ -34,7 +35,8 @@ const FIRST: OriginNumber = OriginNumber(0);
 pub(crate) struct Session {
     /// One at least.
     origins: Box<[Origin]>,
-    class: TrafficClass,
+    /// Of all its streams.
+    treatment: Treatment,
     shared: Weak<Shared>,
     inner: Mutex<Inner>,
 }
@@ -66,10 +68,10 @@ enum Effect {
 }
 
 impl Session {
-    pub(crate) fn new(sources: &SourceList, class: TrafficClass, shared: &Arc<Shared>) -> Session {
+    pub(crate) fn new(sources: &SourceList, treatment: Treatment, shared: &Arc<Shared>) -> Session {
         let origins = sources.origins(shared);
         let inner = Inner {
-            machine: machine(&shared.config, origins.len(), class, shared.now()),
+            machine: machine(&shared.config, origins.len(), treatment.class, shared.now()),
             links: BTreeMap::new(),
             jobs: BTreeMap::new(),
             addresses: Vec::new(),
@@ -78,7 +80,7 @@ impl Session {
             places: Places::of(&shared.reorder),
             closed: false,
         };
-        Session { origins, class, shared: Arc::downgrade(shared), inner: Mutex::new(inner) }
+        Session { origins, treatment, shared: Arc::downgrade(shared), inner: Mutex::new(inner) }
     }
 
     /// The source; of several the first.
@@ -93,7 +95,11 @@ impl Session {
     }
 
     pub(crate) fn class(&self) -> TrafficClass {
-        self.class
+        self.treatment.class
+    }
+
+    pub(crate) fn treatment(&self) -> Treatment {
+        self.treatment
     }
 
     /// Takes a prepared batch with its jobs, one for each file that is wanted. Gives it back if the session is over.
@@ -406,7 +412,7 @@ impl Session {
                 }
                 // What was dialled ahead goes the usual way, and is marked as usual.
                 let is_ours = origin == FIRST && self.origins[0].membership.is_none();
-                let is_usual = is_ours && self.set_ways().is_none() && self.class == TrafficClass::Bulk;
+                let is_usual = is_ours && self.set_ways().is_none() && self.treatment == Treatment::default();
                 if is_usual && shared.offers.use_parked(self, stream) {
                     return;
                 }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use longhaul_model::{AgentId, TrafficClass};
+use longhaul_model::AgentId;
+use longhaul_model::mark::Treatment;
 use longhaul_wire::receiver::OriginNumber;
 use longhaul_wire::{JoinKey, Replica, SessionId};
 
@@ -10,8 +11,8 @@ use crate::interface::FetchBatch;
 use crate::membership::Membership;
 use crate::shared::Shared;
 
-/// Work with the same sources in the same class shares a session.
-pub(crate) type SessionKey = (TrafficClass, Vec<(AgentId, Option<Arc<str>>)>);
+/// Work with the same sources, in the same class and under the same mark, shares a session.
+pub(crate) type SessionKey = (Treatment, Vec<(AgentId, Option<Arc<str>>)>);
 
 /// Who they are and where they can be dialled, the batch's own source first.
 pub(crate) struct SourceList {
@@ -44,11 +45,11 @@ impl SourceList {
         list
     }
 
-    pub(crate) fn key(&self, class: TrafficClass) -> SessionKey {
+    pub(crate) fn key(&self, treatment: Treatment) -> SessionKey {
         let named = |(agent, membership): &(AgentId, Option<Membership>)| {
             (*agent, membership.as_ref().map(|other| other.deployment().clone()))
         };
-        (class, self.all.iter().map(named).collect())
+        (treatment, self.all.iter().map(named).collect())
     }
 
     /// With keys of their own.

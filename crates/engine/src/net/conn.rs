@@ -16,6 +16,7 @@ use super::link::{Link, Outgoing, Payload};
 use super::role::{Inner, Plaintext, Role};
 use super::sample::Sampler;
 use super::scavenge::Scavenging;
+use crate::marks::{End, Flow};
 use crate::paths::Way;
 use crate::shared::Shared;
 use crate::socket;
@@ -40,6 +41,10 @@ pub(super) struct Conn {
     accepted: bool,
     sampler: Sampler,
     scavenging: Option<Scavenging>,
+    /// Of a marked stream.
+    flow: Option<Flow>,
+    /// Payload sent before its mark was known.
+    sent_unmarked: u64,
     inner: Inner,
 }
 
@@ -62,6 +67,8 @@ impl Conn {
             accepted: true,
             sampler: Sampler::default(),
             scavenging: None,
+            flow: None,
+            sent_unmarked: 0,
             inner,
         })
     }
@@ -73,7 +80,11 @@ impl Conn {
         shared: &Shared,
     ) -> Result<Conn, Fault> {
         let profile = way.path.profile.as_ref().unwrap_or(&shared.config.path);
-        let socket = socket::connect(way.address, way.path.local, profile, race.dialler.class())?;
+        let socket = {
+            // Each flow has its own entropy in its label.
+            let marks = shared.marks.as_deref().map(|marks| (marks, shared.random_number() as u32));
+            socket::connect(way.address, way.path.local, profile, race.dialler.treatment(), marks)?
+        };
         let tls = match race.dialler.membership() {
             Some(other) => Tls::client(other.client(), other.deployment(), records_per_key(shared))?,
             None => Tls::client(&shared.tls().client, &shared.deployment, records_per_key(shared))?,
@@ -88,6 +99,8 @@ impl Conn {
             accepted: false,
             sampler: Sampler::default(),
             scavenging: None,
+            flow: None,
+            sent_unmarked: 0,
             inner,
         })
     }
@@ -105,6 +118,9 @@ impl Conn {
     /// Looks at what the kernel knows of the stream, about once a second.
     pub(super) fn sample(&mut self, shared: &Shared) {
         self.sampler.look(&self.socket, &mut self.inner, shared, shared.now());
+        if let Some(flow) = &mut self.flow {
+            flow.look(&self.socket, shared);
+        }
     }
 
     /// Whether it has to give way to other traffic.
@@ -154,6 +170,15 @@ impl Conn {
         Ok(progress)
     }
 
+    /// The stream may have been given a mark.
+    fn begin_flow(&mut self, shared: &Shared) {
+        let (Some(marks), Some(mark)) = (&shared.marks, self.inner.mark.take()) else { return };
+        let end = if matches!(self.inner.role, Role::Serving { .. }) { End::Source } else { End::Target };
+        let flow = Flow::begin(marks, &self.socket, end, mark, shared);
+        flow.passed(std::mem::take(&mut self.sent_unmarked));
+        self.flow = Some(flow);
+    }
+
     fn is_connected(&mut self, shared: &Shared) -> Result<bool, Fault> {
         if let Some(error) = self.socket.take_error().map_err(|error| io_fault(&error))? {
             return Err(io_fault(&error));
@@ -180,7 +205,11 @@ impl Conn {
         for _ in 0..READS_PER_TURN {
             let inner = &mut self.inner;
             let received = self.tls.receive(&mut self.socket, &mut Plaintext { inner, shared });
-            self.inner.heard(shared);
+            let payload = self.inner.heard(shared);
+            self.begin_flow(shared);
+            if let Some(flow) = &self.flow {
+                flow.passed(payload);
+            }
             let received = received?;
             if self.inner.peer.is_none()
                 && let Some(peer) = self.tls.peer()
@@ -237,6 +266,11 @@ impl Conn {
                 sending.at += taken;
             }
             if let Some(Sending { outgoing: Outgoing { payload, call, .. }, .. }) = self.sending.take() {
+                let bytes = payload.as_ref().map_or(0, |payload| payload.bytes().len() as u64);
+                match &self.flow {
+                    Some(flow) => flow.passed(bytes),
+                    None => self.sent_unmarked += bytes,
+                }
                 payload.into_iter().for_each(Payload::finish);
                 drop(call);
             }
@@ -269,6 +303,9 @@ impl Conn {
                 FaultCode::ConnectionLost => tracing::debug!(from, %fault, "a stream ended before it began"),
                 _ => tracing::info!(from, %fault, "a stream was refused"),
             }
+        }
+        if let Some(flow) = self.flow.take() {
+            flow.end(&self.socket, shared);
         }
         self.inner.ended(fault, shared);
         if self.accepted {

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use longhaul_model::{Fault, FaultCode, TrafficClass};
+use longhaul_model::mark::Treatment;
+use longhaul_model::{Fault, FaultCode};
 use longhaul_wire::StreamNumber;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -82,10 +83,10 @@ impl Dialler {
     }
 
     /// Beside other traffic.
-    fn class(&self) -> TrafficClass {
+    fn treatment(&self) -> Treatment {
         match self {
-            Dialler::Session(session, _) => session.class(),
-            Dialler::Calls(_) | Dialler::Offer(..) | Dialler::Ahead(_) => TrafficClass::Bulk,
+            Dialler::Session(session, _) => session.treatment(),
+            Dialler::Calls(_) | Dialler::Offer(..) | Dialler::Ahead(_) => Treatment::default(),
         }
     }
 

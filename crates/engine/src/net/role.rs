@@ -8,11 +8,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_model::{AgentId, Fault, FaultCode};
+use longhaul_model::{AgentId, Fault, FaultCode, Mark};
 use longhaul_wire::health::{Health, Patience, Pulse};
 use longhaul_wire::source::Joined;
 use longhaul_wire::{
-    Frame, Hello, PathReport, Piece, Splitter, StreamNumber, VERSIONS, VersionRange, Welcome,
+    Frame, Hello, MARKS_FROM, PathReport, Piece, Splitter, StreamNumber, VERSIONS, VersionRange, Welcome,
 };
 
 use super::{Dialler, HANDSHAKE_MAX, Link, Race, WELCOME_MAX};
@@ -41,6 +41,10 @@ pub(super) struct Inner {
     round_trip: Duration,
     /// The last that the source told of the stream.
     pub(super) report: Option<PathReport>,
+    /// What the stream is to bear from now on, until that is seen to.
+    pub(super) mark: Option<Mark>,
+    /// The peer has said one.
+    marked: bool,
     /// Whose offer this stream is.
     offered_by: Option<(Arc<Offering>, usize)>,
 }
@@ -94,6 +98,8 @@ impl Inner {
             way: None,
             round_trip: Duration::ZERO,
             report: None,
+            mark: None,
+            marked: false,
             offered_by: None,
         }
     }
@@ -210,14 +216,15 @@ impl Inner {
         self.health.heard(now);
     }
 
-    /// Bytes came in.
-    pub(super) fn heard(&mut self, shared: &Shared) {
+    /// Bytes came in. Gives those of payload.
+    pub(super) fn heard(&mut self, shared: &Shared) -> u64 {
         let now = shared.now();
         self.health.heard(now);
         let payload = std::mem::take(&mut self.payload_bytes);
         if let Role::Fetching { session, stream, welcomed: true } = &self.role {
             session.heard(*stream, payload, now);
         }
+        payload
     }
 
     pub(super) fn take(&mut self, mut bytes: &[u8], shared: &Arc<Shared>) -> Result<(), Fault> {
@@ -266,6 +273,14 @@ impl Inner {
             (Role::Serving { .. }, frame) if frame.carries_payload() => {
                 Err(broken("a receiver sends no data"))
             }
+            (Role::Serving { .. }, Frame::Mark(mark)) => {
+                // Else a peer could have as many fireflies sent as it says marks.
+                if std::mem::replace(&mut self.marked, true) {
+                    return Err(broken("a stream has one mark"));
+                }
+                self.mark = Some(mark).filter(|mark| !mark.is_none());
+                Ok(())
+            }
             (Role::Serving { serving, joined }, frame) => serving.frame(*joined, frame),
             (Role::Stranger | Role::Offered, Frame::Hello(hello)) => self.serve(&hello, shared),
             (Role::Stranger, Frame::OpenCalls { versions }) => self.answer_calls(versions, shared),
@@ -296,6 +311,13 @@ impl Inner {
         self.deadline = None;
         if let Role::Fetching { session, stream, welcomed } = &mut self.role {
             *welcomed = true;
+            let mark = session.treatment().mark;
+            if !mark.is_none() {
+                self.mark = Some(mark);
+                if welcome.version >= MARKS_FROM {
+                    self.link.send_frame(&Frame::Mark(mark));
+                }
+            }
             session.welcomed(*stream, welcome.incarnation);
         }
         Ok(())

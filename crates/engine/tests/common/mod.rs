@@ -109,6 +109,7 @@ impl Deployment {
             path: PathProfile::default(),
             responder: None,
             access: Access::default(),
+            marking: None,
         };
         change(&mut config);
         let (send, events) = channel();
@@ -156,6 +157,7 @@ impl Deployment {
             addresses: source.addresses(),
             spread: false,
             class: TrafficClass::default(),
+            mark: longhaul_model::Mark::default(),
             target_storage: to.parse().unwrap(),
             permit: "".into(),
             start_by: now() + Duration::from_secs(600),

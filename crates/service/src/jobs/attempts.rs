@@ -54,6 +54,7 @@ impl Desk {
             };
             let terms = Terms::of(&work.job, &work.file, &configured);
             let order = order::order(&self.shared.catalog, &work, &terms, lease.attempt);
+            let order = order.map(|order| order.marked(&self.shared.marks, &work.file));
             let running = Running {
                 asked: lease.file,
                 file: work.file.id,

@@ -65,9 +65,13 @@ pub fn priority(of_job: u8) -> u8 {
 /// Whose share it is: the VO, and the activity unless that is the usual one. Activities are compared without case, as
 /// FTS does.
 pub fn party(queue: &JobQueueRow) -> Party {
-    let activity = queue.activity.to_lowercase();
+    party_of(&queue.vo, &queue.activity)
+}
+
+pub fn party_of(vo: &str, activity: &str) -> Party {
+    let activity = activity.to_lowercase();
     Party {
-        community: CommunityName::parse(&word(&queue.vo)).unwrap_or_else(|_| others()),
+        community: CommunityName::parse(&word(vo)).unwrap_or_else(|_| others()),
         activity: match activity.as_str() {
             "" | "default" => None,
             named => ActivityName::parse(&word(named)).ok(),

@@ -54,6 +54,8 @@ pub struct CopyOrder {
     pub streams: u32,
     /// In the URLs of S3, the bucket stands before the key whatever the host is called.
     pub path_style: bool,
+    /// What storages that copy between themselves are to mark their packets with.
+    pub scitag: Option<u32>,
     pub ways: Ways,
 }
 

@@ -1,19 +1,22 @@
 //! What a mover is told of a file.
 
 use longhaul_catalog::{Catalog, CatalogError, JobFileRow, JobRow, JobWork};
+use longhaul_model::mark::MarkTable;
 use longhaul_model::{AttemptId, Fault, JobKind};
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
+use super::ids;
 use super::mover::{CopyOrder, Credential, End};
 use super::terms::Terms;
 
-/// Tokens of the two ends, where a job came with tokens.
+/// Tokens of the two ends, where a job came with tokens; and its mark, where it came with one.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Tokens {
+struct Details {
     source_token: Option<String>,
     destination_token: Option<String>,
+    scitag: Option<u32>,
 }
 
 pub fn order(
@@ -24,6 +27,7 @@ pub fn order(
 ) -> Result<CopyOrder, Fault> {
     let (job, file) = (&work.job, &work.file);
     let (source, target) = ends(catalog, job, file)?;
+    let details: Details = serde_json::from_str(&file.details).unwrap_or_default();
     Ok(CopyOrder {
         attempt,
         community: job.vo.clone(),
@@ -37,24 +41,35 @@ pub fn order(
         timeout: terms.timeout,
         streams: terms.streams,
         path_style: terms.s3alternate,
+        scitag: details.scitag,
         ways: terms.ways,
     })
 }
 
 /// Where a file comes from and goes to, with what its user may show there.
 pub fn ends(catalog: &Catalog, job: &JobRow, file: &JobFileRow) -> Result<(End, End), Fault> {
-    let tokens: Tokens = serde_json::from_str(&file.details).unwrap_or_default();
+    let details: Details = serde_json::from_str(&file.details).unwrap_or_default();
     let delegated = delegated(catalog, &job.credential)?;
     let end = |url: &str, token: Option<String>| End {
         url: url.to_owned(),
         credential: token
             .map_or_else(|| delegated.clone(), |token| Credential::Bearer(Zeroizing::new(token))),
     };
-    Ok((end(&file.source, tokens.source_token), end(&file.target, tokens.destination_token)))
+    Ok((end(&file.source, details.source_token), end(&file.target, details.destination_token)))
 }
 
 pub fn is_last_hop(work: &JobWork) -> bool {
     work.job.kind != JobKind::Hops || u64::from(work.file.index) + 1 >= work.job.files
+}
+
+impl CopyOrder {
+    /// What the job does not say, the rules of the deployment do.
+    pub(super) fn marked(mut self, marks: &MarkTable, file: &JobFileRow) -> CopyOrder {
+        let party = ids::party_of(&file.vo, &file.activity);
+        let by_rule = || marks.of(&party.community, party.activity.as_ref()).mark.scitag;
+        self.scitag = self.scitag.or_else(|| by_rule().map(|scitag| scitag.number().into()));
+        self
+    }
 }
 
 /// The proxy that the user of a job gave us, if one.

@@ -163,6 +163,7 @@ fn translate(order: &CopyOrder, keys: &[S3Config]) -> Result<remote::CopyOrder, 
         overwrite: order.overwrite,
         timeout: order.timeout,
         streams: u16::try_from(order.streams.max(1)).unwrap_or(1),
+        scitag: order.scitag,
         ..remote::CopyOrder::new(
             order.attempt.to_string(),
             of(&order.source, "SOURCE")?,

@@ -17,6 +17,7 @@ use super::probes::{self, Probes, Row};
 use super::uplinks::Uplinks;
 use crate::agents::Known;
 use crate::brain;
+use crate::metrics::Gauges;
 use crate::shared::{Shared, guard};
 
 /// Of those who cannot reach a peer, so many are named.
@@ -124,6 +125,21 @@ pub fn uplink_of(shared: &Shared, site: SiteId, now: Timestamp) -> Option<SiteUp
             Some(SiteUplink { into_bytes_per_s, out_bytes_per_s, capacity_bytes_per_s })
         }
         _ => None,
+    }
+}
+
+/// What passes the sites' connections, for whoever compares it with what transfers moved.
+pub fn uplink_gauges(shared: &Shared, now: Timestamp, gauges: &mut Gauges) {
+    for (id, site) in &shared.directory().sites {
+        let Some(uplink) = uplink_of(shared, *id, now) else { continue };
+        for (direction, bytes_per_s) in [("in", uplink.into_bytes_per_s), ("out", uplink.out_bytes_per_s)] {
+            gauges.gauge(
+                "longhaul_uplink_bytes_per_second",
+                "What passes the uplinks of a site, whoever sends it.",
+                vec![("site", site.name.to_string()), ("direction", direction.into())],
+                bytes_per_s,
+            );
+        }
     }
 }
 

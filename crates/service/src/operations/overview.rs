@@ -332,6 +332,7 @@ impl Operations {
         self.measured_gauges(&mut gauges);
         self.circuit_gauges(&mut gauges);
         changes::gauges(&self.shared, &mut gauges);
+        looks::uplink_gauges(&self.shared, now, &mut gauges);
         if let Some(counts) = self.ask(|scheduler, _| scheduler.counts()) {
             for (state, files) in [
                 ("queued", counts.queued),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use longhaul_api::agent::{AskedBack, Lease, LeaseBatch};
 use longhaul_catalog::{Begun, CatalogError, NewAttempt, Refusal};
+use longhaul_model::mark::Treatment;
 use longhaul_model::{AgentId, AttemptId, Fault, FaultCode, Retry, StorageId, Timestamp, TransferId};
 use longhaul_network::Link;
 use longhaul_scheduler::{CancelWhy, Event, Outcome};
@@ -64,12 +65,16 @@ impl Scribe {
                 return;
             }
         };
-        let mut batches: BTreeMap<(AgentId, StorageId, StorageId), Vec<Grant>> = BTreeMap::new();
+        let mut batches: BTreeMap<(AgentId, StorageId, StorageId, Treatment), Vec<Grant>> = BTreeMap::new();
         for (grant, begun) in grants.into_iter().zip(answers) {
             match begun {
                 Begun::Leased => {
                     let lease = &grant.lease;
-                    batches.entry((lease.agent, lease.source, lease.target)).or_default().push(grant);
+                    // Streams bear one mark: what is marked otherwise is a batch of its own.
+                    let treatment =
+                        self.shared.marks.of(&grant.party.community, grant.party.activity.as_ref());
+                    let key = (lease.agent, lease.source, lease.target, treatment);
+                    batches.entry(key).or_default().push(grant);
                 }
                 Begun::Refused(refusal) => {
                     tracing::debug!(transfer = %grant.lease.transfer, attempt = %grant.lease.attempt, %refusal, "not leased");
@@ -77,8 +82,8 @@ impl Scribe {
                 }
             }
         }
-        for ((agent, source, target), grants) in batches {
-            self.deliver(agent, source, target, grants, now, events);
+        for ((agent, source, target, treatment), grants) in batches {
+            self.deliver(agent, (source, target), treatment, grants, now, events);
         }
     }
 
@@ -86,8 +91,8 @@ impl Scribe {
     fn deliver(
         &self,
         agent: AgentId,
-        source: StorageId,
-        target: StorageId,
+        (source, target): (StorageId, StorageId),
+        treatment: Treatment,
         grants: Vec<Grant>,
         now: Timestamp,
         events: &mut Vec<Event>,
@@ -123,12 +128,14 @@ impl Scribe {
             vec![("source", source_name.to_string()), ("target", target_name.to_string())],
             grants.len() as u64,
         );
-        let leases = grants.iter().map(|grant| self.lease(grant)).collect();
-        let batch = LeaseBatch { source: peer, target_storage: target_name, permit, start_by, leases };
+        let leases = grants.iter().map(|grant| self.lease(grant, treatment)).collect();
+        let Treatment { mark, class } = treatment;
+        let batch =
+            LeaseBatch { source: peer, target_storage: target_name, permit, start_by, leases, class, mark };
         self.shared.agents.put_leases(agent, vec![batch]);
     }
 
-    fn lease(&self, grant: &Grant) -> Lease {
+    fn lease(&self, grant: &Grant, treatment: Treatment) -> Lease {
         let lease = &grant.lease;
         let running = Running {
             transfer: lease.transfer,
@@ -139,6 +146,7 @@ impl Scribe {
             size: lease.size,
             bytes_done: Some(0),
             started: false,
+            mark: treatment.mark,
         };
         self.shared.live.leased(lease.attempt, running);
         self.shared.changes.touch(ChangeKind::Transfer, lease.transfer, lease.chosen);

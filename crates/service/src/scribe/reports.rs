@@ -290,6 +290,19 @@ impl Scribe {
             link(),
             reported.bytes_resent,
         );
+        if let Some(mark) = running.map(|running| running.mark).filter(|mark| !mark.is_none()) {
+            let number = |part: Option<u16>| part.map(|part| part.to_string()).unwrap_or_default();
+            let mut labels = link();
+            labels.push(("experiment", number(mark.scitag.map(|scitag| scitag.experiment()))));
+            labels.push(("activity", number(mark.scitag.map(|scitag| scitag.activity().into()))));
+            labels.push(("dscp", mark.dscp.map(|dscp| dscp.to_string()).unwrap_or_default()));
+            shared.metrics.count(
+                "longhaul_marked_bytes_total",
+                "Payload that crossed the wire, by the mark that its packets were to bear.",
+                labels,
+                reported.bytes_moved,
+            );
+        }
         if given_back {
             // No fault of anybody, and no problem.
             tracing::debug!(transfer = %transfer.transfer, attempt = %reported.attempt, %source, %target, "given back");

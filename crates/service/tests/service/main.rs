@@ -7,6 +7,7 @@ mod circuits;
 mod door;
 mod fts;
 mod jobs;
+mod marks;
 mod measured;
 mod network;
 mod path;

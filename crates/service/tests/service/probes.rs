@@ -159,4 +159,10 @@ async fn an_uplink_that_is_full_holds_its_links_up() {
         "{:?}",
         shown.explanation
     );
+    let metrics = world.service().operations().metrics();
+    for (direction, rate) in [("in", "1000000"), ("out", "1200000000")] {
+        let line =
+            format!("longhaul_uplink_bytes_per_second{{site=\"alpha\",direction=\"{direction}\"}} {rate}");
+        assert!(metrics.contains(&line), "{metrics}");
+    }
 }

@@ -573,3 +573,28 @@ async fn until(seen: impl Fn() -> bool) {
     }
     panic!("it never came");
 }
+
+#[tokio::test]
+async fn storages_that_copy_are_told_for_whom() {
+    for scitag in [Some(204), None] {
+        let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let note = seen.clone();
+        let target = Server::start(move |asked| {
+            note.lock().unwrap().push((asked.method.clone(), asked.header("SciTag").map(str::to_owned)));
+            None
+        })
+        .await;
+        let source = Server::start(none).await;
+        source.put("/source", &content(1_000));
+        let order = CopyOrder { scitag, ..order(&source, &target, &[Mode::Pull]) };
+        // Whether that server can fetch is not what is asked here.
+        let _ = copy(&order).await;
+        let copies: Vec<_> = std::mem::take(&mut *seen.lock().unwrap())
+            .into_iter()
+            .filter(|(method, _)| method == "COPY")
+            .map(|(_, header)| header)
+            .collect();
+        assert!(!copies.is_empty());
+        assert!(copies.iter().all(|header| *header == scitag.map(|tag| tag.to_string())), "{copies:?}");
+    }
+}

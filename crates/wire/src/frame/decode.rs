@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use longhaul_model::limits::CHUNK_BYTES;
-use longhaul_model::{AttemptId, Blame, Fault, FaultCode, Lfn, Retry, StorageName, TransferId};
+use longhaul_model::{
+    AttemptId, Blame, Dscp, Fault, FaultCode, Lfn, Mark, Retry, SciTag, StorageName, TransferId,
+};
 
 use super::{
     Answer, BatchId, Call, ChunkHead, FileNumber, Frame, Hello, JoinKey, MAGIC, Manifest, ManifestFile,
@@ -57,6 +59,7 @@ fn read_body(kind: u8, from: &mut Reader<'_>) -> Result<Frame, Malformed> {
         kind::ANSWER => read_answer(from)?,
         kind::REPORT => read_report(from)?,
         kind::OFFER => Frame::Offer { versions: read_versions(from)? },
+        kind::MARK => read_mark(from)?,
         _ => return Err(Malformed("a frame of an unknown kind")),
     })
 }
@@ -96,6 +99,20 @@ fn read_report(from: &mut Reader<'_>) -> Result<Frame, Malformed> {
             _ => return Err(Malformed("unknown flags in a report")),
         },
     }))
+}
+
+fn read_mark(from: &mut Reader<'_>) -> Result<Frame, Malformed> {
+    let scitag = match from.u16()? {
+        0 => None,
+        number => {
+            Some(SciTag::from_number(number.into()).map_err(|_| Malformed("a mark with a wrong SciTag"))?)
+        }
+    };
+    let dscp = match from.u8()? {
+        u8::MAX => None,
+        point => Some(Dscp::new(point).map_err(|_| Malformed("a mark with a wrong DSCP"))?),
+    };
+    Ok(Frame::Mark(Mark { scitag, dscp }))
 }
 
 fn read_answer(from: &mut Reader<'_>) -> Result<Frame, Malformed> {

@@ -1,6 +1,6 @@
 //! Frame to bytes.
 
-use longhaul_model::Fault;
+use longhaul_model::{Fault, Mark};
 
 use super::{Frame, HEAD_BYTES, MAGIC, Manifest, PackEntry, PackHead, kind};
 use crate::limits::{BODY_BYTES_MAX, FAULT_BYTES_MAX, PAYLOAD_BYTES_MAX};
@@ -117,6 +117,10 @@ impl Frame {
                 put_versions(*versions, out);
                 kind::OFFER
             }
+            Frame::Mark(mark) => {
+                put_mark(*mark, out);
+                kind::MARK
+            }
         }
     }
 }
@@ -126,6 +130,12 @@ fn put_versions(versions: VersionRange, out: &mut Vec<u8>) {
     out.put(&MAGIC);
     out.put_u16(versions.oldest);
     out.put_u16(versions.newest);
+}
+
+/// Zero is no SciTag, and the last byte no DSCP.
+fn put_mark(mark: Mark, out: &mut Vec<u8>) {
+    out.put_u16(mark.scitag.map_or(0, |scitag| scitag.number()));
+    out.put_u8(mark.dscp.map_or(u8::MAX, |dscp| dscp.point()));
 }
 
 fn put_report(report: &PathReport, out: &mut Vec<u8>) {

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use longhaul_model::{AttemptId, Blame, Fault, FaultCode, Retry, TransferId};
+use longhaul_model::{AttemptId, Blame, Dscp, Fault, FaultCode, Mark, Retry, SciTag, TransferId};
 use proptest::prelude::*;
 
 use super::*;
@@ -72,6 +72,13 @@ fn any_report() -> impl Strategy<Value = PathReport> {
     })
 }
 
+fn any_mark() -> impl Strategy<Value = Mark> {
+    (any::<u16>(), any::<u8>()).prop_map(|(number, point)| Mark {
+        scitag: SciTag::from_number(number.into()).ok(),
+        dscp: Dscp::new(point).ok(),
+    })
+}
+
 fn any_answer() -> impl Strategy<Value = Result<Vec<u8>, Fault>> {
     prop_oneof![
         proptest::collection::vec(any::<u8>(), 0..300).prop_map(Ok::<_, Fault>),
@@ -125,6 +132,7 @@ fn any_frame() -> impl Strategy<Value = Frame> {
         (any::<u32>(), proptest::collection::vec(any::<u8>(), 0..300))
             .prop_map(|(number, body)| Frame::Call(Call { number, body })),
         any_report().prop_map(Frame::Report),
+        any_mark().prop_map(Frame::Mark),
         (any::<u32>(), any_answer()).prop_map(|(number, body)| Frame::Answer(Answer { number, body })),
     ]
 }

@@ -1,0 +1,133 @@
+//! Flow labels of IPv6 sockets: the kernel's manager of labels, for which there is no safe interface.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::net::Ipv6Addr;
+use std::os::fd::{AsRawFd, RawFd};
+
+use mio::net::TcpStream;
+use socket2::SockRef;
+
+/// `linux/in6.h`.
+const FLOWLABEL_MGR: libc::c_int = 32;
+const FLOWINFO_SEND: libc::c_int = 33;
+const GET: u8 = 0;
+const CREATE: u16 = 1;
+const REFLECT: u16 = 4;
+/// Any socket of ours may bear the same label: there are but 32 of a tag, and more streams.
+const SHARED_BY_USER: u8 = 3;
+/// Where the kernel splits the labels in two, those with this bit are not to be leased.
+const STATELESS: u32 = 0x80000;
+
+/// `struct in6_flowlabel_req`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Request {
+    target: [u8; 16],
+    /// In network order.
+    label: u32,
+    action: u8,
+    share: u8,
+    flags: u16,
+    expires: u16,
+    linger: u16,
+    pad: u32,
+}
+
+impl Request {
+    fn new(target: Ipv6Addr, label: u32, flags: u16) -> Request {
+        let share = if flags == CREATE { SHARED_BY_USER } else { 0 };
+        let target = target.octets();
+        Request { target, label: label.to_be(), action: GET, share, flags, expires: 0, linger: 0, pad: 0 }
+    }
+}
+
+/// Leases the label for packets of this socket to the address, and lets the socket connect with it. Gives the label as
+/// it is leased.
+pub(super) fn lease(socket: &SockRef<'_>, target: Ipv6Addr, label: u32) -> io::Result<u32> {
+    let label = label & !STATELESS;
+    set(socket.as_raw_fd(), FLOWLABEL_MGR, Request::new(target, label, CREATE))?;
+    set(socket.as_raw_fd(), FLOWINFO_SEND, 1 as libc::c_int)?;
+    Ok(label)
+}
+
+/// Connections that this socket accepts bear the labels that they come with.
+pub(super) fn reflect(listener: &SockRef<'_>) -> io::Result<()> {
+    if std::fs::read("/proc/sys/net/ipv6/flowlabel_reflect").is_ok_and(|text| is_odd(&text)) {
+        // The whole host does.
+        return Ok(());
+    }
+    set(listener.as_raw_fd(), FLOWLABEL_MGR, Request::new(Ipv6Addr::UNSPECIFIED, 0, REFLECT))
+}
+
+/// The first bit is for connections that stand.
+fn is_odd(text: &[u8]) -> bool {
+    text.trim_ascii().last().is_some_and(|digit| digit & 1 == 1)
+}
+
+/// The label that the packets of a connected socket bear, if it has one.
+pub(super) fn of(socket: &TcpStream) -> Option<u32> {
+    let mut request = Request::new(Ipv6Addr::UNSPECIFIED, 0, 0);
+    let mut len = size_of::<Request>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes to the request, which has that many, and any bytes are valid there.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IPV6,
+            FLOWLABEL_MGR,
+            (&raw mut request).cast(),
+            &raw mut len,
+        )
+    };
+    let label = u32::from_be(request.label) & 0xF_FFFF;
+    (result == 0 && label != 0).then_some(label)
+}
+
+fn set<T: Copy>(socket: RawFd, option: libc::c_int, value: T) -> io::Result<()> {
+    let len = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the value lives through the call, and its size is given.
+    let result =
+        unsafe { libc::setsockopt(socket, libc::IPPROTO_IPV6, option, (&raw const value).cast(), len) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{SocketAddr, TcpListener};
+
+    use longhaul_model::SciTag;
+    use socket2::{Domain, Socket, Type};
+
+    use super::*;
+
+    #[test]
+    fn a_connection_bears_the_label_that_was_leased() {
+        let Ok(listener) = TcpListener::bind("[::1]:0") else {
+            return eprintln!("SKIPPED: this host has no IPv6");
+        };
+        let SocketAddr::V6(mut to) = listener.local_addr().unwrap() else { panic!("not IPv6") };
+        let tag = SciTag::new(2, 26).unwrap();
+        // Two at a time, with the same label and with all its entropy.
+        let streams = [0, u32::MAX, u32::MAX].map(|random| {
+            let socket = Socket::new(Domain::IPV6, Type::STREAM, None).unwrap();
+            let label = lease(&SockRef::from(&socket), *to.ip(), tag.flow_label(random).unwrap()).unwrap();
+            to.set_flowinfo(label.to_be());
+            socket.connect(&to.into()).unwrap();
+            let std: std::net::TcpStream = socket.into();
+            std.set_nonblocking(true).unwrap();
+            (TcpStream::from_std(std), label)
+        });
+        for (stream, label) in &streams {
+            assert_eq!(of(stream), Some(*label));
+            assert_eq!(SciTag::of_flow_label(*label), Some(tag));
+        }
+        assert_eq!(streams[0].1, 0x10068);
+        assert_ne!(streams[1].1, 0x10068);
+    }
+
+    #[test]
+    fn what_the_system_reflects_is_read() {
+        assert!(is_odd(b"1\n") && is_odd(b"7\n"));
+        assert!(!is_odd(b"0\n") && !is_odd(b"2\n") && !is_odd(b""));
+    }
+}

@@ -1,0 +1,248 @@
+//! Marking of streams: what is set on their sockets, who is told of them, and what passed under which mark.
+//!
+//! All streams of a session bear one mark, so that a flow is one label's, and what its counters say is that label's. Nothing
+//! here waits: what the kernel does not take at once is counted and left out.
+
+mod flow;
+mod label;
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use longhaul_model::Mark;
+use longhaul_wire::firefly::Firefly;
+use mio::net::TcpStream;
+use socket2::{SockRef, Socket};
+
+use crate::interface::{MarkSnapshot, Marking, MarkingSnapshot};
+use crate::socket::is_v6;
+use crate::sync::lock;
+
+pub(crate) use flow::{End, Flow};
+
+/// Marks that are counted each on their own; peers choose those of what they fetch from us.
+const COUNTED_MAX: usize = 256;
+
+pub(crate) struct Marks {
+    wanted: Marking,
+    /// Of each address family, if the host has it and anybody is to be told.
+    v4: Option<UdpSocket>,
+    v6: Option<UdpSocket>,
+    counted: Mutex<BTreeMap<Mark, Arc<Counted>>>,
+    fireflies_sent: AtomicU64,
+    fireflies_dropped: AtomicU64,
+    unlabelled: AtomicU64,
+    told: AtomicBool,
+}
+
+/// What passed under one mark.
+#[derive(Default)]
+pub(crate) struct Counted {
+    pub(crate) bytes_in: AtomicU64,
+    pub(crate) bytes_out: AtomicU64,
+}
+
+impl Marks {
+    pub(crate) fn new(wanted: Marking) -> Marks {
+        let is_told = !wanted.collectors.is_empty() || wanted.target_port.is_some();
+        let open = |from: SocketAddr| {
+            let socket = UdpSocket::bind(from).and_then(|socket| {
+                socket.set_nonblocking(true)?;
+                Ok(socket)
+            });
+            socket
+                .inspect_err(|error| tracing::debug!(%from, %error, "no fireflies in this address family"))
+                .ok()
+        };
+        let socket = |any: SocketAddr| is_told.then(|| open(any)).flatten();
+        Marks {
+            v4: socket((Ipv4Addr::UNSPECIFIED, 0).into()),
+            v6: socket((Ipv6Addr::UNSPECIFIED, 0).into()),
+            wanted,
+            counted: Mutex::default(),
+            fireflies_sent: AtomicU64::new(0),
+            fireflies_dropped: AtomicU64::new(0),
+            unlabelled: AtomicU64::new(0),
+            told: AtomicBool::new(false),
+        }
+    }
+
+    /// What is accepted here answers with the flow labels of those who dialled. Linux lets no other label be set on it.
+    pub(crate) fn prepare_listener(&self, listener: &TcpListener) {
+        if self.wanted.flow_label
+            && listener.local_addr().is_ok_and(|address| address.is_ipv6())
+            && let Err(error) = label::reflect(&SockRef::from(listener))
+        {
+            tracing::info!(
+                %error,
+                "streams that others dial bear no flow label: `sysctl net.ipv6.flowlabel_reflect=1` lets them"
+            );
+        }
+    }
+
+    /// Marks a socket that is about to connect. Gives the address to connect to, which holds the label.
+    pub(crate) fn before_connect(
+        &self,
+        socket: &Socket,
+        address: SocketAddr,
+        mark: Mark,
+        random: u32,
+    ) -> SocketAddr {
+        self.set_class(&SockRef::from(socket), address.is_ipv6(), mark);
+        let SocketAddr::V6(mut to) = address else { return address };
+        let label = mark.scitag.filter(|_| self.wanted.flow_label).and_then(|tag| tag.flow_label(random));
+        match label.map(|label| label::lease(&SockRef::from(socket), *to.ip(), label)) {
+            Some(Ok(label)) => to.set_flowinfo(label.to_be()),
+            Some(Err(error)) => self.not_labelled(&error),
+            None => {}
+        }
+        to.into()
+    }
+
+    /// Marks a stream that is connected: the class of its packets. Its label was settled when it was dialled.
+    pub(crate) fn connected(&self, socket: &TcpStream, mark: Mark) {
+        let v6 = is_v6(socket);
+        self.set_class(&SockRef::from(socket), v6, mark);
+        if v6 && self.wanted.flow_label && mark.scitag.is_some() && label::of(socket).is_none() {
+            self.unlabelled.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn set_class(&self, socket: &SockRef<'_>, v6: bool, mark: Mark) {
+        let Some(dscp) = mark.dscp.filter(|_| self.wanted.dscp) else { return };
+        let byte = dscp.byte().into();
+        let set = if v6 { socket.set_tclass_v6(byte) } else { socket.set_tos_v4(byte) };
+        if let Err(error) = set {
+            tracing::debug!(%dscp, %error, "a class of packets was refused");
+        }
+    }
+
+    fn not_labelled(&self, error: &std::io::Error) {
+        if !self.told.swap(true, Ordering::Relaxed) {
+            tracing::warn!(%error, "the kernel gives no flow label; streams go without, which is said once");
+        }
+    }
+
+    fn counted(&self, mark: Mark) -> Arc<Counted> {
+        let mut all = lock(&self.counted);
+        let full = all.len() >= COUNTED_MAX && !all.contains_key(&mark);
+        // What is too much is counted together.
+        all.entry(if full { Mark::default() } else { mark }).or_default().clone()
+    }
+
+    /// Tells whoever is to be told. Never waits.
+    fn tell(&self, firefly: &Firefly, from_source: bool) {
+        let datagram = firefly.datagram(&self.wanted.host);
+        let at_target = self.wanted.target_port.filter(|_| from_source);
+        let at_target = at_target.map(|port| SocketAddr::new(firefly.target.ip().to_canonical(), port));
+        for to in self.wanted.collectors.iter().copied().chain(at_target) {
+            let socket = if to.is_ipv6() { &self.v6 } else { &self.v4 };
+            let sent = socket.as_ref().is_some_and(|socket| socket.send_to(&datagram, to).is_ok());
+            let count = if sent { &self.fireflies_sent } else { &self.fireflies_dropped };
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn snapshot(&self) -> MarkingSnapshot {
+        let of = |(mark, counted): (&Mark, &Arc<Counted>)| MarkSnapshot {
+            mark: *mark,
+            bytes_in: counted.bytes_in.load(Ordering::Relaxed),
+            bytes_out: counted.bytes_out.load(Ordering::Relaxed),
+        };
+        MarkingSnapshot {
+            marks: lock(&self.counted).iter().map(of).collect(),
+            fireflies_sent: self.fireflies_sent.load(Ordering::Relaxed),
+            fireflies_dropped: self.fireflies_dropped.load(Ordering::Relaxed),
+            streams_unlabelled: self.unlabelled.load(Ordering::Relaxed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::os::fd::AsFd;
+
+    use longhaul_model::mark::Treatment;
+    use longhaul_model::{SciTag, TrafficClass};
+
+    use super::*;
+    use crate::interface::PathProfile;
+    use crate::tcp::peer_marking;
+
+    fn marks(change: impl FnOnce(&mut Marking)) -> Marks {
+        let mut wanted = Marking { flow_label: true, dscp: true, ..Marking::default() };
+        change(&mut wanted);
+        Marks::new(wanted)
+    }
+
+    fn mark(dscp: &str) -> Mark {
+        Mark { scitag: SciTag::new(2, 26).ok(), dscp: dscp.parse().ok() }
+    }
+
+    /// What the other end sees of a stream that we dial: its class, and the label that we gave it.
+    fn dialled(any: &str, treatment: Treatment, marks: Option<&Marks>) -> Option<(u8, Option<u32>)> {
+        let Ok(listener) = TcpListener::bind(any) else {
+            eprintln!("SKIPPED: this host has no {any}");
+            return None;
+        };
+        let to = listener.local_addr().unwrap();
+        let marks = marks.map(|marks| (marks, 0));
+        let near = crate::socket::connect(to, None, &PathProfile::default(), treatment, marks).unwrap();
+        let (far, _) = listener.accept().unwrap();
+        let seen = peer_marking(far.as_fd(), to.is_ipv6()).unwrap().unwrap();
+        Some((seen & !0b11, label::of(&near)))
+    }
+
+    #[test]
+    fn a_stream_that_we_dial_is_marked_from_its_first_packet() {
+        let all = marks(|_| {});
+        let of = |dscp: &str| Treatment { mark: mark(dscp), class: TrafficClass::Bulk };
+        for (any, label) in [("127.0.0.1:0", None), ("[::1]:0", Some(0x10068))] {
+            let Some(seen) = dialled(any, of("af11"), Some(&all)) else { continue };
+            assert_eq!(seen, (10 << 2, label), "{any}");
+            let scavenger = Treatment { class: TrafficClass::Scavenger, ..of("cs1") };
+            assert_eq!(dialled(any, scavenger, Some(&all)).unwrap().0, 8 << 2, "in place of its own");
+            // Nothing of it without marks, and only what is wanted.
+            assert_eq!(dialled(any, of("af11"), None).unwrap().0, 0);
+            let no_class = marks(|wanted| wanted.dscp = false);
+            assert_eq!(dialled(any, of("af11"), Some(&no_class)).unwrap(), (0, label));
+            let no_label = marks(|wanted| wanted.flow_label = false);
+            assert_ne!(dialled(any, of("af11"), Some(&no_label)).unwrap().1, Some(0x10068));
+        }
+        assert_eq!(all.snapshot().streams_unlabelled, 0);
+    }
+
+    #[test]
+    fn a_stream_that_is_dialled_is_marked_when_it_is_known() {
+        for any in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok(listener) = TcpListener::bind(any) else { continue };
+            let v6 = listener.local_addr().unwrap().is_ipv6();
+            let _far = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let near = TcpStream::from_std(listener.accept().unwrap().0);
+            let class = |near: &TcpStream| {
+                let socket = SockRef::from(near);
+                if v6 { socket.tclass_v6().unwrap() } else { socket.tos_v4().unwrap() }
+            };
+            let marks = marks(|_| {});
+            assert_eq!(class(&near), 0);
+            marks.connected(&near, mark("cs1"));
+            assert_eq!(class(&near), 8 << 2);
+            assert_eq!(marks.snapshot().streams_unlabelled, u64::from(v6), "the kernel gives none");
+        }
+    }
+
+    #[test]
+    fn marks_of_peers_are_counted_within_bounds() {
+        let marks = marks(|_| {});
+        for number in 0..2 * COUNTED_MAX as u32 {
+            let scitag = SciTag::from_number(65 + number).ok();
+            marks.counted(Mark { scitag, dscp: None }).bytes_in.fetch_add(1, Ordering::Relaxed);
+        }
+        let counted = marks.snapshot().marks;
+        assert!(counted.len() <= COUNTED_MAX + 1);
+        assert_eq!(counted.iter().map(|row| row.bytes_in).sum::<u64>(), 2 * COUNTED_MAX as u64);
+    }
+}

@@ -1,0 +1,159 @@
+//! Which community and activity gets which mark, as an administrator says it.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Dscp, Mark, Registry, SciTag};
+use crate::fault::{Fault, FaultCode};
+use crate::lifecycle::TrafficClass;
+use crate::name::{ActivityName, CommunityName};
+
+/// Each is a set of streams between two agents that have such work at the same time.
+pub const RULES_MAX: usize = 64;
+
+/// An experiment or an activity, by number or by its name in the registry.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Named {
+    Number(u16),
+    Name(String),
+}
+
+/// One row.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MarkRule {
+    /// None: of any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub community: Option<CommunityName>,
+    /// None: any, and work without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activity: Option<ActivityName>,
+    /// What the network is told; none: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub experiment: Option<Named>,
+    /// Of the experiment; none: its default, 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub experiment_activity: Option<Named>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dscp: Option<Dscp>,
+    /// Whether it gives way to other traffic.
+    #[serde(default)]
+    pub class: TrafficClass,
+}
+
+/// What work gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Treatment {
+    pub mark: Mark,
+    pub class: TrafficClass,
+}
+
+/// Rules in their order, with their numbers. Empty: nothing is marked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MarkTable(Vec<(Option<CommunityName>, Option<ActivityName>, Treatment)>);
+
+impl MarkTable {
+    pub fn new(rules: &[MarkRule], registry: &Registry) -> Result<MarkTable, Fault> {
+        let wrong = |why: String| Fault::new(FaultCode::BadRequest, why);
+        if rules.len() > RULES_MAX {
+            return Err(wrong(format!("{} rules for marks, the limit is {RULES_MAX}", rules.len())));
+        }
+        let row = |(place, rule): (usize, &MarkRule)| {
+            let scitag = rule.scitag(registry);
+            let scitag = scitag.map_err(|why| wrong(format!("rule {} for marks: {why}", place + 1)))?;
+            let mark = Mark { scitag, dscp: rule.dscp };
+            let treatment = Treatment { mark, class: rule.class };
+            Ok((rule.community.clone(), rule.activity.clone(), treatment))
+        };
+        rules.iter().enumerate().map(row).collect::<Result<_, Fault>>().map(MarkTable)
+    }
+
+    /// By the first rule that fits.
+    pub fn of(&self, community: &CommunityName, activity: Option<&ActivityName>) -> Treatment {
+        let fits = |(of, class, _): &&(Option<CommunityName>, Option<ActivityName>, Treatment)| {
+            of.as_ref().is_none_or(|of| of == community) && (class.is_none() || class.as_ref() == activity)
+        };
+        self.0.iter().find(fits).map(|(_, _, treatment)| *treatment).unwrap_or_default()
+    }
+}
+
+impl MarkRule {
+    fn scitag(&self, registry: &Registry) -> Result<Option<SciTag>, String> {
+        let experiment = match &self.experiment {
+            None if self.experiment_activity.is_some() => {
+                return Err("experiment_activity without an experiment".into());
+            }
+            None => return Ok(None),
+            Some(Named::Number(number)) => *number,
+            Some(Named::Name(name)) => registry.experiment(name)?,
+        };
+        let activity = match &self.experiment_activity {
+            None => 1,
+            Some(Named::Number(number)) => u8::try_from(*number).map_err(|_| format!("activity {number}"))?,
+            Some(Named::Name(name)) => registry.activity(experiment, name)?,
+        };
+        SciTag::new(experiment, activity).map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(community: Option<&str>, activity: Option<&str>, experiment: u16) -> MarkRule {
+        MarkRule {
+            community: community.map(|name| name.parse().unwrap()),
+            activity: activity.map(|name| name.parse().unwrap()),
+            experiment: Some(Named::Number(experiment)),
+            ..MarkRule::default()
+        }
+    }
+
+    #[test]
+    fn the_first_rule_that_fits_says_it() {
+        let rules = [
+            rule(Some("cms"), Some("production"), 3),
+            rule(Some("cms"), None, 4),
+            rule(None, Some("tests"), 5),
+        ];
+        let table = MarkTable::new(&rules, &Registry::built_in()).unwrap();
+        let of = |community: &str, activity: Option<&str>| {
+            let activity = activity.map(|name| name.parse().unwrap());
+            let treatment = table.of(&community.parse().unwrap(), activity.as_ref());
+            treatment.mark.scitag.map(SciTag::experiment)
+        };
+        assert_eq!(of("cms", Some("production")), Some(3));
+        assert_eq!(of("cms", Some("tests")), Some(4));
+        assert_eq!(of("cms", None), Some(4));
+        assert_eq!(of("atlas", Some("tests")), Some(5));
+        assert_eq!(of("atlas", None), None);
+    }
+
+    #[test]
+    fn names_are_looked_up_and_mistakes_told() {
+        let registry = Registry::built_in();
+        let named = |name: &str| Some(Named::Name(name.into()));
+        let row = MarkRule {
+            experiment: named("cms"),
+            experiment_activity: named("Staging"),
+            dscp: "cs1".parse().ok(),
+            class: TrafficClass::Scavenger,
+            ..MarkRule::default()
+        };
+        let table = MarkTable::new(std::slice::from_ref(&row), &registry).unwrap();
+        let treatment = table.of(&"any".parse().unwrap(), None);
+        assert_eq!(treatment.mark, Mark { scitag: SciTag::new(3, 16).ok(), dscp: "cs1".parse().ok() });
+        assert_eq!(treatment.class, TrafficClass::Scavenger);
+        let said = |rule: MarkRule| MarkTable::new(&[rule], &registry).unwrap_err().detail;
+        assert!(
+            said(MarkRule { experiment: named("cmms"), ..row.clone() })
+                .contains("rule 1 for marks: the registry has no experiment \"cmms\"")
+        );
+        assert!(said(MarkRule { experiment: None, ..row.clone() }).contains("without an experiment"));
+        assert!(
+            said(MarkRule { experiment_activity: Some(Named::Number(64)), ..row.clone() })
+                .contains("activity 64")
+        );
+        assert!(MarkTable::new(&vec![row; RULES_MAX + 1], &registry).is_err());
+    }
+}
