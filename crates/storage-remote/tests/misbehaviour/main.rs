@@ -556,7 +556,7 @@ async fn orders_that_make_no_sense_are_refused() {
     assert!(
         refused(|order| order.target.url = "srm://a//b".into())
             .await
-            .contains("https, davs, http and dav are accepted")
+            .contains("https, davs, http, dav, s3s and s3 are accepted")
     );
     assert!(refused(|order| order.tag = "../x".into()).await.contains("tag"));
     assert!(refused(|order| order.target.url.push('/')).await.contains("collection"));
