@@ -24,7 +24,8 @@ impl Play {
     async fn new() -> Play {
         let world = World::with(|config| {
             config.jobs.allow_networks = vec!["127.0.0.0/8".into()];
-            config.jobs.tape = TapeConfig { bulk_wait_s: 1, poll_first_s: 5, poll_last_s: 20, ..TapeConfig::default() };
+            config.jobs.tape =
+                TapeConfig { bulk_wait_s: 1, poll_first_s: 5, poll_last_s: 20, ..TapeConfig::default() };
             config.fts.people = vec![FtsPerson {
                 name: "alice".into(),
                 community: "atlas".parse().unwrap(),
@@ -84,7 +85,12 @@ impl Play {
     }
 
     /// Time passes fast meanwhile.
-    async fn until(&self, what: &str, id: &str, met: impl Fn(&Value, &[Value]) -> bool) -> (Value, Vec<Value>) {
+    async fn until(
+        &self,
+        what: &str,
+        id: &str,
+        met: impl Fn(&Value, &[Value]) -> bool,
+    ) -> (Value, Vec<Value>) {
         for _ in 0..1_500 {
             let (job, files) = self.job(id).await;
             if met(&job, &files) {
@@ -267,7 +273,10 @@ async fn what_is_cancelled_or_late_is_not_waited_for() {
     play.started(&id).await;
     play.pass(301);
     let (job, files) = play.ended(&id).await;
-    assert_eq!((state(&job), reason(&files[0])), ("FAILED", "STAGING [110] bring-online timeout has been exceeded"));
+    assert_eq!(
+        (state(&job), reason(&files[0])),
+        ("FAILED", "STAGING [110] bring-online timeout has been exceeded")
+    );
     play.at_tapes("the end of the request", |play| play.source.tapes().ended.len() == 2).await;
     assert!(play.source.tapes().released.is_empty());
     assert_eq!(play.source.tapes().storms, 0);
@@ -288,8 +297,9 @@ async fn what_is_written_is_watched_until_it_is_on_tape() {
     }
     let params = json!({ "archive_timeout": 900 });
     let id = play.submit(play.files(&["/a/good", "/a/never", "/a/lost"]), params.clone()).await;
-    let (job, files) =
-        play.until("archiving", &id, |_, files| of(&files[1]) == "ARCHIVING" && of(&files[2]) == "FAILED").await;
+    let (job, files) = play
+        .until("archiving", &id, |_, files| of(&files[1]) == "ARCHIVING" && of(&files[2]) == "FAILED")
+        .await;
     assert!(["ARCHIVING", "ACTIVE"].contains(&state(&job)), "{job}");
     assert!(files[1]["archive_start_time"].is_string() && files[1]["archive_finish_time"].is_null());
     assert_eq!(reason(&files[2]), "ARCHIVING [5] the storage says that the file is LOST");
@@ -323,7 +333,8 @@ async fn a_storage_without_tape_says_so() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let plain = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, axum::Router::new()).await.unwrap() });
-    let files = json!([{ "sources": [format!("{plain}/f")], "destinations": [format!("{}/f", play.target.url)] }]);
+    let files =
+        json!([{ "sources": [format!("{plain}/f")], "destinations": [format!("{}/f", play.target.url)] }]);
     let id = play.submit(files, json!({ "bring_online": 60_000 })).await;
     let (job, files) = play.ended(&id).await;
     assert_eq!(state(&job), "FAILED");

@@ -78,7 +78,9 @@ impl Tapes {
                     (stage, _) => stage,
                 };
             }
-            if *stage == Stage::Completed && let Some(stored) = stored {
+            if *stage == Stage::Completed
+                && let Some(stored) = stored
+            {
                 stored.on_disk = true;
             }
             let state = match stage {
@@ -195,7 +197,8 @@ fn tape(tapes: &mut Tapes, method: &Method, parts: &[&str], body: &Value) -> Res
             tapes.staged.push(body.clone());
             tapes.made += 1;
             let id = format!("request-{}", tapes.made);
-            let files = files.iter().map(|file| (file["path"].as_str().unwrap().to_owned(), Stage::Submitted));
+            let files =
+                files.iter().map(|file| (file["path"].as_str().unwrap().to_owned(), Stage::Submitted));
             tapes.requests.insert(id.clone(), files.collect());
             said(201, &json!({ "requestId": id }))
         }
