@@ -3,6 +3,8 @@
 //! A bulk is a row before a tape system hears of it, and stays one until the tape system holds nothing for us any more:
 //! whatever happens in between is taken up from there.
 
+use std::collections::btree_map::Entry;
+
 use longhaul_model::job::ARCHIVING_OF_REPLICAS;
 use longhaul_model::{JobFileState, JobKind, JobState, Timestamp};
 use rusqlite::{OptionalExtension, Transaction};
@@ -114,8 +116,8 @@ impl Catalog {
             for stand in stands {
                 let (stands, file) = stand?;
                 let file = file_of.query_row([file], file_row)?;
-                if !row.jobs.contains_key(&file.job) {
-                    row.jobs.insert(file.job, job_of(tx, &file)?);
+                if let Entry::Vacant(job) = row.jobs.entry(file.job) {
+                    job.insert(job_of(tx, &file)?);
                 }
                 row.files.push((stand_of(stands), file));
             }
