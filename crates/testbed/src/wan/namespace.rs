@@ -19,6 +19,9 @@ const PREFIX: &str = "longhaul-";
 const NAMES: &str = "/run/netns";
 /// Congestion controls that everyone may choose.
 const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
+/// How many entries the tables of connections of a namespace's children shall have; the kernel takes a power of two.
+const TABLE_OF_CHILDREN: &str = "/proc/sys/net/ipv4/tcp_child_ehash_entries";
+const TABLE_ENTRIES: u32 = 4096;
 
 #[derive(Debug)]
 pub(super) struct Namespace {
@@ -34,7 +37,7 @@ impl Namespace {
         let start = start_time(process).ok_or("/proc does not tell when this process began")?;
         let make = |side: Side| {
             let name = format!("{PREFIX}{process}-{start}-{number}-{}", side.name());
-            ip(&["netns", "add", &name])?;
+            add(&name)?;
             let made = Namespace { name };
             ip(&["-n", &made.name, "link", "set", "lo", "up"])?;
             Ok::<_, String>(made)
@@ -114,16 +117,29 @@ pub(super) fn remove_stale() {
 
 /// Runs `ip`; its complaint is the error.
 pub(super) fn ip(words: &[&str]) -> Result<(), String> {
-    let shown = || format!("ip {}", words.join(" "));
-    let output = Command::new("ip")
-        .args(words)
+    run(Command::new("ip").args(words), "iproute2")
+}
+
+/// Runs a program of a Debian package to its end; its complaint is the error.
+fn run(command: &mut Command, package: &str) -> Result<(), String> {
+    let output = command
         .stdin(Stdio::null())
         .output()
-        .map_err(|error| format!("{}: {error} (the program comes with the package iproute2)", shown()))?;
+        .map_err(|error| format!("{command:?}: {error} (the program comes with the package {package})"))?;
     if output.status.success() {
         return Ok(());
     }
-    Err(format!("{}: {}", shown(), String::from_utf8_lossy(&output.stderr).trim()))
+    Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim()))
+}
+
+/// A namespace that is born in another one, since what a namespace asks for its children holds for their table of connections:
+/// a table of their own. Whoever counts the memory of sockets walks all of it, and the machine's is so large that fifty walks a
+/// second cost a twentieth of a core. Kernels before 6.1 have one table for all, and no such file.
+fn add(name: &str) -> Result<(), String> {
+    let script = format!(
+        "[ ! -w {TABLE_OF_CHILDREN} ] || echo {TABLE_ENTRIES} > {TABLE_OF_CHILDREN}; exec ip netns add \"$0\""
+    );
+    run(Command::new("unshare").args(["--net", "sh", "-c", &script, name]), "util-linux")
 }
 
 /// Ends what runs inside first: a namespace lives on as long as a process is in it, and a server left behind would hold its
