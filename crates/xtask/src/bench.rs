@@ -27,7 +27,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     if names().next().is_none() || names().any(|word| WITH_PEERS.contains(word)) {
         peers::install_missing()?;
     }
-    run_command(cargo().args(["build", "--release", "--workspace", "--examples"]))?;
+    run_command(cargo().args(["build", "--release", "--workspace", "--bins", "--examples"]))?;
     run_command(
         cargo().args(["run", "--release", "--quiet", "--package", "longhaul-bench", "--"]).args(words),
     )
