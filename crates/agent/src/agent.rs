@@ -195,7 +195,7 @@ impl Agent {
         let (close, closed) = watch::channel(false);
         let alive = Arc::downgrade(&shared);
         let credentials = move || alive.upgrade().map(|shared| locked(&shared.identity).credentials());
-        let mut doors = tokio::spawn(doors.run(credentials, closed));
+        let mut doors = tokio::spawn(doors.run(credentials, shared.clock.clone(), closed));
         let mut loops = JoinSet::new();
         loops.spawn(report::run(shared.clone()));
         loops.spawn(work::run(shared.clone()));

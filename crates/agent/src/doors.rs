@@ -1,16 +1,19 @@
 //! Doors: which of the agent's storages are open to outside clients, and to whom. Opened with the agent, closed with it;
 //! files of certificates, tokens and maps are read again when they change.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_doors::{
-    Access, Door, Grant, Limits, May, Outgoing, Renewer, Rights, Settings, Subjects, read_tokens,
+    Access, Door, Grant, Issued, Limits, May, Outgoing, Renewer, Rights, Settings, Subjects, TokenVerifier,
+    Verified, read_tokens,
 };
+use longhaul_gateways::issuers::Issuers;
 use longhaul_model::{Fault, FaultCode, StorageName};
+use longhaul_security::bearer::{Audience, IssuerRule, TokenSettings, TokenTrust};
 use longhaul_security::{
     Allow, Credentials, OutsideTrust, door_server_tls, gridmap, outside_client_tls, read_private, secret_hash,
 };
@@ -20,11 +23,14 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::agent::blocking;
+use crate::clock::ServiceClock;
 
 /// Most doors of one agent.
 pub const DOORS_MAX: usize = 64;
 /// Between looks whether certificates, tokens and maps have changed.
 const RENEW_EVERY: Duration = Duration::from_secs(60);
+/// For clocks that are behind those of issuers of tokens.
+const LEEWAY: Duration = Duration::from_secs(60);
 /// A bundle of a grid's authorities has some hundred kilobytes.
 const AUTHORITIES_BYTES_MAX: u64 = 16 << 20;
 /// Where systems keep the authorities of the web.
@@ -55,6 +61,15 @@ pub struct DoorConfig {
     /// A file of lines `read|write PATH TOKEN`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<PathBuf>,
+    /// Issuers whose tokens count by their scopes.
+    #[serde(default)]
+    pub issuers: Vec<DoorIssuer>,
+    /// What the door is called in tokens. Empty: its names.
+    #[serde(default)]
+    pub audiences: Vec<String>,
+    /// Authorities of the issuers' servers. None: the system's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issuer_authorities: Option<PathBuf>,
     /// Everybody may read everything.
     #[serde(default)]
     pub anonymous_read: bool,
@@ -95,6 +110,17 @@ pub struct DoorRule {
     pub grid_map: Option<PathBuf>,
     pub may: DoorRight,
     /// The directory it is for; empty: all.
+    #[serde(default)]
+    pub below: String,
+}
+
+/// One issuer of tokens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DoorIssuer {
+    /// `https://iam.example.org/`, as in its tokens.
+    pub url: String,
+    /// The directory that the paths in its scopes begin at; empty: all.
     #[serde(default)]
     pub below: String,
 }
@@ -140,13 +166,20 @@ impl DoorConfig {
                 return Err(format!("door of {name}: {what} is {value}; 1 to {most} is possible"));
             }
         }
+        let belows = self.allow.iter().map(|rule| &rule.below);
+        for below in belows.chain(self.issuers.iter().map(|issuer| &issuer.below)) {
+            let below = below.trim_matches('/');
+            if !below.is_empty() && longhaul_model::Pfn::new(name.clone(), below).is_err() {
+                return Err(format!("door of {name}: below is no path beneath the root"));
+            }
+        }
+        if !self.issuers.is_empty() {
+            TokenTrust::new(self.token_settings())
+                .map_err(|fault| format!("door of {name}: {}", fault.detail))?;
+        }
         for rule in &self.allow {
             if rule.subjects.is_empty() == rule.grid_map.is_none() {
                 return Err(format!("door of {name}: a rule has either subjects or a grid_map"));
-            }
-            let below = rule.below.trim_matches('/');
-            if !below.is_empty() && longhaul_model::Pfn::new(name.clone(), below).is_err() {
-                return Err(format!("door of {name}: below is no path beneath the root"));
             }
             for subject in &rule.subjects {
                 let like = matches!(read_subject(subject)?, Subjects::Like(_));
@@ -195,6 +228,32 @@ impl DoorConfig {
         Ok(Some(Arc::new(Outgoing { tls, allow: self.third_party_allow.clone() })))
     }
 
+    fn token_settings(&self) -> TokenSettings {
+        let rule =
+            |issuer: &DoorIssuer| IssuerRule { issuer: issuer.url.clone(), vo: None, required_scope: None };
+        // Clients ask for tokens for the host, or for the address.
+        let names = || self.names.iter().flat_map(|name| [name.clone(), format!("https://{name}")]);
+        TokenSettings {
+            issuers: self.issuers.iter().map(rule).collect(),
+            audiences: if self.audiences.is_empty() { names().collect() } else { self.audiences.clone() },
+            leeway: LEEWAY,
+        }
+    }
+
+    fn issuers(&self) -> Result<Option<Issuers>, Fault> {
+        if self.issuers.is_empty() {
+            return Ok(None);
+        }
+        let trust = Arc::new(TokenTrust::new(self.token_settings())?);
+        Issuers::open(trust, self.issuer_authorities.as_deref()).map(Some)
+    }
+
+    /// The directory of each issuer.
+    fn areas(&self) -> BTreeMap<String, String> {
+        let area = |issuer: &DoorIssuer| (issuer.url.clone(), issuer.below.trim_matches('/').to_owned());
+        self.issuers.iter().map(area).collect()
+    }
+
     /// Reads everything that may change while the door is open.
     fn access(&self, own: &Credentials) -> Result<(Access, [u8; 32]), Fault> {
         let mut read = Read::default();
@@ -232,6 +291,29 @@ impl DoorConfig {
                 read_tokens(path).map_err(|error| Fault::new(FaultCode::BadRequest, error.to_string()))?;
         }
         Ok((Access { tls, identities, rights }, secret_hash(&read.seen)))
+    }
+}
+
+/// The issuers of a door's tokens.
+struct DoorIssuers {
+    issuers: Issuers,
+    clock: ServiceClock,
+}
+
+impl DoorIssuers {
+    /// Asks for their keys again when these get old.
+    async fn refresh_on(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
+        while !stopped_within(RENEW_EVERY, &mut stop).await {
+            for (issuer, fault) in self.issuers.refresh(self.clock.now()).await {
+                tracing::warn!(issuer, %fault, "an issuer of tokens does not tell its keys");
+            }
+        }
+    }
+}
+
+impl TokenVerifier for DoorIssuers {
+    fn verify<'a>(&'a self, token: &'a str) -> Verified<'a> {
+        Box::pin(self.issuers.verify(token, Audience::Ours, self.clock.now()))
     }
 }
 
@@ -289,6 +371,7 @@ struct Prepared {
     storage: Arc<dyn Storage>,
     access: Access,
     outgoing: Option<Arc<Outgoing>>,
+    issuers: Option<Issuers>,
     /// Hash of what the access was read from.
     seen: [u8; 32],
 }
@@ -306,12 +389,13 @@ impl Doors {
             let storage =
                 found.ok_or_else(|| Fault::new(FaultCode::BadRequest, "a door without a storage"))?;
             let (access, seen) = config.access(own)?;
-            let outgoing = config.outgoing()?;
+            let (outgoing, issuers) = (config.outgoing()?, config.issuers()?);
             prepared.push(Prepared {
                 config: config.clone(),
                 storage: storage.clone(),
                 access,
                 outgoing,
+                issuers,
                 seen,
             });
         }
@@ -325,11 +409,16 @@ impl Doors {
     pub(crate) async fn run(
         self,
         credentials: impl Fn() -> Option<Credentials> + Send + Sync + 'static,
+        clock: ServiceClock,
         mut stop: watch::Receiver<bool>,
     ) -> Result<(), Fault> {
         let mut open = JoinSet::new();
         let mut renewals = Vec::new();
-        for Prepared { config, storage, access, outgoing, seen } in self.configs {
+        for Prepared { config, storage, access, outgoing, issuers, seen } in self.configs {
+            let issuers = issuers.map(|issuers| Arc::new(DoorIssuers { issuers, clock: clock.clone() }));
+            let issued = issuers
+                .clone()
+                .map(|issuers| Issued { verifier: issuers as Arc<dyn TokenVerifier>, areas: config.areas() });
             let settings = Settings {
                 storage,
                 names: config.names.clone(),
@@ -337,27 +426,30 @@ impl Doors {
                 delete_trees: config.delete_trees,
                 owner: self.owner,
                 outgoing,
+                issued,
                 limits: config.limits(),
             };
             let door = Door::open(settings, access, &config.listen).await?;
             tracing::info!(storage = %config.storage, addresses = ?door.addresses(), "door open");
             renewals.push((config, door.renewer(), seen));
             open.spawn(door.run(stop.clone()));
+            issuers.map(|issuers| open.spawn(issuers.refresh_on(stop.clone())));
         }
-        loop {
-            let stopped = tokio::select! {
-                _ = stop.wait_for(|stop| *stop) => true,
-                () = tokio::time::sleep(RENEW_EVERY) => false,
-            };
-            if stopped {
-                break;
-            }
+        while !stopped_within(RENEW_EVERY, &mut stop).await {
             if let Some(own) = credentials() {
                 renewals = renew(renewals, own).await?;
             }
         }
         while open.join_next().await.is_some() {}
         Ok(())
+    }
+}
+
+/// True at a stop.
+async fn stopped_within(time: Duration, stop: &mut watch::Receiver<bool>) -> bool {
+    tokio::select! {
+        _ = stop.wait_for(|stop| *stop) => true,
+        () = tokio::time::sleep(time) => false,
     }
 }
 
@@ -405,6 +497,9 @@ mod tests {
     #[test]
     fn mistakes_are_told() {
         for (more, why) in [
+            ("issuers = [{ url = 'http://iam' }]", "no issuer"),
+            ("issuers = [{ url = 'https://iam' }, { url = 'https://iam/' }]", "twice"),
+            ("issuers = [{ url = 'https://iam', below = '../x' }]", "no path"),
             ("key = 'k'", "come together"),
             ("transfers = 0", "transfers is 0"),
             ("[[allow]]\nmay = 'read'", "either subjects or a grid_map"),

@@ -55,6 +55,7 @@ fn main() -> Result<(), Failure> {
         delete_trees: false,
         owner: *b"example!",
         outgoing,
+        issued: None,
         limits: Limits::default(),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

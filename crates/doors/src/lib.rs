@@ -16,6 +16,7 @@ mod buffers;
 mod conditions;
 mod digests;
 mod get;
+mod issued;
 mod listen;
 mod patient;
 mod propfind;
@@ -29,6 +30,7 @@ mod third_party;
 mod tree;
 mod xml;
 
+pub use issued::{Issued, TokenVerifier, Verified};
 pub use listen::{Door, Renewer};
 pub use rights::{Grant, May, Rights, Subjects, TokenFileError, read_tokens};
 pub use settings::{Access, Limits, Outgoing, Settings};

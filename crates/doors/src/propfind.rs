@@ -14,7 +14,7 @@ use crate::answer::{Answer, Outcome, Refusal, set};
 use crate::body::Body;
 use crate::conditions::{etag, http_date, iso_date};
 use crate::request::{Place, encode};
-use crate::rights::May;
+use crate::rights::Action;
 use crate::serve::{Call, Shared, blocking};
 use crate::xml::{self, Element, Name, XML_BYTES_MAX, escape};
 
@@ -135,7 +135,7 @@ fn tell(call: &Call, question: &Question, entry: Entry, depth_one: bool, send: S
         let page = directories.list(&place.path, after.as_deref(), PAGE_NAMES).map_err(failed)?;
         for (number, entry) in page.entries.iter().enumerate() {
             let path = join(&place.path, &entry.name);
-            if !call.granted.may(May::Read, &path) {
+            if !call.granted.may(Action::Look, &path) {
                 continue;
             }
             response(&mut text, shared, &path, entry, question, None);

@@ -19,6 +19,7 @@ use crate::answer::{Outcome, Refusal, empty, set};
 use crate::conditions::{check_for_change, etag};
 use crate::digests::claimed;
 use crate::request::Place;
+use crate::rights::{Action, Granted};
 use crate::serve::{Call, Shared, blocking};
 
 /// Collected before they are written: one visit to another thread for many records.
@@ -43,16 +44,19 @@ pub(crate) async fn put(mut call: Call) -> Outcome {
     let length = declared_length(headers)?;
     let turn = call.shared.turn().await?;
     let (shared, place) = (call.shared.clone(), call.place.clone());
-    let checked = headers.clone();
+    let (checked, granted) = (headers.clone(), call.granted.clone());
     let incoming = blocking(move || {
-        let found = admit(&shared, &place, &checked)?;
+        let found = admit(&shared, &place, &checked, &granted)?;
         Incoming::begin(&shared, &place, length, claimed, found)
     });
     let mut incoming = incoming.await?;
     receive(&mut call, &mut incoming, length).await?;
-    let conditions = call.request.headers().clone();
-    let (identity, replaced) =
-        blocking(move || incoming.finish(|found| check_for_change(&conditions, found))).await?;
+    let (conditions, granted, path) = (call.request.headers().clone(), call.granted, call.place.path);
+    let may = move |found: Option<&Identity>| {
+        check_for_change(&conditions, found)?;
+        may_replace(&granted, &path, found)
+    };
+    let (identity, replaced) = blocking(move || incoming.finish(may)).await?;
     drop(turn);
     let mut answer = empty(if replaced { StatusCode::NO_CONTENT } else { StatusCode::CREATED });
     set(answer.headers_mut(), header::ETAG, &etag(&identity));
@@ -67,13 +71,19 @@ fn declared_length(headers: &HeaderMap) -> Outcome<Option<u64>> {
 }
 
 /// What must be right before the first byte is taken.
-pub(crate) fn admit(shared: &Shared, place: &Place, headers: &HeaderMap) -> Outcome<Option<Identity>> {
+pub(crate) fn admit(
+    shared: &Shared,
+    place: &Place,
+    headers: &HeaderMap,
+    granted: &Granted,
+) -> Outcome<Option<Identity>> {
     let found = shared.look(place)?;
     if found.as_ref().is_some_and(|entry| entry.is_directory) {
         return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "there is a directory of this name"));
     }
     let identity = found.map(|entry| entry.identity);
     check_for_change(headers, identity.as_ref())?;
+    may_replace(granted, &place.path, identity.as_ref())?;
     if identity.is_none() && !shared.settings.make_parents {
         let parent = Place { path: place.parent().to_owned(), slash: true };
         let there = |entry: Entry| entry.is_directory;
@@ -82,6 +92,14 @@ pub(crate) fn admit(shared: &Shared, place: &Place, headers: &HeaderMap) -> Outc
         }
     }
     Ok(identity)
+}
+
+/// Who may only make new files replaces none, also none that came while this one was on its way.
+pub(crate) fn may_replace(granted: &Granted, path: &str, found: Option<&Identity>) -> Outcome<()> {
+    if found.is_none() {
+        return Ok(());
+    }
+    granted.check(Action::Change, path)
 }
 
 async fn receive(call: &mut Call, incoming: &mut Incoming, length: Option<u64>) -> Outcome<()> {

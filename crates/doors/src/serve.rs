@@ -14,7 +14,7 @@ use crate::body::Body;
 use crate::buffers::Buffers;
 use crate::digests::Remembered;
 use crate::request::{Destination, Place, destination, single};
-use crate::rights::{Granted, May};
+use crate::rights::{Action, Granted};
 use crate::settings::{Access, Settings};
 use crate::{get, propfind, put, tree};
 
@@ -188,11 +188,12 @@ pub(crate) async fn serve(shared: Arc<Shared>, peer: Peer, request: Request<Inco
     let is_head = method == Method::HEAD;
     let in_chunks = request.headers().contains_key(header::TRANSFER_ENCODING);
     let changes = !matches!(method.as_str(), "GET" | "HEAD" | "OPTIONS" | "PROPFIND");
-    let mut answer = match answer(shared, &peer, request).await {
+    let mut who = Vec::new();
+    let mut answer = match answer(shared, &peer, request, &mut who).await {
         Ok(answer) => {
             if changes {
                 tracing::info!(%method, path = %longhaul_model::units::printable(&path), from = %peer.address,
-                    who = ?peer.subjects, status = answer.status().as_u16(), "changed through a door");
+                    ?who, status = answer.status().as_u16(), "changed through a door");
             }
             answer
         }
@@ -218,18 +219,31 @@ pub(crate) async fn serve(shared: Arc<Shared>, peer: Peer, request: Request<Inco
     answer
 }
 
-async fn answer(shared: Arc<Shared>, peer: &Peer, request: Request<Incoming>) -> Outcome {
+/// `who` is told as soon as it is known.
+async fn answer(
+    shared: Arc<Shared>,
+    peer: &Peer,
+    request: Request<Incoming>,
+    who: &mut Vec<String>,
+) -> Outcome {
     check_framing(&request)?;
     let place = Place::of(&request)?;
     if request.method() == Method::OPTIONS {
         return Ok(options());
     }
-    let granted = shared.access().rights.of(&peer.subjects, request.headers())?;
+    let issued = shared.settings.issued.as_ref();
+    let granted = shared.access().rights.of(&peer.subjects, request.headers(), issued).await?;
+    who.clone_from(&granted.who);
     let method = request.method().clone();
     let call = Call { shared, request, place, granted };
     let needs = match method.as_str() {
-        "GET" | "HEAD" | "PROPFIND" => May::Read,
-        "PUT" | "DELETE" | "MKCOL" | "MOVE" | "PROPPATCH" => May::Write,
+        "GET" if call.place.slash => Action::List,
+        "GET" => Action::Read,
+        "HEAD" | "PROPFIND" => Action::Look,
+        // What is there already is looked at by the method, and needs more.
+        "PUT" => Action::Create,
+        "MKCOL" => Action::MakeDirectory,
+        "DELETE" | "MOVE" | "PROPPATCH" => Action::Change,
         // Which right is needed where depends on the direction.
         "COPY" => return tree::copy(call).await,
         _ => return Err(not_allowed()),

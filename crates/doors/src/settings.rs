@@ -7,6 +7,7 @@ use longhaul_security::Allow;
 use longhaul_storage::Storage;
 use rustls::{ClientConfig, ServerConfig};
 
+use crate::issued::Issued;
 use crate::rights::Rights;
 
 pub struct Settings {
@@ -21,6 +22,8 @@ pub struct Settings {
     pub owner: [u8; 8],
     /// None: no third-party copies.
     pub outgoing: Option<Arc<Outgoing>>,
+    /// None: no tokens but those of a file.
+    pub issued: Option<Issued>,
     pub limits: Limits,
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, StatusCode, header};
+use http::{StatusCode, header};
 use longhaul_model::{Fault, FaultCode};
 use longhaul_storage::{Directories, Entry};
 
@@ -12,7 +12,7 @@ use crate::conditions::check_for_change;
 use crate::propfind::join;
 use crate::put::{Batch, Incoming};
 use crate::request::{Destination, Place, may_overwrite, single};
-use crate::rights::May;
+use crate::rights::Action;
 use crate::serve::{Call, Shared, blocking, directories};
 use crate::third_party;
 
@@ -64,11 +64,11 @@ pub(crate) async fn rename(call: Call) -> Outcome {
     blocking(move || {
         let (shared, from) = (&call.shared, &call.place);
         let to = local_destination(&call)?;
-        call.granted.check(May::Write, &to.path)?;
+        call.granted.check(Action::Create, &to.path)?;
         refuse_within(from, &to)?;
         let entry = there(shared, from)?;
         check_for_change(call.request.headers(), Some(&entry.identity))?;
-        let found = admit_target(shared, &to, call.request.headers())?;
+        let found = admit_target(&call, &to)?;
         let name = shared.storage().name();
         let (old, new) = (from.pfn(name)?, to.pfn(name)?);
         let directories = directories(shared.storage().as_ref())?;
@@ -108,8 +108,8 @@ pub(crate) async fn copy(call: Call) -> Outcome {
         (None, None) => return Err(Refusal::bad("the header Destination or Source is missing")),
     }
     let to = local_destination(&call)?;
-    call.granted.check(May::Read, &call.place.path)?;
-    call.granted.check(May::Write, &to.path)?;
+    call.granted.check(Action::Read, &call.place.path)?;
+    call.granted.check(Action::Create, &to.path)?;
     refuse_within(&call.place, &to)?;
     let shallow = match call.header("depth")?.map(str::trim) {
         Some("0") => true,
@@ -120,7 +120,7 @@ pub(crate) async fn copy(call: Call) -> Outcome {
     let answer = blocking(move || {
         let (shared, from) = (&call.shared, &call.place);
         let entry = there(shared, from)?;
-        let found = admit_target(shared, &to, call.request.headers())?;
+        let found = admit_target(&call, &to)?;
         let status = if found.is_some() { StatusCode::NO_CONTENT } else { StatusCode::CREATED };
         if !entry.is_directory {
             let replaced = match found {
@@ -171,10 +171,14 @@ fn refuse_within(from: &Place, to: &Place) -> Outcome<()> {
 }
 
 /// What is at the destination, if it may be replaced; its directory has to be there.
-fn admit_target(shared: &Shared, to: &Place, headers: &HeaderMap) -> Outcome<Option<Entry>> {
+fn admit_target(call: &Call, to: &Place) -> Outcome<Option<Entry>> {
+    let shared = &call.shared;
     let found = shared.look(to)?;
-    if found.is_some() && !may_overwrite(headers)? {
-        return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, "there is something at the destination"));
+    if found.is_some() {
+        if !may_overwrite(call.request.headers())? {
+            return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, "there is something at the destination"));
+        }
+        call.granted.check(Action::Change, &to.path)?;
     }
     let parent = Place { path: to.parent().to_owned(), slash: true };
     if !parent.is_root() && !shared.look(&parent)?.is_some_and(|entry| entry.is_directory) {

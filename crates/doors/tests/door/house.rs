@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_doors::{Access, Door, Grant, Limits, May, Outgoing, Rights, Settings, Subjects};
+use longhaul_doors::{Access, Door, Grant, Issued, Limits, May, Outgoing, Rights, Settings, Subjects};
 use longhaul_security::{OutsideTrust, door_server_tls, outside_client_tls, secret_hash};
 use longhaul_storage::{FlushPolicy, Posix, PosixOptions, Storage};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
@@ -34,6 +34,7 @@ pub struct Changes {
     /// Networks that are no public ones, and authorities of other servers; by default its own.
     pub dials: Vec<&'static str>,
     pub trusts: Option<String>,
+    pub issued: Option<Issued>,
 }
 
 impl Default for Changes {
@@ -45,6 +46,7 @@ impl Default for Changes {
             anonymous: false,
             dials: vec!["127.0.0.0/8"],
             trusts: None,
+            issued: None,
         }
     }
 }
@@ -102,6 +104,7 @@ impl House {
                     .unwrap(),
                 allow: changes.dials.iter().map(|network| network.parse().unwrap()).collect(),
             })),
+            issued: changes.issued,
             limits: changes.limits,
         };
         let runtime =

@@ -7,4 +7,5 @@ mod basics;
 mod clients;
 mod hostile;
 mod house;
+mod issued;
 mod third_party;
