@@ -111,7 +111,8 @@ impl Agent {
         let exports = open_storages(&config)?;
         let circuits = Arc::new(Circuits::read(&config.circuits)?);
         let storages: Vec<_> = exports.iter().map(|export| export.storage.clone()).collect();
-        let doors = Doors::prepare(&config.doors, &storages, &identity.credentials(), identity.agent.0)?;
+        let own = identity.credentials();
+        let doors = Doors::prepare(&config.doors, &storages, &own, identity.agent.0, clock())?;
         let incarnation = state.next_incarnation()?;
         let ledger = Arc::new(Ledger::open(state.path())?);
         let clock = ServiceClock::new(clock, ledger.clock_offset());

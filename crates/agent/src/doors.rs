@@ -4,20 +4,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use longhaul_doors::{
-    Access, Door, Grant, Issued, Limits, May, Outgoing, Renewer, Rights, Settings, Subjects, TokenVerifier,
-    Verified, read_tokens,
+    Access, Door, Grant, Issued, Limits, May, Outgoing, Renewer, Rights, Settings, Subjects, TokenVerifier, Users,
+    VOMS, Verified, read_tokens,
 };
 use longhaul_gateways::issuers::Issuers;
-use longhaul_model::{Fault, FaultCode, StorageName};
+use longhaul_model::{Fault, FaultCode, StorageName, Timestamp};
 use longhaul_security::bearer::{Audience, IssuerRule, TokenSettings, TokenTrust};
+use longhaul_security::grid::{GridSettings, GridTrust};
 use longhaul_security::{
-    Allow, Credentials, OutsideTrust, door_server_tls, gridmap, outside_client_tls, read_private, secret_hash,
+    Allow, ClientIdentity, Credentials, OutsideTrust, client_of, door_grid_tls, door_server_tls, gridmap, outside_client_tls, read_private, secret_hash,
 };
 use longhaul_storage::Storage;
+use tokio_rustls::rustls::CommonState;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -55,6 +57,13 @@ pub struct DoorConfig {
     /// Authorities of people's certificates. Empty: the deployment's.
     #[serde(default)]
     pub client_authorities: Vec<PathBuf>,
+    /// A directory of the grid's authorities, with their policies and revocation lists: their users come with certificates
+    /// and proxies. None: `client_authorities` count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trust_dir: Option<PathBuf>,
+    /// What says who speaks for virtual organisations; without it attributes in proxies do not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub voms_dir: Option<PathBuf>,
     /// Further names of this door, as `host` or `host:port`.
     #[serde(default)]
     pub names: Vec<String>,
@@ -105,6 +114,9 @@ pub struct DoorRule {
     /// with a certificate that is believed.
     #[serde(default)]
     pub subjects: Vec<String>,
+    /// `/atlas/prod`, which groups below it imply, or `/atlas/Role=production`: attributes of virtual organisations.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub voms: Vec<String>,
     /// Everybody whom this map names by subject.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grid_map: Option<PathBuf>,
@@ -166,6 +178,12 @@ impl DoorConfig {
                 return Err(format!("door of {name}: {what} is {value}; 1 to {most} is possible"));
             }
         }
+        if self.trust_dir.is_some() && !self.client_authorities.is_empty() {
+            return Err(format!("door of {name}: either trust_dir or client_authorities say whom it believes"));
+        }
+        if self.voms_dir.is_some() && self.trust_dir.is_none() {
+            return Err(format!("door of {name}: voms_dir is about users of the grid, whom trust_dir lets in"));
+        }
         let belows = self.allow.iter().map(|rule| &rule.below);
         for below in belows.chain(self.issuers.iter().map(|issuer| &issuer.below)) {
             let below = below.trim_matches('/');
@@ -178,8 +196,17 @@ impl DoorConfig {
                 .map_err(|fault| format!("door of {name}: {}", fault.detail))?;
         }
         for rule in &self.allow {
-            if rule.subjects.is_empty() == rule.grid_map.is_none() {
-                return Err(format!("door of {name}: a rule has either subjects or a grid_map"));
+            let kinds = [!rule.subjects.is_empty(), !rule.voms.is_empty(), rule.grid_map.is_some()];
+            if kinds.iter().filter(|kind| **kind).count() != 1 {
+                return Err(format!("door of {name}: a rule has either subjects, or voms, or a grid_map"));
+            }
+            if !rule.voms.is_empty() && self.voms_dir.is_none() {
+                return Err(format!("door of {name}: attributes do not count without voms_dir"));
+            }
+            if let Some(bad) = rule.voms.iter().find(|fqan| !is_attribute(fqan)) {
+                return Err(format!(
+                    "door of {name}: {bad:?} is no attribute, such as /atlas/prod or /atlas/Role=production"
+                ));
             }
             for subject in &rule.subjects {
                 let like = matches!(read_subject(subject)?, Subjects::Like(_));
@@ -248,6 +275,17 @@ impl DoorConfig {
         Issuers::open(trust, self.issuer_authorities.as_deref()).map(Some)
     }
 
+    fn users(&self, now: Timestamp) -> Result<Option<GridTrust>, Fault> {
+        let Some(directory) = &self.trust_dir else { return Ok(None) };
+        let hosts = self.names.iter().map(|name| name.split(':').next().unwrap_or(name).to_owned());
+        let settings = GridSettings {
+            voms_directory: self.voms_dir.clone(),
+            hosts: hosts.collect(),
+            ..GridSettings::new(directory)
+        };
+        GridTrust::load(settings, now).map(Some)
+    }
+
     /// The directory of each issuer.
     fn areas(&self) -> BTreeMap<String, String> {
         let area = |issuer: &DoorIssuer| (issuer.url.clone(), issuer.below.trim_matches('/').to_owned());
@@ -271,13 +309,20 @@ impl DoorConfig {
             authorities.push(own.ca_pem.clone());
         }
         let authorities: Vec<&str> = authorities.iter().map(String::as_str).collect();
-        let tls = door_server_tls(&certificate, &key, &authorities)?;
+        let tls = match &self.trust_dir {
+            Some(_) => door_grid_tls(&certificate, &key, own)?,
+            None => door_server_tls(&certificate, &key, &authorities)?,
+        };
         let mut rights = Rights { anonymous: self.anonymous_read.then(String::new), ..Rights::default() };
         for rule in &self.allow {
             let may = if rule.may == DoorRight::Write { May::Write } else { May::Read };
             let grant = Grant { may, below: rule.below.trim_matches('/').to_owned() };
             for subject in &rule.subjects {
                 let whom = read_subject(subject).map_err(|why| Fault::new(FaultCode::BadRequest, why))?;
+                rights.subjects.push((whom, grant.clone()));
+            }
+            if !rule.voms.is_empty() {
+                let whom = Subjects::Voms(rule.voms.iter().cloned().collect());
                 rights.subjects.push((whom, grant.clone()));
             }
             if let Some(path) = &rule.grid_map {
@@ -291,6 +336,61 @@ impl DoorConfig {
                 read_tokens(path).map_err(|error| Fault::new(FaultCode::BadRequest, error.to_string()))?;
         }
         Ok((Access { tls, identities, rights }, secret_hash(&read.seen)))
+    }
+}
+
+/// `/vo`, groups below it, and a role at the end.
+fn is_attribute(text: &str) -> bool {
+    let Some(rest) = text.strip_prefix('/') else { return false };
+    let (groups, role) = match rest.split_once("/Role=") {
+        Some((groups, role)) => (groups, Some(role)),
+        None => (rest, None),
+    };
+    let named = |part: &str| {
+        !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+    };
+    groups.split('/').all(named) && role.is_none_or(named)
+}
+
+/// Users of the grid at a door.
+struct DoorUsers {
+    trust: GridTrust,
+    /// An agent's certificate has to be of this one.
+    deployment: String,
+    clock: ServiceClock,
+    /// What was wrong with the files when it was told last.
+    told: Mutex<Vec<String>>,
+}
+
+impl DoorUsers {
+    /// Takes over what has changed in the files; what cannot be read stays as it was.
+    fn reload(&self) {
+        let problems = match self.trust.reload(self.clock.now()) {
+            Ok(looked) => looked.problems,
+            Err(fault) => vec![fault.to_string()],
+        };
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        for problem in problems.iter().filter(|problem| !told.contains(problem)) {
+            tracing::warn!("users of the grid at a door: {problem}");
+        }
+        *told = problems;
+    }
+}
+
+impl Users for DoorUsers {
+    fn names(&self, connection: &CommonState) -> Result<Vec<String>, Fault> {
+        let client = client_of(connection, &self.deployment, Some(&self.trust), self.clock.now())?;
+        Ok(match client {
+            None => Vec::new(),
+            Some(ClientIdentity::Agent(agent)) => vec![agent.to_string()],
+            Some(ClientIdentity::Grid(user)) => {
+                if let Some(problem) = &user.fqan_problem {
+                    tracing::info!(subject = user.subject, problem, "attributes of a client do not count");
+                }
+                let attributes = user.fqans.iter().map(|fqan| format!("{VOMS}{fqan}"));
+                std::iter::once(user.subject.clone()).chain(attributes).collect()
+            }
+        })
     }
 }
 
@@ -363,6 +463,7 @@ fn named_in(path: &Path, text: &str) -> BTreeSet<String> {
 /// The doors of an agent, checked and read, not open yet.
 pub(crate) struct Doors {
     configs: Vec<Prepared>,
+    deployment: String,
     owner: [u8; 8],
 }
 
@@ -372,6 +473,7 @@ struct Prepared {
     access: Access,
     outgoing: Option<Arc<Outgoing>>,
     issuers: Option<Issuers>,
+    users: Option<GridTrust>,
     /// Hash of what the access was read from.
     seen: [u8; 32],
 }
@@ -382,6 +484,7 @@ impl Doors {
         storages: &[Arc<dyn Storage>],
         own: &Credentials,
         agent: u64,
+        now: Timestamp,
     ) -> Result<Doors, Fault> {
         let mut prepared = Vec::new();
         for config in configs {
@@ -389,20 +492,22 @@ impl Doors {
             let storage =
                 found.ok_or_else(|| Fault::new(FaultCode::BadRequest, "a door without a storage"))?;
             let (access, seen) = config.access(own)?;
-            let (outgoing, issuers) = (config.outgoing()?, config.issuers()?);
+            let (outgoing, issuers, users) = (config.outgoing()?, config.issuers()?, config.users(now)?);
             prepared.push(Prepared {
                 config: config.clone(),
                 storage: storage.clone(),
                 access,
                 outgoing,
                 issuers,
+                users,
                 seen,
             });
         }
         // What the agent's engine puts into a work directory begins with another mark.
         let mut owner = [0; 8];
         owner.copy_from_slice(&secret_hash(&format!("doors of {agent}"))[..8]);
-        Ok(Doors { configs: prepared, owner })
+        let deployment = own.identity()?.deployment().to_owned();
+        Ok(Doors { configs: prepared, deployment, owner })
     }
 
     /// Opens them and serves until told to stop. Returns earlier only with what stands in the way.
@@ -414,11 +519,15 @@ impl Doors {
     ) -> Result<(), Fault> {
         let mut open = JoinSet::new();
         let mut renewals = Vec::new();
-        for Prepared { config, storage, access, outgoing, issuers, seen } in self.configs {
+        for Prepared { config, storage, access, outgoing, issuers, users, seen } in self.configs {
             let issuers = issuers.map(|issuers| Arc::new(DoorIssuers { issuers, clock: clock.clone() }));
             let issued = issuers
                 .clone()
                 .map(|issuers| Issued { verifier: issuers as Arc<dyn TokenVerifier>, areas: config.areas() });
+            let users = users.map(|trust| {
+                let (deployment, clock) = (self.deployment.clone(), clock.clone());
+                Arc::new(DoorUsers { trust, deployment, clock, told: Mutex::default() })
+            });
             let settings = Settings {
                 storage,
                 names: config.names.clone(),
@@ -426,12 +535,13 @@ impl Doors {
                 delete_trees: config.delete_trees,
                 owner: self.owner,
                 outgoing,
+                users: users.clone().map(|users| users as Arc<dyn Users>),
                 issued,
                 limits: config.limits(),
             };
             let door = Door::open(settings, access, &config.listen).await?;
             tracing::info!(storage = %config.storage, addresses = ?door.addresses(), "door open");
-            renewals.push((config, door.renewer(), seen));
+            renewals.push(Renewal { config, renewer: door.renewer(), users, seen });
             open.spawn(door.run(stop.clone()));
             issuers.map(|issuers| open.spawn(issuers.refresh_on(stop.clone())));
         }
@@ -453,12 +563,20 @@ async fn stopped_within(time: Duration, stop: &mut watch::Receiver<bool>) -> boo
     }
 }
 
-type Renewals = Vec<(DoorConfig, Renewer, [u8; 32])>;
+/// What has to be read again for one door.
+struct Renewal {
+    config: DoorConfig,
+    renewer: Renewer,
+    users: Option<Arc<DoorUsers>>,
+    /// Hash of what was read last.
+    seen: [u8; 32],
+}
 
 /// What cannot be read stays as it was, and is told.
-async fn renew(mut renewals: Renewals, own: Credentials) -> Result<Renewals, Fault> {
+async fn renew(mut renewals: Vec<Renewal>, own: Credentials) -> Result<Vec<Renewal>, Fault> {
     blocking(move || {
-        for (config, renewer, seen) in &mut renewals {
+        for Renewal { config, renewer, users, seen } in &mut renewals {
+            users.iter().for_each(|users| users.reload());
             match config.access(&own) {
                 Ok((_, now)) if now == *seen => {}
                 Ok((access, now)) => {
@@ -502,7 +620,14 @@ mod tests {
             ("issuers = [{ url = 'https://iam', below = '../x' }]", "no path"),
             ("key = 'k'", "come together"),
             ("transfers = 0", "transfers is 0"),
-            ("[[allow]]\nmay = 'read'", "either subjects or a grid_map"),
+            ("[[allow]]\nmay = 'read'", "either subjects, or voms, or a grid_map"),
+            ("[[allow]]\nmay = 'read'\nvoms = ['/atlas']", "without voms_dir"),
+            ("trust_dir = 't'\nclient_authorities = ['c']", "either trust_dir or"),
+            ("voms_dir = 'v'", "trust_dir lets in"),
+            (
+                "trust_dir = 't'\nvoms_dir = 'v'\n[[allow]]\nmay = 'read'\nvoms = ['atlas']",
+                "no attribute",
+            ),
             ("[[allow]]\nmay = 'read'\nsubjects = ['alice']", "no subject"),
             ("[[allow]]\nmay = 'read'\nsubjects = ['*']\nbelow = '../x'", "no path"),
             ("[[allow]]\nmay = 'all'\nsubjects = ['*']", "unknown variant"),

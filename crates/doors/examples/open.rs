@@ -55,6 +55,7 @@ fn main() -> Result<(), Failure> {
         delete_trees: false,
         owner: *b"example!",
         outgoing,
+        users: None,
         issued: None,
         limits: Limits::default(),
     };

@@ -33,4 +33,4 @@ mod xml;
 pub use issued::{Issued, TokenVerifier, Verified};
 pub use listen::{Door, Renewer};
 pub use rights::{Grant, May, Rights, Subjects, TokenFileError, read_tokens};
-pub use settings::{Access, Limits, Outgoing, Settings};
+pub use settings::{Access, Limits, Outgoing, Settings, Users, VOMS};

@@ -14,6 +14,7 @@ use longhaul_security::{PeerIdentity, SubjectPattern, read_private, same_hash, s
 use crate::answer::{Outcome, Refusal};
 use crate::issued::{Issued, Scoped};
 use crate::request::{is_within, single};
+use crate::settings::VOMS;
 
 /// Tokens of one file.
 const TOKENS_MAX: usize = 10_000;
@@ -78,6 +79,9 @@ pub enum Subjects {
     Named(BTreeSet<String>),
     /// Identities of Longhaul's of one shape.
     Like(SubjectPattern),
+    /// Who has an attribute of a virtual organisation: `/atlas/prod`, which groups below it imply, or
+    /// `/atlas/Role=production`, exactly.
+    Voms(BTreeSet<String>),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -195,8 +199,25 @@ impl Subjects {
             Subjects::Certified => true,
             Subjects::Named(names) => names.contains(name),
             Subjects::Like(pattern) => name.parse::<PeerIdentity>().is_ok_and(|peer| pattern.fits(&peer)),
+            Subjects::Voms(wanted) => {
+                let shown = name.strip_prefix(VOMS).map(attribute);
+                shown.is_some_and(|shown| wanted.iter().any(|wanted| implies(shown, attribute(wanted))))
+            }
         }
     }
+}
+
+/// An attribute without what says nothing: `/atlas/Role=NULL/Capability=NULL` is `/atlas`.
+fn attribute(fqan: &str) -> &str {
+    let fqan = fqan.split("/Capability=").next().unwrap_or(fqan);
+    fqan.strip_suffix("/Role=NULL").unwrap_or(fqan)
+}
+
+fn implies(shown: &str, wanted: &str) -> bool {
+    if wanted.contains("/Role=") {
+        return shown == wanted;
+    }
+    shown.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 impl Granted {
@@ -285,6 +306,27 @@ mod tests {
         assert!(beta.may(Action::Read, "home") && !beta.may(Action::Create, "home"));
         let anonymous = rights().of(&[], &nobody, None).await.unwrap();
         assert_eq!(anonymous.check(Action::Read, "public").unwrap_err().status, StatusCode::UNAUTHORIZED);
+    }
+
+    #[test]
+    fn attributes_count_by_group_and_role() {
+        let whom = |wanted: &str| Subjects::Voms([wanted.to_owned()].into());
+        let production = "voms:/atlas/prod/Role=production/Capability=NULL";
+        for (wanted, fits) in [
+            ("/atlas", true),
+            ("/atlas/prod", true),
+            ("/atlas/prod/Role=production", true),
+            ("/atlas/Role=production", false),
+            ("/atlas/prod/Role=NULL", true),
+            ("/atl", false),
+            ("/cms", false),
+            ("", false),
+        ] {
+            assert_eq!(whom(wanted).fits(production), fits, "{wanted}");
+        }
+        assert!(!whom("/atlas").fits("/atlas/CN=x"), "a subject is no attribute");
+        assert!(whom("/atlas").fits("voms:/atlas/Role=NULL/Capability=NULL"));
+        assert!(!whom("/atlas/Role=production").fits("voms:/atlas/Role=NULL/Capability=NULL"));
     }
 
     #[tokio::test]

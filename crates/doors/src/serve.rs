@@ -14,7 +14,7 @@ use crate::body::Body;
 use crate::buffers::Buffers;
 use crate::digests::Remembered;
 use crate::request::{Destination, Place, destination, single};
-use crate::rights::{Action, Granted};
+use crate::rights::{Action, Granted, not_authenticated};
 use crate::settings::{Access, Settings};
 use crate::{get, propfind, put, tree};
 
@@ -42,8 +42,8 @@ pub(crate) struct Shared {
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) address: std::net::SocketAddr,
-    /// Names in its certificate; none if it showed none.
-    pub(crate) subjects: Arc<[String]>,
+    /// Names in its certificate, none if it showed none; or why the certificate does not count.
+    pub(crate) subjects: Result<Arc<[String]>, Arc<str>>,
 }
 
 impl Shared {
@@ -232,7 +232,8 @@ async fn answer(
         return Ok(options());
     }
     let issued = shared.settings.issued.as_ref();
-    let granted = shared.access().rights.of(&peer.subjects, request.headers(), issued).await?;
+    let subjects = peer.subjects.as_ref().map_err(|why| not_authenticated(why, None))?;
+    let granted = shared.access().rights.of(subjects, request.headers(), issued).await?;
     who.clone_from(&granted.who);
     let method = request.method().clone();
     let call = Call { shared, request, place, granted };

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use longhaul_model::Fault;
 use longhaul_security::Allow;
 use longhaul_storage::Storage;
-use rustls::{ClientConfig, ServerConfig};
+use rustls::{ClientConfig, CommonState, ServerConfig};
 
 use crate::issued::Issued;
 use crate::rights::Rights;
@@ -22,6 +23,8 @@ pub struct Settings {
     pub owner: [u8; 8],
     /// None: no third-party copies.
     pub outgoing: Option<Arc<Outgoing>>,
+    /// Says whose a client's certificate is. None: its subject says so.
+    pub users: Option<Arc<dyn Users>>,
     /// None: no tokens but those of a file.
     pub issued: Option<Issued>,
     pub limits: Limits,
@@ -35,6 +38,16 @@ pub struct Access {
     pub identities: bool,
     pub rights: Rights,
 }
+
+/// Knows the holders of certificates where a handshake alone does not, as with proxies of the grid.
+pub trait Users: Send + Sync {
+    /// The client's names as rules have them, attributes of virtual organisations with [`VOMS`] before them; none if it
+    /// showed no certificate. The fault is told to the client, who is not served as somebody without.
+    fn names(&self, connection: &CommonState) -> Result<Vec<String>, Fault>;
+}
+
+/// Before an attribute of a virtual organisation among a client's names: `voms:/atlas/Role=production`.
+pub const VOMS: &str = "voms:";
 
 /// Towards other servers, for third-party copies.
 pub struct Outgoing {

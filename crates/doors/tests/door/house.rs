@@ -104,6 +104,7 @@ impl House {
                     .unwrap(),
                 allow: changes.dials.iter().map(|network| network.parse().unwrap()).collect(),
             })),
+            users: None,
             issued: changes.issued,
             limits: changes.limits,
         };
