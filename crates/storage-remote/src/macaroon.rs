@@ -90,7 +90,7 @@ fn wish(mode: Mode, lasts: Duration) -> String {
         Mode::Pull | Mode::Stream => "DOWNLOAD,LIST",
         Mode::Push => "MANAGE,UPLOAD,DELETE,LIST",
     };
-    let minutes = (lasts + MORE).min(LASTS_MAX).as_secs().div_ceil(60);
+    let minutes = lasts.saturating_add(MORE).min(LASTS_MAX).as_secs().div_ceil(60);
     format!(r#"{{"caveats":["activity:{activities}"],"validity":"PT{minutes}M"}}"#)
 }
 
@@ -112,7 +112,7 @@ mod tests {
     fn a_wish_is_for_one_direction_and_some_time() {
         let pull = wish(Mode::Pull, Duration::from_secs(3_601));
         assert_eq!(pull, r#"{"caveats":["activity:DOWNLOAD,LIST"],"validity":"PT71M"}"#);
-        let push = wish(Mode::Push, Duration::MAX - MORE);
+        let push = wish(Mode::Push, Duration::MAX);
         assert_eq!(push, r#"{"caveats":["activity:MANAGE,UPLOAD,DELETE,LIST"],"validity":"PT1440M"}"#);
     }
 
