@@ -8,18 +8,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use longhaul_doors::{
-    Access, Door, Grant, Issued, Limits, May, Outgoing, Renewer, Rights, Settings, Subjects, TokenVerifier, Users,
-    VOMS, Verified, read_tokens,
+    Access, Door, Grant, Issued, Limits, May, Outgoing, Renewer, Rights, Settings, Subjects, TokenVerifier,
+    Users, VOMS, Verified, read_tokens,
 };
 use longhaul_gateways::issuers::Issuers;
 use longhaul_model::{Fault, FaultCode, StorageName, Timestamp};
 use longhaul_security::bearer::{Audience, IssuerRule, TokenSettings, TokenTrust};
 use longhaul_security::grid::{GridSettings, GridTrust};
 use longhaul_security::{
-    Allow, ClientIdentity, Credentials, OutsideTrust, client_of, door_grid_tls, door_server_tls, gridmap, outside_client_tls, read_private, secret_hash,
+    Allow, ClientIdentity, Credentials, OutsideTrust, client_of, door_grid_tls, door_server_tls, gridmap,
+    outside_client_tls, read_private, secret_hash,
 };
 use longhaul_storage::Storage;
-use tokio_rustls::rustls::CommonState;
+use rustls::CommonState;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -179,10 +180,14 @@ impl DoorConfig {
             }
         }
         if self.trust_dir.is_some() && !self.client_authorities.is_empty() {
-            return Err(format!("door of {name}: either trust_dir or client_authorities say whom it believes"));
+            return Err(format!(
+                "door of {name}: either trust_dir or client_authorities say whom it believes"
+            ));
         }
         if self.voms_dir.is_some() && self.trust_dir.is_none() {
-            return Err(format!("door of {name}: voms_dir is about users of the grid, whom trust_dir lets in"));
+            return Err(format!(
+                "door of {name}: voms_dir is about users of the grid, whom trust_dir lets in"
+            ));
         }
         let belows = self.allow.iter().map(|rule| &rule.below);
         for below in belows.chain(self.issuers.iter().map(|issuer| &issuer.below)) {
@@ -624,10 +629,7 @@ mod tests {
             ("[[allow]]\nmay = 'read'\nvoms = ['/atlas']", "without voms_dir"),
             ("trust_dir = 't'\nclient_authorities = ['c']", "either trust_dir or"),
             ("voms_dir = 'v'", "trust_dir lets in"),
-            (
-                "trust_dir = 't'\nvoms_dir = 'v'\n[[allow]]\nmay = 'read'\nvoms = ['atlas']",
-                "no attribute",
-            ),
+            ("trust_dir = 't'\nvoms_dir = 'v'\n[[allow]]\nmay = 'read'\nvoms = ['atlas']", "no attribute"),
             ("[[allow]]\nmay = 'read'\nsubjects = ['alice']", "no subject"),
             ("[[allow]]\nmay = 'read'\nsubjects = ['*']\nbelow = '../x'", "no path"),
             ("[[allow]]\nmay = 'all'\nsubjects = ['*']", "unknown variant"),

@@ -302,7 +302,8 @@ mod tests {
         assert!(alice.may(Action::Change, "home/alice/x") && alice.may(Action::Read, "public/y"));
         assert!(!alice.may(Action::Create, "home/alicex") && !alice.may(Action::Create, "public/y"));
         assert_eq!(alice.check(Action::Read, "x").unwrap_err().status, StatusCode::FORBIDDEN);
-        let beta = rights().of(&["longhaul://d/agent/beta/0CMZ85KX70000".to_owned()], &nobody, None).await.unwrap();
+        let beta =
+            rights().of(&["longhaul://d/agent/beta/0CMZ85KX70000".to_owned()], &nobody, None).await.unwrap();
         assert!(beta.may(Action::Read, "home") && !beta.may(Action::Create, "home"));
         let anonymous = rights().of(&[], &nobody, None).await.unwrap();
         assert_eq!(anonymous.check(Action::Read, "public").unwrap_err().status, StatusCode::UNAUTHORIZED);
@@ -336,7 +337,11 @@ mod tests {
             assert!(robot.may(Action::Create, "drop/x") && !robot.may(Action::Read, "dropped"));
         }
         for bad in ["Bearer", "Bearer 0123456789abcdefghiX", "Basic YTpi"] {
-            assert_eq!(rights().of(&[], &with(bad), None).await.unwrap_err().status, StatusCode::UNAUTHORIZED, "{bad}");
+            assert_eq!(
+                rights().of(&[], &with(bad), None).await.unwrap_err().status,
+                StatusCode::UNAUTHORIZED,
+                "{bad}"
+            );
         }
     }
 

@@ -176,7 +176,10 @@ fn admit_target(call: &Call, to: &Place) -> Outcome<Option<Entry>> {
     let found = shared.look(to)?;
     if found.is_some() {
         if !may_overwrite(call.request.headers())? {
-            return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, "there is something at the destination"));
+            return Err(Refusal::new(
+                StatusCode::PRECONDITION_FAILED,
+                "there is something at the destination",
+            ));
         }
         call.granted.check(Action::Change, &to.path)?;
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use longhaul_model::Fault;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
 use rustls::{CommonState, RootCertStore, ServerConfig};
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -32,8 +32,7 @@ pub fn door_server_tls(
         false => {
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
             let verifier = verifier.allow_unauthenticated().build();
-            let verifier =
-                verifier.map_err(|error| SecurityError::unusable("client authorities", error))?;
+            let verifier = verifier.map_err(|error| SecurityError::unusable("client authorities", error))?;
             Some(verifier as Arc<dyn ClientCertVerifier>)
         }
     };

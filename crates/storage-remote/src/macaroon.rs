@@ -26,7 +26,7 @@ const LASTS_MAX: Duration = Duration::from_secs(86_400);
 
 #[derive(Deserialize)]
 struct Given {
-    macaroon: Zeroizing<String>,
+    macaroon: String,
 }
 
 impl Remote {
@@ -96,11 +96,12 @@ fn wish(mode: Mode, lasts: Duration) -> String {
 
 /// XRootD does not say that it is JSON, so what it looks like decides.
 fn given(body: &[u8]) -> Option<Zeroizing<String>> {
-    let given: Given = serde_json::from_slice(body).ok()?;
-    let fits = |text: &String| {
-        !text.is_empty() && text.len() <= MACAROON_BYTES_MAX && text.bytes().all(|byte| byte.is_ascii_graphic())
-    };
-    Some(given.macaroon).filter(|text| fits(text))
+    let Given { macaroon } = serde_json::from_slice(body).ok()?;
+    let macaroon = Zeroizing::new(macaroon);
+    let fits = !macaroon.is_empty()
+        && macaroon.len() <= MACAROON_BYTES_MAX
+        && macaroon.bytes().all(|byte| byte.is_ascii_graphic());
+    fits.then_some(macaroon)
 }
 
 #[cfg(test)]
@@ -118,7 +119,8 @@ mod tests {
 
     #[test]
     fn answers_of_each_kind_are_read() {
-        let dcache = r#"{"macaroon":"MDAx","uri":{"target":"https://a/b","baseWithMacaroon":"https://a?authz=MDAx"}}"#;
+        let dcache =
+            r#"{"macaroon":"MDAx","uri":{"target":"https://a/b","baseWithMacaroon":"https://a?authz=MDAx"}}"#;
         for (answer, macaroon) in [
             (dcache, Some("MDAx")),
             (r#"{"macaroon":"MDAx", "expires_in":60}"#, Some("MDAx")),

@@ -146,8 +146,11 @@ fn a_door_and_xrootd_copy_from_and_to_each_other() {
 /// A proxy by RFC 3820 of somebody with certificate and key in these files, with its key and chain, as tools want it.
 fn proxy(here: &Path, certificate: &Path, key: &Path, subject: &str) -> std::path::PathBuf {
     let file = |name: &str| here.join(format!("proxy.{name}"));
-    fs::write(file("ext"), "keyUsage=critical,digitalSignature\nproxyCertInfo=critical,language:id-ppl-inheritAll\n")
-        .unwrap();
+    fs::write(
+        file("ext"),
+        "keyUsage=critical,digitalSignature\nproxyCertInfo=critical,language:id-ppl-inheritAll\n",
+    )
+    .unwrap();
     let openssl = |arguments: &[&std::ffi::OsStr]| {
         let output = Command::new("openssl").args(arguments).output().unwrap();
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -208,7 +211,11 @@ fn users_of_the_grid_come_with_proxies() {
     let file = write("file", "by a proxy");
     let put = |credentials: &[&Path], path: &str| {
         let mut command = Command::new("curl");
-        command.args(["-sS", "--max-time", "60", "-w", "\n%{http_code}", "-T"]).arg(&file).arg("--cacert").arg(&ca);
+        command
+            .args(["-sS", "--max-time", "60", "-w", "\n%{http_code}", "-T"])
+            .arg(&file)
+            .arg("--cacert")
+            .arg(&ca);
         for (flag, path) in ["-E", "--key"].iter().zip(credentials) {
             command.arg(flag).arg(path);
         }
@@ -227,8 +234,13 @@ fn users_of_the_grid_come_with_proxies() {
     assert!(why.contains("authority"), "{why}");
     // Nobody is served as anybody whose certificate does not count, where everybody may read.
     let mut command = Command::new("curl");
-    command.args(["-sS", "-o", "/dev/null", "-w", "%{http_code}", "--cacert"]).arg(&ca).arg("-E").arg(&forged);
-    let output = command.arg("--key").arg(&forged_key).arg(format!("https://localhost:{port}/a")).output().unwrap();
+    command
+        .args(["-sS", "-o", "/dev/null", "-w", "%{http_code}", "--cacert"])
+        .arg(&ca)
+        .arg("-E")
+        .arg(&forged);
+    let output =
+        command.arg("--key").arg(&forged_key).arg(format!("https://localhost:{port}/a")).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "401");
     let whole = proxy(&here, &bob, &bob_key, "/CN=alice");
     assert_eq!(put(&[&whole], "e").0, 401, "a proxy that takes another's name");

@@ -17,12 +17,12 @@ pub struct Xrootd {
 /// Where Debian puts plug-ins, whatever the machine.
 const PLUG_INS: &str = "/usr/lib";
 
-/// Whom a server lets in.
+/// To whom a server opens.
 enum Opens<'a> {
-    ToAll,
+    All,
     /// Of this issuer.
-    ToTokens(&'a str),
-    ToSubject(&'a str),
+    Tokens(&'a str),
+    Subject(&'a str),
 }
 
 impl Opens<'_> {
@@ -36,8 +36,8 @@ impl Opens<'_> {
             path.display().to_string()
         };
         match self {
-            Opens::ToAll => String::new(),
-            Opens::ToTokens(issuer) => {
+            Opens::All => String::new(),
+            Opens::Tokens(issuer) => {
                 let rules = format!(
                     "[Global]\naudience = localhost\n[Issuer testbed]\nissuer = {issuer}\nbase_path = /data\n"
                 );
@@ -46,10 +46,13 @@ impl Opens<'_> {
                     "ofs.authorize\nofs.authlib libXrdAccSciTokens.so config={rules}\nhttp.header2cgi Authorization authz\n"
                 )
             }
-            Opens::ToSubject(subject) => {
+            Opens::Subject(subject) => {
                 let map = write("gridmap", &format!("\"{subject}\" user\n"));
                 let rights = write("authdb", "u user /data a\n");
-                let secret = write("macaroon.key", "YSBzZWNyZXQgb2YgYSBzZXJ2ZXIgb2YgdGhlIHRlc3RiZWQsIGFuZCBvZiBubyBvdGhlcg==\n");
+                let secret = write(
+                    "macaroon.key",
+                    "YSBzZWNyZXQgb2YgYSBzZXJ2ZXIgb2YgdGhlIHRlc3RiZWQsIGFuZCBvZiBubyBvdGhlcg==\n",
+                );
                 format!(
                     "all.sitename testbed\nhttp.exthandler xrdmacaroons libXrdMacaroons.so\nmacaroons.secretkey {secret}\n\
                      http.gridmap {map}\nhttp.header2cgi Authorization authz\nofs.authorize\n\
@@ -69,17 +72,17 @@ impl Xrootd {
 
     /// Serves, when this returns. It believes what the authority has issued.
     pub fn start(authority: &ForeignAuthority) -> Xrootd {
-        Xrootd::with(authority, Opens::ToAll)
+        Xrootd::with(authority, Opens::All)
     }
 
     /// One that lets in whoever has a certificate with this subject (`/CN=robot`), and gives macaroons; nobody else.
     pub fn for_certificates(authority: &ForeignAuthority, subject: &str) -> Xrootd {
-        Xrootd::with(authority, Opens::ToSubject(subject))
+        Xrootd::with(authority, Opens::Subject(subject))
     }
 
     /// One that lets in whoever has a token of that issuer for `localhost`, and nobody else; by the plug-in for SciTokens.
     pub fn for_tokens(authority: &ForeignAuthority, issuer: &str) -> Xrootd {
-        Xrootd::with(authority, Opens::ToTokens(issuer))
+        Xrootd::with(authority, Opens::Tokens(issuer))
     }
 
     fn with(authority: &ForeignAuthority, opens: Opens<'_>) -> Xrootd {
