@@ -21,7 +21,7 @@ use crate::guard::{guarded, message};
 use crate::http::HttpControl;
 use crate::ledger::Ledger;
 use crate::locked;
-use crate::measure::{Measures, UplinkConfig, run_probes, run_uplinks};
+use crate::measure::{Measures, UplinkConfig, run_paths, run_probes, run_uplinks};
 use crate::mover::{Mover, Start, start_engine};
 use crate::null_mover::{self, NullLinks};
 use crate::spaces::Spaces;
@@ -203,6 +203,7 @@ impl Agent {
         loops.spawn(renew::run(shared.clone()));
         loops.spawn(run_probes(shared.clone()));
         loops.spawn(run_uplinks(shared.clone()));
+        loops.spawn(run_paths(shared.clone()));
         if !shared.circuits.is_empty() {
             loops.spawn(circuits::run(shared.clone()));
         }

@@ -11,6 +11,7 @@ use longhaul_model::{
 };
 use longhaul_security::Access;
 use longhaul_storage::Storage;
+pub use longhaul_wire::Cause;
 pub use longhaul_wire::receiver::PathView;
 
 use crate::membership::Membership;
@@ -311,6 +312,11 @@ pub struct DeviceSnapshot {
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionSnapshot {
     pub source: AgentId,
+    pub class: TrafficClass,
+    /// Others bring the same files too, and the path is that of all of them.
+    pub mixed: bool,
+    /// When it began, since the engine did: tells it from one before.
+    pub begun: Duration,
     /// Where its streams go to; none if the source dialled.
     pub addresses: Vec<SocketAddr>,
     pub path: PathView,

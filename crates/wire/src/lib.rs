@@ -35,7 +35,7 @@ pub use frame::{
 };
 pub use identity::{FileKey, SourceIdentity};
 pub use pace::Pace;
-pub use path::{Limit, PathReport};
+pub use path::{Cause, Limit, PathReport};
 pub use receiver::{
     Budget, NewBatch, NewFile, OriginNumber, PackedFile, Receiver, Replica, StreamNumber, Wanted,
 };

@@ -40,6 +40,31 @@ impl Limit {
     }
 }
 
+/// What holds a session up, as far as the sender's kernel and the receiver can tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cause {
+    /// Nothing else does.
+    Network,
+    /// The source has nothing to send: it is read too slowly.
+    SourceRests,
+    /// The send buffer is full.
+    SendBuffer,
+    /// The receiver's window is full.
+    Window,
+    /// The receiver asks for less than it could: its disk, or its rate limit.
+    TargetHolds,
+}
+
+impl Cause {
+    pub fn limit(self) -> Limit {
+        match self {
+            Cause::Network => Limit::Network,
+            Cause::SourceRests | Cause::SendBuffer => Limit::Source,
+            Cause::Window | Cause::TargetHolds => Limit::Target,
+        }
+    }
+}
+
 /// A share of the time from which on a thing counts as the cause.
 const SHARE: f64 = 0.3;
 
@@ -69,18 +94,26 @@ impl Sum {
     }
 
     /// `held`: the receiver has asked for less than it could, since its buffers wait for its disk.
-    pub fn limit(&self, held: bool) -> Option<Limit> {
+    pub fn cause(&self, held: bool) -> Option<Cause> {
         if self.interval == 0.0 {
             return None;
         }
         let unused = self.busy < (1.0 - SHARE) * self.interval;
-        Some(if held || self.receiver_limited > SHARE * self.interval {
-            Limit::Target
-        } else if unused || self.buffer_limited > SHARE * self.interval {
-            Limit::Source
+        Some(if held {
+            Cause::TargetHolds
+        } else if self.receiver_limited > SHARE * self.interval {
+            Cause::Window
+        } else if unused {
+            Cause::SourceRests
+        } else if self.buffer_limited > SHARE * self.interval {
+            Cause::SendBuffer
         } else {
-            Limit::Network
+            Cause::Network
         })
+    }
+
+    pub fn limit(&self, held: bool) -> Option<Limit> {
+        self.cause(held).map(Cause::limit)
     }
 
     /// Whether windows are what binds: more streams have more of them.

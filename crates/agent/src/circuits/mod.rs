@@ -141,6 +141,11 @@ impl Circuits {
         }
     }
 
+    /// Whether a circuit that is used leads there.
+    pub(crate) fn has(&self, address: &SocketAddr) -> bool {
+        self.links.iter().any(|link| locked(&link.state).circuit.as_ref() == Some(address))
+    }
+
     /// An attempt has ended. What the disks or the permissions of either end did says nothing about the way.
     pub(crate) fn ended(&self, source: &StorageName, fault: Option<&Fault>) {
         let good = fault.is_none();

@@ -23,6 +23,7 @@ use crate::paths::{Paths, Way};
 use crate::resolve::{Resolve, plain};
 use crate::shared::Shared;
 use crate::sync::lock;
+use crate::tcp::TcpInfo;
 
 /// Slots taken from the pool at once: so many at most are kept from others while they are dealt.
 const RESERVED_AT_ONCE: usize = 64;
@@ -35,6 +36,7 @@ const FIRST: OriginNumber = OriginNumber(0);
 pub(crate) struct Session {
     /// One at least.
     origins: Box<[Origin]>,
+    begun: Duration,
     /// Of all its streams.
     treatment: Treatment,
     shared: Weak<Shared>,
@@ -69,9 +71,9 @@ enum Effect {
 
 impl Session {
     pub(crate) fn new(sources: &SourceList, treatment: Treatment, shared: &Arc<Shared>) -> Session {
-        let origins = sources.origins(shared);
+        let (origins, begun) = (sources.origins(shared), shared.now());
         let inner = Inner {
-            machine: machine(&shared.config, origins.len(), treatment.class, shared.now()),
+            machine: machine(&shared.config, origins.len(), treatment.class, begun),
             links: BTreeMap::new(),
             jobs: BTreeMap::new(),
             addresses: Vec::new(),
@@ -80,7 +82,7 @@ impl Session {
             places: Places::of(&shared.reorder),
             closed: false,
         };
-        Session { origins, treatment, shared: Arc::downgrade(shared), inner: Mutex::new(inner) }
+        Session { origins, begun, treatment, shared: Arc::downgrade(shared), inner: Mutex::new(inner) }
     }
 
     /// The source; of several the first.
@@ -362,9 +364,9 @@ impl Session {
     }
 
     /// Takes what our kernel measured of a stream; says how much it is to let come, if that is to be bounded.
-    pub(crate) fn measured(&self, stream: StreamNumber, round_trip: Duration) -> Option<u64> {
+    pub(crate) fn measured(&self, stream: StreamNumber, info: &TcpInfo) -> Option<u64> {
         let machine = &mut lock(&self.inner).machine;
-        machine.measured(stream, round_trip);
+        machine.measured(stream, info.round_trip, info.round_trip_min);
         machine.window(stream)
     }
 
@@ -372,7 +374,9 @@ impl Session {
         let mut inner = lock(&self.inner);
         let (source, addresses) = (self.peer(), inner.paths.in_use());
         let held = inner.is_held(shared);
-        SessionSnapshot { source, addresses, path: inner.machine.path(held, shared.now()) }
+        let path = inner.machine.path(held, shared.now());
+        let mixed = self.origins.len() > 1;
+        SessionSnapshot { source, class: self.class(), mixed, begun: self.begun, addresses, path }
     }
 
     pub(crate) fn streams(&self) -> usize {

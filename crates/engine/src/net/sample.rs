@@ -71,7 +71,7 @@ impl Sampler {
         self.last = Some((now, info));
         // One that gives way has a window of its own.
         let gives_way = session.class() == TrafficClass::Scavenger;
-        let window = session.measured(*stream, info.round_trip).filter(|_| !gives_way);
+        let window = session.measured(*stream, &info).filter(|_| !gives_way);
         self.bound(socket, window);
         let held_up = |report: &PathReport| window.is_none() && held_up(report.receiver_limited, report);
         if let Some(report) = inner.report.filter(held_up) {
