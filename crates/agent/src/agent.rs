@@ -270,6 +270,7 @@ fn engine_config(config: &Config, state: &StateDir, identity: &Identity) -> long
         memory_bytes: config.memory_bytes,
         streams_per_session: config.streams_per_session,
         fixed_streams: false,
+        local_addresses: config.bind.clone(),
         network_threads: config.network_threads(),
         cores: config.data_cores.clone(),
         data_security: config.data_security,

@@ -41,7 +41,7 @@ pub use receiver::{
 };
 pub use source::Source;
 pub use splitter::{Piece, Splitter};
-pub use version::{MARKS_FROM, VERSIONS, VersionRange};
+pub use version::{VERSIONS, VersionRange, WISHES_FROM};
 
 #[cfg(test)]
 mod virtual_streams;

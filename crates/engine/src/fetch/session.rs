@@ -58,6 +58,14 @@ struct Inner {
     closed: bool,
 }
 
+/// What bounds a stream beside what it was asked for.
+pub(crate) struct Bounds {
+    /// Bytes that our kernel is to let come.
+    pub(crate) window: Option<u64>,
+    /// Bytes per second that the source may send, IP packets counted whole.
+    pub(crate) pace: Option<u64>,
+}
+
 /// Jobs with their places in a batch.
 pub(crate) type PlacedJobs = Vec<(usize, Arc<Job>)>;
 
@@ -160,15 +168,15 @@ impl Session {
 
     /// Where its streams may go: what was set, or else what came with the work. None if the source dials.
     fn ways(&self, inner: &mut Inner, origin: OriginNumber) -> Vec<Arc<Path>> {
+        let shared = self.shared.upgrade();
+        let locals = shared.as_ref().map_or(&[][..], |shared| &shared.config.local_addresses);
+        let addresses = inner.addresses.get(usize::from(origin.0));
+        let usual = || addresses.map_or(Vec::new(), |addresses| plain(addresses, locals, 0));
         if origin != FIRST {
-            return inner
-                .addresses
-                .get(usize::from(origin.0))
-                .map_or(Vec::new(), |addresses| plain(addresses));
+            return usual();
         }
         let set = self.set_ways();
-        inner.paths.spread = inner.spread || set.as_ref().is_some_and(|set| set.len() > 1);
-        let usual = || inner.addresses.first().map_or(Vec::new(), |addresses| plain(addresses));
+        inner.paths.spread = inner.spread || set.as_ref().map_or(locals.len(), |set| set.len()) > 1;
         set.map_or_else(usual, |set| set.to_vec())
     }
 
@@ -363,11 +371,23 @@ impl Session {
         false
     }
 
-    /// Takes what our kernel measured of a stream; says how much it is to let come, if that is to be bounded.
-    pub(crate) fn measured(&self, stream: StreamNumber, info: &TcpInfo) -> Option<u64> {
+    /// Takes what our kernel measured of a stream; says what is to bound it.
+    pub(crate) fn measured(&self, stream: StreamNumber, info: &TcpInfo) -> Bounds {
+        let pace = self.pace(stream);
         let machine = &mut lock(&self.inner).machine;
         machine.measured(stream, info.round_trip, info.round_trip_min);
-        machine.window(stream)
+        Bounds { window: machine.window(stream), pace }
+    }
+
+    /// The stream's share of what its way is booked for. Other sessions with the source may go the same way.
+    fn pace(&self, stream: StreamNumber) -> Option<u64> {
+        let set = self.set_ways()?;
+        let way = lock(&self.inner).paths.way_of(stream)?.clone();
+        let booked = set.iter().find(|path| way.is(path))?.booked_bytes_per_s?;
+        let sessions = self.shared.upgrade()?.all_sessions();
+        let with_source = sessions.iter().filter(|session| session.peer() == self.peer());
+        let streams: usize = with_source.map(|session| lock(&session.inner).paths.on(&way)).sum();
+        Some((booked / streams.max(1) as u64).max(1))
     }
 
     pub(crate) fn snapshot(&self, shared: &Shared) -> SessionSnapshot {
@@ -441,7 +461,7 @@ fn machine(config: &Config, origins: usize, class: TrafficClass, now: Duration) 
         // Several would only compete with each other for what is left.
         return machine;
     }
-    machine.adapt_streams(most);
+    machine.adapt_streams(config.local_addresses.len(), most);
     machine
 }
 

@@ -52,10 +52,10 @@ impl Carried {
 }
 
 impl Receiver {
-    /// Uses as many streams as the path to each source needs, but not more than that.
-    pub fn adapt_streams(&mut self, most: usize) {
+    /// Uses as many streams as the path to each source needs, within these bounds.
+    pub fn adapt_streams(&mut self, least: usize, most: usize) {
         for origin in self.all_origins() {
-            let tuner = Tuner::new(most);
+            let tuner = Tuner::new(least, most);
             self.set_streams(origin, tuner.streams());
             self.origin(origin).tuner = Some(tuner);
         }
