@@ -470,6 +470,8 @@ pub(crate) struct Doors {
     configs: Vec<Prepared>,
     deployment: String,
     owner: [u8; 8],
+    /// A directory for each door, for what clients say of their files.
+    properties: PathBuf,
 }
 
 struct Prepared {
@@ -489,6 +491,7 @@ impl Doors {
         storages: &[Arc<dyn Storage>],
         own: &Credentials,
         agent: u64,
+        properties: PathBuf,
         now: Timestamp,
     ) -> Result<Doors, Fault> {
         let mut prepared = Vec::new();
@@ -512,7 +515,7 @@ impl Doors {
         let mut owner = [0; 8];
         owner.copy_from_slice(&secret_hash(&format!("doors of {agent}"))[..8]);
         let deployment = own.identity()?.deployment().to_owned();
-        Ok(Doors { configs: prepared, deployment, owner })
+        Ok(Doors { configs: prepared, deployment, owner, properties })
     }
 
     /// Opens them and serves until told to stop. Returns earlier only with what stands in the way.
@@ -524,7 +527,12 @@ impl Doors {
     ) -> Result<(), Fault> {
         let mut open = JoinSet::new();
         let mut renewals = Vec::new();
+        let mut doors_of: BTreeMap<StorageName, usize> = BTreeMap::new();
         for Prepared { config, storage, access, outgoing, issuers, users, seen } in self.configs {
+            // Two doors of one storage know nothing of each other.
+            let number = doors_of.entry(config.storage.clone()).or_default();
+            *number += 1;
+            let directory = format!("{}.{number}", config.storage);
             let issuers = issuers.map(|issuers| Arc::new(DoorIssuers { issuers, clock: clock.clone() }));
             let issued = issuers
                 .clone()
@@ -539,6 +547,7 @@ impl Doors {
                 make_parents: config.make_parents,
                 delete_trees: config.delete_trees,
                 owner: self.owner,
+                properties: Some(self.properties.join(directory)),
                 outgoing,
                 users: users.clone().map(|users| users as Arc<dyn Users>),
                 issued,

@@ -54,6 +54,7 @@ fn main() -> Result<(), Failure> {
         make_parents: true,
         delete_trees: false,
         owner: *b"example!",
+        properties: None,
         outgoing,
         users: None,
         issued: None,

@@ -59,7 +59,7 @@ impl Door {
         }
         let run =
             random().map_err(|error| Fault::new(FaultCode::Internal, format!("/dev/urandom: {error}")))?;
-        Ok(Door { shared: Arc::new(Shared::new(settings, access, run)), listeners })
+        Ok(Door { shared: Arc::new(Shared::new(settings, access, run)?), listeners })
     }
 
     pub fn addresses(&self) -> Vec<SocketAddr> {

@@ -18,6 +18,8 @@ use tokio::task::JoinHandle;
 use crate::answer::{Outcome, Refusal, empty, set};
 use crate::conditions::{check_for_change, etag};
 use crate::digests::claimed;
+use crate::lock::check_locks;
+use crate::locks::Touch;
 use crate::request::Place;
 use crate::rights::{Action, Granted};
 use crate::serve::{Call, Shared, blocking};
@@ -51,12 +53,17 @@ pub(crate) async fn put(mut call: Call) -> Outcome {
     });
     let mut incoming = incoming.await?;
     receive(&mut call, &mut incoming, length).await?;
-    let (conditions, granted, path) = (call.request.headers().clone(), call.granted, call.place.path);
-    let may = move |found: Option<&Identity>| {
-        check_for_change(&conditions, found)?;
-        may_replace(&granted, &path, found)
+    let (conditions, granted, place) = (call.request.headers().clone(), call.granted, call.place);
+    let shared = call.shared;
+    let finish = move || {
+        // Somebody may have locked it while it came.
+        check_locks_of_file(&shared, &conditions, &granted, &place, incoming.found.as_ref())?;
+        incoming.finish(|found| {
+            check_for_change(&conditions, found)?;
+            may_replace(&granted, &place.path, found)
+        })
     };
-    let (identity, replaced) = blocking(move || incoming.finish(may)).await?;
+    let (identity, replaced) = blocking(finish).await?;
     drop(turn);
     let mut answer = empty(if replaced { StatusCode::NO_CONTENT } else { StatusCode::CREATED });
     set(answer.headers_mut(), header::ETAG, &etag(&identity));
@@ -84,14 +91,33 @@ pub(crate) fn admit(
     let identity = found.map(|entry| entry.identity);
     check_for_change(headers, identity.as_ref())?;
     may_replace(granted, &place.path, identity.as_ref())?;
-    if identity.is_none() && !shared.settings.make_parents {
-        let parent = Place { path: place.parent().to_owned(), slash: true };
-        let there = |entry: Entry| entry.is_directory;
-        if !parent.is_root() && !shared.look(&parent)?.is_some_and(there) {
-            return Err(Refusal::new(StatusCode::CONFLICT, "the directory of this file is not there"));
-        }
+    check_locks_of_file(shared, headers, granted, place, identity.as_ref())?;
+    if identity.is_none() {
+        check_parent(shared, place)?;
     }
     Ok(identity)
+}
+
+/// A new file is a new member of its directory too.
+fn check_locks_of_file(
+    shared: &Shared,
+    headers: &HeaderMap,
+    granted: &Granted,
+    place: &Place,
+    found: Option<&Identity>,
+) -> Outcome<()> {
+    let touches = [Touch::One(&place.path), Touch::Members(place.parent())];
+    check_locks(shared, headers, granted, place, if found.is_some() { &touches[..1] } else { &touches })
+}
+
+/// The directory of a new file, unless missing ones are made.
+pub(crate) fn check_parent(shared: &Shared, place: &Place) -> Outcome<()> {
+    let parent = Place { path: place.parent().to_owned(), slash: true };
+    let there = |entry: Entry| entry.is_directory;
+    if shared.settings.make_parents || parent.is_root() || shared.look(&parent)?.is_some_and(there) {
+        return Ok(());
+    }
+    Err(Refusal::new(StatusCode::CONFLICT, "the directory of this file is not there"))
 }
 
 /// Who may only make new files replaces none, also none that came while this one was on its way.
@@ -286,6 +312,10 @@ impl Incoming {
         let there = storage.stat(&self.at)?;
         let identity =
             there.ok_or_else(|| Fault::new(FaultCode::Conflict, "the file was removed at once"))?;
+        if !replaced {
+            // Of another file, which somebody else removed.
+            self.shared.properties.forget(&self.place.path);
+        }
         // Somebody else's replacement a moment later has other digests.
         if identity.size == self.taken {
             self.shared.remembered.keep(&self.place.path, &identity, &digests);

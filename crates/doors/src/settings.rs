@@ -1,5 +1,6 @@
 //! What a door is opened with.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ pub struct Settings {
     pub delete_trees: bool,
     /// Marks temporary files as this agent's, so that what a killed predecessor left is removed at the next start.
     pub owner: [u8; 8],
+    /// Where properties of the clients' own are kept. None: they end with the door.
+    pub properties: Option<PathBuf>,
     /// None: no third-party copies.
     pub outgoing: Option<Arc<Outgoing>>,
     /// Says whose a client's certificate is. None: its subject says so.

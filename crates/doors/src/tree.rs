@@ -9,6 +9,7 @@ use longhaul_storage::{Directories, Entry};
 
 use crate::answer::{Outcome, Refusal, empty};
 use crate::conditions::check_for_change;
+use crate::locks::Touch;
 use crate::propfind::join;
 use crate::put::{Batch, Incoming};
 use crate::request::{Destination, Place, may_overwrite, single};
@@ -33,9 +34,13 @@ pub(crate) async fn make(mut call: Call) -> Outcome {
         if call.place.is_root() {
             return Err(exists());
         }
+        call.check_locks(&[Touch::Members(call.place.parent())])?;
         let at = call.place.pfn(call.shared.storage().name())?;
         match directories(call.shared.storage().as_ref())?.make_directory(&at) {
-            Ok(()) => Ok(empty(StatusCode::CREATED)),
+            Ok(()) => {
+                call.shared.properties.forget(&call.place.path);
+                Ok(empty(StatusCode::CREATED))
+            }
             Err(fault) if fault.code == FaultCode::NameClash => Err(exists()),
             Err(fault) => Err(fault.into()),
         }
@@ -54,7 +59,10 @@ pub(crate) async fn delete(call: Call) -> Outcome {
             return Err(missing());
         }
         check_for_change(call.request.headers(), Some(&entry.identity))?;
+        call.check_locks(&[Touch::Tree(&place.path), Touch::Members(place.parent())])?;
         remove(shared, place, &entry)?;
+        shared.locks().gone(&place.path);
+        shared.properties.forget(&place.path);
         Ok(empty(StatusCode::NO_CONTENT))
     })
     .await
@@ -69,6 +77,8 @@ pub(crate) async fn rename(call: Call) -> Outcome {
         let entry = there(shared, from)?;
         check_for_change(call.request.headers(), Some(&entry.identity))?;
         let found = admit_target(&call, &to)?;
+        let away = [Touch::Tree(&from.path), Touch::Members(from.parent())];
+        call.check_locks(&[&away[..], &arriving(&to, found.as_ref())].concat())?;
         let name = shared.storage().name();
         let (old, new) = (from.pfn(name)?, to.pfn(name)?);
         let directories = directories(shared.storage().as_ref())?;
@@ -83,6 +93,11 @@ pub(crate) async fn rename(call: Call) -> Outcome {
             }
             None => directories.rename(&old, &new, None)?,
         }
+        replaced(shared, &to, found.as_ref());
+        // Locks stay with the name, and properties go with the file.
+        shared.locks().gone(&from.path);
+        follow(shared, from, &to, false);
+        shared.properties.forget(&from.path);
         Ok(empty(if found.is_some() { StatusCode::NO_CONTENT } else { StatusCode::CREATED }))
     })
     .await
@@ -121,7 +136,9 @@ pub(crate) async fn copy(call: Call) -> Outcome {
         let (shared, from) = (&call.shared, &call.place);
         let entry = there(shared, from)?;
         let found = admit_target(&call, &to)?;
+        call.check_locks(&arriving(&to, found.as_ref()))?;
         let status = if found.is_some() { StatusCode::NO_CONTENT } else { StatusCode::CREATED };
+        let was = found.clone();
         if !entry.is_directory {
             let replaced = match found {
                 Some(there) if there.is_directory => {
@@ -130,19 +147,45 @@ pub(crate) async fn copy(call: Call) -> Outcome {
                 }
                 found => found,
             };
+            self::replaced(shared, &to, was.as_ref());
             copy_file(shared, from, &to, replaced)?;
+            follow(shared, from, &to, false);
             return Ok(empty(status));
         }
         if let Some(there) = found {
             remove(shared, &to, &there)?;
         }
+        self::replaced(shared, &to, was.as_ref());
         let mut left = shared.settings.limits.entries;
         copy_tree(shared, from, &to, shallow, &mut left)?;
+        follow(shared, from, &to, shallow);
         Ok(empty(status))
     });
     let answer = answer.await;
     drop(turn);
     answer
+}
+
+/// What a copy or a move does where it ends: a new name is a new member of its directory.
+fn arriving<'a>(to: &'a Place, found: Option<&Entry>) -> Vec<Touch<'a>> {
+    let members = found.is_none().then(|| Touch::Members(to.parent()));
+    [Touch::Tree(&to.path)].into_iter().chain(members).collect()
+}
+
+/// What was at the destination is no more. A file over a file keeps the lock of its name.
+fn replaced(shared: &Shared, to: &Place, found: Option<&Entry>) {
+    if found.is_some_and(|entry| entry.is_directory) {
+        shared.locks().gone(&to.path);
+    }
+    shared.properties.forget(&to.path);
+}
+
+/// The file is there already: without its properties it is better than not at all.
+fn follow(shared: &Shared, from: &Place, to: &Place, shallow: bool) {
+    if let Err(refusal) = shared.properties.copy(&from.path, &to.path, shallow) {
+        let path = longhaul_model::units::printable(&to.path);
+        tracing::warn!(path, why = refusal.text, "properties of a file were not copied");
+    }
 }
 
 fn missing() -> Refusal {

@@ -16,6 +16,8 @@ use tokio::sync::watch;
 
 pub const WRITER: &str = "writer-0123456789abcdef";
 pub const READER: &str = "reader-0123456789abcdef";
+/// No headers beside those that every request has.
+pub const PLAIN: &[(&str, &str)] = &[];
 
 pub struct House {
     pub root: PathBuf,
@@ -99,6 +101,7 @@ impl House {
             make_parents: changes.make_parents,
             delete_trees: changes.delete_trees,
             owner: *b"testdoor",
+            properties: Some(directory.path().join("properties")),
             outgoing: Some(Arc::new(Outgoing {
                 tls: outside_client_tls(OutsideTrust::Authorities(&changes.trusts.unwrap_or(ca_pem)))
                     .unwrap(),

@@ -8,4 +8,5 @@ mod clients;
 mod hostile;
 mod house;
 mod issued;
+mod locks;
 mod third_party;
