@@ -164,6 +164,8 @@ pub(crate) fn another_way_may_help(failure: &Failure) -> bool {
         }
         // Nobody knows what became of it, so its name is left alone and the other way takes its own.
         Kind::TimedOut | Kind::Lost => true,
+        // Who made something else of it than a copy between two servers.
+        Kind::NotThere => true,
         _ => false,
     }
 }

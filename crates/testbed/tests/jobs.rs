@@ -57,6 +57,13 @@ fn people_submit_watch_and_end_jobs() {
     assert!(done.stdout.contains(": finished; 1 of 1 file arrived, 13 B"), "{done}");
     assert_eq!(fs::read(other.data().join("below/f1")).unwrap(), b"content of f1");
 
+    // Neither of them copies between servers, and the source takes an order to do so for one to copy within itself.
+    let plain = deployment.longhaul(&["submit", &source, &other.url("plain"), "--wait=60"]).ok();
+    assert!(plain.stdout.contains("1 of 1 file arrived"), "{plain}");
+    assert_eq!(fs::read(other.data().join("plain")).unwrap(), b"content of f1");
+    let left: Vec<_> = fs::read_dir(one.data()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.iter().all(|name| !name.to_string_lossy().contains("longhaul")), "{left:?}");
+
     // A file of jobs as FTS's clients write them; one of its files is nowhere.
     let file = deployment.directory().join("jobs.json");
     let pair = |name: &str| json!({ "sources": [one.url(name)], "destinations": [other.url(name)] });
@@ -82,7 +89,7 @@ fn people_submit_watch_and_end_jobs() {
         wrong.stderr.contains("srm is no scheme") && wrong.stderr.contains("nothing was begun"),
         "{wrong}"
     );
-    assert_eq!(deployment.json(&["job", "list", "--since", "1h"])["items"].as_array().unwrap().len(), 3);
+    assert_eq!(deployment.json(&["job", "list", "--since", "1h"])["items"].as_array().unwrap().len(), 4);
 
     // Ended in the midst of it.
     let made = deployment.json(&["submit", &slow.url("f3"), &other.url("f3"), "--verify", "both"]);
