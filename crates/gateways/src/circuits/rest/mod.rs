@@ -17,6 +17,7 @@ use longhaul_security::read_private;
 
 use super::Provider;
 use super::remote::{Call, CallId, Caller, Ground, Heard};
+use crate::outgoing::in_url;
 use machine::Rest;
 pub use oscars::OscarsConfig;
 pub(super) use oscars::vlans;
@@ -163,16 +164,3 @@ fn no(heard: &Heard, less: bool) -> Next {
     }
 }
 
-/// Values in an address.
-fn in_url(text: &str) -> String {
-    let mut encoded = String::new();
-    for byte in text.bytes() {
-        match byte {
-            b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'-' | b'_' | b'.' | b'~' => {
-                encoded.push(char::from(byte))
-            }
-            _ => encoded.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    encoded
-}
