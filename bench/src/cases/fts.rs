@@ -153,7 +153,8 @@ impl Scene {
     /// One between two of the silent storages.
     fn pair(&self) -> Value {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let host = |side: usize, of: usize| format!("https://127.{side}.0.{}:{}/f{number}", of + 1, self.port);
+        let host =
+            |side: usize, of: usize| format!("https://127.{side}.0.{}:{}/f{number}", of + 1, self.port);
         let (source, target) = (number % SIDES, number / SIDES % SIDES);
         json!({
             "sources": [host(1, source)], "destinations": [host(2, target)], "filesize": 1_000_000,

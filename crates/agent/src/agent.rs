@@ -112,14 +112,7 @@ impl Agent {
         let circuits = Arc::new(Circuits::read(&config.circuits)?);
         let storages: Vec<_> = exports.iter().map(|export| export.storage.clone()).collect();
         let own = identity.credentials();
-        let doors = Doors::prepare(
-            &config.doors,
-            &storages,
-            &own,
-            identity.agent.0,
-            state.doors(),
-            clock(),
-        )?;
+        let doors = Doors::prepare(&config.doors, &storages, &own, identity.agent.0, state.doors(), clock())?;
         let incarnation = state.next_incarnation()?;
         let ledger = Arc::new(Ledger::open(state.path())?);
         let clock = ServiceClock::new(clock, ledger.clock_offset());

@@ -34,7 +34,8 @@ pub(crate) fn ask_for(
         seed: u64::from_le_bytes(seed),
     };
     let ways = CopyWays { site: site.clone(), source: source.agent, plain: source.addresses.clone(), story };
-    let keeper = Keeper::start(place, config, Arc::new(clock::now), Box::new(Streams::new(ways, config.paced)))?;
+    let keeper =
+        Keeper::start(place, config, Arc::new(clock::now), Box::new(Streams::new(ways, config.paced)))?;
     keeper.tell(Event::Wanted(true));
     Ok(keeper)
 }

@@ -187,9 +187,10 @@ fn refresh(call: &Call, lasts: Duration) -> Outcome {
     let submitted = Submitted::of(call.request.headers(), &shared.settings.names)?;
     let now = shared.uptime();
     let mut locks = shared.locks();
-    let refreshed = submitted.tokens().into_iter().find_map(|token| {
-        locks.refresh((&call.place.path, token), &call.granted.who, now + lasts, now)
-    });
+    let refreshed = submitted
+        .tokens()
+        .into_iter()
+        .find_map(|token| locks.refresh((&call.place.path, token), &call.granted.who, now + lasts, now));
     drop(locks);
     let none = || {
         let text = "a lock is refreshed by its token in the header If, from who holds it";
@@ -258,19 +259,26 @@ mod tests {
         assert_eq!(seconds("Second-120"), 120);
         assert_eq!(seconds("Infinite, Second-4100000000"), 3_600);
         assert_eq!(seconds("Extend, Second-30"), 30);
-        assert_eq!((seconds("Second-0"), seconds("x"), seconds("Second-99999999999999999999")), (1, 600, 600));
+        assert_eq!(
+            (seconds("Second-0"), seconds("x"), seconds("Second-99999999999999999999")),
+            (1, 600, 600)
+        );
     }
 
     #[test]
     fn wishes_are_understood() {
         let body = |scope: &str, kind: &str| {
-            format!("<lockinfo xmlns='DAV:'><lockscope>{scope}</lockscope><locktype>{kind}</locktype><owner>me &amp; <b>you</b></owner></lockinfo>")
+            format!(
+                "<lockinfo xmlns='DAV:'><lockscope>{scope}</lockscope><locktype>{kind}</locktype><owner>me &amp; <b>you</b></owner></lockinfo>"
+            )
         };
         let read = wish(body("<exclusive/>", "<write/>").as_bytes()).unwrap();
         assert!(read.exclusive);
         assert_eq!(read.owner, "me &amp; <x:b xmlns:x=\"DAV:\">you</x:b>");
         assert!(!wish(body("<shared/>", "<write/>").as_bytes()).unwrap().exclusive);
-        for (scope, kind) in [("", "<write/>"), ("<shared/><exclusive/>", "<write/>"), ("<shared/>", "<read/>")] {
+        for (scope, kind) in
+            [("", "<write/>"), ("<shared/><exclusive/>", "<write/>"), ("<shared/>", "<read/>")]
+        {
             assert!(wish(body(scope, kind).as_bytes()).is_err(), "{scope} {kind}");
         }
         let long = body("<shared/>", "<write/>").replace("me", &"x".repeat(5_000));

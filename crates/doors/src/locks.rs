@@ -90,13 +90,18 @@ impl Locks {
         if self.by_path.values().map(Vec::len).sum::<usize>() >= LOCKS_MAX {
             return Err(NotLocked::TooMany);
         }
-        let below = self.beneath(&lock.path, now).filter(|_| lock.deep);
-        let mut others = self.covering(&lock.path, now).chain(below);
-        if let Some(other) = others.find(|other| other.exclusive || lock.exclusive) {
-            return Err(NotLocked::Conflict(other.path.clone()));
+        if let Some(path) = self.excluded(&lock, now) {
+            return Err(NotLocked::Conflict(path));
         }
         self.by_path.entry(lock.path.clone()).or_default().push(lock);
         Ok(())
+    }
+
+    /// What a lock that cannot be beside this one was asked for.
+    fn excluded(&self, lock: &Lock, now: Duration) -> Option<String> {
+        let below = self.beneath(&lock.path, now).filter(|_| lock.deep);
+        let mut others = self.covering(&lock.path, now).chain(below);
+        others.find(|other| other.exclusive || lock.exclusive).map(|other| other.path.clone())
     }
 
     fn forget_old(&mut self, now: Duration) {
@@ -184,17 +189,17 @@ mod tests {
     fn locks_that_exclude_each_other_do() {
         let mut locks = Locks::default();
         locks.take(lock("a/b", false, true, "1"), NOW).unwrap();
-        for other in [
-            lock("a/b", false, false, "2"),
-            lock("a", true, false, "2"),
-            lock("", true, true, "2"),
-        ] {
+        for other in [lock("a/b", false, false, "2"), lock("a", true, false, "2"), lock("", true, true, "2")]
+        {
             assert_eq!(locks.take(other, NOW), Err(NotLocked::Conflict("a/b".into())));
         }
         // Neither a neighbour nor the list of members is in its way.
         locks.take(lock("a/bc", true, true, "3"), NOW).unwrap();
         locks.take(lock("a", false, true, "4"), NOW).unwrap();
-        assert_eq!(locks.take(lock("a/bc/d", false, true, "5"), NOW), Err(NotLocked::Conflict("a/bc".into())));
+        assert_eq!(
+            locks.take(lock("a/bc/d", false, true, "5"), NOW),
+            Err(NotLocked::Conflict("a/bc".into()))
+        );
         locks.release("1");
         locks.take(lock("a/b", false, false, "6"), NOW).unwrap();
         locks.take(lock("a/b", false, false, "7"), NOW).unwrap();

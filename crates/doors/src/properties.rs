@@ -145,7 +145,8 @@ impl Properties {
 
     fn store(&self, path: &str, own: &Own, file: u64) -> Result<(), Fault> {
         let Some(directory) = &self.directory else { return Ok(()) };
-        let each = |(name, element): (&Name, &String)| (name.space.clone(), name.local.clone(), element.clone());
+        let each =
+            |(name, element): (&Name, &String)| (name.space.clone(), name.local.clone(), element.clone());
         let stored = Stored { path: path.to_owned(), properties: own.iter().map(each).collect() };
         let write = || {
             let half = directory.join(HALF);
@@ -200,7 +201,11 @@ impl Table {
         let from = (Bound::Included(path), Bound::Unbounded);
         let found = self.by_path.range::<str, _>(from).map(|(found, _)| found);
         // Names between, such as `a.b` of `a` and `a/b`, belong to neighbours.
-        found.take_while(|found| found.starts_with(path)).filter(|found| is_within(found, path)).cloned().collect()
+        found
+            .take_while(|found| found.starts_with(path))
+            .filter(|found| is_within(found, path))
+            .cloned()
+            .collect()
     }
 }
 
@@ -252,7 +257,10 @@ mod tests {
         assert_eq!((own[&name("p")].as_str(), own[&name("q")].as_str()), ("3", "2"));
         assert!(again.of("gone").is_empty());
         again.change("new", vec![set("p", "1")]).unwrap();
-        assert!(directory.path().join("properties/78.json").exists(), "what cannot be read is not written over");
+        assert!(
+            directory.path().join("properties/78.json").exists(),
+            "what cannot be read is not written over"
+        );
     }
 
     #[test]
@@ -264,7 +272,8 @@ mod tests {
         assert_eq!(refused.status, StatusCode::INSUFFICIENT_STORAGE);
         assert_eq!(properties.of("a")[&name("p")], "1");
         let half = "x".repeat(BYTES_OF_PATH_MAX / 2);
-        let taken = (0..2_000).take_while(|n| properties.change(&format!("{n}"), vec![set("p", &half)]).is_ok());
+        let taken =
+            (0..2_000).take_while(|n| properties.change(&format!("{n}"), vec![set("p", &half)]).is_ok());
         assert!((500..520).contains(&taken.count()));
     }
 }

@@ -217,8 +217,19 @@ mod tests {
     #[test]
     fn what_is_malformed_is_refused() {
         for bad in [
-            "", "x", "(", "()", "(<urn:t>", "(<urn:t)", "<urn:t>", "</a>", "(<urn:t>) </a> (<urn:t>)", "([1])",
-            "([\"1)", "(Not)", "(nope <urn:t>)",
+            "",
+            "x",
+            "(",
+            "()",
+            "(<urn:t>",
+            "(<urn:t)",
+            "<urn:t>",
+            "</a>",
+            "(<urn:t>) </a> (<urn:t>)",
+            "([1])",
+            "([\"1)",
+            "(Not)",
+            "(nope <urn:t>)",
         ] {
             assert!(read(bad).is_err(), "{bad}");
         }

@@ -11,7 +11,6 @@ use longhaul_model::{
 };
 use longhaul_security::Access;
 use longhaul_storage::Storage;
-pub use longhaul_wire::Cause;
 pub use longhaul_wire::receiver::PathView;
 
 use crate::membership::Membership;

@@ -44,7 +44,9 @@ pub(crate) fn check_locals(locals: &[IpAddr]) -> Result<(), Fault> {
     }
     for local in locals {
         UdpSocket::bind((*local, 0)).map_err(|error| {
-            let why = format!("streams cannot be opened from {local}: {error}; `ip address` lists what this host has");
+            let why = format!(
+                "streams cannot be opened from {local}: {error}; `ip address` lists what this host has"
+            );
             Fault::new(FaultCode::BadRequest, why)
         })?;
     }

@@ -87,7 +87,12 @@ impl TokenEndpoints {
     }
 
     /// A token that lasts, in place of one that is still good.
-    pub async fn exchange(&self, issuer: &str, token: &str, purpose: Purpose<'_>) -> Result<Zeroizing<String>, Fault> {
+    pub async fn exchange(
+        &self,
+        issuer: &str,
+        token: &str,
+        purpose: Purpose<'_>,
+    ) -> Result<Zeroizing<String>, Fault> {
         let form = [
             ("grant_type", EXCHANGE),
             ("subject_token", token),
@@ -146,10 +151,12 @@ impl TokenEndpoints {
         let url = format!("{}/.well-known/openid-configuration", key(issuer));
         let request = http::Request::get(&url).body(Full::default());
         let (status, body) = self.send(&url, request).await?;
-        let document = serde_json::from_slice::<Document>(&body).ok().filter(|_| status == http::StatusCode::OK);
+        let document =
+            serde_json::from_slice::<Document>(&body).ok().filter(|_| status == http::StatusCode::OK);
         let endpoint = document.map(|document| document.token_endpoint);
         let endpoint = endpoint.filter(|endpoint| endpoint.starts_with("https://"));
-        let endpoint = endpoint.ok_or_else(|| broken(issuer, &format!("{url} ({status}) names no token endpoint")))?;
+        let endpoint =
+            endpoint.ok_or_else(|| broken(issuer, &format!("{url} ({status}) names no token endpoint")))?;
         self.found().insert(key(issuer).to_owned(), endpoint.clone());
         Ok(endpoint)
     }
@@ -170,7 +177,10 @@ impl TokenEndpoints {
         }
         let headers = request.headers_mut();
         headers.insert(ACCEPT, http::HeaderValue::from_static("application/json"));
-        headers.insert(USER_AGENT, http::HeaderValue::from_static(concat!("longhaul/", env!("CARGO_PKG_VERSION"))));
+        headers.insert(
+            USER_AGENT,
+            http::HeaderValue::from_static(concat!("longhaul/", env!("CARGO_PKG_VERSION"))),
+        );
         let whole = async {
             let reply = self.http.request(request).await.map_err(|error| {
                 let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
@@ -181,16 +191,20 @@ impl TokenEndpoints {
             let body = body.map_err(|error| failed(FaultCode::ConnectionLost, error.to_string()))?;
             Ok((status, body.to_bytes()))
         };
-        let late = |_| failed(FaultCode::Stalled, format!("no answer within {} s", ANSWER_TIME_MAX.as_secs()));
+        let late =
+            |_| failed(FaultCode::Stalled, format!("no answer within {} s", ANSWER_TIME_MAX.as_secs()));
         tokio::time::timeout(ANSWER_TIME_MAX, whole).await.map_err(late)?
     }
 }
 
 impl Answer {
     fn given(self, issuer: &str) -> Result<Given, Fault> {
-        let (access, refresh) = (self.access_token.map(Zeroizing::new), self.refresh_token.map(Zeroizing::new));
+        let (access, refresh) =
+            (self.access_token.map(Zeroizing::new), self.refresh_token.map(Zeroizing::new));
         let is_token = |token: &Zeroizing<String>| {
-            !token.is_empty() && token.len() <= TOKEN_BYTES_MAX && token.bytes().all(|byte| byte.is_ascii_graphic())
+            !token.is_empty()
+                && token.len() <= TOKEN_BYTES_MAX
+                && token.bytes().all(|byte| byte.is_ascii_graphic())
         };
         if [&access, &refresh].into_iter().flatten().any(|token| !is_token(token)) {
             return Err(broken(issuer, "what it gave is no token"));
@@ -217,7 +231,8 @@ fn refused(issuer: &str, status: http::StatusCode, body: &[u8]) -> Fault {
         error_description: String,
     }
     let said: Refusal = serde_json::from_slice(body).unwrap_or_default();
-    let words: String = [said.error, said.error_description].join(" ").chars().take(REASON_CHARS_MAX).collect();
+    let words: String =
+        [said.error, said.error_description].join(" ").chars().take(REASON_CHARS_MAX).collect();
     let words = longhaul_model::units::printable(words.trim()).to_string();
     let code = if status.is_server_error() { FaultCode::Unreachable } else { FaultCode::NotAuthenticated };
     Fault::new(code, format!("{issuer} refuses ({status}): {words}"))
@@ -235,7 +250,10 @@ mod tests {
 
     #[test]
     fn both_ways_of_giving_a_token_that_lasts_are_understood() {
-        assert_eq!(given(r#"{"access_token":"a","refresh_token":"r","x":1}"#), Ok((Some("a".into()), Some("r".into()))));
+        assert_eq!(
+            given(r#"{"access_token":"a","refresh_token":"r","x":1}"#),
+            Ok((Some("a".into()), Some("r".into())))
+        );
         let exchanged = format!(r#"{{"access_token":"r","issued_token_type":"{REFRESH_TOKEN}"}}"#);
         assert_eq!(given(&exchanged), Ok((None, Some("r".into()))));
         for bad in [r#"{"access_token":""}"#, r#"{"refresh_token":"a b"}"#, "{\"access_token\":\"a\\nb\"}"] {

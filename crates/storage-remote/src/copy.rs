@@ -201,7 +201,8 @@ impl Remote {
             let arrival = arrival(&plan.target, &plan.order.tag, mode, found.renames);
             let is_last = place + 1 == found.modes.len();
             if mode == Mode::Push && !is_last && !arrival.temporary && plan.is_between_ports() {
-                failed_before.push("push: not between ports of one host, under the file's own name".to_owned());
+                failed_before
+                    .push("push: not between ports of one host, under the file's own name".to_owned());
                 continue;
             }
             plan.write(Some(arrival.clone()));

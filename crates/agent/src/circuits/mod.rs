@@ -108,7 +108,8 @@ impl Circuits {
             };
             let ways = AgentWays::new(Arc::downgrade(shared), place);
             let clock = shared.clock.for_engine();
-            let keeper = Keeper::start(whose, &link.circuit, clock, Box::new(Streams::new(ways, link.circuit.paced)))?;
+            let keeper =
+                Keeper::start(whose, &link.circuit, clock, Box::new(Streams::new(ways, link.circuit.paced)))?;
             *locked(&link.keeper) = Some(keeper);
         }
         Ok(())

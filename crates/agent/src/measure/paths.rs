@@ -173,10 +173,8 @@ mod tests {
 
     #[test]
     fn sessions_with_one_source_are_one_sample() {
-        let scavenger = SessionSnapshot {
-            class: TrafficClass::Scavenger,
-            ..session(1, 2, 50_000, Some(Cause::Window))
-        };
+        let scavenger =
+            SessionSnapshot { class: TrafficClass::Scavenger, ..session(1, 2, 50_000, Some(Cause::Window)) };
         let mixed = SessionSnapshot { mixed: true, ..session(2, 0, 5_000, Some(Cause::Network)) };
         let all = [session(1, 0, 1_000, Some(Cause::Network)), scavenger, mixed];
         let told = Watch::default().look(all.iter(), 30.0, Timestamp::ZERO);
@@ -184,10 +182,8 @@ mod tests {
         assert_eq!((told[0].packets, told[0].streams, told[0].rtt_us), (51_000, 4, 20_000));
         assert_eq!(told[0].limit, None, "one that gives way says nothing of limits");
         let silent = session(3, 0, 1_000, None);
-        let unmeasured = SessionSnapshot {
-            path: PathView { round_trip_min: Duration::ZERO, ..silent.path },
-            ..silent
-        };
+        let unmeasured =
+            SessionSnapshot { path: PathView { round_trip_min: Duration::ZERO, ..silent.path }, ..silent };
         assert_eq!(Watch::default().look([unmeasured].iter(), 30.0, Timestamp::ZERO), []);
     }
 }

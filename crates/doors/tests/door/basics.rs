@@ -2,7 +2,6 @@
 
 use crate::house::{Changes, House, PLAIN, READER};
 
-
 #[test]
 fn files_come_and_go() {
     let house = House::new();

@@ -4,7 +4,8 @@ use crate::house::{House, PLAIN, READER, Reply};
 
 const LOCK: &str = "<lockinfo xmlns='DAV:'><lockscope><exclusive/></lockscope><locktype><write/></locktype>\
                     <owner>me</owner></lockinfo>";
-const SHARED: &str = "<lockinfo xmlns='DAV:'><lockscope><shared/></lockscope><locktype><write/></locktype></lockinfo>";
+const SHARED: &str =
+    "<lockinfo xmlns='DAV:'><lockscope><shared/></lockscope><locktype><write/></locktype></lockinfo>";
 
 fn lock(house: &House, path: &str, body: &str, headers: &[(&str, &str)]) -> Reply {
     house.ask("LOCK", path, headers, body.as_bytes())
@@ -128,7 +129,11 @@ fn what_clients_say_of_a_file_stays_with_it() {
     put(&house, "/a", PLAIN);
     assert_eq!(property(&house, "/a"), None, "it went with the file");
     // All or nothing.
-    let refused = patch(&house, "/b", "<remove><prop><u:p/></prop></remove><set><prop><getetag>1</getetag></prop></set>");
+    let refused = patch(
+        &house,
+        "/b",
+        "<remove><prop><u:p/></prop></remove><set><prop><getetag>1</getetag></prop></set>",
+    );
     assert!(refused.text().contains("403 Forbidden") && refused.text().contains("424 Failed"), "{refused:?}");
     assert_eq!(property(&house, "/b"), value);
     let house = house.reopened();

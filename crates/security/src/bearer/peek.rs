@@ -80,9 +80,13 @@ mod tests {
             r#"{"iss":"https://i/","exp":1700000000.5,"scope":"storage.read:/ offline_access","aud":["a","b"]}"#,
         ));
         let read = read.unwrap();
-        assert_eq!((read.issuer.as_str(), read.expires), ("https://i/", Timestamp::from_seconds(1_700_000_000)));
+        assert_eq!(
+            (read.issuer.as_str(), read.expires),
+            ("https://i/", Timestamp::from_seconds(1_700_000_000))
+        );
         assert!(read.is_offline() && read.audience == ["a", "b"]);
-        let plain = Peeked::of(&token(r#"{"iss":"i","exp":1e300,"aud":"a","scope":"offline_access.not"}"#)).unwrap();
+        let plain =
+            Peeked::of(&token(r#"{"iss":"i","exp":1e300,"aud":"a","scope":"offline_access.not"}"#)).unwrap();
         assert!(!plain.is_offline() && plain.audience == ["a"]);
         for bad in ["{}", r#"{"iss":"i"}"#, r#"{"exp":1}"#, r#"{"iss":1,"exp":1}"#, "[]", "x"] {
             assert_eq!(Peeked::of(&token(bad)), None, "{bad}");

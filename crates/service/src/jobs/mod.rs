@@ -48,7 +48,7 @@ pub use remote::mover;
 pub use s3::S3Config;
 pub use submission::{FileDetails, OWN_TOKEN};
 pub use tape::TapeConfig;
-pub use tokens::{Tokens, Wanted as WantedToken, run as run_tokens};
+pub use tokens::{Tokens, run as run_tokens};
 
 /// What an administrator can set about jobs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -142,11 +142,12 @@ mod tests {
         let terms = Terms::read(
             r#"{"retry":-1,"retry_delay":7,"verify_checksum":"both","overwrite_flag":"R","timeout":"60",
                 "internal_job_params":"nostreams:4,timeout:3600,strict,s3alternate","bring_online":60,"copy_pin_lifetime":-1,
-                "archive_timeout":0,"other":[1]}"#,
+                "archive_timeout":0,"unmanaged_tokens":true,"other":[1]}"#,
         );
         assert_eq!(
             terms,
             Terms {
+                unmanaged_tokens: true,
                 retry: -1,
                 retry_delay: Some(Duration::from_secs(7)),
                 verify: Verify::Both,

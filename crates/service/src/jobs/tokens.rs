@@ -69,7 +69,8 @@ impl Tokens {
             clients.push(OurClient { issuer: issuer.url.clone(), id: id.clone(), secret });
         }
         let open = || TokenEndpoints::open(clients, config.issuer_authorities.as_deref());
-        let endpoints = if config.issuers.iter().any(|issuer| issuer.client_id.is_some()) { Some(open()?) } else { None };
+        let endpoints =
+            if config.issuers.iter().any(|issuer| issuer.client_id.is_some()) { Some(open()?) } else { None };
         Ok((Tokens { endpoints, wanted, fresh: Mutex::default(), asking: Mutex::default() }, receiver))
     }
 

@@ -72,11 +72,14 @@ mod tests {
             limit: Some(PathLimit::ReceiveWindow),
         };
         let told = observation(AgentId(2), (SiteId(7), SiteId(8)), &sample);
-        assert_eq!(told.of, Subject::Path {
-            source: Place::Site(SiteId(7)),
-            target: Place::Site(SiteId(8)),
-            way: Way::of(Family::Ipv6)
-        });
+        assert_eq!(
+            told.of,
+            Subject::Path {
+                source: Place::Site(SiteId(7)),
+                target: Place::Site(SiteId(8)),
+                way: Way::of(Family::Ipv6)
+            }
+        );
         let Seen::Tcp { bytes_sent, bytes_resent, mss_bytes, window_bytes, limit, .. } = told.seen else {
             panic!("{told:?}")
         };

@@ -7,9 +7,7 @@ use crate::world::{Agent, World};
 use longhaul_api::agent::{Report, ReportReply};
 use longhaul_api::native::Status;
 use longhaul_api::network::NetworkLinkDetail;
-use longhaul_api::probe::{
-    PathLimit, PathSample, ProbeAsked, ProbeResult, ProbedWay, Reach, UplinkSample,
-};
+use longhaul_api::probe::{PathLimit, PathSample, ProbeAsked, ProbeResult, ProbedWay, Reach, UplinkSample};
 use longhaul_api::routes;
 use longhaul_model::{AgentId, FaultCode};
 

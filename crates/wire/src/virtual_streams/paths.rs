@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::limits::{SLOW_NOT_BEFORE, STALL_MAX};
-use crate::path::{Limit, PathReport};
+use crate::path::{Cause, PathReport};
 
 const STALL: Duration = Duration::from_secs(3);
 const GIVEN_UP: Duration = Duration::from_millis(2_200);

@@ -163,4 +163,3 @@ fn no(heard: &Heard, less: bool) -> Next {
         _ => Next::Unclear(unexpected(heard)),
     }
 }
-
