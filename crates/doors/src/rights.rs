@@ -217,7 +217,8 @@ fn implies(shown: &str, wanted: &str) -> bool {
     if wanted.contains("/Role=") {
         return shown == wanted;
     }
-    shown.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    let within = |rest: &str| rest.is_empty() || rest.starts_with('/');
+    !wanted.is_empty() && shown.strip_prefix(wanted).is_some_and(within)
 }
 
 impl Granted {

@@ -234,7 +234,7 @@ fn a_source_is_told_what_its_way_is_booked_for() {
     target.engine.set_paths(source.agent, vec![path]).unwrap();
     target.engine.fetch(batch);
     let credentials = deployment.credentials(source.agent);
-    // The first stream may be alone for a while.
+    // The first stream may be alone for a while. Each stays until the other was told: one that is left alone has all of it.
     let told = |mut wire: Wire| {
         while let Some((frame, _)) = wire.receive() {
             match frame {
@@ -243,17 +243,18 @@ fn a_source_is_told_what_its_way_is_booked_for() {
                     wire.send(&Frame::Welcome(welcome), &[]);
                 }
                 Frame::Ping { number } => wire.send(&Frame::Pong { number }, &[]),
-                Frame::Pace { bytes_per_s } if bytes_per_s < BOOKED => return Some(bytes_per_s),
+                Frame::Pace { bytes_per_s } if bytes_per_s < BOOKED => return (Some(bytes_per_s), wire),
                 _ => {}
             }
         }
-        None
+        (None, wire)
     };
-    let told: Vec<_> = std::thread::scope(|scope| {
+    let told: Vec<(_, Wire)> = std::thread::scope(|scope| {
         let streams: Vec<_> = (0..2).map(|_| Wire::accept(&listener, &credentials)).collect();
         let streams: Vec<_> = streams.into_iter().map(|wire| scope.spawn(|| told(wire))).collect();
         streams.into_iter().map(|stream| stream.join().unwrap()).collect()
     });
+    let told: Vec<Option<u64>> = told.into_iter().map(|(told, _)| told).collect();
     assert_eq!(told, [Some(BOOKED / 2); 2]);
 }
 

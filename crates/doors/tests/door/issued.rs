@@ -86,7 +86,7 @@ impl Holder<'_> {
     }
 
     fn status(&self, method: &str, path: &str) -> u16 {
-        self.ask(method, path, &[], if method == "PUT" { b"new" } else { b"" }).status
+        self.ask(method, path, &[("Depth", "0")], if method == "PUT" { b"new" } else { b"" }).status
     }
 }
 
