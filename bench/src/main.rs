@@ -21,7 +21,7 @@ use transfers::options::{Options, USAGE};
 
 type Case = (&'static str, &'static str, fn(&Rounds) -> Vec<Row>);
 
-const CASES: [Case; 5] = [
+const CASES: [Case; 6] = [
     (
         "small",
         "10,000 files of 64 KB from alpha to beta on the disk, against the disk's own floor",
@@ -34,6 +34,11 @@ const CASES: [Case; 5] = [
     ),
     ("floor", "the parts of a transfer, checked against iperf3, openssl and dd", cases::floor::run),
     ("register", "1,000,000 files by manifest; subscription to first byte; memory", cases::register::run),
+    (
+        "fts",
+        "the FTS3 API: jobs submitted, polled and listed with up to 1,000,000 in the database; starts and small copies",
+        cases::fts::run,
+    ),
     ("build", "cold release build of the default feature set", cases::build::run),
 ];
 

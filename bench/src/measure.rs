@@ -54,7 +54,7 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// User and system time of a process so far, in seconds (fields 14 and 15 of `/proc/PID/stat`, in ticks of 10 ms).
-fn cpu_seconds(pid: u32) -> f64 {
+pub(crate) fn cpu_seconds(pid: u32) -> f64 {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let after_name = text.rsplit(')').next().unwrap_or_default();
     let field = |number: usize| {

@@ -1,4 +1,4 @@
-//! How our transfers behave beyond a rate: queued directories, growth, disks at both ends, windows, a shared link.
+//! How our transfers behave beyond a rate: queued directories, growth, disks at both ends, windows, a shared link, two uplinks.
 //!
 //! Each case is a file: it makes its own laboratory, adds rows of ours and of what limits them, measured in the same run, and
 //! says which bars hold. Bytes are scaled by `--scale`. Not here: comparisons with other programs (`transfers/`), of which
@@ -13,6 +13,7 @@ mod page;
 mod report;
 mod scavenger;
 mod scene;
+mod uplinks;
 mod windows;
 
 use std::path::PathBuf;
@@ -29,12 +30,13 @@ pub(crate) struct Case {
     run: fn(&Memory, &Options, &mut Session) -> Result<(), String>,
 }
 
-pub(crate) const CASES: [Case; 5] = [
+pub(crate) const CASES: [Case; 6] = [
     Case { name: directories::NAME, what: directories::WHAT, run: directories::run },
     Case { name: growth::NAME, what: growth::WHAT, run: growth::run },
     Case { name: disk::NAME, what: disk::WHAT, run: disk::run },
     Case { name: windows::NAME, what: windows::WHAT, run: windows::run },
     Case { name: scavenger::NAME, what: scavenger::WHAT, run: scavenger::run },
+    Case { name: uplinks::NAME, what: uplinks::WHAT, run: uplinks::run },
 ];
 
 /// Measures, prints and writes what is asked for. True if every run worked; a bar that is missed is told, and fails nothing.

@@ -2,6 +2,7 @@
 
 pub(crate) mod build;
 pub(crate) mod floor;
+pub(crate) mod fts;
 pub(crate) mod large;
 pub(crate) mod register;
 pub(crate) mod small;

@@ -21,7 +21,7 @@ use crate::guard::{guarded, message};
 use crate::http::HttpControl;
 use crate::ledger::Ledger;
 use crate::locked;
-use crate::measure::{Measures, UplinkConfig, run_probes, run_uplinks};
+use crate::measure::{Measures, UplinkConfig, run_paths, run_probes, run_uplinks};
 use crate::mover::{Mover, Start, start_engine};
 use crate::null_mover::{self, NullLinks};
 use crate::spaces::Spaces;
@@ -111,7 +111,8 @@ impl Agent {
         let exports = open_storages(&config)?;
         let circuits = Arc::new(Circuits::read(&config.circuits)?);
         let storages: Vec<_> = exports.iter().map(|export| export.storage.clone()).collect();
-        let doors = Doors::prepare(&config.doors, &storages, &identity.credentials(), identity.agent.0)?;
+        let own = identity.credentials();
+        let doors = Doors::prepare(&config.doors, &storages, &own, identity.agent.0, state.doors(), clock())?;
         let incarnation = state.next_incarnation()?;
         let ledger = Arc::new(Ledger::open(state.path())?);
         let clock = ServiceClock::new(clock, ledger.clock_offset());
@@ -195,13 +196,14 @@ impl Agent {
         let (close, closed) = watch::channel(false);
         let alive = Arc::downgrade(&shared);
         let credentials = move || alive.upgrade().map(|shared| locked(&shared.identity).credentials());
-        let mut doors = tokio::spawn(doors.run(credentials, closed));
+        let mut doors = tokio::spawn(doors.run(credentials, shared.clock.clone(), closed));
         let mut loops = JoinSet::new();
         loops.spawn(report::run(shared.clone()));
         loops.spawn(work::run(shared.clone()));
         loops.spawn(renew::run(shared.clone()));
         loops.spawn(run_probes(shared.clone()));
         loops.spawn(run_uplinks(shared.clone()));
+        loops.spawn(run_paths(shared.clone()));
         if !shared.circuits.is_empty() {
             loops.spawn(circuits::run(shared.clone()));
         }
@@ -268,6 +270,7 @@ fn engine_config(config: &Config, state: &StateDir, identity: &Identity) -> long
         memory_bytes: config.memory_bytes,
         streams_per_session: config.streams_per_session,
         fixed_streams: false,
+        local_addresses: config.bind.clone(),
         network_threads: config.network_threads(),
         cores: config.data_cores.clone(),
         data_security: config.data_security,

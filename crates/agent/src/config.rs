@@ -52,6 +52,9 @@ pub struct Config {
     /// Agents that may, as `longhaul://DEPLOYMENT/agent/SITE/AGENTID` with `*` for any part. Empty: all of the deployment.
     #[serde(default)]
     pub allow_subjects: Vec<SubjectPattern>,
+    /// Addresses of this host from which data streams are opened, from all of them at once; empty: the system's choice.
+    #[serde(default)]
+    pub bind: Vec<IpAddr>,
     /// Event loops for data; 0: as many as cores.
     #[serde(default)]
     pub network_threads: usize,
@@ -148,6 +151,7 @@ impl Config {
             data_security: DataSecurity::Tls,
             allow: Vec::new(),
             allow_subjects: Vec::new(),
+            bind: Vec::new(),
             network_threads: 0,
             data_cores: Vec::new(),
             digest_threads: 0,

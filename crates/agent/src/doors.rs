@@ -1,30 +1,39 @@
 //! Doors: which of the agent's storages are open to outside clients, and to whom. Opened with the agent, closed with it;
 //! files of certificates, tokens and maps are read again when they change.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use longhaul_doors::{
-    Access, Door, Grant, Limits, May, Outgoing, Renewer, Rights, Settings, Subjects, read_tokens,
+    Access, Door, Grant, Issued, Limits, May, Outgoing, Renewer, Rights, Settings, Subjects, TokenVerifier,
+    Users, VOMS, Verified, read_tokens,
 };
-use longhaul_model::{Fault, FaultCode, StorageName};
+use longhaul_gateways::issuers::Issuers;
+use longhaul_model::{Fault, FaultCode, StorageName, Timestamp};
+use longhaul_security::bearer::{Audience, IssuerRule, TokenSettings, TokenTrust};
+use longhaul_security::grid::{GridSettings, GridTrust};
 use longhaul_security::{
-    Allow, Credentials, OutsideTrust, door_server_tls, gridmap, outside_client_tls, read_private, secret_hash,
+    Allow, ClientIdentity, Credentials, OutsideTrust, client_of, door_grid_tls, door_server_tls, gridmap,
+    outside_client_tls, read_private, secret_hash,
 };
 use longhaul_storage::Storage;
+use rustls::CommonState;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::agent::blocking;
+use crate::clock::ServiceClock;
 
 /// Most doors of one agent.
 pub const DOORS_MAX: usize = 64;
 /// Between looks whether certificates, tokens and maps have changed.
 const RENEW_EVERY: Duration = Duration::from_secs(60);
+/// For clocks that are behind those of issuers of tokens.
+const LEEWAY: Duration = Duration::from_secs(60);
 /// A bundle of a grid's authorities has some hundred kilobytes.
 const AUTHORITIES_BYTES_MAX: u64 = 16 << 20;
 /// Where systems keep the authorities of the web.
@@ -49,12 +58,28 @@ pub struct DoorConfig {
     /// Authorities of people's certificates. Empty: the deployment's.
     #[serde(default)]
     pub client_authorities: Vec<PathBuf>,
+    /// A directory of the grid's authorities, with their policies and revocation lists: their users come with certificates
+    /// and proxies. None: `client_authorities` count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trust_dir: Option<PathBuf>,
+    /// What says who speaks for virtual organisations; without it attributes in proxies do not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub voms_dir: Option<PathBuf>,
     /// Further names of this door, as `host` or `host:port`.
     #[serde(default)]
     pub names: Vec<String>,
     /// A file of lines `read|write PATH TOKEN`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<PathBuf>,
+    /// Issuers whose tokens count by their scopes.
+    #[serde(default)]
+    pub issuers: Vec<DoorIssuer>,
+    /// What the door is called in tokens. Empty: its names.
+    #[serde(default)]
+    pub audiences: Vec<String>,
+    /// Authorities of the issuers' servers. None: the system's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issuer_authorities: Option<PathBuf>,
     /// Everybody may read everything.
     #[serde(default)]
     pub anonymous_read: bool,
@@ -90,11 +115,25 @@ pub struct DoorRule {
     /// with a certificate that is believed.
     #[serde(default)]
     pub subjects: Vec<String>,
+    /// `/atlas/prod`, which groups below it imply, or `/atlas/Role=production`: attributes of virtual organisations.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub voms: Vec<String>,
     /// Everybody whom this map names by subject.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grid_map: Option<PathBuf>,
     pub may: DoorRight,
     /// The directory it is for; empty: all.
+    #[serde(default)]
+    pub below: String,
+}
+
+/// One issuer of tokens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DoorIssuer {
+    /// `https://iam.example.org/`, as in its tokens.
+    pub url: String,
+    /// The directory that the paths in its scopes begin at; empty: all.
     #[serde(default)]
     pub below: String,
 }
@@ -140,13 +179,39 @@ impl DoorConfig {
                 return Err(format!("door of {name}: {what} is {value}; 1 to {most} is possible"));
             }
         }
-        for rule in &self.allow {
-            if rule.subjects.is_empty() == rule.grid_map.is_none() {
-                return Err(format!("door of {name}: a rule has either subjects or a grid_map"));
-            }
-            let below = rule.below.trim_matches('/');
+        if self.trust_dir.is_some() && !self.client_authorities.is_empty() {
+            return Err(format!(
+                "door of {name}: either trust_dir or client_authorities say whom it believes"
+            ));
+        }
+        if self.voms_dir.is_some() && self.trust_dir.is_none() {
+            return Err(format!(
+                "door of {name}: voms_dir is about users of the grid, whom trust_dir lets in"
+            ));
+        }
+        let belows = self.allow.iter().map(|rule| &rule.below);
+        for below in belows.chain(self.issuers.iter().map(|issuer| &issuer.below)) {
+            let below = below.trim_matches('/');
             if !below.is_empty() && longhaul_model::Pfn::new(name.clone(), below).is_err() {
                 return Err(format!("door of {name}: below is no path beneath the root"));
+            }
+        }
+        if !self.issuers.is_empty() {
+            TokenTrust::new(self.token_settings())
+                .map_err(|fault| format!("door of {name}: {}", fault.detail))?;
+        }
+        for rule in &self.allow {
+            let kinds = [!rule.subjects.is_empty(), !rule.voms.is_empty(), rule.grid_map.is_some()];
+            if kinds.iter().filter(|kind| **kind).count() != 1 {
+                return Err(format!("door of {name}: a rule has either subjects, or voms, or a grid_map"));
+            }
+            if !rule.voms.is_empty() && self.voms_dir.is_none() {
+                return Err(format!("door of {name}: attributes do not count without voms_dir"));
+            }
+            if let Some(bad) = rule.voms.iter().find(|fqan| !is_attribute(fqan)) {
+                return Err(format!(
+                    "door of {name}: {bad:?} is no attribute, such as /atlas/prod or /atlas/Role=production"
+                ));
             }
             for subject in &rule.subjects {
                 let like = matches!(read_subject(subject)?, Subjects::Like(_));
@@ -195,6 +260,43 @@ impl DoorConfig {
         Ok(Some(Arc::new(Outgoing { tls, allow: self.third_party_allow.clone() })))
     }
 
+    fn token_settings(&self) -> TokenSettings {
+        let rule =
+            |issuer: &DoorIssuer| IssuerRule { issuer: issuer.url.clone(), vo: None, required_scope: None };
+        // Clients ask for tokens for the host, or for the address.
+        let names = || self.names.iter().flat_map(|name| [name.clone(), format!("https://{name}")]);
+        TokenSettings {
+            issuers: self.issuers.iter().map(rule).collect(),
+            audiences: if self.audiences.is_empty() { names().collect() } else { self.audiences.clone() },
+            leeway: LEEWAY,
+        }
+    }
+
+    fn issuers(&self) -> Result<Option<Issuers>, Fault> {
+        if self.issuers.is_empty() {
+            return Ok(None);
+        }
+        let trust = Arc::new(TokenTrust::new(self.token_settings())?);
+        Issuers::open(trust, self.issuer_authorities.as_deref()).map(Some)
+    }
+
+    fn users(&self, now: Timestamp) -> Result<Option<GridTrust>, Fault> {
+        let Some(directory) = &self.trust_dir else { return Ok(None) };
+        let hosts = self.names.iter().map(|name| name.split(':').next().unwrap_or(name).to_owned());
+        let settings = GridSettings {
+            voms_directory: self.voms_dir.clone(),
+            hosts: hosts.collect(),
+            ..GridSettings::new(directory)
+        };
+        GridTrust::load(settings, now).map(Some)
+    }
+
+    /// The directory of each issuer.
+    fn areas(&self) -> BTreeMap<String, String> {
+        let area = |issuer: &DoorIssuer| (issuer.url.clone(), issuer.below.trim_matches('/').to_owned());
+        self.issuers.iter().map(area).collect()
+    }
+
     /// Reads everything that may change while the door is open.
     fn access(&self, own: &Credentials) -> Result<(Access, [u8; 32]), Fault> {
         let mut read = Read::default();
@@ -212,13 +314,20 @@ impl DoorConfig {
             authorities.push(own.ca_pem.clone());
         }
         let authorities: Vec<&str> = authorities.iter().map(String::as_str).collect();
-        let tls = door_server_tls(&certificate, &key, &authorities)?;
+        let tls = match &self.trust_dir {
+            Some(_) => door_grid_tls(&certificate, &key, own)?,
+            None => door_server_tls(&certificate, &key, &authorities)?,
+        };
         let mut rights = Rights { anonymous: self.anonymous_read.then(String::new), ..Rights::default() };
         for rule in &self.allow {
             let may = if rule.may == DoorRight::Write { May::Write } else { May::Read };
             let grant = Grant { may, below: rule.below.trim_matches('/').to_owned() };
             for subject in &rule.subjects {
                 let whom = read_subject(subject).map_err(|why| Fault::new(FaultCode::BadRequest, why))?;
+                rights.subjects.push((whom, grant.clone()));
+            }
+            if !rule.voms.is_empty() {
+                let whom = Subjects::Voms(rule.voms.iter().cloned().collect());
                 rights.subjects.push((whom, grant.clone()));
             }
             if let Some(path) = &rule.grid_map {
@@ -232,6 +341,84 @@ impl DoorConfig {
                 read_tokens(path).map_err(|error| Fault::new(FaultCode::BadRequest, error.to_string()))?;
         }
         Ok((Access { tls, identities, rights }, secret_hash(&read.seen)))
+    }
+}
+
+/// `/vo`, groups below it, and a role at the end.
+fn is_attribute(text: &str) -> bool {
+    let Some(rest) = text.strip_prefix('/') else { return false };
+    let (groups, role) = match rest.split_once("/Role=") {
+        Some((groups, role)) => (groups, Some(role)),
+        None => (rest, None),
+    };
+    let named = |part: &str| {
+        !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+    };
+    groups.split('/').all(named) && role.is_none_or(named)
+}
+
+/// Users of the grid at a door.
+struct DoorUsers {
+    trust: GridTrust,
+    /// An agent's certificate has to be of this one.
+    deployment: String,
+    clock: ServiceClock,
+    /// What was wrong with the files when it was told last.
+    told: Mutex<Vec<String>>,
+}
+
+impl DoorUsers {
+    /// Takes over what has changed in the files; what cannot be read stays as it was.
+    fn reload(&self) {
+        let problems = match self.trust.reload(self.clock.now()) {
+            Ok(looked) => looked.problems,
+            Err(fault) => vec![fault.to_string()],
+        };
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        for problem in problems.iter().filter(|problem| !told.contains(problem)) {
+            tracing::warn!("users of the grid at a door: {problem}");
+        }
+        *told = problems;
+    }
+}
+
+impl Users for DoorUsers {
+    fn names(&self, connection: &CommonState) -> Result<Vec<String>, Fault> {
+        let client = client_of(connection, &self.deployment, Some(&self.trust), self.clock.now())?;
+        Ok(match client {
+            None => Vec::new(),
+            Some(ClientIdentity::Agent(agent)) => vec![agent.to_string()],
+            Some(ClientIdentity::Grid(user)) => {
+                if let Some(problem) = &user.fqan_problem {
+                    tracing::info!(subject = user.subject, problem, "attributes of a client do not count");
+                }
+                let attributes = user.fqans.iter().map(|fqan| format!("{VOMS}{fqan}"));
+                std::iter::once(user.subject.clone()).chain(attributes).collect()
+            }
+        })
+    }
+}
+
+/// The issuers of a door's tokens.
+struct DoorIssuers {
+    issuers: Issuers,
+    clock: ServiceClock,
+}
+
+impl DoorIssuers {
+    /// Asks for their keys again when these get old.
+    async fn refresh_on(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
+        while !stopped_within(RENEW_EVERY, &mut stop).await {
+            for (issuer, fault) in self.issuers.refresh(self.clock.now()).await {
+                tracing::warn!(issuer, %fault, "an issuer of tokens does not tell its keys");
+            }
+        }
+    }
+}
+
+impl TokenVerifier for DoorIssuers {
+    fn verify<'a>(&'a self, token: &'a str) -> Verified<'a> {
+        Box::pin(self.issuers.verify(token, Audience::Ours, self.clock.now()))
     }
 }
 
@@ -281,7 +468,10 @@ fn named_in(path: &Path, text: &str) -> BTreeSet<String> {
 /// The doors of an agent, checked and read, not open yet.
 pub(crate) struct Doors {
     configs: Vec<Prepared>,
+    deployment: String,
     owner: [u8; 8],
+    /// A directory for each door, for what clients say of their files.
+    properties: PathBuf,
 }
 
 struct Prepared {
@@ -289,6 +479,8 @@ struct Prepared {
     storage: Arc<dyn Storage>,
     access: Access,
     outgoing: Option<Arc<Outgoing>>,
+    issuers: Option<Issuers>,
+    users: Option<GridTrust>,
     /// Hash of what the access was read from.
     seen: [u8; 32],
 }
@@ -299,6 +491,8 @@ impl Doors {
         storages: &[Arc<dyn Storage>],
         own: &Credentials,
         agent: u64,
+        properties: PathBuf,
+        now: Timestamp,
     ) -> Result<Doors, Fault> {
         let mut prepared = Vec::new();
         for config in configs {
@@ -306,52 +500,66 @@ impl Doors {
             let storage =
                 found.ok_or_else(|| Fault::new(FaultCode::BadRequest, "a door without a storage"))?;
             let (access, seen) = config.access(own)?;
-            let outgoing = config.outgoing()?;
+            let (outgoing, issuers, users) = (config.outgoing()?, config.issuers()?, config.users(now)?);
             prepared.push(Prepared {
                 config: config.clone(),
                 storage: storage.clone(),
                 access,
                 outgoing,
+                issuers,
+                users,
                 seen,
             });
         }
         // What the agent's engine puts into a work directory begins with another mark.
         let mut owner = [0; 8];
         owner.copy_from_slice(&secret_hash(&format!("doors of {agent}"))[..8]);
-        Ok(Doors { configs: prepared, owner })
+        let deployment = own.identity()?.deployment().to_owned();
+        Ok(Doors { configs: prepared, deployment, owner, properties })
     }
 
     /// Opens them and serves until told to stop. Returns earlier only with what stands in the way.
     pub(crate) async fn run(
         self,
         credentials: impl Fn() -> Option<Credentials> + Send + Sync + 'static,
+        clock: ServiceClock,
         mut stop: watch::Receiver<bool>,
     ) -> Result<(), Fault> {
         let mut open = JoinSet::new();
         let mut renewals = Vec::new();
-        for Prepared { config, storage, access, outgoing, seen } in self.configs {
+        let mut doors_of: BTreeMap<StorageName, usize> = BTreeMap::new();
+        for Prepared { config, storage, access, outgoing, issuers, users, seen } in self.configs {
+            // Two doors of one storage know nothing of each other.
+            let number = doors_of.entry(config.storage.clone()).or_default();
+            *number += 1;
+            let directory = format!("{}.{number}", config.storage);
+            let issuers = issuers.map(|issuers| Arc::new(DoorIssuers { issuers, clock: clock.clone() }));
+            let issued = issuers
+                .clone()
+                .map(|issuers| Issued { verifier: issuers as Arc<dyn TokenVerifier>, areas: config.areas() });
+            let users = users.map(|trust| {
+                let (deployment, clock) = (self.deployment.clone(), clock.clone());
+                Arc::new(DoorUsers { trust, deployment, clock, told: Mutex::default() })
+            });
             let settings = Settings {
                 storage,
                 names: config.names.clone(),
                 make_parents: config.make_parents,
                 delete_trees: config.delete_trees,
                 owner: self.owner,
+                properties: Some(self.properties.join(directory)),
                 outgoing,
+                users: users.clone().map(|users| users as Arc<dyn Users>),
+                issued,
                 limits: config.limits(),
             };
             let door = Door::open(settings, access, &config.listen).await?;
             tracing::info!(storage = %config.storage, addresses = ?door.addresses(), "door open");
-            renewals.push((config, door.renewer(), seen));
+            renewals.push(Renewal { config, renewer: door.renewer(), users, seen });
             open.spawn(door.run(stop.clone()));
+            issuers.map(|issuers| open.spawn(issuers.refresh_on(stop.clone())));
         }
-        loop {
-            let stopped = tokio::select! {
-                _ = stop.wait_for(|stop| *stop) => true,
-                () = tokio::time::sleep(RENEW_EVERY) => false,
-            };
-            if stopped {
-                break;
-            }
+        while !stopped_within(RENEW_EVERY, &mut stop).await {
             if let Some(own) = credentials() {
                 renewals = renew(renewals, own).await?;
             }
@@ -361,12 +569,28 @@ impl Doors {
     }
 }
 
-type Renewals = Vec<(DoorConfig, Renewer, [u8; 32])>;
+/// True at a stop.
+async fn stopped_within(time: Duration, stop: &mut watch::Receiver<bool>) -> bool {
+    tokio::select! {
+        _ = stop.wait_for(|stop| *stop) => true,
+        () = tokio::time::sleep(time) => false,
+    }
+}
+
+/// What has to be read again for one door.
+struct Renewal {
+    config: DoorConfig,
+    renewer: Renewer,
+    users: Option<Arc<DoorUsers>>,
+    /// Hash of what was read last.
+    seen: [u8; 32],
+}
 
 /// What cannot be read stays as it was, and is told.
-async fn renew(mut renewals: Renewals, own: Credentials) -> Result<Renewals, Fault> {
+async fn renew(mut renewals: Vec<Renewal>, own: Credentials) -> Result<Vec<Renewal>, Fault> {
     blocking(move || {
-        for (config, renewer, seen) in &mut renewals {
+        for Renewal { config, renewer, users, seen } in &mut renewals {
+            users.iter().for_each(|users| users.reload());
             match config.access(&own) {
                 Ok((_, now)) if now == *seen => {}
                 Ok((access, now)) => {
@@ -405,9 +629,16 @@ mod tests {
     #[test]
     fn mistakes_are_told() {
         for (more, why) in [
+            ("issuers = [{ url = 'http://iam' }]", "no issuer"),
+            ("issuers = [{ url = 'https://iam' }, { url = 'https://iam/' }]", "twice"),
+            ("issuers = [{ url = 'https://iam', below = '../x' }]", "no path"),
             ("key = 'k'", "come together"),
             ("transfers = 0", "transfers is 0"),
-            ("[[allow]]\nmay = 'read'", "either subjects or a grid_map"),
+            ("[[allow]]\nmay = 'read'", "either subjects, or voms, or a grid_map"),
+            ("[[allow]]\nmay = 'read'\nvoms = ['/atlas']", "without voms_dir"),
+            ("trust_dir = 't'\nclient_authorities = ['c']", "either trust_dir or"),
+            ("voms_dir = 'v'", "trust_dir lets in"),
+            ("trust_dir = 't'\nvoms_dir = 'v'\n[[allow]]\nmay = 'read'\nvoms = ['atlas']", "no attribute"),
             ("[[allow]]\nmay = 'read'\nsubjects = ['alice']", "no subject"),
             ("[[allow]]\nmay = 'read'\nsubjects = ['*']\nbelow = '../x'", "no path"),
             ("[[allow]]\nmay = 'all'\nsubjects = ['*']", "unknown variant"),

@@ -66,7 +66,7 @@ async fn wait_for_reason(shared: &Shared, last: Instant) {
 async fn report(shared: &Shared) -> Result<(), Fault> {
     let greeting = !*shared.greeted.borrow();
     let _gate = if greeting { Some(shared.gate.lock().await) } else { None };
-    let (probes, uplinks) = shared.measures.take();
+    let found = shared.measures.take();
     let ask_ahead = !greeting && shared.circuits.asks();
     let circuits = shared.circuits.tell(greeting);
     let sent = shared.clock.local();
@@ -78,8 +78,9 @@ async fn report(shared: &Shared) -> Result<(), Fault> {
         entries: shared.ledger.entries(),
         progress: progress(shared),
         spaces: shared.spaces.latest(),
-        probes,
-        uplinks,
+        probes: found.probes.into(),
+        uplinks: found.uplinks.into(),
+        paths: found.paths.into(),
         circuits,
         ask_ahead,
     };

@@ -71,6 +71,11 @@ impl StateDir {
         self.path.join("engine")
     }
 
+    /// What clients of the doors say of their files.
+    pub(crate) fn doors(&self) -> PathBuf {
+        self.path.join("doors")
+    }
+
     /// Books of circuits; made when it is asked for.
     pub(crate) fn circuits(&self) -> Result<PathBuf, Fault> {
         let path = self.path.join("circuits");

@@ -18,7 +18,7 @@ use utoipa::ToSchema;
 
 use crate::VersionRange;
 use crate::circuits::{CircuitLink, CircuitOrder};
-use crate::probe::{ProbeAsked, ProbeResult, UplinkSample};
+use crate::probe::{PathSample, ProbeAsked, ProbeResult, UplinkSample};
 
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub struct JoinRequest {
@@ -91,6 +91,9 @@ pub struct Report {
     /// Counters of the site's uplinks since the last report; may be lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uplinks: Vec<UplinkSample>,
+    /// What transfers showed of the ways from their sources since the last report; may be lost.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<PathSample>,
     /// The present state of all links that may have circuits, now and then; may be lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub circuits: Vec<CircuitLink>,

@@ -11,6 +11,8 @@ use utoipa::ToSchema;
 pub const PROBES_MAX: usize = 64;
 /// Interfaces in one report.
 pub const UPLINKS_MAX: usize = 16;
+/// Sources in one report.
+pub const PATHS_MAX: usize = 64;
 
 /// A peer that the agent shall look at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -106,6 +108,42 @@ pub struct UplinkSample {
     /// None where neither the driver nor the configuration says.
     #[serde(default)]
     pub capacity_bytes_per_s: Option<f64>,
+}
+
+/// What transfers from one source showed of the way from there, over `seconds`, by the account of the sending kernels.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct PathSample {
+    /// Where the data came from.
+    #[schema(value_type = String)]
+    pub source: AgentId,
+    #[schema(value_type = String)]
+    pub at: Timestamp,
+    pub seconds: f64,
+    /// Of what the streams went to; none if the source dialled.
+    #[serde(default)]
+    pub ipv6: Option<bool>,
+    pub streams: u32,
+    /// Without what was sent again.
+    pub bytes: u64,
+    pub packets: u64,
+    /// Sent again.
+    pub resent: u64,
+    /// The shortest.
+    pub rtt_us: u32,
+    /// What held the streams up at the end, if that says something of the way.
+    #[serde(default)]
+    pub limit: Option<PathLimit>,
+}
+
+/// What held streams up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PathLimit {
+    /// The source was read too slowly.
+    Application,
+    ReceiveWindow,
+    SendBuffer,
+    Congestion,
 }
 
 /// What the agents of two sites found on the way between them.

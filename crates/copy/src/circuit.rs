@@ -1,13 +1,13 @@
 //! A circuit for one copy (the first of its three levels): asked for when the copy begins, used when its ends answer, given
 //! back at the end.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use aws_lc_rs::rand;
 use longhaul_circuits::{Event, Note};
 use longhaul_engine::Path;
-use longhaul_gateways::circuits::{CircuitConfig, Keeper, Place, Streams, Ways};
+use longhaul_gateways::circuits::{CircuitConfig, CircuitWay, Keeper, Place, Streams, Ways};
 use longhaul_model::{AgentId, Fault, FaultCode};
 
 use crate::clock;
@@ -34,7 +34,8 @@ pub(crate) fn ask_for(
         seed: u64::from_le_bytes(seed),
     };
     let ways = CopyWays { site: site.clone(), source: source.agent, plain: source.addresses.clone(), story };
-    let keeper = Keeper::start(place, config, Arc::new(clock::now), Box::new(Streams::new(ways)))?;
+    let keeper =
+        Keeper::start(place, config, Arc::new(clock::now), Box::new(Streams::new(ways, config.paced)))?;
     keeper.tell(Event::Wanted(true));
     Ok(keeper)
 }
@@ -53,8 +54,13 @@ impl Ways for CopyWays {
         self.plain.clone()
     }
 
-    fn set(&mut self, circuit: Option<(SocketAddr, Option<IpAddr>)>) {
-        let paths = circuit.map(|(address, local)| Path::before(address, local, &self.plain));
+    fn set(&mut self, circuit: Option<CircuitWay>) {
+        let path = |way: CircuitWay| Path {
+            local: way.local,
+            booked_bytes_per_s: way.bytes_per_s,
+            ..Path::to(way.address.to_string())
+        };
+        let paths = circuit.map(|way| path(way).before(&self.plain));
         if let Err(fault) = self.site.engine().set_paths(self.source, paths.unwrap_or_default()) {
             tracing::error!(%fault, "the paths cannot be set");
         }

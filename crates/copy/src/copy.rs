@@ -46,6 +46,7 @@ pub fn copy(order: &CopyOrder, progress: &Progress, stop: &Stop, tell: Tell<'_>)
     }
     check_replicas(order)?;
     check_circuit(order)?;
+    check_bind(order)?;
     let target = side(&order.target, true)?;
     if order.detach && (matches!(target, Side::Local(_)) || order.sources.iter().any(Place::is_local)) {
         let detail = "only a copy between two servers can go on without this process";
@@ -123,6 +124,16 @@ fn check_circuit(order: &CopyOrder) -> Result<(), Fault> {
     let fits = order.sources.iter().all(|source| !source.is_local()) && order.target.is_local();
     if order.circuit.is_some() && (!fits || !order.replicas.is_empty()) {
         let why = "--circuit is for copies from one server to this host";
+        return Err(Fault::new(FaultCode::BadRequest, why));
+    }
+    Ok(())
+}
+
+/// Between two servers, or two directories of this host, no stream is this host's.
+fn check_bind(order: &CopyOrder) -> Result<(), Fault> {
+    let between = |source: &Place| source.is_local() == order.target.is_local();
+    if !order.options.bind.is_empty() && order.sources.iter().any(between) {
+        let why = "--bind is for copies between this host and a server: no other stream begins here";
         return Err(Fault::new(FaultCode::BadRequest, why));
     }
     Ok(())

@@ -1,5 +1,7 @@
 //! What a person can ask of a copy besides its two sides. Travels to a server for a third-party copy.
 
+use std::net::IpAddr;
+
 use longhaul_model::{TrafficClass, Verification};
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +36,10 @@ pub struct Options {
     /// None: the engine decides.
     pub streams: Option<usize>,
     pub parallel_files: Option<usize>,
+    /// Addresses of this host from which streams are opened, from all of them at once; none is the system's choice. Nobody
+    /// else's.
+    #[serde(skip)]
+    pub bind: Vec<IpAddr>,
     pub memory_bytes: u64,
     /// Tell what would be done, and do nothing.
     pub dry_run: bool,
@@ -56,6 +62,7 @@ impl Default for Options {
             filters: Vec::new(),
             streams: None,
             parallel_files: None,
+            bind: Vec::new(),
             memory_bytes: MEMORY_BYTES,
             dry_run: false,
         }

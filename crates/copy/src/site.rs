@@ -2,7 +2,7 @@
 //! the desk that hands its events to whoever asked for the files.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -49,6 +49,7 @@ pub(crate) struct SiteConfig {
     pub(crate) state_dir: PathBuf,
     pub(crate) memory_bytes: u64,
     pub(crate) streams: Option<usize>,
+    pub(crate) bind: Vec<IpAddr>,
     pub(crate) responder: Option<Arc<dyn Responder>>,
     pub(crate) data_security: DataSecurity,
     pub(crate) access: Access,
@@ -68,6 +69,7 @@ impl SiteConfig {
             state_dir: state.to_owned(),
             memory_bytes: options.memory_bytes,
             streams: options.streams,
+            bind: options.bind.clone(),
             responder: None,
             data_security: security,
             access: Access::default(),
@@ -217,6 +219,7 @@ impl Site {
             memory_bytes: config.memory_bytes,
             streams_per_session: config.streams.unwrap_or(STREAMS),
             fixed_streams: config.streams.is_some(),
+            local_addresses: config.bind,
             network_threads: NETWORK_THREADS,
             cores: Vec::new(),
             data_security: config.data_security,

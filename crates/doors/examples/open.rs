@@ -54,7 +54,10 @@ fn main() -> Result<(), Failure> {
         make_parents: true,
         delete_trees: false,
         owner: *b"example!",
+        properties: None,
         outgoing,
+        users: None,
+        issued: None,
         limits: Limits::default(),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

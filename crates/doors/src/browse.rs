@@ -10,7 +10,7 @@ use crate::body::Body;
 use crate::conditions::iso_date;
 use crate::propfind::join;
 use crate::request::encode;
-use crate::rights::May;
+use crate::rights::Action;
 use crate::serve::{Call, directories};
 
 pub(crate) const CONTENT_TYPE: &str = "text/html; charset=utf-8";
@@ -34,7 +34,7 @@ pub(crate) fn page(call: &Call) -> Outcome {
     let shown: Vec<&Entry> = listing
         .entries
         .iter()
-        .filter(|entry| call.granted.may(May::Read, &join(&place.path, &entry.name)))
+        .filter(|entry| call.granted.may(Action::Look, &join(&place.path, &entry.name)))
         .collect();
     let space = shared.storage().space().ok();
     let title = format!("{}:/{}", shared.storage().name(), units::printable(&place.path));

@@ -59,7 +59,7 @@ impl Door {
         }
         let run =
             random().map_err(|error| Fault::new(FaultCode::Internal, format!("/dev/urandom: {error}")))?;
-        Ok(Door { shared: Arc::new(Shared::new(settings, access, run)), listeners })
+        Ok(Door { shared: Arc::new(Shared::new(settings, access, run)?), listeners })
     }
 
     pub fn addresses(&self) -> Vec<SocketAddr> {
@@ -207,8 +207,13 @@ async fn connection(
     let accept = acceptor.accept_with(stream, |tls| tls.set_buffer_limit(Some(TLS_BUFFER_BYTES)));
     match tokio::time::timeout(limits.head, accept).await {
         Ok(Ok(stream)) => {
-            let subjects = longhaul_security::subject_names(stream.get_ref().1, access.identities);
-            requests(shared, stream, Peer { address, subjects: subjects.into() }, stop).await;
+            let connection: &rustls::CommonState = stream.get_ref().1;
+            let subjects = match &shared.settings.users {
+                Some(users) => users.names(connection),
+                None => Ok(longhaul_security::subject_names(connection, access.identities)),
+            };
+            let subjects = subjects.map(Arc::from).map_err(|fault| Arc::from(fault.detail));
+            requests(shared, stream, Peer { address, subjects }, stop).await;
         }
         Ok(Err(error)) => {
             tracing::debug!(%address, fault = %longhaul_security::io_fault(&error), "handshake failed")

@@ -1,4 +1,4 @@
-//! PROPFIND and PROPPATCH: what is there, as WebDAV says it.
+//! PROPFIND: what is there, as WebDAV says it.
 //!
 //! Depth 0 and 1 only: nobody makes this server walk its tree. A large directory is told page by page while it is read.
 
@@ -13,10 +13,12 @@ use tokio::sync::mpsc;
 use crate::answer::{Answer, Outcome, Refusal, set};
 use crate::body::Body;
 use crate::conditions::{etag, http_date, iso_date};
-use crate::request::{Place, encode};
-use crate::rights::May;
-use crate::serve::{Call, Shared, blocking};
-use crate::xml::{self, Element, Name, XML_BYTES_MAX, escape};
+use crate::lock;
+use crate::properties::Own;
+use crate::request::encode;
+use crate::rights::Action;
+use crate::serve::{Call, DAV, Shared, blocking};
+use crate::xml::{self, Name, XML_BYTES_MAX, empty_element, escape};
 
 /// Names of a directory read at once.
 const PAGE_NAMES: usize = 16_384;
@@ -24,8 +26,8 @@ const PAGE_NAMES: usize = 16_384;
 const PIECE_ENTRIES: usize = 256;
 const PIECES_AHEAD: usize = 4;
 /// More properties in one question are no question.
-const PROPERTIES_MAX: usize = 200;
-const XML_TYPE: &str = "application/xml; charset=utf-8";
+pub(crate) const PROPERTIES_MAX: usize = 200;
+pub(crate) const XML_TYPE: &str = "application/xml; charset=utf-8";
 const DCACHE: &str = "http://www.dcache.org/2013/webdav";
 const STORM: &str = "http://storm.italiangrid.org/2014/webdav";
 
@@ -80,11 +82,11 @@ pub(crate) async fn propfind(mut call: Call) -> Outcome {
     Ok(multistatus(Body::Pieces(pieces)))
 }
 
-fn multistatus(body: Body) -> Answer {
+pub(crate) fn multistatus(body: Body) -> Answer {
     let mut answer = Response::new(body);
     *answer.status_mut() = StatusCode::MULTI_STATUS;
     set(answer.headers_mut(), header::CONTENT_TYPE, XML_TYPE);
-    set(answer.headers_mut(), HeaderName::from_static("dav"), "1");
+    set(answer.headers_mut(), HeaderName::from_static("dav"), DAV);
     answer
 }
 
@@ -112,10 +114,10 @@ fn question(body: &[u8]) -> Outcome<Question> {
         return Ok(Question::All);
     }
     let prop = root.child("prop").ok_or_else(|| Refusal::bad("the request asks for nothing"))?;
-    if prop.children.len() > PROPERTIES_MAX {
+    if prop.children().count() > PROPERTIES_MAX {
         return Err(Refusal::bad(format!("the request asks for more than {PROPERTIES_MAX} properties")));
     }
-    Ok(Question::Some(prop.children.iter().map(|child| child.name.clone()).collect()))
+    Ok(Question::Some(prop.children().map(|child| child.name.clone()).collect()))
 }
 
 /// Takes the next piece of an answer.
@@ -135,7 +137,7 @@ fn tell(call: &Call, question: &Question, entry: Entry, depth_one: bool, send: S
         let page = directories.list(&place.path, after.as_deref(), PAGE_NAMES).map_err(failed)?;
         for (number, entry) in page.entries.iter().enumerate() {
             let path = join(&place.path, &entry.name);
-            if !call.granted.may(May::Read, &path) {
+            if !call.granted.may(Action::Look, &path) {
                 continue;
             }
             response(&mut text, shared, &path, entry, question, None);
@@ -167,23 +169,25 @@ fn response(
     let slash = if entry.is_directory && !path.is_empty() { "/" } else { "" };
     text.push_str(&format!("<D:response><D:href>/{}{slash}</D:href>", encode(path)));
     let (mut found, mut missing) = (String::new(), String::new());
-    let about = About { shared, path, entry, space };
+    let about = About { shared, path, entry, space, own: shared.properties.of(path) };
     match question {
         Question::All => {
             for local in ALL {
                 found.push_str(&about.element(local).unwrap_or_default());
             }
+            about.own.values().for_each(|element| found.push_str(element));
         }
         Question::Names => {
             for local in ALL.iter().chain(ON_DEMAND).filter(|local| about.element(local).is_some()) {
                 found.push_str(&format!("<D:{local}/>"));
             }
+            about.own.keys().for_each(|name| found.push_str(&empty_element(name)));
         }
         Question::Some(names) => {
             for name in names {
                 match about.property(name) {
                     Some(element) => found.push_str(&element),
-                    None => missing.push_str(&unknown(name)),
+                    None => missing.push_str(&empty_element(name)),
                 }
             }
         }
@@ -197,18 +201,10 @@ fn response(
     text.push_str("</D:response>\n");
 }
 
-fn propstat(text: &mut String, properties: &str, status: &str) {
+pub(crate) fn propstat(text: &mut String, properties: &str, status: &str) {
     text.push_str(&format!(
         "<D:propstat><D:prop>{properties}</D:prop><D:status>HTTP/1.1 {status}</D:status></D:propstat>"
     ));
-}
-
-/// An empty element of a name that anybody may have made up.
-fn unknown(name: &Name) -> String {
-    match name.space.as_str() {
-        "" => format!("<{} xmlns=\"\"/>", name.local),
-        space => format!("<x:{} xmlns:x=\"{}\"/>", name.local, escape(space)),
-    }
 }
 
 const ALL: &[&str] = &[
@@ -221,14 +217,23 @@ const ALL: &[&str] = &[
     "getetag",
     "iscollection",
 ];
-/// RFC 4331 says that these are told only when asked for.
-const ON_DEMAND: &[&str] = &["quota-available-bytes", "quota-used-bytes"];
+/// Told only when asked for: RFC 4331 says so of quotas, and locks are asked for by who wants to know.
+const ON_DEMAND: &[&str] = &["quota-available-bytes", "quota-used-bytes", "lockdiscovery", "supportedlock"];
+/// Of the same kind, in namespaces of others.
+const CHECKSUMS: [(&str, &str); 2] = [(DCACHE, "Checksums"), (STORM, "Checksum")];
+
+/// Whether a property is what the door says of a file, so that nobody else may.
+pub(crate) fn is_told_by_door(name: &Name) -> bool {
+    let ours = ALL.iter().chain(ON_DEMAND).any(|local| name.is_dav(local));
+    ours || CHECKSUMS.contains(&(name.space.as_str(), name.local.as_str()))
+}
 
 struct About<'a> {
     shared: &'a Arc<Shared>,
     path: &'a str,
     entry: &'a Entry,
     space: Option<Space>,
+    own: Own,
 }
 
 impl About<'_> {
@@ -239,6 +244,7 @@ impl About<'_> {
             STORM if name.local == "Checksum" => self.checksum(name, ""),
             _ => None,
         }
+        .or_else(|| self.own.get(name).cloned())
     }
 
     /// A checksum that is known already: listing a directory reads no files.
@@ -264,47 +270,16 @@ impl About<'_> {
                 let space = self.space?;
                 space.total_bytes.saturating_sub(space.free_bytes).to_string()
             }
+            "supportedlock" => lock::SUPPORTED.to_owned(),
+            "lockdiscovery" => {
+                let now = self.shared.uptime();
+                let locks = self.shared.locks();
+                locks.covering(self.path, now).map(|one| lock::active(one, now)).collect()
+            }
             _ => return None,
         };
         Some(format!("<D:{local}>{value}</D:{local}>"))
     }
-}
-
-/// Properties of their own are not kept: each is refused by name, as RFC 4918 wants it.
-pub(crate) async fn proppatch(mut call: Call) -> Outcome {
-    let body = call.small_body(XML_BYTES_MAX).await?;
-    let root = xml::parse(&body).map_err(|why| Refusal::bad(format!("the XML of the request: {why}")))?;
-    if !root.name.is_dav("propertyupdate") {
-        return Err(Refusal::bad("the request is no DAV: propertyupdate"));
-    }
-    let entry = {
-        let (shared, place) = (call.shared.clone(), call.place.clone());
-        blocking(move || Ok(shared.look(&place)?)).await?
-    };
-    let entry =
-        entry.ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "there is no such file or directory"))?;
-    let names: Vec<&Name> = root
-        .children
-        .iter()
-        .filter(|child| child.name.is_dav("set") || child.name.is_dav("remove"))
-        .filter_map(|child| child.child("prop"))
-        .flat_map(|prop: &Element| prop.children.iter().map(|child| &child.name))
-        .take(PROPERTIES_MAX)
-        .collect();
-    Ok(multistatus(Body::from(refused_properties(&call.place, &entry, &names))))
-}
-
-fn refused_properties(place: &Place, entry: &Entry, names: &[&Name]) -> String {
-    let slash = if entry.is_directory && !place.is_root() { "/" } else { "" };
-    let elements: String = names.iter().map(|name| unknown(name)).collect();
-    let mut text = format!(
-        "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:multistatus xmlns:D=\"DAV:\">\n\
-         <D:response><D:href>/{}{slash}</D:href>",
-        encode(&place.path)
-    );
-    propstat(&mut text, &elements, "403 Forbidden");
-    text.push_str("</D:response>\n</D:multistatus>\n");
-    text
 }
 
 #[cfg(test)]
@@ -318,7 +293,7 @@ mod tests {
             question(b"<propfind xmlns='DAV:'><prop><getetag/><a xmlns='urn:x'/></prop></propfind>").unwrap();
         let Question::Some(names) = asked else { panic!("{asked:?}") };
         assert!(names[0].is_dav("getetag"));
-        assert_eq!(unknown(&names[1]), "<x:a xmlns:x=\"urn:x\"/>");
+        assert!(is_told_by_door(&names[0]) && !is_told_by_door(&names[1]));
         for bad in ["<propfind xmlns='DAV:'/>", "<prop xmlns='DAV:'/>", "<propfind/>", "x"] {
             assert_eq!(question(bad.as_bytes()).unwrap_err().status, StatusCode::BAD_REQUEST, "{bad}");
         }

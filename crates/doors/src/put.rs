@@ -18,7 +18,10 @@ use tokio::task::JoinHandle;
 use crate::answer::{Outcome, Refusal, empty, set};
 use crate::conditions::{check_for_change, etag};
 use crate::digests::claimed;
+use crate::lock::check_locks;
+use crate::locks::Touch;
 use crate::request::Place;
+use crate::rights::{Action, Granted};
 use crate::serve::{Call, Shared, blocking};
 
 /// Collected before they are written: one visit to another thread for many records.
@@ -43,16 +46,24 @@ pub(crate) async fn put(mut call: Call) -> Outcome {
     let length = declared_length(headers)?;
     let turn = call.shared.turn().await?;
     let (shared, place) = (call.shared.clone(), call.place.clone());
-    let checked = headers.clone();
+    let (checked, granted) = (headers.clone(), call.granted.clone());
     let incoming = blocking(move || {
-        let found = admit(&shared, &place, &checked)?;
+        let found = admit(&shared, &place, &checked, &granted)?;
         Incoming::begin(&shared, &place, length, claimed, found)
     });
     let mut incoming = incoming.await?;
     receive(&mut call, &mut incoming, length).await?;
-    let conditions = call.request.headers().clone();
-    let (identity, replaced) =
-        blocking(move || incoming.finish(|found| check_for_change(&conditions, found))).await?;
+    let (conditions, granted, place) = (call.request.headers().clone(), call.granted, call.place);
+    let shared = call.shared;
+    let finish = move || {
+        // Somebody may have locked it while it came.
+        check_locks_of_file(&shared, &conditions, &granted, &place, incoming.found.as_ref())?;
+        incoming.finish(|found| {
+            check_for_change(&conditions, found)?;
+            may_replace(&granted, &place.path, found)
+        })
+    };
+    let (identity, replaced) = blocking(finish).await?;
     drop(turn);
     let mut answer = empty(if replaced { StatusCode::NO_CONTENT } else { StatusCode::CREATED });
     set(answer.headers_mut(), header::ETAG, &etag(&identity));
@@ -67,21 +78,54 @@ fn declared_length(headers: &HeaderMap) -> Outcome<Option<u64>> {
 }
 
 /// What must be right before the first byte is taken.
-pub(crate) fn admit(shared: &Shared, place: &Place, headers: &HeaderMap) -> Outcome<Option<Identity>> {
+pub(crate) fn admit(
+    shared: &Shared,
+    place: &Place,
+    headers: &HeaderMap,
+    granted: &Granted,
+) -> Outcome<Option<Identity>> {
     let found = shared.look(place)?;
     if found.as_ref().is_some_and(|entry| entry.is_directory) {
         return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "there is a directory of this name"));
     }
     let identity = found.map(|entry| entry.identity);
     check_for_change(headers, identity.as_ref())?;
-    if identity.is_none() && !shared.settings.make_parents {
-        let parent = Place { path: place.parent().to_owned(), slash: true };
-        let there = |entry: Entry| entry.is_directory;
-        if !parent.is_root() && !shared.look(&parent)?.is_some_and(there) {
-            return Err(Refusal::new(StatusCode::CONFLICT, "the directory of this file is not there"));
-        }
+    may_replace(granted, &place.path, identity.as_ref())?;
+    check_locks_of_file(shared, headers, granted, place, identity.as_ref())?;
+    if identity.is_none() {
+        check_parent(shared, place)?;
     }
     Ok(identity)
+}
+
+/// A new file is a new member of its directory too.
+fn check_locks_of_file(
+    shared: &Shared,
+    headers: &HeaderMap,
+    granted: &Granted,
+    place: &Place,
+    found: Option<&Identity>,
+) -> Outcome<()> {
+    let touches = [Touch::One(&place.path), Touch::Members(place.parent())];
+    check_locks(shared, headers, granted, place, if found.is_some() { &touches[..1] } else { &touches })
+}
+
+/// The directory of a new file, unless missing ones are made.
+pub(crate) fn check_parent(shared: &Shared, place: &Place) -> Outcome<()> {
+    let parent = Place { path: place.parent().to_owned(), slash: true };
+    let there = |entry: Entry| entry.is_directory;
+    if shared.settings.make_parents || parent.is_root() || shared.look(&parent)?.is_some_and(there) {
+        return Ok(());
+    }
+    Err(Refusal::new(StatusCode::CONFLICT, "the directory of this file is not there"))
+}
+
+/// Who may only make new files replaces none, also none that came while this one was on its way.
+pub(crate) fn may_replace(granted: &Granted, path: &str, found: Option<&Identity>) -> Outcome<()> {
+    if found.is_none() {
+        return Ok(());
+    }
+    granted.check(Action::Change, path)
 }
 
 async fn receive(call: &mut Call, incoming: &mut Incoming, length: Option<u64>) -> Outcome<()> {
@@ -268,6 +312,10 @@ impl Incoming {
         let there = storage.stat(&self.at)?;
         let identity =
             there.ok_or_else(|| Fault::new(FaultCode::Conflict, "the file was removed at once"))?;
+        if !replaced {
+            // Of another file, which somebody else removed.
+            self.shared.properties.forget(&self.place.path);
+        }
         // Somebody else's replacement a moment later has other digests.
         if identity.size == self.taken {
             self.shared.remembered.keep(&self.place.path, &identity, &digests);

@@ -1,5 +1,5 @@
-//! Who may do what at a door: by the subject of a client certificate, by a bearer token from a file, or by nobody's name
-//! where reading is open to all.
+//! Who may do what at a door: by the subject of a client certificate, by a bearer token from a file or of an issuer, or by
+//! nobody's name where reading is open to all.
 //!
 //! Decided before anything is looked at, so that what is there is nobody's business who may not read it.
 
@@ -12,7 +12,9 @@ use longhaul_model::units::printable;
 use longhaul_security::{PeerIdentity, SubjectPattern, read_private, same_hash, secret_hash};
 
 use crate::answer::{Outcome, Refusal};
+use crate::issued::{Issued, Scoped};
 use crate::request::{is_within, single};
+use crate::settings::VOMS;
 
 /// Tokens of one file.
 const TOKENS_MAX: usize = 10_000;
@@ -26,6 +28,39 @@ pub enum May {
     Read,
     /// Make, replace, rename and delete as well.
     Write,
+}
+
+/// What a request does to one file or directory. Tokens of issuers tell more of these apart than our own rights do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Whether it is there, and how large.
+    Look,
+    /// Of a directory: what is in it.
+    List,
+    /// Of a file: its bytes.
+    Read,
+    /// Where nothing is yet.
+    Create,
+    /// Replace, rename, delete.
+    Change,
+    MakeDirectory,
+}
+
+impl Action {
+    fn needs(self) -> May {
+        match self {
+            Action::Look | Action::List | Action::Read => May::Read,
+            Action::Create | Action::Change | Action::MakeDirectory => May::Write,
+        }
+    }
+
+    fn shown(self) -> &'static str {
+        match self {
+            Action::Look | Action::List | Action::Read => "read",
+            Action::Create | Action::MakeDirectory => "write",
+            Action::Change => "replace, rename or delete",
+        }
+    }
 }
 
 /// A right and the part of the storage that it is for; the empty path is all of it.
@@ -44,6 +79,9 @@ pub enum Subjects {
     Named(BTreeSet<String>),
     /// Identities of Longhaul's of one shape.
     Like(SubjectPattern),
+    /// Who has an attribute of a virtual organisation: `/atlas/prod`, which groups below it imply, or
+    /// `/atlas/Role=production`, exactly.
+    Voms(BTreeSet<String>),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -109,17 +147,23 @@ fn parse_tokens(text: &str) -> Result<Vec<([u8; 32], Grant)>, String> {
 }
 
 /// What one request may do.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Granted {
     grants: Vec<Grant>,
-    /// Whether a credential was shown and believed.
-    known: bool,
+    scoped: Option<Scoped>,
+    /// Who showed a credential that is believed: names of certificates, holders of tokens of issuers, "a token".
+    pub(crate) who: Vec<String>,
 }
 
 impl Rights {
     /// `subjects` are the names in the client's certificate. A token counts beside a certificate; a bad one is an error
     /// even where none is needed, since its owner believes to be somebody.
-    pub(crate) fn of(&self, subjects: &[String], headers: &HeaderMap) -> Outcome<Granted> {
+    pub(crate) async fn of(
+        &self,
+        subjects: &[String],
+        headers: &HeaderMap,
+        issued: Option<&Issued>,
+    ) -> Outcome<Granted> {
         let mut grants: Vec<Grant> = Vec::new();
         if let Some(below) = &self.anonymous {
             grants.push(Grant { may: May::Read, below: below.clone() });
@@ -128,21 +172,24 @@ impl Rights {
         if !subjects.is_empty() {
             grants.extend(self.subjects.iter().filter(fits).map(|(_, grant)| grant.clone()));
         }
-        let token = bearer(headers)?;
-        if let Some(token) = token {
-            let hash = secret_hash(token);
-            let before = grants.len();
-            grants.extend(
-                self.tokens
-                    .iter()
-                    .filter(|(known, _)| same_hash(known, &hash))
-                    .map(|(_, grant)| grant.clone()),
-            );
-            if grants.len() == before {
-                return Err(not_authenticated("the bearer token is not known here", Some("invalid_token")));
-            }
+        let mut granted = Granted { grants, scoped: None, who: subjects.to_vec() };
+        let Some(token) = bearer(headers)? else { return Ok(granted) };
+        let hash = secret_hash(token);
+        let known = self.tokens.iter().filter(|(known, _)| same_hash(known, &hash));
+        let before = granted.grants.len();
+        granted.grants.extend(known.map(|(_, grant)| grant.clone()));
+        if granted.grants.len() > before {
+            granted.who.push("a token".into());
+            return Ok(granted);
         }
-        Ok(Granted { grants, known: token.is_some() || !subjects.is_empty() })
+        // A JSON web token has three parts.
+        let Some(issued) = issued.filter(|_| token.split('.').count() == 3) else {
+            return Err(not_authenticated("the bearer token is not known here", Some("invalid_token")));
+        };
+        let (scoped, who) = issued.of(token).await?;
+        granted.scoped = Some(scoped);
+        granted.who.push(who);
+        Ok(granted)
     }
 }
 
@@ -152,30 +199,52 @@ impl Subjects {
             Subjects::Certified => true,
             Subjects::Named(names) => names.contains(name),
             Subjects::Like(pattern) => name.parse::<PeerIdentity>().is_ok_and(|peer| pattern.fits(&peer)),
+            Subjects::Voms(wanted) => {
+                let shown = name.strip_prefix(VOMS).map(attribute);
+                shown.is_some_and(|shown| wanted.iter().any(|wanted| implies(shown, attribute(wanted))))
+            }
         }
     }
 }
 
+/// An attribute without what says nothing: `/atlas/Role=NULL/Capability=NULL` is `/atlas`.
+fn attribute(fqan: &str) -> &str {
+    let fqan = fqan.split("/Capability=").next().unwrap_or(fqan);
+    fqan.strip_suffix("/Role=NULL").unwrap_or(fqan)
+}
+
+fn implies(shown: &str, wanted: &str) -> bool {
+    if wanted.contains("/Role=") {
+        return shown == wanted;
+    }
+    let within = |rest: &str| rest.is_empty() || rest.starts_with('/');
+    !wanted.is_empty() && shown.strip_prefix(wanted).is_some_and(within)
+}
+
 impl Granted {
-    pub(crate) fn check(&self, may: May, path: &str) -> Outcome<()> {
-        if self.may(may, path) {
+    pub(crate) fn check(&self, action: Action, path: &str) -> Outcome<()> {
+        if self.may(action, path) {
             return Ok(());
         }
-        if !self.known {
+        if self.who.is_empty() {
             return Err(not_authenticated("a client certificate or a bearer token is needed for this", None));
         }
-        let what = if may == May::Write { "write" } else { "read" };
-        let text = format!("not allowed to {what} here; an administrator of this door can allow it");
+        let what = action.shown();
+        let text = match &self.scoped {
+            None => format!("not allowed to {what} here; an administrator of this door can allow it"),
+            Some(_) => format!("the scopes of the token do not allow to {what} here"),
+        };
         let refusal = Refusal::new(StatusCode::FORBIDDEN, text);
         Err(refusal.with(header::WWW_AUTHENTICATE, "Bearer realm=\"longhaul\", error=\"insufficient_scope\""))
     }
 
-    pub(crate) fn may(&self, may: May, path: &str) -> bool {
-        self.grants.iter().any(|grant| grant.may >= may && is_within(path, &grant.below))
+    pub(crate) fn may(&self, action: Action, path: &str) -> bool {
+        let fits = |grant: &Grant| grant.may >= action.needs() && is_within(path, &grant.below);
+        self.grants.iter().any(fits) || self.scoped.as_ref().is_some_and(|scoped| scoped.may(action, path))
     }
 }
 
-fn not_authenticated(text: &str, error: Option<&str>) -> Refusal {
+pub(crate) fn not_authenticated(text: &str, error: Option<&str>) -> Refusal {
     let error = error.map_or(String::new(), |error| format!(", error=\"{error}\""));
     let challenge = format!("Bearer realm=\"longhaul\"{error}");
     Refusal::new(StatusCode::UNAUTHORIZED, text).with(header::WWW_AUTHENTICATE, &challenge)
@@ -227,27 +296,53 @@ mod tests {
         }
     }
 
-    #[test]
-    fn certificates_count_by_their_subject() {
+    #[tokio::test]
+    async fn certificates_count_by_their_subject() {
         let nobody = HeaderMap::new();
-        let alice = rights().of(&["/DC=org/CN=alice".to_owned()], &nobody).unwrap();
-        assert!(alice.may(May::Write, "home/alice/x") && alice.may(May::Read, "public/y"));
-        assert!(!alice.may(May::Write, "home/alicex") && !alice.may(May::Write, "public/y"));
-        assert_eq!(alice.check(May::Read, "x").unwrap_err().status, StatusCode::FORBIDDEN);
-        let beta = rights().of(&["longhaul://d/agent/beta/0CMZ85KX70000".to_owned()], &nobody).unwrap();
-        assert!(beta.may(May::Read, "home") && !beta.may(May::Write, "home"));
-        let anonymous = rights().of(&[], &nobody).unwrap();
-        assert_eq!(anonymous.check(May::Read, "public").unwrap_err().status, StatusCode::UNAUTHORIZED);
+        let alice = rights().of(&["/DC=org/CN=alice".to_owned()], &nobody, None).await.unwrap();
+        assert!(alice.may(Action::Change, "home/alice/x") && alice.may(Action::Read, "public/y"));
+        assert!(!alice.may(Action::Create, "home/alicex") && !alice.may(Action::Create, "public/y"));
+        assert_eq!(alice.check(Action::Read, "x").unwrap_err().status, StatusCode::FORBIDDEN);
+        let beta =
+            rights().of(&["longhaul://d/agent/beta/0CMZ85KX70000".to_owned()], &nobody, None).await.unwrap();
+        assert!(beta.may(Action::Read, "home") && !beta.may(Action::Create, "home"));
+        let anonymous = rights().of(&[], &nobody, None).await.unwrap();
+        assert_eq!(anonymous.check(Action::Read, "public").unwrap_err().status, StatusCode::UNAUTHORIZED);
     }
 
     #[test]
-    fn tokens_count_in_their_directory() {
+    fn attributes_count_by_group_and_role() {
+        let whom = |wanted: &str| Subjects::Voms([wanted.to_owned()].into());
+        let production = "voms:/atlas/prod/Role=production/Capability=NULL";
+        for (wanted, fits) in [
+            ("/atlas", true),
+            ("/atlas/prod", true),
+            ("/atlas/prod/Role=production", true),
+            ("/atlas/Role=production", false),
+            ("/atlas/prod/Role=NULL", true),
+            ("/atl", false),
+            ("/cms", false),
+            ("", false),
+        ] {
+            assert_eq!(whom(wanted).fits(production), fits, "{wanted}");
+        }
+        assert!(!whom("/atlas").fits("/atlas/CN=x"), "a subject is no attribute");
+        assert!(whom("/atlas").fits("voms:/atlas/Role=NULL/Capability=NULL"));
+        assert!(!whom("/atlas/Role=production").fits("voms:/atlas/Role=NULL/Capability=NULL"));
+    }
+
+    #[tokio::test]
+    async fn tokens_count_in_their_directory() {
         for scheme in ["Bearer", "bearer", "BEARER"] {
-            let robot = rights().of(&[], &with(&format!("{scheme} {TOKEN}"))).unwrap();
-            assert!(robot.may(May::Write, "drop/x") && !robot.may(May::Read, "dropped"));
+            let robot = rights().of(&[], &with(&format!("{scheme} {TOKEN}")), None).await.unwrap();
+            assert!(robot.may(Action::Create, "drop/x") && !robot.may(Action::Read, "dropped"));
         }
         for bad in ["Bearer", "Bearer 0123456789abcdefghiX", "Basic YTpi"] {
-            assert_eq!(rights().of(&[], &with(bad)).unwrap_err().status, StatusCode::UNAUTHORIZED, "{bad}");
+            assert_eq!(
+                rights().of(&[], &with(bad), None).await.unwrap_err().status,
+                StatusCode::UNAUTHORIZED,
+                "{bad}"
+            );
         }
     }
 

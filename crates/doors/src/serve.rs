@@ -1,7 +1,7 @@
 //! One request at a time: who may do it, and which method does it.
 
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use http::{HeaderValue, Method, Request, StatusCode, header};
 use hyper::body::Incoming;
@@ -13,16 +13,21 @@ use crate::answer::{Answer, Outcome, Refusal, empty, set};
 use crate::body::Body;
 use crate::buffers::Buffers;
 use crate::digests::Remembered;
+use crate::locks::Locks;
+use crate::properties::Properties;
 use crate::request::{Destination, Place, destination, single};
-use crate::rights::{Granted, May};
+use crate::rights::{Action, Granted, not_authenticated};
 use crate::settings::{Access, Settings};
-use crate::{get, propfind, put, tree};
+use crate::{get, lock, propfind, proppatch, put, tree};
 
 /// Directories told at once: each keeps a thread as long as its client takes what it asked for.
 const LISTINGS_AT_ONCE: usize = 32;
 /// Files read for their digests at once: each takes a core.
 const DIGESTS_AT_ONCE: usize = 2;
-pub(crate) const ALLOW: &str = "OPTIONS, GET, HEAD, PUT, DELETE, MKCOL, COPY, MOVE, PROPFIND, PROPPATCH";
+pub(crate) const ALLOW: &str =
+    "OPTIONS, GET, HEAD, PUT, DELETE, MKCOL, COPY, MOVE, PROPFIND, PROPPATCH, LOCK, UNLOCK";
+/// The classes of RFC 4918 that are served.
+pub(crate) const DAV: &str = "1, 2";
 
 /// What all connections of a door share.
 pub(crate) struct Shared {
@@ -30,6 +35,9 @@ pub(crate) struct Shared {
     access: RwLock<Arc<Access>>,
     pub(crate) buffers: Arc<Buffers>,
     pub(crate) remembered: Remembered,
+    pub(crate) locks: Mutex<Locks>,
+    pub(crate) properties: Properties,
+    opened: Instant,
     pub(crate) turns: Arc<Semaphore>,
     listings: Arc<Semaphore>,
     pub(crate) digest_turns: Semaphore,
@@ -42,14 +50,17 @@ pub(crate) struct Shared {
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) address: std::net::SocketAddr,
-    /// Names in its certificate; none if it showed none.
-    pub(crate) subjects: Arc<[String]>,
+    /// Names in its certificate, none if it showed none; or why the certificate does not count.
+    pub(crate) subjects: Result<Arc<[String]>, Arc<str>>,
 }
 
 impl Shared {
     /// `access` is moved out of the settings, since it changes.
-    pub(crate) fn new(settings: Settings, access: Access, run: u32) -> Shared {
-        Shared {
+    pub(crate) fn new(settings: Settings, access: Access, run: u32) -> Result<Shared, Fault> {
+        Ok(Shared {
+            locks: Mutex::default(),
+            properties: Properties::open(settings.properties.clone())?,
+            opened: Instant::now(),
             access: RwLock::new(Arc::new(access)),
             turns: Arc::new(Semaphore::new(settings.limits.transfers)),
             listings: Arc::new(Semaphore::new(LISTINGS_AT_ONCE)),
@@ -59,7 +70,12 @@ impl Shared {
             run,
             counter: 0.into(),
             settings,
-        }
+        })
+    }
+
+    /// The clock of locks.
+    pub(crate) fn uptime(&self) -> Duration {
+        self.opened.elapsed()
     }
 
     pub(crate) fn access(&self) -> Arc<Access> {
@@ -188,11 +204,12 @@ pub(crate) async fn serve(shared: Arc<Shared>, peer: Peer, request: Request<Inco
     let is_head = method == Method::HEAD;
     let in_chunks = request.headers().contains_key(header::TRANSFER_ENCODING);
     let changes = !matches!(method.as_str(), "GET" | "HEAD" | "OPTIONS" | "PROPFIND");
-    let mut answer = match answer(shared, &peer, request).await {
+    let mut who = Vec::new();
+    let mut answer = match answer(shared, &peer, request, &mut who).await {
         Ok(answer) => {
             if changes {
                 tracing::info!(%method, path = %longhaul_model::units::printable(&path), from = %peer.address,
-                    who = ?peer.subjects, status = answer.status().as_u16(), "changed through a door");
+                    ?who, status = answer.status().as_u16(), "changed through a door");
             }
             answer
         }
@@ -218,18 +235,33 @@ pub(crate) async fn serve(shared: Arc<Shared>, peer: Peer, request: Request<Inco
     answer
 }
 
-async fn answer(shared: Arc<Shared>, peer: &Peer, request: Request<Incoming>) -> Outcome {
+/// `who` is told as soon as it is known.
+async fn answer(
+    shared: Arc<Shared>,
+    peer: &Peer,
+    request: Request<Incoming>,
+    who: &mut Vec<String>,
+) -> Outcome {
     check_framing(&request)?;
     let place = Place::of(&request)?;
     if request.method() == Method::OPTIONS {
         return Ok(options());
     }
-    let granted = shared.access().rights.of(&peer.subjects, request.headers())?;
+    let issued = shared.settings.issued.as_ref();
+    let subjects = peer.subjects.as_ref().map_err(|why| not_authenticated(why, None))?;
+    let granted = shared.access().rights.of(subjects, request.headers(), issued).await?;
+    who.clone_from(&granted.who);
     let method = request.method().clone();
     let call = Call { shared, request, place, granted };
     let needs = match method.as_str() {
-        "GET" | "HEAD" | "PROPFIND" => May::Read,
-        "PUT" | "DELETE" | "MKCOL" | "MOVE" | "PROPPATCH" => May::Write,
+        "GET" if call.place.slash => Action::List,
+        "GET" => Action::Read,
+        "HEAD" | "PROPFIND" => Action::Look,
+        // What is there already is looked at by the method, and needs more.
+        "PUT" => Action::Create,
+        "MKCOL" => Action::MakeDirectory,
+        "DELETE" | "MOVE" | "PROPPATCH" => Action::Change,
+        "LOCK" | "UNLOCK" => Action::Create,
         // Which right is needed where depends on the direction.
         "COPY" => return tree::copy(call).await,
         _ => return Err(not_allowed()),
@@ -243,7 +275,9 @@ async fn answer(shared: Arc<Shared>, peer: &Peer, request: Request<Incoming>) ->
         "MKCOL" => tree::make(call).await,
         "MOVE" => tree::rename(call).await,
         "PROPFIND" => propfind::propfind(call).await,
-        _ => propfind::proppatch(call).await,
+        "PROPPATCH" => proppatch::proppatch(call).await,
+        "LOCK" => lock::lock(call).await,
+        _ => lock::unlock(&call),
     }
 }
 
@@ -255,7 +289,7 @@ fn options() -> Answer {
     let mut answer = empty(StatusCode::OK);
     let headers = answer.headers_mut();
     set(headers, header::ALLOW, ALLOW);
-    set(headers, http::HeaderName::from_static("dav"), "1");
+    set(headers, http::HeaderName::from_static("dav"), DAV);
     set(headers, http::HeaderName::from_static("ms-author-via"), "DAV");
     set(headers, header::ACCEPT_RANGES, "bytes");
     set(headers, header::CONTENT_LENGTH, "0");

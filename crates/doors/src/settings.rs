@@ -1,12 +1,15 @@
 //! What a door is opened with.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use longhaul_model::Fault;
 use longhaul_security::Allow;
 use longhaul_storage::Storage;
-use rustls::{ClientConfig, ServerConfig};
+use rustls::{ClientConfig, CommonState, ServerConfig};
 
+use crate::issued::Issued;
 use crate::rights::Rights;
 
 pub struct Settings {
@@ -19,8 +22,14 @@ pub struct Settings {
     pub delete_trees: bool,
     /// Marks temporary files as this agent's, so that what a killed predecessor left is removed at the next start.
     pub owner: [u8; 8],
+    /// Where properties of the clients' own are kept. None: they end with the door.
+    pub properties: Option<PathBuf>,
     /// None: no third-party copies.
     pub outgoing: Option<Arc<Outgoing>>,
+    /// Says whose a client's certificate is. None: its subject says so.
+    pub users: Option<Arc<dyn Users>>,
+    /// None: no tokens but those of a file.
+    pub issued: Option<Issued>,
     pub limits: Limits,
 }
 
@@ -32,6 +41,16 @@ pub struct Access {
     pub identities: bool,
     pub rights: Rights,
 }
+
+/// Knows the holders of certificates where a handshake alone does not, as with proxies of the grid.
+pub trait Users: Send + Sync {
+    /// The client's names as rules have them, attributes of virtual organisations with [`VOMS`] before them; none if it
+    /// showed no certificate. The fault is told to the client, who is not served as somebody without.
+    fn names(&self, connection: &CommonState) -> Result<Vec<String>, Fault>;
+}
+
+/// Before an attribute of a virtual organisation among a client's names: `voms:/atlas/Role=production`.
+pub const VOMS: &str = "voms:";
 
 /// Towards other servers, for third-party copies.
 pub struct Outgoing {

@@ -3,16 +3,17 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, StatusCode, header};
+use http::{StatusCode, header};
 use longhaul_model::{Fault, FaultCode};
 use longhaul_storage::{Directories, Entry};
 
 use crate::answer::{Outcome, Refusal, empty};
 use crate::conditions::check_for_change;
+use crate::locks::Touch;
 use crate::propfind::join;
 use crate::put::{Batch, Incoming};
 use crate::request::{Destination, Place, may_overwrite, single};
-use crate::rights::May;
+use crate::rights::Action;
 use crate::serve::{Call, Shared, blocking, directories};
 use crate::third_party;
 
@@ -33,9 +34,13 @@ pub(crate) async fn make(mut call: Call) -> Outcome {
         if call.place.is_root() {
             return Err(exists());
         }
+        call.check_locks(&[Touch::Members(call.place.parent())])?;
         let at = call.place.pfn(call.shared.storage().name())?;
         match directories(call.shared.storage().as_ref())?.make_directory(&at) {
-            Ok(()) => Ok(empty(StatusCode::CREATED)),
+            Ok(()) => {
+                call.shared.properties.forget(&call.place.path);
+                Ok(empty(StatusCode::CREATED))
+            }
             Err(fault) if fault.code == FaultCode::NameClash => Err(exists()),
             Err(fault) => Err(fault.into()),
         }
@@ -54,7 +59,10 @@ pub(crate) async fn delete(call: Call) -> Outcome {
             return Err(missing());
         }
         check_for_change(call.request.headers(), Some(&entry.identity))?;
+        call.check_locks(&[Touch::Tree(&place.path), Touch::Members(place.parent())])?;
         remove(shared, place, &entry)?;
+        shared.locks().gone(&place.path);
+        shared.properties.forget(&place.path);
         Ok(empty(StatusCode::NO_CONTENT))
     })
     .await
@@ -64,11 +72,13 @@ pub(crate) async fn rename(call: Call) -> Outcome {
     blocking(move || {
         let (shared, from) = (&call.shared, &call.place);
         let to = local_destination(&call)?;
-        call.granted.check(May::Write, &to.path)?;
+        call.granted.check(Action::Create, &to.path)?;
         refuse_within(from, &to)?;
         let entry = there(shared, from)?;
         check_for_change(call.request.headers(), Some(&entry.identity))?;
-        let found = admit_target(shared, &to, call.request.headers())?;
+        let found = admit_target(&call, &to)?;
+        let away = [Touch::Tree(&from.path), Touch::Members(from.parent())];
+        call.check_locks(&[&away[..], &arriving(&to, found.as_ref())].concat())?;
         let name = shared.storage().name();
         let (old, new) = (from.pfn(name)?, to.pfn(name)?);
         let directories = directories(shared.storage().as_ref())?;
@@ -83,6 +93,11 @@ pub(crate) async fn rename(call: Call) -> Outcome {
             }
             None => directories.rename(&old, &new, None)?,
         }
+        replaced(shared, &to, found.as_ref());
+        // Locks stay with the name, and properties go with the file.
+        shared.locks().gone(&from.path);
+        follow(shared, from, &to, false);
+        shared.properties.forget(&from.path);
         Ok(empty(if found.is_some() { StatusCode::NO_CONTENT } else { StatusCode::CREATED }))
     })
     .await
@@ -108,8 +123,8 @@ pub(crate) async fn copy(call: Call) -> Outcome {
         (None, None) => return Err(Refusal::bad("the header Destination or Source is missing")),
     }
     let to = local_destination(&call)?;
-    call.granted.check(May::Read, &call.place.path)?;
-    call.granted.check(May::Write, &to.path)?;
+    call.granted.check(Action::Read, &call.place.path)?;
+    call.granted.check(Action::Create, &to.path)?;
     refuse_within(&call.place, &to)?;
     let shallow = match call.header("depth")?.map(str::trim) {
         Some("0") => true,
@@ -120,8 +135,10 @@ pub(crate) async fn copy(call: Call) -> Outcome {
     let answer = blocking(move || {
         let (shared, from) = (&call.shared, &call.place);
         let entry = there(shared, from)?;
-        let found = admit_target(shared, &to, call.request.headers())?;
+        let found = admit_target(&call, &to)?;
+        call.check_locks(&arriving(&to, found.as_ref()))?;
         let status = if found.is_some() { StatusCode::NO_CONTENT } else { StatusCode::CREATED };
+        let was = found.clone();
         if !entry.is_directory {
             let replaced = match found {
                 Some(there) if there.is_directory => {
@@ -130,19 +147,45 @@ pub(crate) async fn copy(call: Call) -> Outcome {
                 }
                 found => found,
             };
+            self::replaced(shared, &to, was.as_ref());
             copy_file(shared, from, &to, replaced)?;
+            follow(shared, from, &to, false);
             return Ok(empty(status));
         }
         if let Some(there) = found {
             remove(shared, &to, &there)?;
         }
+        self::replaced(shared, &to, was.as_ref());
         let mut left = shared.settings.limits.entries;
         copy_tree(shared, from, &to, shallow, &mut left)?;
+        follow(shared, from, &to, shallow);
         Ok(empty(status))
     });
     let answer = answer.await;
     drop(turn);
     answer
+}
+
+/// What a copy or a move does where it ends: a new name is a new member of its directory.
+fn arriving<'a>(to: &'a Place, found: Option<&Entry>) -> Vec<Touch<'a>> {
+    let members = found.is_none().then(|| Touch::Members(to.parent()));
+    [Touch::Tree(&to.path)].into_iter().chain(members).collect()
+}
+
+/// What was at the destination is no more. A file over a file keeps the lock of its name.
+fn replaced(shared: &Shared, to: &Place, found: Option<&Entry>) {
+    if found.is_some_and(|entry| entry.is_directory) {
+        shared.locks().gone(&to.path);
+    }
+    shared.properties.forget(&to.path);
+}
+
+/// The file is there already: without its properties it is better than not at all.
+fn follow(shared: &Shared, from: &Place, to: &Place, shallow: bool) {
+    if let Err(refusal) = shared.properties.copy(&from.path, &to.path, shallow) {
+        let path = longhaul_model::units::printable(&to.path);
+        tracing::warn!(path, why = refusal.text, "properties of a file were not copied");
+    }
 }
 
 fn missing() -> Refusal {
@@ -171,10 +214,17 @@ fn refuse_within(from: &Place, to: &Place) -> Outcome<()> {
 }
 
 /// What is at the destination, if it may be replaced; its directory has to be there.
-fn admit_target(shared: &Shared, to: &Place, headers: &HeaderMap) -> Outcome<Option<Entry>> {
+fn admit_target(call: &Call, to: &Place) -> Outcome<Option<Entry>> {
+    let shared = &call.shared;
     let found = shared.look(to)?;
-    if found.is_some() && !may_overwrite(headers)? {
-        return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, "there is something at the destination"));
+    if found.is_some() {
+        if !may_overwrite(call.request.headers())? {
+            return Err(Refusal::new(
+                StatusCode::PRECONDITION_FAILED,
+                "there is something at the destination",
+            ));
+        }
+        call.granted.check(Action::Change, &to.path)?;
     }
     let parent = Place { path: to.parent().to_owned(), slash: true };
     if !parent.is_root() && !shared.look(&parent)?.is_some_and(|entry| entry.is_directory) {

@@ -26,14 +26,106 @@ impl Name {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Element {
     pub(crate) name: Name,
-    pub(crate) children: Vec<Element>,
-    pub(crate) text: String,
+    /// Without declarations of namespaces.
+    attributes: Vec<(Name, String)>,
+    nodes: Vec<Node>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Node {
+    Element(Element),
+    Text(String),
 }
 
 impl Element {
-    pub(crate) fn child(&self, local: &str) -> Option<&Element> {
-        self.children.iter().find(|child| child.name.is_dav(local))
+    pub(crate) fn children(&self) -> impl Iterator<Item = &Element> {
+        self.nodes.iter().filter_map(|node| match node {
+            Node::Element(element) => Some(element),
+            Node::Text(_) => None,
+        })
     }
+
+    pub(crate) fn child(&self, local: &str) -> Option<&Element> {
+        self.children().find(|child| child.name.is_dav(local))
+    }
+
+    /// Its own, without that of its children.
+    #[cfg(test)]
+    pub(crate) fn text(&self) -> String {
+        let text = |node: &Node| match node {
+            Node::Text(text) => Some(text.clone()),
+            Node::Element(_) => None,
+        };
+        self.nodes.iter().filter_map(text).collect()
+    }
+
+    fn add_text(&mut self, more: &str) {
+        match self.nodes.last_mut() {
+            Some(Node::Text(text)) => text.push_str(more),
+            _ if more.is_empty() => {}
+            _ => self.nodes.push(Node::Text(more.to_owned())),
+        }
+    }
+
+    /// The element as a document of its own: the same names in the same namespaces, by other prefixes.
+    pub(crate) fn to_text(&self) -> String {
+        let mut text = String::new();
+        self.write(&mut text);
+        text
+    }
+
+    /// What is in it, as it stands in a document.
+    pub(crate) fn inner(&self) -> String {
+        let mut text = String::new();
+        self.write_nodes(&mut text);
+        text
+    }
+
+    /// As deep as a document may be.
+    fn write(&self, out: &mut String) {
+        let (shown, declared) = shown(&self.name, "x");
+        out.push_str(&format!("<{shown}{declared}"));
+        for (number, (name, value)) in self.attributes.iter().enumerate() {
+            let (shown, declared) = match name.space.as_str() {
+                // Attributes without a prefix are in no namespace.
+                "" => (name.local.clone(), String::new()),
+                XML => (format!("xml:{}", name.local), String::new()),
+                _ => self::shown(name, &format!("a{number}")),
+            };
+            out.push_str(&format!("{declared} {shown}=\"{}\"", escape(value)));
+        }
+        if self.nodes.is_empty() {
+            return out.push_str("/>");
+        }
+        out.push('>');
+        self.write_nodes(out);
+        out.push_str(&format!("</{shown}>"));
+    }
+
+    fn write_nodes(&self, out: &mut String) {
+        for node in &self.nodes {
+            match node {
+                Node::Element(element) => element.write(out),
+                Node::Text(text) => out.push_str(&escape(text)),
+            }
+        }
+    }
+}
+
+const XML: &str = "http://www.w3.org/XML/1998/namespace";
+
+/// A name with that prefix, and what declares it.
+fn shown(name: &Name, prefix: &str) -> (String, String) {
+    match name.space.as_str() {
+        "" => (name.local.clone(), " xmlns=\"\"".to_owned()),
+        space => (format!("{prefix}:{}", name.local), format!(" xmlns:{prefix}=\"{}\"", escape(space))),
+    }
+}
+
+/// An empty element of a name that anybody may have made up.
+pub(crate) fn empty_element(name: &Name) -> String {
+    let (shown, declared) = shown(name, "x");
+    format!("<{shown}{declared}/>")
 }
 
 /// The root element of a document, or what is wrong with it.
@@ -64,7 +156,7 @@ impl<'a> Reader<'a> {
     fn document(&mut self) -> Result<Element, String> {
         self.skip_to_markup()?;
         let mut spaces = Spaces::new();
-        spaces.insert("xml".into(), "http://www.w3.org/XML/1998/namespace".into());
+        spaces.insert("xml".into(), XML.into());
         // Without recursion, so that depth is a number and not a stack.
         let mut open: Vec<(Element, &'a str, Spaces)> = Vec::new();
         loop {
@@ -96,12 +188,14 @@ impl<'a> Reader<'a> {
                 }
                 let outer = spaces.clone();
                 declare(&tag, &mut spaces)?;
-                let element =
-                    Element { name: resolve(tag.name, &spaces)?, children: Vec::new(), text: String::new() };
-                for (name, _) in tag.attributes.iter().filter(|(name, _)| !name.starts_with("xmlns")) {
-                    if name.contains(':') {
-                        resolve(name, &spaces)?;
-                    }
+                let name = resolve(tag.name, &spaces)?;
+                let mut element = Element { name, attributes: Vec::new(), nodes: Vec::new() };
+                for (name, value) in tag.attributes.iter().filter(|(name, _)| !name.starts_with("xmlns")) {
+                    let name = match name.contains(':') {
+                        true => resolve(name, &spaces)?,
+                        false => Name { space: String::new(), local: (*name).to_owned() },
+                    };
+                    element.attributes.push((name, value.clone()));
                 }
                 if tag.is_empty {
                     spaces = outer;
@@ -112,7 +206,7 @@ impl<'a> Reader<'a> {
             }
             let Some(element) = done else { continue };
             match open.last_mut() {
-                Some((parent, ..)) => parent.children.push(element),
+                Some((parent, ..)) => parent.nodes.push(Node::Element(element)),
                 None => {
                     self.skip_misc()?;
                     return if self.rest.is_empty() {
@@ -161,12 +255,12 @@ impl<'a> Reader<'a> {
             let (raw, rest) = self.rest.split_at(end);
             self.rest = rest;
             if let Some((element, ..)) = open.last_mut() {
-                element.text.push_str(&unescape(raw)?);
+                element.add_text(&unescape(raw)?);
             }
             if let Some(rest) = self.rest.strip_prefix("<![CDATA[") {
                 let end = rest.find("]]>").ok_or("a CDATA section does not end")?;
                 if let Some((element, ..)) = open.last_mut() {
-                    element.text.push_str(&rest[..end]);
+                    element.add_text(&rest[..end]);
                 }
                 self.rest = &rest[end + 3..];
             } else if !self.skip_comment()? {
@@ -328,13 +422,26 @@ mod tests {
         let root = parse(text).unwrap();
         assert!(root.name.is_dav("propfind"));
         let prop = root.child("prop").unwrap();
-        let names: Vec<(&str, &str)> = prop
-            .children
-            .iter()
-            .map(|child| (child.name.space.as_str(), child.name.local.as_str()))
-            .collect();
+        let names: Vec<(&str, &str)> =
+            prop.children().map(|child| (child.name.space.as_str(), child.name.local.as_str())).collect();
         assert_eq!(names, [("DAV:", "getetag"), ("urn:other", "a"), ("urn:c", "c")]);
-        assert_eq!(prop.children[1].text, "x&y<z>");
+        assert_eq!(prop.children().nth(1).unwrap().text(), "x&y<z>");
+    }
+
+    /// Nothing but prefixes, declarations and the way that text is escaped may change.
+    #[test]
+    fn what_is_written_means_what_was_read() {
+        let text = br#"<p:a xmlns:p="urn:p" b="1 &lt; 2" p:c="'" xml:lang="de"> x <q xmlns=""/>y&amp;<r xmlns="urn:r"><p:s/></r></p:a>"#;
+        let read = parse(text).unwrap();
+        let written = read.to_text();
+        assert_eq!(
+            written,
+            "<x:a xmlns:x=\"urn:p\" b=\"1 &lt; 2\" xmlns:a1=\"urn:p\" a1:c=\"'\" xml:lang=\"de\"> x <q xmlns=\"\"/>y&amp;\
+             <x:r xmlns:x=\"urn:r\"><x:s xmlns:x=\"urn:p\"/></x:r></x:a>"
+        );
+        assert_eq!(parse(written.as_bytes()).unwrap(), read);
+        assert!(read.inner().starts_with(" x <q"));
+        assert_eq!(empty_element(&read.name), "<x:a xmlns:x=\"urn:p\"/>");
     }
 
     #[test]
@@ -384,13 +491,15 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_panics(text in "(<a>|</a>|<b:c |xmlns:b='x'|/>|>|<|&amp;|&#x41;|&|'|\"|<!--|-->|é| |x){0,30}") {
-            let _ = parse(text.as_bytes());
+            if let Ok(element) = parse(text.as_bytes()) {
+                prop_assert_eq!(parse(element.to_text().as_bytes()).unwrap(), element);
+            }
         }
 
         #[test]
         fn escaped_text_is_read_back(text in "[^\u{0}-\u{8}\u{b}\u{c}\u{e}-\u{1f}\u{7f}-\u{9f}\u{fffe}\u{ffff}]{0,40}") {
             let document = format!("<a b=\"{0}\">{0}</a>", escape(&text));
-            prop_assert_eq!(parse(document.as_bytes()).unwrap().text, text);
+            prop_assert_eq!(parse(document.as_bytes()).unwrap().text(), text);
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::net::{self, Dialler};
 use crate::offers::{Ahead, Offer, Offering, Offers};
 use crate::pool::Pool;
 use crate::queue::Queue;
-use crate::resolve::Resolve;
+use crate::resolve::{Resolve, check_locals, plain};
 use crate::serve::Serve;
 use crate::shared::{Alarm, Counters, Shared, TlsSettings};
 use crate::sync::lock;
@@ -85,6 +85,7 @@ impl Engine {
         clock: Clock,
         events: impl Fn(Vec<Event>) + Send + Sync + 'static,
     ) -> Result<Engine, Fault> {
+        check_locals(&config.local_addresses)?;
         let budget = Budget::of(config.memory_bytes);
         let marks = config.marking.clone().map(|marking| Arc::new(Marks::new(marking)));
         let (listeners, addresses) = listen(&config.listen, &config.path, marks.as_deref())?;
@@ -279,7 +280,8 @@ impl Engine {
     ) -> Result<Channel, Fault> {
         let calling = Calling::new(membership.cloned());
         let dialler = Dialler::Calls(calling.clone());
-        self.shared.resolver.push(Resolve::addresses(dialler, addresses));
+        let paths = plain(addresses, &[], 0);
+        self.shared.resolver.push(Resolve { dialler, paths });
         Channel::open(calling, within)
     }
 

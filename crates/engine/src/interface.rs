@@ -36,6 +36,9 @@ pub struct Config {
     pub streams_per_session: usize,
     /// So many, whatever the path is like; else as many as it needs.
     pub fixed_streams: bool,
+    /// Addresses of ours from which data streams are opened, from all of them at once: a host with several uplinks, which routes
+    /// by source address, so uses them together. Empty: the kernel's choice.
+    pub local_addresses: Vec<IpAddr>,
     /// Event loops, each over many streams.
     pub network_threads: usize,
     /// Processor cores for the threads that move data, in turn; empty: the system's choice.
@@ -97,20 +100,28 @@ pub struct Path {
     pub weight: u32,
     /// Used only while none of the others answers.
     pub spare: bool,
+    /// What all streams from the source may send this way together, IP packets counted whole: what a circuit was booked for.
+    pub booked_bytes_per_s: Option<u64>,
     /// Of the sockets that are opened from now on; none is the engine's.
     pub profile: Option<PathProfile>,
 }
 
 impl Path {
     pub fn to(address: impl Into<String>) -> Path {
-        Path { address: address.into(), local: None, weight: 1, spare: false, profile: None }
+        Path {
+            address: address.into(),
+            local: None,
+            weight: 1,
+            spare: false,
+            booked_bytes_per_s: None,
+            profile: None,
+        }
     }
 
-    /// One way, and others that stand by.
-    pub fn before(address: SocketAddr, local: Option<IpAddr>, spare: &[String]) -> Vec<Path> {
-        let first = Path { local, ..Path::to(address.to_string()) };
+    /// This way, and others that stand by.
+    pub fn before(self, spare: &[String]) -> Vec<Path> {
         let spare = spare.iter().map(|plain| Path { spare: true, ..Path::to(plain) });
-        [first].into_iter().chain(spare).take(PATHS_MAX).collect()
+        [self].into_iter().chain(spare).take(PATHS_MAX).collect()
     }
 }
 
@@ -311,6 +322,11 @@ pub struct DeviceSnapshot {
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionSnapshot {
     pub source: AgentId,
+    pub class: TrafficClass,
+    /// Others bring the same files too, and the path is that of all of them.
+    pub mixed: bool,
+    /// When it began, since the engine did: tells it from one before.
+    pub begun: Duration,
     /// Where its streams go to; none if the source dialled.
     pub addresses: Vec<SocketAddr>,
     pub path: PathView,

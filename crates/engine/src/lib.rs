@@ -38,8 +38,8 @@ pub use interface::{
     MarkingSnapshot, Path, PathProfile, PathView, Replica, Responder, SessionSnapshot, Share, Snapshot,
     Success, Times,
 };
-pub use longhaul_wire::Limit;
 pub use longhaul_wire::firefly::PORT as FIREFLY_PORT;
 pub use longhaul_wire::receiver::ORIGINS_MAX;
+pub use longhaul_wire::{Cause, Limit};
 pub use membership::Membership;
 pub use offers::Offer;

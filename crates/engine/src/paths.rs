@@ -31,10 +31,12 @@ impl Way {
 
     /// Whether it is one of these, or what one of these names.
     fn is_of<'a>(&self, mut paths: impl Iterator<Item = &'a Arc<Path>>) -> bool {
-        paths.any(|path| {
-            path.local == self.path.local
-                && (path.address == self.path.address || path.address.parse() == Ok(self.address))
-        })
+        paths.any(|path| self.is(path))
+    }
+
+    pub(crate) fn is(&self, path: &Path) -> bool {
+        path.local == self.path.local
+            && (path.address == self.path.address || path.address.parse() == Ok(self.address))
     }
 }
 
@@ -88,6 +90,16 @@ impl Paths {
             Some(way) => self.used.insert(stream, Use { way, up: true }),
             None => self.used.remove(&stream),
         };
+    }
+
+    /// How it goes, once its peer has answered.
+    pub(crate) fn way_of(&self, stream: StreamNumber) -> Option<&Way> {
+        self.used.get(&stream).filter(|used| used.up).map(|used| &used.way)
+    }
+
+    /// Streams that go this way.
+    pub(crate) fn on(&self, way: &Way) -> usize {
+        self.used.values().filter(|used| used.up && used.way.key() == way.key()).count()
     }
 
     /// Where streams go to now.

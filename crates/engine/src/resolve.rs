@@ -1,6 +1,6 @@
 //! Names of peers to addresses. The system's resolver may block for long, so it has a thread of its own.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::Arc;
 
 use longhaul_model::{Fault, FaultCode};
@@ -12,21 +12,45 @@ use crate::shared::Shared;
 
 /// Ways tried for one stream.
 const WAYS_MAX: usize = 16;
+/// Uplinks of one host.
+const LOCALS_MAX: usize = 8;
 
 pub(crate) struct Resolve {
     pub(crate) dialler: Dialler,
     pub(crate) paths: Vec<Arc<Path>>,
 }
 
-impl Resolve {
-    pub(crate) fn addresses(dialler: Dialler, addresses: &[String]) -> Resolve {
-        Resolve { dialler, paths: plain(addresses) }
+/// The ways to addresses of which nothing else is said, from each of ours if there are any. Neighbours in the list differ at both
+/// ends, so that as many streams as there are of ours use all of them. `turn` is where it begins, for streams that do not know
+/// of each other.
+pub(crate) fn plain(addresses: &[String], locals: &[IpAddr], turn: usize) -> Vec<Arc<Path>> {
+    if locals.is_empty() {
+        return addresses.iter().map(|address| Arc::new(Path::to(address))).collect();
     }
+    let pairs = addresses.len() * locals.len();
+    let way = |number: usize| {
+        let place = number % locals.len();
+        let address = &addresses[(place + number / locals.len()) % addresses.len()];
+        Arc::new(Path { local: Some(locals[place]), ..Path::to(address) })
+    };
+    (0..pairs).map(|number| way((number + turn) % pairs)).take(WAYS_MAX).collect()
 }
 
-/// Of addresses that nothing else is said about.
-pub(crate) fn plain(addresses: &[String]) -> Vec<Arc<Path>> {
-    addresses.iter().map(|address| Arc::new(Path::to(address))).collect()
+/// Whether these are addresses of this host.
+pub(crate) fn check_locals(locals: &[IpAddr]) -> Result<(), Fault> {
+    if locals.len() > LOCALS_MAX {
+        let why = format!("{} addresses of this host to send from; the limit is {LOCALS_MAX}", locals.len());
+        return Err(Fault::new(FaultCode::BadRequest, why));
+    }
+    for local in locals {
+        UdpSocket::bind((*local, 0)).map_err(|error| {
+            let why = format!(
+                "streams cannot be opened from {local}: {error}; `ip address` lists what this host has"
+            );
+            Fault::new(FaultCode::BadRequest, why)
+        })?;
+    }
+    Ok(())
 }
 
 /// The work of the resolving thread.
@@ -104,7 +128,7 @@ mod tests {
     fn keeps_the_order_and_says_what_is_wrong() {
         let of = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-            resolve(&plain(&names)).map(|ways| ways.iter().map(|way| way.address).collect::<Vec<_>>())
+            resolve(&plain(&names, &[], 0)).map(|ways| ways.iter().map(|way| way.address).collect::<Vec<_>>())
         };
         let found = of(&["127.0.0.1:7", "no port", "[::1]:8", "127.0.0.1:7"]).unwrap();
         assert_eq!(found, vec!["127.0.0.1:7".parse().unwrap(), "[::1]:8".parse().unwrap()]);
@@ -112,6 +136,35 @@ mod tests {
         assert_eq!(fault.code, FaultCode::Unreachable);
         assert!(fault.detail.contains("no port"));
         assert!(of(&[]).is_err());
+    }
+
+    #[test]
+    fn every_address_of_ours_is_used_with_every_one_of_theirs() {
+        let theirs: Vec<String> = ["10.0.0.1:7", "10.0.1.1:7"].map(str::to_owned).to_vec();
+        let ours: Vec<IpAddr> = ["10.0.0.2", "10.0.1.2"].map(|ip| ip.parse().unwrap()).to_vec();
+        let of = |turn| -> Vec<(String, u8)> {
+            let last = |local: Option<IpAddr>| match local {
+                Some(IpAddr::V4(ip)) => ip.octets()[2],
+                other => panic!("{other:?}"),
+            };
+            let paths = plain(&theirs, &ours, turn);
+            paths.iter().map(|path| (path.address.clone(), last(path.local))).collect()
+        };
+        let way = |their: usize, our: u8| (theirs[their].clone(), our);
+        assert_eq!(of(0), [way(0, 0), way(1, 1), way(1, 0), way(0, 1)]);
+        assert_eq!(of(1), [way(1, 1), way(1, 0), way(0, 1), way(0, 0)]);
+        assert_eq!(plain(&[], &ours, 3), []);
+        assert_eq!(plain(&theirs, &[], 1)[0].local, None);
+        let one_of_theirs = plain(&theirs[..1], &ours, 0);
+        assert_eq!(one_of_theirs.len(), 2);
+    }
+
+    #[test]
+    fn an_address_that_is_not_ours_is_told() {
+        check_locals(&["127.0.0.1".parse().unwrap()]).unwrap();
+        let fault = check_locals(&["192.0.2.77".parse().unwrap()]).unwrap_err();
+        assert!(fault.detail.contains("from 192.0.2.77") && fault.detail.contains("ip address"), "{fault}");
+        assert!(check_locals(&["127.0.0.1".parse().unwrap(); LOCALS_MAX + 1]).is_err());
     }
 
     /// The same address by two of ours is two ways; from an address of the other family there is none.

@@ -22,7 +22,7 @@ use crate::net::{Dialler, Network};
 use crate::offers::{Ahead, Offering, Offers, none_came};
 use crate::pool::Pool;
 use crate::queue::Queue;
-use crate::resolve::Resolve;
+use crate::resolve::{Resolve, plain};
 use crate::serve::Serve;
 use crate::sync::lock;
 use crate::tls::AUTHENTICATED_PROTOCOL;
@@ -244,9 +244,10 @@ impl Shared {
     }
 
     pub(crate) fn dial_ahead(&self, ahead: &Arc<Ahead>, streams: usize) {
-        for _ in 0..streams {
+        for number in 0..streams {
             let dialler = Dialler::Ahead(ahead.clone());
-            self.resolver.push(Resolve::addresses(dialler, ahead.addresses()));
+            let paths = plain(ahead.addresses(), &self.config.local_addresses, number);
+            self.resolver.push(Resolve { dialler, paths });
         }
     }
 
@@ -260,7 +261,8 @@ impl Shared {
             let due = offering.due(now);
             for &place in due.iter().flatten() {
                 let dialler = Dialler::Offer(offering.clone(), place);
-                self.resolver.push(Resolve::addresses(dialler, offering.addresses()));
+                let paths = plain(offering.addresses(), &self.config.local_addresses, place);
+                self.resolver.push(Resolve { dialler, paths });
             }
             due.is_some()
         });

@@ -12,7 +12,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::interface::PathProfile;
 use crate::marks::Marks;
-use crate::tcp;
+use crate::tcp::{self, TcpInfo};
 
 /// Unsent bytes that the kernel may hold: enough to keep it busy between two turns of our loop, while what it does not
 /// hold can still go another way.
@@ -126,6 +126,15 @@ pub(crate) fn connect(
     begin().map_err(|error: io::Error| Fault::new(FaultCode::Unreachable, format!("{address}: {error}")))
 }
 
+/// Lets the kernel send no more than this, IP packets counted whole; zero is no bound but the site's own.
+pub(crate) fn pace(socket: &TcpStream, bytes_per_s: u64, profile: &PathProfile) {
+    // The kernel counts payload.
+    let segment = TcpInfo::of(socket.as_fd()).map_or(0, |info| info.segment_bytes);
+    let wanted = (bytes_per_s > 0).then(|| tcp::payload_of(bytes_per_s, segment, is_v6(socket)));
+    let rate = [wanted, profile.pacing_bytes_per_s].into_iter().flatten().min().unwrap_or(u64::MAX);
+    note(std::iter::once(tcp::set_pacing(&SockRef::from(socket), rate)));
+}
+
 /// The kernel's congestion control by rate and round trip.
 const BY_RATE: &[u8] = b"bbr";
 
@@ -196,6 +205,25 @@ pub(crate) fn widen(socket: &TcpStream, direction: Direction, need: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stream_keeps_to_the_lower_of_both_paces() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let stream = TcpStream::from_std(stream);
+        let (free, own) = (PathProfile::default(), 1_000_000);
+        let bound = PathProfile { pacing_bytes_per_s: Some(own), ..PathProfile::default() };
+        let paced = |bytes_per_s, profile: &PathProfile| {
+            pace(&stream, bytes_per_s, profile);
+            tcp::pacing(stream.as_fd()).unwrap()
+        };
+        let wanted = paced(10_000_000, &free);
+        assert!((9_000_000..10_000_000).contains(&wanted), "{wanted}: without headers");
+        assert_eq!(paced(10_000_000, &bound), own);
+        assert!(paced(500_000, &bound) < 500_000);
+        assert_eq!(paced(0, &bound), own, "the site's own stays");
+        assert_eq!(paced(0, &free), u64::MAX);
+    }
 
     #[test]
     fn a_socket_goes_by_rate_and_back_where_the_kernel_can() {

@@ -85,6 +85,32 @@ impl TcpInfo {
 }
 
 /// The kernel sends no faster, and evenly.
+#[cfg(test)]
+pub(crate) fn pacing(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut rate = 0_u64;
+    let mut len = std::mem::size_of::<u64>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes to `rate`, which has that many, and any bytes are valid there.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MAX_PACING_RATE,
+            (&raw mut rate).cast(),
+            &raw mut len,
+        )
+    };
+    if result == 0 { Ok(rate) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Of a rate that counts IP packets whole, what is payload in full segments of so many bytes. Their headers are those of IP
+/// and TCP, with time stamps.
+pub(crate) fn payload_of(bytes_per_s: u64, segment_bytes: u32, v6: bool) -> u64 {
+    const TCP: u64 = 20 + 12;
+    let head = TCP + if v6 { 40 } else { 20 };
+    let (segment, rate) = (u128::from(segment_bytes.max(1)), u128::from(bytes_per_s));
+    u64::try_from(rate * segment / (segment + u128::from(head))).unwrap_or(u64::MAX)
+}
+
 pub(crate) fn set_pacing(socket: &SockRef<'_>, bytes_per_s: u64) -> io::Result<()> {
     set(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, bytes_per_s)
 }
@@ -176,6 +202,15 @@ mod tests {
         let mut ready = [rustix::event::PollFd::new(&near, rustix::event::PollFlags::IN)];
         rustix::event::poll(&mut ready, None).unwrap();
         near.read_exact(&mut [0]).unwrap();
+    }
+
+    #[test]
+    fn headers_take_their_share_of_a_booked_rate() {
+        assert_eq!(payload_of(1_500_000, 1_448, false), 1_448_000);
+        assert_eq!(payload_of(1_500_000, 1_428, true), 1_428_000);
+        assert_eq!(payload_of(0, 1_448, false), 0);
+        assert!(payload_of(u64::MAX, u32::MAX, true) < u64::MAX);
+        assert!(payload_of(1_000, 0, false) < 1_000);
     }
 
     #[test]

@@ -200,7 +200,9 @@ fn a_flood_of_calls_ends_its_stream() {
     // Those that wait go on; the rest of the flood is not asked any more.
     (0..CALLS_OPEN_MAX).for_each(|_| control.go_on.send(()).unwrap());
     assert_eq!(open(&client, &server).call(b"who am I").unwrap(), b"2");
-    assert_eq!(control.gone.recv_timeout(WITHIN).unwrap(), AgentId(66));
+    // The other may go first.
+    let gone = || control.gone.recv_timeout(WITHIN).unwrap();
+    assert!(gone() == AgentId(66) || gone() == AgentId(66));
     // The last question was not of the flood.
     assert!(control.asked.try_iter().count() <= CALLS_OPEN_MAX + 1);
 }

@@ -8,12 +8,14 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use common::fake::{Wire, good_hello};
 use common::hooked::Hooked;
 use common::relay::Relay;
 use common::{Agent, Deployment, put, store};
 use longhaul_engine::{FetchFile, Finished, Path, PathProfile};
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_storage::memory::FaultyStore;
+use longhaul_wire::{Frame, VERSIONS, Welcome};
 
 const CHUNK: usize = CHUNK_BYTES as usize;
 
@@ -212,4 +214,61 @@ fn offered_streams_that_fall_silent_are_replaced() {
         paused.arrived(&file);
         assert!(relays[1].bytes() > CHUNK as u64);
     }
+}
+
+/// What a circuit was booked for is shared by the streams on it, and the source is told; a way that nobody booked has no bound.
+#[test]
+fn a_source_is_told_what_its_way_is_booked_for() {
+    const BOOKED: u64 = 10_000_000;
+    let deployment = Deployment::new();
+    let target = deployment.agent_with(2, vec![Arc::new(store("beta"))], |config| {
+        config.streams_per_session = 2;
+        config.fixed_streams = true;
+    });
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let source = deployment.agent(1, Arc::new(store("alpha")));
+    let file = put(&store("alpha"), 1, 30 * CHUNK);
+    let batch = deployment.batch(&source, "alpha", &target, "beta", vec![file]);
+    let path = Path { booked_bytes_per_s: Some(BOOKED), ..Path::to(address) };
+    target.engine.set_paths(source.agent, vec![path]).unwrap();
+    target.engine.fetch(batch);
+    let credentials = deployment.credentials(source.agent);
+    // The first stream may be alone for a while. Each stays until the other was told: one that is left alone has all of it.
+    let told = |mut wire: Wire| {
+        while let Some((frame, _)) = wire.receive() {
+            match frame {
+                Frame::Hello(_) => {
+                    let welcome = Welcome { version: VERSIONS.newest, incarnation: 7 };
+                    wire.send(&Frame::Welcome(welcome), &[]);
+                }
+                Frame::Ping { number } => wire.send(&Frame::Pong { number }, &[]),
+                Frame::Pace { bytes_per_s } if bytes_per_s < BOOKED => return (Some(bytes_per_s), wire),
+                _ => {}
+            }
+        }
+        (None, wire)
+    };
+    let told: Vec<(_, Wire)> = std::thread::scope(|scope| {
+        let streams: Vec<_> = (0..2).map(|_| Wire::accept(&listener, &credentials)).collect();
+        let streams: Vec<_> = streams.into_iter().map(|wire| scope.spawn(|| told(wire))).collect();
+        streams.into_iter().map(|stream| stream.join().unwrap()).collect()
+    });
+    let told: Vec<Option<u64>> = told.into_iter().map(|(told, _)| told).collect();
+    assert_eq!(told, [Some(BOOKED / 2); 2]);
+}
+
+/// Whatever it is told, a source goes on.
+#[test]
+fn a_source_takes_any_pace() {
+    let deployment = Deployment::new();
+    let source = deployment.agent(1, Arc::new(store("alpha")));
+    let mut wire = Wire::dial(&source.addresses()[0], &deployment.credentials(longhaul_model::AgentId(2)));
+    wire.send(&good_hello(), &[]);
+    assert!(matches!(wire.receive(), Some((Frame::Welcome(_), _))));
+    for bytes_per_s in [0, 1, 1_000_000, u64::MAX] {
+        wire.send(&Frame::Pace { bytes_per_s }, &[]);
+    }
+    wire.send(&Frame::Ping { number: 5 }, &[]);
+    assert_eq!(wire.receive().map(|(frame, _)| frame), Some(Frame::Pong { number: 5 }));
 }

@@ -16,3 +16,4 @@ pub mod issuers;
 mod lenient;
 mod outgoing;
 pub mod perfsonar;
+pub mod token_endpoint;

@@ -36,6 +36,20 @@ where
         .build(HttpsConnector::from((tcp, tls)))
 }
 
+/// A value in an address or a form.
+pub(crate) fn in_url(text: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'-' | b'_' | b'.' | b'~' => {
+                encoded.push(char::from(byte))
+            }
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}
+
 /// A connection, with TLS or without.
 pub(crate) type Stream = Box<dyn Both>;
 

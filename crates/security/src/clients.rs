@@ -30,9 +30,14 @@ pub enum ClientIdentity {
 
 /// Of the service's port where users of the grid are known: a client certificate is optional, and is an agent's or a user's.
 pub fn grid_server_tls(credentials: &Credentials) -> Result<Arc<ServerConfig>, Fault> {
+    tls::service_tls(credentials, agents_or_users(credentials)?)
+}
+
+/// Agents by their authority, and whoever holds the key of any other certificate.
+pub(crate) fn agents_or_users(credentials: &Credentials) -> Result<Arc<dyn ClientCertVerifier>, Fault> {
     let agents = tls::agents_only(credentials, false)?;
     let algorithms = tls::provider().signature_verification_algorithms;
-    tls::service_tls(credentials, Arc::new(AgentsOrUsers { agents, algorithms }))
+    Ok(Arc::new(AgentsOrUsers { agents, algorithms }))
 }
 
 /// Server side, after the handshake: who the client is, agent or user. None if it showed no certificate. The fault says in

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use longhaul_model::Fault;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
 use rustls::{CommonState, RootCertStore, ServerConfig};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::clients::agents_or_users;
 use crate::tls::{certificates, internal, provider};
-use crate::{SecurityError, peer_identity};
+use crate::{Credentials, SecurityError, peer_identity};
 
 /// Certificate (with its chain) and key, and the authorities whose client certificates are believed; all PEM. Without
 /// authorities no client is asked for a certificate. One that is shown and not believed ends the handshake.
@@ -21,24 +23,46 @@ pub fn door_server_tls(
     key_pem: &str,
     client_authorities_pem: &[&str],
 ) -> Result<Arc<ServerConfig>, Fault> {
-    let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes())
-        .map_err(|error| SecurityError::unusable("private key", error))?;
     let mut roots = RootCertStore::empty();
     for pem in client_authorities_pem {
         roots.add_parsable_certificates(certificates(pem)?);
     }
+    let verifier = match roots.is_empty() {
+        true => None,
+        false => {
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
+            let verifier = verifier.allow_unauthenticated().build();
+            let verifier = verifier.map_err(|error| SecurityError::unusable("client authorities", error))?;
+            Some(verifier as Arc<dyn ClientCertVerifier>)
+        }
+    };
+    server_tls(certificate_pem, key_pem, verifier)
+}
+
+/// The same where users of the grid come, with proxies too: the handshake proves no more than that a client holds the key of
+/// the certificate that it shows, unless it says to be an agent of this deployment. [`crate::client_of`] has to be asked who
+/// it is.
+pub fn door_grid_tls(
+    certificate_pem: &str,
+    key_pem: &str,
+    own: &Credentials,
+) -> Result<Arc<ServerConfig>, Fault> {
+    server_tls(certificate_pem, key_pem, Some(agents_or_users(own)?))
+}
+
+fn server_tls(
+    certificate_pem: &str,
+    key_pem: &str,
+    clients: Option<Arc<dyn ClientCertVerifier>>,
+) -> Result<Arc<ServerConfig>, Fault> {
+    let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes())
+        .map_err(|error| SecurityError::unusable("private key", error))?;
     let builder = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13, &TLS12])
         .map_err(internal)?;
-    let builder = match roots.is_empty() {
-        true => builder.with_no_client_auth(),
-        false => {
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
-                .allow_unauthenticated()
-                .build()
-                .map_err(|error| SecurityError::unusable("client authorities", error))?;
-            builder.with_client_cert_verifier(verifier)
-        }
+    let builder = match clients {
+        None => builder.with_no_client_auth(),
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
     };
     let mut config = builder
         .with_single_cert(certificates(certificate_pem)?, key)

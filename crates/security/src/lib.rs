@@ -33,7 +33,7 @@ mod token;
 pub use access::{ALLOWED_MAX, Access, Allow, SubjectPattern};
 pub use authority::{Authority, Issued, KeyPair, new_signing_request};
 pub use clients::{ClientIdentity, client_of, grid_server_tls};
-pub use door::{door_server_tls, subject_names};
+pub use door::{door_grid_tls, door_server_tls, subject_names};
 pub use error::SecurityError;
 pub use files::{read_private, write_private};
 pub use identity::{Credentials, PeerIdentity, expires, needs_renewal, peer_identity};

@@ -24,7 +24,7 @@ use crate::circuits::Circuits;
 use crate::deadlines::{self, Deadlines};
 use crate::fts::Users;
 use crate::http::{self, Http, Listening};
-use crate::jobs::{self, ForeignMover, Jobs, Work};
+use crate::jobs::{self, ForeignMover, Jobs, Tokens, Work};
 use crate::live::{Live, Running};
 use crate::measured::{self, Measured, puller};
 use crate::messages::{self, Messages};
@@ -94,8 +94,10 @@ impl Service {
             .map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))??;
         let sockets = Sockets::bind(&config).await?;
         let desk = Jobs::new();
+        let (tokens, wanted) = Tokens::open(&config.fts)?;
         let (inputs, writing, questions) = (sync_channel(INPUTS_MAX), channel(), channel());
-        let shared = Arc::new(share(&config, &clock, state, &sockets, (&inputs.0, &writing.0), desk.0)?);
+        let shared =
+            Arc::new(share(&config, &clock, state, &sockets, (&inputs.0, &writing.0), (desk.0, tokens))?);
         let operations = Arc::new(Operations::new(shared.clone()));
         let mut threads = start_threads(&shared, inputs.1, writing.1, questions)?;
         let taking_up = shared.clone();
@@ -117,6 +119,7 @@ impl Service {
             threads,
         };
         service.tasks.spawn(jobs::tape::run(shared.clone(), remote, stopped.clone()));
+        service.tasks.spawn(jobs::run_tokens(shared.clone(), wanted, stopped.clone()));
         service.listen(sockets, pages, stopped)?;
         tracing::info!(deployment = shared.authority.deployment(), url = %shared.public_url, "service started");
         Ok(service)
@@ -269,7 +272,7 @@ fn share(
     state: State,
     sockets: &Sockets,
     (brain, scribe): (&std::sync::mpsc::SyncSender<Input>, &Sender<Job>),
-    desk: Jobs,
+    (desk, tokens): (Jobs, Tokens),
 ) -> Result<Shared, Fault> {
     let last_id = state.catalog.last_id()?;
     let agents = Agents::default();
@@ -278,6 +281,7 @@ fn share(
     let public_url = public_url(config, &sockets.secure_addresses);
     let plan = Plan::load(&config.circuits, &state.catalog)?;
     Ok(Shared {
+        tokens,
         issuers: crate::fts::open_issuers(&config.fts, &public_url, &config.names)?,
         public_url,
         config: config.clone(),

@@ -16,7 +16,7 @@ use crate::brain::Input;
 use crate::changes::Changes;
 use crate::circuits::Circuits;
 use crate::deadlines::Deadlines;
-use crate::jobs::Jobs;
+use crate::jobs::{Jobs, Tokens};
 use crate::live::Live;
 use crate::measured::Measured;
 use crate::messages::Messages;
@@ -49,6 +49,7 @@ pub struct Shared {
     pub users: Arc<crate::fts::Users>,
     /// Issuers whose tokens open the FTS3 API, if there are any.
     pub issuers: Option<Issuers>,
+    pub tokens: Tokens,
     pub brain: SyncSender<Input>,
     pub scribe: Sender<Job>,
     pub jobs: Jobs,

@@ -46,6 +46,12 @@ impl Plan<'_> {
         Place { url: &self.target, credential: &self.order.target.credential }
     }
 
+    /// A server that knows no third-party copies may take a destination at another port of its host for a file of its own, as
+    /// nginx does, and copy within itself.
+    fn is_between_ports(&self) -> bool {
+        self.source.host() == self.target.host() && self.source.port() != self.target.port()
+    }
+
     /// What may lie under the file's own name after this.
     fn leftover(&self, failure: &Failure) -> Leftover<'_> {
         Leftover {
@@ -193,18 +199,27 @@ impl Remote {
         let mut failed_before = Vec::new();
         for (place, &mode) in found.modes.iter().enumerate() {
             let arrival = arrival(&plan.target, &plan.order.tag, mode, found.renames);
-            plan.write(Some(arrival.clone()));
-            let moved = self.bring_by(mode, plan, found, &arrival, comparison, progress).await;
-            let Err((scope, failure)) = moved else {
-                self.settle(plan, found, &arrival, comparison).await?;
-                return Ok((mode, failed_before));
-            };
-            let may_go_on = arrival.temporary || !is_unknown(&failure);
             let is_last = place + 1 == found.modes.len();
+            if mode == Mode::Push && !is_last && !arrival.temporary && plan.is_between_ports() {
+                failed_before
+                    .push("push: not between ports of one host, under the file's own name".to_owned());
+                continue;
+            }
+            plan.write(Some(arrival.clone()));
+            let moved = match self.bring_by(mode, plan, found, &arrival, comparison, progress).await {
+                Ok(()) => self.settle(plan, found, &arrival, comparison).await,
+                failed => failed,
+            };
+            let Err((scope, failure)) = moved else { return Ok((mode, failed_before)) };
+            let may_go_on = arrival.temporary || !is_unknown(&failure);
             if is_last || mode == Mode::Stream || !may_go_on || !another_way_may_help(&failure) {
                 return Err((scope, with_earlier(failure, &failed_before)));
             }
             self.clean_up(plan.target(), &arrival, &plan.leftover(&failure)).await;
+            if mode == Mode::Push && failure.kind == Kind::NotThere && plan.is_between_ports() {
+                let stray = Arrival { url: arrival.url.at_port(plan.source.port()), ..arrival.clone() };
+                self.clean_up(plan.source(), &stray, &plan.leftover(&failure)).await;
+            }
             plan.write(None);
             tracing::debug!(%mode, target = %plan.target, "another way after: {}", failure.text);
             failed_before.push(format!("{mode}: {}", failure.text));

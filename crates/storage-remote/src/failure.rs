@@ -50,6 +50,8 @@ pub(crate) enum Kind {
     Status(StatusCode),
     /// A third-party copy ended with a text that names no status, or without a result.
     Told,
+    /// A copy was told to be done, and there is no file.
+    NotThere,
     /// What came is no answer that can be used.
     Malformed,
     /// Not told, and nothing can be compared.
@@ -84,7 +86,7 @@ impl Failure {
             Kind::Refused => 1,
             Kind::Skewed => 13,
             Kind::Unreachable => 113,
-            Kind::Tls | Kind::Told => 70,
+            Kind::Tls | Kind::Told | Kind::NotThere => 70,
             Kind::TimedOut => 110,
             Kind::Lost => 104,
             Kind::Malformed => 71,
@@ -116,7 +118,7 @@ impl Failure {
             Kind::Tls => FaultCode::NotAuthenticated,
             Kind::Skewed => FaultCode::ClockSkew,
             Kind::TimedOut => FaultCode::Stalled,
-            Kind::Lost | Kind::Told => FaultCode::ConnectionLost,
+            Kind::Lost | Kind::Told | Kind::NotThere => FaultCode::ConnectionLost,
             Kind::Malformed => FaultCode::ProtocolError,
             Kind::NoChecksum | Kind::WrongChecksum if at_source => FaultCode::WrongDigest,
             Kind::NoChecksum | Kind::WrongChecksum => FaultCode::Corrupted,

@@ -13,6 +13,7 @@ mod dial;
 mod exchange;
 mod failure;
 mod header_case;
+mod macaroon;
 mod markers;
 mod multistatus;
 mod naming;

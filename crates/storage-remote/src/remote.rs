@@ -32,6 +32,8 @@ pub struct Remote {
     pub(crate) renames: Renames,
     /// Collections that were there a moment ago.
     pub(crate) seen: Seen,
+    /// Storages that gave no macaroon a moment ago.
+    pub(crate) without_macaroons: Seen,
     /// Of uploads to S3.
     pub(crate) records: Arc<Records>,
     pub(crate) part_memory: PartMemory,
@@ -48,6 +50,7 @@ impl Remote {
             exchange: Arc::new(exchange),
             renames: Renames::default(),
             seen: Seen::default(),
+            without_macaroons: Seen::default(),
             records: Arc::new(Records::new(config.s3.records.clone())),
             part_memory: PartMemory::new(config.s3.memory_bytes),
             tape_apis: TapeApis::default(),
@@ -166,17 +169,17 @@ const SEEN_FOR: Duration = Duration::from_secs(60);
 const SEEN_MAX: usize = 20_000;
 
 impl Seen {
-    pub(crate) fn has(&self, url: &RemoteUrl) -> bool {
+    pub(crate) fn has(&self, what: &str) -> bool {
         let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.get(&url.to_string()).is_some_and(|since| since.elapsed() < SEEN_FOR)
+        seen.get(what).is_some_and(|since| since.elapsed() < SEEN_FOR)
     }
 
-    pub(crate) fn add(&self, url: &RemoteUrl) {
+    pub(crate) fn add(&self, what: String) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.len() >= SEEN_MAX {
             seen.clear();
         }
-        seen.insert(url.to_string(), Instant::now());
+        seen.insert(what, Instant::now());
     }
 }
 

@@ -20,7 +20,7 @@ use crate::webdav::{Place, method};
 /// What a third-party copy is told besides its two ends.
 #[derive(Clone, Copy)]
 pub(crate) struct Terms {
-    /// How long a URL has to be good that opens a file of S3.
+    /// How long a URL has to be good that opens a file of S3, or a macaroon.
     pub(crate) lasts: Duration,
     pub(crate) overwrite: bool,
     pub(crate) streams: u16,
@@ -44,6 +44,7 @@ impl Remote {
             Mode::Push => (source, target, "destination", Method::PUT),
             Mode::Stream => unreachable!("streams go through us"),
         };
+        let asked = self.macaroon(mode, active, passive, terms.lasts).await;
         let other = match passive.credential {
             // Good for this file and this direction; the keys stay here.
             Credential::S3(keys) => presigned(keys, &meant, passive.url, terms.lasts, now()).whole(),
@@ -67,7 +68,7 @@ impl Remote {
         if let Some(scitag) = terms.scitag {
             call = call.header("scitag", &scitag.to_string())?;
         }
-        if let Some(token) = passive_token(active, passive)? {
+        if let Some(token) = passive_token(active, passive)?.or(asked.as_ref()) {
             call.headers.insert(TRANSFER_AUTHORIZATION, bearer(token)?);
         }
         let mut answer = self.exchange.send(call).await?.ok("COPY").await?;
@@ -163,6 +164,8 @@ pub(crate) fn another_way_may_help(failure: &Failure) -> bool {
         }
         // Nobody knows what became of it, so its name is left alone and the other way takes its own.
         Kind::TimedOut | Kind::Lost => true,
+        // Who made something else of it than a copy between two servers.
+        Kind::NotThere => true,
         _ => false,
     }
 }

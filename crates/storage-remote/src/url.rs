@@ -156,6 +156,11 @@ impl RemoteUrl {
         format!("{scheme}://{}:{}", self.host, self.port)
     }
 
+    /// The same path at another port.
+    pub(crate) fn at_port(&self, port: u16) -> RemoteUrl {
+        RemoteUrl { port, ..self.clone() }
+    }
+
     /// Whether both name one file of one server, as far as names tell.
     pub(crate) fn is_same_file(&self, other: &RemoteUrl) -> bool {
         let plain = |url: &RemoteUrl| {

@@ -110,7 +110,7 @@ impl Remote {
         let wanted = comparison.of_target().filter(|_| comparison.compares_target());
         let Some(stat) = self.head(place, wanted).await.map_err(at_target)? else {
             let text = format!("{}: the storage said that it has the file, and has not", place.url);
-            return Err((Scope::Target, Failure::new(Kind::Told, text)));
+            return Err((Scope::Target, Failure::new(Kind::NotThere, text)));
         };
         if stat.size != size {
             let text = format!("Source and destination file size mismatch ({size} != {})", stat.size);

@@ -167,12 +167,12 @@ impl Remote {
         let mut missing = Vec::new();
         let mut next = file.url.parent();
         while let Some(above) = next.take().filter(|above| above.path() != "/") {
-            if self.seen.has(&above) {
+            if self.seen.has(&above.to_string()) {
                 break;
             }
             match self.is_there(file.at(&above)).await {
                 Ok(true) => {
-                    self.seen.add(&above);
+                    self.seen.add(above.to_string());
                     break;
                 }
                 Ok(false) => {}
@@ -185,7 +185,7 @@ impl Remote {
         }
         for collection in missing.iter().rev() {
             self.make_collection(file.at(collection)).await?;
-            self.seen.add(collection);
+            self.seen.add(collection.to_string());
         }
         Ok(())
     }

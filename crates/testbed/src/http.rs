@@ -113,6 +113,11 @@ impl Api {
         read_reply(&mut BufReader::new(connection))
     }
 
+    /// A connection for one request after the other.
+    pub fn kept_alive(&self) -> io::Result<KeptAlive> {
+        Ok(KeptAlive { reader: BufReader::new(self.connect(ANSWER_WITHIN)?), api: self.clone() })
+    }
+
     fn head(&self, method: &str, target: &str, headers: &[(&str, &str)]) -> String {
         let host = self.host.clone().unwrap_or_else(|| self.address.to_string());
         let mut head = format!("{method} {target} HTTP/1.1\r\nhost: {host}\r\n");
@@ -178,6 +183,25 @@ impl Api {
             return Err(io::Error::other(format!("status {status}: {headers:?}")));
         }
         Ok(Events { reader, line: Vec::new() })
+    }
+}
+
+/// See [`Api::kept_alive`].
+pub struct KeptAlive {
+    reader: BufReader<Box<dyn Connection>>,
+    api: Api,
+}
+
+impl KeptAlive {
+    /// As [`Api::send`], with a JSON body if there is one.
+    pub fn send(&mut self, method: &str, target: &str, body: &[u8]) -> io::Result<Reply> {
+        let mut message = self.api.head(method, target, &[("content-type", "application/json")]);
+        message.push_str(&format!("content-length: {}\r\n\r\n", body.len()));
+        let mut message = message.into_bytes();
+        message.extend_from_slice(body);
+        self.reader.get_mut().write_all(&message)?;
+        self.reader.get_mut().flush()?;
+        read_reply(&mut self.reader)
     }
 }
 

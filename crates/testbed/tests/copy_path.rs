@@ -1,5 +1,5 @@
 //! One of two equal paths is cut silently in mid-file: `longhaul copy` goes on over the other within 3 s, loses nothing, and has no more
-//! sent twice than was under way. `LONGHAUL_SOAK_PATH_MB` sets how much is copied.
+//! sent twice than was under way. `LONGHAUL_SOAK_PATH_MB` sets how much is copied. And a host with two uplinks uses both, if it is told to.
 
 // clippy.toml allows these in tests, which does not reach the helpers of an integration test.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
@@ -7,7 +7,7 @@
 use std::fs;
 use std::time::Duration;
 
-use longhaul_testbed::wan::{Change, Counters, Direction, Lab, PathConfig};
+use longhaul_testbed::wan::{Change, Counters, Direction, Lab, PathConfig, Side};
 use longhaul_testbed::{AdHoc, Process, Random, TICK, effort, needs, tree};
 
 const WITHIN: Duration = Duration::from_secs(600);
@@ -61,6 +61,43 @@ fn a_path_that_is_cut_silently_costs_a_short_stall() {
     let most = (size as f64 * OVERHEAD) as u64 + IN_FLIGHT;
     assert!(carried <= most, "{carried} bytes were carried for {size}");
     server.kill();
+}
+
+/// Streams from two addresses of this host; what is asked of the kernel decides over which uplink data come back.
+#[test]
+fn streams_from_two_addresses_use_two_uplinks() {
+    if let Err(why) = Lab::available() {
+        return needs::not_run("two uplinks", &why);
+    }
+    let path = PathConfig::new(RTT_MS / 2.0).rate_mbit(RATE_MBIT);
+    for push in [false, true] {
+        let lab = Lab::start(&[path.clone(), path.clone()]).unwrap();
+        let ours = [0, 1].map(|path| lab.address(Side::Left, path).to_string());
+        let ground = AdHoc::new(lab);
+        let ground = if push { ground.pushing() } else { ground };
+        let size = 24_000_000;
+        fs::write(ground.source().join("large"), tree::content(&mut Random::new(9), size)).unwrap();
+        let expected = tree::survey(&ground.source());
+        let mut server = ground.serve(&[]);
+        let carried = |path| ground.lab.counters(path, ground.direction()).bytes_carried;
+        let mut alone = ground.command(&["--bind", &ours[1]]);
+        assert!(alone.status().unwrap().success());
+        tree::assert_same(&expected.files, &ground.target(), "");
+        if !push {
+            assert!(carried(0) < DATA_BYTES, "{} bytes came the way that was not wanted", carried(0));
+        }
+        let before = [carried(0), carried(1)];
+        fs::remove_file(ground.target().join("large")).unwrap();
+        let mut both = ground.command(&["--bind", &ours.join(",")]);
+        assert!(both.status().unwrap().success());
+        tree::assert_same(&expected.files, &ground.target(), "");
+        let each = [0, 1].map(|path| carried(path) - before[path]);
+        assert!(each.iter().all(|bytes| *bytes > size / 3), "{each:?} of {size}, push: {push}");
+        let mut wrong = ground.command(&["--bind", "192.0.2.77"]);
+        let said = wrong.output().unwrap();
+        assert!(String::from_utf8_lossy(&said.stderr).contains("192.0.2.77"), "{said:?}");
+        server.kill();
+    }
 }
 
 /// The longest time without data on a path, by the clock of what carries them.

@@ -142,3 +142,114 @@ fn a_door_and_xrootd_copy_from_and_to_each_other() {
     copy(&xrootd.url("there"), "Destination", &door("in/sent"));
     assert!(fs::read(root.join("in/sent")).unwrap() == bytes);
 }
+
+/// A proxy by RFC 3820 of somebody with certificate and key in these files, with its key and chain, as tools want it.
+fn proxy(here: &Path, certificate: &Path, key: &Path, subject: &str) -> std::path::PathBuf {
+    let file = |name: &str| here.join(format!("proxy.{name}"));
+    fs::write(
+        file("ext"),
+        "keyUsage=critical,digitalSignature\nproxyCertInfo=critical,language:id-ppl-inheritAll\n",
+    )
+    .unwrap();
+    let openssl = |arguments: &[&std::ffi::OsStr]| {
+        let output = Command::new("openssl").args(arguments).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    let (request, own_key, shown) = (file("csr"), file("key"), file("pem"));
+    let subject = format!("{subject}/CN=12345");
+    let words = |text: &'static str| text.split(' ').map(std::ffi::OsStr::new).collect::<Vec<_>>();
+    let mut asking = words("req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes");
+    asking.extend(["-subj".as_ref(), subject.as_ref(), "-keyout".as_ref(), own_key.as_os_str()]);
+    asking.extend(["-out".as_ref(), request.as_os_str()]);
+    openssl(&asking);
+    let mut signing = words("x509 -req -set_serial 12345 -days 1");
+    let extensions = file("ext");
+    signing.extend(["-in".as_ref(), request.as_os_str(), "-extfile".as_ref(), extensions.as_os_str()]);
+    signing.extend(["-CA".as_ref(), certificate.as_os_str(), "-CAkey".as_ref(), key.as_os_str()]);
+    signing.extend(["-out".as_ref(), shown.as_os_str()]);
+    openssl(&signing);
+    let text = |path: &Path| fs::read_to_string(path).unwrap();
+    let whole = file("whole.pem");
+    fs::write(&whole, format!("{}{}{}", text(&shown), text(&own_key), text(certificate))).unwrap();
+    whole
+}
+
+/// A proxy stands for its holder. Whose chain does not verify is told why, and is nobody, not even one who may read.
+#[test]
+fn users_of_the_grid_come_with_proxies() {
+    for (name, probe) in [("openssl", "version"), ("curl", "--version")] {
+        if !needs::program(name, &[probe]) {
+            return needs::not_run("proxies at a door", &format!("there is no {name}"));
+        }
+    }
+    let (authority, other) = (ForeignAuthority::new("grid"), ForeignAuthority::new("other"));
+    let mut deployment = Deployment::new();
+    let here = deployment.directory().to_owned();
+    let write = |name: &str, text: &str| {
+        fs::write(here.join(name), text).unwrap();
+        here.join(name)
+    };
+    let files = |by: &ForeignAuthority, name: &str, as_name: &str| {
+        let (certificate, key) = by.issue(as_name);
+        (write(&format!("{name}.pem"), &certificate), write(&format!("{name}.key"), &key))
+    };
+    let (certificate, key) = files(&authority, "door", "door");
+    let (alice, alice_key) = files(&authority, "alice", "alice");
+    let (bob, bob_key) = files(&authority, "bob", "bob");
+    let (forged, forged_key) = files(&other, "forged", "alice");
+    let (ca, trust, port) = (authority.ca_file(), authority.ca_folder(), free_port());
+    let mut options = SiteOptions::new("alpha");
+    options.settings = format!(
+        "[[agent.doors]]\nstorage = \"alpha\"\nlisten = [\"127.0.0.1:{port}\"]\ncertificate = {certificate:?}\nkey = {key:?}\n\
+         trust_dir = {trust:?}\nanonymous_read = true\nallow = [{{ subjects = [\"/CN=alice\"], may = \"write\" }}]\n"
+    );
+    deployment.add_site(options);
+    let open = || std::net::TcpStream::connect(("127.0.0.1", port)).ok();
+    let opened = deployment.await_answer(Duration::from_secs(30), open);
+    assert!(opened.is_some(), "{}", deployment.log("alpha").tail());
+
+    let file = write("file", "by a proxy");
+    let put = |credentials: &[&Path], path: &str| {
+        let mut command = Command::new("curl");
+        command
+            .args(["-sS", "--max-time", "60", "-w", "\n%{http_code}", "-T"])
+            .arg(&file)
+            .arg("--cacert")
+            .arg(&ca);
+        for (flag, path) in ["-E", "--key"].iter().zip(credentials) {
+            command.arg(flag).arg(path);
+        }
+        let output = command.arg(format!("https://localhost:{port}/{path}")).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let (body, status) = text.rsplit_once('\n').unwrap_or_default();
+        (status.parse::<u32>().unwrap_or(0), body.to_owned())
+    };
+    assert_eq!(put(&[], "a").0, 401);
+    assert_eq!(put(&[&alice, &alice_key], "a").0, 201, "her certificate");
+    let whole = proxy(&here, &alice, &alice_key, "/CN=alice");
+    assert_eq!(put(&[&whole], "b").0, 201, "her proxy: {}", deployment.log("alpha").tail());
+    assert_eq!(put(&[&bob, &bob_key], "c").0, 403, "known, and not named");
+    let (status, why) = put(&[&forged, &forged_key], "d");
+    assert_eq!(status, 401, "{why}");
+    assert!(why.contains("authority"), "{why}");
+    // Nobody is served as anybody whose certificate does not count, where everybody may read.
+    let mut command = Command::new("curl");
+    command
+        .args(["-sS", "-o", "/dev/null", "-w", "%{http_code}", "--cacert"])
+        .arg(&ca)
+        .arg("-E")
+        .arg(&forged);
+    let output =
+        command.arg("--key").arg(&forged_key).arg(format!("https://localhost:{port}/a")).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "401");
+    let whole = proxy(&here, &bob, &bob_key, "/CN=alice");
+    assert_eq!(put(&[&whole], "e").0, 401, "a proxy that takes another's name");
+    let mut names: Vec<_> = fs::read_dir(deployment.storage("alpha"))
+        .unwrap()
+        .filter_map(|entry| entry.unwrap().file_name().into_string().ok())
+        .filter(|name| !name.starts_with('.'))
+        .collect();
+    names.sort();
+    assert_eq!(names, ["a", "b"]);
+    deployment.check();
+}

@@ -133,6 +133,35 @@ fn xrootd_copies_by_itself_and_through_us() {
     });
 }
 
+/// Both know us by our certificate, which neither can show to the other.
+#[test]
+fn storages_that_know_us_by_certificate_copy_by_macaroons() {
+    if !may_run() {
+        return;
+    }
+    let authority = ForeignAuthority::new("storages");
+    let start = || Xrootd::for_certificates(&authority, "/CN=robot");
+    let (one, other) = (start(), start());
+    let (chain_pem, key_pem) = authority.issue("robot");
+    let robot =
+        Credential::Certificate { chain_pem: Zeroizing::new(chain_pem), key_pem: Zeroizing::new(key_pem) };
+    let remote = remote(&[&authority]);
+    let bytes = content(5, 3_000_000);
+    one.put("small", &bytes);
+    run(async {
+        for (mode, name) in [(Mode::Pull, "pulled"), (Mode::Push, "pushed")] {
+            let mut order = order("5-1", one.url("small"), other.url(&format!("{name}/small")), &[mode]);
+            let fault = copy(&remote, &order).await.unwrap_err();
+            assert!(fault.detail.contains("403"), "without a certificate: {fault}");
+            (order.source.credential, order.target.credential) = (robot.clone(), robot.clone());
+            let done = copy(&remote, &order).await;
+            let done = done.unwrap_or_else(|fault| panic!("{mode}: {fault}\n{}\n{}", one.log(), other.log()));
+            assert_eq!((done.mode, done.verified), (mode, COMPARED));
+            assert!(fs::read(other.data().join(name).join("small")).unwrap() == bytes);
+        }
+    });
+}
+
 const ATTEMPTS_MORE: u32 = 3;
 
 #[test]

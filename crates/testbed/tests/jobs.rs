@@ -7,10 +7,118 @@ use std::fs;
 use std::time::Duration;
 
 use longhaul_testbed::foreign::{ForeignAuthority, Nginx, NginxRules};
-use longhaul_testbed::{Deployment, ServiceOptions, needs};
-use serde_json::json;
+use longhaul_testbed::{Deployment, Log, Process, ServiceOptions, free_port, needs};
+use serde_json::{Value, json};
 
 const WITHIN: Duration = Duration::from_secs(60);
+
+/// An issuer of tokens: whoever logs in as `us:secret` gets one that lasts, and with that a fresh one.
+const ISSUER: &str = r#"
+import base64, http.server, json, ssl, sys, urllib.parse
+port, certificate, key = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+LOGIN = "Basic " + base64.b64encode(b"us:secret").decode()
+class Issuer(http.server.BaseHTTPRequestHandler):
+    def answer(self, status, body):
+        body = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def do_GET(self):
+        self.answer(200, {"token_endpoint": "https://localhost:%d/token" % port})
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["content-length"])).decode()
+        form = {name: value for name, value in urllib.parse.parse_qsl(body)}
+        grant, scope = form.get("grant_type", ""), form.get("scope", "")
+        print(grant, scope, form.get("audience"), flush=True)
+        if self.headers["authorization"] != LOGIN or "offline_access" not in scope:
+            self.answer(401, {"error": "invalid_client"})
+        elif grant.endswith(":token-exchange") and form["requested_token_type"].endswith(":refresh_token"):
+            self.answer(200, {"access_token": "another", "refresh_token": "lasting"})
+        elif grant == "refresh_token" and form["refresh_token"] == "lasting":
+            self.answer(200, {"access_token": "fresh", "expires_in": 3600})
+        else:
+            self.answer(400, {"error": "invalid_grant"})
+server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Issuer)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(certificate, key)
+server.socket = context.wrap_socket(server.socket, server_side=True)
+server.serve_forever()
+"#;
+
+/// A JSON web token that says this; nobody here verifies it.
+fn token(claims: &Value) -> String {
+    use base64::Engine;
+    let encode = |text: &str| base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(text);
+    format!("{}.{}.{}", encode("{\"alg\":\"RS256\"}"), encode(&claims.to_string()), encode("signature"))
+}
+
+/// The storage takes only what the issuer gave in place of what the job came with.
+#[test]
+fn tokens_of_jobs_are_renewed_at_their_issuer() {
+    for (name, probe) in [("nginx", "-v"), ("openssl", "version"), ("python3", "--version")] {
+        if !needs::program(name, &[probe]) {
+            return needs::not_run("tokens of jobs", &format!("there is no {name}"));
+        }
+    }
+    let authority = ForeignAuthority::new("storages");
+    let folder = tempfile::tempdir().unwrap();
+    let (certificate, key) = authority.issue_files(folder.path(), "issuer");
+    let (script, port) = (folder.path().join("issuer.py"), free_port());
+    fs::write(&script, ISSUER).unwrap();
+    let mut command = std::process::Command::new("python3");
+    command.arg(&script).arg(port.to_string()).arg(&certificate).arg(&key);
+    let log = Log::default();
+    let _issuer = Process::start("issuer", &mut command, &log, &folder.path().join("issuer.log"));
+    let guarded = Nginx::start(&authority, NginxRules { token: Some("fresh"), ..NginxRules::default() });
+    let other = Nginx::start(&authority, NginxRules::default());
+    guarded.put("f1", b"content of f1");
+    let secret = folder.path().join("secret");
+    fs::write(&secret, "secret\n").unwrap();
+    fs::set_permissions(&secret, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let ca = authority.ca_file();
+    let settings = format!(
+        "[service.jobs]\nallow_networks = [\"127.0.0.0/8\", \"::1/128\"]\nauthorities = [{ca:?}]\n\
+         [service.fts]\nissuer_authorities = {ca:?}\n[[service.fts.issuers]]\nurl = \"https://localhost:{port}/\"\n\
+         client_id = \"us\"\nclient_secret_file = {secret:?}\n"
+    );
+    let deployment = Deployment::with(ServiceOptions { settings, ..ServiceOptions::default() });
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let issuer = format!("https://localhost:{port}/");
+    let claims = |scope: &str, ends: u64| json!({ "iss": issuer, "exp": now + ends, "nbf": now - 10, "aud": "https://storage", "scope": scope });
+    let api = deployment.api();
+    let run = |name: &str, token: &str, unmanaged: bool| -> Value {
+        let file = json!({
+            "sources": [guarded.url("f1")], "destinations": [other.url(name)],
+            "source_tokens": [token], "destination_tokens": [token],
+        });
+        let job = json!({ "files": [file], "params": { "unmanaged_tokens": unmanaged } });
+        let reply =
+            api.send("POST", "/jobs", &[("content-type", "application/json")], job.to_string().as_bytes());
+        let id = reply.unwrap().expect(200).json()["job_id"].as_str().unwrap().to_owned();
+        deployment.until("the job ends", WITHIN, || {
+            let reply = api.send("GET", &format!("/jobs/{id}?files=file_state,reason"), &[], &[]).unwrap();
+            let job = reply.expect(200).json();
+            (job["job_state"] == "FINISHED" || job["job_state"] == "FAILED").then_some(job)
+        })
+    };
+    let managed = "storage.read:/ offline_access";
+    let done = run("renewed", &token(&claims(managed, 200)), false);
+    assert_eq!(done["job_state"], "FINISHED", "{done}\n{}", log.tail());
+    assert_eq!(fs::read(other.data().join("renewed")).unwrap(), b"content of f1");
+    let asked = format!("urn:ietf:params:oauth:grant-type:token-exchange {managed} https://storage");
+    assert!(log.tail().contains(&asked), "{}", log.tail());
+    // Left alone: by wish, and for want of the scope.
+    for (name, token, unmanaged) in [
+        ("unmanaged", token(&claims(managed, 201)), true),
+        ("short", token(&claims("storage.read:/", 200)), false),
+    ] {
+        assert_eq!(run(name, &token, unmanaged)["job_state"], "FAILED", "{name}: nginx does not know it");
+    }
+    // One that ended before anybody could ask.
+    let late = run("late", &token(&claims(managed, 0)), false);
+    assert!(late.to_string().contains("Failed to obtain refresh token for source token"), "{late}");
+}
 
 #[test]
 fn people_submit_watch_and_end_jobs() {
@@ -57,6 +165,13 @@ fn people_submit_watch_and_end_jobs() {
     assert!(done.stdout.contains(": finished; 1 of 1 file arrived, 13 B"), "{done}");
     assert_eq!(fs::read(other.data().join("below/f1")).unwrap(), b"content of f1");
 
+    // Neither of them copies between servers, and the source takes an order to do so for one to copy within itself.
+    let plain = deployment.longhaul(&["submit", &source, &other.url("plain"), "--wait=60"]).ok();
+    assert!(plain.stdout.contains("1 of 1 file arrived"), "{plain}");
+    assert_eq!(fs::read(other.data().join("plain")).unwrap(), b"content of f1");
+    let left: Vec<_> = fs::read_dir(one.data()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.iter().all(|name| !name.to_string_lossy().contains("longhaul")), "{left:?}");
+
     // A file of jobs as FTS's clients write them; one of its files is nowhere.
     let file = deployment.directory().join("jobs.json");
     let pair = |name: &str| json!({ "sources": [one.url(name)], "destinations": [other.url(name)] });
@@ -82,7 +197,7 @@ fn people_submit_watch_and_end_jobs() {
         wrong.stderr.contains("srm is no scheme") && wrong.stderr.contains("nothing was begun"),
         "{wrong}"
     );
-    assert_eq!(deployment.json(&["job", "list", "--since", "1h"])["items"].as_array().unwrap().len(), 3);
+    assert_eq!(deployment.json(&["job", "list", "--since", "1h"])["items"].as_array().unwrap().len(), 4);
 
     // Ended in the midst of it.
     let made = deployment.json(&["submit", &slow.url("f3"), &other.url("f3"), "--verify", "both"]);

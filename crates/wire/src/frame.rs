@@ -192,6 +192,11 @@ pub enum Frame {
     },
     /// What the receiver wants the packets of this stream to bear.
     Mark(Mark),
+    /// The receiver's way is booked for so much: the source sends no faster on this stream. IP packets are counted whole; zero is
+    /// no bound.
+    Pace {
+        bytes_per_s: u64,
+    },
 }
 
 impl Frame {
@@ -221,6 +226,7 @@ pub(crate) mod kind {
     pub(crate) const OFFER: u8 = 17;
     pub(crate) const REPORT: u8 = 18;
     pub(crate) const MARK: u8 = 19;
+    pub(crate) const PACE: u8 = 20;
 }
 
 /// First bytes of every stream.

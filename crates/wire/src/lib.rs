@@ -35,13 +35,13 @@ pub use frame::{
 };
 pub use identity::{FileKey, SourceIdentity};
 pub use pace::Pace;
-pub use path::{Limit, PathReport};
+pub use path::{Cause, Limit, PathReport};
 pub use receiver::{
     Budget, NewBatch, NewFile, OriginNumber, PackedFile, Receiver, Replica, StreamNumber, Wanted,
 };
 pub use source::Source;
 pub use splitter::{Piece, Splitter};
-pub use version::{MARKS_FROM, VERSIONS, VersionRange};
+pub use version::{VERSIONS, VersionRange, WISHES_FROM};
 
 #[cfg(test)]
 mod virtual_streams;

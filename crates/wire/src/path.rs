@@ -40,6 +40,31 @@ impl Limit {
     }
 }
 
+/// What holds a session up, as far as the sender's kernel and the receiver can tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cause {
+    /// Nothing else does.
+    Network,
+    /// The source has nothing to send: it is read too slowly.
+    SourceRests,
+    /// The send buffer is full.
+    SendBuffer,
+    /// The receiver's window is full.
+    Window,
+    /// The receiver asks for less than it could: its disk, or its rate limit.
+    TargetHolds,
+}
+
+impl Cause {
+    pub fn limit(self) -> Limit {
+        match self {
+            Cause::Network => Limit::Network,
+            Cause::SourceRests | Cause::SendBuffer => Limit::Source,
+            Cause::Window | Cause::TargetHolds => Limit::Target,
+        }
+    }
+}
+
 /// A share of the time from which on a thing counts as the cause.
 const SHARE: f64 = 0.3;
 
@@ -69,18 +94,26 @@ impl Sum {
     }
 
     /// `held`: the receiver has asked for less than it could, since its buffers wait for its disk.
-    pub fn limit(&self, held: bool) -> Option<Limit> {
+    pub fn cause(&self, held: bool) -> Option<Cause> {
         if self.interval == 0.0 {
             return None;
         }
         let unused = self.busy < (1.0 - SHARE) * self.interval;
-        Some(if held || self.receiver_limited > SHARE * self.interval {
-            Limit::Target
-        } else if unused || self.buffer_limited > SHARE * self.interval {
-            Limit::Source
+        Some(if held {
+            Cause::TargetHolds
+        } else if self.receiver_limited > SHARE * self.interval {
+            Cause::Window
+        } else if unused {
+            Cause::SourceRests
+        } else if self.buffer_limited > SHARE * self.interval {
+            Cause::SendBuffer
         } else {
-            Limit::Network
+            Cause::Network
         })
+    }
+
+    pub fn limit(&self, held: bool) -> Option<Limit> {
+        self.cause(held).map(Cause::limit)
     }
 
     /// Whether windows are what binds: more streams have more of them.
@@ -132,6 +165,7 @@ pub struct Seen {
 /// Decides how many streams a session uses.
 #[derive(Clone, Debug)]
 pub struct Tuner {
+    least: usize,
     most: usize,
     streams: usize,
     measured: bool,
@@ -147,10 +181,12 @@ struct Trial {
 }
 
 impl Tuner {
-    pub fn new(most: usize) -> Self {
+    /// `least` is one for each way that is to be used at the same time; `most` counts more.
+    pub fn new(least: usize, most: usize) -> Self {
         let most = most.max(1);
-        let streams = STREAMS_AT_FIRST.min(most);
-        Tuner { most, streams, measured: false, trial: None, next_trial: Duration::ZERO }
+        let least = least.clamp(1, most);
+        let streams = STREAMS_AT_FIRST.clamp(least, most);
+        Tuner { least, most, streams, measured: false, trial: None, next_trial: Duration::ZERO }
     }
 
     pub fn streams(&self) -> usize {
@@ -165,7 +201,7 @@ impl Tuner {
     pub fn look(&mut self, seen: &Seen, now: Duration) {
         if !self.measured && !seen.round_trip.is_zero() {
             self.measured = true;
-            self.streams = streams_by_distance(seen.round_trip).clamp(1, self.most);
+            self.streams = streams_by_distance(seen.round_trip).clamp(self.least, self.most);
         }
         if let Some(trial) = &self.trial {
             if now.saturating_sub(trial.since) < TRIAL {
@@ -236,30 +272,33 @@ mod tests {
     #[test]
     fn streams_follow_the_path() {
         // Near: two, whatever is lost.
-        assert_eq!(settle(&mut Tuner::new(32), 1, 100.0, 1e9, 1e-3, 0), vec![2; 60]);
+        assert_eq!(settle(&mut Tuner::new(1, 32), 1, 100.0, 1e9, 1e-3, 0), vec![2; 60]);
         // Far and clean: as many as the distance asks for.
-        assert_eq!(settle(&mut Tuner::new(32), 100, 100.0, 1e9, 0.0, 0), vec![6; 60]);
+        assert_eq!(settle(&mut Tuner::new(1, 32), 100, 100.0, 1e9, 0.0, 0), vec![6; 60]);
         // Far and lossy: as long as more streams bring more.
-        let mut lossy = Tuner::new(32);
+        let mut lossy = Tuner::new(1, 32);
         assert_eq!(settle(&mut lossy, 100, 100.0, 1e9, 1e-3, 0).last(), Some(&32));
-        let mut narrow = Tuner::new(32);
+        let mut narrow = Tuner::new(1, 32);
         let counts = settle(&mut narrow, 100, 100.0, 900.0, 1e-3, 0);
         assert_eq!((counts.last(), counts.iter().max()), (Some(&9), Some(&14)), "{counts:?}");
         // The most is the most, also at the start.
-        assert_eq!(settle(&mut Tuner::new(3), 300, 100.0, 1e9, 1e-2, 0), vec![3; 60]);
-        assert_eq!(settle(&mut Tuner::new(1), 300, 100.0, 1e9, 1e-2, 0), vec![1; 60]);
+        assert_eq!(settle(&mut Tuner::new(1, 3), 300, 100.0, 1e9, 1e-2, 0), vec![3; 60]);
+        assert_eq!(settle(&mut Tuner::new(1, 1), 300, 100.0, 1e9, 1e-2, 0), vec![1; 60]);
+        // And the least is the least, up to that.
+        assert_eq!(settle(&mut Tuner::new(4, 32), 1, 100.0, 1e9, 0.0, 0), vec![4; 60]);
+        assert_eq!(settle(&mut Tuner::new(4, 2), 1, 100.0, 1e9, 0.0, 0), vec![2; 60]);
     }
 
     #[test]
     fn windows_that_bind_double_the_streams() {
-        let mut tuner = Tuner::new(32);
+        let mut tuner = Tuner::new(1, 32);
         let bound = Seen { windows_bind: true, ..seen(60, 50.0, Limit::Target, 0.0) };
         tuner.look(&bound, Duration::from_secs(1));
         assert_eq!(tuner.streams(), 8);
         tuner.look(&Seen { rate: 100.0, ..bound }, Duration::from_secs(8));
         assert_eq!(tuner.streams(), 16);
         // A disk that is full gains nothing from streams.
-        let mut tuner = Tuner::new(32);
+        let mut tuner = Tuner::new(1, 32);
         tuner.look(&seen(60, 50.0, Limit::Source, 1e-2), Duration::from_secs(1));
         assert_eq!(tuner.streams(), 4);
         // Where there was not work for all, nothing is learned.

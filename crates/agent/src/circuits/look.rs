@@ -87,6 +87,9 @@ mod tests {
         let session = |addresses: &[SocketAddr], rate| {
             let mut session = SessionSnapshot {
                 source: AgentId(1),
+                mixed: false,
+                class: Default::default(),
+                begun: Duration::ZERO,
                 addresses: addresses.to_vec(),
                 path: Default::default(),
             };

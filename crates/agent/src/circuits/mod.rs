@@ -108,7 +108,8 @@ impl Circuits {
             };
             let ways = AgentWays::new(Arc::downgrade(shared), place);
             let clock = shared.clock.for_engine();
-            let keeper = Keeper::start(whose, &link.circuit, clock, Box::new(Streams::new(ways)))?;
+            let keeper =
+                Keeper::start(whose, &link.circuit, clock, Box::new(Streams::new(ways, link.circuit.paced)))?;
             *locked(&link.keeper) = Some(keeper);
         }
         Ok(())
@@ -139,6 +140,11 @@ impl Circuits {
                 state.peer = Some(source.clone());
             }
         }
+    }
+
+    /// Whether a circuit that is used leads there.
+    pub(crate) fn has(&self, address: &SocketAddr) -> bool {
+        self.links.iter().any(|link| locked(&link.state).circuit.as_ref() == Some(address))
     }
 
     /// An attempt has ended. What the disks or the permissions of either end did says nothing about the way.

@@ -1,12 +1,12 @@
 //! The engine's streams from one peer, for its circuit.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
 use longhaul_api::agent::SourcePeer;
 use longhaul_circuits::Note;
 use longhaul_engine::Path;
-use longhaul_gateways::circuits::Ways;
+use longhaul_gateways::circuits::{CircuitWay, Ways};
 use longhaul_model::AgentId;
 
 use super::Link;
@@ -17,7 +17,7 @@ pub(super) struct AgentWays {
     /// The keeper ends before what it belongs to; until then it must not keep it alive.
     shared: Weak<Shared>,
     place: usize,
-    circuit: Option<(SocketAddr, Option<IpAddr>)>,
+    circuit: Option<CircuitWay>,
     /// Whose paths are set, and the plain ways that stand by.
     set_for: Option<SourcePeer>,
 }
@@ -53,11 +53,15 @@ impl AgentWays {
         {
             self.set_paths(before.agent, Vec::new());
         }
-        if let (Some(peer), Some((address, local))) = (peer, self.circuit) {
-            self.set_paths(peer.agent, Path::before(address, local, &peer.addresses));
+        if let (Some(peer), Some(way)) = (peer, self.circuit) {
+            self.set_paths(peer.agent, path(way).before(&peer.addresses));
             self.set_for = Some(peer);
         }
     }
+}
+
+fn path(way: CircuitWay) -> Path {
+    Path { local: way.local, booked_bytes_per_s: way.bytes_per_s, ..Path::to(way.address.to_string()) }
 }
 
 impl Ways for AgentWays {
@@ -65,9 +69,9 @@ impl Ways for AgentWays {
         self.peer().map(|peer| peer.addresses).unwrap_or_default()
     }
 
-    fn set(&mut self, circuit: Option<(SocketAddr, Option<IpAddr>)>) {
+    fn set(&mut self, circuit: Option<CircuitWay>) {
         self.circuit = circuit;
-        self.link(|_, link| locked(&link.state).circuit = circuit.map(|(address, _)| address));
+        self.link(|_, link| locked(&link.state).circuit = circuit.map(|way| way.address));
         self.follow();
     }
 

@@ -1,19 +1,23 @@
-//! What the agent measures beside its transfers: the ways to peers, when the service asks for it, and the uplinks of
-//! its site. Results wait here for the next report; what does not arrive is measured anew.
+//! What the agent measures: the ways to peers, when the service asks for it, those from sources, as its transfers show
+//! them, and the uplinks of its site. Results wait here for the next report; what does not arrive is measured anew.
 //!
 //! Not here: how a way is looked at (`doctor::probe`), whom to look at and what it means (`service`).
 
+mod paths;
 mod probes;
 mod uplinks;
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-use longhaul_api::probe::{PROBES_MAX, ProbeAsked, ProbeResult, UPLINKS_MAX, UplinkSample};
+use longhaul_api::probe::{
+    PATHS_MAX, PROBES_MAX, PathSample, ProbeAsked, ProbeResult, UPLINKS_MAX, UplinkSample,
+};
 use tokio::sync::Notify;
 
 use crate::locked;
 
+pub(crate) use paths::run as run_paths;
 pub(crate) use probes::run as run_probes;
 pub use uplinks::UplinkConfig;
 pub(crate) use uplinks::run as run_uplinks;
@@ -31,8 +35,15 @@ pub(crate) struct Measures {
 #[derive(Default)]
 struct State {
     asked: VecDeque<ProbeAsked>,
-    found: VecDeque<ProbeResult>,
-    uplinks: VecDeque<UplinkSample>,
+    found: Found,
+}
+
+/// What waits to be told.
+#[derive(Default)]
+pub(crate) struct Found {
+    pub probes: VecDeque<ProbeResult>,
+    pub uplinks: VecDeque<UplinkSample>,
+    pub paths: VecDeque<PathSample>,
 }
 
 impl Measures {
@@ -54,20 +65,23 @@ impl Measures {
     }
 
     /// For a report.
-    pub(crate) fn take(&self) -> (Vec<ProbeResult>, Vec<UplinkSample>) {
-        let mut state = locked(&self.state);
-        (state.found.drain(..).collect(), state.uplinks.drain(..).collect())
+    pub(crate) fn take(&self) -> Found {
+        std::mem::take(&mut locked(&self.state).found)
     }
 
     fn found(&self, result: ProbeResult) {
-        push(&mut locked(&self.state).found, result, PROBES_MAX);
+        push(&mut locked(&self.state).found.probes, result, PROBES_MAX);
     }
 
     /// Of an interface only the last counts.
     fn counted(&self, sample: UplinkSample) {
-        let uplinks = &mut locked(&self.state).uplinks;
+        let uplinks = &mut locked(&self.state).found.uplinks;
         uplinks.retain(|known| known.interface != sample.interface);
         push(uplinks, sample, UPLINKS_MAX);
+    }
+
+    fn travelled(&self, sample: PathSample) {
+        push(&mut locked(&self.state).found.paths, sample, PATHS_MAX);
     }
 
     async fn next(&self) -> ProbeAsked {

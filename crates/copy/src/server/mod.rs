@@ -139,6 +139,7 @@ impl Server {
             state_dir,
             memory_bytes: options.memory_bytes,
             streams: None,
+            bind: Vec::new(),
             responder: Some(inner.clone()),
             data_security: options.data_security,
             access: Access { addresses: options.allow.clone(), subjects: Vec::new() },

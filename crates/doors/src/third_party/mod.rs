@@ -17,7 +17,7 @@ use crate::answer::{Outcome, Refusal, set};
 use crate::body::Body;
 use crate::put::admit;
 use crate::request::{may_overwrite, single};
-use crate::rights::May;
+use crate::rights::Action;
 use crate::serve::{Call, blocking};
 use client::{Remote, no_client_tls};
 use markers::{Progress, tell};
@@ -32,7 +32,7 @@ struct Terms {
 }
 
 pub(crate) async fn pull(call: Call, source: &str) -> Outcome {
-    call.granted.check(May::Write, &call.place.path)?;
+    call.granted.check(Action::Create, &call.place.path)?;
     let terms = terms(call.request.headers())?;
     if call.place.is_root() || call.place.slash {
         return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "a file's address does not end with /"));
@@ -42,8 +42,8 @@ pub(crate) async fn pull(call: Call, source: &str) -> Outcome {
     let overwrite = may_overwrite(call.request.headers())?;
     let found = {
         let (shared, place) = (call.shared.clone(), call.place.clone());
-        let headers = call.request.headers().clone();
-        blocking(move || admit(&shared, &place, &headers)).await?
+        let (headers, granted) = (call.request.headers().clone(), call.granted.clone());
+        blocking(move || admit(&shared, &place, &headers, &granted)).await?
     };
     if found.is_some() && !overwrite {
         return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, "there is something at the destination"));
@@ -55,7 +55,7 @@ pub(crate) async fn pull(call: Call, source: &str) -> Outcome {
         call.place.clone(),
         remote,
         terms,
-        (found, overwrite),
+        (found, overwrite, call.granted.clone()),
         progress.clone(),
     );
     tokio::spawn(async move {
@@ -66,7 +66,7 @@ pub(crate) async fn pull(call: Call, source: &str) -> Outcome {
 }
 
 pub(crate) async fn push(call: Call, destination: &str) -> Outcome {
-    call.granted.check(May::Read, &call.place.path)?;
+    call.granted.check(Action::Read, &call.place.path)?;
     let terms = terms(call.request.headers())?;
     let progress = Progress::default();
     let remote = remote(&call, destination, &progress)?;

@@ -11,8 +11,9 @@ use super::client::{Heard, Remote};
 use super::markers::Progress;
 use crate::answer::Refusal;
 use crate::digests::claimed;
-use crate::put::{Batch, Incoming};
+use crate::put::{Batch, Incoming, may_replace};
 use crate::request::Place;
+use crate::rights::Granted;
 use crate::serve::{Shared, blocking};
 
 /// All that can be computed here, the cheap ones first.
@@ -32,7 +33,7 @@ pub(super) async fn pull(
     place: Place,
     remote: Remote,
     terms: Terms,
-    (found, overwrite): (Option<Identity>, bool),
+    (found, overwrite, granted): (Option<Identity>, bool, Granted),
     progress: Progress,
 ) -> Result<(), String> {
     let before = look(&remote).await?;
@@ -66,10 +67,11 @@ pub(super) async fn pull(
         blocking(move || Incoming::begin(&shared, &place, size, digests, found)).await.map_err(said)?
     };
     receive(&remote, heard, &mut incoming, size, &progress).await?;
+    let at = place.path.clone();
     let finish = move || {
         incoming.finish(|found| match found {
             Some(_) if !overwrite => Err(Refusal::bad("something came to the destination meanwhile")),
-            _ => Ok(()),
+            found => may_replace(&granted, &at, found),
         })
     };
     blocking(finish).await.map_err(said)?;

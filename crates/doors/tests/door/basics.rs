@@ -1,8 +1,6 @@
 //! What the methods do, and what they leave alone.
 
-use crate::house::{Changes, House, READER};
-
-const PLAIN: &[(&str, &str)] = &[];
+use crate::house::{Changes, House, PLAIN, READER};
 
 #[test]
 fn files_come_and_go() {
@@ -164,11 +162,6 @@ fn properties_are_told() {
     assert_eq!(infinite.status, 403);
     assert!(infinite.text().contains("propfind-finite-depth"));
     assert_eq!(house.ask("PROPFIND", "/none", &[("Depth", "0")], b"").status, 404);
-    let patch =
-        "<propertyupdate xmlns='DAV:'><set><prop><a xmlns='urn:x'>1</a></prop></set></propertyupdate>";
-    let patched = house.ask("PROPPATCH", "/d/", PLAIN, patch.as_bytes());
-    assert_eq!(patched.status, 207);
-    assert!(patched.text().contains("403 Forbidden"));
     let page = house.ask("GET", "/d/", PLAIN, b"").text();
     assert!(page.contains("./%3Cimg%20src%3Dx%3E%26") && !page.contains("<img"), "{page}");
     for path in ["/d", "//d", "/%64"] {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_doors::{Access, Door, Grant, Limits, May, Outgoing, Rights, Settings, Subjects};
+use longhaul_doors::{Access, Door, Grant, Issued, Limits, May, Outgoing, Rights, Settings, Subjects};
 use longhaul_security::{OutsideTrust, door_server_tls, outside_client_tls, secret_hash};
 use longhaul_storage::{FlushPolicy, Posix, PosixOptions, Storage};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
@@ -16,6 +16,8 @@ use tokio::sync::watch;
 
 pub const WRITER: &str = "writer-0123456789abcdef";
 pub const READER: &str = "reader-0123456789abcdef";
+/// No headers beside those that every request has.
+pub const PLAIN: &[(&str, &str)] = &[];
 
 pub struct House {
     pub root: PathBuf,
@@ -34,6 +36,7 @@ pub struct Changes {
     /// Networks that are no public ones, and authorities of other servers; by default its own.
     pub dials: Vec<&'static str>,
     pub trusts: Option<String>,
+    pub issued: Option<Issued>,
 }
 
 impl Default for Changes {
@@ -45,6 +48,7 @@ impl Default for Changes {
             anonymous: false,
             dials: vec!["127.0.0.0/8"],
             trusts: None,
+            issued: None,
         }
     }
 }
@@ -97,11 +101,14 @@ impl House {
             make_parents: changes.make_parents,
             delete_trees: changes.delete_trees,
             owner: *b"testdoor",
+            properties: Some(directory.path().join("properties")),
             outgoing: Some(Arc::new(Outgoing {
                 tls: outside_client_tls(OutsideTrust::Authorities(&changes.trusts.unwrap_or(ca_pem)))
                     .unwrap(),
                 allow: changes.dials.iter().map(|network| network.parse().unwrap()).collect(),
             })),
+            users: None,
+            issued: changes.issued,
             limits: changes.limits,
         };
         let runtime =

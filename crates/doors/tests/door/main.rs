@@ -7,4 +7,6 @@ mod basics;
 mod clients;
 mod hostile;
 mod house;
+mod issued;
+mod locks;
 mod third_party;

@@ -23,6 +23,7 @@ use crate::paths::{Paths, Way};
 use crate::resolve::{Resolve, plain};
 use crate::shared::Shared;
 use crate::sync::lock;
+use crate::tcp::TcpInfo;
 
 /// Slots taken from the pool at once: so many at most are kept from others while they are dealt.
 const RESERVED_AT_ONCE: usize = 64;
@@ -35,6 +36,7 @@ const FIRST: OriginNumber = OriginNumber(0);
 pub(crate) struct Session {
     /// One at least.
     origins: Box<[Origin]>,
+    begun: Duration,
     /// Of all its streams.
     treatment: Treatment,
     shared: Weak<Shared>,
@@ -56,6 +58,14 @@ struct Inner {
     closed: bool,
 }
 
+/// What bounds a stream beside what it was asked for.
+pub(crate) struct Bounds {
+    /// Bytes that our kernel is to let come.
+    pub(crate) window: Option<u64>,
+    /// Bytes per second that the source may send, IP packets counted whole.
+    pub(crate) pace: Option<u64>,
+}
+
 /// Jobs with their places in a batch.
 pub(crate) type PlacedJobs = Vec<(usize, Arc<Job>)>;
 
@@ -69,9 +79,9 @@ enum Effect {
 
 impl Session {
     pub(crate) fn new(sources: &SourceList, treatment: Treatment, shared: &Arc<Shared>) -> Session {
-        let origins = sources.origins(shared);
+        let (origins, begun) = (sources.origins(shared), shared.now());
         let inner = Inner {
-            machine: machine(&shared.config, origins.len(), treatment.class, shared.now()),
+            machine: machine(&shared.config, origins.len(), treatment.class, begun),
             links: BTreeMap::new(),
             jobs: BTreeMap::new(),
             addresses: Vec::new(),
@@ -80,7 +90,7 @@ impl Session {
             places: Places::of(&shared.reorder),
             closed: false,
         };
-        Session { origins, treatment, shared: Arc::downgrade(shared), inner: Mutex::new(inner) }
+        Session { origins, begun, treatment, shared: Arc::downgrade(shared), inner: Mutex::new(inner) }
     }
 
     /// The source; of several the first.
@@ -158,15 +168,15 @@ impl Session {
 
     /// Where its streams may go: what was set, or else what came with the work. None if the source dials.
     fn ways(&self, inner: &mut Inner, origin: OriginNumber) -> Vec<Arc<Path>> {
+        let shared = self.shared.upgrade();
+        let locals = shared.as_ref().map_or(&[][..], |shared| &shared.config.local_addresses);
+        let addresses = inner.addresses.get(usize::from(origin.0));
+        let usual = || addresses.map_or(Vec::new(), |addresses| plain(addresses, locals, 0));
         if origin != FIRST {
-            return inner
-                .addresses
-                .get(usize::from(origin.0))
-                .map_or(Vec::new(), |addresses| plain(addresses));
+            return usual();
         }
         let set = self.set_ways();
-        inner.paths.spread = inner.spread || set.as_ref().is_some_and(|set| set.len() > 1);
-        let usual = || inner.addresses.first().map_or(Vec::new(), |addresses| plain(addresses));
+        inner.paths.spread = inner.spread || set.as_ref().map_or(locals.len(), |set| set.len()) > 1;
         set.map_or_else(usual, |set| set.to_vec())
     }
 
@@ -361,18 +371,32 @@ impl Session {
         false
     }
 
-    /// Takes what our kernel measured of a stream; says how much it is to let come, if that is to be bounded.
-    pub(crate) fn measured(&self, stream: StreamNumber, round_trip: Duration) -> Option<u64> {
+    /// Takes what our kernel measured of a stream; says what is to bound it.
+    pub(crate) fn measured(&self, stream: StreamNumber, info: &TcpInfo) -> Bounds {
+        let pace = self.pace(stream);
         let machine = &mut lock(&self.inner).machine;
-        machine.measured(stream, round_trip);
-        machine.window(stream)
+        machine.measured(stream, info.round_trip, info.round_trip_min);
+        Bounds { window: machine.window(stream), pace }
+    }
+
+    /// The stream's share of what its way is booked for. Other sessions with the source may go the same way.
+    fn pace(&self, stream: StreamNumber) -> Option<u64> {
+        let set = self.set_ways()?;
+        let way = lock(&self.inner).paths.way_of(stream)?.clone();
+        let booked = set.iter().find(|path| way.is(path))?.booked_bytes_per_s?;
+        let sessions = self.shared.upgrade()?.all_sessions();
+        let with_source = sessions.iter().filter(|session| session.peer() == self.peer());
+        let streams: usize = with_source.map(|session| lock(&session.inner).paths.on(&way)).sum();
+        Some((booked / streams.max(1) as u64).max(1))
     }
 
     pub(crate) fn snapshot(&self, shared: &Shared) -> SessionSnapshot {
         let mut inner = lock(&self.inner);
         let (source, addresses) = (self.peer(), inner.paths.in_use());
         let held = inner.is_held(shared);
-        SessionSnapshot { source, addresses, path: inner.machine.path(held, shared.now()) }
+        let path = inner.machine.path(held, shared.now());
+        let mixed = self.origins.len() > 1;
+        SessionSnapshot { source, class: self.class(), mixed, begun: self.begun, addresses, path }
     }
 
     pub(crate) fn streams(&self) -> usize {
@@ -437,7 +461,7 @@ fn machine(config: &Config, origins: usize, class: TrafficClass, now: Duration) 
         // Several would only compete with each other for what is left.
         return machine;
     }
-    machine.adapt_streams(most);
+    machine.adapt_streams(config.local_addresses.len(), most);
     machine
 }
 

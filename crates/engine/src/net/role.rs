@@ -12,7 +12,7 @@ use longhaul_model::{AgentId, Fault, FaultCode, Mark};
 use longhaul_wire::health::{Health, Patience, Pulse};
 use longhaul_wire::source::Joined;
 use longhaul_wire::{
-    Frame, Hello, MARKS_FROM, PathReport, Piece, Splitter, StreamNumber, VERSIONS, VersionRange, Welcome,
+    Frame, Hello, PathReport, Piece, Splitter, StreamNumber, VERSIONS, VersionRange, WISHES_FROM, Welcome,
 };
 
 use super::{Dialler, HANDSHAKE_MAX, Link, Race, WELCOME_MAX};
@@ -45,6 +45,10 @@ pub(super) struct Inner {
     pub(super) mark: Option<Mark>,
     /// The peer has said one.
     marked: bool,
+    /// How fast the peer lets us send, until that is seen to.
+    pub(super) pace: Option<u64>,
+    /// The source understands what we wish of the stream.
+    pub(super) takes_wishes: bool,
     /// Whose offer this stream is.
     offered_by: Option<(Arc<Offering>, usize)>,
 }
@@ -100,6 +104,8 @@ impl Inner {
             report: None,
             mark: None,
             marked: false,
+            pace: None,
+            takes_wishes: false,
             offered_by: None,
         }
     }
@@ -281,6 +287,10 @@ impl Inner {
                 self.mark = Some(mark).filter(|mark| !mark.is_none());
                 Ok(())
             }
+            (Role::Serving { .. }, Frame::Pace { bytes_per_s }) => {
+                self.pace = Some(bytes_per_s);
+                Ok(())
+            }
             (Role::Serving { serving, joined }, frame) => serving.frame(*joined, frame),
             (Role::Stranger | Role::Offered, Frame::Hello(hello)) => self.serve(&hello, shared),
             (Role::Stranger, Frame::OpenCalls { versions }) => self.answer_calls(versions, shared),
@@ -311,10 +321,11 @@ impl Inner {
         self.deadline = None;
         if let Role::Fetching { session, stream, welcomed } = &mut self.role {
             *welcomed = true;
+            self.takes_wishes = welcome.version >= WISHES_FROM;
             let mark = session.treatment().mark;
             if !mark.is_none() {
                 self.mark = Some(mark);
-                if welcome.version >= MARKS_FROM {
+                if self.takes_wishes {
                     self.link.send_frame(&Frame::Mark(mark));
                 }
             }

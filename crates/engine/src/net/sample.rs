@@ -29,6 +29,8 @@ pub(super) struct Sampler {
     widened: bool,
     /// The receive window is kept below what was asked for.
     bounded: bool,
+    /// What the source was told of how fast it may send.
+    paced: Option<u64>,
     law: Law,
 }
 
@@ -51,6 +53,9 @@ impl Sampler {
 
     pub(super) fn look(&mut self, socket: &TcpStream, inner: &mut Inner, shared: &Shared, now: Duration) {
         let profile = &shared.config.path;
+        if let Some(bytes_per_s) = inner.pace.take() {
+            socket::pace(socket, bytes_per_s, profile);
+        }
         // A law that a person has chosen stays.
         if matches!(inner.role, Role::Serving { .. }) && profile.congestion.is_none() {
             self.law.look(socket, shared, now);
@@ -65,14 +70,19 @@ impl Sampler {
         }
     }
 
-    fn look_fetching(&mut self, socket: &TcpStream, inner: &Inner, profile: &PathProfile, now: Duration) {
+    fn look_fetching(&mut self, socket: &TcpStream, inner: &mut Inner, profile: &PathProfile, now: Duration) {
         let Role::Fetching { session, stream, .. } = &inner.role else { return };
         let Ok(info) = TcpInfo::of(socket.as_fd()) else { return };
         self.last = Some((now, info));
         // One that gives way has a window of its own.
         let gives_way = session.class() == TrafficClass::Scavenger;
-        let window = session.measured(*stream, info.round_trip).filter(|_| !gives_way);
+        let bounds = session.measured(*stream, &info);
+        let window = bounds.window.filter(|_| !gives_way);
         self.bound(socket, window);
+        if inner.takes_wishes && self.paced != bounds.pace {
+            self.paced = bounds.pace;
+            inner.link.send_frame(&Frame::Pace { bytes_per_s: bounds.pace.unwrap_or(0) });
+        }
         let held_up = |report: &PathReport| window.is_none() && held_up(report.receiver_limited, report);
         if let Some(report) = inner.report.filter(held_up) {
             self.widen(socket, Direction::Receive, profile, &report);

@@ -103,6 +103,7 @@ impl Deployment {
             memory_bytes: 64 << 20,
             streams_per_session: 2,
             fixed_streams: false,
+            local_addresses: Vec::new(),
             network_threads: 1,
             cores: Vec::new(),
             data_security: DataSecurity::Tls,

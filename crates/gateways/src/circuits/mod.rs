@@ -22,7 +22,7 @@ pub use config::{Access, CircuitConfig, FILE_BYTES_MAX, FixedConfig, ProviderCon
 pub use keeper::{Clock, Health, Keeper, Place, Traffic};
 pub use nsi::NsiConfig;
 pub use rest::{OscarsConfig, SenseConfig};
-pub use streams::{Streams, Ways};
+pub use streams::{CircuitWay, Streams, Ways};
 
 /// Called by a provider, on a thread of its own, when it has news.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;

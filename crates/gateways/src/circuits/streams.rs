@@ -12,20 +12,34 @@ const PROBE_WITHIN: Duration = Duration::from_secs(2);
 /// From the order to use a circuit until its streams must be there.
 const MOVE_WITHIN: Duration = Duration::from_secs(10);
 
+/// One Mbit/s.
+const MBIT_BYTES_PER_S: u64 = 125_000;
+
 /// The ways to one source, for whoever has the streams.
 pub trait Ways: Send {
     /// Where streams go without a circuit, best first; empty while nobody knows.
     fn plain(&self) -> Vec<String>;
-    /// From now on streams go to this address, from the local one; the plain addresses stand by, so that a circuit that dies
-    /// silently costs no more than any path that does. None is the plain way.
-    fn set(&mut self, circuit: Option<(SocketAddr, Option<IpAddr>)>);
+    /// From now on streams go there; the plain addresses stand by, so that a circuit that dies silently costs no more than any
+    /// path that does. None is the plain way.
+    fn set(&mut self, circuit: Option<CircuitWay>);
     /// Where streams are now.
     fn in_use(&mut self) -> Vec<SocketAddr>;
     fn tell(&mut self, note: &Note);
 }
 
+/// A circuit as streams see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CircuitWay {
+    pub address: SocketAddr,
+    pub local: Option<IpAddr>,
+    /// What they may send together, packets counted whole; none is as fast as it goes.
+    pub bytes_per_s: Option<u64>,
+}
+
 pub struct Streams<W> {
     ways: W,
+    /// They keep to what was booked.
+    paced: bool,
     used: Option<Used>,
 }
 
@@ -37,8 +51,8 @@ struct Used {
 }
 
 impl<W: Ways> Streams<W> {
-    pub fn new(ways: W) -> Self {
-        Streams { ways, used: None }
+    pub fn new(ways: W, paced: bool) -> Self {
+        Streams { ways, paced, used: None }
     }
 
     /// With the port of the plain way, if the circuit names none.
@@ -62,9 +76,10 @@ impl<W: Ways> Traffic for Streams<W> {
         self.address(ends).is_some_and(answers)
     }
 
-    fn use_circuit(&mut self, _mbit: u64, ends: &Ends) {
+    fn use_circuit(&mut self, mbit: u64, ends: &Ends) {
         let Some(address) = self.address(ends) else { return };
-        self.ways.set(Some((address, ends.target.parse().ok())));
+        let bytes_per_s = self.paced.then(|| mbit.saturating_mul(MBIT_BYTES_PER_S));
+        self.ways.set(Some(CircuitWay { address, local: ends.target.parse().ok(), bytes_per_s }));
         self.used = Some(Used { address, since: Instant::now(), seen: false });
     }
 
@@ -94,7 +109,7 @@ mod tests {
 
     struct Fake {
         plain: Vec<String>,
-        set: Option<(SocketAddr, Option<IpAddr>)>,
+        set: Option<CircuitWay>,
         there: Vec<SocketAddr>,
     }
 
@@ -102,7 +117,7 @@ mod tests {
         fn plain(&self) -> Vec<String> {
             self.plain.clone()
         }
-        fn set(&mut self, circuit: Option<(SocketAddr, Option<IpAddr>)>) {
+        fn set(&mut self, circuit: Option<CircuitWay>) {
             self.set = circuit;
         }
         fn in_use(&mut self) -> Vec<SocketAddr> {
@@ -112,7 +127,7 @@ mod tests {
     }
 
     fn streams() -> Streams<Fake> {
-        Streams::new(Fake { plain: vec!["10.0.0.2:7000".into()], set: None, there: Vec::new() })
+        Streams::new(Fake { plain: vec!["10.0.0.2:7000".into()], set: None, there: Vec::new() }, true)
     }
 
     #[test]
@@ -139,7 +154,12 @@ mod tests {
         let circuit: SocketAddr = "10.1.0.2:7000".parse().unwrap();
         let ends = Ends { source: "10.1.0.2".into(), target: "10.1.0.1".into() };
         streams.use_circuit(100, &ends);
-        assert_eq!(streams.ways.set, Some((circuit, "10.1.0.1".parse().ok())));
+        let local = "10.1.0.1".parse().ok();
+        let way = CircuitWay { address: circuit, local, bytes_per_s: Some(12_500_000) };
+        assert_eq!(streams.ways.set, Some(way));
+        streams.paced = false;
+        streams.use_circuit(100, &ends);
+        assert_eq!(streams.ways.set, Some(CircuitWay { bytes_per_s: None, ..way }));
         let plain = "10.0.0.2:7000".parse().unwrap();
         for (there, users, lost) in [
             (vec![plain], 0, false),

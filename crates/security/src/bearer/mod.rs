@@ -8,6 +8,7 @@ mod claims;
 mod fetch;
 mod jwt;
 mod keys;
+mod peek;
 mod scope;
 mod trust;
 
@@ -15,6 +16,7 @@ pub use claims::{Profile, TokenIdentity};
 pub use fetch::{Fetched, KeyFetch, Step};
 pub use jwt::TOKEN_BYTES_MAX;
 pub use keys::KEYS_BYTES_MAX;
+pub use peek::{OFFLINE_ACCESS, Peeked};
 pub use scope::{Capability, Scopes, StorageAction};
 pub use trust::{Audience, IssuerRule, TokenRefusal, TokenSettings, TokenTrust, WLCG_ANY};
 

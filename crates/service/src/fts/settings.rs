@@ -48,6 +48,12 @@ pub struct FtsIssuer {
     /// Without this scope a token does not open this service.
     #[serde(default)]
     pub scope: Option<String>,
+    /// What this service is there, to exchange and refresh tokens of jobs. None: they are used as they came.
+    #[serde(default)]
+    pub client_id: Option<String>,
+    /// Holds the client's secret and nothing else.
+    #[serde(default)]
+    pub client_secret_file: Option<PathBuf>,
 }
 
 /// Somebody, by the name of an API token, a certificate's subject, or `SUB=…, ISS=…` of another issuer's token.
@@ -118,6 +124,15 @@ impl FtsConfig {
         if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
             let detail = format!("service.fts.people names {:?} twice", pair[0]);
             return Err(Fault::new(FaultCode::BadRequest, detail));
+        }
+        for issuer in &self.issuers {
+            if issuer.client_id.is_some() != issuer.client_secret_file.is_some() {
+                let detail = format!(
+                    "service.fts.issuers, {}: client_id and client_secret_file come together",
+                    issuer.url
+                );
+                return Err(Fault::new(FaultCode::BadRequest, detail));
+            }
         }
         let about_users = [("voms_dir", &self.voms_dir), ("community_map", &self.community_map)];
         if let (None, Some((name, _))) =

@@ -11,7 +11,7 @@ use longhaul_scheduler::Event;
 use tokio::sync::watch;
 
 use super::mover::{CopyOrder, ForeignMover};
-use super::{Jobs, Work};
+use super::{Jobs, Work, tokens};
 use crate::brain::Input;
 use crate::shared::{Shared, guard};
 
@@ -135,10 +135,11 @@ async fn run(shared: Arc<Shared>, mover: Arc<dyn ForeignMover>, ready: Ready, st
     let counter = Arc::new(Counter { bytes: AtomicU64::new(0), told: AtomicI64::new(now.0), since: now });
     let jobs: &Jobs = &shared.jobs;
     guard(&jobs.moving.0).insert(file, counter.clone());
-    let (clock, brain) = (shared.clock.clone(), shared.brain.clone());
+    let (clock, brain, renewing) = (shared.clock.clone(), shared.brain.clone(), shared.clone());
     // In a task of its own, so that a panic of a mover is the end of one copy.
     let copying = tokio::spawn(async move {
         let progress = |bytes: u64| counter.came(bytes, attempt, clock(), &brain);
+        let order = tokens::refreshed(&renewing, order).await?;
         mover.copy(order, &progress, stop).await
     });
     let result = copying.await.unwrap_or_else(|error| {

@@ -23,6 +23,7 @@ pub(crate) mod shown;
 mod submission;
 pub(crate) mod tape;
 mod terms;
+mod tokens;
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -47,6 +48,7 @@ pub use remote::mover;
 pub use s3::S3Config;
 pub use submission::{FileDetails, OWN_TOKEN};
 pub use tape::TapeConfig;
+pub use tokens::{Tokens, run as run_tokens};
 
 /// What an administrator can set about jobs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

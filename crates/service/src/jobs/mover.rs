@@ -57,6 +57,8 @@ pub struct CopyOrder {
     /// What storages that copy between themselves are to mark their packets with.
     pub scitag: Option<u32>,
     pub ways: Ways,
+    /// Tokens are used as they came.
+    pub unmanaged_tokens: bool,
 }
 
 #[derive(Clone, Debug)]

@@ -43,6 +43,7 @@ pub fn order(
         path_style: terms.s3alternate,
         scitag: details.scitag,
         ways: terms.ways,
+        unmanaged_tokens: terms.unmanaged_tokens,
     })
 }
 

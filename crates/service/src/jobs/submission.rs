@@ -50,6 +50,7 @@ impl Operations {
         };
         let kept = self.shared.fts.get(&self.shared.catalog)?;
         let (now, refuse_duplicates) = (self.now(), self.config().fts.check_duplicates);
+        let unmanaged = submission.parameters.unmanaged_tokens;
         let longest = kept.longest_wait(person.vo());
         submission.expires = submission.expires.or_else(|| longest.map(|longest| now + longest));
         let job = new_job(id, person, submission, now, refuse_duplicates, |file| {
@@ -64,8 +65,13 @@ impl Operations {
             }
             Ok(held)
         })?;
+        let may_renew = !unmanaged && self.shared.tokens.are_renewed();
+        let tokens = if may_renew { details_of(&job) } else { Vec::new() };
         match self.submit_job(job)? {
-            Submitted::Made => Ok(id),
+            Submitted::Made => {
+                self.shared.tokens.came(tokens.into_iter());
+                Ok(id)
+            }
             Submitted::DuplicateId => {
                 // The id is told: whoever lost the answer to the first submission finds the job again.
                 let text = format!("The sid provided by the user is duplicated (job {id} exists)");
@@ -80,6 +86,13 @@ impl Operations {
             }
         }
     }
+}
+
+/// Of those files that came with tokens.
+fn details_of(job: &NewJob) -> Vec<FileDetails> {
+    let read = |file: &NewJobFile| serde_json::from_str::<FileDetails>(&file.details).ok();
+    let details = job.files.iter().filter_map(read);
+    details.filter(|one| one.source_token.is_some() || one.destination_token.is_some()).collect()
 }
 
 fn new_job(

@@ -34,6 +34,7 @@ pub struct Terms {
     pub pin: Option<Duration>,
     /// What arrived is to be on tape within that.
     pub archive_timeout: Option<Duration>,
+    pub unmanaged_tokens: bool,
     /// What is configured of the job's community, and of the link.
     pub usual_retries: Option<u32>,
     pub ways: Ways,
@@ -53,6 +54,7 @@ struct Said {
     bring_online: serde_json::Value,
     copy_pin_lifetime: serde_json::Value,
     archive_timeout: serde_json::Value,
+    unmanaged_tokens: serde_json::Value,
 }
 
 impl Terms {
@@ -96,6 +98,7 @@ impl Terms {
             },
             overwrite: first(&said.overwrite_flag),
             timeout: seconds(either(&said.timeout, "timeout")),
+            unmanaged_tokens: said.unmanaged_tokens == serde_json::Value::Bool(true),
             s3alternate: said.s3alternate == serde_json::Value::Bool(true)
                 || packed.split(',').any(|one| one == "s3alternate"),
             bring_online: seconds(number(&said.bring_online)),
@@ -139,11 +142,12 @@ mod tests {
         let terms = Terms::read(
             r#"{"retry":-1,"retry_delay":7,"verify_checksum":"both","overwrite_flag":"R","timeout":"60",
                 "internal_job_params":"nostreams:4,timeout:3600,strict,s3alternate","bring_online":60,"copy_pin_lifetime":-1,
-                "archive_timeout":0,"other":[1]}"#,
+                "archive_timeout":0,"unmanaged_tokens":true,"other":[1]}"#,
         );
         assert_eq!(
             terms,
             Terms {
+                unmanaged_tokens: true,
                 retry: -1,
                 retry_delay: Some(Duration::from_secs(7)),
                 verify: Verify::Both,

@@ -1,4 +1,4 @@
-//! Joins what agents look at and count with who they are: whose turn it is, what is believed, what stands as a problem,
+//! Joins what agents look at, count and see of their transfers with who they are: whose turn it is, what is believed, what stands as a problem,
 //! what is shown of a link.
 
 use std::collections::BTreeMap;
@@ -7,13 +7,15 @@ use std::time::Duration;
 use longhaul_api::measured::MeasurementsTaken;
 use longhaul_api::native::ProblemView;
 use longhaul_api::probe::{
-    PROBES_MAX, ProbeAsked, ProbeResult, ProbeShort, ProbeView, Reach, UPLINKS_MAX, UplinkSample, UplinkView,
+    PATHS_MAX, PROBES_MAX, PathSample, ProbeAsked, ProbeResult, ProbeShort, ProbeView, Reach, UPLINKS_MAX,
+    UplinkSample, UplinkView,
 };
 use longhaul_model::{AgentId, Blame, Fault, FaultCode, SiteId, Timestamp};
 use longhaul_network::{Observation, Refused, Seen};
 
 use super::count;
 use super::probes::{self, Probes, Row};
+use super::travelled;
 use super::uplinks::Uplinks;
 use crate::agents::Known;
 use crate::brain;
@@ -46,13 +48,26 @@ pub fn ask(shared: &Shared, agent: AgentId) -> Vec<ProbeAsked> {
     asked.into_iter().collect()
 }
 
+/// What an agent measured, as it comes in a report.
+pub struct Found {
+    pub probes: Vec<ProbeResult>,
+    pub uplinks: Vec<UplinkSample>,
+    pub paths: Vec<PathSample>,
+}
+
+impl Found {
+    pub fn is_empty(&self) -> bool {
+        self.probes.is_empty() && self.uplinks.is_empty() && self.paths.is_empty()
+    }
+}
+
 /// Takes what an agent found. Waits for the brain.
-pub fn take(shared: &Shared, agent: AgentId, found: &[ProbeResult], samples: &[UplinkSample]) {
+pub fn take(shared: &Shared, agent: AgentId, found: &Found) {
     let now = shared.now();
     let Some(from) = shared.agents.known(agent, now) else { return };
     let (mut looked, mut counted) = (MeasurementsTaken::default(), MeasurementsTaken::default());
     let mut observations = Vec::new();
-    for result in found.iter().take(PROBES_MAX) {
+    for result in found.probes.iter().take(PROBES_MAX) {
         let to = shared.agents.known(result.agent, now).filter(|to| to.site != from.site);
         let outcome = match &to {
             None => Err("it is of an agent that is none, or of the same site".to_owned()),
@@ -63,7 +78,7 @@ pub fn take(shared: &Shared, agent: AgentId, found: &[ProbeResult], samples: &[U
         }
         probes::tally(&mut looked, outcome);
     }
-    for sample in samples.iter().take(UPLINKS_MAX) {
+    for sample in found.uplinks.iter().take(UPLINKS_MAX) {
         let mut looks = guard(&shared.measured.looks);
         let outcome = looks.uplinks.note(from.site, agent, sample.clone(), now);
         probes::tally(&mut counted, outcome);
@@ -71,13 +86,39 @@ pub fn take(shared: &Shared, agent: AgentId, found: &[ProbeResult], samples: &[U
     if counted.taken > 0 {
         observations.extend(guard(&shared.measured.looks).uplinks.observation(from.site, now));
     }
+    let travelled = travelled(shared, &from, &found.paths, &mut observations, now);
     believe(shared, observations, agent);
-    for (taken, via) in [(looked, "probe"), (counted, "uplink")] {
+    for (taken, via) in [(looked, "probe"), (counted, "uplink"), (travelled, "transfers")] {
         if let Some(why) = &taken.why {
             tracing::warn!(%agent, why, via, "a measurement of an agent was refused");
         }
         count(shared, &taken, via);
     }
+}
+
+/// What transfers showed. Those within a site say nothing of the network.
+fn travelled(
+    shared: &Shared,
+    to: &Known,
+    samples: &[PathSample],
+    observations: &mut Vec<Observation>,
+    now: Timestamp,
+) -> MeasurementsTaken {
+    let mut taken = MeasurementsTaken::default();
+    for sample in samples.iter().take(PATHS_MAX) {
+        match shared.agents.known(sample.source, now) {
+            Some(from) if from.site == to.site => taken.unused += 1,
+            Some(from) => {
+                let outcome = travelled::check(sample);
+                if outcome.is_ok() {
+                    observations.push(travelled::observation(to.id, (from.site, to.site), sample));
+                }
+                probes::tally(&mut taken, outcome);
+            }
+            None => probes::tally(&mut taken, Err("it is of an agent that is none".to_owned())),
+        }
+    }
+    taken
 }
 
 /// Sites without a storage have no links that could be believed anything of.

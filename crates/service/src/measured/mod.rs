@@ -10,6 +10,7 @@ mod probes;
 pub mod puller;
 mod seen;
 mod translate;
+mod travelled;
 mod uneven;
 mod uplinks;
 
@@ -355,7 +356,7 @@ fn count(shared: &Shared, taken: &MeasurementsTaken, via: &'static str) {
         if count > 0 {
             shared.metrics.count(
                 "longhaul_measurements_total",
-                "Measurements of others, by how they came and what became of them.",
+                "Measurements, by how they came and what became of them.",
                 vec![("via", via.to_owned()), ("result", result.to_owned())],
                 count,
             );

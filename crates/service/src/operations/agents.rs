@@ -174,13 +174,17 @@ impl Operations {
 
     /// What the agent looked at and counted.
     async fn measured(self: &Arc<Self>, peer: &AgentPeer, report: &mut Report) -> Result<(), Problem> {
-        let (probes, uplinks) = (std::mem::take(&mut report.probes), std::mem::take(&mut report.uplinks));
-        if probes.is_empty() && uplinks.is_empty() {
+        let found = looks::Found {
+            probes: std::mem::take(&mut report.probes),
+            uplinks: std::mem::take(&mut report.uplinks),
+            paths: std::mem::take(&mut report.paths),
+        };
+        if found.is_empty() {
             return Ok(());
         }
         let agent = peer.agent;
         self.run(move |operations| {
-            looks::take(&operations.shared, agent, &probes, &uplinks);
+            looks::take(&operations.shared, agent, &found);
             Ok(())
         })
         .await

@@ -1,5 +1,5 @@
 //! Agents that look at each other, over the real protocol: who is asked to look at whom, what of it is shown and believed,
-//! what stands as a problem and ends again, and the counters of uplinks.
+//! what stands as a problem and ends again; what transfers show of the ways; and the counters of uplinks.
 
 use std::sync::atomic::Ordering;
 
@@ -7,7 +7,7 @@ use crate::world::{Agent, World};
 use longhaul_api::agent::{Report, ReportReply};
 use longhaul_api::native::Status;
 use longhaul_api::network::NetworkLinkDetail;
-use longhaul_api::probe::{ProbeAsked, ProbeResult, ProbedWay, Reach, UplinkSample};
+use longhaul_api::probe::{PathLimit, PathSample, ProbeAsked, ProbeResult, ProbedWay, Reach, UplinkSample};
 use longhaul_api::routes;
 use longhaul_model::{AgentId, FaultCode};
 
@@ -130,6 +130,44 @@ async fn what_cannot_be_is_refused_and_counted() {
         "longhaul_measurements_total{via=\"uplink\",result=\"refused\"} 1",
     ] {
         assert!(metrics.contains(line), "{metrics}");
+    }
+}
+
+#[tokio::test]
+async fn what_transfers_show_of_a_way_is_known() {
+    let world = World::new().await;
+    let (alpha, beta) = (world.agent("alpha").await, world.agent("beta").await);
+    for agent in [&alpha, &beta] {
+        agent.hello(&[]).await.unwrap();
+    }
+    assert_eq!(link(&world).await.link.loss, None);
+    let sample = PathSample {
+        source: alpha.id,
+        at: beta.now(),
+        seconds: 30.0,
+        ipv6: Some(false),
+        streams: 2,
+        bytes: 99_900 * 1_448,
+        packets: 100_000,
+        resent: 100,
+        rtt_us: 50_000,
+        limit: Some(PathLimit::ReceiveWindow),
+    };
+    let nobody = PathSample { source: AgentId(12_345), ..sample.clone() };
+    let absurd = PathSample { seconds: 0.0, ..sample.clone() };
+    let within = PathSample { source: beta.id, ..sample.clone() };
+    let paths = vec![sample, nobody, absurd, within];
+    beta.report(&Report { paths, ..beta.empty_report() }).await.unwrap();
+    let shown = link(&world).await.link;
+    assert!((shown.loss.unwrap() - 1e-3).abs() < 1e-5, "{shown:?}");
+    assert!((shown.rtt_us.unwrap() - 50_000.0).abs() < 1.0, "{shown:?}");
+    // 144.7 MB in 30 s, by two streams.
+    assert!((shown.window_limit.unwrap() / 2.41e6 - 1.0).abs() < 0.01, "{shown:?}");
+    assert!(shown.held_up_by.contains("window"), "{shown:?}");
+    let metrics = world.service().operations().metrics();
+    for (result, count) in [("taken", 1), ("refused", 2), ("unused", 1)] {
+        let line = format!("longhaul_measurements_total{{via=\"transfers\",result=\"{result}\"}} {count}");
+        assert!(metrics.contains(&line), "{metrics}");
     }
 }
 

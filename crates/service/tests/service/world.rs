@@ -260,6 +260,7 @@ impl Agent {
             spaces: Vec::new(),
             probes: Vec::new(),
             uplinks: Vec::new(),
+            paths: Vec::new(),
             circuits: Vec::new(),
             ask_ahead: false,
         }

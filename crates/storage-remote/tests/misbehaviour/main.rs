@@ -433,22 +433,25 @@ async fn redirects_are_followed_by_our_rules() {
     }
 }
 
+/// A server with this certificate, which its clients believe as they would an authority.
+fn acceptor(certificate: &rcgen::Certificate, key: &rcgen::KeyPair) -> TlsAcceptor {
+    let chain = vec![CertificateDer::from(certificate.der().to_vec())];
+    let key = PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap();
+    TlsAcceptor::from(Arc::new(config))
+}
+
 #[tokio::test]
 async fn credentials_stay_with_whom_they_are_for() {
     let CertifiedKey { cert, signing_key } =
         generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
-    let acceptor = || {
-        let chain = vec![CertificateDer::from(cert.der().to_vec())];
-        let key = PrivateKeyDer::from_pem_slice(signing_key.serialize_pem().as_bytes()).unwrap();
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(chain, key)
-            .unwrap();
-        TlsAcceptor::from(Arc::new(config))
-    };
+    let acceptor = || acceptor(&cert, &signing_key);
     let pool = Server::start_with(Some(acceptor()), |asked: &Asked| {
         (asked.method == "COPY").then(|| markers("failure: no\n"))
     })
@@ -596,5 +599,43 @@ async fn storages_that_copy_are_told_for_whom() {
             .collect();
         assert!(!copies.is_empty());
         assert!(copies.iter().all(|header| *header == scitag.map(|tag| tag.to_string())), "{copies:?}");
+    }
+}
+
+/// A server that speaks TLS asks for a macaroon where a certificate is the credential, once for each copy where they are given and
+/// once a minute where they are not.
+#[tokio::test]
+async fn certificates_are_handed_on_as_macaroons() {
+    let CertifiedKey { cert, signing_key } =
+        generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let acceptor = || acceptor(&cert, &signing_key);
+    let chain_pem = Zeroizing::new(cert.pem());
+    let us = Credential::Certificate { chain_pem, key_pem: Zeroizing::new(signing_key.serialize_pem()) };
+    for (given, mode) in [(true, Mode::Pull), (true, Mode::Push), (false, Mode::Pull)] {
+        let rule = move |asked: &Asked| match asked.method.as_str() {
+            "POST" if given => Some(say("200 OK", "", r#"{"macaroon":"MDAx","expires_in":60}"#)),
+            "POST" => Some(say("405 Method Not Allowed", "", "")),
+            "COPY" => Some(markers("failure: the other side does not answer\n")),
+            _ => None,
+        };
+        let source = Server::start_with(Some(acceptor()), rule).await;
+        let target = Server::start_with(Some(acceptor()), rule).await;
+        source.put("/source", &content(1_000));
+        let mut order = order(&source, &target, &[mode]);
+        (order.source.credential, order.target.credential) = (us.clone(), us.clone());
+        let remote = Remote::new(RemoteConfig { trust: Trust::Pem(cert.pem()), ..config() }).unwrap();
+        for tag in ["a", "b"] {
+            order.tag = tag.to_owned();
+            remote.copy(&order, &|_| {}, &Cancel::never()).await.unwrap_err();
+        }
+        let (active, passive) = if mode == Mode::Pull { (&target, &source) } else { (&source, &target) };
+        assert!(active.asked("POST").is_empty(), "who copies is told, not asked");
+        let (asked, copies) = (passive.asked("POST"), active.asked("COPY"));
+        assert_eq!((asked.len(), copies.len()), (if given { 2 } else { 1 }, 2));
+        let shown = copies[0].header("transferheaderauthorization");
+        assert_eq!(shown, given.then_some("Bearer MDAx"));
+        assert_eq!(asked[0].header("content-type"), Some("application/macaroon-request"));
+        let wish = String::from_utf8(asked[0].body.clone()).unwrap();
+        assert!(wish.contains(if mode == Mode::Pull { "DOWNLOAD" } else { "UPLOAD" }), "{wish}");
     }
 }

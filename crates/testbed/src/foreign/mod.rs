@@ -95,7 +95,7 @@ impl ForeignAuthority {
     }
 
     /// The same as files that a server of the name can read.
-    fn issue_files(&self, folder: &Path, name: &str) -> (PathBuf, PathBuf) {
+    pub fn issue_files(&self, folder: &Path, name: &str) -> (PathBuf, PathBuf) {
         let (certificate, key) = self.issue(name);
         let files = (folder.join("host.pem"), folder.join("host.key"));
         fs::write(&files.0, certificate).expect("a file");

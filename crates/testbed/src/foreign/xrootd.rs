@@ -1,7 +1,8 @@
 //! XRootD as Debian has it, serving a folder over HTTPS, with third-party copies and checksums.
 
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{ForeignAuthority, give_away, is_root, open_folder, wait_until_listening};
@@ -16,6 +17,52 @@ pub struct Xrootd {
 /// Where Debian puts plug-ins, whatever the machine.
 const PLUG_INS: &str = "/usr/lib";
 
+/// To whom a server opens.
+enum Opens<'a> {
+    All,
+    /// Of this issuer.
+    Tokens(&'a str),
+    Subject(&'a str),
+}
+
+impl Opens<'_> {
+    /// What its configuration says about that; files that this needs are made in the folder.
+    fn settings(&self, folder: &Path) -> String {
+        let write = |name: &str, text: &str| {
+            let path = folder.join(name);
+            fs::write(&path, text).expect("a file");
+            fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).expect("a mode");
+            give_away(&path);
+            path.display().to_string()
+        };
+        match self {
+            Opens::All => String::new(),
+            Opens::Tokens(issuer) => {
+                let rules = format!(
+                    "[Global]\naudience = localhost\n[Issuer testbed]\nissuer = {issuer}\nbase_path = /data\n"
+                );
+                let rules = write("scitokens.cfg", &rules);
+                format!(
+                    "ofs.authorize\nofs.authlib libXrdAccSciTokens.so config={rules}\nhttp.header2cgi Authorization authz\n"
+                )
+            }
+            Opens::Subject(subject) => {
+                let map = write("gridmap", &format!("\"{subject}\" user\n"));
+                let rights = write("authdb", "u user /data a\n");
+                let secret = write(
+                    "macaroon.key",
+                    "YSBzZWNyZXQgb2YgYSBzZXJ2ZXIgb2YgdGhlIHRlc3RiZWQsIGFuZCBvZiBubyBvdGhlcg==\n",
+                );
+                format!(
+                    "all.sitename testbed\nhttp.exthandler xrdmacaroons libXrdMacaroons.so\nmacaroons.secretkey {secret}\n\
+                     http.gridmap {map}\nhttp.header2cgi Authorization authz\nofs.authorize\n\
+                     ofs.authlib ++ libXrdMacaroons.so\nacc.authdb {rights}\n"
+                )
+            }
+        }
+    }
+}
+
 impl Xrootd {
     /// Whether the plug-in for tokens is here, which is a package of its own.
     pub fn knows_tokens() -> bool {
@@ -25,15 +72,20 @@ impl Xrootd {
 
     /// Serves, when this returns. It believes what the authority has issued.
     pub fn start(authority: &ForeignAuthority) -> Xrootd {
-        Xrootd::with(authority, None)
+        Xrootd::with(authority, Opens::All)
+    }
+
+    /// One that lets in whoever has a certificate with this subject (`/CN=robot`), and gives macaroons; nobody else.
+    pub fn for_certificates(authority: &ForeignAuthority, subject: &str) -> Xrootd {
+        Xrootd::with(authority, Opens::Subject(subject))
     }
 
     /// One that lets in whoever has a token of that issuer for `localhost`, and nobody else; by the plug-in for SciTokens.
     pub fn for_tokens(authority: &ForeignAuthority, issuer: &str) -> Xrootd {
-        Xrootd::with(authority, Some(issuer))
+        Xrootd::with(authority, Opens::Tokens(issuer))
     }
 
-    fn with(authority: &ForeignAuthority, issuer: Option<&str>) -> Xrootd {
+    fn with(authority: &ForeignAuthority, opens: Opens<'_>) -> Xrootd {
         let folder = open_folder();
         let port = free_port();
         for name in ["data", "admin", "cache"] {
@@ -51,20 +103,7 @@ impl Xrootd {
              http.cert {certificate}\nhttp.key {key}\nhttp.listingdeny no\nhttp.desthttps yes\n\
              xrootd.chksum max 2 adler32 md5 crc32c\n"
         );
-        if let Some(issuer) = issuer {
-            let rules = folder.path().join("scitokens.cfg");
-            fs::write(
-                &rules,
-                format!(
-                    "[Global]\naudience = localhost\n[Issuer testbed]\nissuer = {issuer}\nbase_path = /data\n"
-                ),
-            )
-            .expect("a file");
-            config += &format!(
-                "ofs.authorize\nofs.authlib libXrdAccSciTokens.so config={}\nhttp.header2cgi Authorization authz\n",
-                rules.display()
-            );
-        }
+        config += &opens.settings(folder.path());
         let config_file = folder.path().join("xrootd.cfg");
         fs::write(&config_file, config).expect("a file");
         let mut command = Command::new("xrootd");

@@ -60,6 +60,7 @@ fn read_body(kind: u8, from: &mut Reader<'_>) -> Result<Frame, Malformed> {
         kind::REPORT => read_report(from)?,
         kind::OFFER => Frame::Offer { versions: read_versions(from)? },
         kind::MARK => read_mark(from)?,
+        kind::PACE => Frame::Pace { bytes_per_s: from.u64()? },
         _ => return Err(Malformed("a frame of an unknown kind")),
     })
 }

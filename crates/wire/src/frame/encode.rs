@@ -117,6 +117,10 @@ impl Frame {
                 put_versions(*versions, out);
                 kind::OFFER
             }
+            Frame::Pace { bytes_per_s } => {
+                out.put_u64(*bytes_per_s);
+                kind::PACE
+            }
             Frame::Mark(mark) => {
                 put_mark(*mark, out);
                 kind::MARK

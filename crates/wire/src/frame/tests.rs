@@ -133,6 +133,7 @@ fn any_frame() -> impl Strategy<Value = Frame> {
             .prop_map(|(number, body)| Frame::Call(Call { number, body })),
         any_report().prop_map(Frame::Report),
         any_mark().prop_map(Frame::Mark),
+        any::<u64>().prop_map(|bytes_per_s| Frame::Pace { bytes_per_s }),
         (any::<u32>(), any_answer()).prop_map(|(number, body)| Frame::Answer(Answer { number, body })),
     ]
 }

@@ -213,7 +213,7 @@ pub struct Receiver {
     streams: Vec<Stream>,
     /// One, or several that hold the same files.
     origins: Vec<Origin>,
-    retransmits: u64,
+    carried: paths::Carried,
     next_batch: u32,
     next_file: u32,
     idle_since: Duration,
@@ -237,7 +237,7 @@ impl Receiver {
             turn: 0,
             streams: (0..streams).map(|_| Stream::new(OriginNumber(0))).collect(),
             origins: vec![Origin::new(streams, now)],
-            retransmits: 0,
+            carried: paths::Carried::default(),
             next_batch: 0,
             next_file: 0,
             idle_since: now,

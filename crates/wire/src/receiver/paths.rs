@@ -7,7 +7,7 @@ use longhaul_model::limits::CHUNK_BYTES;
 use super::streams::{State, Stream};
 use super::{OriginNumber, Receiver, StreamNumber};
 use crate::meter::WINDOW;
-use crate::path::{Limit, PathReport, SHORT, Seen, Sum, Tuner};
+use crate::path::{Cause, PathReport, SHORT, Seen, Sum, Tuner};
 
 /// How often the number of streams is thought over.
 const TUNE_EVERY: Duration = Duration::from_secs(1);
@@ -21,21 +21,41 @@ pub struct PathView {
     pub streams: usize,
     /// Zero if it was not measured.
     pub round_trip: Duration,
+    /// The shortest that there was, without queues.
+    pub round_trip_min: Duration,
     /// Payload that arrives, bytes per second.
     pub rate: f64,
     /// Of all streams together, as the sending kernel sees it; bytes per second.
     pub delivery_rate: u64,
-    /// Since the session began.
+    /// Since the session began, as the sending kernels count them.
+    pub acked_bytes: u64,
+    pub segments: u64,
     pub retransmits: u64,
     /// None if nothing is under way, or nothing was measured.
-    pub limit: Option<Limit>,
+    pub cause: Option<Cause>,
+}
+
+/// What the streams of a session have carried since it began.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Carried {
+    acked_bytes: u64,
+    segments: u64,
+    retransmits: u64,
+}
+
+impl Carried {
+    fn add(&mut self, report: &PathReport) {
+        self.acked_bytes = self.acked_bytes.saturating_add(report.acked_bytes);
+        self.segments = self.segments.saturating_add(report.segments.into());
+        self.retransmits = self.retransmits.saturating_add(report.retransmits.into());
+    }
 }
 
 impl Receiver {
-    /// Uses as many streams as the path to each source needs, but not more than that.
-    pub fn adapt_streams(&mut self, most: usize) {
+    /// Uses as many streams as the path to each source needs, within these bounds.
+    pub fn adapt_streams(&mut self, least: usize, most: usize) {
         for origin in self.all_origins() {
-            let tuner = Tuner::new(most);
+            let tuner = Tuner::new(least, most);
             self.set_streams(origin, tuner.streams());
             self.origin(origin).tuner = Some(tuner);
         }
@@ -80,9 +100,10 @@ impl Receiver {
     }
 
     /// What our kernel measured of the stream's path.
-    pub fn measured(&mut self, stream: StreamNumber, round_trip: Duration) {
+    pub fn measured(&mut self, stream: StreamNumber, round_trip: Duration, least: Duration) {
         if let Some(State::Up(up)) = self.state(stream) {
             up.round_trip = round_trip;
+            up.round_trip_min = least;
         }
     }
 
@@ -107,7 +128,7 @@ impl Receiver {
     }
 
     pub(super) fn reported(&mut self, stream: StreamNumber, report: PathReport) {
-        self.retransmits += u64::from(report.retransmits);
+        self.carried.add(&report);
         // A window that we bound ourselves is not what holds the stream up.
         let ours = self.window(stream).is_some();
         let receiver_limited = if ours { Duration::ZERO } else { report.receiver_limited };
@@ -120,14 +141,18 @@ impl Receiver {
     /// `held`: less is asked for than could be, since what has arrived waits for our disk.
     pub fn path(&mut self, held: bool, now: Duration) -> PathView {
         let sum = sum(self.streams.iter());
-        let limit = if self.has_work() { sum.limit(held) } else { None };
+        let cause = if self.has_work() { sum.cause(held) } else { None };
+        let Carried { acked_bytes, segments, retransmits } = self.carried;
         PathView {
             streams: self.streams_up(),
             round_trip: nearest(self.streams.iter()),
+            round_trip_min: shortest(self.streams.iter().filter_map(Stream::up).map(|up| up.round_trip_min)),
             rate: self.rate(None, now),
             delivery_rate: sum.delivery_rate,
-            retransmits: self.retransmits,
-            limit,
+            acked_bytes,
+            segments,
+            retransmits,
+            cause,
         }
     }
 
@@ -182,6 +207,10 @@ fn sum<'a>(streams: impl Iterator<Item = &'a Stream>) -> Sum {
 
 /// The shortest round trip that any of these has now: the others stand in queues.
 fn nearest<'a>(streams: impl Iterator<Item = &'a Stream>) -> Duration {
-    let measured = streams.filter_map(Stream::up).map(|up| up.round_trip);
-    measured.filter(|round_trip| !round_trip.is_zero()).min().unwrap_or_default()
+    shortest(streams.filter_map(Stream::up).map(|up| up.round_trip))
+}
+
+/// Of those that were measured.
+fn shortest(round_trips: impl Iterator<Item = Duration>) -> Duration {
+    round_trips.filter(|round_trip| !round_trip.is_zero()).min().unwrap_or_default()
 }

@@ -40,6 +40,7 @@ pub(super) struct Up {
     pub(super) meter: Meter,
     /// As far as it was measured.
     pub(super) round_trip: Duration,
+    pub(super) round_trip_min: Duration,
     pub(super) report: Option<PathReport>,
     /// Since when it has owed us data without a pause.
     pub(super) busy_since: Option<Duration>,
@@ -147,6 +148,7 @@ impl Receiver {
             health: Health::new(now),
             meter: Meter::new(now),
             round_trip,
+            round_trip_min: round_trip,
             report: None,
             busy_since: None,
             requests: BTreeMap::new(),

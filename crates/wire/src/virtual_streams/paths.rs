@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::limits::{SLOW_NOT_BEFORE, STALL_MAX};
-use crate::path::{Limit, PathReport};
+use crate::path::{Cause, PathReport};
 
 const STALL: Duration = Duration::from_secs(3);
 const GIVEN_UP: Duration = Duration::from_millis(2_200);
@@ -187,11 +187,11 @@ fn what_goes_by_rate_has_less_coming_than_was_asked_for() {
     };
     assert_eq!(world.receiver.window(stream), None, "nothing was told");
     assert_eq!(tell(&mut world, report(false, 100)), None, "the kernel knows better");
-    assert_eq!(world.receiver.path(false, world.now).limit, Some(Limit::Target));
+    assert_eq!(world.receiver.path(false, world.now).cause, Some(Cause::Window));
     let window = tell(&mut world, report(true, 100)).unwrap();
     // Four slots of eight.
     assert_eq!(window, 4 * CHUNK - 3 * CHUNK / 2);
     tell(&mut world, report(true, 100));
-    assert_eq!(world.receiver.path(false, world.now).limit, Some(Limit::Network));
+    assert_eq!(world.receiver.path(false, world.now).cause, Some(Cause::Network));
     assert_eq!(tell(&mut world, report(false, 100)), None, "it went back");
 }

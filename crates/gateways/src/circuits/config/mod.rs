@@ -25,6 +25,8 @@ const SECONDS_MAX: f64 = 3.2e9;
 pub struct CircuitConfig {
     pub provider: ProviderConfig,
     pub settings: Settings,
+    /// Senders keep to what was booked.
+    pub paced: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -61,9 +63,11 @@ struct Common {
     /// What is asked for; none is all there is.
     ask_mbit: Option<u64>,
     lasts_s: Option<f64>,
+    /// None is as the provider needs it.
+    pace: Option<bool>,
 }
 
-const COMMON: &[&str] = &["provider", "source", "target", "mbit", "ask_mbit", "lasts_s"];
+const COMMON: &[&str] = &["provider", "source", "target", "mbit", "ask_mbit", "lasts_s", "pace"];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -199,7 +203,9 @@ impl CircuitConfig {
         let lasts = common.lasts_s.map(|value| reader.seconds("lasts_s", value)).transpose()?;
         // The static one lasts as long whatever it is asked for.
         let lifetime = lasts.filter(|_| !matches!(provider, ProviderConfig::Static(_)));
-        Ok(CircuitConfig { provider, settings: Settings { mbit, lifetime, ..Settings::default() } })
+        // A line of one's own has room for what it can carry, whatever the file says.
+        let paced = common.pace.unwrap_or(!provider.is_own_line());
+        Ok(CircuitConfig { provider, settings: Settings { mbit, lifetime, ..Settings::default() }, paced })
     }
 }
 
@@ -228,12 +234,15 @@ mod tests {
         let config = CircuitConfig::parse(&more, "file").unwrap();
         let ProviderConfig::Static(fixed) = config.provider else { panic!("it is static") };
         assert_eq!((config.settings.mbit, fixed.lasts), (400, Some(Duration::from_secs(60))));
+        assert!(!config.paced, "a line of one's own");
+        assert!(CircuitConfig::parse(&format!("{GOOD}pace = true\n"), "file").unwrap().paced);
     }
 
     #[test]
     fn an_nsi_provider_is_known_or_found() {
         let config = nsi("url = \"https://p.example/cs\"\nprovider_nsa = \"urn:p\"\nlasts_s = 3600").unwrap();
         assert_eq!(config.settings.lifetime, Some(Duration::from_secs(3600)));
+        assert!(config.paced, "what is more than booked may be dropped");
         assert!(nsi("discovery = \"https://p.example/d.xml\"\nlisten = \"127.0.0.1:0\"").is_ok());
         let cases = [
             ("", "either url and provider_nsa"),

@@ -17,6 +17,7 @@ use longhaul_security::read_private;
 
 use super::Provider;
 use super::remote::{Call, CallId, Caller, Ground, Heard};
+use crate::outgoing::in_url;
 use machine::Rest;
 pub use oscars::OscarsConfig;
 pub(super) use oscars::vlans;
@@ -161,18 +162,4 @@ fn no(heard: &Heard, less: bool) -> Next {
         400..=499 if !matches!(heard.status, 408 | 429) => Next::Refused { less, detail: unexpected(heard) },
         _ => Next::Unclear(unexpected(heard)),
     }
-}
-
-/// Values in an address.
-fn in_url(text: &str) -> String {
-    let mut encoded = String::new();
-    for byte in text.bytes() {
-        match byte {
-            b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'-' | b'_' | b'.' | b'~' => {
-                encoded.push(char::from(byte))
-            }
-            _ => encoded.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    encoded
 }

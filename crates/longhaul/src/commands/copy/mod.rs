@@ -4,6 +4,7 @@ mod events;
 mod progress;
 
 use std::io::Read as _;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -89,6 +90,9 @@ pub struct CopyArgs {
     /// Files under way at once
     #[arg(long, value_name = "N")]
     parallel_files: Option<usize>,
+    /// Open streams from this address of this host; several, from all of them at once: over several uplinks
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
+    bind: Vec<IpAddr>,
     /// Buffers at this end, such as 64MiB
     #[arg(long, value_name = "BYTES")]
     memory: Option<SizeOption>,
@@ -419,6 +423,7 @@ pub fn options(args: &CopyArgs) -> Options {
         filters: args.filters.0.clone(),
         streams: args.streams,
         parallel_files: args.parallel_files,
+        bind: args.bind.clone(),
         memory_bytes: args.memory.map_or(longhaul_copy::MEMORY_BYTES, |size| size.0),
         dry_run: args.dry_run,
     }

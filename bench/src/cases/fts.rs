@@ -1,0 +1,339 @@
+//! The FTS3 API under load, as frameworks make it: jobs submitted, polled and listed over connections that are kept, with a
+//! few jobs in the database and with many; how soon a job starts behind a long queue; copies of small files between
+//! two WebDAV servers.
+//!
+//! The queue is of files between storages that take connections and never say a word, so that what waits goes on waiting, on 3,025
+//! links with priorities and activities. Load and service share the machine.
+
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use longhaul_testbed::foreign::{ForeignAuthority, Nginx, NginxRules};
+use longhaul_testbed::http::{Api, KeptAlive};
+use longhaul_testbed::{Deployment, ServiceOptions};
+use serde_json::{Value, json};
+
+use crate::Rounds;
+use crate::measure::{Row, cpu_seconds, median, peak_memory};
+
+const SUBMITTERS: usize = 32;
+const POLLERS: usize = 20;
+/// Jobs in the database: few, and many.
+const FEW: usize = 1_000;
+const MANY: usize = 1_000_000;
+const MANY_QUICK: usize = 50_000;
+/// Looked at of the many, at the end.
+const LAST: usize = 20_000;
+const FILES_OF_LARGE: usize = 200;
+const LARGE_JOBS: usize = 500;
+const POLLED: usize = 100;
+const POLLS: usize = 1_000;
+const SIDES: usize = 55;
+/// So that the silent ones do not take up all copies.
+const OF_A_HOST: usize = 16;
+const STARTS: usize = 20;
+const COPIED: usize = 2_000;
+const COPIED_BYTES: usize = 1_000;
+const WITHIN: Duration = Duration::from_secs(300);
+
+pub(crate) fn run(rounds: &Rounds) -> Vec<Row> {
+    let many = if rounds.0 > 1 { MANY } else { MANY_QUICK };
+    let scene = Scene::new();
+    let mut rows = Vec::new();
+
+    let first = scene.submit(FEW);
+    let before = scene.read(&first.ids);
+    let grown = scene.submit(many - FEW - LAST);
+    let last = scene.submit(LAST);
+    let ids: Vec<String> = [&first.ids[..], &grown.ids, &last.ids].concat();
+    rows.push(at_least("jobs/s of one file, 32 connections", last.load.per_s(), 2_000.0, "≥ 2,000"));
+    rows.push(at_most("the same, p95 ms", last.load.p95_ms(), 50.0, "≤ 50"));
+    rows.push(at_most("the same, CPU ms of the service per job", last.cpu_ms, 1.0, "≤ 1"));
+    rows.push(flat("jobs/s, many to few in the database", last.load.per_s(), grown.load.per_s(), many));
+
+    let after = scene.read(&ids);
+    for (name, value, few, bar) in [
+        ("poll of 100 jobs, p95 ms", after.poll.p95_ms(), before.poll.p95_ms(), 15.0),
+        ("list of 100 jobs, p95 ms", after.list.p95_ms(), before.list.p95_ms(), 5.0),
+        ("list of 100 by a rare state, p95 ms", after.rare.p95_ms(), before.rare.p95_ms(), 5.0),
+    ] {
+        let yardstick = format!("{few:.1} at {FEW} jobs");
+        rows.push(Row { yardstick, ..at_most(name, value, bar, "see issue") });
+    }
+    rows.push(at_least("polls/s over 20 connections", after.poll.per_s(), 200.0, "≥ 200"));
+    let memory = peak_memory(scene.deployment.pid("service")) as f64 / 1e6;
+    rows.push(at_most("service, peak MB", memory, 500.0, "≤ 500"));
+
+    let beside = scene.submit_beside_readers(&ids);
+    let share = beside.per_s() / last.load.per_s();
+    rows.push(at_least("jobs/s beside polls and lists, of those alone", share, 0.7, "≥ 0.7"));
+    let large = scene.submit_large();
+    rows.push(at_least("files/s in jobs of 200", large, 50_000.0, "≥ 50,000"));
+
+    rows.push(at_most("submission to start, median s", scene.start_s(), 0.5, "≤ 0.5"));
+    rows.push(at_least("copies/s of 1 kB, WebDAV to WebDAV, streamed", scene.copies_per_s(), 300.0, "≥ 300"));
+    rows
+}
+
+fn row(figure: &'static str, value: f64, bar: &'static str, reached: bool) -> Row {
+    let value = if value < 10.0 { format!("{value:.2}") } else { format!("{value:.0}") };
+    Row { case: "fts", figure, value, yardstick: "–".into(), ratio: None, bar, reached }
+}
+
+fn at_least(figure: &'static str, value: f64, bound: f64, bar: &'static str) -> Row {
+    row(figure, value, bar, value >= bound)
+}
+
+fn at_most(figure: &'static str, value: f64, bound: f64, bar: &'static str) -> Row {
+    row(figure, value, bar, value <= bound)
+}
+
+fn flat(figure: &'static str, now: f64, before: f64, many: usize) -> Row {
+    let ratio = Some(now / before);
+    let yardstick = format!("{before:.0} on the way to {many}");
+    Row { yardstick, ratio, ..row(figure, now, "–", true) }
+}
+
+/// What many requests of one kind took.
+struct Load {
+    seconds: f64,
+    /// In order.
+    each_ms: Vec<f64>,
+}
+
+impl Load {
+    fn per_s(&self) -> f64 {
+        self.each_ms.len() as f64 / self.seconds
+    }
+
+    fn p95_ms(&self) -> f64 {
+        self.each_ms[self.each_ms.len() * 95 / 100]
+    }
+}
+
+struct Submitted {
+    ids: Vec<String>,
+    load: Load,
+    cpu_ms: f64,
+}
+
+struct Read {
+    poll: Load,
+    list: Load,
+    rare: Load,
+}
+
+struct Scene {
+    deployment: Deployment,
+    api: Api,
+    /// Of the storages that never answer.
+    port: u16,
+    /// Numbers of files, all different.
+    next: AtomicUsize,
+    near: Nginx,
+    far: Nginx,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let authority = ForeignAuthority::new("storages");
+        let nginx = || Nginx::start(&authority, NginxRules::default());
+        let (near, far) = (nginx(), nginx());
+        let settings = format!(
+            "[service.jobs]\nallow_networks = [\"127.0.0.0/8\", \"::1/128\"]\nauthorities = [{:?}]\n\
+             copies = 1000\nhost_copies = {OF_A_HOST}\n",
+            authority.ca_file()
+        );
+        let deployment = Deployment::with(ServiceOptions { settings, ..ServiceOptions::default() });
+        let api = deployment.api();
+        Scene { api, port: silent(), next: 0.into(), near, far, deployment }
+    }
+
+    /// One between two of the silent storages.
+    fn pair(&self) -> Value {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let host =
+            |side: usize, of: usize| format!("https://127.{side}.0.{}:{}/f{number}", of + 1, self.port);
+        let (source, target) = (number % SIDES, number / SIDES % SIDES);
+        json!({
+            "sources": [host(1, source)], "destinations": [host(2, target)], "filesize": 1_000_000,
+            "activity": format!("activity{}", number % 5),
+        })
+    }
+
+    fn job(&self, files: usize) -> Vec<u8> {
+        let files: Vec<Value> = (0..files).map(|_| self.pair()).collect();
+        let priority = 1 + self.next.load(Ordering::Relaxed) % 5;
+        json!({ "files": files, "params": { "priority": priority, "retry": -1 } }).to_string().into_bytes()
+    }
+
+    /// Jobs of one file each.
+    fn submit(&self, count: usize) -> Submitted {
+        let pid = self.deployment.pid("service");
+        let cpu = cpu_seconds(pid);
+        let (load, answers) = self.flood(SUBMITTERS, count, |connection, _| post(connection, &self.job(1)));
+        let cpu_ms = (cpu_seconds(pid) - cpu) * 1e3 / count as f64;
+        eprintln!("  {count} jobs of one file: {:.0}/s, p95 {:.1} ms", load.per_s(), load.p95_ms());
+        Submitted { ids: answers, load, cpu_ms }
+    }
+
+    /// Files a second.
+    fn submit_large(&self) -> f64 {
+        let (load, _) =
+            self.flood(SUBMITTERS, LARGE_JOBS, |connection, _| post(connection, &self.job(FILES_OF_LARGE)));
+        load.per_s() * FILES_OF_LARGE as f64
+    }
+
+    fn read(&self, ids: &[String]) -> Read {
+        // Some that are rare.
+        let canceled: Vec<String> = ids.iter().step_by(ids.len() / 5).cloned().collect();
+        let gone = self.connection().send("DELETE", &format!("/jobs/{}", canceled.join(",")), &[]);
+        gone.expect("jobs are cancelled").expect(207);
+        let of = |number: usize| {
+            let chosen = (0..POLLED).map(|place| &*ids[(number * 7_919 + place * 104_729) % ids.len()]);
+            format!("/jobs/{}", chosen.collect::<Vec<_>>().join(","))
+        };
+        let get = |target: &(dyn Fn(usize) -> String + Sync), connections: usize| {
+            self.flood(connections, POLLS, |connection, number| {
+                let reply = connection.send("GET", &target(number), &[]).expect("an answer");
+                assert!(matches!(reply.status, 200 | 207), "{}: {}", reply.status, reply.text());
+            })
+            .0
+        };
+        let read = Read {
+            poll: get(&of, POLLERS),
+            list: get(&|_| "/jobs?limit=100".into(), 1),
+            rare: get(&|_| "/jobs?limit=100&state_in=CANCELED".into(), 1),
+        };
+        eprintln!(
+            "  with {} jobs: a poll of 100 p95 {:.1} ms, {:.0}/s; a list {:.1} ms, by a rare state {:.1} ms",
+            ids.len(),
+            read.poll.p95_ms(),
+            read.poll.per_s(),
+            read.list.p95_ms(),
+            read.rare.p95_ms()
+        );
+        read
+    }
+
+    /// While two others poll and list as fast as they can.
+    fn submit_beside_readers(&self, ids: &[String]) -> Load {
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let poll = format!("/jobs/{}", ids.iter().take(POLLED).cloned().collect::<Vec<_>>().join(","));
+            for target in [poll, "/jobs?limit=100".to_owned()] {
+                let done = &done;
+                scope.spawn(move || {
+                    let mut connection = self.connection();
+                    while !done.load(Ordering::Relaxed) {
+                        connection.send("GET", &target, &[]).expect("an answer");
+                    }
+                });
+            }
+            let load = self.submit(LAST).load;
+            done.store(true, Ordering::Relaxed);
+            load
+        })
+    }
+
+    /// From the answer to a submission until the file is on its way, at the median.
+    fn start_s(&self) -> f64 {
+        let mut connection = self.connection();
+        let one = |number: usize| {
+            let name = format!("start{number}");
+            self.near.put(&name, &[7; COPIED_BYTES]);
+            let pair = json!({ "sources": [self.near.url(&name)], "destinations": [self.far.url(&name)] });
+            let id = post(&mut connection, json!({ "files": [pair] }).to_string().as_bytes());
+            let begun = Instant::now();
+            loop {
+                let reply = connection.send("GET", &format!("/jobs/{id}"), &[]).expect("an answer");
+                if reply.json()["job_state"] != "SUBMITTED" {
+                    return begun.elapsed().as_secs_f64();
+                }
+                assert!(begun.elapsed() < WITHIN, "job {id} does not start");
+            }
+        };
+        median((0..STARTS).map(one).collect())
+    }
+
+    fn copies_per_s(&self) -> f64 {
+        let names: Vec<String> = (0..COPIED).map(|number| format!("copy{number}")).collect();
+        names.iter().for_each(|name| self.near.put(name, &[7; COPIED_BYTES]));
+        let pair =
+            |name: &String| json!({ "sources": [self.near.url(name)], "destinations": [self.far.url(name)] });
+        let mut connection = self.connection();
+        let begun = Instant::now();
+        let jobs: Vec<String> = names
+            .chunks(FILES_OF_LARGE)
+            .map(|names| names.iter().map(pair).collect::<Vec<_>>())
+            .map(|files| post(&mut connection, json!({ "files": files }).to_string().as_bytes()))
+            .collect();
+        for id in jobs {
+            loop {
+                let reply = connection.send("GET", &format!("/jobs/{id}"), &[]).expect("an answer");
+                match reply.json()["job_state"].as_str() {
+                    Some("FINISHED") => break,
+                    Some("SUBMITTED" | "ACTIVE") => std::thread::sleep(Duration::from_millis(20)),
+                    other => panic!("job {id} is {other:?}"),
+                }
+                assert!(begun.elapsed() < WITHIN, "job {id} does not end");
+            }
+        }
+        COPIED as f64 / begun.elapsed().as_secs_f64()
+    }
+
+    fn connection(&self) -> KeptAlive {
+        self.api.kept_alive().expect("a connection")
+    }
+
+    /// So many requests over so many connections, each as soon as the one before is answered.
+    fn flood<T: Send>(
+        &self,
+        connections: usize,
+        count: usize,
+        ask: impl Fn(&mut KeptAlive, usize) -> T + Sync,
+    ) -> (Load, Vec<T>) {
+        let mut open: Vec<KeptAlive> = (0..connections).map(|_| self.connection()).collect();
+        let next = AtomicUsize::new(0);
+        let begun = Instant::now();
+        let work = |connection: &mut KeptAlive| {
+            let mut done = Vec::new();
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= count {
+                    return done;
+                }
+                let asked = Instant::now();
+                let answer = ask(connection, number);
+                done.push((asked.elapsed().as_secs_f64() * 1e3, answer));
+            }
+        };
+        let done: Vec<(f64, T)> = std::thread::scope(|scope| {
+            let threads: Vec<_> = open.iter_mut().map(|one| scope.spawn(|| work(one))).collect();
+            threads.into_iter().flat_map(|thread| thread.join().expect("its requests work")).collect()
+        });
+        let seconds = begun.elapsed().as_secs_f64();
+        let (mut each_ms, answers): (Vec<f64>, Vec<T>) = done.into_iter().unzip();
+        each_ms.sort_by(f64::total_cmp);
+        (Load { seconds, each_ms }, answers)
+    }
+}
+
+fn post(connection: &mut KeptAlive, body: &[u8]) -> String {
+    let reply = connection.send("POST", "/jobs", body).expect("an answer").expect(200);
+    reply.json()["job_id"].as_str().expect("the job's id").to_owned()
+}
+
+/// A port of all loopback addresses where connections are taken, and nothing is ever said. Until this process ends.
+fn silent() -> u16 {
+    let listener = TcpListener::bind("0.0.0.0:0").expect("a free port");
+    let port = listener.local_addr().expect("its address").port();
+    std::thread::spawn(move || {
+        let mut kept = Vec::new();
+        while let Ok((stream, _)) = listener.accept() {
+            kept.push(stream);
+        }
+    });
+    port
+}

@@ -1,0 +1,189 @@
+//! What transfers show of the ways from their sources. The kernels at both ends count packets, repeats and round trips of each
+//! stream, and the engine's sessions add them up; here is what came to it since the last look.
+//!
+//! A way over a circuit is left out: it says nothing of the one that everybody takes.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_api::probe::{PathLimit, PathSample};
+use longhaul_engine::{Cause, SessionSnapshot};
+use longhaul_model::{AgentId, Fault, Timestamp, TrafficClass};
+use tokio::time::{Instant, sleep_until};
+
+use crate::agent::Shared;
+
+/// As often as uplinks are counted. A session that has nothing to do lives longer.
+const EVERY: Duration = Duration::from_secs(30);
+/// Fewer packets say nothing of what a way loses.
+const PACKETS_MIN: u64 = 100;
+
+/// Runs for ever.
+pub(crate) async fn run(shared: Arc<Shared>) -> Fault {
+    let (mut watch, mut last) = (Watch::default(), Instant::now());
+    loop {
+        sleep_until(last + EVERY).await;
+        let seconds = last.elapsed().as_secs_f64();
+        last = Instant::now();
+        let sessions = shared.engine.snapshot().sessions;
+        let on_circuit = |address: &SocketAddr| shared.circuits.has(address);
+        let plain = sessions.iter().filter(|session| !session.addresses.iter().any(on_circuit));
+        for sample in watch.look(plain, seconds, shared.clock.now()) {
+            shared.measures.travelled(sample);
+        }
+    }
+}
+
+/// What the sessions had carried at the last look.
+#[derive(Default)]
+struct Watch {
+    before: BTreeMap<(AgentId, Duration), Counted>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Counted {
+    bytes: u64,
+    packets: u64,
+    resent: u64,
+}
+
+impl Counted {
+    fn of(session: &SessionSnapshot) -> Counted {
+        let path = &session.path;
+        Counted { bytes: path.acked_bytes, packets: path.segments, resent: path.retransmits }
+    }
+
+    fn since(self, before: Counted) -> Counted {
+        Counted {
+            bytes: self.bytes.saturating_sub(before.bytes),
+            packets: self.packets.saturating_sub(before.packets),
+            resent: self.resent.saturating_sub(before.resent),
+        }
+    }
+}
+
+impl Watch {
+    /// One sample for each source from which enough came. Of several sessions with one source, the busiest says what limits.
+    fn look<'a>(
+        &mut self,
+        sessions: impl Iterator<Item = &'a SessionSnapshot>,
+        seconds: f64,
+        at: Timestamp,
+    ) -> Vec<PathSample> {
+        let mut seen = BTreeMap::new();
+        let mut samples: BTreeMap<AgentId, (PathSample, u64)> = BTreeMap::new();
+        for session in sessions.filter(|session| !session.mixed) {
+            let key = (session.source, session.begun);
+            let all = Counted::of(session);
+            seen.insert(key, all);
+            let new = all.since(self.before.get(&key).copied().unwrap_or_default());
+            let Some(sample) = sample(session, new, seconds, at) else { continue };
+            match samples.get_mut(&session.source) {
+                None => drop(samples.insert(session.source, (sample, new.packets))),
+                Some((known, most)) => add(known, most, sample),
+            }
+        }
+        self.before = seen;
+        samples.into_values().map(|(sample, _)| sample).collect()
+    }
+}
+
+fn sample(session: &SessionSnapshot, new: Counted, seconds: f64, at: Timestamp) -> Option<PathSample> {
+    let rtt_us = u32::try_from(session.path.round_trip_min.as_micros()).ok().filter(|us| *us > 0)?;
+    (new.packets >= PACKETS_MIN && seconds > 0.0).then(|| PathSample {
+        source: session.source,
+        at,
+        seconds,
+        ipv6: session.addresses.first().map(SocketAddr::is_ipv6),
+        streams: u32::try_from(session.path.streams).unwrap_or(u32::MAX),
+        bytes: new.bytes,
+        packets: new.packets,
+        // What was lost in one interval may be sent again in the next.
+        resent: new.resent.min(new.packets),
+        rtt_us,
+        limit: limit(session),
+    })
+}
+
+/// One that gives way to others holds itself back.
+fn limit(session: &SessionSnapshot) -> Option<PathLimit> {
+    match session.path.cause.filter(|_| session.class != TrafficClass::Scavenger)? {
+        Cause::Network => Some(PathLimit::Congestion),
+        Cause::SourceRests => Some(PathLimit::Application),
+        Cause::SendBuffer => Some(PathLimit::SendBuffer),
+        Cause::Window => Some(PathLimit::ReceiveWindow),
+        // Our own disk, or a limit that somebody set.
+        Cause::TargetHolds => None,
+    }
+}
+
+/// `most`: packets of the session that says what limits.
+fn add(known: &mut PathSample, most: &mut u64, other: PathSample) {
+    known.streams = known.streams.saturating_add(other.streams);
+    known.bytes = known.bytes.saturating_add(other.bytes);
+    known.packets = known.packets.saturating_add(other.packets);
+    known.resent = known.resent.saturating_add(other.resent);
+    known.rtt_us = known.rtt_us.min(other.rtt_us);
+    if other.packets > *most {
+        (*most, known.limit, known.ipv6) = (other.packets, other.limit, other.ipv6);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longhaul_engine::PathView;
+
+    fn session(source: u64, begun_s: u64, segments: u64, cause: Option<Cause>) -> SessionSnapshot {
+        let path = PathView {
+            streams: 2,
+            round_trip_min: Duration::from_millis(20 + begun_s),
+            acked_bytes: segments * 1_448,
+            segments,
+            retransmits: segments / 100,
+            cause,
+            ..PathView::default()
+        };
+        SessionSnapshot {
+            source: AgentId(source),
+            mixed: false,
+            class: TrafficClass::default(),
+            begun: Duration::from_secs(begun_s),
+            addresses: vec!["192.0.2.1:7470".parse().unwrap()],
+            path,
+        }
+    }
+
+    #[test]
+    fn what_came_since_the_last_look_is_told() {
+        let mut watch = Watch::default();
+        let mut look = |sessions: &[SessionSnapshot]| watch.look(sessions.iter(), 30.0, Timestamp::ZERO);
+        let first = look(&[session(1, 0, 1_000, Some(Cause::Window))]);
+        assert_eq!((first[0].packets, first[0].resent, first[0].rtt_us), (1_000, 10, 20_000));
+        assert_eq!((first[0].limit, first[0].ipv6), (Some(PathLimit::ReceiveWindow), Some(false)));
+        assert_eq!(look(&[session(1, 0, 1_050, None)]), [], "too few packets");
+        let next = look(&[session(1, 0, 3_050, None)]);
+        assert_eq!((next[0].packets, next[0].bytes), (2_000, 2_000 * 1_448), "from the last look on");
+        // Another session with the same source began anew.
+        let anew = look(&[session(1, 5, 500, None)]);
+        assert_eq!((anew[0].packets, anew[0].rtt_us), (500, 25_000));
+    }
+
+    #[test]
+    fn sessions_with_one_source_are_one_sample() {
+        let scavenger =
+            SessionSnapshot { class: TrafficClass::Scavenger, ..session(1, 2, 50_000, Some(Cause::Window)) };
+        let mixed = SessionSnapshot { mixed: true, ..session(2, 0, 5_000, Some(Cause::Network)) };
+        let all = [session(1, 0, 1_000, Some(Cause::Network)), scavenger, mixed];
+        let told = Watch::default().look(all.iter(), 30.0, Timestamp::ZERO);
+        assert_eq!(told.len(), 1, "of several sources at once nobody knows which way lost what");
+        assert_eq!((told[0].packets, told[0].streams, told[0].rtt_us), (51_000, 4, 20_000));
+        assert_eq!(told[0].limit, None, "one that gives way says nothing of limits");
+        let silent = session(3, 0, 1_000, None);
+        let unmeasured =
+            SessionSnapshot { path: PathView { round_trip_min: Duration::ZERO, ..silent.path }, ..silent };
+        assert_eq!(Watch::default().look([unmeasured].iter(), 30.0, Timestamp::ZERO), []);
+    }
+}

@@ -1,0 +1,83 @@
+//! Tokens of issuers whose word counts at a door (WLCG profile, SciTokens): their scopes say what their holder may do, in the
+//! directory that an administrator has given to the issuer.
+//!
+//! Not here: whether a token is genuine. What that takes, keys of issuers and a clock, is behind [`TokenVerifier`].
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use http::StatusCode;
+use longhaul_model::units::printable;
+use longhaul_model::{Fault, FaultCode};
+use longhaul_security::bearer::{Scopes, StorageAction, TokenIdentity};
+
+use crate::answer::{Outcome, Refusal};
+use crate::request::is_within;
+use crate::rights::{Action, not_authenticated};
+
+/// Whose a token is, some time later.
+pub type Verified<'a> = Pin<Box<dyn Future<Output = Result<TokenIdentity, Fault>> + Send + 'a>>;
+
+pub trait TokenVerifier: Send + Sync {
+    /// Whose token it is, if it is genuine, valid now, and for this door.
+    fn verify<'a>(&'a self, token: &'a str) -> Verified<'a>;
+}
+
+/// The issuers that count.
+#[derive(Clone)]
+pub struct Issued {
+    pub verifier: Arc<dyn TokenVerifier>,
+    /// Issuer, as [`TokenIdentity`] has it, and the directory that the paths of its scopes begin at; the empty path is the
+    /// storage's root.
+    pub areas: BTreeMap<String, String>,
+}
+
+/// What one verified token allows.
+#[derive(Clone, Debug)]
+pub(crate) struct Scoped {
+    scopes: Scopes,
+    area: String,
+}
+
+impl Issued {
+    /// What the token allows, and whose it is.
+    pub(crate) async fn of(&self, token: &str) -> Outcome<(Scoped, String)> {
+        let identity = self.verifier.verify(token).await.map_err(refused)?;
+        let who = printable(&format!("{} of {}", identity.subject, identity.issuer)).to_string();
+        // An issuer that is believed has a directory, or nothing.
+        let Some(area) = self.areas.get(&identity.issuer) else {
+            return Err(not_authenticated("this issuer has no directory here", Some("invalid_token")));
+        };
+        Ok((Scoped { scopes: identity.scopes, area: area.clone() }, who))
+    }
+}
+
+impl Scoped {
+    pub(crate) fn may(&self, action: Action, path: &str) -> bool {
+        if !is_within(path, &self.area) {
+            return false;
+        }
+        let inner = path[self.area.len()..].trim_matches('/');
+        // A scope for the directory `/a/` holds for `/a` too where that can be nothing but the directory itself, or is only
+        // looked at.
+        let directory = if inner.is_empty() { "/".to_owned() } else { format!("/{inner}/") };
+        let file = format!("/{inner}");
+        match action {
+            Action::Look => self.scopes.allows(StorageAction::Stat, &directory),
+            Action::List => self.scopes.allows(StorageAction::Read, &directory),
+            Action::Read => self.scopes.allows(StorageAction::Read, &file),
+            Action::Create => self.scopes.allows(StorageAction::Create, &file),
+            Action::Change => self.scopes.allows(StorageAction::Modify, &file),
+            Action::MakeDirectory => self.scopes.allows_directory(&directory),
+        }
+    }
+}
+
+fn refused(fault: Fault) -> Refusal {
+    match fault.code {
+        FaultCode::Busy => Refusal::new(StatusCode::SERVICE_UNAVAILABLE, fault.detail),
+        FaultCode::NotAllowed => Refusal::new(StatusCode::FORBIDDEN, fault.detail),
+        _ => not_authenticated(&fault.detail, Some("invalid_token")),
+    }
+}

@@ -1,0 +1,273 @@
+//! Issuers of tokens, asked for others in place of those that a job came with: a token that lasts (RFC 8693, token exchange), and
+//! with it fresh ones when they are needed (RFC 6749, refresh). By our own name and secret at the issuer.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
+use http_body_util::{BodyExt, Full, Limited};
+use longhaul_model::{Fault, FaultCode};
+use longhaul_security::{OutsideTrust, outside_client_tls};
+use serde::Deserialize;
+use zeroize::Zeroizing;
+
+use crate::authorities;
+use crate::outgoing::{self, Http, in_url};
+
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(20);
+const ANSWER_BYTES_MAX: usize = 256 << 10;
+/// A token that is longer is none.
+const TOKEN_BYTES_MAX: usize = 16 << 10;
+/// Of what an issuer says of a refusal.
+const REASON_CHARS_MAX: usize = 200;
+const EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
+const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
+const REFRESH_TOKEN: &str = "urn:ietf:params:oauth:token-type:refresh_token";
+
+/// What we are at one issuer.
+pub struct OurClient {
+    /// As in its tokens.
+    pub issuer: String,
+    pub id: String,
+    pub secret: Zeroizing<String>,
+}
+
+/// What an issuer gave.
+pub struct Given {
+    pub access: Option<Zeroizing<String>>,
+    pub refresh: Option<Zeroizing<String>>,
+}
+
+/// What a token is for, as it says itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Purpose<'a> {
+    pub scope: &'a str,
+    pub audience: &'a [String],
+}
+
+pub struct TokenEndpoints {
+    http: Http<Full<Bytes>>,
+    clients: BTreeMap<String, OurClient>,
+    /// Where each issuer gives tokens, once it has said so.
+    found: Mutex<BTreeMap<String, String>>,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    access_token: Option<String>,
+    refresh_token: Option<String>,
+    issued_token_type: Option<String>,
+}
+
+/// With or without a slash at its end it is the same issuer.
+fn key(issuer: &str) -> &str {
+    issuer.trim_end_matches('/')
+}
+
+impl TokenEndpoints {
+    /// Issuers' servers are believed by authorities of the file, PEM; none: those of the system.
+    pub fn open(clients: Vec<OurClient>, authorities: Option<&Path>) -> Result<Self, Fault> {
+        Self::new(clients, &authorities::read(authorities)?)
+    }
+
+    pub fn new(clients: Vec<OurClient>, authorities_pem: &str) -> Result<Self, Fault> {
+        let tls = outside_client_tls(OutsideTrust::Authorities(authorities_pem))?;
+        let clients = clients.into_iter().map(|client| (key(&client.issuer).to_owned(), client)).collect();
+        Ok(TokenEndpoints { http: outgoing::client(tls), clients, found: Mutex::default() })
+    }
+
+    /// Whether we are somebody there.
+    pub fn knows(&self, issuer: &str) -> bool {
+        self.clients.contains_key(key(issuer))
+    }
+
+    /// A token that lasts, in place of one that is still good.
+    pub async fn exchange(
+        &self,
+        issuer: &str,
+        token: &str,
+        purpose: Purpose<'_>,
+    ) -> Result<Zeroizing<String>, Fault> {
+        let form = [
+            ("grant_type", EXCHANGE),
+            ("subject_token", token),
+            ("subject_token_type", ACCESS_TOKEN),
+            ("requested_token_type", REFRESH_TOKEN),
+        ];
+        let given = self.ask(issuer, &form, purpose).await?;
+        let none = || broken(issuer, "it gave no refresh token");
+        given.refresh.ok_or_else(none)
+    }
+
+    /// A fresh access token; and another that lasts, if the issuer changes those.
+    pub async fn refresh(&self, issuer: &str, refresh: &str, purpose: Purpose<'_>) -> Result<Given, Fault> {
+        let form = [("grant_type", "refresh_token"), ("refresh_token", refresh)];
+        let given = self.ask(issuer, &form, purpose).await?;
+        if given.access.is_none() {
+            return Err(broken(issuer, "it gave no access token"));
+        }
+        Ok(given)
+    }
+
+    async fn ask(&self, issuer: &str, form: &[(&str, &str)], purpose: Purpose<'_>) -> Result<Given, Fault> {
+        let Some(client) = self.clients.get(key(issuer)) else {
+            return Err(Fault::new(FaultCode::NotAllowed, format!("{issuer} knows no client of ours")));
+        };
+        let endpoint = self.endpoint(issuer).await?;
+        let audience = purpose.audience.iter().map(|name| ("audience", name.as_str()));
+        let all = form.iter().copied().chain([("scope", purpose.scope)]).chain(audience);
+        let body: Vec<String> = all
+            .filter(|(_, value)| !value.is_empty())
+            .map(|(name, value)| format!("{name}={}", in_url(value)))
+            .collect();
+        let login = format!("{}:{}", in_url(&client.id), in_url(&client.secret));
+        let request = http::Request::post(&endpoint)
+            .header(AUTHORIZATION, format!("Basic {}", STANDARD.encode(login)))
+            .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
+            .body(Full::new(Bytes::from(body.join("&"))));
+        let (status, body) = self.send(&endpoint, request).await?;
+        if status != http::StatusCode::OK {
+            return Err(refused(issuer, status, &body));
+        }
+        let answer: Answer =
+            serde_json::from_slice(&body).map_err(|_| broken(issuer, "its answer cannot be read"))?;
+        answer.given(issuer)
+    }
+
+    /// As the issuer's document says.
+    async fn endpoint(&self, issuer: &str) -> Result<String, Fault> {
+        if let Some(found) = self.found().get(key(issuer)) {
+            return Ok(found.clone());
+        }
+        #[derive(Deserialize)]
+        struct Document {
+            token_endpoint: String,
+        }
+        let url = format!("{}/.well-known/openid-configuration", key(issuer));
+        let request = http::Request::get(&url).body(Full::default());
+        let (status, body) = self.send(&url, request).await?;
+        let document =
+            serde_json::from_slice::<Document>(&body).ok().filter(|_| status == http::StatusCode::OK);
+        let endpoint = document.map(|document| document.token_endpoint);
+        let endpoint = endpoint.filter(|endpoint| endpoint.starts_with("https://"));
+        let endpoint =
+            endpoint.ok_or_else(|| broken(issuer, &format!("{url} ({status}) names no token endpoint")))?;
+        self.found().insert(key(issuer).to_owned(), endpoint.clone());
+        Ok(endpoint)
+    }
+
+    fn found(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, String>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn send(
+        &self,
+        url: &str,
+        request: http::Result<http::Request<Full<Bytes>>>,
+    ) -> Result<(http::StatusCode, Bytes), Fault> {
+        let failed = |code, why: String| Fault::new(code, format!("{url}: {why}"));
+        let mut request = request.map_err(|error| failed(FaultCode::BadRequest, error.to_string()))?;
+        if request.uri().scheme() != Some(&http::uri::Scheme::HTTPS) {
+            return Err(failed(FaultCode::BadRequest, "it is no https address".into()));
+        }
+        let headers = request.headers_mut();
+        headers.insert(ACCEPT, http::HeaderValue::from_static("application/json"));
+        headers.insert(
+            USER_AGENT,
+            http::HeaderValue::from_static(concat!("longhaul/", env!("CARGO_PKG_VERSION"))),
+        );
+        let whole = async {
+            let reply = self.http.request(request).await.map_err(|error| {
+                let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
+                failed(FaultCode::Unreachable, format!("{error}{}", cause.unwrap_or_default()))
+            })?;
+            let status = reply.status();
+            let body = Limited::new(reply.into_body(), ANSWER_BYTES_MAX).collect().await;
+            let body = body.map_err(|error| failed(FaultCode::ConnectionLost, error.to_string()))?;
+            Ok((status, body.to_bytes()))
+        };
+        let late =
+            |_| failed(FaultCode::Stalled, format!("no answer within {} s", ANSWER_TIME_MAX.as_secs()));
+        tokio::time::timeout(ANSWER_TIME_MAX, whole).await.map_err(late)?
+    }
+}
+
+impl Answer {
+    fn given(self, issuer: &str) -> Result<Given, Fault> {
+        let (access, refresh) =
+            (self.access_token.map(Zeroizing::new), self.refresh_token.map(Zeroizing::new));
+        let is_token = |token: &Zeroizing<String>| {
+            !token.is_empty()
+                && token.len() <= TOKEN_BYTES_MAX
+                && token.bytes().all(|byte| byte.is_ascii_graphic())
+        };
+        if [&access, &refresh].into_iter().flatten().any(|token| !is_token(token)) {
+            return Err(broken(issuer, "what it gave is no token"));
+        }
+        // By RFC 8693 whatever was asked for comes as the access token.
+        let swapped = self.issued_token_type.as_deref() == Some(REFRESH_TOKEN) && refresh.is_none();
+        Ok(match swapped {
+            true => Given { access: None, refresh: access },
+            false => Given { access, refresh },
+        })
+    }
+}
+
+fn broken(issuer: &str, why: &str) -> Fault {
+    Fault::new(FaultCode::ProtocolError, format!("{issuer}: {why}"))
+}
+
+/// Never more than the error's own words: nothing that was sent is shown.
+fn refused(issuer: &str, status: http::StatusCode, body: &[u8]) -> Fault {
+    #[derive(Deserialize, Default)]
+    #[serde(default)]
+    struct Refusal {
+        error: String,
+        error_description: String,
+    }
+    let said: Refusal = serde_json::from_slice(body).unwrap_or_default();
+    let words: String =
+        [said.error, said.error_description].join(" ").chars().take(REASON_CHARS_MAX).collect();
+    let words = longhaul_model::units::printable(words.trim()).to_string();
+    let code = if status.is_server_error() { FaultCode::Unreachable } else { FaultCode::NotAuthenticated };
+    Fault::new(code, format!("{issuer} refuses ({status}): {words}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(text: &str) -> Result<(Option<String>, Option<String>), FaultCode> {
+        let answer: Answer = serde_json::from_str(text).unwrap();
+        let text = |token: Option<Zeroizing<String>>| token.map(|token| token.to_string());
+        answer.given("i").map(|given| (text(given.access), text(given.refresh))).map_err(|fault| fault.code)
+    }
+
+    #[test]
+    fn both_ways_of_giving_a_token_that_lasts_are_understood() {
+        assert_eq!(
+            given(r#"{"access_token":"a","refresh_token":"r","x":1}"#),
+            Ok((Some("a".into()), Some("r".into())))
+        );
+        let exchanged = format!(r#"{{"access_token":"r","issued_token_type":"{REFRESH_TOKEN}"}}"#);
+        assert_eq!(given(&exchanged), Ok((None, Some("r".into()))));
+        for bad in [r#"{"access_token":""}"#, r#"{"refresh_token":"a b"}"#, "{\"access_token\":\"a\\nb\"}"] {
+            assert_eq!(given(bad), Err(FaultCode::ProtocolError), "{bad}");
+        }
+    }
+
+    #[test]
+    fn refusals_show_what_the_issuer_says_and_nothing_else() {
+        let body = br#"{"error":"invalid_grant","error_description":"it has expired"}"#;
+        let fault = refused("https://i", http::StatusCode::BAD_REQUEST, body);
+        assert_eq!(fault.code, FaultCode::NotAuthenticated);
+        assert!(fault.detail.ends_with("(400 Bad Request): invalid_grant it has expired"), "{fault}");
+        let odd = refused("https://i", http::StatusCode::BAD_GATEWAY, b"<html>");
+        assert_eq!(odd.code, FaultCode::Unreachable);
+    }
+}

@@ -1,0 +1,250 @@
+//! Tokens of jobs that outlive themselves: a job may wait for longer than a token is good. One with `offline_access` is exchanged
+//! at its issuer for one that lasts, soon after it came, and that for a fresh one when a copy begins. `unmanaged_tokens` of a job, and a
+//! token without that scope, are left alone; so is one that is still good long enough.
+//!
+//! What lasts is kept in the catalog, as delegated proxies are; what is fresh in memory. FTS lets files wait for the exchange and
+//! fails them if it does; here they go on with the token that they have, as long as it is good.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use longhaul_api::fts::delegation_id_of_token;
+use longhaul_catalog::DelegationRow;
+use longhaul_gateways::token_endpoint::{OurClient, Purpose, TokenEndpoints};
+use longhaul_model::{Fault, FaultCode, Timestamp};
+use longhaul_security::bearer::Peeked;
+use longhaul_security::read_private;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::sync::watch;
+use zeroize::Zeroizing;
+
+use super::FileDetails;
+use super::mover::{CopyOrder, Credential, End};
+use crate::fts::FtsConfig;
+use crate::shared::{Shared, guard};
+
+/// A copy that begins with less left is given a fresh one, as FTS does.
+const MARGIN: Duration = Duration::from_secs(300);
+/// What was not used for so long is forgotten: the issuer has done so too.
+const KEPT: Duration = Duration::from_secs(30 * 86_400);
+/// Tokens that wait to be exchanged; one that finds no room is exchanged when its first copy begins.
+const WAITING_MAX: usize = 10_000;
+/// Fresh ones in memory.
+const FRESH_MAX: usize = 10_000;
+/// After an issuer has failed; it fails a token at a time.
+const PAUSE: Duration = Duration::from_secs(30);
+/// Before the id of a token, among delegated credentials.
+const ROW: &str = "token:";
+
+pub struct Tokens {
+    endpoints: Option<TokenEndpoints>,
+    wanted: Sender<Wanted>,
+    fresh: Mutex<BTreeMap<String, Fresh>>,
+    /// One question for a token at a time, whoever needs the answer.
+    asking: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+pub struct Wanted {
+    id: String,
+    token: Zeroizing<String>,
+    about: Peeked,
+}
+
+#[derive(Clone)]
+struct Fresh {
+    token: Zeroizing<String>,
+    expires: Timestamp,
+}
+
+impl Tokens {
+    /// The receiver is for [`run`].
+    pub fn open(config: &FtsConfig) -> Result<(Tokens, Receiver<Wanted>), Fault> {
+        let (wanted, receiver) = channel(WAITING_MAX);
+        let mut clients = Vec::new();
+        for issuer in &config.issuers {
+            let (Some(id), Some(file)) = (&issuer.client_id, &issuer.client_secret_file) else { continue };
+            let secret = Zeroizing::new(secret(file)?);
+            clients.push(OurClient { issuer: issuer.url.clone(), id: id.clone(), secret });
+        }
+        let open = || TokenEndpoints::open(clients, config.issuer_authorities.as_deref());
+        let endpoints =
+            if config.issuers.iter().any(|issuer| issuer.client_id.is_some()) { Some(open()?) } else { None };
+        Ok((Tokens { endpoints, wanted, fresh: Mutex::default(), asking: Mutex::default() }, receiver))
+    }
+
+    /// Whether any issuer knows us.
+    pub(super) fn are_renewed(&self) -> bool {
+        self.endpoints.is_some()
+    }
+
+    /// A job came with these; they are good now.
+    pub(super) fn came(&self, files: impl Iterator<Item = FileDetails>) {
+        let mut seen = std::collections::BTreeSet::new();
+        for token in files.flat_map(|file| [file.source_token, file.destination_token]).flatten() {
+            let id = delegation_id_of_token(&token, "");
+            let Some(about) = self.managed(&token).filter(|_| seen.insert(id.clone())) else { continue };
+            let _ = self.wanted.try_send(Wanted { id, token: Zeroizing::new(token), about });
+        }
+    }
+
+    /// What it says of itself, if we may have another in its place.
+    fn managed(&self, token: &str) -> Option<Peeked> {
+        let endpoints = self.endpoints.as_ref()?;
+        Peeked::of(token).filter(|about| about.is_offline() && endpoints.knows(&about.issuer))
+    }
+
+    fn asking(&self, id: &str) -> Arc<tokio::sync::Mutex<()>> {
+        guard(&self.asking).entry(id.to_owned()).or_default().clone()
+    }
+
+    fn fresh(&self, id: &str, now: Timestamp) -> Option<Zeroizing<String>> {
+        let fresh = guard(&self.fresh);
+        fresh.get(id).filter(|fresh| fresh.expires.since(now) > MARGIN).map(|fresh| fresh.token.clone())
+    }
+}
+
+fn secret(file: &Path) -> Result<String, Fault> {
+    let text = read_private(file);
+    let text = text.map_err(|error| {
+        Fault::new(FaultCode::BadRequest, format!("service.fts.issuers: client_secret_file: {error}"))
+    })?;
+    Ok(text.trim_end().to_owned())
+}
+
+fn purpose(about: &Peeked) -> Purpose<'_> {
+    Purpose { scope: &about.scope, audience: &about.audience }
+}
+
+/// Exchanges what comes with jobs, one after the other, until told to stop.
+pub async fn run(shared: Arc<Shared>, mut wanted: Receiver<Wanted>, mut stop: watch::Receiver<bool>) {
+    loop {
+        let next = tokio::select! {
+            next = wanted.recv() => next,
+            _ = stop.wait_for(|stop| *stop) => None,
+        };
+        let Some(Wanted { id, token, about }) = next else { return };
+        let Some(endpoints) = &shared.tokens.endpoints else { return };
+        let asking = shared.tokens.asking(&id);
+        let _asking = asking.lock().await;
+        if matches!(kept(&shared, &id).await, Ok(Some(_)) | Err(_)) {
+            continue;
+        }
+        if let Err(fault) = exchange(&shared, endpoints, &id, &token, &about).await {
+            tracing::warn!(issuer = about.issuer, %fault, "a token of a job was not exchanged for one that lasts");
+            tokio::select! {
+                () = tokio::time::sleep(PAUSE) => {}
+                _ = stop.wait_for(|stop| *stop) => return,
+            }
+        }
+    }
+}
+
+async fn exchange(
+    shared: &Arc<Shared>,
+    endpoints: &TokenEndpoints,
+    id: &str,
+    token: &str,
+    about: &Peeked,
+) -> Result<Zeroizing<String>, Fault> {
+    let lasting = endpoints.exchange(&about.issuer, token, purpose(about)).await?;
+    keep(shared, id, &about.issuer, &lasting).await?;
+    Ok(lasting)
+}
+
+async fn kept(shared: &Arc<Shared>, id: &str) -> Result<Option<Zeroizing<String>>, Fault> {
+    let (shared, row) = (shared.clone(), format!("{ROW}{id}"));
+    let read = tokio::task::spawn_blocking(move || shared.catalog.delegation(&row)).await;
+    let row = read.map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))??;
+    let text = row.and_then(|row| String::from_utf8(row.proxy?).ok());
+    Ok(text.map(Zeroizing::new))
+}
+
+async fn keep(shared: &Arc<Shared>, id: &str, issuer: &str, lasting: &str) -> Result<(), Fault> {
+    let now = shared.now();
+    let row = DelegationRow {
+        id: format!("{ROW}{id}"),
+        user: issuer.to_owned(),
+        request: None,
+        proxy: Some(lasting.as_bytes().to_vec()),
+        expires: Some(now.plus(KEPT)),
+        details: "{}".to_owned(),
+        changed: now,
+    };
+    let shared = shared.clone();
+    let written = tokio::task::spawn_blocking(move || shared.catalog.put_delegation(&row)).await;
+    Ok(written.map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))??)
+}
+
+/// The order with tokens that are good for long enough.
+pub async fn refreshed(shared: &Arc<Shared>, mut order: CopyOrder) -> Result<CopyOrder, Fault> {
+    if !order.unmanaged_tokens {
+        refresh(shared, &mut order.source, "SOURCE").await?;
+        refresh(shared, &mut order.target, "DESTINATION").await?;
+    }
+    Ok(order)
+}
+
+async fn refresh(shared: &Arc<Shared>, end: &mut End, scope: &str) -> Result<(), Fault> {
+    let Credential::Bearer(token) = &end.credential else { return Ok(()) };
+    let tokens = &shared.tokens;
+    let (Some(about), Some(endpoints)) = (tokens.managed(token), &tokens.endpoints) else { return Ok(()) };
+    let now = shared.now();
+    if about.expires.since(now) > MARGIN {
+        return Ok(());
+    }
+    let id = delegation_id_of_token(token, "");
+    let asking = tokens.asking(&id);
+    let _asking = asking.lock().await;
+    if let Some(fresh) = tokens.fresh(&id, now) {
+        end.credential = Credential::Bearer(fresh);
+        return Ok(());
+    }
+    let is_good = about.expires > now;
+    match renewed(shared, endpoints, &id, token, &about, is_good).await {
+        Ok(fresh) => {
+            let expires = Peeked::of(&fresh).map_or(now, |about| about.expires);
+            let mut all = guard(&tokens.fresh);
+            all.retain(|_, fresh| fresh.expires > now);
+            if all.len() < FRESH_MAX {
+                all.insert(id, Fresh { token: fresh.clone(), expires });
+            }
+            drop(all);
+            end.credential = Credential::Bearer(fresh);
+            Ok(())
+        }
+        Err(fault) if is_good => {
+            tracing::warn!(issuer = about.issuer, %fault, "a copy begins with a token that ends soon");
+            Ok(())
+        }
+        Err(fault) => {
+            let which = scope.to_ascii_lowercase();
+            let text =
+                format!("{scope} [14] Failed to obtain refresh token for {which} token: {}", fault.detail);
+            Err(Fault::new(FaultCode::NotAuthenticated, text))
+        }
+    }
+}
+
+async fn renewed(
+    shared: &Arc<Shared>,
+    endpoints: &TokenEndpoints,
+    id: &str,
+    token: &str,
+    about: &Peeked,
+    is_good: bool,
+) -> Result<Zeroizing<String>, Fault> {
+    let lasting = match kept(shared, id).await? {
+        Some(lasting) => lasting,
+        None if is_good => exchange(shared, endpoints, id, token, about).await?,
+        None => {
+            let text = "it was not exchanged for one that lasts while it was good";
+            return Err(Fault::new(FaultCode::NotAuthenticated, text));
+        }
+    };
+    let given = endpoints.refresh(&about.issuer, &lasting, purpose(about)).await?;
+    // Also the same again: it was used, and is to be kept for longer.
+    keep(shared, id, &about.issuer, given.refresh.as_ref().unwrap_or(&lasting)).await?;
+    given.access.ok_or_else(|| Fault::new(FaultCode::ProtocolError, "there is no access token"))
+}

@@ -1,0 +1,148 @@
+//! Macaroons: where we come to a storage with a certificate, which cannot be handed on, it is asked for something that can: a
+//! token for one file, one direction and the time of one copy, for the storage at the other end to show. dCache, XRootD, StoRM
+//! and DPM give them.
+//!
+//! A storage that gives none is a storage like any other, and is not asked again for a while.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, StatusCode};
+use serde::Deserialize;
+use zeroize::Zeroizing;
+
+use crate::exchange::Payload;
+use crate::failure::Failure;
+use crate::order::{Credential, Mode};
+use crate::remote::Remote;
+use crate::webdav::Place;
+
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+/// Of a macaroon: what fits into a header anywhere.
+const MACAROON_BYTES_MAX: usize = 8 << 10;
+/// A copy may wait at the storage before it begins; longer ones than a day are not given anywhere.
+const MORE: Duration = Duration::from_secs(600);
+const LASTS_MAX: Duration = Duration::from_secs(86_400);
+
+#[derive(Deserialize)]
+struct Given {
+    macaroon: String,
+}
+
+impl Remote {
+    /// For the active side of a copy, to be shown to the passive one. None where a certificate is not the credential, or
+    /// nothing is given: whether the copy can do without, it tells itself.
+    pub(crate) async fn macaroon(
+        &self,
+        mode: Mode,
+        active: Place<'_>,
+        passive: Place<'_>,
+        lasts: Duration,
+    ) -> Option<Zeroizing<String>> {
+        let secure = active.url.is_secure() && passive.url.is_secure();
+        let certified = matches!(passive.credential, Credential::Certificate { .. });
+        let origin = passive.url.origin();
+        if !secure || !certified || self.without_macaroons.has(&origin) {
+            return None;
+        }
+        match self.ask_macaroon(mode, passive, lasts).await {
+            Ok(Some(given)) => Some(given),
+            Ok(None) => {
+                self.without_macaroons.add(origin);
+                None
+            }
+            Err(failure) => {
+                tracing::debug!(storage = %passive.url.authority(), "no macaroon: {}", failure.text);
+                None
+            }
+        }
+    }
+
+    async fn ask_macaroon(
+        &self,
+        mode: Mode,
+        passive: Place<'_>,
+        lasts: Duration,
+    ) -> Result<Option<Zeroizing<String>>, Failure> {
+        let mut call = self.call(Method::POST, passive);
+        call = call
+            .header("content-type", "application/macaroon-request")?
+            .header("accept", "application/json")?;
+        call.payload = Payload::Bytes(Bytes::from(wish(mode, lasts)));
+        let answer = self.exchange.send(call).await?;
+        let status = answer.status;
+        if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED {
+            return Err(answer.into_failure("POST").await);
+        }
+        let body = answer.bytes(ANSWER_BYTES_MAX, self.config.times.answer).await;
+        if !status.is_success() {
+            return Ok(None);
+        }
+        let body = Zeroizing::new(body?.to_vec());
+        Ok(given(&body))
+    }
+}
+
+/// What is asked for. Validity is a duration of ISO 8601 in whole minutes, which all of them read.
+fn wish(mode: Mode, lasts: Duration) -> String {
+    // What FTS asks for, so what storages are set up to give: where it is written, also to replace.
+    let activities = match mode {
+        Mode::Pull | Mode::Stream => "DOWNLOAD,LIST",
+        Mode::Push => "MANAGE,UPLOAD,DELETE,LIST",
+    };
+    let minutes = lasts.saturating_add(MORE).min(LASTS_MAX).as_secs().div_ceil(60);
+    format!(r#"{{"caveats":["activity:{activities}"],"validity":"PT{minutes}M"}}"#)
+}
+
+/// XRootD does not say that it is JSON, so what it looks like decides.
+fn given(body: &[u8]) -> Option<Zeroizing<String>> {
+    let Given { macaroon } = serde_json::from_slice(body).ok()?;
+    let macaroon = Zeroizing::new(macaroon);
+    let fits = !macaroon.is_empty()
+        && macaroon.len() <= MACAROON_BYTES_MAX
+        && macaroon.bytes().all(|byte| byte.is_ascii_graphic());
+    fits.then_some(macaroon)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_wish_is_for_one_direction_and_some_time() {
+        let pull = wish(Mode::Pull, Duration::from_secs(3_601));
+        assert_eq!(pull, r#"{"caveats":["activity:DOWNLOAD,LIST"],"validity":"PT71M"}"#);
+        let push = wish(Mode::Push, Duration::MAX);
+        assert_eq!(push, r#"{"caveats":["activity:MANAGE,UPLOAD,DELETE,LIST"],"validity":"PT1440M"}"#);
+    }
+
+    #[test]
+    fn answers_of_each_kind_are_read() {
+        let dcache =
+            r#"{"macaroon":"MDAx","uri":{"target":"https://a/b","baseWithMacaroon":"https://a?authz=MDAx"}}"#;
+        for (answer, macaroon) in [
+            (dcache, Some("MDAx")),
+            (r#"{"macaroon":"MDAx", "expires_in":60}"#, Some("MDAx")),
+            (r#"{"macaroon":"a b"}"#, None),
+            (r#"{"macaroon":"a\r\nb"}"#, None),
+            (r#"{"macaroon":""}"#, None),
+            (r#"{"macaroon":7}"#, None),
+            (r#"{"other":"x"}"#, None),
+            ("<html>", None),
+            ("", None),
+        ] {
+            let read = given(answer.as_bytes());
+            assert_eq!(read.as_ref().map(|text| text.as_str()), macaroon, "{answer}");
+        }
+        let long = format!(r#"{{"macaroon":"{}"}}"#, "x".repeat(MACAROON_BYTES_MAX + 1));
+        assert!(given(long.as_bytes()).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn no_answer_breaks_it(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = given(&bytes);
+        }
+    }
+}
