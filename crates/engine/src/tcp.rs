@@ -70,7 +70,8 @@ impl TcpInfo {
             app_limited: bytes[7] & 1 != 0,
             segment_bytes: short(16),
             round_trip: Duration::from_micros(short(68).into()),
-            round_trip_min: Duration::from_micros(short(148).into()),
+            // All ones: nothing was measured.
+            round_trip_min: Duration::from_micros(if short(148) == u32::MAX { 0 } else { short(148).into() }),
             window_segments: short(80),
             retransmits: short(100),
             bytes_acked: long(120),
