@@ -49,7 +49,9 @@ impl Plan<'_> {
     /// A server that knows no third-party copies may take a destination at another port of its host for a file of its own, as
     /// nginx does, and copy within itself.
     fn is_between_ports(&self) -> bool {
-        self.source.host() == self.target.host() && self.source.port() != self.target.port()
+        let one_host = self.source.host() == self.target.host() && self.source.port() != self.target.port();
+        // To S3 a file goes by a signed address, which is no destination.
+        one_host && !self.target.is_s3()
     }
 
     /// What may lie under the file's own name after this.
@@ -216,7 +218,7 @@ impl Remote {
                 return Err((scope, with_earlier(failure, &failed_before)));
             }
             self.clean_up(plan.target(), &arrival, &plan.leftover(&failure)).await;
-            if mode == Mode::Push && failure.kind == Kind::NotThere && plan.is_between_ports() {
+            if mode == Mode::Push && arrival.temporary && plan.is_between_ports() {
                 let stray = Arrival { url: arrival.url.at_port(plan.source.port()), ..arrival.clone() };
                 self.clean_up(plan.source(), &stray, &plan.leftover(&failure)).await;
             }

@@ -14,9 +14,12 @@ const WITHIN: Duration = Duration::from_secs(60);
 
 /// An issuer of tokens: whoever logs in as `us:secret` gets one that lasts, and with that a fresh one.
 const ISSUER: &str = r#"
-import base64, http.server, json, ssl, sys, urllib.parse
+import base64, http.server, json, ssl, sys, time, urllib.parse
 port, certificate, key = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 LOGIN = "Basic " + base64.b64encode(b"us:secret").decode()
+def is_good(token):
+    claims = token.split(".")[1]
+    return json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))["exp"] > time.time()
 class Issuer(http.server.BaseHTTPRequestHandler):
     def answer(self, status, body):
         body = json.dumps(body).encode()
@@ -30,10 +33,10 @@ class Issuer(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["content-length"])).decode()
         form = {name: value for name, value in urllib.parse.parse_qsl(body)}
         grant, scope = form.get("grant_type", ""), form.get("scope", "")
-        print(grant, scope, form.get("audience"), flush=True)
+        print(grant, scope, form.get("audience"), file=sys.stderr, flush=True)
         if self.headers["authorization"] != LOGIN or "offline_access" not in scope:
             self.answer(401, {"error": "invalid_client"})
-        elif grant.endswith(":token-exchange") and form["requested_token_type"].endswith(":refresh_token"):
+        elif grant.endswith(":token-exchange") and is_good(form["subject_token"]):
             self.answer(200, {"access_token": "another", "refresh_token": "lasting"})
         elif grant == "refresh_token" and form["refresh_token"] == "lasting":
             self.answer(200, {"access_token": "fresh", "expires_in": 3600})
