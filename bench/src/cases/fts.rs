@@ -29,6 +29,8 @@ const FILES_OF_LARGE: usize = 200;
 const LARGE_JOBS: usize = 500;
 const POLLED: usize = 100;
 const POLLS: usize = 1_000;
+/// Of one connection: 200 a second of all.
+const POLL_EVERY: Duration = Duration::from_millis(100);
 const SIDES: usize = 55;
 /// So that the silent ones do not take up all copies.
 const OF_A_HOST: usize = 16;
@@ -53,15 +55,15 @@ pub(crate) fn run(rounds: &Rounds) -> Vec<Row> {
     rows.push(flat("jobs/s, many to few in the database", last.load.per_s(), grown.load.per_s(), many));
 
     let after = scene.read(&ids);
-    for (name, value, few, bar) in [
-        ("poll of 100 jobs, p95 ms", after.poll.p95_ms(), before.poll.p95_ms(), 15.0),
-        ("list of 100 jobs, p95 ms", after.list.p95_ms(), before.list.p95_ms(), 5.0),
-        ("list of 100 by a rare state, p95 ms", after.rare.p95_ms(), before.rare.p95_ms(), 5.0),
+    for (name, now, few, bound, bar) in [
+        ("poll of 100 jobs, 200/s over 20 connections, p95 ms", &after.poll, &before.poll, 15.0, "≤ 15"),
+        ("list of 100 jobs, p95 ms", &after.list, &before.list, 5.0, "≤ 5"),
+        ("list of 100 by a rare state, p95 ms", &after.rare, &before.rare, 5.0, "≤ 5"),
     ] {
-        let yardstick = format!("{few:.1} at {FEW} jobs");
-        rows.push(Row { yardstick, ..at_most(name, value, bar, "see issue") });
+        let yardstick = format!("{:.1} at {FEW} jobs", few.p95_ms());
+        rows.push(Row { yardstick, ..at_most(name, now.p95_ms(), bound, bar) });
     }
-    rows.push(at_least("polls/s over 20 connections", after.poll.per_s(), 200.0, "≥ 200"));
+    rows.push(at_least("polls/s over 20 connections, flat out", after.flat_out.per_s(), 200.0, "≥ 200"));
     let memory = peak_memory(scene.deployment.pid("service")) as f64 / 1e6;
     rows.push(at_most("service, peak MB", memory, 500.0, "≤ 500"));
 
@@ -71,7 +73,7 @@ pub(crate) fn run(rounds: &Rounds) -> Vec<Row> {
     let large = scene.submit_large();
     rows.push(at_least("files/s in jobs of 200", large, 50_000.0, "≥ 50,000"));
 
-    rows.push(at_most("submission to start, median s", scene.start_s(), 0.5, "≤ 0.5"));
+    rows.push(at_most("submission to start, median ms", scene.start_s() * 1e3, 500.0, "≤ 500"));
     rows.push(at_least("copies/s of 1 kB, WebDAV to WebDAV, streamed", scene.copies_per_s(), 300.0, "≥ 300"));
     rows
 }
@@ -119,7 +121,9 @@ struct Submitted {
 }
 
 struct Read {
+    /// At the rate that is asked for, and as fast as it goes.
     poll: Load,
+    flat_out: Load,
     list: Load,
     rare: Load,
 }
@@ -172,7 +176,8 @@ impl Scene {
     fn submit(&self, count: usize) -> Submitted {
         let pid = self.deployment.pid("service");
         let cpu = cpu_seconds(pid);
-        let (load, answers) = self.flood(SUBMITTERS, count, |connection, _| post(connection, &self.job(1)));
+        let (load, answers) =
+            self.flood(SUBMITTERS, count, Duration::ZERO, |connection, _| post(connection, &self.job(1)));
         let cpu_ms = (cpu_seconds(pid) - cpu) * 1e3 / count as f64;
         eprintln!("  {count} jobs of one file: {:.0}/s, p95 {:.1} ms", load.per_s(), load.p95_ms());
         Submitted { ids: answers, load, cpu_ms }
@@ -180,8 +185,9 @@ impl Scene {
 
     /// Files a second.
     fn submit_large(&self) -> f64 {
-        let (load, _) =
-            self.flood(SUBMITTERS, LARGE_JOBS, |connection, _| post(connection, &self.job(FILES_OF_LARGE)));
+        let (load, _) = self.flood(SUBMITTERS, LARGE_JOBS, Duration::ZERO, |connection, _| {
+            post(connection, &self.job(FILES_OF_LARGE))
+        });
         load.per_s() * FILES_OF_LARGE as f64
     }
 
@@ -189,28 +195,29 @@ impl Scene {
         // Some that are rare.
         let canceled: Vec<String> = ids.iter().step_by(ids.len() / 5).cloned().collect();
         let gone = self.connection().send("DELETE", &format!("/jobs/{}", canceled.join(",")), &[]);
-        gone.expect("jobs are cancelled").expect(207);
+        gone.expect("jobs are cancelled").expect(200);
         let of = |number: usize| {
             let chosen = (0..POLLED).map(|place| &*ids[(number * 7_919 + place * 104_729) % ids.len()]);
             format!("/jobs/{}", chosen.collect::<Vec<_>>().join(","))
         };
-        let get = |target: &(dyn Fn(usize) -> String + Sync), connections: usize| {
-            self.flood(connections, POLLS, |connection, number| {
+        let get = |target: &(dyn Fn(usize) -> String + Sync), connections: usize, every: Duration| {
+            self.flood(connections, POLLS, every, |connection, number| {
                 let reply = connection.send("GET", &target(number), &[]).expect("an answer");
                 assert!(matches!(reply.status, 200 | 207), "{}: {}", reply.status, reply.text());
             })
             .0
         };
         let read = Read {
-            poll: get(&of, POLLERS),
-            list: get(&|_| "/jobs?limit=100".into(), 1),
-            rare: get(&|_| "/jobs?limit=100&state_in=CANCELED".into(), 1),
+            poll: get(&of, POLLERS, POLL_EVERY),
+            flat_out: get(&of, POLLERS, Duration::ZERO),
+            list: get(&|_| "/jobs?limit=100".into(), 1, Duration::ZERO),
+            rare: get(&|_| "/jobs?limit=100&state_in=CANCELED".into(), 1, Duration::ZERO),
         };
         eprintln!(
-            "  with {} jobs: a poll of 100 p95 {:.1} ms, {:.0}/s; a list {:.1} ms, by a rare state {:.1} ms",
+            "  with {} jobs: a poll of 100 p95 {:.1} ms, up to {:.0}/s; a list {:.1} ms, by a rare state {:.1} ms",
             ids.len(),
             read.poll.p95_ms(),
-            read.poll.per_s(),
+            read.flat_out.per_s(),
             read.list.p95_ms(),
             read.rare.p95_ms()
         );
@@ -287,30 +294,39 @@ impl Scene {
         self.api.kept_alive().expect("a connection")
     }
 
-    /// So many requests over so many connections, each as soon as the one before is answered.
+    /// So many requests over so many connections, each as soon as the one before is answered, but no sooner than this after that
+    /// was due. What is late is measured from when it was due.
     fn flood<T: Send>(
         &self,
         connections: usize,
         count: usize,
+        every: Duration,
         ask: impl Fn(&mut KeptAlive, usize) -> T + Sync,
     ) -> (Load, Vec<T>) {
         let mut open: Vec<KeptAlive> = (0..connections).map(|_| self.connection()).collect();
         let next = AtomicUsize::new(0);
         let begun = Instant::now();
-        let work = |connection: &mut KeptAlive| {
+        let work = |place: usize, connection: &mut KeptAlive| {
+            // Not all at the same moment.
+            let first = begun + every * place as u32 / connections as u32;
             let mut done = Vec::new();
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 if number >= count {
                     return done;
                 }
-                let asked = Instant::now();
+                let due = first + every * done.len() as u32;
+                std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                let asked = if every.is_zero() { Instant::now() } else { due };
                 let answer = ask(connection, number);
                 done.push((asked.elapsed().as_secs_f64() * 1e3, answer));
             }
         };
         let done: Vec<(f64, T)> = std::thread::scope(|scope| {
-            let threads: Vec<_> = open.iter_mut().map(|one| scope.spawn(|| work(one))).collect();
+            let numbered = open.iter_mut().enumerate();
+            let work = &work;
+            let threads: Vec<_> =
+                numbered.map(|(place, one)| scope.spawn(move || work(place, one))).collect();
             threads.into_iter().flat_map(|thread| thread.join().expect("its requests work")).collect()
         });
         let seconds = begun.elapsed().as_secs_f64();
