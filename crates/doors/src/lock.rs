@@ -10,7 +10,7 @@ use crate::answer::{Answer, Outcome, Refusal, empty, set};
 use crate::body::Body;
 use crate::conditions::{check_for_change, etag};
 use crate::locks::{LASTS_MAX, Lock, Locks, NotLocked, Touch};
-use crate::propfind::XML_TYPE;
+use crate::propfind::{XML_TYPE, document};
 use crate::put::Incoming;
 use crate::request::{Place, encode};
 use crate::rights::{Action, Granted};
@@ -48,26 +48,26 @@ impl Now for Present<'_> {
     }
 }
 
-/// Refuses what the header `If` does not agree with, and what others have locked. Looks at the disk.
+/// Refuses what the header `If` does not agree with, and what others have locked. Looks at the disk. Gives what that header says.
 pub(crate) fn check_locks(
     shared: &Shared,
     headers: &HeaderMap,
     granted: &Granted,
     place: &Place,
     touches: &[Touch<'_>],
-) -> Outcome<()> {
+) -> Outcome<Submitted> {
     let submitted = Submitted::of(headers, &shared.settings.names)?;
     let now = shared.uptime();
     if !submitted.holds(&place.path, &Present { shared, now })? {
         return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, "If: what it says is not so"));
     }
     let in_the_way = shared.locks().in_the_way(touches, &submitted.tokens(), &granted.who, now);
-    in_the_way.map_or(Ok(()), |path| Err(locked(&path)))
+    in_the_way.map_or(Ok(submitted), |path| Err(locked(&path)))
 }
 
 impl Call {
     /// See [`check_locks`].
-    pub(crate) fn check_locks(&self, touches: &[Touch<'_>]) -> Outcome<()> {
+    pub(crate) fn check_locks(&self, touches: &[Touch<'_>]) -> Outcome<Submitted> {
         check_locks(&self.shared, self.request.headers(), &self.granted, &self.place, touches)
     }
 }
@@ -90,11 +90,7 @@ pub(crate) async fn lock(mut call: Call) -> Outcome {
         return blocking(move || refresh(&call, lasts)).await;
     }
     let wish = wish(&body)?;
-    let deep = match call.header("depth")?.map(str::trim) {
-        Some("0") => false,
-        None | Some("infinity") => true,
-        Some(_) => return Err(Refusal::bad("the header Depth is 0 or infinity")),
-    };
+    let deep = call.is_deep()?;
     let turn = call.shared.turn().await?;
     let answer = blocking(move || take(&call, wish, deep, lasts)).await;
     drop(turn);
@@ -111,9 +107,8 @@ fn timeout(text: &str) -> Duration {
 }
 
 fn wish(body: &[u8]) -> Outcome<Wish> {
-    let root = xml::parse(body).map_err(|why| Refusal::bad(format!("the XML of the request: {why}")))?;
-    let scope = root.child("lockscope").filter(|_| root.name.is_dav("lockinfo"));
-    let scope = scope.ok_or_else(|| Refusal::bad("the request is no DAV: lockinfo with a scope"))?;
+    let root = document(body, "lockinfo")?;
+    let scope = root.child("lockscope").ok_or_else(|| Refusal::bad("the request names no lockscope"))?;
     let exclusive = scope.child("exclusive").is_some();
     if exclusive == scope.child("shared").is_some() {
         return Err(Refusal::bad("a lock is exclusive or shared"));
@@ -183,8 +178,7 @@ fn make_empty(shared: &Arc<Shared>, place: &Place) -> Outcome<()> {
 
 fn refresh(call: &Call, lasts: Duration) -> Outcome {
     let shared = &call.shared;
-    call.check_locks(&[])?;
-    let submitted = Submitted::of(call.request.headers(), &shared.settings.names)?;
+    let submitted = call.check_locks(&[])?;
     let now = shared.uptime();
     let mut locks = shared.locks();
     let refreshed = submitted

@@ -6,13 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write as _;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use http::StatusCode;
 use longhaul_model::{Fault, FaultCode};
+use longhaul_security::write_private;
 use serde::{Deserialize, Serialize};
 
 use crate::answer::{Outcome, Refusal};
@@ -24,7 +24,6 @@ const BYTES_OF_PATH_MAX: usize = 64 << 10;
 /// Of a door: all of it lies in memory.
 const BYTES_MAX: usize = 16 << 20;
 const ENDING: &str = ".json";
-const HALF: &str = "half.tmp";
 
 /// By name: the element with its value, as it stands in an answer.
 pub(crate) type Own = BTreeMap<Name, String>;
@@ -148,17 +147,11 @@ impl Properties {
         let each =
             |(name, element): (&Name, &String)| (name.space.clone(), name.local.clone(), element.clone());
         let stored = Stored { path: path.to_owned(), properties: own.iter().map(each).collect() };
-        let write = || {
-            let half = directory.join(HALF);
-            let mut out = fs::File::create(&half)?;
-            out.write_all(&serde_json::to_vec(&stored)?)?;
-            out.sync_all()?;
-            fs::rename(&half, directory.join(format!("{file}{ENDING}")))?;
-            fs::File::open(directory)?.sync_all()
-        };
-        write().map_err(|error: std::io::Error| {
-            Fault::new(FaultCode::Internal, format!("properties cannot be kept: {error}"))
-        })
+        let failed =
+            |why: String| Fault::new(FaultCode::Internal, format!("properties cannot be kept: {why}"));
+        let text = serde_json::to_vec(&stored).map_err(|error| failed(error.to_string()))?;
+        let file = directory.join(format!("{file}{ENDING}"));
+        write_private(&file, &text).map_err(|error| failed(error.to_string()))
     }
 
     fn remove(&self, table: &mut Table, path: &str) {

@@ -18,13 +18,15 @@ use crate::properties::Own;
 use crate::request::encode;
 use crate::rights::Action;
 use crate::serve::{Call, DAV, Shared, blocking};
-use crate::xml::{self, Name, XML_BYTES_MAX, empty_element, escape};
+use crate::xml::{self, Element, Name, XML_BYTES_MAX, empty_element, escape};
 
 /// Names of a directory read at once.
 const PAGE_NAMES: usize = 16_384;
 /// Entries in one piece of an answer.
 const PIECE_ENTRIES: usize = 256;
 const PIECES_AHEAD: usize = 4;
+pub(crate) const MULTISTATUS: &str =
+    "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:multistatus xmlns:D=\"DAV:\">\n";
 /// More properties in one question are no question.
 pub(crate) const PROPERTIES_MAX: usize = 200;
 pub(crate) const XML_TYPE: &str = "application/xml; charset=utf-8";
@@ -99,14 +101,20 @@ fn infinite() -> Answer {
     answer
 }
 
+/// The body of a request, which has to be this element.
+pub(crate) fn document(body: &[u8], local: &str) -> Outcome<Element> {
+    let root = xml::parse(body).map_err(|why| Refusal::bad(format!("the XML of the request: {why}")))?;
+    if !root.name.is_dav(local) {
+        return Err(Refusal::bad(format!("the request is no DAV: {local}")));
+    }
+    Ok(root)
+}
+
 fn question(body: &[u8]) -> Outcome<Question> {
     if body.is_empty() {
         return Ok(Question::All);
     }
-    let root = xml::parse(body).map_err(|why| Refusal::bad(format!("the XML of the request: {why}")))?;
-    if !root.name.is_dav("propfind") {
-        return Err(Refusal::bad("the request is no DAV: propfind"));
-    }
+    let root = document(body, "propfind")?;
     if root.child("propname").is_some() {
         return Ok(Question::Names);
     }
@@ -128,8 +136,7 @@ fn tell(call: &Call, question: &Question, entry: Entry, depth_one: bool, send: S
     let (shared, place) = (&call.shared, &call.place);
     let is_directory = entry.is_directory;
     let space = is_directory.then(|| shared.storage().space().ok()).flatten();
-    let mut text =
-        String::from("<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:multistatus xmlns:D=\"DAV:\">\n");
+    let mut text = String::from(MULTISTATUS);
     response(&mut text, shared, &place.path, &entry, question, space);
     let members = shared.storage().directories().filter(|_| depth_one && is_directory);
     let mut after: Option<String> = None;
@@ -166,22 +173,21 @@ fn response(
     question: &Question,
     space: Option<Space>,
 ) {
-    let slash = if entry.is_directory && !path.is_empty() { "/" } else { "" };
-    text.push_str(&format!("<D:response><D:href>/{}{slash}</D:href>", encode(path)));
+    begin_response(text, path, entry);
     let (mut found, mut missing) = (String::new(), String::new());
-    let about = About { shared, path, entry, space, own: shared.properties.of(path) };
+    let about = About { shared, path, entry, space };
     match question {
         Question::All => {
             for local in ALL {
                 found.push_str(&about.element(local).unwrap_or_default());
             }
-            about.own.values().for_each(|element| found.push_str(element));
+            about.own().values().for_each(|element| found.push_str(element));
         }
         Question::Names => {
             for local in ALL.iter().chain(ON_DEMAND).filter(|local| about.element(local).is_some()) {
                 found.push_str(&format!("<D:{local}/>"));
             }
-            about.own.keys().for_each(|name| found.push_str(&empty_element(name)));
+            about.own().keys().for_each(|name| found.push_str(&empty_element(name)));
         }
         Question::Some(names) => {
             for name in names {
@@ -199,6 +205,11 @@ fn response(
         propstat(text, &missing, "404 Not Found");
     }
     text.push_str("</D:response>\n");
+}
+
+pub(crate) fn begin_response(text: &mut String, path: &str, entry: &Entry) {
+    let slash = if entry.is_directory && !path.is_empty() { "/" } else { "" };
+    text.push_str(&format!("<D:response><D:href>/{}{slash}</D:href>", encode(path)));
 }
 
 pub(crate) fn propstat(text: &mut String, properties: &str, status: &str) {
@@ -233,10 +244,14 @@ struct About<'a> {
     path: &'a str,
     entry: &'a Entry,
     space: Option<Space>,
-    own: Own,
 }
 
 impl About<'_> {
+    /// What clients say of it: looked up only for questions that reach so far, since a directory may be large.
+    fn own(&self) -> Own {
+        self.shared.properties.of(self.path)
+    }
+
     fn property(&self, name: &Name) -> Option<String> {
         match name.space.as_str() {
             "DAV:" => self.element(&name.local),
@@ -244,7 +259,7 @@ impl About<'_> {
             STORM if name.local == "Checksum" => self.checksum(name, ""),
             _ => None,
         }
-        .or_else(|| self.own.get(name).cloned())
+        .or_else(|| self.own().remove(name))
     }
 
     /// A checksum that is known already: listing a directory reads no files.

@@ -1,15 +1,15 @@
 //! PROPPATCH: clients keep properties of their own; those that the door itself tells are not theirs to change.
 
-use http::StatusCode;
-
 use crate::answer::{Outcome, Refusal};
 use crate::body::Body;
 use crate::locks::Touch;
 use crate::properties::Edit;
-use crate::propfind::{PROPERTIES_MAX, is_told_by_door, multistatus, propstat};
-use crate::request::encode;
+use crate::propfind::{
+    MULTISTATUS, PROPERTIES_MAX, begin_response, document, is_told_by_door, multistatus, propstat,
+};
 use crate::serve::{Call, blocking};
-use crate::xml::{self, Element, XML_BYTES_MAX, empty_element};
+use crate::tree::there;
+use crate::xml::{Element, XML_BYTES_MAX, empty_element};
 
 pub(crate) async fn proppatch(mut call: Call) -> Outcome {
     let body = call.small_body(XML_BYTES_MAX).await?;
@@ -19,10 +19,7 @@ pub(crate) async fn proppatch(mut call: Call) -> Outcome {
 
 /// In the order of the request, in which they are to be made.
 fn edits(body: &[u8]) -> Outcome<Vec<Edit>> {
-    let root = xml::parse(body).map_err(|why| Refusal::bad(format!("the XML of the request: {why}")))?;
-    if !root.name.is_dav("propertyupdate") {
-        return Err(Refusal::bad("the request is no DAV: propertyupdate"));
-    }
+    let root = document(body, "propertyupdate")?;
     let mut edits = Vec::new();
     for step in root.children() {
         let sets = step.name.is_dav("set");
@@ -41,15 +38,10 @@ fn edits(body: &[u8]) -> Outcome<Vec<Edit>> {
 
 fn change(call: &Call, edits: Vec<Edit>) -> Outcome {
     let (shared, place) = (&call.shared, &call.place);
-    let missing = || Refusal::new(StatusCode::NOT_FOUND, "there is no such file or directory");
-    let entry = shared.look(place)?.ok_or_else(missing)?;
+    let entry = there(shared, place)?;
     call.check_locks(&[Touch::One(&place.path)])?;
-    let slash = if entry.is_directory && !place.is_root() { "/" } else { "" };
-    let mut text = format!(
-        "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:multistatus xmlns:D=\"DAV:\">\n\
-         <D:response><D:href>/{}{slash}</D:href>",
-        encode(&place.path)
-    );
+    let mut text = MULTISTATUS.to_owned();
+    begin_response(&mut text, &place.path, &entry);
     let names = |of: &dyn Fn(&Edit) -> bool| -> String {
         edits.iter().filter(|edit| of(edit)).map(|(name, _)| empty_element(name)).collect()
     };

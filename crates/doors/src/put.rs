@@ -107,7 +107,8 @@ fn check_locks_of_file(
     found: Option<&Identity>,
 ) -> Outcome<()> {
     let touches = [Touch::One(&place.path), Touch::Members(place.parent())];
-    check_locks(shared, headers, granted, place, if found.is_some() { &touches[..1] } else { &touches })
+    let touches = if found.is_some() { &touches[..1] } else { &touches };
+    check_locks(shared, headers, granted, place, touches).map(drop)
 }
 
 /// The directory of a new file, unless missing ones are made.

@@ -174,6 +174,15 @@ impl Call {
         destination(text, self.request.headers(), &self.settings().names).map(Some)
     }
 
+    /// `Depth: infinity` is the default of what is about whole trees.
+    pub(crate) fn is_deep(&self) -> Outcome<bool> {
+        match self.header("depth")?.map(str::trim) {
+            Some("0") => Ok(false),
+            None | Some("infinity") => Ok(true),
+            Some(_) => Err(Refusal::bad("the header Depth is 0 or infinity")),
+        }
+    }
+
     pub(crate) fn settings(&self) -> &Settings {
         &self.shared.settings
     }

@@ -126,11 +126,7 @@ pub(crate) async fn copy(call: Call) -> Outcome {
     call.granted.check(Action::Read, &call.place.path)?;
     call.granted.check(Action::Create, &to.path)?;
     refuse_within(&call.place, &to)?;
-    let shallow = match call.header("depth")?.map(str::trim) {
-        Some("0") => true,
-        None | Some("infinity") => false,
-        Some(_) => return Err(Refusal::bad("the header Depth is 0 or infinity")),
-    };
+    let shallow = !call.is_deep()?;
     let turn = call.shared.turn().await?;
     let answer = blocking(move || {
         let (shared, from) = (&call.shared, &call.place);
@@ -192,7 +188,7 @@ fn missing() -> Refusal {
     Refusal::new(StatusCode::NOT_FOUND, "there is no such file or directory")
 }
 
-fn there(shared: &Shared, place: &Place) -> Outcome<Entry> {
+pub(crate) fn there(shared: &Shared, place: &Place) -> Outcome<Entry> {
     shared.look(place)?.ok_or_else(missing)
 }
 
