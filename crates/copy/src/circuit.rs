@@ -55,12 +55,7 @@ impl Ways for CopyWays {
     }
 
     fn set(&mut self, circuit: Option<CircuitWay>) {
-        let path = |way: CircuitWay| Path {
-            local: way.local,
-            booked_bytes_per_s: way.bytes_per_s,
-            ..Path::to(way.address.to_string())
-        };
-        let paths = circuit.map(|way| path(way).before(&self.plain));
+        let paths = circuit.map(|way| Path::before(way.address, way.local, way.bytes_per_s, &self.plain));
         if let Err(fault) = self.site.engine().set_paths(self.source, paths.unwrap_or_default()) {
             tracing::error!(%fault, "the paths cannot be set");
         }

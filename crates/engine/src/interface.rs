@@ -118,10 +118,16 @@ impl Path {
         }
     }
 
-    /// This way, and others that stand by.
-    pub fn before(self, spare: &[String]) -> Vec<Path> {
+    /// One way, booked for so much if that is to be kept to, and others that stand by.
+    pub fn before(
+        address: SocketAddr,
+        local: Option<IpAddr>,
+        booked_bytes_per_s: Option<u64>,
+        spare: &[String],
+    ) -> Vec<Path> {
+        let first = Path { local, booked_bytes_per_s, ..Path::to(address.to_string()) };
         let spare = spare.iter().map(|plain| Path { spare: true, ..Path::to(plain) });
-        [self].into_iter().chain(spare).take(PATHS_MAX).collect()
+        [first].into_iter().chain(spare).take(PATHS_MAX).collect()
     }
 }
 

@@ -54,14 +54,11 @@ impl AgentWays {
             self.set_paths(before.agent, Vec::new());
         }
         if let (Some(peer), Some(way)) = (peer, self.circuit) {
-            self.set_paths(peer.agent, path(way).before(&peer.addresses));
+            let paths = Path::before(way.address, way.local, way.bytes_per_s, &peer.addresses);
+            self.set_paths(peer.agent, paths);
             self.set_for = Some(peer);
         }
     }
-}
-
-fn path(way: CircuitWay) -> Path {
-    Path { local: way.local, booked_bytes_per_s: way.bytes_per_s, ..Path::to(way.address.to_string()) }
 }
 
 impl Ways for AgentWays {

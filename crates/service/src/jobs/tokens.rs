@@ -68,9 +68,9 @@ impl Tokens {
             let secret = Zeroizing::new(secret(file)?);
             clients.push(OurClient { issuer: issuer.url.clone(), id: id.clone(), secret });
         }
-        let open = || TokenEndpoints::open(clients, config.issuer_authorities.as_deref());
-        let endpoints =
-            if config.issuers.iter().any(|issuer| issuer.client_id.is_some()) { Some(open()?) } else { None };
+        let authorities = config.issuer_authorities.as_deref();
+        let open = |clients| TokenEndpoints::open(clients, authorities);
+        let endpoints = Some(clients).filter(|clients| !clients.is_empty()).map(open).transpose()?;
         Ok((Tokens { endpoints, wanted, fresh: Mutex::default(), asking: Mutex::default() }, receiver))
     }
 
@@ -96,7 +96,10 @@ impl Tokens {
     }
 
     fn asking(&self, id: &str) -> Arc<tokio::sync::Mutex<()>> {
-        guard(&self.asking).entry(id.to_owned()).or_default().clone()
+        let mut asking = guard(&self.asking);
+        // Those that nobody waits for any more: there are as many tokens as jobs.
+        asking.retain(|_, lock| Arc::strong_count(lock) > 1);
+        asking.entry(id.to_owned()).or_default().clone()
     }
 
     fn fresh(&self, id: &str, now: Timestamp) -> Option<Zeroizing<String>> {
