@@ -50,6 +50,8 @@ const ROUNDS: usize = 3;
 const QUICK_ROUNDS: usize = 1;
 /// What the comparison with peers gets when everything is run: one round, and nobody is waited for long.
 const ONE_ROUND: [&str; 4] = ["--rounds", "1", "--limit", "20"];
+/// Where pages and rows of a run of everything lie, below the root.
+const KEPT: &str = "target/bench";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -98,14 +100,20 @@ fn main() -> ExitCode {
     if names.is_empty() { the_rest(quick, json) } else { ExitCode::SUCCESS }
 }
 
-/// What has options of its own, as it is run when nothing is named. Both are run, whatever becomes of the first.
+/// What has options of its own, as it is run when nothing is named: pages and rows go to [`KEPT`]. Both are run,
+/// whatever becomes of the first.
 fn the_rest(quick: bool, json: bool) -> ExitCode {
-    let json = json.then_some("--json");
-    let words = |words: &[&'static str]| -> Vec<String> {
-        words.iter().copied().chain(json).map(str::to_owned).collect()
+    let words = |name: &str, words: &[&str]| -> Vec<String> {
+        let kept = |ending: &str| format!("{KEPT}/{name}.{ending}");
+        let kept = ["--page".to_owned(), kept("md"), "--rows".to_owned(), kept("json")];
+        words.iter().copied().chain(json.then_some("--json")).map(str::to_owned).chain(kept).collect()
     };
-    let behaved = behave(&words(if quick { &["--quick"] } else { &[] }));
-    let compared = compare(&words(if quick { &["--quick"] } else { &ONE_ROUND }));
+    if let Err(error) = std::fs::create_dir_all(KEPT) {
+        eprintln!("{KEPT}: {error}");
+        return ExitCode::FAILURE;
+    }
+    let behaved = behave(&words("behaviour", if quick { &["--quick"] } else { &[] }));
+    let compared = compare(&words("transfers", if quick { &["--quick"] } else { &ONE_ROUND }));
     if behaved == ExitCode::SUCCESS { compared } else { behaved }
 }
 
