@@ -39,6 +39,11 @@ const CASES: [Case; 6] = [
         "the FTS3 API: jobs submitted, polled and listed with up to 1,000,000 in the database; starts and small copies",
         cases::fts::run,
     ),
+    (
+        "fts-postgresql",
+        "the same with the catalog in PostgreSQL, both on the same two cores",
+        cases::fts::run_on_postgresql,
+    ),
     ("build", "cold release build of the default feature set", cases::build::run),
 ];
 
@@ -123,7 +128,7 @@ fn names() -> Vec<&'static str> {
 }
 
 fn list() {
-    CASES.iter().for_each(|(name, what, _)| println!("{name:<10} {what}"));
+    CASES.iter().for_each(|(name, what, _)| println!("{name:<14} {what}"));
     println!("behaviour  queues, growth, disks, windows, a shared link ({}):", behaviour::options::USAGE);
     for case in &behaviour::CASES {
         println!("  {:<18} {}", case.name, case.what);

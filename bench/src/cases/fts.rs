@@ -9,7 +9,7 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use longhaul_testbed::foreign::{ForeignAuthority, Nginx, NginxRules};
+use longhaul_testbed::foreign::{ForeignAuthority, Nginx, NginxRules, PostgreSql};
 use longhaul_testbed::http::{Api, KeptAlive};
 use longhaul_testbed::{Deployment, ServiceOptions};
 use serde_json::{Value, json};
@@ -40,8 +40,18 @@ const COPIED_BYTES: usize = 1_000;
 const WITHIN: Duration = Duration::from_secs(300);
 
 pub(crate) fn run(rounds: &Rounds) -> Vec<Row> {
+    measured(rounds, None)
+}
+
+pub(crate) fn run_on_postgresql(rounds: &Rounds) -> Vec<Row> {
+    let database = PostgreSql::start_durable();
+    let rows = measured(rounds, Some(&database));
+    rows.into_iter().map(|row| Row { case: "fts-postgresql", ..row }).collect()
+}
+
+fn measured(rounds: &Rounds, database: Option<&PostgreSql>) -> Vec<Row> {
     let many = if rounds.0 > 1 { MANY } else { MANY_QUICK };
-    let scene = Scene::new();
+    let scene = Scene::new(database);
     let mut rows = Vec::new();
 
     let first = scene.submit(FEW);
@@ -140,13 +150,15 @@ struct Scene {
 }
 
 impl Scene {
-    fn new() -> Scene {
+    fn new(database: Option<&PostgreSql>) -> Scene {
         let authority = ForeignAuthority::new("storages");
         let nginx = || Nginx::start(&authority, NginxRules::default());
         let (near, far) = (nginx(), nginx());
+        let database = database.map(|server| format!("url = \"postgresql://{}\"\n", server.location()));
         let settings = format!(
-            "[service.jobs]\nallow_networks = [\"127.0.0.0/8\", \"::1/128\"]\nauthorities = [{:?}]\n\
+            "[service.database]\n{}[service.jobs]\nallow_networks = [\"127.0.0.0/8\", \"::1/128\"]\nauthorities = [{:?}]\n\
              copies = 1000\nhost_copies = {OF_A_HOST}\n",
+            database.unwrap_or_default(),
             authority.ca_file()
         );
         let deployment = Deployment::with(ServiceOptions { settings, ..ServiceOptions::default() });

@@ -8,7 +8,7 @@ use longhaul_model::{
     AgentId, AttemptId, BlockId, DatasetId, Fault, FaultCode, FileId, StorageId, Timestamp, TransferId,
     TransferState,
 };
-use rusqlite::{OptionalExtension, Row, Transaction};
+use crate::sql::{Optional, Row, Transaction};
 
 use crate::codec::{Columns, key, to_json};
 use crate::database::SCAN_TIME_MAX;
@@ -74,7 +74,7 @@ impl Catalog {
     pub fn live_transfers(&self) -> Result<Vec<LiveTransferRow>, CatalogError> {
         self.read_within(SCAN_TIME_MAX, |tx| {
             let mut select = tx.prepare_cached(&format!("{LIVE} ORDER BY l.id"))?;
-            let rows = select.query_map([], live_row)?;
+            let rows = select.query_map((), live_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
@@ -274,9 +274,10 @@ fn insert_live(
 
 fn renew_live(tx: &Transaction<'_>, new: &NewAttempt, now: Timestamp) -> Result<bool, CatalogError> {
     let mut update = tx.prepare_cached(
-        "UPDATE OR IGNORE live SET leased = 1, attempts = attempts + 1, attempt = ?4, epoch = ?5, source = ?6,
+        "UPDATE live SET leased = 1, attempts = attempts + 1, attempt = ?4, epoch = ?5, source = ?6,
            agent = ?7, start_by = ?8, subscription = ?9, chosen = ?10, changed = ?10
-         WHERE id = ?1 AND file = ?2 AND target = ?3 AND leased = 0 AND epoch < ?5",
+         WHERE id = ?1 AND file = ?2 AND target = ?3 AND leased = 0 AND epoch < ?5
+           AND NOT EXISTS (SELECT 1 FROM live other WHERE other.attempt = ?4 AND other.id <> ?1)",
     )?;
     let updated = update.execute((
         key!(new.transfer),
@@ -347,7 +348,7 @@ fn find_core(tx: &Transaction<'_>, condition: &str, value: i64) -> Result<Option
     Ok(select.query_row([value], core_row).optional()?)
 }
 
-fn core_row(row: &Row<'_>) -> rusqlite::Result<Live> {
+fn core_row(row: &Row<'_>) -> crate::sql::Result<Live> {
     Ok(Live {
         id: row.id(0)?,
         file: row.id(1)?,
@@ -369,7 +370,7 @@ fn core_row(row: &Row<'_>) -> rusqlite::Result<Live> {
     })
 }
 
-fn live_row(row: &Row<'_>) -> rusqlite::Result<LiveTransferRow> {
+fn live_row(row: &Row<'_>) -> crate::sql::Result<LiveTransferRow> {
     Ok(LiveTransferRow {
         transfer: row.id(0)?,
         file: row.id(1)?,

@@ -2,7 +2,7 @@
 //! change with who made it, when, and what it was, in one transaction.
 
 use longhaul_model::{StorageName, Timestamp};
-use rusqlite::{OptionalExtension, Transaction};
+use crate::sql::{Optional, Transaction};
 
 use crate::codec::{Columns, key};
 use crate::{AuditRow, Catalog, CatalogError, PAGE_ROWS_MAX, StoragePatch, StorageRow};

@@ -1,7 +1,7 @@
 //! Circuits of the agents' links: as told, what came of each, and what people want of them.
 
 use longhaul_model::{AgentId, CircuitOrderId, StorageName, Timestamp};
-use rusqlite::{Row, Transaction};
+use crate::sql::{Row, Transaction};
 
 use crate::audit::record;
 use crate::codec::{Columns, key};
@@ -48,7 +48,7 @@ impl Catalog {
             if !circuits.is_empty() {
                 tx.execute(
                     "DELETE FROM circuits WHERE id IN (SELECT id FROM circuits WHERE ended IS NOT NULL
-                     ORDER BY asked DESC, id DESC LIMIT -1 OFFSET ?1)",
+                     ORDER BY asked DESC, id DESC LIMIT 9223372036854775807 OFFSET ?1)",
                     [ROWS_MAX],
                 )?;
             }
@@ -92,7 +92,7 @@ impl Catalog {
             )?;
             tx.execute(
                 "DELETE FROM circuit_orders WHERE id IN (SELECT id FROM circuit_orders WHERE over = 1
-                 ORDER BY id DESC LIMIT -1 OFFSET ?1)",
+                 ORDER BY id DESC LIMIT 9223372036854775807 OFFSET ?1)",
                 [ROWS_MAX],
             )?;
             record(tx, &order.who, what, order.at)
@@ -105,7 +105,7 @@ impl Catalog {
             let mut select = tx.prepare_cached(
                 "SELECT agent, source, told, details FROM circuit_links ORDER BY agent, source",
             )?;
-            let rows = select.query_map([], |row| {
+            let rows = select.query_map((), |row| {
                 Ok(CircuitLinkRow {
                     agent: row.id(0)?,
                     source: row.parsed(1)?,
@@ -166,7 +166,7 @@ impl Catalog {
 
     /// What people want and what is not over, by agent, oldest first.
     pub fn open_circuit_orders(&self) -> Result<Vec<CircuitOrderRow>, CatalogError> {
-        self.read(|tx| orders(tx, &format!("{ORDER} WHERE over = 0 ORDER BY agent, id"), []))
+        self.read(|tx| orders(tx, &format!("{ORDER} WHERE over = 0 ORDER BY agent, id"), ()))
     }
 
     pub fn circuit_order(&self, id: CircuitOrderId) -> Result<Option<CircuitOrderRow>, CatalogError> {
@@ -191,7 +191,7 @@ impl Catalog {
 fn circuits(
     tx: &Transaction<'_>,
     statement: &str,
-    parameters: impl rusqlite::Params,
+    parameters: impl Params,
 ) -> Result<Vec<CircuitRow>, CatalogError> {
     let mut select = tx.prepare_cached(statement)?;
     let rows = select.query_map(parameters, |row: &Row<'_>| {
@@ -210,7 +210,7 @@ fn circuits(
 fn orders(
     tx: &Transaction<'_>,
     statement: &str,
-    parameters: impl rusqlite::Params,
+    parameters: impl Params,
 ) -> Result<Vec<CircuitOrderRow>, CatalogError> {
     let mut select = tx.prepare_cached(statement)?;
     let rows = select.query_map(parameters, |row: &Row<'_>| {

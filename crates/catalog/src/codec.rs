@@ -1,16 +1,14 @@
 //! How rows spell the nouns of `model`. A column that does not read back is damage, not a panic.
 
-use std::error::Error;
 use std::fmt::Display;
 use std::str::FromStr;
 
 use longhaul_model::{Algorithm, Digest, DigestSet, Fault, Timestamp, Verification};
-use rusqlite::types::Type;
-use rusqlite::{Result, Row};
 
 use crate::How;
+use crate::sql::{Result, Row, damaged};
 
-/// A number as SQLite has it. Ids and sizes end at `i64::MAX` already; anything else is cut there.
+/// A number as databases have it. Ids and sizes end at `i64::MAX` already; anything else is cut there.
 pub(crate) fn number(value: impl Into<u64>) -> i64 {
     i64::try_from(value.into()).unwrap_or(i64::MAX)
 }
@@ -39,7 +37,7 @@ pub(crate) trait Columns {
 impl Columns for Row<'_> {
     fn number(&self, at: usize) -> Result<u64> {
         let value: i64 = self.get(at)?;
-        u64::try_from(value).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(at, value))
+        u64::try_from(value).map_err(|_| damaged(at, value))
     }
 
     fn maybe_number(&self, at: usize) -> Result<Option<u64>> {
@@ -56,39 +54,29 @@ impl Columns for Row<'_> {
     }
 
     fn maybe_time(&self, at: usize) -> Result<Option<Timestamp>> {
-        self.get::<_, Option<i64>>(at).map(|time| time.map(Timestamp))
+        self.get::<Option<i64>>(at).map(|time| time.map(Timestamp))
     }
 
     fn parsed<T: FromStr<Err: Display>>(&self, at: usize) -> Result<T> {
-        let text = self.get_ref(at)?.as_str().map_err(|error| damaged(at, error))?;
-        text.parse().map_err(|error: T::Err| damaged(at, error.to_string()))
+        self.text(at)?.parse().map_err(|error| damaged(at, error))
     }
 
     fn json<T: serde::de::DeserializeOwned>(&self, at: usize) -> Result<T> {
-        let text = self.get_ref(at)?.as_str().map_err(|error| damaged(at, error))?;
-        serde_json::from_str(text).map_err(|error| damaged(at, error))
+        serde_json::from_str(self.text(at)?).map_err(|error| damaged(at, error))
     }
 
     fn fault(&self, at: usize) -> Result<Option<Fault>> {
-        match self.get_ref(at)? {
-            rusqlite::types::ValueRef::Null => Ok(None),
-            _ => self.json(at).map(Some),
-        }
+        if self.is_null(at)? { Ok(None) } else { self.json(at).map(Some) }
     }
 
     fn digests(&self, at: usize) -> Result<DigestSet> {
-        let bytes = self.get_ref(at)?.as_blob().map_err(|error| damaged(at, error))?;
-        unpack(bytes).ok_or_else(|| damaged(at, "these bytes are no digests"))
+        unpack(self.bytes(at)?).ok_or_else(|| damaged(at, "these bytes are no digests"))
     }
 
     fn how(&self, at: usize) -> Result<How> {
         let value: i64 = self.get(at)?;
-        how_of(value).ok_or(rusqlite::Error::IntegralValueOutOfRange(at, value))
+        how_of(value).ok_or_else(|| damaged(at, value))
     }
-}
-
-fn damaged(at: usize, error: impl Into<Box<dyn Error + Send + Sync>>) -> rusqlite::Error {
-    rusqlite::Error::FromSqlConversionFailure(at, Type::Null, error.into())
 }
 
 /// Of values that always have a text form.

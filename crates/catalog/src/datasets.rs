@@ -3,7 +3,7 @@
 use longhaul_model::{
     BlockId, BlockName, CommunityName, DatasetId, DatasetName, FileId, Lfn, StorageId, Timestamp,
 };
-use rusqlite::{OptionalExtension, Row, Transaction};
+use crate::sql::{Optional, Row, Transaction};
 
 use crate::codec::{Columns, key, to_json};
 use crate::{
@@ -236,13 +236,13 @@ impl Catalog {
                 .query_row([], |row| Ok((row.number(0)?, row.number(1)?)))?;
             let failures = tx
                 .prepare_cached("SELECT blame, attempts FROM failures ORDER BY blame")?
-                .query_map([], |row| Ok((row.parsed(0)?, row.number(1)?)))?
+                .query_map((), |row| Ok((row.parsed(0)?, row.number(1)?)))?
                 .collect::<Result<_, _>>()?;
             let links: Vec<LinkTotals> = tx
                 .prepare_cached(
                     "SELECT source, target, files, bytes, attempts_failed FROM links ORDER BY source, target",
                 )?
-                .query_map([], |row| {
+                .query_map((), |row| {
                     Ok(LinkTotals {
                         source: row.id(0)?,
                         target: row.id(1)?,
@@ -367,7 +367,7 @@ pub(crate) fn add_left_out(
     Ok(())
 }
 
-fn dataset_row(row: &Row<'_>) -> rusqlite::Result<DatasetRow> {
+fn dataset_row(row: &Row<'_>) -> crate::sql::Result<DatasetRow> {
     Ok(DatasetRow {
         id: row.id(0)?,
         name: row.parsed(1)?,
@@ -380,7 +380,7 @@ fn dataset_row(row: &Row<'_>) -> rusqlite::Result<DatasetRow> {
     })
 }
 
-fn block_row(row: &Row<'_>) -> rusqlite::Result<BlockRow> {
+fn block_row(row: &Row<'_>) -> crate::sql::Result<BlockRow> {
     Ok(BlockRow {
         id: row.id(0)?,
         dataset: row.id(1)?,
@@ -392,7 +392,7 @@ fn block_row(row: &Row<'_>) -> rusqlite::Result<BlockRow> {
     })
 }
 
-pub(crate) fn file_row(row: &Row<'_>) -> rusqlite::Result<FileRow> {
+pub(crate) fn file_row(row: &Row<'_>) -> crate::sql::Result<FileRow> {
     Ok(FileRow {
         id: row.id(0)?,
         block: row.id(1)?,

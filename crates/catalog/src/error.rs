@@ -1,11 +1,14 @@
 //! What can go wrong with the database, and with a registration.
 
 use longhaul_model::{Fault, FaultCode};
+use postgres::error::SqlState;
+
+use crate::sql::DatabaseError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
     #[error("the disk under the database is full")]
-    Full(#[source] rusqlite::Error),
+    Full(#[source] DatabaseError),
     #[error("the database is damaged: {0}")]
     Corrupt(String),
     #[error("the database is busy: {0}")]
@@ -19,7 +22,7 @@ pub enum CatalogError {
     Refused(Fault),
     /// A statement of ours is wrong.
     #[error("a statement failed: {0}")]
-    Statement(#[source] rusqlite::Error),
+    Statement(#[source] DatabaseError),
 }
 
 impl CatalogError {
@@ -36,33 +39,59 @@ impl CatalogError {
     }
 }
 
-impl From<rusqlite::Error> for CatalogError {
-    fn from(error: rusqlite::Error) -> Self {
-        use rusqlite::ffi::ErrorCode as Code;
-        match error.sqlite_error_code() {
-            Some(Code::DiskFull) => CatalogError::Full(error),
-            Some(Code::DatabaseCorrupt | Code::NotADatabase) => CatalogError::Corrupt(error.to_string()),
-            Some(Code::DatabaseBusy | Code::DatabaseLocked | Code::FileLockingProtocolFailed) => {
-                CatalogError::Busy(error.to_string())
-            }
-            Some(Code::OperationInterrupted) => {
-                CatalogError::Busy("a query took too long and was stopped".into())
-            }
-            Some(
-                Code::SystemIoFailure
-                | Code::CannotOpen
-                | Code::ReadOnly
-                | Code::PermissionDenied
-                | Code::OutOfMemory,
-            ) => CatalogError::Unusable(error.to_string()),
-            _ => match error {
-                // A column that does not read back as what was written there.
-                rusqlite::Error::FromSqlConversionFailure(..)
-                | rusqlite::Error::IntegralValueOutOfRange(..)
-                | rusqlite::Error::InvalidColumnType(..) => CatalogError::Corrupt(error.to_string()),
-                error => CatalogError::Statement(error),
+impl From<DatabaseError> for CatalogError {
+    fn from(error: DatabaseError) -> Self {
+        match error {
+            DatabaseError::Sqlite(error) => of_sqlite(error),
+            DatabaseError::Postgres(ref refused) => match refused.code().cloned() {
+                Some(code) => of_postgres(&code, error),
+                None => CatalogError::Busy(format!("its server does not answer: {error}")),
             },
+            DatabaseError::Damaged { .. } => CatalogError::Corrupt(error.to_string()),
+            DatabaseError::NoRow | DatabaseError::Lost => CatalogError::Statement(error),
         }
+    }
+}
+
+const TOO_LONG: &str = "a query took too long and was stopped";
+
+fn of_sqlite(error: rusqlite::Error) -> CatalogError {
+    use rusqlite::ffi::ErrorCode as Code;
+    let text = error.to_string();
+    match error.sqlite_error_code() {
+        Some(Code::DiskFull) => CatalogError::Full(error.into()),
+        Some(Code::DatabaseCorrupt | Code::NotADatabase) => CatalogError::Corrupt(text),
+        Some(Code::DatabaseBusy | Code::DatabaseLocked | Code::FileLockingProtocolFailed) => {
+            CatalogError::Busy(text)
+        }
+        Some(Code::OperationInterrupted) => CatalogError::Busy(TOO_LONG.into()),
+        Some(
+            Code::SystemIoFailure
+            | Code::CannotOpen
+            | Code::ReadOnly
+            | Code::PermissionDenied
+            | Code::OutOfMemory,
+        ) => CatalogError::Unusable(text),
+        _ => CatalogError::Statement(error.into()),
+    }
+}
+
+/// By the classes of SQLSTATE (PostgreSQL's manual, appendix A).
+fn of_postgres(code: &SqlState, error: DatabaseError) -> CatalogError {
+    let text = error.to_string();
+    match code.code() {
+        "53100" => CatalogError::Full(error),
+        "57014" => CatalogError::Busy(TOO_LONG.into()),
+        // Statements that the server would take a second time, and a server that is starting, stopping or out of room.
+        code if ["40", "53", "55", "57", "08"].iter().any(|class| code.starts_with(class)) => {
+            CatalogError::Busy(text)
+        }
+        code if ["XX", "58"].iter().any(|class| code.starts_with(class)) => CatalogError::Corrupt(text),
+        // Who may not log in, a database that is not there, what may not be touched, what may only be read.
+        code if ["28", "3D", "42501", "25006"].iter().any(|class| code.starts_with(class)) => {
+            CatalogError::Unusable(text)
+        }
+        _ => CatalogError::Statement(error),
     }
 }
 
@@ -99,8 +128,8 @@ pub enum AddError {
     Catalog(#[from] CatalogError),
 }
 
-impl From<rusqlite::Error> for AddError {
-    fn from(error: rusqlite::Error) -> Self {
+impl From<DatabaseError> for AddError {
+    fn from(error: DatabaseError) -> Self {
         AddError::Catalog(error.into())
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use longhaul_model::limits::BATCH_ITEMS_MAX;
 use longhaul_model::{BlockId, FileId, StorageId};
-use rusqlite::Transaction;
+use crate::sql::Transaction;
 
 use crate::codec::{Columns, key};
 use crate::datasets::files_of;

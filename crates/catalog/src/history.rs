@@ -1,7 +1,7 @@
 //! Transfers, live and finished, as people look at them; and what is kept of finished ones.
 
 use longhaul_model::{StorageId, Timestamp, TransferId, TransferState};
-use rusqlite::{OptionalExtension, Row, Transaction};
+use crate::sql::{Optional, Row, Transaction};
 
 use crate::attempts::Live;
 use crate::codec::{Columns, key, maybe_json, number, pack};
@@ -80,7 +80,7 @@ impl Catalog {
     pub fn prune_history(&self, older_than: Timestamp, rows_max: u64) -> Result<u64, CatalogError> {
         let doomed = self.read_within(SCAN_TIME_MAX, |tx| {
             let rows =
-                tx.query_row("SELECT count(*) FROM history WHERE state > 0", [], |row| row.number(0))?;
+                tx.query_row("SELECT count(*) FROM history WHERE state > 0", (), |row| row.number(0))?;
             let excess = rows.saturating_sub(rows_max);
             let mut select = tx.prepare_cached(
                 "SELECT transfer, created FROM history WHERE state > 0 ORDER BY transfer LIMIT ?1",
@@ -127,7 +127,7 @@ pub(crate) fn record(tx: &Transaction<'_>, live: &Live, ending: &Ending<'_>) -> 
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22,
            ?23, ?24)",
     )?;
-    insert.execute(rusqlite::params![
+    insert.execute(crate::sql::params![
         key!(live.id),
         number_of_row,
         state_number(ending.state),
@@ -217,17 +217,17 @@ fn done_page(tx: &Transaction<'_>, filter: &TransferFilter, limit: usize) -> Res
     while let Some(row) = rows.next()? {
         let id: TransferId = row.id(0)?;
         (examined, last) = (examined + 1, Some(id));
-        let matches = |wanted: Option<StorageId>, column: usize| -> rusqlite::Result<bool> {
+        let matches = |wanted: Option<StorageId>, column: usize| -> crate::sql::Result<bool> {
             Ok(wanted.is_none_or(|wanted| row.id::<StorageId>(column).is_ok_and(|found| found == wanted)))
         };
         let fits = filter.dataset.is_none_or(|wanted| row.number(2).is_ok_and(|found| found == wanted.0))
             && matches(filter.source, 3)?
             && matches(filter.target, 4)?
             && filter.state.is_none_or(|wanted| {
-                row.get::<_, i64>(5).is_ok_and(|found| found == state_number(Some(wanted)))
+                row.get::<i64>(5).is_ok_and(|found| found == state_number(Some(wanted)))
             });
         if fits {
-            part.items.push(show.query_row((key!(id), row.get::<_, i64>(1)?), done_row)?);
+            part.items.push(show.query_row((key!(id), row.get::<i64>(1)?), done_row)?);
             if part.items.len() == limit {
                 break;
             }
@@ -245,7 +245,7 @@ fn finished_attempts(tx: &Transaction<'_>, id: TransferId) -> Result<Vec<Attempt
          LEFT JOIN choices c ON c.attempt = h.attempt WHERE h.transfer = ?1 AND h.attempt > 0 ORDER BY h.number",
     )?;
     let rows = select.query_map([key!(id)], |row| {
-        let verified = row.get_ref(16)? != rusqlite::types::ValueRef::Null;
+        let verified = !row.is_null(16)?;
         let finished = FinishedAttempt {
             at: row.time(7)?,
             times: AttemptTimes {
@@ -275,7 +275,7 @@ fn running_attempt(tx: &Transaction<'_>, id: TransferId) -> Result<Option<Attemp
     Ok(select.query_row([key!(id)], attempt_row).optional()?)
 }
 
-fn attempt_row(row: &Row<'_>) -> rusqlite::Result<AttemptRow> {
+fn attempt_row(row: &Row<'_>) -> crate::sql::Result<AttemptRow> {
     Ok(AttemptRow {
         id: row.id(0)?,
         epoch: row.id(1)?,
@@ -288,7 +288,7 @@ fn attempt_row(row: &Row<'_>) -> rusqlite::Result<AttemptRow> {
     })
 }
 
-fn live_row(row: &Row<'_>) -> rusqlite::Result<TransferRow> {
+fn live_row(row: &Row<'_>) -> crate::sql::Result<TransferRow> {
     let leased = row.get(10)?;
     Ok(TransferRow {
         state: if leased { TransferState::Leased } else { TransferState::Waiting },
@@ -299,7 +299,7 @@ fn live_row(row: &Row<'_>) -> rusqlite::Result<TransferRow> {
     })
 }
 
-fn done_row(row: &Row<'_>) -> rusqlite::Result<TransferRow> {
+fn done_row(row: &Row<'_>) -> crate::sql::Result<TransferRow> {
     let shared = shared_columns(row)?;
     let number: u32 = row.get(11)?;
     Ok(TransferRow {
@@ -307,10 +307,10 @@ fn done_row(row: &Row<'_>) -> rusqlite::Result<TransferRow> {
             1 => TransferState::Done,
             2 => TransferState::Failed,
             3 => TransferState::Cancelled,
-            other => return Err(rusqlite::Error::IntegralValueOutOfRange(10, other)),
+            other => return Err(crate::sql::damaged(10, other)),
         },
         attempts: if shared.attempt.0 == 0 { number - 1 } else { number },
-        verification: if row.get_ref(13)? == rusqlite::types::ValueRef::Null {
+        verification: if row.is_null(13)? {
             None
         } else {
             Some(row.parsed(13)?)
@@ -320,7 +320,7 @@ fn done_row(row: &Row<'_>) -> rusqlite::Result<TransferRow> {
 }
 
 /// Those that both kinds of rows have at the same places.
-fn shared_columns(row: &Row<'_>) -> rusqlite::Result<TransferRow> {
+fn shared_columns(row: &Row<'_>) -> crate::sql::Result<TransferRow> {
     Ok(TransferRow {
         id: row.id(0)?,
         file: row.id(1)?,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use longhaul_model::{BlockId, FileId, StorageId};
-use rusqlite::Transaction;
+use crate::sql::Transaction;
 
 use crate::codec::{Columns, key};
 use crate::pair::{Presence, presence_of};

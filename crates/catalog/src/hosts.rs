@@ -2,7 +2,7 @@
 
 use longhaul_model::{SiteId, SiteName, Timestamp};
 use longhaul_network::mapping::{Entry, HostOrNetwork, Mapping};
-use rusqlite::{OptionalExtension, Row};
+use crate::sql::{Optional, Row};
 
 use crate::codec::{Columns, key};
 use crate::sites::find_site;
@@ -27,8 +27,8 @@ impl Catalog {
                  ON CONFLICT (host) DO UPDATE SET site = excluded.site, role = excluded.role, family = excluded.family,
                  mapping = excluded.mapping, created = excluded.created
                  WHERE (site_hosts.mapping <> 'explicit' OR excluded.mapping = 'explicit')
-                 AND (site_hosts.site, ifnull(site_hosts.role, ''), ifnull(site_hosts.family, ''), site_hosts.mapping)
-                 <> (excluded.site, ifnull(excluded.role, ''), ifnull(excluded.family, ''), excluded.mapping)",
+                 AND (site_hosts.site, coalesce(site_hosts.role, ''), coalesce(site_hosts.family, ''), site_hosts.mapping)
+                 <> (excluded.site, coalesce(excluded.role, ''), coalesce(excluded.family, ''), excluded.mapping)",
             )?;
             let mut stored = tx.prepare_cached("SELECT mapping FROM site_hosts WHERE host = ?1")?;
             for entry in entries {
@@ -64,7 +64,7 @@ impl Catalog {
                     done.unchanged += 1;
                 }
             }
-            let count: i64 = tx.query_row("SELECT count(*) FROM site_hosts", [], |row| row.get(0))?;
+            let count: i64 = tx.query_row("SELECT count(*) FROM site_hosts", (), |row| row.get(0))?;
             if count > HOSTS_MAX as i64 {
                 return Err(CatalogError::conflict(format!("the table would have {count} lines, at most {HOSTS_MAX} fit")));
             }
@@ -76,7 +76,7 @@ impl Catalog {
     pub fn hosts(&self) -> Result<Vec<HostRow>, CatalogError> {
         self.read(|tx| {
             let mut select = tx.prepare_cached(&format!("{HOST} ORDER BY h.host"))?;
-            let rows = select.query_map([], host_row)?;
+            let rows = select.query_map((), host_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
@@ -98,9 +98,9 @@ impl Catalog {
     }
 }
 
-fn host_row(row: &Row<'_>) -> rusqlite::Result<HostRow> {
+fn host_row(row: &Row<'_>) -> crate::sql::Result<HostRow> {
     let word =
-        |at: usize| -> rusqlite::Result<bool> { Ok(row.get_ref(at)? != rusqlite::types::ValueRef::Null) };
+        |at: usize| -> crate::sql::Result<bool> { Ok(!row.is_null(at)?) };
     let place: HostText = row.parsed(0)?;
     Ok(HostRow {
         entry: Entry {

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_model::{BlockId, DatasetId, Fault, FileId, StorageId, SubscriptionId, Timestamp};
-use rusqlite::Transaction;
+use crate::sql::Transaction;
 
 use crate::attempts::end_unwanted;
 use crate::codec::{Columns, how_number, key, maybe_json};

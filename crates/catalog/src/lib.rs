@@ -1,8 +1,8 @@
 //! Durable state: sites, agents, datasets, files, replicas, subscriptions, transfers, tasks and their history,
-//! behind one interface of *intentional operations* ("begin these attempts", "apply this report"), on SQLite.
+//! behind one interface of *intentional operations* ("begin these attempts", "apply this report"), on SQLite or
+//! PostgreSQL.
 //!
-//! Statements keep close to what PostgreSQL speaks too. The known differences: `?1` for `$1` (SQLite numbers `$1`
-//! by appearance), `UPDATE OR IGNORE`, sums of conditions in `check`.
+//! Each statement is written once, in what both databases speak, and `sql` runs it on either.
 //!
 //! Every operation that changes anything is one transaction that is on disk when the call returns. What is
 //! counted (files, bytes, verification kinds, what a subscription still lacks) is counted in the transaction
@@ -39,15 +39,17 @@ mod relays;
 mod replicas;
 mod report;
 mod sites;
+mod sql;
 mod subscriptions;
 mod tasks;
 mod tokens;
 
 pub mod rows;
 
-pub use database::{Catalog, PAGE_ROWS_MAX};
+pub use database::{BadPlace, Catalog, PAGE_ROWS_MAX, Place};
 pub use error::{AddError, CatalogError, ManifestError};
 pub use hosts::HOSTS_MAX;
 pub use jobs::{JobName, StorageStep};
 pub use rows::*;
+pub use sql::DatabaseError;
 pub use tasks::{TASK_PROBLEMS_MAX, TaskAdded};

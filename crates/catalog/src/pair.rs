@@ -4,7 +4,7 @@
 //! beyond it are there only by such a row.
 
 use longhaul_model::{BlockId, DatasetId, FileId, StorageId, Verification};
-use rusqlite::{OptionalExtension, Transaction};
+use crate::sql::{Optional, Transaction};
 
 use crate::codec::{Columns, how_number, key};
 use crate::{CatalogError, How};
@@ -152,12 +152,12 @@ pub(crate) fn exception(
 }
 
 /// A row of `replicas` as a presence; `column` is that of the state, for the error.
-pub(crate) fn presence_of(state: i64, how: How, column: usize) -> rusqlite::Result<Presence> {
+pub(crate) fn presence_of(state: i64, how: How, column: usize) -> crate::sql::Result<Presence> {
     match state {
         GOOD => Ok(Presence::Good(how)),
         SUSPECT => Ok(Presence::Suspect(how)),
         GONE => Ok(Presence::Absent),
-        other => Err(rusqlite::Error::IntegralValueOutOfRange(column, other)),
+        other => Err(crate::sql::damaged(column, other)),
     }
 }
 

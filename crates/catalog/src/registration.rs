@@ -2,7 +2,7 @@
 
 use longhaul_model::limits::{BLOCK_BYTES, BLOCK_FILES, FILE_BYTES_MAX};
 use longhaul_model::{BlockId, BlockName, DatasetId, Fault, FaultCode, FileId, StorageId, Timestamp};
-use rusqlite::OptionalExtension;
+use crate::sql::Optional;
 
 use crate::codec::{Columns, key, pack};
 use crate::ledger::Ledger;
@@ -86,8 +86,8 @@ impl Registrar {
             .prepare_cached("SELECT filling, next_number FROM datasets WHERE id = ?1")?
             .query_row([key!(dataset)], |row| Ok((row.id(0)?, row.number(1)?)))?;
         let next_file: i64 =
-            tx.query_row("SELECT coalesce(max(id), 0) + 1 FROM files", [], |row| row.get(0))?;
-        let bytes = tx.query_row("SELECT coalesce(sum(bytes), 0) FROM datasets", [], |row| row.number(0))?;
+            tx.query_row("SELECT coalesce(max(id), 0) + 1 FROM files", (), |row| row.get(0))?;
+        let bytes = tx.query_row("SELECT coalesce(sum(bytes), 0) FROM datasets", (), |row| row.number(0))?;
         Ok(Registrar {
             dataset: row,
             at,
@@ -216,7 +216,7 @@ impl Registrar {
             None => {
                 let mut select = ledger.tx.prepare_cached("SELECT id, open FROM blocks WHERE name = ?1")?;
                 let (block, open) =
-                    select.query_row([name.as_str()], |row| Ok((row.id(0)?, row.get::<_, bool>(1)?)))?;
+                    select.query_row([name.as_str()], |row| Ok((row.id(0)?, row.get::<bool>(1)?)))?;
                 if !open {
                     return Ok(Err(Fault::new(FaultCode::Conflict, format!("block {name} is closed"))));
                 }

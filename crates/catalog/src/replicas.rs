@@ -1,7 +1,7 @@
 //! What is where, and what is not to be trusted there.
 
 use longhaul_model::{BlockId, DatasetId, Fault, FaultCode, FileId, Lfn, StorageId, Timestamp};
-use rusqlite::{Row, Transaction};
+use crate::sql::{Row, Transaction};
 
 use crate::codec::{Columns, key};
 use crate::datasets::{file_by_id, find_file};
@@ -192,7 +192,7 @@ pub(crate) fn storages_of(tx: &Transaction<'_>, block: BlockId) -> Result<Vec<St
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-pub(crate) fn how_counts(row: &Row<'_>, first: usize) -> rusqlite::Result<HowCounts> {
+pub(crate) fn how_counts(row: &Row<'_>, first: usize) -> crate::sql::Result<HowCounts> {
     Ok(HowCounts {
         registered: row.number(first)?,
         wire: row.number(first + 1)?,
@@ -201,7 +201,7 @@ pub(crate) fn how_counts(row: &Row<'_>, first: usize) -> rusqlite::Result<HowCou
     })
 }
 
-fn totals_row(row: &Row<'_>) -> rusqlite::Result<ReplicaTotals> {
+fn totals_row(row: &Row<'_>) -> crate::sql::Result<ReplicaTotals> {
     let (files, suspect_files) = (row.number(2)?, row.number(4)?);
     Ok(ReplicaTotals {
         storage: row.id(0)?,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use longhaul_model::{
     AgentId, Blame, BlockId, DatasetId, Fault, FaultCode, FileId, Retry, StorageId, Timestamp, TransferState,
 };
-use rusqlite::Transaction;
+use crate::sql::Transaction;
 
 use crate::attempts::{Live, delete_live, find_leased, wait_again};
 use crate::codec::{key, number};

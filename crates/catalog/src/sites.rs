@@ -1,7 +1,7 @@
 //! Sites, agents and storages.
 
 use longhaul_model::{AgentId, FaultCode, SiteId, SiteName, StorageId, StorageName, Timestamp};
-use rusqlite::{OptionalExtension, Row, Transaction};
+use crate::sql::{Optional, Row, Transaction};
 
 use crate::codec::{Columns, key, maybe_json, number, to_json};
 use crate::{
@@ -32,7 +32,7 @@ impl Catalog {
     pub fn sites(&self) -> Result<Vec<SiteRow>, CatalogError> {
         self.read(|tx| {
             let mut select = tx.prepare_cached(&format!("{SITE} ORDER BY name"))?;
-            let rows = select.query_map([], site_row)?;
+            let rows = select.query_map((), site_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
@@ -86,7 +86,7 @@ impl Catalog {
     pub fn agents(&self) -> Result<Vec<AgentRow>, CatalogError> {
         self.read(|tx| {
             let mut select = tx.prepare_cached(&format!("{AGENT} ORDER BY a.id"))?;
-            let rows = select.query_map([], agent_row)?;
+            let rows = select.query_map((), agent_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
@@ -156,7 +156,7 @@ impl Catalog {
     pub fn storages(&self) -> Result<Vec<StorageRow>, CatalogError> {
         self.read(|tx| {
             let mut select = tx.prepare_cached(&format!("{STORAGE} ORDER BY t.name"))?;
-            let rows = select.query_map([], storage_row)?;
+            let rows = select.query_map((), storage_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
@@ -271,7 +271,7 @@ pub(crate) fn find_storage(
     Ok(select.query_row([name.as_str()], storage_row).optional()?)
 }
 
-fn site_row(row: &Row<'_>) -> rusqlite::Result<SiteRow> {
+fn site_row(row: &Row<'_>) -> crate::sql::Result<SiteRow> {
     Ok(SiteRow {
         id: row.id(0)?,
         name: row.parsed(1)?,
@@ -287,14 +287,14 @@ fn site_row(row: &Row<'_>) -> rusqlite::Result<SiteRow> {
     })
 }
 
-fn agent_row(row: &Row<'_>) -> rusqlite::Result<AgentRow> {
+fn agent_row(row: &Row<'_>) -> crate::sql::Result<AgentRow> {
     Ok(AgentRow {
         id: row.id(0)?,
         site: row.id(1)?,
         site_name: row.parsed(2)?,
         host: row.get(3)?,
         version: row.get(4)?,
-        incarnation: Incarnation { number: row.number(5)?, nonce: row.get::<_, i64>(6)?.cast_unsigned() },
+        incarnation: Incarnation { number: row.number(5)?, nonce: row.get::<i64>(6)?.cast_unsigned() },
         addresses: row.json(7)?,
         certificate_expires: row.time(8)?,
         acknowledged: row.number(9)?,
@@ -303,7 +303,7 @@ fn agent_row(row: &Row<'_>) -> rusqlite::Result<AgentRow> {
     })
 }
 
-fn storage_row(row: &Row<'_>) -> rusqlite::Result<StorageRow> {
+fn storage_row(row: &Row<'_>) -> crate::sql::Result<StorageRow> {
     Ok(StorageRow {
         id: row.id(0)?,
         name: row.parsed(1)?,

@@ -4,7 +4,7 @@ use longhaul_model::{
     ActivityName, BlockId, CommunityName, Fault, FaultCode, StorageId, SubscriptionId, SubscriptionState,
     Timestamp,
 };
-use rusqlite::{OptionalExtension, Row, Transaction};
+use crate::sql::{Optional, Row, Transaction};
 
 use crate::attempts::end_unwanted;
 use crate::codec::{Columns, key};
@@ -185,7 +185,7 @@ impl Catalog {
     pub fn demands(&self) -> Result<Vec<DemandRow>, CatalogError> {
         self.read_within(SCAN_TIME_MAX, |tx| {
             let mut select = tx.prepare_cached(&format!("{DEMAND} ORDER BY d.subscription, d.block"))?;
-            let rows = select.query_map([], demand_row)?;
+            let rows = select.query_map((), demand_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
@@ -197,7 +197,7 @@ impl Catalog {
                 "SELECT r.block, r.storage FROM block_replicas r WHERE r.block IN (SELECT block FROM demands)
                  AND r.files > r.suspect_files AND r.deleting = 0 ORDER BY r.block, r.storage",
             )?;
-            let rows = select.query_map([], |row| Ok((row.id(0)?, row.id(1)?)))?;
+            let rows = select.query_map((), |row| Ok((row.id(0)?, row.id(1)?)))?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
@@ -423,7 +423,7 @@ fn find(tx: &Transaction<'_>, id: SubscriptionId) -> Result<Option<SubscriptionR
     Ok(select.query_row([key!(id)], subscription_row).optional()?)
 }
 
-fn subscription_row(row: &Row<'_>) -> rusqlite::Result<SubscriptionRow> {
+fn subscription_row(row: &Row<'_>) -> crate::sql::Result<SubscriptionRow> {
     let block = row.number(4)?;
     Ok(SubscriptionRow {
         id: row.id(0)?,
@@ -444,9 +444,9 @@ fn subscription_row(row: &Row<'_>) -> rusqlite::Result<SubscriptionRow> {
 }
 
 /// Four columns from `first`.
-fn terms(row: &Row<'_>, first: usize) -> rusqlite::Result<Terms> {
+fn terms(row: &Row<'_>, first: usize) -> crate::sql::Result<Terms> {
     let named =
-        |at: usize| -> rusqlite::Result<bool> { Ok(row.get_ref(at)? != rusqlite::types::ValueRef::Null) };
+        |at: usize| -> crate::sql::Result<bool> { Ok(!row.is_null(at)?) };
     Ok(Terms {
         community: if named(first)? { Some(row.parsed(first)?) } else { None },
         activity: if named(first + 1)? { Some(row.parsed(first + 1)?) } else { None },
@@ -466,7 +466,7 @@ impl Terms {
     }
 }
 
-fn demand_row(row: &Row<'_>) -> rusqlite::Result<DemandRow> {
+fn demand_row(row: &Row<'_>) -> crate::sql::Result<DemandRow> {
     Ok(DemandRow {
         subscription: row.id(0)?,
         dataset: row.id(1)?,

@@ -1,7 +1,7 @@
 //! Scans, verifications and deletions: what agents are asked, and what they found.
 
 use longhaul_model::{DatasetId, Fault, FaultCode, FileId, Lfn, StorageId, TaskId, Timestamp, Verification};
-use rusqlite::{OptionalExtension, Row, Transaction};
+use crate::sql::{Optional, Row, Transaction};
 
 use crate::codec::{Columns, key, maybe_json, number, to_json};
 use crate::datasets::add_left_out;
@@ -286,14 +286,14 @@ fn insert(tx: &Transaction<'_>, new: &NewTask, now: Timestamp) -> Result<(), Cat
         TaskKind::Verify | TaskKind::Clear => (&[][..], false),
         TaskKind::Delete { force } => (&[][..], *force),
     };
-    let last_file = tx.query_row("SELECT coalesce(max(id), 0) FROM files", [], |row| row.get::<_, i64>(0))?;
+    let last_file = tx.query_row("SELECT coalesce(max(id), 0) FROM files", (), |row| row.get::<i64>(0))?;
     let mut present =
         tx.prepare_cached("SELECT files, bytes FROM dataset_replicas WHERE dataset = ?1 AND storage = ?2")?;
     let (files, bytes) = match new.kind {
         TaskKind::Scan { .. } | TaskKind::Clear => (0, 0),
         TaskKind::Verify | TaskKind::Delete { .. } => present
             .query_row((key!(new.dataset), key!(new.storage)), |row| {
-                Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))
+                Ok((row.get::<i64>(0)?, row.get::<i64>(1)?))
             })
             .optional()?
             .unwrap_or_default(),
@@ -362,14 +362,14 @@ pub(crate) fn last_file_of(tx: &Transaction<'_>, id: TaskId) -> Result<FileId, C
     last.ok_or_else(|| CatalogError::refused(FaultCode::NotFound, format!("there is no task {id}")))
 }
 
-fn task_row(row: &Row<'_>) -> rusqlite::Result<TaskRow> {
+fn task_row(row: &Row<'_>) -> crate::sql::Result<TaskRow> {
     let word: String = row.get(1)?;
     let kind = match word.as_str() {
         "scan" => TaskKind::Scan { path: row.get(6)?, algorithms: row.json(7)? },
         "verify" => TaskKind::Verify,
         "delete" => TaskKind::Delete { force: row.get(8)? },
         "clear" => TaskKind::Clear,
-        _ => return Err(rusqlite::Error::InvalidColumnType(1, word, rusqlite::types::Type::Text)),
+        _ => return Err(crate::sql::damaged(1, word)),
     };
     let problems = row.json::<Vec<(Lfn, Fault)>>(15)?;
     Ok(TaskRow {

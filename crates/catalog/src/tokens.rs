@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longhaul_model::{SiteId, Timestamp};
-use rusqlite::{OptionalExtension, Row};
+use crate::sql::{Optional, Row};
 
 use crate::codec::{Columns, key};
 use crate::sites::site_by_id;
@@ -88,7 +88,7 @@ impl Catalog {
             let mut select = tx.prepare_cached(
                 "SELECT hash, name, role, expires, created FROM api_tokens ORDER BY name, hash",
             )?;
-            let rows = select.query_map([], token_row)?;
+            let rows = select.query_map((), token_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
@@ -161,7 +161,7 @@ impl Catalog {
     }
 }
 
-fn token_row(row: &Row<'_>) -> rusqlite::Result<ApiTokenRow> {
+fn token_row(row: &Row<'_>) -> crate::sql::Result<ApiTokenRow> {
     Ok(ApiTokenRow {
         hash: row.get(0)?,
         name: row.get(1)?,

@@ -9,7 +9,8 @@ use longhaul_model::{Fault, FaultCode};
 const AUTHORITIES: &[&str] =
     &["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
-pub(crate) fn read(named: Option<&Path>) -> Result<Arc<str>, Fault> {
+/// Those of a file, else of the system, as PEM.
+pub fn read(named: Option<&Path>) -> Result<Arc<str>, Fault> {
     let unreadable = |path: &Path, error: std::io::Error| {
         Fault::new(FaultCode::BadRequest, format!("authorities in {}: {error}", path.display()))
     };

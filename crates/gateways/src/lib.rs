@@ -17,3 +17,5 @@ mod lenient;
 mod outgoing;
 pub mod perfsonar;
 pub mod token_endpoint;
+
+pub use authorities::read as read_authorities;

@@ -11,6 +11,7 @@ use longhaul_model::FaultCode;
 use longhaul_scheduler::Strategy;
 use serde::{Deserialize, Serialize};
 
+use crate::database::DatabaseConfig;
 use crate::fts::FtsConfig;
 use crate::jobs::JobsConfig;
 use crate::marking::MarkingConfig;
@@ -20,7 +21,7 @@ use crate::plan::CircuitsConfig;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Holds the database, the CA and the keys; made with mode 0700.
+    /// Holds the database if it is SQLite's, the CA and the keys; made with mode 0700.
     pub state_dir: PathBuf,
     /// Where agents and people connect with TLS.
     pub listen: Vec<SocketAddr>,
@@ -32,6 +33,8 @@ pub struct Config {
     pub names: Vec<String>,
     /// Name of the deployment, in every certificate. Chosen once, at `init`.
     pub deployment: String,
+    /// Where the catalog is kept.
+    pub database: DatabaseConfig,
     /// A lease not begun within this many seconds must not begin.
     pub lease_s: u32,
     /// Agents report at least this often.
@@ -147,6 +150,7 @@ impl Default for Config {
             public_url: String::new(),
             names: Vec::new(),
             deployment: "longhaul".to_owned(),
+            database: DatabaseConfig::default(),
             lease_s: 600,
             report_every_ms: 1_000,
             history_days: 30,
@@ -229,6 +233,7 @@ impl Config {
                 return bad(format!("service.{name} is 0: it must be positive"));
             }
         }
+        self.database.check()?;
         self.strategy()?;
         self.fts.check()?;
         self.jobs.check()?;

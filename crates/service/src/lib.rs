@@ -15,6 +15,7 @@ mod choice;
 mod circuits;
 mod commissioning;
 mod config;
+mod database;
 mod deadlines;
 mod fts;
 mod http;
@@ -47,6 +48,7 @@ use longhaul_model::Timestamp;
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 pub use config::{ArchiveConfig, Config, HttpLimits};
+pub use database::DatabaseConfig;
 pub use fts::{FtsConfig, FtsPerson, Reach};
 pub use jobs::{
     CopyOrder, Credential, End, ForeignMover, JobNews, Jobs, JobsConfig, Moved, Progress, Stop, TapeConfig,

@@ -12,6 +12,7 @@ use longhaul_model::{AgentId, Fault, FaultCode, IdMaker, StorageId, Timestamp, T
 use longhaul_network::Link;
 use longhaul_scheduler::{Event, Scheduler, Settings};
 use longhaul_security::{Credentials, Sessions, grid_server_tls, service_server_tls};
+use longhaul_storage_remote::Remote;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
@@ -88,16 +89,17 @@ impl Service {
     ) -> Result<Service, Fault> {
         config.check()?;
         let now = clock();
-        let opening = config.state_dir.clone();
+        let opening = config.clone();
         let state = tokio::task::spawn_blocking(move || State::open(&opening, now))
             .await
             .map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))??;
         let sockets = Sockets::bind(&config).await?;
+        let remote = mover.as_ref().and_then(|mover| mover.remote());
         let desk = Jobs::new();
         let (tokens, wanted) = Tokens::open(&config.fts)?;
         let (inputs, writing, questions) = (sync_channel(INPUTS_MAX), channel(), channel());
         let shared =
-            Arc::new(share(&config, &clock, state, &sockets, (&inputs.0, &writing.0), (desk.0, tokens))?);
+            Arc::new(share(&config, &clock, state, &sockets, (&inputs.0, &writing.0), (desk.0, tokens, remote.clone()))?);
         let operations = Arc::new(Operations::new(shared.clone()));
         let mut threads = start_threads(&shared, inputs.1, writing.1, questions)?;
         let taking_up = shared.clone();
@@ -107,7 +109,6 @@ impl Service {
         messages::prepare(&shared)?;
         // After the limits and shares of all: what jobs wait for is ordered by them.
         let (counter, runtime) = (shared.clone(), tokio::runtime::Handle::current());
-        let remote = mover.as_ref().and_then(|mover| mover.remote());
         threads.desk = Some(spawn("desk", move || jobs::run(counter, &desk.1, mover, runtime))?);
         let (stop, stopped) = watch::channel(false);
         let mut service = Service {
@@ -272,7 +273,7 @@ fn share(
     state: State,
     sockets: &Sockets,
     (brain, scribe): (&std::sync::mpsc::SyncSender<Input>, &Sender<Job>),
-    (desk, tokens): (Jobs, Tokens),
+    (desk, tokens, remote): (Jobs, Tokens, Option<Arc<Remote>>),
 ) -> Result<Shared, Fault> {
     let last_id = state.catalog.last_id()?;
     let agents = Agents::default();
@@ -282,6 +283,7 @@ fn share(
     let plan = Plan::load(&config.circuits, &state.catalog)?;
     Ok(Shared {
         tokens,
+        remote,
         issuers: crate::fts::open_issuers(&config.fts, &public_url, &config.names)?,
         public_url,
         config: config.clone(),

@@ -10,6 +10,7 @@ use longhaul_model::mark::MarkTable;
 use longhaul_model::{Fault, IdMaker, SiteId, StorageId, StorageName, Timestamp};
 use longhaul_scheduler::{Event, SiteInfo, SiteLimits, SiteState, StorageInfo};
 use longhaul_security::{Authority, Sessions};
+use longhaul_storage_remote::Remote;
 
 use crate::agents::Agents;
 use crate::brain::Input;
@@ -50,6 +51,8 @@ pub struct Shared {
     /// Issuers whose tokens open the FTS3 API, if there are any.
     pub issuers: Option<Issuers>,
     pub tokens: Tokens,
+    /// By which storages are asked; none if there is nothing that could.
+    pub remote: Option<Arc<Remote>>,
     pub brain: SyncSender<Input>,
     pub scribe: Sender<Job>,
     pub jobs: Jobs,

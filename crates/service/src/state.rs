@@ -1,4 +1,4 @@
-//! The state directory: one service at a time, one database, one authority.
+//! The state directory: one service at a time, one authority, and the database unless a server keeps it.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -8,7 +8,7 @@ use longhaul_catalog::Catalog;
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use longhaul_security::{Authority, new_secret, secret_hash};
 
-use crate::Config;
+use crate::{Config, database};
 
 /// A state directory that this process holds alone, as long as this lives.
 pub struct State {
@@ -48,7 +48,7 @@ pub fn init(config: &Config, now: Timestamp) -> Result<InitReply, Fault> {
             ),
         ));
     }
-    let catalog = Catalog::open(&database_path(directory), now)?;
+    let catalog = database::open(config, now)?;
     let admin_token = new_secret("lht_");
     catalog.add_api_token(secret_hash(&admin_token), "admin", "admin", None, now)?;
     // Last, since its presence says that the directory is complete.
@@ -62,7 +62,8 @@ pub fn init(config: &Config, now: Timestamp) -> Result<InitReply, Fault> {
 }
 
 impl State {
-    pub fn open(directory: &Path, now: Timestamp) -> Result<State, Fault> {
+    pub fn open(config: &Config, now: Timestamp) -> Result<State, Fault> {
+        let directory = config.state_dir.as_path();
         if !authority_path(directory).exists() {
             return Err(Fault::new(
                 FaultCode::StateDirectory,
@@ -81,14 +82,10 @@ impl State {
             ));
         }
         let lock = lock(directory)?;
-        let catalog = Catalog::open(&database_path(directory), now)?;
+        let catalog = database::open(config, now)?;
         let authority = Authority::open(&authority_path(directory))?;
         Ok(State { catalog, authority, lock })
     }
-}
-
-fn database_path(directory: &Path) -> PathBuf {
-    directory.join("catalog.sqlite")
 }
 
 fn authority_path(directory: &Path) -> PathBuf {

@@ -178,6 +178,14 @@ pub struct Stat {
     pub checksum: Option<Checksum>,
 }
 
+impl Stat {
+    /// Seconds since 1970, if the storage tells when it was changed.
+    pub fn modified_s(&self) -> Option<i64> {
+        let parsed = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(self.modified.as_ref()?);
+        parsed.ok().map(|time| time.as_second())
+    }
+}
+
 /// One member of a collection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {

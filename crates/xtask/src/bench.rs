@@ -3,7 +3,7 @@
 
 mod peers;
 
-use crate::tools::{cargo, run_command};
+use crate::tools::{self, cargo, run_command};
 
 /// Cases that run other programs.
 const WITH_PEERS: &[&str] = &["transfers", "mtu", "fdt", "floor"];
@@ -26,6 +26,10 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     let names = || words.iter().filter(|word| !word.starts_with("--"));
     if names().next().is_none() || names().any(|word| WITH_PEERS.contains(word)) {
         peers::install_missing()?;
+    }
+    if names().next().is_none() || names().any(|word| *word == "fts-postgresql") {
+        let (file, package) = tools::POSTGRESQL;
+        tools::file(file, package)?;
     }
     run_command(cargo().args(["build", "--release", "--workspace", "--bins", "--examples"]))?;
     run_command(

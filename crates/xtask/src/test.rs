@@ -63,6 +63,8 @@ pub(crate) fn run() -> Result<(), String> {
     for (what, name, package, probe) in PROGRAMS {
         folders.extend(optional(what, tools::program(name, package, probe), &mut missing)?.flatten());
     }
+    let (file, package) = tools::POSTGRESQL;
+    optional("the catalog in PostgreSQL", tools::file(file, package), &mut missing)?;
     let mut counts = Counts::default();
     run_step("tests", || {
         // The tests find the browser by this name; set here once, before any thread exists.

@@ -103,6 +103,9 @@ pub(crate) fn program(name: &str, package: &str, probe: &str) -> Result<Option<P
     Ok(Some(folder))
 }
 
+/// A file of it, and its Debian package.
+pub(crate) const POSTGRESQL: (&str, &str) = ("/usr/lib/postgresql/*/bin/initdb", "postgresql");
+
 /// What no search path leads to: known by a file of it, any of a pattern of the shell.
 pub(crate) fn file(pattern: &str, package: &str) -> Result<(), String> {
     if works("sh", &["-c", &format!("ls {pattern}")]) {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use longhaul_model::job::{JobFileAt, Tally, next_hop, next_replicas};
 use longhaul_model::{AttemptId, JobFileState, JobId, JobKind, JobState, Timestamp};
-use rusqlite::{OptionalExtension, Row, Transaction};
+use crate::sql::{Optional, Row, Transaction};
 
 use super::{FILE, Head, JOB, file_place, file_row, file_state, head, job_place, job_row, news, number_back};
 use crate::codec::{Columns, key, number};
@@ -42,7 +42,7 @@ pub(super) struct FileHead {
 
 pub(super) const FILE_HEAD: &str = "SELECT id, job, state, queue, attempt, source_end, size FROM job_files";
 
-pub(super) fn file_head_row(row: &Row<'_>) -> rusqlite::Result<FileHead> {
+pub(super) fn file_head_row(row: &Row<'_>) -> crate::sql::Result<FileHead> {
     Ok(FileHead {
         id: row.get(0)?,
         job: row.get(1)?,
@@ -201,7 +201,7 @@ impl<'t> Changer<'t> {
         Ok(select.query_row([number(id)], file_head_row).optional()?)
     }
 
-    pub(super) fn run(&self, statement: &str, values: impl rusqlite::Params) -> Result<(), CatalogError> {
+    pub(super) fn run(&self, statement: &str, values: impl Params) -> Result<(), CatalogError> {
         self.tx.prepare_cached(statement)?.execute(values)?;
         Ok(())
     }

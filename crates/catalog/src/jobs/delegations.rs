@@ -1,7 +1,7 @@
 //! Credentials that users gave us to act for them.
 
 use longhaul_model::Timestamp;
-use rusqlite::{OptionalExtension, Row};
+use crate::sql::{Optional, Row};
 
 use crate::codec::Columns;
 use crate::{Catalog, CatalogError, DelegationRow};
@@ -52,7 +52,7 @@ impl Catalog {
     }
 }
 
-fn delegation_row(row: &Row<'_>) -> rusqlite::Result<DelegationRow> {
+fn delegation_row(row: &Row<'_>) -> crate::sql::Result<DelegationRow> {
     Ok(DelegationRow {
         id: row.get(0)?,
         user: row.get(1)?,

@@ -2,7 +2,7 @@
 
 use longhaul_model::job::TOO_LONG_IN_QUEUE;
 use longhaul_model::{JobFileState, JobId, JobKind, JobState, Timestamp};
-use rusqlite::Transaction;
+use crate::sql::Transaction;
 
 use super::change::{Changer, FILE_HEAD, FileHead, file_head_row};
 use super::{FORCED_PRIORITY, Terms, head, number_of, queue_of};
@@ -103,7 +103,7 @@ impl Catalog {
             // READY and ACTIVE.
             let mut select =
                 tx.prepare_cached(&format!("{FILE_HEAD} WHERE state IN (5, 6) ORDER BY state, id"))?;
-            let running = select.query_map([], file_head_row)?.collect::<Result<Vec<_>, _>>()?;
+            let running = select.query_map((), file_head_row)?.collect::<Result<Vec<_>, _>>()?;
             for file in running {
                 changer.release(&file)?;
             }

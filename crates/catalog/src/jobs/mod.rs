@@ -12,7 +12,7 @@ mod tape;
 
 use longhaul_model::job::Tally;
 use longhaul_model::{JobFileState, JobId, JobState};
-use rusqlite::{OptionalExtension, Row, Transaction};
+use crate::sql::{Optional, Row, Transaction};
 
 use crate::codec::{Columns, number};
 use crate::{CatalogError, JobEndRow, JobFileRow, JobQueueRow, JobRow, TapeTimes};
@@ -32,7 +32,7 @@ const FILE: &str = "SELECT f.id, j.id, f.place, f.state, f.source, f.target, f.s
     f.details, f.queue, f.staging_began, f.staging_ended, f.staging_request, f.archiving_began, f.archiving_ended
     FROM job_files f JOIN jobs j ON j.number = f.job JOIN job_queues q ON q.id = f.queue";
 
-fn job_row(row: &Row<'_>) -> rusqlite::Result<JobRow> {
+fn job_row(row: &Row<'_>) -> crate::sql::Result<JobRow> {
     Ok(JobRow {
         id: job_id(row, 1)?,
         kind: row.parsed(2)?,
@@ -56,7 +56,7 @@ fn job_row(row: &Row<'_>) -> rusqlite::Result<JobRow> {
     })
 }
 
-fn file_row(row: &Row<'_>) -> rusqlite::Result<JobFileRow> {
+fn file_row(row: &Row<'_>) -> crate::sql::Result<JobFileRow> {
     let attempt = row.number(12)?;
     Ok(JobFileRow {
         id: row.number(0)?,
@@ -91,8 +91,8 @@ fn file_row(row: &Row<'_>) -> rusqlite::Result<JobFileRow> {
     })
 }
 
-fn job_id(row: &Row<'_>, at: usize) -> rusqlite::Result<JobId> {
-    row.get::<_, [u8; 16]>(at).map(|bytes| JobId(u128::from_be_bytes(bytes)))
+fn job_id(row: &Row<'_>, at: usize) -> crate::sql::Result<JobId> {
+    row.get::<[u8; 16]>(at).map(|bytes| JobId(u128::from_be_bytes(bytes)))
 }
 
 fn id_bytes(id: JobId) -> [u8; 16] {
@@ -100,18 +100,18 @@ fn id_bytes(id: JobId) -> [u8; 16] {
 }
 
 /// States are kept as their places in `ALL`: the indices over them stay small.
-fn job_state(row: &Row<'_>, at: usize) -> rusqlite::Result<JobState> {
+fn job_state(row: &Row<'_>, at: usize) -> crate::sql::Result<JobState> {
     place_of(JobState::ALL, row, at)
 }
 
-fn file_state(row: &Row<'_>, at: usize) -> rusqlite::Result<JobFileState> {
+fn file_state(row: &Row<'_>, at: usize) -> crate::sql::Result<JobFileState> {
     place_of(JobFileState::ALL, row, at)
 }
 
-fn place_of<T: Copy>(all: &[T], row: &Row<'_>, at: usize) -> rusqlite::Result<T> {
+fn place_of<T: Copy>(all: &[T], row: &Row<'_>, at: usize) -> crate::sql::Result<T> {
     let place: i64 = row.get(at)?;
     let state = usize::try_from(place).ok().and_then(|place| all.get(place)).copied();
-    state.ok_or(rusqlite::Error::IntegralValueOutOfRange(at, place))
+    state.ok_or(crate::sql::damaged(at, place))
 }
 
 fn job_place(state: JobState) -> i64 {
@@ -174,8 +174,8 @@ fn end_of(tx: &Transaction<'_>, url: &str, new: &mut Vec<JobEndRow>) -> Result<i
     if let Some(id) = select.query_row([url], |row| row.get(0)).optional()? {
         return Ok(id);
     }
-    tx.prepare_cached("INSERT INTO job_ends (url) VALUES (?1)")?.execute([url])?;
-    let id = tx.last_insert_rowid();
+    let mut insert = tx.prepare_cached("INSERT INTO job_ends (url) VALUES (?1) RETURNING id")?;
+    let id = insert.query_row([url], |row| row.get(0))?;
     new.push(JobEndRow { id: number_back(id), url: url.to_owned() });
     Ok(id)
 }
@@ -198,11 +198,10 @@ fn queue_of(tx: &Transaction<'_>, terms: &Terms, new: &mut Vec<JobQueueRow>) -> 
     if let Some(id) = select.query_row(values, |row| row.get(0)).optional()? {
         return Ok(id);
     }
-    tx.prepare_cached(
-        "INSERT INTO job_queues (target, vo, activity, priority, strategy) VALUES (?1, ?2, ?3, ?4, ?5)",
-    )?
-    .execute(values)?;
-    let id = tx.last_insert_rowid();
+    let mut insert = tx.prepare_cached(
+        "INSERT INTO job_queues (target, vo, activity, priority, strategy) VALUES (?1, ?2, ?3, ?4, ?5) RETURNING id",
+    )?;
+    let id = insert.query_row(values, |row| row.get(0))?;
     new.push(JobQueueRow {
         id: number_back(id),
         target: number_back(terms.target),

@@ -1,7 +1,7 @@
 //! Small questions that people ask while they type, and about single files.
 
 use longhaul_model::JobFileState;
-use rusqlite::OptionalExtension;
+use crate::sql::Optional;
 
 use super::file_state;
 use crate::codec::number;

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use longhaul_model::{JobId, JobKind, Timestamp};
-use rusqlite::{Row, Transaction};
+use crate::sql::{Row, Transaction};
 
 use super::{FILE, JOB, file_place, file_row, file_state, id_bytes, job_row, job_state, number_back};
 use crate::codec::{Columns, number};
@@ -21,7 +21,7 @@ impl Catalog {
         if keep {
             return Ok(());
         }
-        self.write(|tx| Ok(tx.execute("DELETE FROM job_news", []).map(drop)?))
+        self.write(|tx| Ok(tx.execute("DELETE FROM job_news", ()).map(drop)?))
     }
 
     /// What is to be told, oldest first, behind this place; some at a time.
@@ -50,7 +50,7 @@ impl Catalog {
     pub fn job_news_waiting(&self) -> Result<u64, CatalogError> {
         self.read(|tx| {
             let (first, last): (Option<i64>, Option<i64>) =
-                tx.query_row("SELECT min(sequence), max(sequence) FROM job_news", [], |row| {
+                tx.query_row("SELECT min(sequence), max(sequence) FROM job_news", (), |row| {
                     Ok((row.get(0)?, row.get(1)?))
                 })?;
             Ok(first.zip(last).map_or(0, |(first, last)| number_back(last - first + 1)))
@@ -106,7 +106,7 @@ struct NewsPart {
     mode: Option<String>,
 }
 
-fn kept_row(row: &Row<'_>) -> rusqlite::Result<Kept> {
+fn kept_row(row: &Row<'_>) -> crate::sql::Result<Kept> {
     let was: Option<i64> = row.get(3)?;
     let news = NewsPart {
         sequence: row.number(0)?,

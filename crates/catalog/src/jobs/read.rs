@@ -1,8 +1,8 @@
 //! Questions about jobs. Every list is a page of an index.
 
 use longhaul_model::{JobFileState, JobId, JobState, Timestamp};
-use rusqlite::types::Value;
-use rusqlite::{OptionalExtension, Row, Transaction, params_from_iter};
+use crate::sql::Value;
+use crate::sql::{Optional, Row, Transaction};
 
 use super::{
     FILE, JOB, file_place, file_row, file_state, id_bytes, job_place, job_row, number_back, number_of,
@@ -55,11 +55,11 @@ impl Catalog {
                     place => place,
                 },
             };
-            let numbered = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, job_row(row)?));
+            let numbered = |row: &Row<'_>| Ok((row.get::<i64>(0)?, job_row(row)?));
             let mut found: Vec<(i64, JobRow)> = Vec::new();
             for question in job_questions(query, after) {
                 let mut select = tx.prepare_cached(&question.text)?;
-                for row in select.query_map(params_from_iter(question.values), numbered)? {
+                for row in select.query_map(question.values, numbered)? {
                     found.push(row?);
                 }
             }
@@ -75,7 +75,7 @@ impl Catalog {
             let mut found: Vec<JobFileRow> = Vec::new();
             for question in file_questions(query) {
                 let mut select = tx.prepare_cached(&question.text)?;
-                for row in select.query_map(params_from_iter(question.values), file_row)? {
+                for row in select.query_map(question.values, file_row)? {
                     found.push(row?);
                 }
             }
@@ -150,7 +150,7 @@ impl Catalog {
                    SELECT queue, count(*) AS files, sum(coalesce(size, 0)) AS bytes FROM job_files
                    WHERE state IN (3, 4, 5, 6) GROUP BY queue) w JOIN job_queues q ON q.id = w.queue ORDER BY q.id",
             )?;
-            let rows = select.query_map([], |row| {
+            let rows = select.query_map((), |row| {
                 Ok(JobQueueRow {
                     id: row.number(0)?,
                     target: row.number(1)?,
@@ -190,7 +190,7 @@ impl Catalog {
     pub fn job_ends(&self) -> Result<Vec<JobEndRow>, CatalogError> {
         self.read(|tx| {
             let mut select = tx.prepare_cached("SELECT id, url FROM job_ends ORDER BY id")?;
-            let rows = select.query_map([], |row| Ok(JobEndRow { id: row.number(0)?, url: row.get(1)? }))?;
+            let rows = select.query_map((), |row| Ok(JobEndRow { id: row.number(0)?, url: row.get(1)? }))?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
@@ -211,7 +211,7 @@ impl Catalog {
     pub fn count_job_files(&self) -> Result<Vec<(JobFileState, u64)>, CatalogError> {
         self.read_within(SCAN_TIME_MAX, |tx| {
             let mut select = tx.prepare_cached("SELECT state, count(*) FROM job_files GROUP BY state")?;
-            let rows = select.query_map([], |row| Ok((file_state(row, 0)?, row.number(1)?)))?;
+            let rows = select.query_map((), |row| Ok((file_state(row, 0)?, row.number(1)?)))?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }

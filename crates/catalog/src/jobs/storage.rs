@@ -2,8 +2,8 @@
 
 use longhaul_model::job::storage_element;
 use longhaul_model::{JobFileState, JobId, Timestamp};
-use rusqlite::types::Value;
-use rusqlite::{Transaction, params_from_iter};
+use crate::sql::Value;
+use crate::sql::Transaction;
 
 use super::change::{Changer, FILE_HEAD, file_head_row};
 use super::{file_place, head};
@@ -89,7 +89,7 @@ impl Catalog {
 fn ends_of(tx: &Transaction<'_>, storage: &str) -> Result<Vec<i64>, CatalogError> {
     // The range holds more than the storage's own, such as longer host names.
     let mut select = tx.prepare_cached("SELECT id, url FROM job_ends WHERE url >= ?1 AND url < ?1 || ';'")?;
-    let rows = select.query_map([storage], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?)))?;
+    let rows = select.query_map([storage], |row| Ok((row.get::<i64>(0)?, row.get::<String>(1)?)))?;
     let mut ends = Vec::new();
     for row in rows {
         let (id, url) = row?;
@@ -115,7 +115,7 @@ fn waiting(
     let ends = || ends.iter().map(|end| Value::from(*end));
     let values = std::iter::once(Value::from(file_place(state))).chain(ends()).chain(ends());
     let values = values.chain(vo.map(|vo| Value::from(vo.to_owned())));
-    let mut select = tx.prepare(&text)?;
-    let rows = select.query_map(params_from_iter(values), file_head_row)?;
+    let mut select = tx.prepare_cached(&text)?;
+    let rows = select.query_map(values, file_head_row)?;
     Ok(rows.collect::<Result<_, _>>()?)
 }

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 
 use longhaul_model::job::{Tally, end_point, storage_element};
 use longhaul_model::{AttemptId, JobFileState, JobKind, JobState};
-use rusqlite::{OptionalExtension, Transaction};
 
 use super::{Terms, end_of, file_place, id_bytes, job_place, maybe, news, number_back, number_of, queue_of};
+use crate::sql::{Bind, Optional, Transaction, params};
 use crate::{Catalog, CatalogError, JobFileNews, JobsChanged, NewJob, NewJobFile, Submitted};
 
 /// End points and queues met in one submission: asked for once.
@@ -53,9 +53,7 @@ fn submit(
         }
     }
     let number = insert_job(tx, job)?;
-    for file in &job.files {
-        insert_file(tx, job, number, file, met, changed)?;
-    }
+    insert_files(tx, job, number, met, changed)?;
     Ok(Submitted::Made)
 }
 
@@ -73,13 +71,15 @@ fn insert_job(tx: &Transaction<'_>, job: &NewJob) -> Result<i64, CatalogError> {
     let grouped = shared || matches!(job.kind, JobKind::Replicas | JobKind::Hops);
     let state = tally.verdict(job.kind, JobState::Submitted);
     let (sources, targets) = elements(job);
-    tx.prepare_cached(
+    let mut insert = tx.prepare_cached(
         "INSERT INTO jobs (id, kind, state, vo, user, credential, priority, strategy, source_se, target_se, submitted,
          expires, finished, reason, grouped, files, files_finished, files_failed, files_canceled, files_active,
          files_staging, files_archiving, files_waiting, details) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11,
-         ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24)",
-    )?
-    .execute(rusqlite::params![
+         ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24)
+         RETURNING number",
+    )?;
+    let values = params![
+
         id_bytes(job.id),
         job.kind.word(),
         job_place(state.state),
@@ -104,8 +104,8 @@ fn insert_job(tx: &Transaction<'_>, job: &NewJob) -> Result<i64, CatalogError> {
         tally.archiving as i64,
         tally.waiting as i64,
         job.details,
-    ])?;
-    Ok(tx.last_insert_rowid())
+    ];
+    Ok(insert.query_row(values, |row| row.get(0))?)
 }
 
 /// The storage elements of a job: of hops the first and the last; of others those that all files share.
@@ -123,62 +123,106 @@ fn shared(mut elements: impl Iterator<Item = Option<String>>) -> Option<String> 
     elements.all(|element| element.as_ref() == Some(&first)).then_some(first)
 }
 
-fn insert_file(
+/// Rows of one statement: a large job takes few trips to a server.
+const ROWS_AT_ONCE: [usize; 3] = [64, 8, 1];
+const ROW: &str = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+
+/// A file with the rows that it refers to.
+struct Placed<'j> {
+    file: &'j NewJobFile,
+    source: i64,
+    target: i64,
+    queue: i64,
+}
+
+fn insert_files(
     tx: &Transaction<'_>,
     job: &NewJob,
     number: i64,
-    file: &NewJobFile,
     met: &mut Met,
     changed: &mut JobsChanged,
 ) -> Result<(), CatalogError> {
-    let source = met.end(tx, &file.source, changed)?;
-    let target = met.end(tx, &file.target, changed)?;
-    let terms = Terms {
-        target,
-        vo: job.vo.clone(),
-        activity: file.activity.clone(),
-        priority: job.priority,
-        strategy: job.strategy.clone(),
-    };
-    let queue = match met.queues.get(&terms) {
-        Some(&queue) => queue,
-        None => {
-            let queue = queue_of(tx, &terms, &mut changed.new_queues)?;
-            met.queues.insert(terms, queue);
-            queue
-        }
-    };
-    tx.prepare_cached(
-        "INSERT INTO job_files (job, place, state, source, target, source_end, target_end, queue, size, checksum, details)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
-    )?
-    .execute((
-        number,
-        file.index,
-        file_place(file.state),
-        &file.source,
-        &file.target,
-        source,
-        target,
-        queue,
-        maybe(file.size),
-        &file.checksum,
-        &file.details,
-    ))?;
-    changed.files.push(JobFileNews {
-        job: job.id,
-        file: number_back(tx.last_insert_rowid()),
-        from: JobFileState::NotUsed,
-        to: file.state,
-        queue_before: number_back(queue),
-        queue: number_back(queue),
-        size: file.size,
-        attempt: AttemptId(0),
-    });
+    let placed = job.files.iter().map(|file| met.place(tx, job, file, changed));
+    let placed = placed.collect::<Result<Vec<_>, _>>()?;
+    let mut left = placed.as_slice();
+    while !left.is_empty() {
+        let count = ROWS_AT_ONCE.into_iter().find(|&count| count <= left.len()).unwrap_or(1);
+        let (now, later) = left.split_at(count);
+        let ids = insert_rows(tx, number, now)?;
+        changed.files.extend(now.iter().zip(ids).map(|(placed, id)| JobFileNews {
+            job: job.id,
+            file: number_back(id),
+            from: JobFileState::NotUsed,
+            to: placed.file.state,
+            queue_before: number_back(placed.queue),
+            queue: number_back(placed.queue),
+            size: placed.file.size,
+            attempt: AttemptId(0),
+        }));
+        left = later;
+    }
     Ok(())
 }
 
+/// Returns the ids in the order of the files: rows get theirs one after the other.
+fn insert_rows(tx: &Transaction<'_>, job: i64, rows: &[Placed<'_>]) -> Result<Vec<i64>, CatalogError> {
+    let states: Vec<(i64, Option<i64>)> =
+        rows.iter().map(|row| (file_place(row.file.state), maybe(row.file.size))).collect();
+    let values = rows.iter().zip(&states).flat_map(|(row, (state, size))| {
+        let file = row.file;
+        [
+            job.seen(),
+            file.index.seen(),
+            state.seen(),
+            file.source.seen(),
+            file.target.seen(),
+            row.source.seen(),
+            row.target.seen(),
+            row.queue.seen(),
+            size.seen(),
+            file.checksum.seen(),
+            file.details.seen(),
+        ]
+    });
+    let mut insert = tx.prepare_cached(&format!(
+        "INSERT INTO job_files (job, place, state, source, target, source_end, target_end, queue, size, checksum, details)
+         VALUES {} RETURNING id",
+        vec![ROW; rows.len()].join(", ")
+    ))?;
+    let ids = insert.query_map(values.collect::<Vec<_>>(), |row| row.get(0))?;
+    let mut ids = ids.collect::<crate::sql::Result<Vec<i64>>>()?;
+    ids.sort_unstable();
+    Ok(ids)
+}
+
 impl Met {
+    fn place<'j>(
+        &mut self,
+        tx: &Transaction<'_>,
+        job: &NewJob,
+        file: &'j NewJobFile,
+        changed: &mut JobsChanged,
+    ) -> Result<Placed<'j>, CatalogError> {
+        let source = self.end(tx, &file.source, changed)?;
+        let target = self.end(tx, &file.target, changed)?;
+        let terms = Terms {
+            target,
+            vo: job.vo.clone(),
+            activity: file.activity.clone(),
+            priority: job.priority,
+            strategy: job.strategy.clone(),
+        };
+        let queue = match self.queues.get(&terms) {
+            Some(&queue) => queue,
+            None => {
+                let queue = queue_of(tx, &terms, &mut changed.new_queues)?;
+                self.queues.insert(terms, queue);
+                queue
+            }
+        };
+        Ok(Placed { file, source, target, queue })
+    }
+
     fn end(
         &mut self,
         tx: &Transaction<'_>,

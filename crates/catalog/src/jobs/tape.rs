@@ -7,7 +7,7 @@ use std::collections::btree_map::Entry;
 
 use longhaul_model::job::ARCHIVING_OF_REPLICAS;
 use longhaul_model::{JobFileState, JobKind, JobState, Timestamp};
-use rusqlite::{OptionalExtension, Transaction};
+use crate::sql::{Optional, Transaction};
 
 use super::change::{Changer, FILE_HEAD, FileHead, file_head_row};
 use super::{FILE, JOB, file_row, id_bytes, job_row, number_back};
@@ -34,7 +34,7 @@ impl Catalog {
             )?;
             let mut ends = Vec::new();
             let mut last = -1;
-            while let Some(end) = next.query_row([last], |row| row.get::<_, Option<i64>>(0))? {
+            while let Some(end) = next.query_row([last], |row| row.get::<Option<i64>>(0))? {
                 ends.push(number_back(end));
                 last = end;
             }
@@ -111,7 +111,7 @@ impl Catalog {
             };
             let mut select = tx.prepare_cached("SELECT stands, file FROM tape_files WHERE request = ?1")?;
             let stands =
-                select.query_map([number(id)], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)))?;
+                select.query_map([number(id)], |row| Ok((row.get::<i64>(0)?, row.get::<i64>(1)?)))?;
             let mut file_of = tx.prepare_cached(&format!("{FILE} WHERE f.id = ?1"))?;
             for stand in stands {
                 let (stands, file) = stand?;
@@ -222,11 +222,11 @@ impl Changer<'_> {
     }
 
     fn ask(&mut self, end: u64, vo: &str, files: &[u64]) -> Result<(), CatalogError> {
-        self.run(
-            "INSERT INTO tape_requests (source_end, vo, made, next) VALUES (?1, ?2, ?3, ?3)",
+        let request: i64 = self.tx.query_row(
+            "INSERT INTO tape_requests (source_end, vo, made, next) VALUES (?1, ?2, ?3, ?3) RETURNING id",
             (number(end), vo, self.now.0),
+            |row| row.get(0),
         )?;
-        let request = self.tx.last_insert_rowid();
         for &id in files {
             let waits = self.file(id)?.filter(|file| file.state == JobFileState::Staging);
             let Some(file) = waits.filter(|file| number(end) == file.source_end) else { continue };

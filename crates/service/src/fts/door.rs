@@ -9,7 +9,9 @@ use http::{HeaderMap, Method, header};
 use longhaul_api::fts::{self, Parameters, Refusal};
 
 use super::ask::{Ask, Reply, refused};
-use super::{bans, bearer, configuration, delegation, files, jobs, monitor, network, person, status, submit};
+use super::{
+    bans, bearer, configuration, delegation, files, jobs, monitor, namespace, network, person, status, submit,
+};
 use crate::fts::kept::refusal;
 use crate::http::{Http, Peer, body};
 use crate::operations::Operations;
@@ -89,11 +91,23 @@ async fn answer(http: &Arc<Http>, path: Vec<String>, request: Request) -> Result
         let answer = move || {
             let person = person::identify(operations, shown, peer.as_ref())?;
             let ask = Ask { method, path, query, content_type, user_agent, person, body };
-            dispatch(operations, &ask)
+            match ask.path.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+                ["dm", verb] => namespace::question(operations, &ask, verb).map(Answer::OfStorage),
+                words => dispatch(operations, &ask, words).map(Answer::Ours),
+            }
         };
         Ok(answer())
     });
-    done.await.map_err(refusal)?
+    match done.await.map_err(refusal)?? {
+        Answer::Ours(reply) => Ok(reply),
+        Answer::OfStorage(question) => question.ask().await,
+    }
+}
+
+/// From here, or from a storage, for which no thread waits.
+enum Answer {
+    Ours(Reply),
+    OfStorage(namespace::Question),
 }
 
 /// A page of another site must not act in its visitor's name.
@@ -109,15 +123,14 @@ fn same_origin(headers: &HeaderMap, trusted: &[String]) -> Result<(), Refusal> {
     Err(Refusal::forbidden("Host and Origin do not match"))
 }
 
-fn dispatch(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
-    let words: Vec<&str> = ask.path.iter().map(String::as_str).collect();
+fn dispatch(operations: &Operations, ask: &Ask, words: &[&str]) -> Result<Reply, Refusal> {
     let (get, post, put, delete) = (
         ask.method == Method::GET || ask.method == Method::HEAD,
         ask.method == Method::POST,
         ask.method == Method::PUT,
         ask.method == Method::DELETE,
     );
-    match words.as_slice() {
+    match words {
         [] if get => Reply::json(&fts::capabilities()),
         ["fts3", "ftsmon", rest @ ..] if get => monitor::answer(ask, rest),
         ["api-docs", "schema", "submit"] if get => Reply::json(&fts::submission::schema()),
@@ -169,6 +182,7 @@ pub fn no_route(ask: &Ask) -> Refusal {
             | ["config", ..]
             | ["optimizer", ..]
             | ["autocomplete", _]
+            | ["dm", "list" | "stat" | "mkdir" | "unlink" | "rmdir" | "rename"]
             | ["delegation", ..]
             | ["ban", _]
     );

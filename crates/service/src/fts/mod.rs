@@ -15,6 +15,7 @@ mod files;
 mod jobs;
 mod kept;
 mod monitor;
+mod namespace;
 mod network;
 mod person;
 mod settings;

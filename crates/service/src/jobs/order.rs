@@ -73,8 +73,8 @@ impl CopyOrder {
     }
 }
 
-/// The proxy that the user of a job gave us, if one.
-fn delegated(catalog: &Catalog, credential: &str) -> Result<Credential, CatalogError> {
+/// The proxy that a user gave us, if one.
+pub fn delegated(catalog: &Catalog, credential: &str) -> Result<Credential, CatalogError> {
     let proxy = catalog.delegation(credential)?.and_then(|row| row.proxy);
     let pem = proxy.and_then(|proxy| String::from_utf8(proxy).ok());
     Ok(pem.map_or(Credential::None, |pem| Credential::Pem(Zeroizing::new(pem))))

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use rustix::process::Signal;
 
@@ -13,11 +14,14 @@ use crate::{Log, Process, free_port};
 const USER: &str = "longhaul";
 /// Where Debian puts the programs of each version.
 const VERSIONS: &str = "/usr/lib/postgresql";
+const END_WITHIN: Duration = Duration::from_secs(10);
 
 pub struct PostgreSql {
     port: u16,
     process: Process,
-    _folder: tempfile::TempDir,
+    durable: bool,
+    log: Log,
+    folder: tempfile::TempDir,
 }
 
 impl PostgreSql {
@@ -31,6 +35,15 @@ impl PostgreSql {
     /// # Panics
     /// If it does not start.
     pub fn start() -> PostgreSql {
+        PostgreSql::with(false)
+    }
+
+    /// As [`PostgreSql::start`]; what it has answered is on disk.
+    pub fn start_durable() -> PostgreSql {
+        PostgreSql::with(true)
+    }
+
+    fn with(durable: bool) -> PostgreSql {
         let programs = programs().expect("postgresql");
         let folder = open_folder();
         give_away(folder.path());
@@ -47,31 +60,63 @@ impl PostgreSql {
         ]);
         let ran = init.arg(&data).output().expect("initdb runs");
         assert!(ran.status.success(), "initdb: {}", String::from_utf8_lossy(&ran.stderr));
-        let port = free_port();
-        let mut command = as_nobody(&programs.join("postgres"), folder.path());
-        command
-            .arg("-D")
-            .arg(&data)
-            .args(["-p", &port.to_string(), "-h", "127.0.0.1", "-F", "-k"])
-            .arg(folder.path());
-        command.args(["-c", "dynamic_shared_memory_type=mmap"]);
-        let log = Log::default();
-        let mut process = Process::start("postgresql", &mut command, &log, &folder.path().join("log"));
-        wait_until_listening(&mut process, port);
-        PostgreSql { port, process, _folder: folder }
+        let (port, log) = (free_port(), Log::default());
+        let process = serve(folder.path(), port, durable, &log);
+        PostgreSql { port, process, durable, log, folder }
     }
 
-    /// Its one database, without the scheme.
+    /// Its first database, without the scheme.
     pub fn location(&self) -> String {
-        format!("{USER}@127.0.0.1:{}/postgres", self.port)
+        self.location_of("postgres")
     }
+
+    pub fn location_of(&self, database: &str) -> String {
+        format!("{USER}@127.0.0.1:{}/{database}", self.port)
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Another database, empty.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    pub fn create(&self, database: &str) {
+        let mut command = as_nobody(&programs().expect("postgresql").join("createdb"), self.folder.path());
+        command.args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-U", USER, database]);
+        let ran = command.output().expect("createdb runs");
+        assert!(ran.status.success(), "createdb: {}", String::from_utf8_lossy(&ran.stderr));
+    }
+
+    /// Ends all its processes at once, in the middle of what they do: the next start recovers as after a crash.
+    pub fn crash(&mut self) {
+        self.process.signal(Signal::QUIT);
+        self.process.wait(END_WITHIN);
+    }
+
+    /// Serves again, when this returns.
+    pub fn start_again(&mut self) {
+        self.process = serve(self.folder.path(), self.port, self.durable, &self.log);
+    }
+}
+
+fn serve(folder: &Path, port: u16, durable: bool, log: &Log) -> Process {
+    let mut command = as_nobody(&programs().expect("postgresql").join("postgres"), folder);
+    command.arg("-D").arg(folder.join("data")).args(["-p", &port.to_string(), "-h", "127.0.0.1"]);
+    command.arg("-k").arg(folder).args(["-c", "dynamic_shared_memory_type=mmap"]);
+    if !durable {
+        command.arg("-F");
+    }
+    let mut process = Process::start("postgresql", &mut command, log, &folder.join("log"));
+    wait_until_listening(&mut process, port);
+    process
 }
 
 impl Drop for PostgreSql {
     fn drop(&mut self) {
-        // At once, and with all its processes and what they share.
-        self.process.signal(Signal::QUIT);
-        self.process.wait(std::time::Duration::from_secs(10));
+        // With what its processes share.
+        self.crash();
     }
 }
 

@@ -1,0 +1,144 @@
+//! Where a database of PostgreSQL is, and how it is reached.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::postgres::config::{Host, SslMode};
+use ::postgres::{Client, Config, NoTls};
+use tokio_rustls::rustls::ClientConfig;
+
+use super::BUSY_WAIT;
+use super::tls::Tls;
+
+/// A server that vanished without a word is noticed after this.
+const SILENT_MAX: Duration = Duration::from_secs(30);
+const ALIVE_EVERY: Duration = Duration::from_secs(10);
+
+/// A database, as `postgresql://USER@HOST:PORT/NAME` or in the words of libpq (`host=… user=… dbname=…`).
+///
+/// Beyond this machine connections are by TLS, unless the text says `sslmode=disable`.
+#[derive(Clone)]
+pub struct Place {
+    config: Config,
+    tls: Option<Arc<ClientConfig>>,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("{0}; a database is named as postgresql://USER@HOST:PORT/NAME, its password in a file of its own")]
+pub struct BadPlace(String);
+
+impl FromStr for Place {
+    type Err = BadPlace;
+
+    fn from_str(text: &str) -> Result<Self, BadPlace> {
+        // The driver's texts of what is wrong do not repeat what they were given: it may hold a password.
+        let mut config: Config = text.parse().map_err(|error: ::postgres::Error| {
+            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            BadPlace(cause.unwrap_or_else(|| error.to_string()))
+        })?;
+        if config.get_hosts().is_empty() {
+            return Err(BadPlace("it names no host".into()));
+        }
+        if config.get_password().is_some() {
+            return Err(BadPlace("it holds a password, which anyone who sees it could read".into()));
+        }
+        if config.get_dbname().is_none() {
+            return Err(BadPlace("it names no database".into()));
+        }
+        if !text.contains("sslmode") {
+            config.ssl_mode(if is_near(&config) { SslMode::Disable } else { SslMode::Require });
+        }
+        config.application_name("longhaul").connect_timeout(BUSY_WAIT);
+        config.keepalives_idle(ALIVE_EVERY).keepalives_interval(ALIVE_EVERY).tcp_user_timeout(SILENT_MAX);
+        Ok(Place { config, tls: None })
+    }
+}
+
+impl Place {
+    /// With a password that does not stand in the text.
+    pub fn with_password(mut self, password: &str) -> Self {
+        self.config.password(password);
+        self
+    }
+
+    /// By which authorities the server is believed.
+    pub fn with_tls(mut self, tls: Arc<ClientConfig>) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// Whether connections are, or may be, by TLS.
+    pub fn wants_tls(&self) -> bool {
+        self.config.get_ssl_mode() != SslMode::Disable
+    }
+
+    pub(super) fn connect(&self) -> Result<Client, ::postgres::Error> {
+        match &self.tls {
+            Some(tls) => self.config.connect(Tls(tls.clone())),
+            None => self.config.connect(NoTls),
+        }
+    }
+}
+
+/// On this machine: by a socket of the file system, or a loopback address.
+fn is_near(config: &Config) -> bool {
+    config.get_hosts().iter().all(|host| match host {
+        Host::Unix(_) => true,
+        Host::Tcp(name) => {
+            name == "localhost" || name.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
+        }
+    })
+}
+
+/// Without the password.
+impl fmt::Display for Place {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hosts = self.config.get_hosts().iter().map(|host| match host {
+            Host::Tcp(name) => name.clone(),
+            Host::Unix(path) => path.display().to_string(),
+        });
+        let hosts = hosts.collect::<Vec<_>>().join(",");
+        write!(out, "the database {} at {hosts}", self.config.get_dbname().unwrap_or_default())
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_read_and_shown_without_their_password() {
+        let place: Place = "postgresql://longhaul@db.site.example:5433/catalog".parse().unwrap();
+        let place = place.with_password("s3cret");
+        assert_eq!(place.to_string(), "the database catalog at db.site.example");
+        assert!(!format!("{place:?}").contains("s3cret"));
+        for (bad, why) in [
+            ("postgresql://user@/catalog", "no host"),
+            ("host=localhost user=a", "no database"),
+            ("postgresql://user:s3cret@host/catalog", "holds a password"),
+            ("postgresql://a@b:port/c", "port"),
+            ("mysql://a@b/c", ""),
+        ] {
+            let error = bad.parse::<Place>().unwrap_err().to_string();
+            assert!(error.contains(why) && error.contains("postgresql://USER"), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_is_far_is_reached_by_tls() {
+        let wants = |text: &str| text.parse::<Place>().unwrap().wants_tls();
+        assert!(wants("postgresql://a@db.site.example/c") && wants("postgresql://a@192.0.2.1/c"));
+        assert!(!wants("postgresql://a@127.0.0.1/c") && !wants("postgresql://a@[::1]/c"));
+        assert!(!wants("host=/run/postgresql user=a dbname=c"));
+        assert!(!wants("postgresql://a@db.site.example/c?sslmode=disable"));
+        assert!(wants("postgresql://a@localhost/c?sslmode=require"));
+    }
+}

@@ -1,0 +1,158 @@
+//! The catalog in one file: one connection writes, a few read.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use longhaul_model::Timestamp;
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+
+use super::pool::Pool;
+use super::{BUSY_WAIT, format_since, locked, next_format};
+use crate::CatalogError;
+use crate::sql::{DatabaseError, Transaction};
+
+/// Page cache of the writer; 10^6 files in one transaction need no more to stay fast.
+const WRITER_CACHE_KIB: i64 = 64 << 10;
+const READER_CACHE_KIB: i64 = 8 << 10;
+/// 32 MiB of WAL between checkpoints: each one flushes the database file, batches of leases come every few ms.
+const CHECKPOINT_PAGES: i64 = 8_192;
+const WAL_KEPT_BYTES: i64 = 64 << 20;
+const STATEMENTS_CACHED: usize = 256;
+/// Virtual machine steps between two looks at the clock, well under a millisecond.
+const STEPS_PER_LOOK: i32 = 20_000;
+
+pub(super) struct Sqlite {
+    path: PathBuf,
+    // Before the writer, so that it is the last one to close: a reader could not clear the log away.
+    pub(super) readers: Pool<Reader>,
+    pub(super) writer: Mutex<Connection>,
+}
+
+pub(super) struct Reader {
+    connection: Connection,
+    clock: Arc<Deadline>,
+}
+
+/// When the running query has to stop, in milliseconds after `start`.
+struct Deadline {
+    start: Instant,
+    at_ms: AtomicU64,
+}
+
+impl Sqlite {
+    pub(super) fn open(path: &Path, now: Timestamp) -> Result<Sqlite, CatalogError> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut writer = Connection::open_with_flags(path, flags).map_err(DatabaseError::from)?;
+        prepare_writer(&writer)?;
+        migrate(&mut writer, now)?;
+        Ok(Sqlite { path: path.to_owned(), writer: Mutex::new(writer), readers: Pool::default() })
+    }
+
+    pub(super) fn write<T, E: From<CatalogError>>(
+        &self,
+        change: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut writer = locked(&self.writer);
+        let begun = writer.transaction_with_behavior(TransactionBehavior::Immediate);
+        let transaction = Transaction::Sqlite(begun.map_err(failed)?);
+        let value = change(&transaction)?;
+        if let Transaction::Sqlite(transaction) = transaction {
+            transaction.commit().map_err(failed)?;
+        }
+        Ok(value)
+    }
+
+    pub(super) fn read<T>(
+        &self,
+        limit: Duration,
+        query: impl FnOnce(&Transaction<'_>) -> Result<T, CatalogError>,
+    ) -> Result<T, CatalogError> {
+        let mut lent = self.readers.borrow(|| Reader::open(&self.path).map_err(failed))?;
+        lent.with(|reader| {
+            reader.clock.set(limit);
+            let begun = reader.connection.transaction().map_err(failed)?;
+            query(&Transaction::Sqlite(begun))
+        })
+    }
+}
+
+fn failed(error: rusqlite::Error) -> CatalogError {
+    DatabaseError::from(error).into()
+}
+
+impl Reader {
+    fn open(path: &Path) -> rusqlite::Result<Reader> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags)?;
+        prepare(&connection)?;
+        connection.pragma_update(None, "cache_size", -READER_CACHE_KIB)?;
+        let clock = Arc::new(Deadline { start: Instant::now(), at_ms: AtomicU64::new(u64::MAX) });
+        let seen = clock.clone();
+        connection.progress_handler(STEPS_PER_LOOK, Some(move || seen.passed()))?;
+        Ok(Reader { connection, clock })
+    }
+}
+
+impl Deadline {
+    fn set(&self, limit: Duration) {
+        let at = self.start.elapsed() + limit;
+        self.at_ms.store(u64::try_from(at.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    fn passed(&self) -> bool {
+        self.start.elapsed().as_millis() > u128::from(self.at_ms.load(Ordering::Relaxed))
+    }
+}
+
+fn prepare(connection: &Connection) -> rusqlite::Result<()> {
+    connection.busy_timeout(BUSY_WAIT)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
+    // Plans must not depend on bound values: a statement would be parsed again whenever one changes.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    Ok(())
+}
+
+fn prepare_writer(writer: &Connection) -> Result<(), CatalogError> {
+    let prepared = || -> rusqlite::Result<String> {
+        prepare(writer)?;
+        writer.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
+        let mode = writer.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
+        // An accepted request is on disk before it is answered (promise 3).
+        writer.pragma_update(None, "synchronous", "FULL")?;
+        writer.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+        writer.pragma_update(None, "journal_size_limit", WAL_KEPT_BYTES)?;
+        writer.pragma_update(None, "temp_store", "MEMORY")?;
+        Ok(mode)
+    };
+    let mode = prepared().map_err(failed)?;
+    if mode != "wal" {
+        return Err(CatalogError::Unusable(format!(
+            "its file system offers no write-ahead log (mode {mode})"
+        )));
+    }
+    Ok(())
+}
+
+/// The number of the format is kept where SQLite has room for it.
+fn migrate(writer: &mut Connection, now: Timestamp) -> Result<(), CatalogError> {
+    loop {
+        let transaction =
+            writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
+        let found = transaction.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(failed)?;
+        let Some((script, next)) = next_format(found)? else { return Ok(()) };
+        let change = move || -> rusqlite::Result<()> {
+            transaction.execute_batch(script)?;
+            let since = "INSERT INTO settings (name, value) VALUES (?1, ?2)";
+            transaction.execute(since, format_since(next, now))?;
+            transaction.pragma_update(None, "user_version", next)?;
+            transaction.commit()
+        };
+        change().map_err(failed)?;
+        tracing::info!(format = next, "the database has a new format");
+    }
+}

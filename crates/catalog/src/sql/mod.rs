@@ -1,0 +1,178 @@
+//! Statements in one text for both databases: SQLite, and PostgreSQL by [`dialect`]. The words are those of rusqlite, since
+//! that is where most statements run.
+//!
+//! What both speak alike is enough for everything here; so an operation is written once, and the conformance suite runs
+//! it on both.
+
+mod dialect;
+mod error;
+mod session;
+mod value;
+
+use std::cell::RefCell;
+
+pub(crate) use dialect::definitions;
+pub use error::DatabaseError;
+pub(crate) use error::{Optional, Result, damaged};
+pub(crate) use session::Session;
+pub(crate) use value::{Bind, Column, Params, Seen, Value, params};
+
+/// A transaction of either database. Who began it ends it.
+pub(crate) enum Transaction<'c> {
+    Sqlite(rusqlite::Transaction<'c>),
+    Postgres(&'c RefCell<Session>),
+}
+
+/// A statement, prepared once for each connection.
+pub(crate) enum Statement<'t> {
+    Sqlite(rusqlite::CachedStatement<'t>),
+    Postgres(session::Prepared<'t>),
+}
+
+impl Transaction<'_> {
+    pub(crate) fn is_sqlite(&self) -> bool {
+        matches!(self, Transaction::Sqlite(_))
+    }
+
+    pub(crate) fn prepare_cached(&self, text: &str) -> Result<Statement<'_>> {
+        match self {
+            Transaction::Sqlite(transaction) => Ok(Statement::Sqlite(transaction.prepare_cached(text)?)),
+            Transaction::Postgres(session) => {
+                Ok(Statement::Postgres(session::Prepared::new(session, text)?))
+            }
+        }
+    }
+
+    /// Returns how many rows it changed.
+    pub(crate) fn execute(&self, text: &str, parameters: impl Params) -> Result<usize> {
+        self.prepare_cached(text)?.execute(parameters)
+    }
+
+    pub(crate) fn query_row<T>(
+        &self,
+        text: &str,
+        parameters: impl Params,
+        read: impl FnOnce(&Row<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.prepare_cached(text)?.query_row(parameters, read)
+    }
+}
+
+impl Statement<'_> {
+    /// Returns how many rows it changed.
+    pub(crate) fn execute(&mut self, parameters: impl Params) -> Result<usize> {
+        parameters.with(|values| match self {
+            Statement::Sqlite(statement) => {
+                value::bind(statement, values)?;
+                Ok(statement.raw_execute()?)
+            }
+            Statement::Postgres(prepared) => prepared.execute(values),
+        })
+    }
+
+    pub(crate) fn query(&mut self, parameters: impl Params) -> Result<Rows<'_>> {
+        parameters.with(|values| match self {
+            Statement::Sqlite(statement) => {
+                value::bind(statement, values)?;
+                Ok(Rows::Sqlite(statement.raw_query()))
+            }
+            Statement::Postgres(prepared) => {
+                Ok(Rows::Postgres { coming: prepared.query(values)?.into_iter(), here: None })
+            }
+        })
+    }
+
+    /// The first row; [`Optional::optional`] makes none of it if there is no row.
+    pub(crate) fn query_row<T>(
+        &mut self,
+        parameters: impl Params,
+        read: impl FnOnce(&Row<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let mut rows = self.query(parameters)?;
+        read(&rows.next()?.ok_or(DatabaseError::NoRow)?)
+    }
+
+    pub(crate) fn query_map<T, F: FnMut(&Row<'_>) -> Result<T>>(
+        &mut self,
+        parameters: impl Params,
+        read: F,
+    ) -> Result<Mapped<'_, F>> {
+        Ok(Mapped { rows: self.query(parameters)?, read })
+    }
+
+    pub(crate) fn exists(&mut self, parameters: impl Params) -> Result<bool> {
+        Ok(self.query(parameters)?.next()?.is_some())
+    }
+}
+
+pub(crate) enum Rows<'s> {
+    Sqlite(rusqlite::Rows<'s>),
+    Postgres { coming: std::vec::IntoIter<postgres::Row>, here: Option<postgres::Row> },
+}
+
+impl Rows<'_> {
+    pub(crate) fn next(&mut self) -> Result<Option<Row<'_>>> {
+        Ok(match self {
+            Rows::Sqlite(rows) => rows.next()?.map(Row::Sqlite),
+            Rows::Postgres { coming, here } => {
+                *here = coming.next();
+                here.as_ref().map(Row::Postgres)
+            }
+        })
+    }
+}
+
+pub(crate) struct Mapped<'s, F> {
+    rows: Rows<'s>,
+    read: F,
+}
+
+impl<T, F: FnMut(&Row<'_>) -> Result<T>> Iterator for Mapped<'_, F> {
+    type Item = Result<T>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.rows.next() {
+            Ok(row) => Some((self.read)(&row?)),
+            Err(error) => Some(Err(error)),
+        }
+    }
+}
+
+/// One row, while it is the present one.
+pub(crate) enum Row<'r> {
+    Sqlite(&'r rusqlite::Row<'r>),
+    Postgres(&'r postgres::Row),
+}
+
+impl Row<'_> {
+    /// What stands in a column, counted from 0.
+    pub(crate) fn seen(&self, at: usize) -> Result<Seen<'_>> {
+        match self {
+            Row::Sqlite(row) => Ok(row.get_ref(at)?.into()),
+            Row::Postgres(row) => row.try_get::<_, Seen<'_>>(at).map_err(|error| error::damaged(at, error)),
+        }
+    }
+
+    pub(crate) fn get<T: Column>(&self, at: usize) -> Result<T> {
+        let seen = self.seen(at)?;
+        T::of(seen).ok_or_else(|| error::damaged(at, format!("{seen:?} is not what belongs there")))
+    }
+
+    pub(crate) fn is_null(&self, at: usize) -> Result<bool> {
+        Ok(matches!(self.seen(at)?, Seen::Null))
+    }
+
+    pub(crate) fn text(&self, at: usize) -> Result<&str> {
+        match self.seen(at)? {
+            Seen::Text(text) => Ok(text),
+            other => Err(error::damaged(at, format!("{other:?} is no text"))),
+        }
+    }
+
+    pub(crate) fn bytes(&self, at: usize) -> Result<&[u8]> {
+        match self.seen(at)? {
+            Seen::Bytes(bytes) => Ok(bytes),
+            other => Err(error::damaged(at, format!("{other:?} are no bytes"))),
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! A connection to PostgreSQL, and how values travel on it.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::error::Error;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
+use postgres::{Client, SimpleQueryMessage, Statement};
+
+use super::{DatabaseError, Result, Seen, dialect};
+
+/// Of one connection; questions that are put together have many texts, so that it begins anew when it is full.
+const PREPARED_MAX: usize = 512;
+
+/// One connection. At most one transaction is open on it.
+pub(crate) struct Session {
+    /// There until it is dropped.
+    client: Option<Client>,
+    /// By their text as it is written here.
+    prepared: HashMap<String, Statement>,
+    /// A statement failed: the server takes no more of this transaction, and would answer a commit by going back.
+    failed: bool,
+    /// A transaction was begun and not ended.
+    open: bool,
+}
+
+/// The driver has a runtime of its own, and one must not end where another waits.
+impl Drop for Session {
+    fn drop(&mut self) {
+        let client = self.client.take();
+        // So it has told the server when this returns.
+        let _ = std::thread::spawn(move || drop(client)).join();
+    }
+}
+
+impl Session {
+    pub(crate) fn new(client: Client) -> Session {
+        Session { client: Some(client), prepared: HashMap::new(), failed: false, open: false }
+    }
+
+    fn client(&mut self) -> &mut Client {
+        match &mut self.client {
+            Some(client) => client,
+            None => unreachable!("only the drop takes it"),
+        }
+    }
+
+    /// Whether the server, or the network, has ended it.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.client.as_ref().is_none_or(Client::is_closed)
+    }
+
+    /// Begins to write; returns the number under which the server will know what became of it.
+    pub(crate) fn begin_write(&mut self) -> Result<String> {
+        self.begin()?;
+        self.ask("BEGIN; SELECT pg_current_xact_id()")
+    }
+
+    /// Begins to read one state of everything, each statement for at most `limit`.
+    pub(crate) fn begin_read(&mut self, limit: Duration) -> Result<()> {
+        self.begin()?;
+        let limit = limit.as_millis().clamp(1, i32::MAX as u128);
+        self.run(&format!(
+            "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = {limit}"
+        ))
+    }
+
+    /// What a panic left open is ended first.
+    fn begin(&mut self) -> Result<()> {
+        if self.open {
+            self.roll_back()?;
+        }
+        (self.open, self.failed) = (true, false);
+        Ok(())
+    }
+
+    /// Fails, with nothing written, if any statement of the transaction failed.
+    pub(crate) fn commit(&mut self) -> Result<()> {
+        if self.failed {
+            self.roll_back()?;
+            return Err(DatabaseError::Lost);
+        }
+        self.open = false;
+        self.run("COMMIT")
+    }
+
+    pub(crate) fn roll_back(&mut self) -> Result<()> {
+        self.open = false;
+        self.run("ROLLBACK")
+    }
+
+    /// Statements in the server's own words, without parameters or rows.
+    pub(crate) fn run(&mut self, text: &str) -> Result<()> {
+        Ok(self.client().batch_execute(text)?)
+    }
+
+    /// The same, with the first column of the first row.
+    pub(crate) fn ask(&mut self, text: &str) -> Result<String> {
+        let answers = self.client().simple_query(text)?;
+        let row = answers.iter().find_map(|answer| match answer {
+            SimpleQueryMessage::Row(row) => row.get(0),
+            _ => None,
+        });
+        row.map(str::to_owned).ok_or(DatabaseError::NoRow)
+    }
+
+    fn prepare(&mut self, text: &str) -> Result<Statement> {
+        if let Some(known) = self.prepared.get(text) {
+            return Ok(known.clone());
+        }
+        let statement = self.client().prepare(&dialect::statement(text));
+        let statement = self.noted(statement)?;
+        if self.prepared.len() >= PREPARED_MAX {
+            self.prepared.clear();
+        }
+        self.prepared.insert(text.to_owned(), statement.clone());
+        Ok(statement)
+    }
+
+    fn noted<T>(&mut self, outcome: std::result::Result<T, postgres::Error>) -> Result<T> {
+        self.failed |= outcome.is_err();
+        Ok(outcome?)
+    }
+}
+
+pub(crate) struct Prepared<'t> {
+    session: &'t RefCell<Session>,
+    statement: Statement,
+}
+
+impl<'t> Prepared<'t> {
+    pub(super) fn new(session: &'t RefCell<Session>, text: &str) -> Result<Prepared<'t>> {
+        Ok(Prepared { statement: session.borrow_mut().prepare(text)?, session })
+    }
+
+    pub(super) fn execute(&mut self, values: &[Seen<'_>]) -> Result<usize> {
+        let values = self.fitting(values)?;
+        let mut session = self.session.borrow_mut();
+        let outcome = session.client().execute(&self.statement, &values);
+        Ok(session.noted(outcome)? as usize)
+    }
+
+    pub(super) fn query(&mut self, values: &[Seen<'_>]) -> Result<Vec<postgres::Row>> {
+        let values = self.fitting(values)?;
+        let mut session = self.session.borrow_mut();
+        let outcome = session.client().query(&self.statement, &values);
+        session.noted(outcome)
+    }
+
+    /// The driver panics where their number is not that of the statement.
+    fn fitting<'v>(&self, values: &'v [Seen<'v>]) -> Result<Vec<&'v (dyn ToSql + Sync)>> {
+        let expected = self.statement.params().len();
+        if expected != values.len() {
+            return Err(rusqlite::Error::InvalidParameterCount(values.len(), expected).into());
+        }
+        Ok(values.iter().map(|value| value as &(dyn ToSql + Sync)).collect())
+    }
+}
+
+type Failure = Box<dyn Error + Sync + Send>;
+
+impl ToSql for Seen<'_> {
+    fn to_sql(&self, kind: &Type, out: &mut BytesMut) -> std::result::Result<IsNull, Failure> {
+        match *self {
+            Seen::Null | Seen::Strange => Ok(IsNull::Yes),
+            Seen::Number(number) => match *kind {
+                Type::INT8 => number.to_sql(kind, out),
+                Type::INT4 => i32::try_from(number)?.to_sql(kind, out),
+                Type::INT2 => i16::try_from(number)?.to_sql(kind, out),
+                Type::BOOL => (number != 0).to_sql(kind, out),
+                _ => Err(format!("a number where {kind} is expected").into()),
+            },
+            // The one character that a text of the server's cannot hold; it comes in answers of storages at most.
+            Seen::Text(text) if text.contains('\0') => text.replace('\0', "\u{fffd}").to_sql(kind, out),
+            Seen::Text(text) if is_text(kind) => text.to_sql(kind, out),
+            Seen::Text(_) => Err(format!("a text where {kind} is expected").into()),
+            Seen::Bytes(bytes) if *kind == Type::BYTEA => bytes.to_sql(kind, out),
+            Seen::Bytes(_) => Err(format!("bytes where {kind} is expected").into()),
+        }
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    to_sql_checked!();
+}
+
+impl<'v> FromSql<'v> for Seen<'v> {
+    fn from_sql(kind: &Type, raw: &'v [u8]) -> std::result::Result<Self, Failure> {
+        Ok(match *kind {
+            Type::INT8 => Seen::Number(i64::from_sql(kind, raw)?),
+            Type::INT4 => Seen::Number(i32::from_sql(kind, raw)?.into()),
+            Type::INT2 => Seen::Number(i16::from_sql(kind, raw)?.into()),
+            Type::BOOL => Seen::Number(bool::from_sql(kind, raw)?.into()),
+            Type::NUMERIC => Seen::Number(whole(raw).ok_or("a number that is not whole, or too large")?),
+            Type::BYTEA => Seen::Bytes(raw),
+            _ if is_text(kind) => Seen::Text(std::str::from_utf8(raw)?),
+            _ => return Err(format!("a column of {kind}").into()),
+        })
+    }
+
+    fn from_sql_null(_: &Type) -> std::result::Result<Self, Failure> {
+        Ok(Seen::Null)
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+}
+
+fn is_text(kind: &Type) -> bool {
+    matches!(*kind, Type::TEXT | Type::VARCHAR | Type::BPCHAR | Type::NAME | Type::UNKNOWN)
+}
+
+/// A `numeric` as it comes, if it is a whole number: sums of integers are such. Number of digits to the base of 10,000,
+/// the power of the first, sign, and digits after the point in print; then the digits.
+fn whole(raw: &[u8]) -> Option<i64> {
+    let part = |at: usize| Some(i16::from_be_bytes(raw.get(2 * at..2 * at + 2)?.try_into().ok()?));
+    let (digits, first, sign) = (part(0)?, part(1)?, part(2)?);
+    let mut value: i64 = 0;
+    for power in 0..=first.max(-1) {
+        let digit = if power < digits { part(4 + usize::try_from(power).ok()?)? } else { 0 };
+        value = value.checked_mul(10_000)?.checked_add(i64::from(digit))?;
+    }
+    let fraction = digits > first + 1;
+    match sign {
+        0 if !fraction => Some(value),
+        0x4000 if !fraction => Some(-value),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_are_read() {
+        let number = |parts: &[i16]| whole(&parts.iter().flat_map(|part| part.to_be_bytes()).collect::<Vec<_>>());
+        assert_eq!(number(&[0, 0, 0, 0]), Some(0));
+        assert_eq!(number(&[1, 0, 0, 0, 42]), Some(42));
+        assert_eq!(number(&[1, 0, 0x4000, 0, 42]), Some(-42));
+        assert_eq!(number(&[2, 1, 0, 0, 3, 17]), Some(30_017));
+        assert_eq!(number(&[1, 2, 0, 0, 5]), Some(500_000_000), "zeros at its end are left out");
+        assert_eq!(number(&[2, 0, 0, 1, 1, 5_000]), None, "a fraction");
+        assert_eq!(number(&[1, 5, 0, 0, 9_999]), None, "too large");
+        assert_eq!(whole(&[0, 1]), None);
+    }
+}

@@ -1,0 +1,93 @@
+//! Where the catalog is: in a file of the state directory, or in a database of PostgreSQL.
+
+use std::path::PathBuf;
+
+use longhaul_catalog::{Catalog, Place};
+use longhaul_model::{Fault, FaultCode, Timestamp};
+use longhaul_security::{OutsideTrust, outside_client_tls, read_private};
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use crate::Config;
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DatabaseConfig {
+    /// `postgresql://USER@HOST:PORT/NAME`; empty: SQLite, in the state directory.
+    pub url: String,
+    /// The user's password, in a file that nobody else can read.
+    pub password_file: Option<PathBuf>,
+    /// A PEM file with the authorities by which the server is believed; none: those of the system.
+    pub ca_file: Option<PathBuf>,
+}
+
+impl DatabaseConfig {
+    pub fn check(&self) -> Result<(), Fault> {
+        if self.url.is_empty() {
+            if self.password_file.is_some() || self.ca_file.is_some() {
+                return Err(bad("url", "is empty: a password or authorities are for a server"));
+            }
+            return Ok(());
+        }
+        self.url.parse::<Place>().map(drop).map_err(|error| bad("url", error))
+    }
+
+    /// With what it takes to get there.
+    fn place(&self) -> Result<Place, Fault> {
+        let mut place: Place = self.url.parse().map_err(|error| bad("url", error))?;
+        if let Some(file) = &self.password_file {
+            let password = Zeroizing::new(read_private(file).map_err(|error| bad("password_file", error))?);
+            place = place.with_password(password.trim_end());
+        }
+        if place.wants_tls() {
+            let authorities = longhaul_gateways::read_authorities(self.ca_file.as_deref())?;
+            place = place.with_tls(outside_client_tls(OutsideTrust::Authorities(&authorities))?);
+        }
+        Ok(place)
+    }
+}
+
+fn bad(key: &str, why: impl std::fmt::Display) -> Fault {
+    Fault::new(FaultCode::BadRequest, format!("service.database.{key}: {why}"))
+}
+
+pub(crate) fn open(config: &Config, now: Timestamp) -> Result<Catalog, Fault> {
+    if config.database.url.is_empty() {
+        return Ok(Catalog::open(&config.state_dir.join("catalog.sqlite"), now)?);
+    }
+    Ok(Catalog::connect(&config.database.place()?, now)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(config: DatabaseConfig) -> String {
+        config.check().map(|()| "good".to_owned()).unwrap_or_else(|fault| fault.detail.to_string())
+    }
+
+    #[test]
+    fn what_cannot_be_reached_is_told_at_the_start() {
+        let url = |url: &str| DatabaseConfig { url: url.into(), ..DatabaseConfig::default() };
+        assert_eq!(said(DatabaseConfig::default()), "good");
+        assert_eq!(said(url("postgresql://longhaul@db.site.example/catalog")), "good");
+        assert!(said(url("postgresql://longhaul@db.site.example")).contains("service.database.url: it names no"));
+        let lost = DatabaseConfig { password_file: Some("password".into()), ..DatabaseConfig::default() };
+        assert!(said(lost).contains("for a server"));
+    }
+
+    #[test]
+    fn a_password_is_read_from_a_file_of_ones_own() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "s3cret\n").unwrap();
+        let config = DatabaseConfig {
+            url: "postgresql://longhaul@127.0.0.1/catalog".into(),
+            password_file: Some(file.path().into()),
+            ca_file: None,
+        };
+        assert!(!format!("{:?}", config.place().unwrap()).contains("s3cret"));
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+        std::fs::set_permissions(file.path(), open).unwrap();
+        assert!(config.place().unwrap_err().detail.contains("service.database.password_file"));
+    }
+}
