@@ -1,6 +1,7 @@
 //! Who is who and who may do what: the built-in certificate authority, identities in certificates, TLS settings,
 //! permits from the service to sources, join tokens and API tokens, login sessions, roles; users of the grid by their
-//! certificates and proxies ([`grid`]), by bearer tokens ([`bearer`]), and what they lend us ([`delegation`]).
+//! certificates and proxies ([`grid`]), by bearer tokens ([`bearer`]), and what they lend us ([`delegation`]), which is
+//! sealed where it lies ([`Vault`]).
 //!
 //! Not here: sockets and handshakes (`engine`, `service`, `api::client` run them with the settings made here), where
 //! tokens are stored (`catalog` keeps their hashes), which route needs which role (`api::routes`).
@@ -29,6 +30,7 @@ mod shared_secret;
 mod text;
 mod tls;
 mod token;
+mod vault;
 
 pub use access::{ALLOWED_MAX, Access, Allow, SubjectPattern};
 pub use authority::{Authority, Issued, KeyPair, new_signing_request};
@@ -48,3 +50,4 @@ pub use tls::{
     people_client_tls, server_identity, service_server_tls, tls_fault,
 };
 pub use token::{JoinToken, new_secret, same_hash, secret_hash};
+pub use vault::Vault;

@@ -20,6 +20,7 @@ mod deadlines;
 mod fts;
 mod http;
 mod jobs;
+mod lent;
 mod limits;
 mod live;
 mod marking;

@@ -311,6 +311,7 @@ fn share(
         trouble: Mutex::new(None),
         catalog: state.catalog,
         authority: state.authority,
+        vault: state.vault,
         _lock: state.lock,
     })
 }

@@ -9,7 +9,7 @@ use longhaul_gateways::issuers::Issuers;
 use longhaul_model::mark::MarkTable;
 use longhaul_model::{Fault, IdMaker, SiteId, StorageId, StorageName, Timestamp};
 use longhaul_scheduler::{Event, SiteInfo, SiteLimits, SiteState, StorageInfo};
-use longhaul_security::{Authority, Sessions};
+use longhaul_security::{Authority, Sessions, Vault};
 use longhaul_storage_remote::Remote;
 
 use crate::agents::Agents;
@@ -35,6 +35,7 @@ pub struct Shared {
     pub public_url: String,
     pub catalog: Catalog,
     pub authority: Authority,
+    pub vault: Vault,
     pub sessions: Sessions,
     pub agents: Agents,
     pub live: Live,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use longhaul_catalog::Catalog;
 use longhaul_model::{Fault, FaultCode, Timestamp};
-use longhaul_security::{Authority, new_secret, secret_hash};
+use longhaul_security::{Authority, Vault, new_secret, secret_hash};
 
 use crate::{Config, database};
 
@@ -14,6 +14,8 @@ use crate::{Config, database};
 pub struct State {
     pub catalog: Catalog,
     pub authority: Authority,
+    /// Opens what users lent us.
+    pub vault: Vault,
     /// The lock goes with the file handle, at any death of the process.
     pub lock: File,
 }
@@ -84,7 +86,8 @@ impl State {
         let lock = lock(directory)?;
         let catalog = database::open(config, now)?;
         let authority = Authority::open(&authority_path(directory))?;
-        Ok(State { catalog, authority, lock })
+        let vault = Vault::open(&authority_path(directory).join("credentials.key"))?;
+        Ok(State { catalog, authority, vault, lock })
     }
 }
 

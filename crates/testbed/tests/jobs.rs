@@ -6,7 +6,7 @@
 use std::fs;
 use std::time::Duration;
 
-use longhaul_testbed::foreign::{ForeignAuthority, Nginx, NginxRules};
+use longhaul_testbed::foreign::{ForeignAuthority, Nginx, NginxRules, Xrootd};
 use longhaul_testbed::{Deployment, Log, Process, ServiceOptions, free_port, needs};
 use serde_json::{Value, json};
 
@@ -221,4 +221,57 @@ fn people_submit_watch_and_end_jobs() {
     let unknown = deployment.longhaul(&["job", "show", "00000000-0000-4000-8000-000000000000"]);
     assert_eq!(unknown.status, 3, "{unknown}");
     deployment.assert_alive();
+}
+
+/// `/dm`: what people who look into two storages side by side ask for.
+#[test]
+fn people_look_into_storages_and_tidy_up() {
+    for (name, probe) in [("xrootd", "-v"), ("openssl", "version")] {
+        if !needs::program(name, &[probe]) {
+            return needs::not_run("looking into storages", &format!("there is no {name}"));
+        }
+    }
+    let authority = ForeignAuthority::new("storages");
+    let storage = Xrootd::start(&authority);
+    storage.put("f1", b"content of f1");
+    let settings = format!(
+        "[service.jobs]\nallow_networks = [\"127.0.0.0/8\", \"::1/128\"]\nauthorities = [{:?}]\n",
+        authority.ca_file()
+    );
+    let deployment = Deployment::with(ServiceOptions { settings, ..ServiceOptions::default() });
+    let api = deployment.api();
+    let get = |what: &str, url: &str| {
+        let path = format!("/dm/{what}?surl={}", url.replace(':', "%3A").replace('/', "%2F"));
+        let reply = api.send("GET", &path, &[], &[]).unwrap();
+        (reply.status, reply.json())
+    };
+    let post = |what: &str, body: Value| {
+        let json = [("content-type", "application/json")];
+        let reply = api.send("POST", &format!("/dm/{what}"), &json, body.to_string().as_bytes()).unwrap();
+        (reply.status, reply.json())
+    };
+    let (folder, file) = (storage.url("new"), storage.url("new/f2"));
+    assert_eq!(post("mkdir", json!({ "surl": folder })), (200, Value::Null));
+    assert_eq!(post("rename", json!({ "old": storage.url("f1"), "new": file })).0, 200);
+    let (status, listed) = get("list", &folder);
+    assert_eq!((status, &listed["f2"]["size"]), (200, &json!(13)), "{listed}");
+    assert!(listed["f2"]["mtime"].as_i64().unwrap() > 1_600_000_000, "{listed}");
+    let (_, above) = get("list", &storage.url(""));
+    assert!(above["new/"].is_object() && above["f1"].is_null(), "{above}");
+    let (status, told) = get("stat", &file);
+    assert_eq!((status, &told["size"], &told["mode"]), (200, &json!(13), &json!(0o100_644)), "{told}");
+    // Nothing that is not empty goes with one word, and no directory as if it were a file.
+    let (status, refused) = post("rmdir", json!({ "surl": folder }));
+    assert_eq!((status, &refused["message"]), (500, &json!("[39] Directory not empty")), "{refused}");
+    assert_eq!(post("unlink", json!({ "surl": folder })).0, 400);
+    assert_eq!(post("unlink", json!({ "surl": file })), (200, Value::Null));
+    assert_eq!(post("unlink", json!({ "surl": file })).0, 404);
+    assert_eq!(post("rmdir", json!({ "surl": folder })), (200, Value::Null));
+    assert_eq!(get("stat", &folder).0, 404);
+    // What is wrong is said: no URL, another scheme, an address that policy does not allow, nobody there, another method.
+    assert_eq!(post("mkdir", json!({})).1["message"], "Missing surl parameter");
+    assert_eq!(get("list", "gsiftp://localhost/data").0, 400);
+    assert_eq!(get("list", "https://192.168.7.7/data").0, 403);
+    assert_eq!(get("list", &format!("https://localhost:{}/data", free_port())).0, 503);
+    assert_eq!(api.send("DELETE", "/dm/list", &[], &[]).unwrap().status, 405);
 }

@@ -117,7 +117,7 @@ fn bad(fault: Fault) -> Refusal {
 impl Operations {
     /// Ids are short: what has another owner is not touched.
     fn delegation_of(&self, person: &Person) -> Result<Option<DelegationRow>, Refusal> {
-        let row = self.shared.catalog.delegation(&person.delegation_id);
+        let row = self.shared.delegation(&person.delegation_id);
         match row.map_err(|error| refusal(problem(error)))? {
             Some(row) if row.user != person.dn => {
                 Err(Refusal::forbidden(format!("The delegation {} belongs to another user", row.id)))
@@ -126,8 +126,8 @@ impl Operations {
         }
     }
 
-    fn keep_delegation(&self, row: &DelegationRow) -> Result<(), Refusal> {
-        self.shared.catalog.put_delegation(row).map_err(|error| refusal(problem(error)))
+    fn keep_delegation(&self, row: DelegationRow) -> Result<(), Refusal> {
+        self.shared.put_delegation(row).map_err(|error| refusal(problem(error)))
     }
 
     /// When the delegated credential of a user ends; none if there is none.
@@ -151,7 +151,7 @@ impl Operations {
         }
         let (proxy, expires) = row.map_or((None, None), |row| (row.proxy, row.expires));
         let details = Asked { bits, request: made.request_pem };
-        self.keep_delegation(&DelegationRow {
+        self.keep_delegation(DelegationRow {
             id: person.delegation_id.clone(),
             user: person.dn.clone(),
             request: Some(made.key_pem.as_bytes().to_vec()),
@@ -175,7 +175,7 @@ impl Operations {
         row.proxy = Some(delegated.credential_pem.as_bytes().to_vec());
         row.expires = Some(delegated.not_after);
         row.changed = now;
-        self.keep_delegation(&row)?;
+        self.keep_delegation(row)?;
         tracing::info!(user = person.dn, until = %delegated.not_after, "a proxy was delegated");
         Ok(())
     }

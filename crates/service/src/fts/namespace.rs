@@ -70,7 +70,7 @@ fn credential(operations: &Operations, ask: &Ask) -> Result<Credential, Refusal>
         return Ok(if token.for_storages { bearer() } else { Credential::None });
     }
     delegation::needs_credential(operations, person, 0)?;
-    let delegated = jobs::delegated(&operations.shared.catalog, &person.delegation_id);
+    let delegated = jobs::delegated(&operations.shared, &person.delegation_id);
     delegated.map_err(|error| refusal(problem(error)))
 }
 

@@ -53,7 +53,7 @@ impl Desk {
                 continue;
             };
             let terms = Terms::of(&work.job, &work.file, &configured);
-            let order = order::order(&self.shared.catalog, &work, &terms, lease.attempt);
+            let order = order::order(&self.shared, &work, &terms, lease.attempt);
             let order = order.map(|order| order.marked(&self.shared.marks, &work.file));
             let running = Running {
                 asked: lease.file,

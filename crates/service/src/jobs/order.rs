@@ -1,6 +1,6 @@
 //! What a mover is told of a file.
 
-use longhaul_catalog::{Catalog, CatalogError, JobFileRow, JobRow, JobWork};
+use longhaul_catalog::{CatalogError, JobFileRow, JobRow, JobWork};
 use longhaul_model::mark::MarkTable;
 use longhaul_model::{AttemptId, Fault, JobKind};
 use serde::Deserialize;
@@ -9,8 +9,9 @@ use zeroize::Zeroizing;
 use super::ids;
 use super::mover::{CopyOrder, Credential, End};
 use super::terms::Terms;
+use crate::shared::Shared;
 
-/// Tokens of the two ends, where a job came with tokens; and its mark, where it came with one.
+/// Tokens of the two ends, sealed, where a job came with tokens; and its mark, where it came with one.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Details {
@@ -20,13 +21,13 @@ struct Details {
 }
 
 pub fn order(
-    catalog: &Catalog,
+    shared: &Shared,
     work: &JobWork,
     terms: &Terms,
     attempt: AttemptId,
 ) -> Result<CopyOrder, Fault> {
     let (job, file) = (&work.job, &work.file);
-    let (source, target) = ends(catalog, job, file)?;
+    let (source, target) = ends(shared, job, file)?;
     let details: Details = serde_json::from_str(&file.details).unwrap_or_default();
     Ok(CopyOrder {
         attempt,
@@ -48,15 +49,17 @@ pub fn order(
 }
 
 /// Where a file comes from and goes to, with what its user may show there.
-pub fn ends(catalog: &Catalog, job: &JobRow, file: &JobFileRow) -> Result<(End, End), Fault> {
+pub fn ends(shared: &Shared, job: &JobRow, file: &JobFileRow) -> Result<(End, End), Fault> {
     let details: Details = serde_json::from_str(&file.details).unwrap_or_default();
-    let delegated = delegated(catalog, &job.credential)?;
-    let end = |url: &str, token: Option<String>| End {
-        url: url.to_owned(),
-        credential: token
-            .map_or_else(|| delegated.clone(), |token| Credential::Bearer(Zeroizing::new(token))),
+    let delegated = delegated(shared, &job.credential)?;
+    let end = |url: &str, token: Option<String>| -> Result<End, Fault> {
+        let credential = match token {
+            Some(sealed) => Credential::Bearer(shared.unseal_token(&sealed)?),
+            None => delegated.clone(),
+        };
+        Ok(End { url: url.to_owned(), credential })
     };
-    Ok((end(&file.source, details.source_token), end(&file.target, details.destination_token)))
+    Ok((end(&file.source, details.source_token)?, end(&file.target, details.destination_token)?))
 }
 
 pub fn is_last_hop(work: &JobWork) -> bool {
@@ -74,8 +77,8 @@ impl CopyOrder {
 }
 
 /// The proxy that a user gave us, if one.
-pub fn delegated(catalog: &Catalog, credential: &str) -> Result<Credential, CatalogError> {
-    let proxy = catalog.delegation(credential)?.and_then(|row| row.proxy);
+pub fn delegated(shared: &Shared, credential: &str) -> Result<Credential, CatalogError> {
+    let proxy = shared.delegation(credential)?.and_then(|row| row.proxy);
     let pem = proxy.and_then(|proxy| String::from_utf8(proxy).ok());
     Ok(pem.map_or(Credential::None, |pem| Credential::Pem(Zeroizing::new(pem))))
 }

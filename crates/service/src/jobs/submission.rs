@@ -1,14 +1,18 @@
 //! A submission on its way to the desk: whose it is, what is banned, and what is kept of it.
 
+use std::collections::BTreeMap;
+
 use longhaul_api::fts::submission::Rules;
 use longhaul_api::fts::{self, BanStatus, Refusal, Submission, SubmittedFile, WantedId};
 use longhaul_catalog::{NewJob, NewJobFile, Submitted};
-use longhaul_model::{JobFileState, JobId};
+use longhaul_model::{JobFileState, JobId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::fts::Person;
-use crate::operations::Operations;
+use crate::fts::refusal;
+use crate::operations::{Operations, problem};
+use crate::shared::Shared;
 
 /// With this begin API tokens of this deployment.
 pub const OWN_TOKEN: &str = "lht_";
@@ -26,7 +30,7 @@ pub struct FileDetails {
     /// First digits of a hash of each token.
     pub source_token_id: Option<String>,
     pub target_token_id: Option<String>,
-    /// For the mover alone: never answered.
+    /// For the mover alone: never answered, and sealed.
     pub source_token: Option<String>,
     pub destination_token: Option<String>,
 }
@@ -53,7 +57,8 @@ impl Operations {
         let unmanaged = submission.parameters.unmanaged_tokens;
         let longest = kept.longest_wait(person.vo());
         submission.expires = submission.expires.or_else(|| longest.map(|longest| now + longest));
-        let job = new_job(id, person, submission, now, refuse_duplicates, |file| {
+        let mut tokens = Tokens { shared: &self.shared, sealed: BTreeMap::new() };
+        let job = new_job(id, person, submission, (now, refuse_duplicates), &mut tokens, |file| {
             let bans = [&file.source_se, &file.target_se]
                 .map(|storage| (storage, kept.ban_of(storage, person.vo())));
             let mut held = false;
@@ -66,10 +71,12 @@ impl Operations {
             Ok(held)
         })?;
         let may_renew = !unmanaged && self.shared.tokens.are_renewed();
-        let tokens = if may_renew { details_of(&job) } else { Vec::new() };
+        let tokens = tokens.sealed;
         match self.submit_job(job)? {
             Submitted::Made => {
-                self.shared.tokens.came(tokens.into_iter());
+                if may_renew {
+                    self.shared.tokens.came(tokens.into_keys());
+                }
                 Ok(id)
             }
             Submitted::DuplicateId => {
@@ -88,19 +95,29 @@ impl Operations {
     }
 }
 
-/// Of those files that came with tokens.
-fn details_of(job: &NewJob) -> Vec<FileDetails> {
-    let read = |file: &NewJobFile| serde_json::from_str::<FileDetails>(&file.details).ok();
-    let details = job.files.iter().filter_map(read);
-    details.filter(|one| one.source_token.is_some() || one.destination_token.is_some()).collect()
+/// Those of one submission, with each as it is kept: many files share one.
+struct Tokens<'s> {
+    shared: &'s Shared,
+    sealed: BTreeMap<String, String>,
+}
+
+impl Tokens<'_> {
+    fn sealed(&mut self, token: String) -> Result<String, Refusal> {
+        if let Some(known) = self.sealed.get(&token) {
+            return Ok(known.clone());
+        }
+        let sealed = self.shared.seal_token(&token).map_err(|error| refusal(problem(error)))?;
+        self.sealed.insert(token, sealed.clone());
+        Ok(sealed)
+    }
 }
 
 fn new_job(
     id: JobId,
     person: &Person,
     submission: Submission,
-    now: longhaul_model::Timestamp,
-    refuse_duplicates: bool,
+    (now, refuse_duplicates): (Timestamp, bool),
+    tokens: &mut Tokens<'_>,
     held: impl Fn(&SubmittedFile) -> Result<bool, Refusal>,
 ) -> Result<NewJob, Refusal> {
     let strategy = submission.files.first().map(|file| file.selection_strategy.clone()).unwrap_or_default();
@@ -109,7 +126,7 @@ fn new_job(
         if held(&file)? {
             file.state = on_hold(file.state);
         }
-        files.push(new_file(person, file));
+        files.push(new_file(person, file, tokens)?);
     }
     Ok(NewJob {
         id,
@@ -136,7 +153,7 @@ fn on_hold(state: JobFileState) -> JobFileState {
     }
 }
 
-fn new_file(person: &Person, file: SubmittedFile) -> NewJobFile {
+fn new_file(person: &Person, file: SubmittedFile, tokens: &mut Tokens<'_>) -> Result<NewJobFile, Refusal> {
     // A token of this deployment opens this service; no storage may ever see it. One of another issuer serves for
     // submission and storages alike where no others are given, if it is for others than us.
     let own = person.token.as_ref().filter(|token| token.for_storages);
@@ -155,10 +172,10 @@ fn new_file(person: &Person, file: SubmittedFile) -> NewJobFile {
         file_state_initial: Some(file.state),
         source_token_id: id_of(&source_token),
         target_token_id: id_of(&target_token),
-        source_token,
-        destination_token: target_token,
+        source_token: source_token.map(|token| tokens.sealed(token)).transpose()?,
+        destination_token: target_token.map(|token| tokens.sealed(token)).transpose()?,
     };
-    NewJobFile {
+    Ok(NewJobFile {
         index: file.index,
         source: file.source,
         target: file.target,
@@ -167,5 +184,5 @@ fn new_file(person: &Person, file: SubmittedFile) -> NewJobFile {
         activity: file.activity,
         state: file.state,
         details: serde_json::to_string(&details).unwrap_or_default(),
-    }
+    })
 }

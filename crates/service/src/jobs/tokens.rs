@@ -79,12 +79,11 @@ impl Tokens {
         self.endpoints.is_some()
     }
 
-    /// A job came with these; they are good now.
-    pub(super) fn came(&self, files: impl Iterator<Item = FileDetails>) {
-        let mut seen = std::collections::BTreeSet::new();
-        for token in files.flat_map(|file| [file.source_token, file.destination_token]).flatten() {
+    /// A job came with these, all different; they are good now.
+    pub(super) fn came(&self, tokens: impl Iterator<Item = String>) {
+        for token in tokens {
             let id = delegation_id_of_token(&token, "");
-            let Some(about) = self.managed(&token).filter(|_| seen.insert(id.clone())) else { continue };
+            let Some(about) = self.managed(&token) else { continue };
             let _ = self.wanted.try_send(Wanted { id, token: Zeroizing::new(token), about });
         }
     }
@@ -158,7 +157,7 @@ async fn exchange(
 
 async fn kept(shared: &Arc<Shared>, id: &str) -> Result<Option<Zeroizing<String>>, Fault> {
     let (shared, row) = (shared.clone(), format!("{ROW}{id}"));
-    let read = tokio::task::spawn_blocking(move || shared.catalog.delegation(&row)).await;
+    let read = tokio::task::spawn_blocking(move || shared.delegation(&row)).await;
     let row = read.map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))??;
     let text = row.and_then(|row| String::from_utf8(row.proxy?).ok());
     Ok(text.map(Zeroizing::new))
@@ -176,7 +175,7 @@ async fn keep(shared: &Arc<Shared>, id: &str, issuer: &str, lasting: &str) -> Re
         changed: now,
     };
     let shared = shared.clone();
-    let written = tokio::task::spawn_blocking(move || shared.catalog.put_delegation(&row)).await;
+    let written = tokio::task::spawn_blocking(move || shared.put_delegation(row)).await;
     Ok(written.map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))??)
 }
 

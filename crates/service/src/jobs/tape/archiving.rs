@@ -53,7 +53,8 @@ impl Tape {
     /// Files of one end point and user.
     async fn watch(&self, files: Vec<(JobFileRow, JobRow)>) -> Result<(), Fault> {
         let Some((file, job)) = files.first().cloned() else { return Ok(()) };
-        let ends = self.read(move |catalog| Ok(order::ends(catalog, &job, &file))).await??;
+        let shared = self.shared.clone();
+        let ends = self.read(move |_| Ok(order::ends(&shared, &job, &file))).await??;
         let end = remote::end(&ends.1);
         let mut watched = Vec::with_capacity(files.len());
         let mut steps = Vec::new();

@@ -49,7 +49,8 @@ impl Tape {
         let Some((_, file)) = row.files.first() else { return Ok(None) };
         let (file, job) = (file.clone(), row.jobs.get(&file.job).cloned());
         let Some(job) = job else { return Ok(None) };
-        let ends = self.read(move |catalog| Ok(order::ends(catalog, &job, &file))).await??;
+        let shared = self.shared.clone();
+        let ends = self.read(move |_| Ok(order::ends(&shared, &job, &file))).await??;
         Ok(Some(remote::end(&ends.0)))
     }
 
