@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use crate::sql::{Optional, Row, Transaction};
 use longhaul_model::fault::retry_delay;
 use longhaul_model::limits::BATCH_ITEMS_MAX;
 use longhaul_model::{
     AgentId, AttemptId, BlockId, DatasetId, Fault, FaultCode, FileId, StorageId, Timestamp, TransferId,
     TransferState,
 };
-use crate::sql::{Optional, Row, Transaction};
 
 use crate::codec::{Columns, key, to_json};
 use crate::database::SCAN_TIME_MAX;

@@ -1,8 +1,8 @@
 //! What administrators decided for all (shares, links, what a storage is for): kept as settings and columns, each
 //! change with who made it, when, and what it was, in one transaction.
 
-use longhaul_model::{StorageName, Timestamp};
 use crate::sql::{Optional, Transaction};
+use longhaul_model::{StorageName, Timestamp};
 
 use crate::codec::{Columns, key};
 use crate::{AuditRow, Catalog, CatalogError, PAGE_ROWS_MAX, StoragePatch, StorageRow};

@@ -1,7 +1,7 @@
 //! Circuits of the agents' links: as told, what came of each, and what people want of them.
 
-use longhaul_model::{AgentId, CircuitOrderId, StorageName, Timestamp};
 use crate::sql::{Row, Transaction};
+use longhaul_model::{AgentId, CircuitOrderId, StorageName, Timestamp};
 
 use crate::audit::record;
 use crate::codec::{Columns, key};

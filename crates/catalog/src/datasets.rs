@@ -1,9 +1,9 @@
 //! Datasets, blocks and files, as they are looked at; what scans left out; the whole in numbers.
 
+use crate::sql::{Optional, Row, Transaction};
 use longhaul_model::{
     BlockId, BlockName, CommunityName, DatasetId, DatasetName, FileId, Lfn, StorageId, Timestamp,
 };
-use crate::sql::{Optional, Row, Transaction};
 
 use crate::codec::{Columns, key, to_json};
 use crate::{

@@ -1,7 +1,7 @@
 //! What a deletion would do, and the files that a verification or deletion is about.
 
-use longhaul_model::{BlockId, DatasetId, FaultCode, FileId, StorageId, TaskId};
 use crate::sql::{Optional, Transaction};
+use longhaul_model::{BlockId, DatasetId, FaultCode, FileId, StorageId, TaskId};
 
 use crate::codec::{Columns, key};
 use crate::datasets::files_of;

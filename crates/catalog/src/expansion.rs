@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use crate::sql::Transaction;
 use longhaul_model::limits::BATCH_ITEMS_MAX;
 use longhaul_model::{BlockId, FileId, StorageId};
-use crate::sql::Transaction;
 
 use crate::codec::{Columns, key};
 use crate::datasets::files_of;

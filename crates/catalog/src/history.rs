@@ -1,7 +1,7 @@
 //! Transfers, live and finished, as people look at them; and what is kept of finished ones.
 
-use longhaul_model::{StorageId, Timestamp, TransferId, TransferState};
 use crate::sql::{Optional, Row, Transaction};
+use longhaul_model::{StorageId, Timestamp, TransferId, TransferState};
 
 use crate::attempts::Live;
 use crate::codec::{Columns, key, maybe_json, number, pack};
@@ -310,11 +310,7 @@ fn done_row(row: &Row<'_>) -> crate::sql::Result<TransferRow> {
             other => return Err(crate::sql::damaged(10, other)),
         },
         attempts: if shared.attempt.0 == 0 { number - 1 } else { number },
-        verification: if row.is_null(13)? {
-            None
-        } else {
-            Some(row.parsed(13)?)
-        },
+        verification: if row.is_null(13)? { None } else { Some(row.parsed(13)?) },
         ..shared
     })
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use longhaul_model::{BlockId, FileId, StorageId};
 use crate::sql::Transaction;
+use longhaul_model::{BlockId, FileId, StorageId};
 
 use crate::codec::{Columns, key};
 use crate::pair::{Presence, presence_of};

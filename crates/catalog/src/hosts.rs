@@ -1,8 +1,8 @@
 //! Which site measurement hosts, foreign end points and networks belong to: the table behind `network::mapping`.
 
+use crate::sql::{Optional, Row};
 use longhaul_model::{SiteId, SiteName, Timestamp};
 use longhaul_network::mapping::{Entry, HostOrNetwork, Mapping};
-use crate::sql::{Optional, Row};
 
 use crate::codec::{Columns, key};
 use crate::sites::find_site;
@@ -99,8 +99,7 @@ impl Catalog {
 }
 
 fn host_row(row: &Row<'_>) -> crate::sql::Result<HostRow> {
-    let word =
-        |at: usize| -> crate::sql::Result<bool> { Ok(!row.is_null(at)?) };
+    let word = |at: usize| -> crate::sql::Result<bool> { Ok(!row.is_null(at)?) };
     let place: HostText = row.parsed(0)?;
     Ok(HostRow {
         entry: Entry {

@@ -3,8 +3,8 @@
 //! Files up to the base are there, good, and verified alike, unless a row of `replicas` says otherwise; files
 //! beyond it are there only by such a row.
 
-use longhaul_model::{BlockId, DatasetId, FileId, StorageId, Verification};
 use crate::sql::{Optional, Transaction};
+use longhaul_model::{BlockId, DatasetId, FileId, StorageId, Verification};
 
 use crate::codec::{Columns, how_number, key};
 use crate::{CatalogError, How};

@@ -1,8 +1,8 @@
 //! Files enter the catalog: from a manifest, all or nothing, and from scans, file by file.
 
+use crate::sql::Optional;
 use longhaul_model::limits::{BLOCK_BYTES, BLOCK_FILES, FILE_BYTES_MAX};
 use longhaul_model::{BlockId, BlockName, DatasetId, Fault, FaultCode, FileId, StorageId, Timestamp};
-use crate::sql::Optional;
 
 use crate::codec::{Columns, key, pack};
 use crate::ledger::Ledger;

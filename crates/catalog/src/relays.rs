@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use longhaul_model::{BlockId, DatasetId, Fault, FileId, StorageId, TaskId, Timestamp};
 use crate::sql::Transaction;
+use longhaul_model::{BlockId, DatasetId, Fault, FileId, StorageId, TaskId, Timestamp};
 
 use crate::attempts::{Live, end_hops};
 use crate::codec::{Columns, key};

@@ -1,7 +1,7 @@
 //! What is where, and what is not to be trusted there.
 
-use longhaul_model::{BlockId, DatasetId, Fault, FaultCode, FileId, Lfn, StorageId, Timestamp};
 use crate::sql::{Row, Transaction};
+use longhaul_model::{BlockId, DatasetId, Fault, FaultCode, FileId, Lfn, StorageId, Timestamp};
 
 use crate::codec::{Columns, key};
 use crate::datasets::{file_by_id, find_file};

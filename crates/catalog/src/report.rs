@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use crate::sql::Transaction;
 use longhaul_model::{
     AgentId, Blame, BlockId, DatasetId, Fault, FaultCode, FileId, Retry, StorageId, Timestamp, TransferState,
 };
-use crate::sql::Transaction;
 
 use crate::attempts::{Live, delete_live, find_leased, wait_again};
 use crate::codec::{key, number};

@@ -1,7 +1,7 @@
 //! Sites, agents and storages.
 
-use longhaul_model::{AgentId, FaultCode, SiteId, SiteName, StorageId, StorageName, Timestamp};
 use crate::sql::{Optional, Row, Transaction};
+use longhaul_model::{AgentId, FaultCode, SiteId, SiteName, StorageId, StorageName, Timestamp};
 
 use crate::codec::{Columns, key, maybe_json, number, to_json};
 use crate::{

@@ -1,10 +1,10 @@
 //! Standing wishes, what they lack, and how far they are.
 
+use crate::sql::{Optional, Row, Transaction};
 use longhaul_model::{
     ActivityName, BlockId, CommunityName, Fault, FaultCode, StorageId, SubscriptionId, SubscriptionState,
     Timestamp,
 };
-use crate::sql::{Optional, Row, Transaction};
 
 use crate::attempts::end_unwanted;
 use crate::codec::{Columns, key};
@@ -445,8 +445,7 @@ fn subscription_row(row: &Row<'_>) -> crate::sql::Result<SubscriptionRow> {
 
 /// Four columns from `first`.
 fn terms(row: &Row<'_>, first: usize) -> crate::sql::Result<Terms> {
-    let named =
-        |at: usize| -> crate::sql::Result<bool> { Ok(!row.is_null(at)?) };
+    let named = |at: usize| -> crate::sql::Result<bool> { Ok(!row.is_null(at)?) };
     Ok(Terms {
         community: if named(first)? { Some(row.parsed(first)?) } else { None },
         activity: if named(first + 1)? { Some(row.parsed(first + 1)?) } else { None },

@@ -1,7 +1,7 @@
 //! Scans, verifications and deletions: what agents are asked, and what they found.
 
-use longhaul_model::{DatasetId, Fault, FaultCode, FileId, Lfn, StorageId, TaskId, Timestamp, Verification};
 use crate::sql::{Optional, Row, Transaction};
+use longhaul_model::{DatasetId, Fault, FaultCode, FileId, Lfn, StorageId, TaskId, Timestamp, Verification};
 
 use crate::codec::{Columns, key, maybe_json, number, to_json};
 use crate::datasets::add_left_out;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use longhaul_model::{SiteId, Timestamp};
 use crate::sql::{Optional, Row};
+use longhaul_model::{SiteId, Timestamp};
 
 use crate::codec::{Columns, key};
 use crate::sites::site_by_id;

@@ -133,7 +133,9 @@ mod tests {
             assert!(vault.unseal("proxy of anna", &sealed[..at]).is_err(), "cut at {at}");
         }
         assert!(self::vault().1.unseal("proxy of anna", &sealed).is_err(), "another key");
-        assert!(vault.unseal_text("token", "ey.ey.x").is_err() && vault.unseal_text("token", "sealed:!").is_err());
+        assert!(
+            vault.unseal_text("token", "ey.ey.x").is_err() && vault.unseal_text("token", "sealed:!").is_err()
+        );
     }
 
     #[test]

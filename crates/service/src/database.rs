@@ -71,7 +71,9 @@ mod tests {
         let url = |url: &str| DatabaseConfig { url: url.into(), ..DatabaseConfig::default() };
         assert_eq!(said(DatabaseConfig::default()), "good");
         assert_eq!(said(url("postgresql://longhaul@db.site.example/catalog")), "good");
-        assert!(said(url("postgresql://longhaul@db.site.example")).contains("service.database.url: it names no"));
+        assert!(
+            said(url("postgresql://longhaul@db.site.example")).contains("service.database.url: it names no")
+        );
         let lost = DatabaseConfig { password_file: Some("password".into()), ..DatabaseConfig::default() };
         assert!(said(lost).contains("for a server"));
     }

@@ -98,8 +98,14 @@ impl Service {
         let desk = Jobs::new();
         let (tokens, wanted) = Tokens::open(&config.fts)?;
         let (inputs, writing, questions) = (sync_channel(INPUTS_MAX), channel(), channel());
-        let shared =
-            Arc::new(share(&config, &clock, state, &sockets, (&inputs.0, &writing.0), (desk.0, tokens, remote.clone()))?);
+        let shared = Arc::new(share(
+            &config,
+            &clock,
+            state,
+            &sockets,
+            (&inputs.0, &writing.0),
+            (desk.0, tokens, remote.clone()),
+        )?);
         let operations = Arc::new(Operations::new(shared.clone()));
         let mut threads = start_threads(&shared, inputs.1, writing.1, questions)?;
         let taking_up = shared.clone();

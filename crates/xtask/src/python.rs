@@ -40,6 +40,12 @@ pub(crate) fn s3_server() -> Result<PathBuf, String> {
     environment.python(|pip| pip(&["moto[s3,server]==5.1.22"]))
 }
 
+/// What asks an API everything that its document allows, and more.
+pub(crate) fn schemathesis() -> Result<PathBuf, String> {
+    let environment = Environment { name: "schemathesis", probe: "import schemathesis" };
+    environment.python(|pip| pip(&["schemathesis==4.32.5"]))
+}
+
 impl Environment {
     /// Its interpreter. Made, and filled by `fill` with what is given to `pip install`, unless it is there.
     fn python(

@@ -59,6 +59,7 @@ pub(crate) fn run() -> Result<(), String> {
     let chromium = optional("the pages in a browser", tools::chromium(), &mut missing)?;
     let fts3 = optional("the FTS3 client", python::fts3_client(), &mut missing)?;
     let s3 = optional("copies with a storage that speaks S3", python::s3_server(), &mut missing)?;
+    let schemathesis = optional("the API by its document", python::schemathesis(), &mut missing)?;
     let mut folders = Vec::new();
     for (what, name, package, probe) in PROGRAMS {
         folders.extend(optional(what, tools::program(name, package, probe), &mut missing)?.flatten());
@@ -75,6 +76,9 @@ pub(crate) fn run() -> Result<(), String> {
         }
         if let Some(python) = &fts3 {
             command.env("LONGHAUL_FTS3_PYTHON", python);
+        }
+        if let Some(python) = &schemathesis {
+            command.env("LONGHAUL_SCHEMATHESIS_PYTHON", python);
         }
         if let Some(python) = &s3 {
             command.env("LONGHAUL_S3_PYTHON", python);

@@ -16,6 +16,7 @@ use longhaul_model::Timestamp;
 use self::postgres::Postgres;
 use self::sqlite::Sqlite;
 use crate::CatalogError;
+use crate::jobs::Places;
 use crate::sql::Transaction;
 
 pub use place::{BadPlace, Place};
@@ -49,6 +50,7 @@ pub struct Catalog {
 struct Inner {
     database: Database,
     job_news: AtomicBool,
+    places: Mutex<Places>,
 }
 
 enum Database {
@@ -70,12 +72,18 @@ impl Catalog {
     }
 
     fn over(database: Database) -> Catalog {
-        Catalog { inner: Arc::new(Inner { database, job_news: AtomicBool::new(false) }) }
+        let (job_news, places) = (AtomicBool::new(false), Mutex::default());
+        Catalog { inner: Arc::new(Inner { database, job_news, places }) }
     }
 
     /// Whether changes of files of jobs are kept to be told.
     pub(crate) fn keeps_job_news(&self) -> &AtomicBool {
         &self.inner.job_news
+    }
+
+    /// Where files of jobs come from and wait. To be held over the transaction that makes more of them.
+    pub(crate) fn places(&self) -> MutexGuard<'_, Places> {
+        locked(&self.inner.places)
     }
 
     /// Runs `change` in one transaction that is on disk when this returns, or leaves nothing behind.
@@ -197,8 +205,8 @@ mod tests {
         let (_directory, path) = fresh();
         let catalog = Catalog::open(&path, Timestamp::ZERO).unwrap();
         let endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n";
-        let result = catalog
-            .read_within(Duration::ZERO, |tx| Ok(tx.query_row(endless, (), |row| row.get::<i64>(0))?));
+        let result =
+            catalog.read_within(Duration::ZERO, |tx| Ok(tx.query_row(endless, (), |row| row.get::<i64>(0))?));
         assert!(matches!(result, Err(CatalogError::Busy(_))));
         // The connection serves the next caller.
         assert_eq!(catalog.setting("absent").unwrap(), None);

@@ -20,7 +20,8 @@ const WRITERS_LOCK: i64 = 0x4c48_4341_5441_4c47;
 /// Between two looks at a server that does not know yet.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// What of SQLite our statements use and PostgreSQL lacks.
-const BEFORE_ALL: &str = "CREATE FUNCTION json_extract(document TEXT, path TEXT) RETURNS TEXT LANGUAGE SQL IMMUTABLE
+const BEFORE_ALL: &str =
+    "CREATE FUNCTION json_extract(document TEXT, path TEXT) RETURNS TEXT LANGUAGE SQL IMMUTABLE
     AS $$ SELECT document::jsonb #>> string_to_array(substr(path, 3), '.') $$";
 
 pub(super) struct Postgres {
@@ -151,7 +152,8 @@ fn migrate(writer: &mut Session, now: Timestamp) -> Result<(), CatalogError> {
     writer.run("CREATE TABLE IF NOT EXISTS format (number BIGINT NOT NULL)")?;
     loop {
         let found = writer.ask("SELECT coalesce(max(number), 0) FROM format")?;
-        let found = found.parse().map_err(|_| CatalogError::Corrupt(format!("a format of number {found}")))?;
+        let found =
+            found.parse().map_err(|_| CatalogError::Corrupt(format!("a format of number {found}")))?;
         let Some((script, next)) = next_format(found)? else { return Ok(()) };
         let before = if found == 0 { BEFORE_ALL } else { "" };
         let (name, since) = format_since(next, now);

@@ -141,8 +141,7 @@ fn prepare_writer(writer: &Connection) -> Result<(), CatalogError> {
 /// The number of the format is kept where SQLite has room for it.
 fn migrate(writer: &mut Connection, now: Timestamp) -> Result<(), CatalogError> {
     loop {
-        let transaction =
-            writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
+        let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
         let found = transaction.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(failed)?;
         let Some((script, next)) = next_format(found)? else { return Ok(()) };
         let change = move || -> rusqlite::Result<()> {

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
+use crate::sql::{Optional, Row, Transaction};
 use longhaul_model::job::{JobFileAt, Tally, next_hop, next_replicas};
 use longhaul_model::{AttemptId, JobFileState, JobId, JobKind, JobState, Timestamp};
-use crate::sql::{Optional, Row, Transaction};
 
 use super::{FILE, Head, JOB, file_place, file_row, file_state, head, job_place, job_row, news, number_back};
 use crate::codec::{Columns, key, number};

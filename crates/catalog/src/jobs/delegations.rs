@@ -1,7 +1,7 @@
 //! Credentials that users gave us to act for them.
 
-use longhaul_model::Timestamp;
 use crate::sql::{Optional, Row};
+use longhaul_model::Timestamp;
 
 use crate::codec::Columns;
 use crate::{Catalog, CatalogError, DelegationRow};

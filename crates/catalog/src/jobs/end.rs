@@ -1,8 +1,8 @@
 //! What is asked of jobs: their end, another priority; and what follows from a restart or a clock.
 
+use crate::sql::Transaction;
 use longhaul_model::job::TOO_LONG_IN_QUEUE;
 use longhaul_model::{JobFileState, JobId, JobKind, JobState, Timestamp};
-use crate::sql::Transaction;
 
 use super::change::{Changer, FILE_HEAD, FileHead, file_head_row};
 use super::{FORCED_PRIORITY, Terms, head, number_of, queue_of};

@@ -10,22 +10,23 @@ mod storage;
 mod submit;
 mod tape;
 
+use crate::sql::{Optional, Row, Transaction};
 use longhaul_model::job::Tally;
 use longhaul_model::{JobFileState, JobId, JobState};
-use crate::sql::{Optional, Row, Transaction};
 
 use crate::codec::{Columns, number};
 use crate::{CatalogError, JobEndRow, JobFileRow, JobQueueRow, JobRow, TapeTimes};
 
 pub use names::JobName;
 pub use storage::StorageStep;
+pub(crate) use submit::Places;
 
 /// Priority of the queues of what an administrator put before all others.
 pub const FORCED_PRIORITY: u8 = 6;
 
 const JOB: &str = "SELECT j.number, j.id, j.kind, j.state, j.vo, j.user, j.credential, j.priority, j.strategy,
     j.source_se, j.target_se, j.submitted, j.expires, j.finished, j.canceled, j.reason, j.files, j.details,
-    CASE WHEN j.grouped THEN NULL ELSE j.files_finished END, CASE WHEN j.grouped THEN NULL ELSE j.files_failed END FROM jobs j";
+    CASE WHEN j.grouped = 1 THEN NULL ELSE j.files_finished END, CASE WHEN j.grouped = 1 THEN NULL ELSE j.files_failed END FROM jobs j";
 
 const FILE: &str = "SELECT f.id, j.id, f.place, f.state, f.source, f.target, f.size, f.checksum, q.activity, j.vo,
     j.priority, f.retries, f.attempt, f.not_before, f.reason, f.recoverable, f.started, f.finished, f.bytes, f.mode,
@@ -181,7 +182,7 @@ fn end_of(tx: &Transaction<'_>, url: &str, new: &mut Vec<JobEndRow>) -> Result<i
 }
 
 /// The terms of a queue.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 struct Terms {
     target: i64,
     vo: String,

@@ -1,7 +1,7 @@
 //! Small questions that people ask while they type, and about single files.
 
-use longhaul_model::JobFileState;
 use crate::sql::Optional;
+use longhaul_model::JobFileState;
 
 use super::file_state;
 use crate::codec::number;

@@ -3,8 +3,8 @@
 
 use std::sync::atomic::Ordering;
 
-use longhaul_model::{JobId, JobKind, Timestamp};
 use crate::sql::{Row, Transaction};
+use longhaul_model::{JobId, JobKind, Timestamp};
 
 use super::{FILE, JOB, file_place, file_row, file_state, id_bytes, job_row, job_state, number_back};
 use crate::codec::{Columns, number};
@@ -72,13 +72,10 @@ pub(super) fn keep(tx: &Transaction<'_>, news: &[JobFileNews], now: Timestamp) -
     Ok(())
 }
 
-/// Of all files of a job that was just made.
-pub(super) fn keep_submission(tx: &Transaction<'_>, job: JobId, now: Timestamp) -> Result<(), CatalogError> {
-    let text = KEEP.replace("?2, ?3", "NULL, f.state").replace("?4", "?2");
-    let mut insert = tx.prepare_cached(&format!(
-        "{text} WHERE f.job = (SELECT number FROM jobs WHERE id = ?1) ORDER BY f.id"
-    ))?;
-    insert.execute((id_bytes(job), now.0))?;
+/// Of all files of jobs that were just made: of these numbers, one after the other.
+pub(super) fn keep_submissions(tx: &Transaction<'_>, first: i64, last: i64) -> Result<(), CatalogError> {
+    let text = KEEP.replace("?2, ?3", "NULL, f.state").replace("?4", "j.submitted");
+    tx.execute(&format!("{text} WHERE f.job >= ?1 AND f.job <= ?2 ORDER BY f.id"), (first, last))?;
     Ok(())
 }
 

@@ -1,8 +1,8 @@
 //! Questions about jobs. Every list is a page of an index.
 
-use longhaul_model::{JobFileState, JobId, JobState, Timestamp};
 use crate::sql::Value;
 use crate::sql::{Optional, Row, Transaction};
+use longhaul_model::{JobFileState, JobId, JobState, Timestamp};
 
 use super::{
     FILE, JOB, file_place, file_row, file_state, id_bytes, job_place, job_row, number_back, number_of,

@@ -1,9 +1,9 @@
 //! What becomes of waiting files when one of their ends is closed, or opened again.
 
+use crate::sql::Transaction;
+use crate::sql::Value;
 use longhaul_model::job::storage_element;
 use longhaul_model::{JobFileState, JobId, Timestamp};
-use crate::sql::Value;
-use crate::sql::Transaction;
 
 use super::change::{Changer, FILE_HEAD, file_head_row};
 use super::{file_place, head};

@@ -1,60 +1,103 @@
-//! Jobs come: one transaction for all that were submitted about the same time.
+//! Jobs come: one transaction for all that were submitted about the same time, and few statements.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
 
 use longhaul_model::job::{Tally, end_point, storage_element};
-use longhaul_model::{AttemptId, JobFileState, JobKind, JobState};
+use longhaul_model::{AttemptId, FaultCode, JobFileState, JobId, JobKind, JobState};
 
-use super::{Terms, end_of, file_place, id_bytes, job_place, maybe, news, number_back, number_of, queue_of};
-use crate::sql::{Bind, Optional, Transaction, params};
+use super::{Terms, end_of, file_place, id_bytes, job_place, maybe, news, number_back, queue_of};
+use crate::sql::{Bind, Optional, Seen, Transaction};
 use crate::{Catalog, CatalogError, JobFileNews, JobsChanged, NewJob, NewJobFile, Submitted};
 
-/// End points and queues met in one submission: asked for once.
+/// Rows of one statement; each number of them is a statement of its own.
+const ROWS_AT_ONCE: [usize; 3] = [64, 8, 1];
+/// Of each kind; beyond it, what is known is asked for again.
+const PLACES_KNOWN: usize = 100_000;
+
+/// Numbers of end points and queues, which never change once their rows are there.
 #[derive(Default)]
-struct Met {
-    ends: BTreeMap<String, i64>,
-    queues: BTreeMap<Terms, i64>,
+pub(crate) struct Places {
+    ends: HashMap<String, i64>,
+    queues: HashMap<Terms, i64>,
+}
+
+/// The same during a transaction: what it makes is known to others only when it is over.
+struct Met<'p> {
+    known: &'p Places,
+    here: Places,
 }
 
 impl Catalog {
     /// Each job for itself: what is said of it, and all of its files or none. Durable when this returns.
     pub fn submit_jobs(&self, jobs: &[NewJob]) -> Result<(Vec<Submitted>, JobsChanged), CatalogError> {
-        self.write(|tx| {
-            let (mut changed, mut met) = (JobsChanged::default(), Met::default());
-            let answers = jobs.iter().map(|job| submit(tx, job, &mut met, &mut changed));
-            let answers = answers.collect::<Result<Vec<_>, CatalogError>>()?;
-            if self.keeps_job_news().load(Ordering::Acquire) {
-                let mut made = jobs.iter().zip(&answers).filter(|(_, answer)| **answer == Submitted::Made);
-                made.try_for_each(|(job, _)| news::keep_submission(tx, job.id, job.submitted))?;
+        let mut places = self.places();
+        let (answers, changed, here) = self.write(|tx| {
+            let (mut changed, mut met) =
+                (JobsChanged::default(), Met { known: &places, here: Places::default() });
+            let answers = examine(tx, jobs)?;
+            let made = jobs.iter().zip(&answers).filter(|(_, answer)| **answer == Submitted::Made);
+            let made: Vec<Head<'_>> = made.map(|(job, _)| Head::of(job)).collect();
+            let numbers = insert_jobs(tx, &made)?;
+            insert_files(tx, &made, &numbers, &mut met, &mut changed)?;
+            if self.keeps_job_news().load(Ordering::Acquire)
+                && let (Some(first), Some(last)) = (numbers.first(), numbers.last())
+            {
+                news::keep_submissions(tx, *first, *last)?;
             }
-            Ok((answers, changed))
-        })
+            Ok::<_, CatalogError>((answers, changed, met.here))
+        })?;
+        places.learn(here);
+        Ok((answers, changed))
     }
 }
 
-fn submit(
+/// What is to be said of each job; those that are said to be made are made next.
+fn examine(tx: &Transaction<'_>, jobs: &[NewJob]) -> Result<Vec<Submitted>, CatalogError> {
+    let mut ids = known_ids(tx, jobs)?;
+    let mut targets = BTreeSet::new();
+    jobs.iter().map(|job| examine_one(tx, job, &mut ids, &mut targets)).collect()
+}
+
+/// `ids` and `targets` grow by those of a job that is good.
+fn examine_one<'j>(
     tx: &Transaction<'_>,
-    job: &NewJob,
-    met: &mut Met,
-    changed: &mut JobsChanged,
+    job: &'j NewJob,
+    ids: &mut BTreeSet<JobId>,
+    targets: &mut BTreeSet<&'j str>,
 ) -> Result<Submitted, CatalogError> {
-    if number_of(tx, job.id)?.is_some() {
+    if ids.contains(&job.id) {
         return Ok(Submitted::DuplicateId);
     }
+    let comes = |file: &&NewJobFile| file.state != JobFileState::NotUsed;
     for file in &job.files {
         for url in [&file.source, &file.target] {
             if end_point(url).is_none() {
                 return Ok(Submitted::BadUrl(url.clone()));
             }
         }
-        if job.refuse_duplicates && file.state != JobFileState::NotUsed && on_its_way(tx, &file.target)? {
+        let target = file.target.as_str();
+        if job.refuse_duplicates && comes(&file) && (targets.contains(target) || on_its_way(tx, target)?) {
             return Ok(Submitted::DuplicateTarget(file.target.clone()));
         }
     }
-    let number = insert_job(tx, job)?;
-    insert_files(tx, job, number, met, changed)?;
+    ids.insert(job.id);
+    targets.extend(job.files.iter().filter(comes).map(|file| file.target.as_str()));
     Ok(Submitted::Made)
+}
+
+fn known_ids(tx: &Transaction<'_>, jobs: &[NewJob]) -> Result<BTreeSet<JobId>, CatalogError> {
+    let mut known = BTreeSet::new();
+    for jobs in in_chunks(jobs) {
+        let places = vec!["?"; jobs.len()].join(", ");
+        let mut select = tx.prepare_cached(&format!("SELECT id FROM jobs WHERE id IN ({places})"))?;
+        let ids: Vec<[u8; 16]> = jobs.iter().map(|job| id_bytes(job.id)).collect();
+        let values: Vec<Seen<'_>> = ids.iter().map(Bind::seen).collect();
+        for id in select.query_map(values, |row| super::job_id(row, 0))? {
+            known.insert(id?);
+        }
+    }
+    Ok(known)
 }
 
 fn on_its_way(tx: &Transaction<'_>, target: &str) -> Result<bool, CatalogError> {
@@ -62,50 +105,141 @@ fn on_its_way(tx: &Transaction<'_>, target: &str) -> Result<bool, CatalogError> 
     Ok(select.query_row([target], |_| Ok(())).optional()?.is_some())
 }
 
-fn insert_job(tx: &Transaction<'_>, job: &NewJob) -> Result<i64, CatalogError> {
-    let mut tally = Tally::default();
-    job.files.iter().for_each(|file| tally.add(file.state));
-    let mut places: Vec<u32> = job.files.iter().map(|file| file.index).collect();
-    places.sort_unstable();
-    let shared = places.windows(2).any(|pair| pair[0] == pair[1]);
-    let grouped = shared || matches!(job.kind, JobKind::Replicas | JobKind::Hops);
-    let state = tally.verdict(job.kind, JobState::Submitted);
-    let (sources, targets) = elements(job);
-    let mut insert = tx.prepare_cached(
-        "INSERT INTO jobs (id, kind, state, vo, user, credential, priority, strategy, source_se, target_se, submitted,
-         expires, finished, reason, grouped, files, files_finished, files_failed, files_canceled, files_active,
-         files_staging, files_archiving, files_waiting, details) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11,
-         ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24)
-         RETURNING number",
-    )?;
-    let values = params![
+/// As many rows at a time as a statement has room for.
+fn in_chunks<T>(mut rows: &[T]) -> impl Iterator<Item = &[T]> {
+    std::iter::from_fn(move || {
+        let count = ROWS_AT_ONCE.into_iter().find(|&count| count <= rows.len())?;
+        let (now, later) = rows.split_at(count);
+        rows = later;
+        Some(now)
+    })
+}
 
-        id_bytes(job.id),
-        job.kind.word(),
-        job_place(state.state),
-        job.vo,
-        job.user,
-        job.credential,
-        job.priority,
-        job.strategy,
-        sources,
-        targets,
-        job.submitted.0,
-        job.expires.map(|at| at.0),
-        state.state.is_terminal().then_some(job.submitted.0),
-        state.reason,
-        grouped,
-        job.files.len() as i64,
-        tally.finished as i64,
-        tally.failed as i64,
-        tally.canceled as i64,
-        tally.active as i64,
-        tally.staging as i64,
-        tally.archiving as i64,
-        tally.waiting as i64,
-        job.details,
-    ];
-    Ok(insert.query_row(values, |row| row.get(0))?)
+/// Inserts rows of so many columns, all their values one after the other. The numbers that they get come in the order of the
+/// rows: each gets the next.
+fn insert(
+    tx: &Transaction<'_>,
+    (table, columns, number): (&str, &[&str], &str),
+    values: Vec<Seen<'_>>,
+) -> Result<Vec<i64>, CatalogError> {
+    let row = format!("({})", vec!["?"; columns.len()].join(", "));
+    let rows = vec![row; values.len() / columns.len()].join(", ");
+    let columns = columns.join(", ");
+    let mut insert =
+        tx.prepare_cached(&format!("INSERT INTO {table} ({columns}) VALUES {rows} RETURNING {number}"))?;
+    let numbers = insert.query_map(values, |row| row.get(0))?;
+    let mut numbers = numbers.collect::<crate::sql::Result<Vec<i64>>>()?;
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// A job with what its row says beside what was said of it.
+struct Head<'j> {
+    job: &'j NewJob,
+    id: [u8; 16],
+    state: i64,
+    reason: String,
+    source: Option<String>,
+    target: Option<String>,
+    expires: Option<i64>,
+    finished: Option<i64>,
+    grouped: bool,
+    /// All of its files, and where they stand.
+    files: [i64; 8],
+}
+
+const JOB_COLUMNS: [&str; 24] = [
+    "id",
+    "kind",
+    "state",
+    "vo",
+    "user",
+    "credential",
+    "priority",
+    "strategy",
+    "source_se",
+    "target_se",
+    "submitted",
+    "expires",
+    "finished",
+    "reason",
+    "grouped",
+    "details",
+    "files",
+    "files_finished",
+    "files_failed",
+    "files_canceled",
+    "files_active",
+    "files_staging",
+    "files_archiving",
+    "files_waiting",
+];
+
+impl<'j> Head<'j> {
+    fn of(job: &'j NewJob) -> Head<'j> {
+        let mut tally = Tally::default();
+        job.files.iter().for_each(|file| tally.add(file.state));
+        let mut places: Vec<u32> = job.files.iter().map(|file| file.index).collect();
+        places.sort_unstable();
+        let shared = places.windows(2).any(|pair| pair[0] == pair[1]);
+        let state = tally.verdict(job.kind, JobState::Submitted);
+        let (source, target) = elements(job);
+        let counts = [
+            job.files.len() as u64,
+            tally.finished,
+            tally.failed,
+            tally.canceled,
+            tally.active,
+            tally.staging,
+            tally.archiving,
+            tally.waiting,
+        ];
+        Head {
+            job,
+            id: id_bytes(job.id),
+            state: job_place(state.state),
+            reason: state.reason,
+            source,
+            target,
+            expires: job.expires.map(|at| at.0),
+            finished: state.state.is_terminal().then_some(job.submitted.0),
+            grouped: shared || matches!(job.kind, JobKind::Replicas | JobKind::Hops),
+            files: counts.map(|count| count as i64),
+        }
+    }
+
+    /// In the order of the columns.
+    fn values(&self) -> impl Iterator<Item = Seen<'_>> {
+        let job = self.job;
+        let said = [
+            self.id.seen(),
+            Seen::Text(job.kind.word()),
+            self.state.seen(),
+            job.vo.seen(),
+            job.user.seen(),
+            job.credential.seen(),
+            job.priority.seen(),
+            job.strategy.seen(),
+            self.source.seen(),
+            self.target.seen(),
+            job.submitted.0.seen(),
+            self.expires.seen(),
+            self.finished.seen(),
+            self.reason.seen(),
+            self.grouped.seen(),
+            job.details.seen(),
+        ];
+        said.into_iter().chain(self.files.iter().map(Bind::seen))
+    }
+}
+
+fn insert_jobs(tx: &Transaction<'_>, jobs: &[Head<'_>]) -> Result<Vec<i64>, CatalogError> {
+    let mut numbers = Vec::with_capacity(jobs.len());
+    for jobs in in_chunks(jobs) {
+        let values = jobs.iter().flat_map(Head::values).collect();
+        numbers.extend(insert(tx, ("jobs", &JOB_COLUMNS, "number"), values)?);
+    }
+    Ok(numbers)
 }
 
 /// The storage elements of a job: of hops the first and the last; of others those that all files share.
@@ -123,83 +257,92 @@ fn shared(mut elements: impl Iterator<Item = Option<String>>) -> Option<String> 
     elements.all(|element| element.as_ref() == Some(&first)).then_some(first)
 }
 
-/// Rows of one statement: a large job takes few trips to a server.
-const ROWS_AT_ONCE: [usize; 3] = [64, 8, 1];
-const ROW: &str = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-
 /// A file with the rows that it refers to.
 struct Placed<'j> {
     file: &'j NewJobFile,
+    id: JobId,
+    job: i64,
+    state: i64,
+    size: Option<i64>,
     source: i64,
     target: i64,
     queue: i64,
 }
 
-fn insert_files(
-    tx: &Transaction<'_>,
-    job: &NewJob,
-    number: i64,
-    met: &mut Met,
-    changed: &mut JobsChanged,
-) -> Result<(), CatalogError> {
-    let placed = job.files.iter().map(|file| met.place(tx, job, file, changed));
-    let placed = placed.collect::<Result<Vec<_>, _>>()?;
-    let mut left = placed.as_slice();
-    while !left.is_empty() {
-        let count = ROWS_AT_ONCE.into_iter().find(|&count| count <= left.len()).unwrap_or(1);
-        let (now, later) = left.split_at(count);
-        let ids = insert_rows(tx, number, now)?;
-        changed.files.extend(now.iter().zip(ids).map(|(placed, id)| JobFileNews {
-            job: job.id,
+const FILE_COLUMNS: [&str; 11] = [
+    "job",
+    "place",
+    "state",
+    "source",
+    "target",
+    "source_end",
+    "target_end",
+    "queue",
+    "size",
+    "checksum",
+    "details",
+];
+
+impl Placed<'_> {
+    /// In the order of the columns.
+    fn values(&self) -> [Seen<'_>; 11] {
+        let file = self.file;
+        [
+            self.job.seen(),
+            file.index.seen(),
+            self.state.seen(),
+            file.source.seen(),
+            file.target.seen(),
+            self.source.seen(),
+            self.target.seen(),
+            self.queue.seen(),
+            self.size.seen(),
+            file.checksum.seen(),
+            file.details.seen(),
+        ]
+    }
+
+    fn news(&self, id: i64) -> JobFileNews {
+        JobFileNews {
+            job: self.id,
             file: number_back(id),
             from: JobFileState::NotUsed,
-            to: placed.file.state,
-            queue_before: number_back(placed.queue),
-            queue: number_back(placed.queue),
-            size: placed.file.size,
+            to: self.file.state,
+            queue_before: number_back(self.queue),
+            queue: number_back(self.queue),
+            size: self.file.size,
             attempt: AttemptId(0),
-        }));
-        left = later;
+        }
+    }
+}
+
+fn insert_files(
+    tx: &Transaction<'_>,
+    jobs: &[Head<'_>],
+    numbers: &[i64],
+    met: &mut Met<'_>,
+    changed: &mut JobsChanged,
+) -> Result<(), CatalogError> {
+    let mut placed = Vec::with_capacity(jobs.iter().map(|head| head.job.files.len()).sum());
+    for (head, number) in jobs.iter().zip(numbers) {
+        for file in &head.job.files {
+            placed.push(met.place(tx, head.job, *number, file, changed)?);
+        }
+    }
+    for placed in in_chunks(&placed) {
+        let values = placed.iter().flat_map(Placed::values).collect();
+        let ids = insert(tx, ("job_files", &FILE_COLUMNS, "id"), values)?;
+        changed.files.extend(placed.iter().zip(ids).map(|(placed, id)| placed.news(id)));
     }
     Ok(())
 }
 
-/// Returns the ids in the order of the files: rows get theirs one after the other.
-fn insert_rows(tx: &Transaction<'_>, job: i64, rows: &[Placed<'_>]) -> Result<Vec<i64>, CatalogError> {
-    let states: Vec<(i64, Option<i64>)> =
-        rows.iter().map(|row| (file_place(row.file.state), maybe(row.file.size))).collect();
-    let values = rows.iter().zip(&states).flat_map(|(row, (state, size))| {
-        let file = row.file;
-        [
-            job.seen(),
-            file.index.seen(),
-            state.seen(),
-            file.source.seen(),
-            file.target.seen(),
-            row.source.seen(),
-            row.target.seen(),
-            row.queue.seen(),
-            size.seen(),
-            file.checksum.seen(),
-            file.details.seen(),
-        ]
-    });
-    let mut insert = tx.prepare_cached(&format!(
-        "INSERT INTO job_files (job, place, state, source, target, source_end, target_end, queue, size, checksum, details)
-         VALUES {} RETURNING id",
-        vec![ROW; rows.len()].join(", ")
-    ))?;
-    let ids = insert.query_map(values.collect::<Vec<_>>(), |row| row.get(0))?;
-    let mut ids = ids.collect::<crate::sql::Result<Vec<i64>>>()?;
-    ids.sort_unstable();
-    Ok(ids)
-}
-
-impl Met {
+impl Met<'_> {
     fn place<'j>(
         &mut self,
         tx: &Transaction<'_>,
         job: &NewJob,
+        number: i64,
         file: &'j NewJobFile,
         changed: &mut JobsChanged,
     ) -> Result<Placed<'j>, CatalogError> {
@@ -212,15 +355,16 @@ impl Met {
             priority: job.priority,
             strategy: job.strategy.clone(),
         };
-        let queue = match self.queues.get(&terms) {
+        let queue = match self.known.queues.get(&terms).or_else(|| self.here.queues.get(&terms)) {
             Some(&queue) => queue,
             None => {
                 let queue = queue_of(tx, &terms, &mut changed.new_queues)?;
-                self.queues.insert(terms, queue);
+                self.here.queues.insert(terms, queue);
                 queue
             }
         };
-        Ok(Placed { file, source, target, queue })
+        let (state, size) = (file_place(file.state), maybe(file.size));
+        Ok(Placed { file, id: job.id, job: number, state, size, source, target, queue })
     }
 
     fn end(
@@ -230,13 +374,26 @@ impl Met {
         changed: &mut JobsChanged,
     ) -> Result<i64, CatalogError> {
         let Some(end) = end_point(url) else {
-            return Err(CatalogError::refused(longhaul_model::FaultCode::BadRequest, "a URL without a host"));
+            return Err(CatalogError::refused(FaultCode::BadRequest, "a URL without a host"));
         };
-        if let Some(&id) = self.ends.get(&end) {
+        if let Some(&id) = self.known.ends.get(&end).or_else(|| self.here.ends.get(&end)) {
             return Ok(id);
         }
         let id = end_of(tx, &end, &mut changed.new_ends)?;
-        self.ends.insert(end, id);
+        self.here.ends.insert(end, id);
         Ok(id)
+    }
+}
+
+impl Places {
+    fn learn(&mut self, more: Places) {
+        if self.ends.len() + more.ends.len() > PLACES_KNOWN {
+            self.ends.clear();
+        }
+        if self.queues.len() + more.queues.len() > PLACES_KNOWN {
+            self.queues.clear();
+        }
+        self.ends.extend(more.ends);
+        self.queues.extend(more.queues);
     }
 }

@@ -5,9 +5,9 @@
 
 use std::collections::btree_map::Entry;
 
+use crate::sql::{Optional, Transaction};
 use longhaul_model::job::ARCHIVING_OF_REPLICAS;
 use longhaul_model::{JobFileState, JobKind, JobState, Timestamp};
-use crate::sql::{Optional, Transaction};
 
 use super::change::{Changer, FILE_HEAD, FileHead, file_head_row};
 use super::{FILE, JOB, file_row, id_bytes, job_row, number_back};

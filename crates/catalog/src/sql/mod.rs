@@ -37,9 +37,7 @@ impl Transaction<'_> {
     pub(crate) fn prepare_cached(&self, text: &str) -> Result<Statement<'_>> {
         match self {
             Transaction::Sqlite(transaction) => Ok(Statement::Sqlite(transaction.prepare_cached(text)?)),
-            Transaction::Postgres(session) => {
-                Ok(Statement::Postgres(session::Prepared::new(session, text)?))
-            }
+            Transaction::Postgres(session) => Ok(Statement::Postgres(session::Prepared::new(session, text)?)),
         }
     }
 

@@ -239,7 +239,8 @@ mod tests {
 
     #[test]
     fn sums_are_read() {
-        let number = |parts: &[i16]| whole(&parts.iter().flat_map(|part| part.to_be_bytes()).collect::<Vec<_>>());
+        let number =
+            |parts: &[i16]| whole(&parts.iter().flat_map(|part| part.to_be_bytes()).collect::<Vec<_>>());
         assert_eq!(number(&[0, 0, 0, 0]), Some(0));
         assert_eq!(number(&[1, 0, 0, 0, 42]), Some(42));
         assert_eq!(number(&[1, 0, 0x4000, 0, 42]), Some(-42));

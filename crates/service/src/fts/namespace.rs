@@ -78,7 +78,11 @@ impl Question {
     pub async fn ask(self) -> Result<Reply, Refusal> {
         let answered = tokio::time::timeout(WITHIN, self.answer()).await;
         let late = |_| Fault::new(FaultCode::Stalled, "the storage did not answer in time");
-        answered.map_err(late).and_then(|answer| answer).map_err(|fault| said(&fault)).and_then(|value| Reply::json(&value))
+        answered
+            .map_err(late)
+            .and_then(|answer| answer)
+            .map_err(|fault| said(&fault))
+            .and_then(|value| Reply::json(&value))
     }
 
     async fn answer(&self) -> Result<Value, Fault> {
@@ -169,7 +173,10 @@ mod tests {
     #[test]
     fn refusals_have_the_numbers_of_posix() {
         let of = |code: FaultCode| said(&Fault::new(code, "why"));
-        assert_eq!((of(FaultCode::NotAllowed).status, of(FaultCode::NotAllowed).message.as_str()), (403, "[13] why"));
+        assert_eq!(
+            (of(FaultCode::NotAllowed).status, of(FaultCode::NotAllowed).message.as_str()),
+            (403, "[13] why")
+        );
         assert_eq!(of(FaultCode::SourceMissing).status, 404);
         assert_eq!(of(FaultCode::Unreachable).status, 503);
         assert_eq!(of(FaultCode::BadRequest).status, 400);

@@ -20,12 +20,7 @@ struct Details {
     scitag: Option<u32>,
 }
 
-pub fn order(
-    shared: &Shared,
-    work: &JobWork,
-    terms: &Terms,
-    attempt: AttemptId,
-) -> Result<CopyOrder, Fault> {
+pub fn order(shared: &Shared, work: &JobWork, terms: &Terms, attempt: AttemptId) -> Result<CopyOrder, Fault> {
     let (job, file) = (&work.job, &work.file);
     let (source, target) = ends(shared, job, file)?;
     let details: Details = serde_json::from_str(&file.details).unwrap_or_default();

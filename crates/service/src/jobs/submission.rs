@@ -9,8 +9,7 @@ use longhaul_model::{JobFileState, JobId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::fts::Person;
-use crate::fts::refusal;
+use crate::fts::{Person, refusal};
 use crate::operations::{Operations, problem};
 use crate::shared::Shared;
 

@@ -20,7 +20,6 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::watch;
 use zeroize::Zeroizing;
 
-use super::FileDetails;
 use super::mover::{CopyOrder, Credential, End};
 use crate::fts::FtsConfig;
 use crate::shared::{Shared, guard};
