@@ -25,7 +25,7 @@ pub(crate) struct Counts {
 
 /// What some tests watch others with, or need as the other end: for what, its name, its Debian package, how to see that
 /// it works (nothing: that it is there says enough).
-pub(crate) const PROGRAMS: [(&str, &str, &str, &str); 13] = [
+pub(crate) const PROGRAMS: [(&str, &str, &str, &str); 14] = [
     ("the order of flushes", "strace", "strace", "-V"),
     ("the emulated WAN", "ip", "iproute2", "-V"),
     ("round trips of the emulated WAN", "ping", "iputils-ping", "-V"),
@@ -36,9 +36,16 @@ pub(crate) const PROGRAMS: [(&str, &str, &str, &str); 13] = [
     ("doors with litmus", "litmus", "litmus", ""),
     ("doors with rclone", "rclone", "rclone", "version"),
     ("doors with davix", "davix-get", "davix", ""),
+    ("doors with gfal", "gfal-ls", "gfal2-util-scripts", "--version"),
     ("proxies with attributes by the tools of VOMS", "voms-proxy-fake", "voms-clients", "--version"),
     ("messages by STOMP", "activemq", "activemq", ""),
     ("messages by NATS", "nats-server", "nats-server", "--version"),
+];
+
+/// What is in no search path.
+const FILES: [(&str, (&str, &str)); 2] = [
+    ("the catalog in PostgreSQL", tools::POSTGRESQL),
+    ("doors with gfal", ("/usr/lib/*/gfal2-plugins/libgfal_plugin_http.so", "gfal2-plugin-http")),
 ];
 
 pub(crate) fn run() -> Result<(), String> {
@@ -64,8 +71,9 @@ pub(crate) fn run() -> Result<(), String> {
     for (what, name, package, probe) in PROGRAMS {
         folders.extend(optional(what, tools::program(name, package, probe), &mut missing)?.flatten());
     }
-    let (file, package) = tools::POSTGRESQL;
-    optional("the catalog in PostgreSQL", tools::file(file, package), &mut missing)?;
+    for (what, (file, package)) in FILES {
+        optional(what, tools::file(file, package), &mut missing)?;
+    }
     let mut counts = Counts::default();
     run_step("tests", || {
         // The tests find the browser by this name; set here once, before any thread exists.

@@ -168,3 +168,34 @@ fn davix() {
     ran(davix("davix-rm").arg(house.url("/d/g")));
     assert!(!house.root.join("d/g").exists());
 }
+
+#[test]
+fn gfal() {
+    if !there("gfal-ls", "--version") {
+        return;
+    }
+    let house = House::new();
+    let bytes = some_bytes(&house.file("in"), 2_000_000);
+    let said = |tool: &str, arguments: &[&str]| {
+        let mut command = Command::new(tool);
+        command.env("BEARER_TOKEN", WRITER).args(["-D", "HTTP PLUGIN:INSECURE=true"]).args(arguments);
+        String::from_utf8_lossy(&ran(&mut command).stdout).into_owned()
+    };
+    let local = |name: &str| format!("file://{}", house.file(name).display());
+    let (folder, file, other) = (house.url("/d"), house.url("/d/f"), house.url("/d/g"));
+    said("gfal-mkdir", &[&folder]);
+    said("gfal-copy", &["-K", "ADLER32", &local("in"), &file]);
+    assert!(std::fs::read(house.root.join("d/f")).unwrap() == bytes);
+    let listed = said("gfal-ls", &["-l", &folder]);
+    assert!(listed.contains("2000000") && listed.contains(" f"), "{listed}");
+    let told = said("gfal-stat", &[&file]);
+    assert!(told.contains("2000000") && told.contains("regular file"), "{told}");
+    let sum = said("gfal-sum", &[&file, "ADLER32"]);
+    let own = format!("{:08x}", simd_adler32::adler32(&bytes.as_slice()));
+    assert!(sum.contains(&own), "{sum} is not {own}");
+    said("gfal-rename", &[&file, &other]);
+    said("gfal-copy", &[&other, &local("out")]);
+    assert!(std::fs::read(house.file("out")).unwrap() == bytes);
+    said("gfal-rm", &[&other]);
+    assert!(!house.root.join("d/g").exists() && !house.root.join("d/f").exists());
+}
