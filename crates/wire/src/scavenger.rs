@@ -31,6 +31,9 @@ const RETURN_GROWTH: f64 = 1.25;
 const CALM_STEPS: u32 = 4;
 /// The window was used if so much of it arrived within a round trip. One that is not used must not grow.
 const USED: f64 = 0.6;
+/// A window of a few segments cannot be used so well: they come whole, and are answered late. Up to here it counts as used as
+/// long as anything comes, or it would stay small for good.
+const LITTLE: f64 = (32 << 10) as f64;
 /// So often most of the window is given up for a moment, to see the path without our own queue.
 const SLOWDOWN_EVERY: Duration = Duration::from_secs(20);
 const SLOWDOWN_SHARE: f64 = 0.25;
@@ -139,7 +142,7 @@ impl Scavenger {
         let (base, last_s) = (base.as_secs_f64(), last.as_secs_f64());
         let queue = last_s - base;
         let rate = self.received as f64 / elapsed.as_secs_f64();
-        let used = rate * last_s >= USED * self.window;
+        let used = rate * last_s >= USED * self.window || (self.window <= LITTLE && self.received > 0);
         match self.phase {
             Phase::Slowdown { until, before } if now >= until => {
                 // Back by steps: opened at once, the window would come as one burst.

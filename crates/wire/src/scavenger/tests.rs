@@ -205,6 +205,24 @@ fn a_path_that_became_longer_is_filled_again() {
     assert!(share >= 0.9, "{share}");
 }
 
+/// One segment at a time, and its answer late: less than the share of a tiny window that counts as used.
+#[test]
+fn a_tiny_window_grows_again() {
+    let mut law = Scavenger::new(Duration::ZERO);
+    let mut now = Duration::ZERO;
+    let mut look = |round_trip_ms: u64, bytes: u64| {
+        now += Duration::from_millis(80);
+        law.measured(Duration::from_millis(round_trip_ms));
+        law.received(bytes);
+        law.window(now)
+    };
+    look(40, 60_000);
+    let smallest = (0..100).map(|_| look(200, 1_448)).min();
+    assert_eq!(smallest, Some(WINDOW_MIN));
+    let grown = (0..125).map(|_| look(41, 1_448)).max();
+    assert!(grown > Some(32 << 10), "{grown:?} after ten seconds");
+}
+
 #[test]
 fn what_is_not_used_does_not_grow() {
     let mut law = Scavenger::new(Duration::ZERO);
