@@ -15,10 +15,11 @@ use crate::path::{Limit, PathReport, Sum};
 const FAR: Duration = Duration::from_millis(40);
 /// A round trip longer than the shortest by this factor has waited in a queue.
 const QUEUED: f64 = 1.15;
-/// Losses apart for each segment from which on they hinder, and how many of them tell.
+/// Losses apart for each segment from which on they hinder, and how many of them tell: many losses are plain soon, ...
+const HINDERS_MUCH: Least = Least { share: 5e-4, events: 2 };
+/// ... few take longer. Not while windows open for the first time: they overshoot, one stream after the other, and that
+/// says nothing.
 const HINDERS: Least = Least { share: 5e-5, events: 6 };
-/// The same while windows open for the first time: they overshoot, one stream after the other, and that says nothing.
-const HINDERS_AT_START: Least = Least { share: 5e-4, events: 2 };
 /// So many round trips it takes until all have.
 const START_ROUND_TRIPS: u32 = 15;
 /// Share of segments sent again: more is a path that is full or broken.
@@ -107,10 +108,8 @@ impl Congestion {
             self.events += 1;
             self.last_event = now;
         }
-        let least = if self.started { HINDERS } else { HINDERS_AT_START };
-        let hinders = f64::from(self.events) >= least.share * f64::from(self.segments);
-        let telling = self.events >= least.events && self.segments >= TELLING_SEGMENTS;
-        if telling && hinders && self.loss() <= LOSS_MOST {
+        let hinders = self.reach(&HINDERS_MUCH) || (self.started && self.reach(&HINDERS));
+        if hinders && self.segments >= TELLING_SEGMENTS && self.loss() <= LOSS_MOST {
             self.settle(Stand::ByRate(now + HOLDS));
         }
     }
@@ -127,6 +126,10 @@ impl Congestion {
     fn count(&mut self, seen: &PathReport) {
         self.segments = self.segments.saturating_add(seen.segments);
         self.retransmits = self.retransmits.saturating_add(seen.retransmits);
+    }
+
+    fn reach(&self, least: &Least) -> bool {
+        self.events >= least.events && f64::from(self.events) >= least.share * f64::from(self.segments)
     }
 
     fn loss(&self) -> f64 {
@@ -169,6 +172,9 @@ mod tests {
             _ => seen(2_500, u32::from(look.is_multiple_of(40)), 101),
         };
         assert_eq!(turned(&mut Congestion::default(), clean, MIN), None);
+        // Many losses that begin when windows have long been open are as plain.
+        let later = |look: u64| seen(400, u32::from(look >= 40 && look.is_multiple_of(2)), 101);
+        assert_eq!(turned(&mut Congestion::default(), later, MIN), Some(56));
         // One among 10,000 hinders where the path could carry ten times as much, which only time can tell.
         let some = |look: u64| seen(1_250, u32::from(look.is_multiple_of(8)), 101);
         assert_eq!(turned(&mut Congestion::default(), some, MIN), Some(48));
