@@ -30,6 +30,8 @@ const LOSS_ENDS: f64 = 4e-2;
 const TELLING_SEGMENTS: u32 = 300;
 /// What is lost within so many round trips is one event: so long a window that overshot takes to be mended.
 const EVENT_ROUND_TRIPS: u32 = 4;
+/// More segments than this halve what was counted before: a path that was good for an hour may have become bad.
+const REMEMBERED_SEGMENTS: u32 = 200_000;
 /// Segments after which the loss of the other law says something.
 const ENDING_SEGMENTS: u32 = 5_000;
 /// Routes change: what was found holds for so long.
@@ -124,6 +126,10 @@ impl Congestion {
     }
 
     fn count(&mut self, seen: &PathReport) {
+        if self.segments > REMEMBERED_SEGMENTS {
+            (self.segments, self.retransmits, self.events) =
+                (self.segments / 2, self.retransmits / 2, self.events / 2);
+        }
         self.segments = self.segments.saturating_add(seen.segments);
         self.retransmits = self.retransmits.saturating_add(seen.retransmits);
     }
@@ -174,10 +180,17 @@ mod tests {
         assert_eq!(turned(&mut Congestion::default(), clean, MIN), None);
         // Many losses that begin when windows have long been open are as plain.
         let later = |look: u64| seen(400, u32::from(look >= 40 && look.is_multiple_of(2)), 101);
-        assert_eq!(turned(&mut Congestion::default(), later, MIN), Some(56));
+        assert_eq!(turned(&mut Congestion::default(), later, MIN), Some(50));
         // One among 10,000 hinders where the path could carry ten times as much, which only time can tell.
         let some = |look: u64| seen(1_250, u32::from(look.is_multiple_of(8)), 101);
         assert_eq!(turned(&mut Congestion::default(), some, MIN), Some(48));
+        let after_an_hour = |look: u64| seen(2_500, u32::from(look >= 14_400 && look.is_multiple_of(4)), 101);
+        let mut congestion = Congestion::default();
+        let turned_at = (0..14_800).find(|look| {
+            congestion.look(&after_an_hour(*look), MIN, false, Duration::from_millis(250 * look));
+            congestion.wants_rate()
+        });
+        assert!(turned_at.is_some_and(|look| look < 14_400 + 120), "{turned_at:?}");
         // Near, clean, or far too much.
         assert_eq!(turned(&mut Congestion::default(), lossy, Duration::from_millis(39)), None);
         assert_eq!(turned(&mut Congestion::default(), |_| seen(400, 0, 101), MIN), None);
