@@ -83,10 +83,10 @@ const INVARIANTS: &[Invariant] = &[
             WHERE p.exceptions <> coalesce(r.n, 0)
               OR p.files <> x.files + coalesce(r.files, 0) OR p.bytes <> x.bytes + coalesce(r.bytes, 0)
               OR p.suspect_files <> coalesce(r.suspect_files, 0) OR p.suspect_bytes <> coalesce(r.suspect_bytes, 0)
-              OR p.registered <> coalesce(r.h0, 0) + (p.base_how = 0) * (x.files - coalesce(r.covered, 0))
-              OR p.wire <> coalesce(r.h1, 0) + (p.base_how = 1) * (x.files - coalesce(r.covered, 0))
-              OR p.end_to_end <> coalesce(r.h2, 0) + (p.base_how = 2) * (x.files - coalesce(r.covered, 0))
-              OR p.readback <> coalesce(r.h3, 0) + (p.base_how = 3) * (x.files - coalesce(r.covered, 0))",
+              OR p.registered <> coalesce(r.h0, 0) + CASE WHEN p.base_how = 0 THEN x.files - coalesce(r.covered, 0) ELSE 0 END
+              OR p.wire <> coalesce(r.h1, 0) + CASE WHEN p.base_how = 1 THEN x.files - coalesce(r.covered, 0) ELSE 0 END
+              OR p.end_to_end <> coalesce(r.h2, 0) + CASE WHEN p.base_how = 2 THEN x.files - coalesce(r.covered, 0) ELSE 0 END
+              OR p.readback <> coalesce(r.h3, 0) + CASE WHEN p.base_how = 3 THEN x.files - coalesce(r.covered, 0) ELSE 0 END",
     },
     Invariant {
         name: "a complete block needs no file rows",

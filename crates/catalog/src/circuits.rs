@@ -1,6 +1,6 @@
 //! Circuits of the agents' links: as told, what came of each, and what people want of them.
 
-use crate::sql::{Row, Transaction};
+use crate::sql::{Params, Row, Transaction};
 use longhaul_model::{AgentId, CircuitOrderId, StorageName, Timestamp};
 
 use crate::audit::record;

@@ -230,10 +230,10 @@ impl Catalog {
                 .prepare_cached(
                     "SELECT count(*), coalesce(sum(files), 0), coalesce(sum(bytes), 0) FROM datasets",
                 )?
-                .query_row([], |row| Ok((row.number(0)?, row.number(1)?, row.number(2)?)))?;
+                .query_row((), |row| Ok((row.number(0)?, row.number(1)?, row.number(2)?)))?;
             let (live, transfers_leased) = tx
                 .prepare_cached("SELECT count(*), coalesce(sum(leased), 0) FROM live")?
-                .query_row([], |row| Ok((row.number(0)?, row.number(1)?)))?;
+                .query_row((), |row| Ok((row.number(0)?, row.number(1)?)))?;
             let failures = tx
                 .prepare_cached("SELECT blame, attempts FROM failures ORDER BY blame")?
                 .query_map((), |row| Ok((row.parsed(0)?, row.number(1)?)))?

@@ -180,8 +180,8 @@ fn before(filter: &TransferFilter) -> i64 {
 fn live_page(tx: &Transaction<'_>, filter: &TransferFilter, limit: usize) -> Result<Part, CatalogError> {
     let leased = filter.state.map(|state| state == TransferState::Leased);
     let mut select = tx.prepare_cached(&format!(
-        "{LIVE} WHERE l.id < ?1 AND (?2 IS NULL OR l.leased = ?2) AND (?3 IS NULL OR l.dataset = ?3)
-         AND (?4 IS NULL OR l.source = ?4) AND (?5 IS NULL OR l.target = ?5) ORDER BY l.id DESC LIMIT ?6"
+        "{LIVE} WHERE l.id < ?1 AND (l.leased = ?2 OR ?2 IS NULL) AND (l.dataset = ?3 OR ?3 IS NULL)
+         AND (l.source = ?4 OR ?4 IS NULL) AND (l.target = ?5 OR ?5 IS NULL) ORDER BY l.id DESC LIMIT ?6"
     ))?;
     let ids = (
         filter.dataset.map(|id| key!(id)),
@@ -303,7 +303,7 @@ fn done_row(row: &Row<'_>) -> crate::sql::Result<TransferRow> {
     let shared = shared_columns(row)?;
     let number: u32 = row.get(11)?;
     Ok(TransferRow {
-        state: match row.get(10)? {
+        state: match row.get::<i64>(10)? {
             1 => TransferState::Done,
             2 => TransferState::Failed,
             3 => TransferState::Cancelled,

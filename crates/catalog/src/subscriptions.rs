@@ -140,8 +140,8 @@ impl Catalog {
     pub fn subscriptions(&self, filter: &SubscriptionFilter) -> Result<Vec<SubscriptionRow>, CatalogError> {
         self.read(|tx| {
             let mut select = tx.prepare_cached(&format!(
-                "{SUBSCRIPTION} WHERE s.id > ?1 AND (?2 IS NULL OR s.dataset = ?2) AND (?3 IS NULL OR s.target = ?3)
-                 AND (?4 IS NULL OR s.state = ?4) ORDER BY s.id LIMIT ?5"
+                "{SUBSCRIPTION} WHERE s.id > ?1 AND (s.dataset = ?2 OR ?2 IS NULL) AND (s.target = ?3 OR ?3 IS NULL)
+                 AND (s.state = ?4 OR ?4 IS NULL) ORDER BY s.id LIMIT ?5"
             ))?;
             let rows = select.query_map(
                 (

@@ -153,7 +153,7 @@ impl Catalog {
         self.read(|tx| {
             let mut last = 0;
             for statement in IDS {
-                let found = tx.prepare_cached(statement)?.query_row([], |row| row.maybe_number(0))?;
+                let found = tx.prepare_cached(statement)?.query_row((), |row| row.maybe_number(0))?;
                 last = last.max(found.unwrap_or(0));
             }
             Ok(last)

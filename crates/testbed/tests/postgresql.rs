@@ -212,6 +212,7 @@ fn a_service_moves_files_over_a_crash_of_its_database() {
     });
     deployment.deliver("second", "beta", WITHIN.as_secs());
     deployment.restart(SERVICE);
+    deployment.until_ready();
     deployment.check();
     deployment.assert_alive();
 }

@@ -13,7 +13,7 @@ use super::place::Place;
 use super::pool::Pool;
 use super::{BUSY_WAIT, format_since, locked, next_format};
 use crate::CatalogError;
-use crate::sql::{DatabaseError, Session, Transaction, definitions};
+use crate::sql::{Session, Transaction, definitions};
 
 /// Held by the connection that writes: "LHCATALG", for one catalog in each database.
 const WRITERS_LOCK: i64 = 0x4c48_4341_5441_4c47;
@@ -123,7 +123,7 @@ impl Postgres {
 }
 
 fn connect(place: &Place) -> Result<Session, CatalogError> {
-    Ok(Session::new(place.connect().map_err(DatabaseError::from)?))
+    Ok(Session::open(|| place.connect())?)
 }
 
 fn connect_writer(place: &Place) -> Result<Session, CatalogError> {

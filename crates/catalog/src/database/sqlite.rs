@@ -88,7 +88,7 @@ fn failed(error: rusqlite::Error) -> CatalogError {
 impl Reader {
     fn open(path: &Path) -> rusqlite::Result<Reader> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(path, flags)?;
+        let mut connection = Connection::open_with_flags(path, flags)?;
         prepare(&connection)?;
         connection.pragma_update(None, "cache_size", -READER_CACHE_KIB)?;
         let clock = Arc::new(Deadline { start: Instant::now(), at_ms: AtomicU64::new(u64::MAX) });

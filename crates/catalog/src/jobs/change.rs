@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use crate::sql::{Optional, Row, Transaction};
+use crate::sql::{Optional, Params, Row, Transaction};
 use longhaul_model::job::{JobFileAt, Tally, next_hop, next_replicas};
 use longhaul_model::{AttemptId, JobFileState, JobId, JobKind, JobState, Timestamp};
 

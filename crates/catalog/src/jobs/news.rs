@@ -4,9 +4,9 @@
 use std::sync::atomic::Ordering;
 
 use crate::sql::{Row, Transaction};
-use longhaul_model::{JobId, JobKind, Timestamp};
+use longhaul_model::{JobKind, Timestamp};
 
-use super::{FILE, JOB, file_place, file_row, file_state, id_bytes, job_row, job_state, number_back};
+use super::{FILE, JOB, file_place, file_row, file_state, job_row, job_state, number_back};
 use crate::codec::{Columns, number};
 use crate::{Catalog, CatalogError, JobFileNews, JobNewsRow, JobRow};
 

@@ -116,6 +116,6 @@ fn waiting(
     let values = std::iter::once(Value::from(file_place(state))).chain(ends()).chain(ends());
     let values = values.chain(vo.map(|vo| Value::from(vo.to_owned())));
     let mut select = tx.prepare_cached(&text)?;
-    let rows = select.query_map(values, file_head_row)?;
+    let rows = select.query_map(values.collect::<Vec<_>>(), file_head_row)?;
     Ok(rows.collect::<Result<_, _>>()?)
 }

@@ -138,7 +138,7 @@ struct Head<'j> {
     job: &'j NewJob,
     id: [u8; 16],
     state: i64,
-    reason: String,
+    reason: &'static str,
     source: Option<String>,
     target: Option<String>,
     expires: Option<i64>,
@@ -225,7 +225,7 @@ impl<'j> Head<'j> {
             job.submitted.0.seen(),
             self.expires.seen(),
             self.finished.seen(),
-            self.reason.seen(),
+            Seen::Text(self.reason),
             self.grouped.seen(),
             job.details.seen(),
         ];

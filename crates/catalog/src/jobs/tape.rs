@@ -22,7 +22,7 @@ const UNWANTED: i64 = 2;
 
 /// What nobody wants any more is not waited for.
 const NEXT: &str = "CASE WHEN NOT ?3 AND EXISTS (SELECT 1 FROM tape_files WHERE request = ?1 AND stands > 1)
-     THEN ?4 ELSE ?2 END";
+     THEN CAST(?4 AS BIGINT) ELSE CAST(?2 AS BIGINT) END";
 
 impl Catalog {
     /// End points at which files wait to be brought from tape.
@@ -76,7 +76,7 @@ impl Catalog {
             let mut all = tx.prepare_cached("SELECT count(*) FROM tape_requests")?;
             let mut of_end =
                 tx.prepare_cached("SELECT count(*) FROM tape_requests WHERE source_end = ?1 AND vo = ?2")?;
-            let all = all.query_row([], |row| row.number(0))?;
+            let all = all.query_row((), |row| row.number(0))?;
             Ok((all, of_end.query_row((number(end), vo), |row| row.number(0))?))
         })
     }

@@ -24,7 +24,7 @@ pub(super) fn statement(text: &str) -> String {
                 let word = &rest[..span(rest, is_of_word)];
                 rest = &rest[word.len()..];
                 match word {
-                    "INDEXED" => rest = after_words(rest, 2),
+                    "INDEXED" => rest = after_words(rest, 2).trim_start(),
                     "user" => out += "\"user\"",
                     word => out += word,
                 }

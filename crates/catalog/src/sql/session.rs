@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use postgres::{Client, SimpleQueryMessage, Statement};
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::{DatabaseError, Result, Seen, dialect};
 
@@ -36,13 +37,18 @@ impl Drop for Session {
 }
 
 impl Session {
-    pub(crate) fn new(client: Client) -> Session {
+    fn new(client: Client) -> Session {
         Session { client: Some(client), prepared: HashMap::new(), failed: false, open: false }
     }
 
-    fn client(&mut self) -> &mut Client {
+    /// Connects, wherever it is called: see [`apart`].
+    pub(crate) fn open(connect: impl FnOnce() -> std::result::Result<Client, postgres::Error>) -> Result<Session> {
+        Ok(Session::new(apart(connect)?))
+    }
+
+    fn client<T>(&mut self, ask: impl FnOnce(&mut Client) -> T) -> T {
         match &mut self.client {
-            Some(client) => client,
+            Some(client) => apart(|| ask(client)),
             None => unreachable!("only the drop takes it"),
         }
     }
@@ -93,12 +99,12 @@ impl Session {
 
     /// Statements in the server's own words, without parameters or rows.
     pub(crate) fn run(&mut self, text: &str) -> Result<()> {
-        Ok(self.client().batch_execute(text)?)
+        Ok(self.client(|client| client.batch_execute(text))?)
     }
 
     /// The same, with the first column of the first row.
     pub(crate) fn ask(&mut self, text: &str) -> Result<String> {
-        let answers = self.client().simple_query(text)?;
+        let answers = self.client(|client| client.simple_query(text))?;
         let row = answers.iter().find_map(|answer| match answer {
             SimpleQueryMessage::Row(row) => row.get(0),
             _ => None,
@@ -110,7 +116,8 @@ impl Session {
         if let Some(known) = self.prepared.get(text) {
             return Ok(known.clone());
         }
-        let statement = self.client().prepare(&dialect::statement(text));
+        let theirs = dialect::statement(text);
+        let statement = self.client(|client| client.prepare(&theirs));
         let statement = self.noted(statement)?;
         if self.prepared.len() >= PREPARED_MAX {
             self.prepared.clear();
@@ -122,6 +129,14 @@ impl Session {
     fn noted<T>(&mut self, outcome: std::result::Result<T, postgres::Error>) -> Result<T> {
         self.failed |= outcome.is_err();
         Ok(outcome?)
+    }
+}
+
+/// The driver waits in a runtime of its own, which it may not do where another runs its tasks, unless that is told.
+fn apart<T>(ask: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|here| here.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(ask),
+        _ => ask(),
     }
 }
 
@@ -138,14 +153,14 @@ impl<'t> Prepared<'t> {
     pub(super) fn execute(&mut self, values: &[Seen<'_>]) -> Result<usize> {
         let values = self.fitting(values)?;
         let mut session = self.session.borrow_mut();
-        let outcome = session.client().execute(&self.statement, &values);
+        let outcome = session.client(|client| client.execute(&self.statement, &values));
         Ok(session.noted(outcome)? as usize)
     }
 
     pub(super) fn query(&mut self, values: &[Seen<'_>]) -> Result<Vec<postgres::Row>> {
         let values = self.fitting(values)?;
         let mut session = self.session.borrow_mut();
-        let outcome = session.client().query(&self.statement, &values);
+        let outcome = session.client(|client| client.query(&self.statement, &values));
         session.noted(outcome)
     }
 
