@@ -13,6 +13,9 @@ const EXAMPLES: &str = "10";
 /// What is held open, and what agents say under certificates of their own.
 const NOT_ASKED: &str = "^/api/v1/(events|agent/|join)";
 
+/// Takes lines of JSON, which the program cannot write; the manifests' own tests do.
+const NOT_WRITTEN: &str = "dataset_add_files";
+
 #[test]
 fn answers_are_those_of_the_document() {
     let Some(python) = std::env::var_os("LONGHAUL_SCHEMATHESIS_PYTHON") else {
@@ -32,7 +35,7 @@ fn answers_are_those_of_the_document() {
     command.args(["--url", &deployment.url, "--tls-verify"]).arg(&deployment.ca);
     command.args(["--header", &format!("Authorization: Bearer {}", deployment.token)]);
     command.args(["--max-examples", &examples, "--seed", "1", "--workers", "1", "--no-color"]);
-    command.args(["--exclude-path-regex", NOT_ASKED]);
+    command.args(["--exclude-path-regex", NOT_ASKED, "--exclude-operation-id", NOT_WRITTEN]);
     let checks =
         "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance";
     command.args(["--checks", checks, "--suppress-health-check", "all"]);

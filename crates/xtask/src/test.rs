@@ -43,9 +43,10 @@ pub(crate) const PROGRAMS: [(&str, &str, &str, &str); 14] = [
 ];
 
 /// What is in no search path.
-const FILES: [(&str, (&str, &str)); 2] = [
+const FILES: [(&str, (&str, &str)); 3] = [
     ("the catalog in PostgreSQL", tools::POSTGRESQL),
     ("doors with gfal", ("/usr/lib/*/gfal2-plugins/libgfal_plugin_http.so", "gfal2-plugin-http")),
+    ("doors with gfal", ("/usr/lib/*/gfal2-plugins/libgfal_plugin_file.so", "gfal2-plugin-file")),
 ];
 
 pub(crate) fn run() -> Result<(), String> {

@@ -178,6 +178,8 @@ fn gfal() {
     let bytes = some_bytes(&house.file("in"), 2_000_000);
     let said = |tool: &str, arguments: &[&str]| {
         let mut command = Command::new(tool);
+        // The system's, which has its modules, whatever else is called python here.
+        command.env("GFAL_PYTHONBIN", "/usr/bin/python3");
         command.env("BEARER_TOKEN", WRITER).args(["-D", "HTTP PLUGIN:INSECURE=true"]).args(arguments);
         String::from_utf8_lossy(&ran(&mut command).stdout).into_owned()
     };

@@ -114,10 +114,14 @@ impl Question {
 
     async fn found(&self, end: &End) -> Result<Stat, Fault> {
         let missing = || Fault::new(FaultCode::SourceMissing, "No such file or directory");
-        match self.remote.stat(end, None).await? {
-            Some(stat) => Ok(stat),
-            // A collection may answer only under its own name.
-            None => self.remote.stat(&directory(end), None).await?.ok_or_else(missing),
+        let asked = self.remote.stat(end, None).await;
+        if let Ok(Some(stat)) = asked {
+            return Ok(stat);
+        }
+        // A collection may answer only under its own name, and not like a file.
+        match self.remote.stat(&directory(end), None).await {
+            Ok(Some(stat)) => Ok(stat),
+            _ => asked.and_then(|found| found.ok_or_else(missing)),
         }
     }
 
