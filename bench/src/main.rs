@@ -21,7 +21,7 @@ use transfers::options::{Options, USAGE};
 
 type Case = (&'static str, &'static str, fn(&Rounds) -> Vec<Row>);
 
-const CASES: [Case; 6] = [
+const CASES: [Case; 7] = [
     (
         "small",
         "10,000 files of 64 KB from alpha to beta on the disk, against the disk's own floor",

@@ -70,6 +70,18 @@ impl Remote {
         found.map_err(|failure| failure.fault())
     }
 
+    /// As [`Remote::stat`], also of what may be a collection: some servers tell of those as if they were files.
+    pub async fn member(&self, end: &End) -> Result<Option<Stat>, Fault> {
+        let url = RemoteUrl::parse(&end.url)?;
+        let place = Place { url: &url, credential: &end.credential };
+        if !url.is_s3()
+            && let Ok(found) = self.find(place, None).await
+        {
+            return Ok(found);
+        }
+        self.head(place, None).await.map_err(|failure| failure.fault())
+    }
+
     /// The members of a collection, none of what is below them.
     pub async fn list(&self, end: &End) -> Result<Vec<Entry>, Fault> {
         let url = RemoteUrl::parse(&end.url)?;

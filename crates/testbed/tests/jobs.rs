@@ -263,7 +263,8 @@ fn people_look_into_storages_and_tidy_up() {
     // Nothing that is not empty goes with one word, and no directory as if it were a file.
     let (status, refused) = post("rmdir", json!({ "surl": folder }));
     assert_eq!((status, &refused["message"]), (500, &json!("[39] Directory not empty")), "{refused}");
-    assert_eq!(post("unlink", json!({ "surl": folder })).0, 400);
+    let (status, refused) = post("unlink", json!({ "surl": folder }));
+    assert_eq!((status, &refused["message"]), (400, &json!("[93] Is a directory")), "{refused}");
     assert_eq!(post("unlink", json!({ "surl": file })), (200, Value::Null));
     assert_eq!(post("unlink", json!({ "surl": file })).0, 404);
     assert_eq!(post("rmdir", json!({ "surl": folder })), (200, Value::Null));

@@ -42,7 +42,9 @@ impl Session {
     }
 
     /// Connects, wherever it is called: see [`apart`].
-    pub(crate) fn open(connect: impl FnOnce() -> std::result::Result<Client, postgres::Error>) -> Result<Session> {
+    pub(crate) fn open(
+        connect: impl FnOnce() -> std::result::Result<Client, postgres::Error>,
+    ) -> Result<Session> {
         Ok(Session::new(apart(connect)?))
     }
 

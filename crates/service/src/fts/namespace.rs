@@ -114,15 +114,7 @@ impl Question {
 
     async fn found(&self, end: &End) -> Result<Stat, Fault> {
         let missing = || Fault::new(FaultCode::SourceMissing, "No such file or directory");
-        let asked = self.remote.stat(end, None).await;
-        if let Ok(Some(stat)) = asked {
-            return Ok(stat);
-        }
-        // A collection may answer only under its own name, and not like a file.
-        match self.remote.stat(&directory(end), None).await {
-            Ok(Some(stat)) => Ok(stat),
-            _ => asked.and_then(|found| found.ok_or_else(missing)),
-        }
+        self.remote.member(end).await?.ok_or_else(missing)
     }
 
     async fn remove(&self, end: &End) -> Result<Value, Fault> {
