@@ -1,11 +1,12 @@
 //! Questions about jobs. Every list is a page of an index.
 
-use crate::sql::Value;
-use crate::sql::{Optional, Row, Transaction};
+use std::collections::BTreeMap;
+
+use crate::sql::{Optional, Row, Transaction, Value};
 use longhaul_model::{JobFileState, JobId, JobState, Timestamp};
 
 use super::{
-    FILE, JOB, file_place, file_row, file_state, id_bytes, job_place, job_row, number_back, number_of,
+    FILE, JOB, each_of, file_place, file_row, file_state, id_bytes, job_place, job_row, number_back,
 };
 use crate::codec::{Columns, number};
 use crate::database::SCAN_TIME_MAX;
@@ -21,27 +22,26 @@ impl Catalog {
     /// In the order asked for; none where there is no such job.
     pub fn jobs(&self, ids: &[JobId]) -> Result<Vec<Option<JobRow>>, CatalogError> {
         self.read(|tx| {
-            let mut select = tx.prepare_cached(&format!("{JOB} WHERE j.id = ?1"))?;
-            let rows = ids.iter().map(|&id| select.query_row([id_bytes(id)], job_row).optional());
-            Ok(rows.collect::<Result<_, _>>()?)
+            let mut found = BTreeMap::new();
+            each_of(tx, (JOB, ""), ids, |row| {
+                let job = job_row(row)?;
+                found.insert(job.id, job);
+                Ok(())
+            })?;
+            Ok(ids.iter().map(|id| found.get(id).cloned()).collect())
         })
     }
 
     /// The files of each, in the order of their ids; none of a job that there is not.
     pub fn job_files(&self, ids: &[JobId]) -> Result<Vec<Vec<JobFileRow>>, CatalogError> {
         self.read(|tx| {
-            let mut select = tx.prepare_cached(&format!("{FILE} WHERE f.job = ?1 ORDER BY f.id"))?;
-            let mut all = Vec::with_capacity(ids.len());
-            for &id in ids {
-                let mut files = Vec::new();
-                if let Some(number) = number_of(tx, id)? {
-                    for row in select.query_map([number], file_row)? {
-                        files.push(row?);
-                    }
-                }
-                all.push(files);
-            }
-            Ok(all)
+            let mut found: BTreeMap<JobId, Vec<JobFileRow>> = BTreeMap::new();
+            each_of(tx, (FILE, "ORDER BY f.id"), ids, |row| {
+                let file = file_row(row)?;
+                found.entry(file.job).or_default().push(file);
+                Ok(())
+            })?;
+            Ok(ids.iter().map(|id| found.get(id).cloned().unwrap_or_default()).collect())
         })
     }
 

@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering;
 use longhaul_model::job::{Tally, end_point, storage_element};
 use longhaul_model::{AttemptId, FaultCode, JobFileState, JobId, JobKind, JobState};
 
-use super::{Terms, end_of, file_place, id_bytes, job_place, maybe, news, number_back, queue_of};
+use super::{
+    Terms, each_of, end_of, file_place, id_bytes, in_chunks, job_place, maybe, news, number_back, queue_of,
+};
 use crate::sql::{Bind, Optional, Seen, Transaction};
 use crate::{Catalog, CatalogError, JobFileNews, JobsChanged, NewJob, NewJobFile, Submitted};
 
-/// Rows of one statement; each number of them is a statement of its own.
-const ROWS_AT_ONCE: [usize; 3] = [64, 8, 1];
 /// Of each kind; beyond it, what is known is asked for again.
 const PLACES_KNOWN: usize = 100_000;
 
@@ -87,32 +87,18 @@ fn examine_one<'j>(
 }
 
 fn known_ids(tx: &Transaction<'_>, jobs: &[NewJob]) -> Result<BTreeSet<JobId>, CatalogError> {
+    let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
     let mut known = BTreeSet::new();
-    for jobs in in_chunks(jobs) {
-        let places = vec!["?"; jobs.len()].join(", ");
-        let mut select = tx.prepare_cached(&format!("SELECT id FROM jobs WHERE id IN ({places})"))?;
-        let ids: Vec<[u8; 16]> = jobs.iter().map(|job| id_bytes(job.id)).collect();
-        let values: Vec<Seen<'_>> = ids.iter().map(Bind::seen).collect();
-        for id in select.query_map(values, |row| super::job_id(row, 0))? {
-            known.insert(id?);
-        }
-    }
+    each_of(tx, ("SELECT j.id FROM jobs j", ""), &ids, |row| {
+        known.insert(super::job_id(row, 0)?);
+        Ok(())
+    })?;
     Ok(known)
 }
 
 fn on_its_way(tx: &Transaction<'_>, target: &str) -> Result<bool, CatalogError> {
     let mut select = tx.prepare_cached("SELECT 1 FROM job_files WHERE target = ?1 AND state < 10 LIMIT 1")?;
     Ok(select.query_row([target], |_| Ok(())).optional()?.is_some())
-}
-
-/// As many rows at a time as a statement has room for.
-fn in_chunks<T>(mut rows: &[T]) -> impl Iterator<Item = &[T]> {
-    std::iter::from_fn(move || {
-        let count = ROWS_AT_ONCE.into_iter().find(|&count| count <= rows.len())?;
-        let (now, later) = rows.split_at(count);
-        rows = later;
-        Some(now)
-    })
 }
 
 /// Inserts rows of so many columns, all their values one after the other. The numbers that they get come in the order of the
