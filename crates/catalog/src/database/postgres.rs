@@ -19,6 +19,9 @@ use crate::sql::{Session, Transaction, definitions};
 const WRITERS_LOCK: i64 = 0x4c48_4341_5441_4c47;
 /// Between two looks at a server that does not know yet.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Every statement is a look into an index, or a page of one. A plan that was made while a table was small, and kept, would read all
+/// of it when it is large.
+const BY_INDEX: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off";
 /// What of SQLite our statements use and PostgreSQL lacks.
 const BEFORE_ALL: &str =
     "CREATE FUNCTION json_extract(document TEXT, path TEXT) RETURNS TEXT LANGUAGE SQL IMMUTABLE
@@ -123,7 +126,9 @@ impl Postgres {
 }
 
 fn connect(place: &Place) -> Result<Session, CatalogError> {
-    Ok(Session::open(|| place.connect())?)
+    let mut session = Session::open(|| place.connect())?;
+    session.run(BY_INDEX)?;
+    Ok(session)
 }
 
 fn connect_writer(place: &Place) -> Result<Session, CatalogError> {
