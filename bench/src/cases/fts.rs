@@ -23,6 +23,8 @@ const POLLERS: usize = 20;
 const FEW: usize = 1_000;
 const MANY: usize = 1_000_000;
 const MANY_QUICK: usize = 50_000;
+/// Enough to see whether it is flat; a run of everything is long as it is.
+const MANY_POSTGRESQL: usize = 200_000;
 /// Looked at of the many, at the end.
 const LAST: usize = 20_000;
 const FILES_OF_LARGE: usize = 200;
@@ -40,17 +42,16 @@ const COPIED_BYTES: usize = 1_000;
 const WITHIN: Duration = Duration::from_secs(300);
 
 pub(crate) fn run(rounds: &Rounds) -> Vec<Row> {
-    measured(rounds, None)
+    measured(if rounds.0 > 1 { MANY } else { MANY_QUICK }, None)
 }
 
 pub(crate) fn run_on_postgresql(rounds: &Rounds) -> Vec<Row> {
     let database = PostgreSql::start_durable();
-    let rows = measured(rounds, Some(&database));
+    let rows = measured(if rounds.0 > 1 { MANY_POSTGRESQL } else { MANY_QUICK }, Some(&database));
     rows.into_iter().map(|row| Row { case: "fts-postgresql", ..row }).collect()
 }
 
-fn measured(rounds: &Rounds, database: Option<&PostgreSql>) -> Vec<Row> {
-    let many = if rounds.0 > 1 { MANY } else { MANY_QUICK };
+fn measured(many: usize, database: Option<&PostgreSql>) -> Vec<Row> {
     let scene = Scene::new(database);
     let mut rows = Vec::new();
 

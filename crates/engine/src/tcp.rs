@@ -13,6 +13,8 @@ pub(crate) struct TcpInfo {
     pub(crate) round_trip: Duration,
     /// The shortest of the last minutes.
     pub(crate) round_trip_min: Duration,
+    /// As the receiver sees it, by what answers its acknowledgements; zero until something came.
+    pub(crate) receiver_round_trip: Duration,
     /// Bytes per segment, and segments that may be under way.
     pub(crate) segment_bytes: u32,
     pub(crate) window_segments: u32,
@@ -72,6 +74,7 @@ impl TcpInfo {
             round_trip: Duration::from_micros(short(68).into()),
             // All ones: nothing was measured.
             round_trip_min: Duration::from_micros(if short(148) == u32::MAX { 0 } else { short(148).into() }),
+            receiver_round_trip: Duration::from_micros(short(92).into()),
             window_segments: short(80),
             retransmits: short(100),
             bytes_acked: long(120),

@@ -10,10 +10,11 @@ use crate::shared::Shared;
 const TOKEN: &str = "token of a job";
 
 impl Shared {
+    /// What does not open, since its key was lost, is as good as not lent: its owner may lend it again.
     pub fn delegation(&self, id: &str) -> Result<Option<DelegationRow>, CatalogError> {
         let Some(mut row) = self.catalog.delegation(id)? else { return Ok(None) };
-        row.request = opened(&self.vault, id, "request", row.request)?;
-        row.proxy = opened(&self.vault, id, "proxy", row.proxy)?;
+        row.request = opened(&self.vault, id, "request", row.request);
+        row.proxy = opened(&self.vault, id, "proxy", row.proxy);
         Ok(Some(row))
     }
 
@@ -49,14 +50,14 @@ fn sealed(
     secret.map(|secret| vault.seal(&purpose(id, what), &secret)).transpose().map_err(damaged)
 }
 
-fn opened(
-    vault: &Vault,
-    id: &str,
-    what: &str,
-    sealed: Option<Vec<u8>>,
-) -> Result<Option<Vec<u8>>, CatalogError> {
-    let open = |sealed: Vec<u8>| vault.unseal(&purpose(id, what), &sealed).map(|secret| secret.to_vec());
-    sealed.map(open).transpose().map_err(damaged)
+fn opened(vault: &Vault, id: &str, what: &str, sealed: Option<Vec<u8>>) -> Option<Vec<u8>> {
+    match vault.unseal(&purpose(id, what), &sealed?) {
+        Ok(secret) => Some(secret.to_vec()),
+        Err(error) => {
+            tracing::warn!(delegation = id, %error, "what a user lent cannot be used");
+            None
+        }
+    }
 }
 
 fn damaged(error: SecurityError) -> CatalogError {

@@ -28,10 +28,13 @@ impl Scavenging {
                 true
             }
             Some(last) => {
+                let arrived = info.bytes_received.saturating_sub(last.bytes_received);
                 if let Some(sample) = sample(&last, &info) {
                     self.law.measured(sample);
                 }
-                let arrived = info.bytes_received.saturating_sub(last.bytes_received);
+                if arrived > 0 && !info.receiver_round_trip.is_zero() {
+                    self.law.measured(info.receiver_round_trip.max(info.round_trip_min));
+                }
                 self.law.received(arrived);
                 arrived > 0
             }
@@ -45,6 +48,10 @@ impl Scavenging {
 }
 
 /// What the kernel measured between two looks: it tells only an average, in which each new round trip counts an eighth.
+///
+/// It is of what we send ourselves, which a source may acknowledge late if its window has no room for data that could bring
+/// the answer: up to 40 ms that are no queue. So the kernel's other measure counts as well, that of a receiver, and of
+/// both the shorter one.
 fn sample(last: &TcpInfo, info: &TcpInfo) -> Option<Duration> {
     if info.round_trip == last.round_trip {
         return None;

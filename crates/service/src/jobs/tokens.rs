@@ -128,11 +128,14 @@ pub async fn run(shared: Arc<Shared>, mut wanted: Receiver<Wanted>, mut stop: wa
         let Some(Wanted { id, token, about }) = next else { return };
         let Some(endpoints) = &shared.tokens.endpoints else { return };
         let asking = shared.tokens.asking(&id);
-        let _asking = asking.lock().await;
+        let alone = asking.lock().await;
         if matches!(kept(&shared, &id).await, Ok(Some(_)) | Err(_)) {
             continue;
         }
-        if let Err(fault) = exchange(&shared, endpoints, &id, &token, &about).await {
+        let exchanged = exchange(&shared, endpoints, &id, &token, &about).await;
+        // A copy with the token need not wait for what follows.
+        drop(alone);
+        if let Err(fault) = exchanged {
             tracing::warn!(issuer = about.issuer, %fault, "a token of a job was not exchanged for one that lasts");
             tokio::select! {
                 () = tokio::time::sleep(PAUSE) => {}
