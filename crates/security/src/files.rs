@@ -2,8 +2,10 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+
+use zeroize::Zeroizing;
 
 use crate::SecurityError;
 
@@ -21,15 +23,32 @@ pub fn write_private(path: &Path, contents: &[u8]) -> Result<(), SecurityError> 
 
 /// Reads a small text file.
 pub fn read_private(path: &Path) -> Result<String, SecurityError> {
-    let read = || -> io::Result<String> {
-        let mut text = String::new();
-        File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
-        if text.len() as u64 > FILE_BYTES_MAX {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "too large for a key or certificate"));
+    let read = || bounded(File::open(path)?);
+    read().map_err(|source| SecurityError::File { what: "cannot read", path: path.into(), source })
+}
+
+/// Reads a secret that somebody else wrote there, without the white space around it; what others may read is none.
+pub fn read_secret(path: &Path) -> Result<Zeroizing<String>, SecurityError> {
+    let read = || {
+        let file = File::open(path)?;
+        let mode = file.metadata()?.permissions().mode() & 0o777;
+        if mode & 0o077 != 0 {
+            let why = format!("others may read it (mode {mode:o}): chmod 600");
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         }
-        Ok(text)
+        let text = Zeroizing::new(bounded(file)?);
+        Ok(Zeroizing::new(text.trim().to_owned()))
     };
     read().map_err(|source| SecurityError::File { what: "cannot read", path: path.into(), source })
+}
+
+fn bounded(file: File) -> io::Result<String> {
+    let mut text = String::new();
+    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "too large for a key or certificate"));
+    }
+    Ok(text)
 }
 
 /// Makes `path` (mode 0700) and what leads to it.
@@ -67,7 +86,6 @@ fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn is_private_and_replaces_whole() {
@@ -87,6 +105,17 @@ mod tests {
         write_private(Path::new(&name), b"x").unwrap();
         assert_eq!(read_private(Path::new(&name)).unwrap(), "x");
         fs::remove_file(&name).unwrap();
+    }
+
+    #[test]
+    fn a_secret_that_others_may_read_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("secret");
+        write_private(&path, b" s3cret\n").unwrap();
+        assert_eq!(*read_secret(&path).unwrap(), "s3cret");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        let said = longhaul_model::Fault::from(read_secret(&path).unwrap_err()).detail;
+        assert!(said.contains("secret") && said.contains("(mode 640): chmod 600"), "{said}");
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub use authority::{Authority, Issued, KeyPair, new_signing_request};
 pub use clients::{ClientIdentity, client_of, grid_server_tls};
 pub use door::{door_grid_tls, door_server_tls, subject_names};
 pub use error::SecurityError;
-pub use files::{read_private, write_private};
+pub use files::{read_private, read_secret, write_private};
 pub use identity::{Credentials, PeerIdentity, expires, needs_renewal, peer_identity};
 pub use origin::check_origin;
 pub use outside::{OutsideTrust, outside_client_tls, outside_client_tls_as};

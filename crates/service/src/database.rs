@@ -4,9 +4,8 @@ use std::path::PathBuf;
 
 use longhaul_catalog::{Catalog, Place};
 use longhaul_model::{Fault, FaultCode, Timestamp};
-use longhaul_security::{OutsideTrust, outside_client_tls, read_private};
+use longhaul_security::{OutsideTrust, outside_client_tls, read_secret};
 use serde::{Deserialize, Serialize};
-use zeroize::Zeroizing;
 
 use crate::Config;
 
@@ -36,8 +35,9 @@ impl DatabaseConfig {
     fn place(&self) -> Result<Place, Fault> {
         let mut place: Place = self.url.parse().map_err(|error| bad("url", error))?;
         if let Some(file) = &self.password_file {
-            let password = Zeroizing::new(read_private(file).map_err(|error| bad("password_file", error))?);
-            place = place.with_password(password.trim_end());
+            let password =
+                read_secret(file).map_err(|error| bad("password_file", Fault::from(error).detail))?;
+            place = place.with_password(&password);
         }
         if place.wants_tls() {
             let authorities = longhaul_gateways::read_authorities(self.ca_file.as_deref())?;

@@ -6,7 +6,8 @@
 use std::fs;
 use std::time::Duration;
 
-use longhaul_testbed::foreign::{ForeignAuthority, Nginx, NginxRules, Xrootd};
+use longhaul_security::write_private;
+use longhaul_testbed::foreign::{ForeignAuthority, Nginx, NginxRules, Xrootd, wait_until_listening};
 use longhaul_testbed::{Deployment, Log, Process, ServiceOptions, free_port, needs};
 use serde_json::{Value, json};
 
@@ -72,13 +73,13 @@ fn tokens_of_jobs_are_renewed_at_their_issuer() {
     let mut command = std::process::Command::new("python3");
     command.arg(&script).arg(port.to_string()).arg(&certificate).arg(&key);
     let log = Log::default();
-    let _issuer = Process::start("issuer", &mut command, &log, &folder.path().join("issuer.log"));
+    let mut served = Process::start("issuer", &mut command, &log, &folder.path().join("issuer.log"));
+    wait_until_listening(&mut served, port);
     let guarded = Nginx::start(&authority, NginxRules { token: Some("fresh"), ..NginxRules::default() });
     let other = Nginx::start(&authority, NginxRules::default());
     guarded.put("f1", b"content of f1");
     let secret = folder.path().join("secret");
-    fs::write(&secret, "secret\n").unwrap();
-    fs::set_permissions(&secret, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    write_private(&secret, b"secret\n").unwrap();
     let ca = authority.ca_file();
     let settings = format!(
         "[service.jobs]\nallow_networks = [\"127.0.0.0/8\", \"::1/128\"]\nauthorities = [{ca:?}]\n\

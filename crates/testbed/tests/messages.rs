@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use longhaul_security::write_private;
 use longhaul_testbed::foreign::{
     ActiveMq, BROKER_PASSWORD, BROKER_USER, ForeignAuthority, NatsServer, Nginx, NginxRules,
 };
@@ -200,7 +201,7 @@ fn brokers_hear_of_everything_whatever_dies() {
     let (mut activemq, nats) = (ActiveMq::start(), NatsServer::start(&storages.authority));
     let folder = tempfile::tempdir().unwrap();
     let password = folder.path().join("password");
-    fs::write(&password, format!("{BROKER_PASSWORD}\n")).unwrap();
+    write_private(&password, BROKER_PASSWORD.as_bytes()).unwrap();
     let (certificate, key) = storages.authority.issue("fts");
     let files = [("certificate", certificate), ("key", key)].map(|(name, pem)| {
         let path = folder.path().join(name);

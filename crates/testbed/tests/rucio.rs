@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use longhaul_security::write_private;
 use longhaul_testbed::foreign::{
     ActiveMq, BROKER_PASSWORD, BROKER_USER, ForeignAuthority, Nginx, NginxRules, PostgreSql, Xrootd,
 };
@@ -90,7 +91,7 @@ fn missing() -> Option<String> {
 
 fn deployment(authority: &ForeignAuthority, activemq: &ActiveMq, issuer: &str, folder: &Path) -> Deployment {
     let password = folder.join("broker-password");
-    fs::write(&password, format!("{BROKER_PASSWORD}\n")).unwrap();
+    write_private(&password, BROKER_PASSWORD.as_bytes()).unwrap();
     let settings = format!(
         "[service.jobs]\nallow_networks = [\"127.0.0.0/8\", \"::1/128\"]\nauthorities = [{:?}]\n\
          [service.fts]\ntrust_dir = {:?}\nissuer_authorities = {:?}\n\

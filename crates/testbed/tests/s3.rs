@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use longhaul_model::{Blame, Fault, FaultCode, Retry};
+use longhaul_security::write_private;
 use longhaul_storage_remote::{
     Cancel, ChecksumMode, CopyDone, CopyOrder, Credential, End, Mode, Remote, RemoteConfig, S3Config, S3Keys,
     Trust, Verified, cancellation,
@@ -304,8 +305,7 @@ fn jobs_of_fts_use_buckets() {
     let slow = Nginx::start(&authority, NginxRules { bytes_per_s: Some(8_000_000), ..NginxRules::default() });
     let folder = tempfile::tempdir().unwrap();
     let secret = folder.path().join("secret");
-    fs::write(&secret, &s3.secret).unwrap();
-    fs::set_permissions(&secret, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    write_private(&secret, s3.secret.as_bytes()).unwrap();
     let settings = format!(
         "[service.jobs]\nallow_networks = [\"127.0.0.0/8\", \"::1/128\"]\nauthorities = [{:?}]\nretry_delay_s = 1\n\
          [[service.jobs.s3]]\nhost = \"localhost\"\nbucket = \"open\"\naccess_key = {:?}\nsecret_file = {secret:?}\n\

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_model::{Fault, FaultCode};
-use longhaul_security::{OutsideTrust, outside_client_tls, outside_client_tls_as};
+use longhaul_security::{OutsideTrust, outside_client_tls, outside_client_tls_as, read_secret};
 use rustls::ClientConfig;
 use zeroize::Zeroizing;
 
@@ -107,8 +107,9 @@ impl Login {
                 .map(Zeroizing::new)
                 .map_err(|error| Fault::new(FaultCode::BadRequest, format!("{}: {error}", path.display())))
         };
-        let password = files.password_file.as_ref().map(read).transpose()?;
-        let password = password.map(|text| Zeroizing::new(text.trim_end_matches(['\r', '\n']).to_owned()));
+        let password = files.password_file.as_deref().map(read_secret).transpose();
+        let password =
+            password.map_err(|error| Fault::new(FaultCode::BadRequest, Fault::from(error).detail))?;
         let tls = match (tls, &files.certificate, &files.key) {
             (false, ..) => None,
             (true, None, None) => {

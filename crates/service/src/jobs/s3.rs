@@ -1,12 +1,11 @@
 //! Keys of buckets: whose jobs may use which. They stay in the service; users name files only, and storages get URLs that are
 //! signed for one file.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use longhaul_model::units::printable;
 use longhaul_model::{Blame, Fault, FaultCode, Retry};
-use longhaul_security::read_private;
+use longhaul_security::read_secret;
 use longhaul_storage_remote::{RemoteUrl, S3Keys, bucket_of};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
@@ -113,17 +112,15 @@ pub fn keys(
 
 fn secret(file: &Path) -> Result<Zeroizing<String>, Fault> {
     let wrong = |why: String| {
-        let detail = format!("service.jobs.s3: the secret in {}: {why}", file.display());
+        let detail = format!("service.jobs.s3: {why}");
         Fault::new(FaultCode::NotAuthenticated, detail).blaming(Blame::Ourselves).retrying(Retry::Later)
     };
-    let found = file.metadata().map_err(|error| wrong(error.to_string()))?;
-    if found.mode() & 0o077 != 0 {
-        return Err(wrong(format!("others may read it (mode {:o}): chmod 600", found.mode() & 0o777)));
-    }
-    let text = Zeroizing::new(read_private(file).map_err(|error| wrong(error.to_string()))?);
-    let secret = Zeroizing::new(text.trim().to_owned());
+    let secret = read_secret(file).map_err(|error| wrong(Fault::from(error).detail.to_string()))?;
     if secret.is_empty() || secret.chars().any(char::is_whitespace) {
-        return Err(wrong("one word is expected, and nothing else".to_owned()));
+        return Err(wrong(format!(
+            "the secret in {}: one word is expected, and nothing else",
+            file.display()
+        )));
     }
     Ok(secret)
 }

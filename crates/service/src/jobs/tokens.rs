@@ -15,7 +15,7 @@ use longhaul_catalog::DelegationRow;
 use longhaul_gateways::token_endpoint::{OurClient, Purpose, TokenEndpoints};
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use longhaul_security::bearer::Peeked;
-use longhaul_security::read_private;
+use longhaul_security::read_secret;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::watch;
 use zeroize::Zeroizing;
@@ -64,7 +64,7 @@ impl Tokens {
         let mut clients = Vec::new();
         for issuer in &config.issuers {
             let (Some(id), Some(file)) = (&issuer.client_id, &issuer.client_secret_file) else { continue };
-            let secret = Zeroizing::new(secret(file)?);
+            let secret = secret(file)?;
             clients.push(OurClient { issuer: issuer.url.clone(), id: id.clone(), secret });
         }
         let authorities = config.issuer_authorities.as_deref();
@@ -106,12 +106,11 @@ impl Tokens {
     }
 }
 
-fn secret(file: &Path) -> Result<String, Fault> {
-    let text = read_private(file);
-    let text = text.map_err(|error| {
-        Fault::new(FaultCode::BadRequest, format!("service.fts.issuers: client_secret_file: {error}"))
-    })?;
-    Ok(text.trim_end().to_owned())
+fn secret(file: &Path) -> Result<Zeroizing<String>, Fault> {
+    read_secret(file).map_err(|error| {
+        let why = Fault::from(error).detail;
+        Fault::new(FaultCode::BadRequest, format!("service.fts.issuers: client_secret_file: {why}"))
+    })
 }
 
 fn purpose(about: &Peeked) -> Purpose<'_> {

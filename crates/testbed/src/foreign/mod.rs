@@ -125,12 +125,18 @@ fn give_away(path: &Path) {
     }
 }
 
-fn wait_until_listening(process: &mut Process, port: u16) {
+/// # Panics
+/// If it ends, or takes too long.
+pub fn wait_until_listening(process: &mut Process, port: u16) {
+    wait_until_ready(process, || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok());
+}
+
+fn wait_until_ready(process: &mut Process, is_ready: impl Fn() -> bool) {
     for _ in 0..READY_TICKS {
-        if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok() {
+        if is_ready() {
             return;
         }
         assert!(process.wait(TICK).is_none(), "the server has ended: {}", process.log.tail());
     }
-    panic!("the server does not listen: {}", process.log.tail());
+    panic!("the server does not get ready: {}", process.log.tail());
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::{NOBODY, give_away, is_root, open_folder, wait_until_listening};
+use super::{NOBODY, give_away, is_root, open_folder, wait_until_ready};
 use crate::{Log, Process, free_port};
 
 const USER: &str = "longhaul";
@@ -83,9 +83,8 @@ impl PostgreSql {
     /// # Panics
     /// If it cannot be made.
     pub fn create(&self, database: &str) {
-        let mut command = as_nobody(&programs().expect("postgresql").join("createdb"), self.folder.path());
-        command.args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-U", USER, database]);
-        let ran = command.output().expect("createdb runs");
+        let mut command = client("createdb", self.folder.path(), self.port);
+        let ran = command.args(["-U", USER, database]).output().expect("createdb runs");
         assert!(ran.status.success(), "createdb: {}", String::from_utf8_lossy(&ran.stderr));
     }
 
@@ -109,8 +108,19 @@ fn serve(folder: &Path, port: u16, durable: bool, log: &Log) -> Process {
         command.arg("-F");
     }
     let mut process = Process::start("postgresql", &mut command, log, &folder.join("log"));
-    wait_until_listening(&mut process, port);
+    // It listens before it has recovered.
+    wait_until_ready(&mut process, || {
+        let asked = client("pg_isready", folder, port).output().expect("pg_isready runs");
+        asked.status.success()
+    });
     process
+}
+
+/// A program that asks it.
+fn client(program: &str, folder: &Path, port: u16) -> Command {
+    let mut command = as_nobody(&programs().expect("postgresql").join(program), folder);
+    command.args(["-h", "127.0.0.1", "-p", &port.to_string()]);
+    command
 }
 
 impl Drop for PostgreSql {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use longhaul_circuits::RequestKey;
 use longhaul_model::{Fault, FaultCode, Timestamp};
-use longhaul_security::read_private;
+use zeroize::Zeroizing;
 
 use super::Provider;
 use super::remote::{Call, CallId, Caller, Ground, Heard};
@@ -141,9 +141,9 @@ fn open(protocol: Box<dyn Protocol>, ground: Ground, caller: Caller) -> Result<B
     Ok(Box::new(ground.start(caller, Box::new(Rest::new(protocol, names)))))
 }
 
-fn read_secret(path: &Path) -> Result<String, Fault> {
-    let text = read_private(path).map_err(|error| Fault::new(FaultCode::BadRequest, error.to_string()))?;
-    Ok(text.trim_end_matches(['\n', '\r']).to_owned())
+fn read_secret(path: &Path) -> Result<Zeroizing<String>, Fault> {
+    let secret = longhaul_security::read_secret(path);
+    secret.map_err(|error| Fault::new(FaultCode::BadRequest, Fault::from(error).detail))
 }
 
 /// Of an answer that is not what was asked for.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use longhaul_circuits::Ends;
 use longhaul_model::Timestamp;
 use serde_json::{Value, json};
+use zeroize::Zeroizing;
 
 use super::{Job, Next, Protocol, Stage, in_url, no, unexpected};
 use crate::circuits::config::Access;
@@ -39,12 +40,12 @@ pub struct OscarsConfig {
 
 pub(crate) struct Oscars {
     config: OscarsConfig,
-    secret: String,
+    secret: Zeroizing<String>,
     mark: String,
 }
 
 impl Oscars {
-    pub(crate) fn new(config: OscarsConfig, secret: String, link: &str) -> Oscars {
+    pub(crate) fn new(config: OscarsConfig, secret: Zeroizing<String>, link: &str) -> Oscars {
         Oscars { config, secret, mark: format!("longhaul {link}") }
     }
 
@@ -169,7 +170,7 @@ fn granted(connection: &Value, job: &mut Job, skew: i64) {
 impl Protocol for Oscars {
     fn login(&self) -> Option<Call> {
         let username = self.config.username.as_ref()?;
-        let body = json!({ "username": username, "password": self.secret });
+        let body = json!({ "username": username, "password": *self.secret });
         Some(self.post("/api/account/login", &body))
     }
 
@@ -182,7 +183,7 @@ impl Protocol for Oscars {
     }
 
     fn given_token(&self) -> Option<String> {
-        self.config.username.is_none().then(|| self.secret.clone())
+        self.config.username.is_none().then(|| self.secret.to_string())
     }
 
     fn authorise(&self, token: &str) -> (&'static str, String) {

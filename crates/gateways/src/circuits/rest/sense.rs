@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use longhaul_circuits::Ends;
 use longhaul_model::Timestamp;
 use serde_json::{Value, json};
+use zeroize::Zeroizing;
 
 use super::{Job, Next, Protocol, Stage, in_url, no, unexpected};
 use crate::circuits::config::Access;
@@ -36,13 +37,18 @@ pub struct SenseConfig {
 
 pub(crate) struct Sense {
     config: SenseConfig,
-    client_secret: String,
-    password: String,
+    client_secret: Zeroizing<String>,
+    password: Zeroizing<String>,
     mark: String,
 }
 
 impl Sense {
-    pub(crate) fn new(config: SenseConfig, client_secret: String, password: String, link: &str) -> Sense {
+    pub(crate) fn new(
+        config: SenseConfig,
+        client_secret: Zeroizing<String>,
+        password: Zeroizing<String>,
+        link: &str,
+    ) -> Sense {
         Sense { config, client_secret, password, mark: format!("longhaul {link}") }
     }
 
