@@ -70,13 +70,12 @@ fn links_are_graded_and_nothing_is_left() {
     assert!(refused.stderr.contains("--virtual delta-test"), "{refused}");
 }
 
-/// The null mover's agent cannot be dialled, and fails half of what it fetches.
+/// The null mover's agent cannot be dialled, and fails in all that it fetches.
 #[test]
 fn what_fails_is_graded_so_and_an_interruption_cleans_up() {
     let mut deployment = Deployment::new();
     let file = deployment.directory().join("links.toml");
-    fs::write(&file, "seed = 5\n[default]\nfailure_rate = 0.5\nfailure = 'source'\nrate = '50MB/s'\n")
-        .unwrap();
+    fs::write(&file, "[default]\nfailure_rate = 1.0\nfailure = 'source'\nrate = '50MB/s'\n").unwrap();
     deployment.add_site(SiteOptions::new("alpha").with_virtual_storage());
     deployment.add_site(SiteOptions::new("nul").null_mover(&file));
     let wish = ["alpha", "--files", "2", "--step-time", "2", "--patience", "5"];
