@@ -21,6 +21,8 @@ mod listen;
 mod lock;
 mod locks;
 mod patient;
+#[doc(hidden)]
+pub mod promises;
 mod properties;
 mod propfind;
 mod proppatch;

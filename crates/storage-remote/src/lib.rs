@@ -18,6 +18,8 @@ mod markers;
 mod multistatus;
 mod naming;
 mod order;
+#[doc(hidden)]
+pub mod promises;
 mod remote;
 mod s3;
 mod stream;

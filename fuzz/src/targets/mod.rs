@@ -12,6 +12,7 @@ mod recordings;
 mod security;
 mod settings;
 mod source;
+mod storages;
 mod wire;
 
 pub use api::{agent_documents, documents, manifests};
@@ -27,6 +28,7 @@ pub use security::{
 };
 pub use settings::settings;
 pub use source::source;
+pub use storages::{copy_markers, door_bodies, door_headers, registries, remote_urls, storage_answers};
 pub use wire::{frame_bodies, frames};
 
 pub type Target = fn(&[u8]);
@@ -71,4 +73,10 @@ pub const ALL: &[(&str, Target)] = &[
     ("urls", urls),
     ("batches", batches),
     ("filters", filters),
+    ("storage_answers", storage_answers),
+    ("copy_markers", copy_markers),
+    ("remote_urls", remote_urls),
+    ("door_bodies", door_bodies),
+    ("door_headers", door_headers),
+    ("registries", registries),
 ];

@@ -7,7 +7,7 @@ use crate::failure::{Kind, told};
 use crate::xml;
 
 /// A document that is read: a thousand parts with all that is told of them is a tenth of it.
-pub(super) const BYTES_MAX: usize = 4 << 20;
+pub(crate) const BYTES_MAX: usize = 4 << 20;
 const FIELDS_MAX: usize = 20_000;
 /// What S3 accepts, in seconds.
 const SKEW_MAX_S: i64 = 15 * 60;
@@ -60,26 +60,26 @@ impl Fields {
 }
 
 /// The name of an upload that was begun.
-pub(super) fn upload_id(document: &[u8]) -> Result<String, String> {
+pub(crate) fn upload_id(document: &[u8]) -> Result<String, String> {
     let fields = Fields::read(document, "InitiateMultipartUploadResult")?;
     fields.get("UploadId").map(str::to_owned).ok_or_else(|| "it names no upload".into())
 }
 
 /// Parts that are with the storage, and after which of them the rest is to be asked for.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Listed {
-    pub(super) parts: Vec<ListedPart>,
-    pub(super) more_after: Option<u32>,
+pub(crate) struct Listed {
+    pub(crate) parts: Vec<ListedPart>,
+    pub(crate) more_after: Option<u32>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct ListedPart {
-    pub(super) number: u32,
-    pub(super) etag: String,
-    pub(super) size: u64,
+pub(crate) struct ListedPart {
+    pub(crate) number: u32,
+    pub(crate) etag: String,
+    pub(crate) size: u64,
 }
 
-pub(super) fn listed(document: &[u8]) -> Result<Listed, String> {
+pub(crate) fn listed(document: &[u8]) -> Result<Listed, String> {
     let fields = Fields::read(document, "ListPartsResult")?;
     let (mut listed, mut part) = (Listed::default(), ListedPart::default());
     for (path, text) in &fields.found {
@@ -100,7 +100,7 @@ pub(super) fn listed(document: &[u8]) -> Result<Listed, String> {
 }
 
 /// Storages say 200 before they have put a file together, and may find trouble then.
-pub(super) fn completed(document: &[u8]) -> Result<(), String> {
+pub(crate) fn completed(document: &[u8]) -> Result<(), String> {
     Fields::read(document, "CompleteMultipartUploadResult").map(drop)
 }
 

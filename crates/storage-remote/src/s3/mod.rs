@@ -5,7 +5,7 @@
 //! Not here: whose keys are for whom (`service`), what is compared (`verify`). Reads go the way of all reads (`stream`): S3
 //! answers `GET` with ranges as every server does.
 
-mod answer;
+pub(crate) mod answer;
 mod encode;
 mod keys;
 mod object;

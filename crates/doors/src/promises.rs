@@ -1,0 +1,102 @@
+//! What the decoders of this room promise of any bytes that a client sends. A broken promise is a panic: fuzzing (`fuzz/`)
+//! looks for one, nothing else calls this.
+
+use http::{HeaderMap, HeaderValue};
+
+use crate::answer::{Outcome, Refusal};
+use crate::ranges::Wanted;
+use crate::request::{Destination, Place, destination, encode};
+use crate::submitted::{Now, Submitted};
+use crate::{digests, ranges, xml};
+
+/// Bodies of WebDAV: what is kept of them means the same when it is told again.
+pub fn bodies(bytes: &[u8]) {
+    let Ok(element) = xml::parse(bytes) else { return };
+    let text = element.to_text();
+    match xml::parse(text.as_bytes()) {
+        Ok(again) => {
+            assert_eq!(again.name, element.name);
+            assert_eq!(again.to_text(), text);
+        }
+        // With a declaration at each name it may be larger than what anybody may send.
+        Err(why) => assert!(why.contains("more than"), "{why}: {text}"),
+    }
+}
+
+/// Headers of requests: the first byte says which.
+pub fn headers(bytes: &[u8]) {
+    let [which, bytes @ ..] = bytes else { return };
+    let Ok(value) = HeaderValue::from_bytes(bytes) else { return };
+    let mut headers = HeaderMap::new();
+    headers.insert("host", HeaderValue::from_static("door.example:8443"));
+    let Ok(text) = value.to_str().map(str::to_owned) else { return };
+    match which % 5 {
+        0 => {
+            headers.insert("if", value);
+            let Some(submitted) = taken(Submitted::of(&headers, &[])) else { return };
+            assert!(submitted.tokens().iter().all(|token| !token.contains('>')));
+            let (locked, free) = (submitted.holds("a", &World(true)), submitted.holds("a", &World(false)));
+            assert!(locked.is_ok() && free.is_ok());
+        }
+        1 => ranges_of(&text),
+        2 => {
+            headers.insert("digest", value.clone());
+            let old = taken(digests::claimed(&headers));
+            headers.remove("digest");
+            headers.insert("repr-digest", value);
+            drop((old, taken(digests::claimed(&headers))));
+        }
+        3 => {
+            let Some(Destination::Here(place)) = taken(destination(&text, &headers, &[])) else { return };
+            sound(&place);
+        }
+        _ => {
+            let Some(place) = taken(Place::parse(&text)) else { return };
+            sound(&place);
+        }
+    }
+}
+
+/// Parts lie in the file, and are together not larger.
+fn ranges_of(text: &str) {
+    for size in [0, 1, 1_000, u64::MAX] {
+        let Wanted::Parts(parts) = ranges::parse(Some(text), size) else { continue };
+        assert!(!parts.is_empty());
+        assert!(parts.iter().all(|&(start, len)| len > 0 && start < size && len <= size - start));
+        assert!(parts.iter().map(|&(_, len)| u128::from(len)).sum::<u128>() <= u128::from(size));
+    }
+}
+
+/// Nothing that another program could take for another place; written again it is the same.
+fn sound(place: &Place) {
+    let odd = |part: &str| matches!(part, "" | "." | "..") || part.chars().any(char::is_control);
+    assert!(place.is_root() || !place.path.split('/').any(odd), "{:?}", place.path);
+    let again = Place::parse(&format!("/{}", encode(&place.path)));
+    // Encoding makes it longer, perhaps longer than it may be.
+    if let Ok(again) = again {
+        assert_eq!(again.path, place.path);
+    }
+}
+
+/// Refusals are one line that may be shown.
+fn taken<T>(outcome: Outcome<T>) -> Option<T> {
+    match outcome {
+        Ok(taken) => Some(taken),
+        Err(Refusal { text, status, .. }) => {
+            assert!(status.is_client_error() && !text.contains(char::is_control), "{text:?}");
+            None
+        }
+    }
+}
+
+struct World(bool);
+
+impl Now for World {
+    fn is_locked(&self, _: &str, _: &str) -> bool {
+        self.0
+    }
+
+    fn etag(&self, _: &str) -> Outcome<Option<String>> {
+        Ok(self.0.then(|| "\"1\"".to_owned()))
+    }
+}
