@@ -134,6 +134,9 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Element, String> {
         return Err(format!("it has more than {XML_BYTES_MAX} bytes"));
     }
     let text = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8")?;
+    if !text.chars().all(is_held) {
+        return Err("it holds a control character, which XML has not".into());
+    }
     let mut reader = Reader { rest: text.strip_prefix('\u{feff}').unwrap_or(text), elements: 0 };
     reader.document()
 }
@@ -387,9 +390,14 @@ fn character(entity: &str) -> Option<char> {
                 Some(hex) => u32::from_str_radix(hex, 16).ok()?,
                 None => digits.parse().ok()?,
             };
-            char::from_u32(code).filter(|c| *c != '\0')?
+            char::from_u32(code).filter(|c| is_held(*c))?
         }
     })
+}
+
+/// Whether a document may hold it: XML 1.0 without the control characters that it discourages.
+fn is_held(c: char) -> bool {
+    matches!(c, '\t' | '\n' | '\r') || !(c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}'))
 }
 
 /// Text as it stands in a document. Characters that XML cannot hold are replaced.
@@ -402,8 +410,8 @@ pub(crate) fn escape(text: &str) -> String {
             '&' => escaped.push_str("&amp;"),
             '"' => escaped.push_str("&quot;"),
             '\t' | '\n' | '\r' => escaped.push_str(&format!("&#{};", u32::from(c))),
-            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => escaped.push('\u{fffd}'),
-            c => escaped.push(c),
+            c if is_held(c) => escaped.push(c),
+            _ => escaped.push('\u{fffd}'),
         }
     }
     escaped
@@ -463,6 +471,8 @@ mod tests {
             "<a b='1' b='2'/>",
             "<a>&x;</a>",
             "<a>&#0;</a>",
+            "<a>&#1;</a>",
+            "<a b='\u{1}'/>",
             "<a>&lt</a>",
             "<b:a/>",
             "<a xmlns:b=''/>",

@@ -70,7 +70,10 @@ pub fn urls(bytes: &[u8]) {
         Err(fault) => return assert!(is_one_line(&fault.detail)),
     };
     let (shown, sent) = (url.to_string(), url.whole());
-    assert!(sent.bytes().all(|byte| byte.is_ascii_graphic()), "{sent:?} fits into the first line of a request");
+    assert!(
+        sent.bytes().all(|byte| byte.is_ascii_graphic()),
+        "{sent:?} fits into the first line of a request"
+    );
     assert!(!url.path().split('/').any(|part| matches!(crate::url::decoded(part).as_slice(), b"." | b"..")));
     // Encoding makes it longer, perhaps longer than it may be.
     if let Ok(again) = RemoteUrl::parse(&sent) {

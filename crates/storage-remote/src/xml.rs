@@ -5,6 +5,8 @@ use quick_xml::NsReader;
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::name::ResolveResult;
 
+use crate::failure::told;
+
 const DEPTH_MAX: usize = 32;
 /// Text of one element.
 const TEXT_BYTES_MAX: usize = 8 << 10;
@@ -20,8 +22,12 @@ pub(crate) trait Visit {
 }
 
 /// # Errors
-/// What is wrong with it, in words.
+/// What is wrong with it, in words that may be shown.
 pub(crate) fn walk(document: &[u8], bytes_max: usize, visitor: &mut dyn Visit) -> Result<(), String> {
+    read(document, bytes_max, visitor).map_err(|why| told(&why))
+}
+
+fn read(document: &[u8], bytes_max: usize, visitor: &mut dyn Visit) -> Result<(), String> {
     if document.len() > bytes_max {
         return Err(format!("it has more than {bytes_max} bytes"));
     }
