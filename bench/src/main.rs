@@ -21,7 +21,7 @@ use transfers::options::{Options, USAGE};
 
 type Case = (&'static str, &'static str, fn(&Rounds) -> Vec<Row>);
 
-const CASES: [Case; 7] = [
+const CASES: [Case; 8] = [
     (
         "small",
         "10,000 files of 64 KB from alpha to beta on the disk, against the disk's own floor",
@@ -43,6 +43,11 @@ const CASES: [Case; 7] = [
         "fts-postgresql",
         "the same with the catalog in PostgreSQL, both on the same two cores",
         cases::fts::run_on_postgresql,
+    ),
+    (
+        "doors",
+        "a door against nginx, copies that go through the service against curl | curl; small copies between doors",
+        cases::doors::run,
     ),
     ("build", "cold release build of the default feature set", cases::build::run),
 ];

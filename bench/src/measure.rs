@@ -22,6 +22,32 @@ pub(crate) struct Row {
 }
 
 impl Row {
+    /// Without yardstick and bar.
+    pub(crate) fn plain(case: &'static str, figure: &'static str, value: f64) -> Row {
+        let value = if value < 10.0 { format!("{value:.2}") } else { format!("{value:.0}") };
+        Row { case, figure, value, yardstick: "–".into(), ratio: None, bar: "–", reached: true }
+    }
+
+    pub(crate) fn at_least(
+        case: &'static str,
+        figure: &'static str,
+        value: f64,
+        bound: f64,
+        bar: &'static str,
+    ) -> Row {
+        Row { bar, reached: value >= bound, ..Row::plain(case, figure, value) }
+    }
+
+    pub(crate) fn at_most(
+        case: &'static str,
+        figure: &'static str,
+        value: f64,
+        bound: f64,
+        bar: &'static str,
+    ) -> Row {
+        Row { bar, reached: value <= bound, ..Row::plain(case, figure, value) }
+    }
+
     pub(crate) fn json(&self) -> Value {
         json!({
             "case": self.case, "figure": self.figure, "value": self.value, "yardstick": self.yardstick,
@@ -94,6 +120,14 @@ pub(crate) fn output(command: &mut Command) -> String {
     let output = command.output().expect("the program runs");
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Memory that a host has not lent us lately is slow at its first touch: a receiver of new files on tmpfs would measure the
+/// host. So as much as a run will fill is filled and freed just before.
+pub(crate) fn touch_memory(folder: &Path, files: usize, size: usize) {
+    let warm = folder.join("warm");
+    make_files(&warm, files, size);
+    fs::remove_dir_all(&warm).expect("room for the run");
 }
 
 /// Files of `size` bytes, all different, named `f00000` onwards.

@@ -40,6 +40,8 @@ const STARTS: usize = 20;
 const COPIED: usize = 2_000;
 const COPIED_BYTES: usize = 1_000;
 const WITHIN: Duration = Duration::from_secs(300);
+/// Whether a job has ended.
+const ASK_AGAIN: Duration = Duration::from_millis(10);
 
 pub(crate) fn run(rounds: &Rounds) -> Vec<Row> {
     measured(if rounds.0 > 1 { MANY } else { MANY_QUICK }, None)
@@ -89,23 +91,18 @@ fn measured(many: usize, database: Option<&PostgreSql>) -> Vec<Row> {
     rows
 }
 
-fn row(figure: &'static str, value: f64, bar: &'static str, reached: bool) -> Row {
-    let value = if value < 10.0 { format!("{value:.2}") } else { format!("{value:.0}") };
-    Row { case: "fts", figure, value, yardstick: "–".into(), ratio: None, bar, reached }
-}
-
 fn at_least(figure: &'static str, value: f64, bound: f64, bar: &'static str) -> Row {
-    row(figure, value, bar, value >= bound)
+    Row::at_least("fts", figure, value, bound, bar)
 }
 
 fn at_most(figure: &'static str, value: f64, bound: f64, bar: &'static str) -> Row {
-    row(figure, value, bar, value <= bound)
+    Row::at_most("fts", figure, value, bound, bar)
 }
 
 fn flat(figure: &'static str, now: f64, before: f64, many: usize) -> Row {
     let ratio = Some(now / before);
     let yardstick = format!("{before:.0} on the way to {many}");
-    Row { yardstick, ratio, ..row(figure, now, "–", true) }
+    Row { yardstick, ratio, ..Row::plain("fts", figure, now) }
 }
 
 /// What many requests of one kind took.
@@ -282,25 +279,8 @@ impl Scene {
         names.iter().for_each(|name| self.near.put(name, &[7; COPIED_BYTES]));
         let pair =
             |name: &String| json!({ "sources": [self.near.url(name)], "destinations": [self.far.url(name)] });
-        let mut connection = self.connection();
-        let begun = Instant::now();
-        let jobs: Vec<String> = names
-            .chunks(FILES_OF_LARGE)
-            .map(|names| names.iter().map(pair).collect::<Vec<_>>())
-            .map(|files| post(&mut connection, json!({ "files": files }).to_string().as_bytes()))
-            .collect();
-        for id in jobs {
-            loop {
-                let reply = connection.send("GET", &format!("/jobs/{id}"), &[]).expect("an answer");
-                match reply.json()["job_state"].as_str() {
-                    Some("FINISHED") => break,
-                    Some("SUBMITTED" | "ACTIVE") => std::thread::sleep(Duration::from_millis(20)),
-                    other => panic!("job {id} is {other:?}"),
-                }
-                assert!(begun.elapsed() < WITHIN, "job {id} does not end");
-            }
-        }
-        COPIED as f64 / begun.elapsed().as_secs_f64()
+        let files: Vec<Value> = names.iter().map(pair).collect();
+        COPIED as f64 / copied_in_s(&mut self.connection(), &files)
     }
 
     fn connection(&self) -> KeptAlive {
@@ -347,6 +327,27 @@ impl Scene {
         each_ms.sort_by(f64::total_cmp);
         (Load { seconds, each_ms }, answers)
     }
+}
+
+/// Seconds until these files are copied, in jobs of 200.
+pub(super) fn copied_in_s(connection: &mut KeptAlive, files: &[Value]) -> f64 {
+    let begun = Instant::now();
+    let jobs: Vec<String> = files
+        .chunks(FILES_OF_LARGE)
+        .map(|files| post(connection, json!({ "files": files }).to_string().as_bytes()))
+        .collect();
+    for id in jobs {
+        loop {
+            let reply = connection.send("GET", &format!("/jobs/{id}"), &[]).expect("an answer");
+            match reply.json()["job_state"].as_str() {
+                Some("FINISHED") => break,
+                Some("SUBMITTED" | "ACTIVE") => std::thread::sleep(ASK_AGAIN),
+                other => panic!("job {id} is {other:?}"),
+            }
+            assert!(begun.elapsed() < WITHIN, "job {id} does not end");
+        }
+    }
+    begun.elapsed().as_secs_f64()
 }
 
 fn post(connection: &mut KeptAlive, body: &[u8]) -> String {

@@ -9,7 +9,8 @@ use longhaul_testbed::{Deployment, SiteOptions};
 
 use crate::Rounds;
 use crate::measure::{
-    Row, example, make_files, median, output, peak_memory, seconds_of, socket_memory, used,
+    Row, example, make_files, median, output, peak_memory, seconds_of, socket_memory, touch_memory,
+    used,
 };
 
 const FILES: usize = 20;
@@ -28,12 +29,12 @@ pub(crate) fn run(rounds: &Rounds) -> Vec<Row> {
     let (mut ours, mut engine, mut gaps, mut cpu, mut sockets) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new(), 0);
     for round in 0..rounds.0 {
-        touch_memory(shm.path(), 2 * FILES);
+        touch_memory(shm.path(), 2 * FILES, SIZE);
         engine.push(engine_alone(shm.path()));
         let (folder, dataset) = (format!("r{round}"), format!("bench/large{round}"));
         make_files(&shm.path().join("alpha").join(&folder), FILES, SIZE);
         deployment.register(&dataset, &format!("alpha:{folder}"));
-        touch_memory(shm.path(), FILES);
+        touch_memory(shm.path(), FILES, SIZE);
         let before = used(&deployment);
         let done = deployment.json(&["subscribe", &dataset, "beta", "--wait=600"]);
         sockets = sockets.max(socket_memory());
@@ -88,14 +89,6 @@ pub(crate) fn run(rounds: &Rounds) -> Vec<Row> {
             reached: agent <= BUDGET + 100_000_000,
         },
     ]
-}
-
-/// Memory that a host has not lent us lately is slow at its first touch: a receiver of new files on tmpfs would measure the
-/// host. So as much as a run will fill is filled and freed just before.
-fn touch_memory(folder: &Path, files: usize) {
-    let warm = folder.join("warm");
-    make_files(&warm, files, SIZE);
-    std::fs::remove_dir_all(&warm).expect("room for the run");
 }
 
 fn engine_alone(folder: &Path) -> f64 {

@@ -1,6 +1,7 @@
 //! One file a case.
 
 pub(crate) mod build;
+pub(crate) mod doors;
 pub(crate) mod floor;
 pub(crate) mod fts;
 pub(crate) mod large;

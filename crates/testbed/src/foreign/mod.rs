@@ -109,7 +109,11 @@ impl ForeignAuthority {
 
 /// A folder that servers under another name can look into.
 fn open_folder() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().expect("a folder");
+    open_folder_in(&std::env::temp_dir())
+}
+
+fn open_folder_in(parent: &Path) -> tempfile::TempDir {
+    let folder = tempfile::tempdir_in(parent).expect("a folder");
     fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).expect("a mode");
     folder
 }

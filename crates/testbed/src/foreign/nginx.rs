@@ -1,10 +1,10 @@
 //! nginx with its own WebDAV module: a plain server that copies nothing between servers and tells no checksums.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{ForeignAuthority, open_folder, wait_until_listening};
+use super::{ForeignAuthority, open_folder, open_folder_in, wait_until_listening};
 use crate::{Log, Process, free_port};
 
 pub struct Nginx {
@@ -22,12 +22,14 @@ pub struct NginxRules<'a> {
     pub certificate: bool,
     /// Of one answer.
     pub bytes_per_s: Option<u32>,
+    /// Where its files lie, if not where temporary ones do.
+    pub below: Option<&'a Path>,
 }
 
 impl Nginx {
     /// Serves, when this returns.
     pub fn start(authority: &ForeignAuthority, rules: NginxRules<'_>) -> Nginx {
-        let folder = open_folder();
+        let folder = rules.below.map_or_else(open_folder, open_folder_in);
         let port = free_port();
         for name in ["data", "temp"] {
             fs::create_dir(folder.path().join(name)).expect("a folder");
