@@ -18,6 +18,7 @@ use crate::config::Config;
 use crate::control::Control;
 use crate::doors::Doors;
 use crate::guard::{guarded, message};
+use crate::hooks::{self, Hooks};
 use crate::http::HttpControl;
 use crate::ledger::Ledger;
 use crate::locked;
@@ -109,6 +110,7 @@ impl Agent {
         start_mover: impl FnOnce(Start) -> Result<Box<dyn Mover>, Fault>,
     ) -> Result<Agent, Fault> {
         let exports = open_storages(&config)?;
+        let hooks = Hooks::of(&config.storages)?.map(Arc::new);
         let circuits = Arc::new(Circuits::read(&config.circuits)?);
         let storages: Vec<_> = exports.iter().map(|export| export.storage.clone()).collect();
         let own = identity.credentials();
@@ -132,14 +134,18 @@ impl Agent {
                 break_down.send_replace(Some(fault));
             }
         };
-        let engine = start_mover(Start {
+        let start = Start {
             config: engine_config(&config, &state, &identity),
             credentials: identity.credentials(),
             permits: PermitVerifier::new(&identity.permit_key)?,
             exports: exports.clone(),
             clock: clock.for_engine(),
             events: Box::new(events),
-        })?;
+        };
+        let engine = match &hooks {
+            Some(hooks) => hooks::start(hooks.clone(), start, start_mover)?,
+            None => start_mover(start)?,
+        };
         let host = host_name();
         let data_addresses = config.data_addresses(&engine.data_addresses(), &host);
         // Promise 8: before anything is resumed, and whether the service answers or not.
@@ -155,6 +161,7 @@ impl Agent {
         let offers = offers.collect();
         let room = Room {
             exports,
+            hooks,
             ledger: ledger.clone(),
             scans: state.scans(),
             digest_threads: config.digest_threads(),

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::circuits::{CircuitLinkConfig, LINKS_MAX};
 use crate::doors::{DOORS_MAX, DoorConfig};
+use crate::hooks::HooksConfig;
 use crate::marking::MarkingConfig;
 use crate::measure::UplinkConfig;
 
@@ -125,6 +126,9 @@ pub struct StorageConfig {
     /// Reads, and as many writes, that the disk bears at once; 0: as is usual.
     #[serde(default)]
     pub parallel: u16,
+    /// The site's own commands before and after each file that is brought, and for deletions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hooks: Option<HooksConfig>,
 }
 
 /// What is flushed before a file counts as there.
@@ -210,6 +214,9 @@ impl Config {
                 let (name, parallel) = (&storage.name, storage.parallel);
                 return wrong(format!("storage {name}: parallel is {parallel}, the most is {PARALLEL_MAX}"));
             }
+            if let Some(hooks) = &storage.hooks {
+                hooks.check().or_else(|why| wrong(format!("storage {}: {why}", storage.name)))?;
+            }
             storage.check_kind(self.null_mover.is_some()).or_else(wrong)?;
             storage.name_rules().check().map_err(|error| {
                 Fault::new(FaultCode::BadName, format!("name rules of storage {}: {error}", storage.name))
@@ -276,6 +283,7 @@ impl StorageConfig {
             append_only: false,
             direct_io: None,
             parallel: 0,
+            hooks: None,
         }
     }
 
@@ -297,6 +305,9 @@ impl StorageConfig {
             }
             StorageKind::Virtual if rooted || self.work.is_some() => {
                 Err(format!("storage {name}: a virtual storage has no directory: leave out root and work"))
+            }
+            StorageKind::Virtual if self.hooks.is_some() => {
+                Err(format!("storage {name}: a virtual storage has no files: leave out hooks"))
             }
             StorageKind::Virtual if self.append_only || self.direct_io.is_some() || self.parallel > 0 => {
                 Err(format!(
@@ -467,6 +478,9 @@ mod tests {
         assert!(broken(&|c| c.uplinks = vec![uplink(), uplink()]).contains("eth0 is configured twice"));
         assert!(broken(&|c| c.storages.push(c.storages[0].clone())).contains("alpha is configured twice"));
         assert!(broken(&|c| c.storages[0].parallel = 65).contains("alpha: parallel is 65, the most is 64"));
+        let hooks = "[storages.hooks]\nvalidate = ['relative']\n";
+        let hooks: Config = toml::from_str(&format!("{SHORT}{hooks}")).unwrap();
+        assert!(hooks.check().unwrap_err().detail.contains("storage alpha: hooks.validate begins"));
         assert!(broken(&|c| c.storages[0].rules[0].pfn = "../up".into()).contains("alpha"));
     }
 

@@ -89,6 +89,7 @@ fault_codes! {
     NameClash = 3004, Target, Never, "the target holds something else under this name", "move it away at the target, or delete it";
     CaseTwin = 3005, Target, Never, "the target cannot hold two names that differ in case only", "choose a target that can, or rename";
     NameTooLong = 3006, Target, Never, "the target cannot hold a name this long", "shorten the target's prefix, or choose another target";
+    HookRefused = 3007, Target, Later, "a command of the target's site refuses the file", "see what it says, and docs/howto/hooks.md";
 
     NotAllowed = 4001, Credential, Never, "not allowed", "ask an administrator for the right";
     NotAuthenticated = 4002, Credential, Never, "the credential is missing, unknown or expired", "log in again, or ask for a new token";

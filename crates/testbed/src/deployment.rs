@@ -59,6 +59,8 @@ pub struct SiteOptions {
     pub null_mover: Option<PathBuf>,
     /// Further lines of `[agent]`.
     pub settings: String,
+    /// Further lines of the storage, and tables in it.
+    pub storage_settings: String,
     pub launcher: Vec<String>,
     pub environment: Vec<(String, String)>,
 }
@@ -76,6 +78,7 @@ impl SiteOptions {
             memory_bytes: MEMORY_BYTES,
             null_mover: None,
             settings: String::new(),
+            storage_settings: String::new(),
             launcher: Vec::new(),
             environment: Vec::new(),
         }
@@ -238,7 +241,7 @@ impl Deployment {
         let work = options.work.as_ref().map(|work| format!("work = {}\n", quoted(work))).unwrap_or_default();
         let settings = format!(
             "[agent]\nstate_dir = {}\nlisten = [\"{}:{port}\"]\nmemory_bytes = {}\nspace_check_s = 1\n{null_mover}\n{}\n\
-             [[agent.storages]]\nname = {:?}\n{root}\n{work}writable = {}\nrules = [{{ lfn = {:?}, pfn = {:?} }}]\n",
+             [[agent.storages]]\nname = {:?}\n{root}\n{work}writable = {}\nrules = [{{ lfn = {:?}, pfn = {:?} }}]\n{}",
             quoted(&own.join("agent")),
             options.listen,
             options.memory_bytes,
@@ -247,6 +250,7 @@ impl Deployment {
             options.writable,
             options.prefix.0,
             options.prefix.1,
+            options.storage_settings,
         );
         fs::write(&config, settings + &log_settings()).expect("the configuration is written");
         let mut program = options.launcher.clone();

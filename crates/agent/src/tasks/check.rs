@@ -45,17 +45,21 @@ pub(crate) fn verify(bench: &Bench<'_>, files: &[ExpectedFile]) -> Result<(), Fa
 pub(crate) fn delete(bench: &Bench<'_>, files: &[ExpectedFile]) -> Result<(), Fault> {
     each(bench, files, 1, |file, _| {
         let at = place(bench, file)?;
-        let Some(identity) = bench.storage.stat(&at).map_err(|fault| fault.blaming(Blame::Target))? else {
-            return Ok(());
-        };
-        if identity.size != file.size {
+        let found = bench.storage.stat(&at).map_err(|fault| fault.blaming(Blame::Target))?;
+        if let Some(identity) = found.filter(|identity| identity.size != file.size) {
             let (there, expected) = (units::count(identity.size), units::count(file.size));
             return Err(Fault::new(
                 FaultCode::NameClash,
                 format!("{at} has {there} bytes, the catalog says {expected}: not deleted"),
             ));
         }
-        bench.storage.delete(&at, &identity)
+        let Some(hooks) = bench.hooks else {
+            return found.map_or(Ok(()), |identity| bench.storage.delete(&at, &identity));
+        };
+        // Also of a file that is not on disk: the site may hold it elsewhere. It may remove what is on disk, too.
+        hooks.delete(&at)?;
+        let left = bench.storage.stat(&at).map_err(|fault| fault.blaming(Blame::Target))?;
+        left.map_or(Ok(()), |identity| bench.storage.delete(&at, &identity))
     })
 }
 

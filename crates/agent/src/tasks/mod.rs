@@ -24,6 +24,7 @@ use longhaul_model::{Fault, FaultCode, NameRules, TaskId};
 use longhaul_storage::Storage;
 
 use crate::guard::guarded;
+use crate::hooks::Hooks;
 use crate::ledger::Ledger;
 use crate::locked;
 use crate::stop::Stop;
@@ -36,6 +37,7 @@ const STATE_RETRY: Duration = Duration::from_secs(1);
 /// What tasks need from the agent.
 pub(crate) struct Room {
     pub exports: Vec<Export>,
+    pub hooks: Option<Arc<Hooks>>,
     pub ledger: Arc<Ledger>,
     pub scans: PathBuf,
     pub digest_threads: usize,
@@ -61,6 +63,7 @@ pub(crate) struct Bench<'a> {
     pub task: TaskId,
     pub storage: &'a dyn Storage,
     pub rules: &'a NameRules,
+    pub hooks: Option<&'a Hooks>,
     pub ledger: &'a Ledger,
     pub scans: PathBuf,
     pub threads: usize,
@@ -161,6 +164,7 @@ impl Tasks {
             task: task.id,
             storage: export.storage.as_ref(),
             rules: &export.rules,
+            hooks: self.room.hooks.as_deref(),
             ledger: &self.room.ledger,
             scans: self.room.scans.clone(),
             threads: self.room.digest_threads,

@@ -18,22 +18,22 @@ use crate::config::{Config, StorageConfig};
 use crate::null_mover::{self, NullLinks};
 use crate::state_dir::{Identity, StateDir};
 
-struct Site {
-    deployment: Deployment,
-    desk: Arc<Desk>,
-    config: Config,
+pub(super) struct Site {
+    pub(super) deployment: Deployment,
+    pub(super) desk: Arc<Desk>,
+    pub(super) config: Config,
     _state: TempDir,
     _files: TempDir,
 }
 
-struct Running {
-    puppet: Puppet,
+pub(super) struct Running {
+    pub(super) puppet: Puppet,
     stop: oneshot::Sender<()>,
     end: JoinHandle<Result<(), Fault>>,
 }
 
 impl Site {
-    fn new() -> Site {
+    pub(super) fn new() -> Site {
         Site::with_desk(true)
     }
 
@@ -49,7 +49,7 @@ impl Site {
         Site { deployment, desk, config, _state: state, _files: files }
     }
 
-    fn start(&self) -> Running {
+    pub(super) fn start(&self) -> Running {
         self.start_with(self.config.clone(), self.deployment.clock.ahead(0))
     }
 
@@ -67,7 +67,7 @@ impl Site {
         Running { puppet: puppet.unwrap(), stop, end }
     }
 
-    fn lease(&self, attempts: &[u64]) {
+    pub(super) fn lease(&self, attempts: &[u64]) {
         let leases =
             attempts.iter().map(|&attempt| lease(attempt, &format!("f{attempt}"), b"0123456")).collect();
         self.desk.lease(vec![self.deployment.batch(vec!["127.0.0.1:9".into()], leases)]);
@@ -75,20 +75,20 @@ impl Site {
 }
 
 impl Running {
-    async fn given(&self, count: usize) {
+    pub(super) async fn given(&self, count: usize) {
         self.puppet
             .until(|asked| asked.fetched.iter().map(|batch| batch.files.len()).sum::<usize>() >= count)
             .await;
     }
 
-    async fn end(self) {
+    pub(super) async fn end(self) {
         self.stop.send(()).unwrap();
         self.end.await.unwrap().unwrap();
         assert!(self.puppet.asked().stopped);
     }
 }
 
-fn attempts(ids: &[u64]) -> Vec<AttemptId> {
+pub(super) fn attempts(ids: &[u64]) -> Vec<AttemptId> {
     ids.iter().copied().map(AttemptId).collect()
 }
 

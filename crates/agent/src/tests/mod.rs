@@ -3,6 +3,7 @@
 
 mod alone;
 mod desk;
+mod hooks;
 mod http;
 mod puppet;
 mod together;

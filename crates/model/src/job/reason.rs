@@ -53,7 +53,7 @@ const SCOPES: [&str; 6] = ["SOURCE", "DESTINATION", "TRANSFER", "GENERAL_FAILURE
 pub fn errno(code: FaultCode) -> u16 {
     use FaultCode::*;
     match code {
-        NotAllowed => 1,
+        NotAllowed | HookRefused => 1,
         SourceMissing | NotFound | NoSource => 2,
         SourceUnreadable | TargetWrite | Corrupted | WrongDigest | SourceChanged => 5,
         Busy | Interrupted | LeaseExpired => 11,

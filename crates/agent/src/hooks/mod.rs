@@ -1,0 +1,242 @@
+//! A site's own commands: before and after each file that is fetched, and for each that is deleted. What they are told is
+//! the contract of PhEDEx's download agent, so that a site's scripts go on working:
+//!
+//! ```text
+//! validate WORDS… pre|0 PFN SIZE CHECKSUMS n       delete WORDS… PFN
+//! ```
+//!
+//! Before a transfer, `validate` may say that the file is there already (exit code 0) or that it is not wanted (86); with
+//! any other code the transfer begins. After a transfer its word is final: any code but 0 fails the attempt, and `delete` then
+//! takes back what the site made of the file. The file itself is whole and verified; it stays, so that the next attempt has
+//! only to be validated.
+//!
+//! Not here: when files are fetched or deleted. Start with [`Hooks`]; `mover` puts it around the engine.
+
+mod command;
+mod mover;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use longhaul_engine::FetchFile;
+use longhaul_model::{Blame, DigestSet, Fault, FaultCode, NameRules, Pfn, Retry, StorageName, units};
+use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+
+use crate::config::StorageConfig;
+use command::Ended;
+pub(crate) use mover::start;
+
+/// With which `validate` refuses a file for good.
+const VETO: i32 = 86;
+/// Commands of one storage at once.
+const AT_ONCE_MAX: usize = 1_000;
+const TIMEOUT_MAX_S: u32 = 86_400;
+/// Words of one command.
+const WORDS_MAX: usize = 100;
+
+/// The commands of one storage.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HooksConfig {
+    /// The program, by its whole path, and its first arguments. Empty: files are not validated.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub validate: Vec<String>,
+    /// The same for what is deleted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub delete: Vec<String>,
+    /// Whether `validate` is also asked before a transfer.
+    #[serde(default = "yes")]
+    pub before: bool,
+    #[serde(default = "default_at_once")]
+    pub at_once: usize,
+    /// Seconds until a command is ended.
+    #[serde(default = "default_timeout_s")]
+    pub timeout_s: u32,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// As in PhEDEx.
+fn default_at_once() -> usize {
+    10
+}
+
+fn default_timeout_s() -> u32 {
+    600
+}
+
+impl HooksConfig {
+    pub(crate) fn check(&self) -> Result<(), String> {
+        for (name, words) in [("validate", &self.validate), ("delete", &self.delete)] {
+            if words.first().is_some_and(|program| !program.starts_with('/')) {
+                return Err(format!("hooks.{name} begins with the whole path of a program"));
+            }
+            if words.len() > WORDS_MAX || words.iter().any(|word| word.contains('\0')) {
+                return Err(format!("hooks.{name} is no command: {WORDS_MAX} words at most, without NUL"));
+            }
+        }
+        if !(1..=AT_ONCE_MAX).contains(&self.at_once) {
+            return Err(format!("hooks.at_once is {}, 1 to {AT_ONCE_MAX} is expected", self.at_once));
+        }
+        if !(1..=TIMEOUT_MAX_S).contains(&self.timeout_s) {
+            return Err(format!("hooks.timeout_s is {}, 1 to {TIMEOUT_MAX_S} is expected", self.timeout_s));
+        }
+        Ok(())
+    }
+}
+
+/// Those of all storages of an agent.
+pub(crate) struct Hooks {
+    of: BTreeMap<StorageName, OfStorage>,
+    runtime: Handle,
+}
+
+struct OfStorage {
+    config: HooksConfig,
+    root: PathBuf,
+    rules: NameRules,
+    slots: Semaphore,
+}
+
+/// What `validate` says before a transfer.
+#[derive(Debug, PartialEq)]
+enum Before {
+    Begin,
+    AlreadyThere,
+    NotWanted(Fault),
+}
+
+impl Hooks {
+    /// None if no storage has any. To be called where there is a runtime.
+    pub(crate) fn of(storages: &[StorageConfig]) -> Result<Option<Hooks>, Fault> {
+        let mut of = BTreeMap::new();
+        for storage in storages {
+            let Some(config) = storage.hooks.clone() else { continue };
+            let slots = Semaphore::new(config.at_once);
+            let (root, rules) = (storage.root.clone(), storage.name_rules());
+            of.insert(storage.name.clone(), OfStorage { config, root, rules, slots });
+        }
+        if of.is_empty() {
+            return Ok(None);
+        }
+        let runtime =
+            Handle::try_current().map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))?;
+        Ok(Some(Hooks { of, runtime }))
+    }
+
+    fn validated(&self, storage: &StorageName) -> Option<&OfStorage> {
+        self.of.get(storage).filter(|of| !of.config.validate.is_empty())
+    }
+
+    /// Runs the storage's `delete`, if it has one. Not to be called from the runtime's own threads.
+    pub(crate) fn delete(&self, at: &Pfn) -> Result<(), Fault> {
+        match self.of.get(&at.storage) {
+            Some(of) => self.runtime.block_on(of.delete(at)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl OfStorage {
+    async fn before(&self, storage: &StorageName, file: &FetchFile) -> Before {
+        let ended = match self.validate(storage, "pre", file, &file.digests).await {
+            Ok(ended) => ended,
+            Err(fault) => {
+                tracing::warn!(lfn = %file.lfn, %fault, "a file is not validated before its transfer");
+                return Before::Begin;
+            }
+        };
+        match ended.code {
+            Some(0) => Before::AlreadyThere,
+            // Nobody's fault, and nothing that a later attempt would change.
+            Some(VETO) => {
+                let fault = refused("does not want", &file.lfn, &ended);
+                Before::NotWanted(fault.blaming(Blame::Request).retrying(Retry::Never))
+            }
+            _ => Before::Begin,
+        }
+    }
+
+    /// Whether the site takes what has arrived.
+    async fn after(&self, storage: &StorageName, file: &FetchFile, found: &DigestSet) -> Result<(), Fault> {
+        let ended = self.validate(storage, "0", file, found).await?;
+        if ended.code == Some(0) {
+            return Ok(());
+        }
+        let fault = refused("does not take", &file.lfn, &ended);
+        let at = self.place(storage, file)?;
+        if let Err(another) = self.delete(&at).await {
+            tracing::warn!(lfn = %file.lfn, fault = %another, "what the site made of a file that it refuses stays");
+        }
+        Err(fault)
+    }
+
+    async fn validate(
+        &self,
+        storage: &StorageName,
+        when: &str,
+        file: &FetchFile,
+        digests: &DigestSet,
+    ) -> Result<Ended, Fault> {
+        let at = self.place(storage, file)?;
+        let checksums: Vec<String> = digests.iter().map(ToString::to_string).collect();
+        // Nothing here is in custody by a word of its own: the last one is always no.
+        let more = [when.into(), self.path(&at), file.size.to_string(), checksums.join(","), "n".into()];
+        self.run(&self.config.validate, &more).await
+    }
+
+    async fn delete(&self, at: &Pfn) -> Result<(), Fault> {
+        if self.config.delete.is_empty() {
+            return Ok(());
+        }
+        let ended = self.run(&self.config.delete, &[self.path(at)]).await?;
+        if ended.code == Some(0) { Ok(()) } else { Err(refused("does not delete", at, &ended)) }
+    }
+
+    async fn run(&self, words: &[String], more: &[String]) -> Result<Ended, Fault> {
+        let _slot = self.slots.acquire().await;
+        command::run(words, more, Duration::from_secs(self.config.timeout_s.into())).await
+    }
+
+    fn place(&self, storage: &StorageName, file: &FetchFile) -> Result<Pfn, Fault> {
+        let at = self.rules.to_pfn(storage, &file.lfn);
+        at.map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))
+    }
+
+    /// As the site's programs know it.
+    fn path(&self, at: &Pfn) -> String {
+        self.root.join(at.path()).to_string_lossy().into_owned()
+    }
+}
+
+fn refused(what: &str, name: impl std::fmt::Display, ended: &Ended) -> Fault {
+    let how = match ended.code {
+        Some(code) => format!("exit code {code}"),
+        None => "it was ended by a signal".to_owned(),
+    };
+    let said = units::printable(ended.said.trim());
+    let said = if said.is_empty() { said } else { format!(": {said}") };
+    Fault::new(FaultCode::HookRefused, format!("the site's command {what} {name} ({how}){said}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_run_is_refused() {
+        let config = |text: &str| toml::from_str::<HooksConfig>(text).unwrap();
+        let said = |text: &str| config(text).check().unwrap_err();
+        assert_eq!(config("validate = ['/bin/true', 'x']").check(), Ok(()));
+        assert_eq!((config("").at_once, config("").timeout_s, config("").before), (10, 600, true));
+        assert!(said("validate = ['true']").contains("hooks.validate begins with the whole path"));
+        assert!(said("delete = ['/bin/rm', \"\\u0000\"]").contains("hooks.delete is no command"));
+        assert!(said("at_once = 0").contains("hooks.at_once is 0"));
+        assert!(said("timeout_s = 90000").contains("hooks.timeout_s is 90000"));
+    }
+}

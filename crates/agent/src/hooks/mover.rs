@@ -1,0 +1,281 @@
+//! Around a mover: files of storages with hooks wait for `validate` before they are given to it, and are not done before
+//! `validate` says so.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, RwLock};
+
+use longhaul_engine::{
+    Clock, Event, FetchBatch, FetchFile, Finished, Path, Share, Snapshot, Success, Times,
+};
+use longhaul_model::{AgentId, AttemptId, DigestSet, Fault, StorageName, Timestamp, Verification};
+use longhaul_security::Credentials;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::{Before, Hooks};
+use crate::locked;
+use crate::mover::{Mover, Start};
+
+struct Hooked(Arc<Shared>);
+
+struct Shared {
+    hooks: Arc<Hooks>,
+    /// None before it has started, and after it was stopped.
+    mover: RwLock<Option<Box<dyn Mover>>>,
+    events: Box<dyn Fn(Vec<Event>) + Send + Sync>,
+    clock: Clock,
+    state: Mutex<State>,
+    /// Held while files go over to the mover, and while attempts are cancelled: either before or after it.
+    gate: Mutex<()>,
+    stopped: watch::Sender<bool>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Being validated, and not yet with the mover.
+    before: BTreeSet<AttemptId>,
+    /// With the mover, to be validated when they have arrived.
+    given: BTreeMap<AttemptId, (StorageName, FetchFile)>,
+    /// Have arrived, and are being validated.
+    after: usize,
+}
+
+/// The mover that `start_mover` makes, with the hooks around it.
+pub(crate) fn start(
+    hooks: Arc<Hooks>,
+    start: Start,
+    start_mover: impl FnOnce(Start) -> Result<Box<dyn Mover>, Fault>,
+) -> Result<Box<dyn Mover>, Fault> {
+    let shared = Arc::new(Shared {
+        hooks,
+        mover: RwLock::new(None),
+        events: start.events,
+        clock: start.clock.clone(),
+        state: Mutex::default(),
+        gate: Mutex::default(),
+        stopped: watch::Sender::new(false),
+    });
+    let after = Arc::downgrade(&shared);
+    let events = move |events| {
+        if let Some(shared) = after.upgrade() {
+            shared.passed(events);
+        }
+    };
+    let mover = start_mover(Start { events: Box::new(events), ..start })?;
+    *shared.mover.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(mover);
+    Ok(Box::new(Hooked(shared)))
+}
+
+impl Shared {
+    fn with<T>(&self, ask: impl FnOnce(&dyn Mover) -> T) -> Option<T> {
+        let mover = self.mover.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        mover.as_deref().map(ask)
+    }
+
+    /// In the background, until this is stopped.
+    fn spawn(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
+        let mut stopped = self.stopped.subscribe();
+        self.hooks.runtime.spawn(async move {
+            tokio::select! {
+                _ = stopped.wait_for(|stopped| *stopped) => {}
+                () = work => {}
+            }
+        });
+    }
+
+    /// The events may wait for a disk.
+    async fn tell(self: Arc<Self>, events: Vec<Event>) {
+        if !events.is_empty() {
+            // A panic in it is caught where the events are kept.
+            let _ = tokio::task::spawn_blocking(move || (self.events)(events)).await;
+        }
+    }
+
+    /// What the mover says, without what is to be validated first.
+    fn passed(self: &Arc<Self>, events: Vec<Event>) {
+        let mut on = Vec::with_capacity(events.len());
+        for event in events {
+            let Event::Finished(finished) = event else {
+                on.push(event);
+                continue;
+            };
+            let mut state = locked(&self.state);
+            match (state.given.remove(&finished.attempt), &finished.result) {
+                (Some((storage, file)), Ok(success)) => {
+                    state.after += 1;
+                    let digests = if file.digests.is_empty() { &success.digests } else { &file.digests };
+                    let digests = digests.clone();
+                    self.spawn(self.clone().validate(storage, file, digests, finished));
+                }
+                _ => on.push(Event::Finished(finished)),
+            }
+        }
+        if !on.is_empty() {
+            (self.events)(on);
+        }
+    }
+
+    async fn validate(
+        self: Arc<Self>,
+        storage: StorageName,
+        file: FetchFile,
+        digests: DigestSet,
+        finished: Finished,
+    ) {
+        let verdict = match self.hooks.validated(&storage) {
+            Some(of) => of.after(&storage, &file, &digests).await,
+            None => Ok(()),
+        };
+        locked(&self.state).after -= 1;
+        let result = verdict.and(finished.result);
+        self.tell(vec![Event::Finished(Finished { result, ..finished })]).await;
+    }
+
+    /// Asks for each file of a batch, and then gives the batch to the mover.
+    async fn begin(self: Arc<Self>, mut batch: FetchBatch, received: Timestamp) {
+        let mut asked = JoinSet::new();
+        for (place, file) in batch.files.iter().enumerate() {
+            let (shared, storage, file) = (self.clone(), batch.target_storage.clone(), file.clone());
+            asked.spawn(async move {
+                let before = match shared.hooks.validated(&storage) {
+                    Some(of) => of.before(&storage, &file).await,
+                    None => Before::Begin,
+                };
+                (place, before)
+            });
+        }
+        let mut ended = Vec::new();
+        while let Some(answer) = asked.join_next().await {
+            // One that cannot be told is one that begins.
+            let Ok((place, before)) = answer else { continue };
+            let result = match before {
+                Before::Begin => continue,
+                Before::AlreadyThere => Ok(already_there()),
+                Before::NotWanted(fault) => Err(fault),
+            };
+            let times = Times { received, started: Some(received), ..Times::default() };
+            ended.push(done(&batch.files[place], result, times));
+        }
+        // They have begun here: the mover is not to ask when.
+        batch.start_by = Timestamp::MAX;
+        let shared = self.clone();
+        let given = tokio::task::spawn_blocking(move || shared.give(batch, ended));
+        if let Ok(events) = given.await {
+            self.tell(events).await;
+        }
+    }
+
+    /// The whole batch, since its permit is for the whole list; what is not to be fetched is taken out again at once. Returns
+    /// what has ended and was not cancelled.
+    fn give(&self, batch: FetchBatch, ended: Vec<Finished>) -> Vec<Event> {
+        let _gate = locked(&self.gate);
+        let ended: BTreeMap<AttemptId, Finished> = ended.into_iter().map(|one| (one.attempt, one)).collect();
+        let mut not_fetched = Vec::new();
+        let mut state = locked(&self.state);
+        for file in &batch.files {
+            let wanted = state.before.remove(&file.attempt);
+            if wanted && !ended.contains_key(&file.attempt) {
+                state.given.insert(file.attempt, (batch.target_storage.clone(), file.clone()));
+            } else {
+                not_fetched.push((file.attempt, wanted));
+            }
+        }
+        drop(state);
+        if not_fetched.len() < batch.files.len() {
+            let attempts: Vec<AttemptId> = not_fetched.iter().map(|(attempt, _)| *attempt).collect();
+            self.with(|mover| {
+                mover.fetch(batch);
+                mover.cancel(&attempts);
+            });
+        }
+        let wanted: BTreeSet<AttemptId> =
+            not_fetched.into_iter().filter(|(_, wanted)| *wanted).map(|(attempt, _)| attempt).collect();
+        let ended = ended.into_values().filter(|one| wanted.contains(&one.attempt));
+        ended.map(Event::Finished).collect()
+    }
+}
+
+/// By the site's word alone: nothing was read here.
+fn already_there() -> Success {
+    Success { digests: DigestSet::default(), verification: Verification::Wire, already_there: true }
+}
+
+fn done(file: &FetchFile, result: Result<Success, Fault>, times: Times) -> Finished {
+    Finished {
+        attempt: file.attempt,
+        transfer: file.transfer,
+        epoch: file.epoch,
+        result,
+        bytes_moved: 0,
+        bytes_resent: 0,
+        times,
+        shares: Vec::<Share>::new(),
+    }
+}
+
+impl Mover for Hooked {
+    fn data_addresses(&self) -> Vec<SocketAddr> {
+        self.0.with(|mover| mover.data_addresses()).unwrap_or_default()
+    }
+
+    fn fetch(&self, batch: FetchBatch) {
+        let now = (self.0.clock)();
+        let of = self.0.hooks.validated(&batch.target_storage);
+        // What is too late is told by the mover.
+        let Some(of) = of.filter(|_| now <= batch.start_by) else {
+            self.0.with(|mover| mover.fetch(batch));
+            return;
+        };
+        let attempts = batch.files.iter().map(|file| file.attempt);
+        if !of.config.before {
+            let files = batch.files.iter().cloned();
+            let storage = &batch.target_storage;
+            let given = files.map(|file| (file.attempt, (storage.clone(), file)));
+            locked(&self.0.state).given.extend(given);
+            self.0.with(|mover| mover.fetch(batch));
+            return;
+        }
+        locked(&self.0.state).before.extend(attempts.clone());
+        (self.0.events)(attempts.map(|attempt| Event::Started { attempt, at: now }).collect());
+        self.0.spawn(self.0.clone().begin(batch, now));
+    }
+
+    fn cancel(&self, attempts: &[AttemptId]) {
+        let _gate = locked(&self.0.gate);
+        let mut state = locked(&self.0.state);
+        for attempt in attempts {
+            state.before.remove(attempt);
+            state.given.remove(attempt);
+        }
+        drop(state);
+        self.0.with(|mover| mover.cancel(attempts));
+    }
+
+    fn set_limits(&self, in_bytes_per_s: Option<u64>, out_bytes_per_s: Option<u64>) {
+        self.0.with(|mover| mover.set_limits(in_bytes_per_s, out_bytes_per_s));
+    }
+
+    fn set_paths(&self, source: AgentId, paths: Vec<Path>) -> Result<(), Fault> {
+        self.0.with(|mover| mover.set_paths(source, paths)).unwrap_or(Ok(()))
+    }
+
+    fn renew(&self, credentials: &Credentials) -> Result<(), Fault> {
+        self.0.with(|mover| mover.renew(credentials)).unwrap_or(Ok(()))
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let mut snapshot = self.0.with(|mover| mover.snapshot()).unwrap_or_default();
+        let state = locked(&self.0.state);
+        snapshot.waiting += state.before.len() + state.after;
+        snapshot
+    }
+
+    fn stop(self: Box<Self>) {
+        self.0.stopped.send_replace(true);
+        let mover = self.0.mover.write().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        if let Some(mover) = mover {
+            mover.stop();
+        }
+    }
+}
