@@ -41,7 +41,12 @@ pub(crate) fn run(rounds: &Rounds) -> Vec<Row> {
         streamed.0.push(scene.stream());
         streamed.1.push(scene.pipe());
         let last = |rates: &(Vec<f64>, Vec<f64>)| format!("{:.0} : {:.0}", rates.0[round], rates.1[round]);
-        eprintln!("  MB/s, ours : theirs; get {}, put {}, through the service {}", last(&got), last(&put), last(&streamed));
+        eprintln!(
+            "  MB/s, ours : theirs; get {}, put {}, through the service {}",
+            last(&got),
+            last(&put),
+            last(&streamed)
+        );
     }
     let memory = |name: &str| peak_memory(scene.deployment.pid(name)) as f64 / 1e6;
     let budget = BUDGET as f64 / 1e6;
@@ -135,12 +140,15 @@ impl Scene {
     fn stream(&self) -> f64 {
         let pair = json!({ "sources": [self.near.url(LARGE)], "destinations": [self.far.url("streamed")] });
         let mut connection = self.connection();
-        self.writing(&self.far.data().join("streamed"), || drop(copied_in_s(&mut connection, &[pair])))
+        self.writing(&self.far.data().join("streamed"), || {
+            let _ = copied_in_s(&mut connection, &[pair]);
+        })
     }
 
     fn pipe(&self) -> f64 {
         self.writing(&self.far.data().join("piped"), || {
-            let mut from = self.curl().arg(self.near.url(LARGE)).stdout(Stdio::piped()).spawn().expect("curl runs");
+            let mut from =
+                self.curl().arg(self.near.url(LARGE)).stdout(Stdio::piped()).spawn().expect("curl runs");
             let pipe = from.stdout.take().expect("it is piped");
             finish(self.curl().args(["-T", "-", &self.far.url("piped")]).stdin(pipe));
             assert!(from.wait().expect("it is our child").success());

@@ -9,8 +9,7 @@ use longhaul_testbed::{Deployment, SiteOptions};
 
 use crate::Rounds;
 use crate::measure::{
-    Row, example, make_files, median, output, peak_memory, seconds_of, socket_memory, touch_memory,
-    used,
+    Row, example, make_files, median, output, peak_memory, seconds_of, socket_memory, touch_memory, used,
 };
 
 const FILES: usize = 20;

@@ -5,9 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, RwLock};
 
-use longhaul_engine::{
-    Clock, Event, FetchBatch, FetchFile, Finished, Path, Share, Snapshot, Success, Times,
-};
+use longhaul_engine::{Clock, Event, FetchBatch, FetchFile, Finished, Path, Share, Snapshot, Success, Times};
 use longhaul_model::{AgentId, AttemptId, DigestSet, Fault, StorageName, Timestamp, Verification};
 use longhaul_security::Credentials;
 use tokio::sync::watch;

@@ -46,7 +46,7 @@ pub(crate) fn delete(bench: &Bench<'_>, files: &[ExpectedFile]) -> Result<(), Fa
     each(bench, files, 1, |file, _| {
         let at = place(bench, file)?;
         let found = bench.storage.stat(&at).map_err(|fault| fault.blaming(Blame::Target))?;
-        if let Some(identity) = found.filter(|identity| identity.size != file.size) {
+        if let Some(identity) = found.as_ref().filter(|identity| identity.size != file.size) {
             let (there, expected) = (units::count(identity.size), units::count(file.size));
             return Err(Fault::new(
                 FaultCode::NameClash,

@@ -61,7 +61,14 @@ impl Site {
         let stop = Stop::default();
         let storage: Arc<dyn Storage> = self.storage.clone();
         let exports = vec![Export { storage, rules: self.rules.clone() }];
-        let room = Room { exports, hooks: None, ledger: ledger.clone(), scans, digest_threads: 1, stop: stop.clone() };
+        let room = Room {
+            exports,
+            hooks: None,
+            ledger: ledger.clone(),
+            scans,
+            digest_threads: 1,
+            stop: stop.clone(),
+        };
         let (_, left) = ledger.resumed();
         Run { tasks: Tasks::start(room, left).unwrap(), ledger, stop }
     }

@@ -81,7 +81,10 @@ async fn the_site_is_asked_before_and_after() {
     assert_eq!((&there.fault, there.already_there), (&None, true));
     assert_eq!(there.verification, Verification::Wire, "nothing was read here");
     let vetoed = of(&outcomes, 2).fault.clone().unwrap();
-    assert_eq!((vetoed.code, vetoed.blame, vetoed.retry), (FaultCode::HookRefused, Blame::Request, Retry::Never));
+    assert_eq!(
+        (vetoed.code, vetoed.blame, vetoed.retry),
+        (FaultCode::HookRefused, Blame::Request, Retry::Never)
+    );
     assert_eq!(of(&outcomes, 3).fault, None);
     let refused = of(&outcomes, 4).fault.clone().unwrap();
     assert_eq!((refused.code, refused.blame), (FaultCode::HookRefused, Blame::Target));
@@ -90,9 +93,8 @@ async fn the_site_is_asked_before_and_after() {
 
     let sums = super::digests(b"0123456");
     let sums: Vec<String> = sums.iter().map(ToString::to_string).collect();
-    let call = |when: &str, file: &str| {
-        format!("{when} {} 7 {} n", hooked.path(file).display(), sums.join(","))
-    };
+    let call =
+        |when: &str, file: &str| format!("{when} {} 7 {} n", hooked.path(file).display(), sums.join(","));
     let mut expected: Vec<String> = ["f1", "f2", "f3", "f4", "f5"].map(|file| call("pre", file)).to_vec();
     expected.extend(["f3", "f4"].map(|file| call("0", file)));
     expected.push(format!("delete {}", hooked.path("f4").display()));
