@@ -6,11 +6,13 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use longhaul_model::job::storage_element;
 use longhaul_model::{AttemptId, Fault, FaultCode, Timestamp};
 use longhaul_scheduler::Event;
 use tokio::sync::watch;
 
-use super::mover::{CopyOrder, ForeignMover};
+use super::mover::{CopyOrder, End, ForeignMover};
+use super::pairs::Pair;
 use super::{Jobs, Work, tokens};
 use crate::brain::Input;
 use crate::shared::{Shared, guard};
@@ -134,6 +136,8 @@ async fn run(shared: Arc<Shared>, mover: Arc<dyn ForeignMover>, ready: Ready, st
     let now = shared.now();
     let counter = Arc::new(Counter { bytes: AtomicU64::new(0), told: AtomicI64::new(now.0), since: now });
     let jobs: &Jobs = &shared.jobs;
+    let pair = pair(&order);
+    jobs.pairs.began(&pair, now);
     guard(&jobs.moving.0).insert(file, counter.clone());
     let (clock, brain, renewing) = (shared.clock.clone(), shared.brain.clone(), shared.clone());
     // In a task of its own, so that a panic of a mover is the end of one copy.
@@ -146,7 +150,17 @@ async fn run(shared: Arc<Shared>, mover: Arc<dyn ForeignMover>, ready: Ready, st
         Err(Fault::new(FaultCode::Internal, format!("the copy ended abnormally: {error}")))
     });
     guard(&jobs.moving.0).remove(&file);
+    jobs.pairs.ended(&pair, result.as_ref().ok().map(|moved| moved.bytes), shared.now());
     jobs.tell(Work::Ended(attempt, result));
+}
+
+fn pair(order: &CopyOrder) -> Pair {
+    let storage = |end: &End| storage_element(&end.url).unwrap_or_default();
+    Pair {
+        community: order.community.clone(),
+        source: storage(&order.source),
+        target: storage(&order.target),
+    }
 }
 
 impl Counter {

@@ -16,6 +16,7 @@ mod desk;
 pub(crate) mod ids;
 mod mover;
 mod order;
+mod pairs;
 mod queues;
 mod remote;
 mod s3;
@@ -44,6 +45,7 @@ pub use desk::run;
 pub use ids::{MOVERS, file, file_number, is_ours, queue, source};
 pub use mover::{CopyOrder, Credential, End, ForeignMover, Stop, Verify};
 pub(crate) use order::delegated;
+pub use pairs::{Minute, Pairs};
 pub use queues::SIZE_ASSUMED;
 pub use remote::{end as remote_end, mover};
 pub use s3::S3Config;
@@ -155,12 +157,26 @@ pub struct Jobs {
     desk: Sender<Work>,
     news: broadcast::Sender<JobNews>,
     moving: Moving,
+    pairs: Pairs,
 }
 
 impl Jobs {
     pub fn new() -> (Jobs, Receiver<Work>) {
         let (desk, work) = channel();
-        (Jobs { desk, news: broadcast::Sender::new(NEWS_MAX), moving: Moving::default() }, work)
+        (
+            Jobs {
+                desk,
+                news: broadcast::Sender::new(NEWS_MAX),
+                moving: Moving::default(),
+                pairs: Pairs::default(),
+            },
+            work,
+        )
+    }
+
+    /// What pairs of storages did.
+    pub fn pairs(&self) -> &Pairs {
+        &self.pairs
     }
 
     /// Each job for itself.

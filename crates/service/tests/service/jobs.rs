@@ -315,6 +315,7 @@ static FTS_LINKS: Route = fts("/config/links");
 static FTS_STORAGES: Route = fts("/config/se");
 static FTS_DRAIN: Route = fts("/config/drain");
 static FTS_GLOBAL: Route = fts("/config/global");
+static FTS_EVOLUTION: Route = Route { operation: "fts", path: "/optimizer/evolution", ..routes::TOKEN_LIST };
 
 impl Play {
     async fn configure(&self, route: &'static Route, body: &Value) {
@@ -400,6 +401,16 @@ async fn the_configuration_of_fts_binds_the_scheduler_and_the_copies() {
     play.until("a retry", |play| play.job(id).1[0].retries == 1).await;
     play.world.shift_s.store(60, Ordering::SeqCst);
     assert_eq!(play.ended(id).await.0.state, JobState::Finished);
+
+    // What the pair did is told by the minute.
+    play.world.shift_s.store(180, Ordering::SeqCst);
+    let minutes = play.world.admin().request(&FTS_EVOLUTION).send::<Vec<Value>>().await.unwrap();
+    let last = minutes.first().unwrap();
+    assert_eq!(last["source_se"], storage.as_str(), "{last}");
+    assert!(last["success"].as_f64().unwrap() > 0.0 && last["throughput"].as_f64().unwrap() > 0.0, "{last}");
+    assert!(last["active"].as_u64().unwrap() >= 1 && last["datetime"].is_string(), "{last}");
+    let none = play.world.admin().request(&FTS_EVOLUTION).query("source_se", "https://other");
+    assert!(none.send::<Vec<Value>>().await.unwrap().is_empty());
     play.world.stop().await;
 }
 

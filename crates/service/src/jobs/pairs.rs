@@ -1,0 +1,231 @@
+//! What pairs of storages did, a minute at a time: the history that FTS's clients ask of its optimizer. In memory, for as long
+//! as the service runs.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use longhaul_model::Timestamp;
+
+use crate::shared::guard;
+
+const MINUTE: Duration = Duration::from_secs(60);
+/// Minutes of pairs that are kept: those of a day on a few pairs, those of an hour on many.
+const KEPT: usize = 10_000;
+/// As long without news as this, and the minutes between are left out.
+const GAP_MINUTES: u32 = 60;
+/// How much of the smoothed rate the last minute is, as in FTS.
+const EMA_WEIGHT: f64 = 0.1;
+
+/// Whose copies, from which storage to which.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pair {
+    pub community: String,
+    pub source: String,
+    pub target: String,
+}
+
+/// One minute of a pair.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Minute {
+    /// When it ended.
+    pub at: Timestamp,
+    pub pair: Pair,
+    /// Most copies at once, and how many more than in the minute before.
+    pub active: u32,
+    pub more: i64,
+    /// Copies that ended well, and others.
+    pub done: u32,
+    pub failed: u32,
+    /// Bytes a second, of copies that ended well in it.
+    pub rate: f64,
+    pub smoothed_rate: f64,
+    /// Bytes, of the same copies.
+    pub size_mean: f64,
+    pub size_deviation: f64,
+}
+
+#[derive(Default)]
+pub struct Pairs(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// When the present minute began.
+    since: Option<Timestamp>,
+    open: BTreeMap<Pair, Open>,
+    kept: VecDeque<Minute>,
+}
+
+/// A pair that has copies, or had in this minute.
+#[derive(Default)]
+struct Open {
+    running: u32,
+    most: u32,
+    most_before: u32,
+    sizes: Vec<u64>,
+    failed: u32,
+    smoothed_rate: Option<f64>,
+}
+
+impl Pairs {
+    pub fn began(&self, pair: &Pair, now: Timestamp) {
+        let mut state = guard(&self.0);
+        state.advance(now);
+        let open = state.open.entry(pair.clone()).or_default();
+        open.running += 1;
+        open.most = open.most.max(open.running);
+    }
+
+    /// With the bytes of one that ended well.
+    pub fn ended(&self, pair: &Pair, bytes: Option<u64>, now: Timestamp) {
+        let mut state = guard(&self.0);
+        state.advance(now);
+        let Some(open) = state.open.get_mut(pair) else { return };
+        open.running = open.running.saturating_sub(1);
+        match bytes {
+            Some(bytes) => open.sizes.push(bytes),
+            None => open.failed += 1,
+        }
+    }
+
+    /// The last of those that are wanted, newest first.
+    pub fn last(&self, most: usize, now: Timestamp, wanted: impl Fn(&Pair) -> bool) -> Vec<Minute> {
+        let mut state = guard(&self.0);
+        state.advance(now);
+        state.kept.iter().rev().filter(|minute| wanted(&minute.pair)).take(most).cloned().collect()
+    }
+
+    /// Bytes a second of those that are wanted, smoothed over the minutes in which they had copies; none in the first.
+    pub fn smoothed_rate(&self, wanted: impl Fn(&Pair) -> bool) -> Option<f64> {
+        let state = guard(&self.0);
+        let found = state.open.iter().filter(|(pair, _)| wanted(pair));
+        found.filter_map(|(_, open)| open.smoothed_rate).reduce(|sum, rate| sum + rate)
+    }
+}
+
+impl State {
+    /// Ends the minutes that are over. A clock that went back ends none.
+    fn advance(&mut self, now: Timestamp) {
+        let since = *self.since.get_or_insert(now);
+        let over = now.since(since).as_secs() / MINUTE.as_secs();
+        let first = over.saturating_sub(GAP_MINUTES.into());
+        for minute in first..over {
+            // What happened is of the minute that was open; those behind it had nothing but what runs.
+            let end = if minute == first { 1 } else { minute + 1 };
+            self.end_minute(since.plus(MINUTE * u32::try_from(end).unwrap_or(u32::MAX)));
+        }
+        if over > 0 {
+            self.since = Some(since.plus(Duration::from_secs(over * MINUTE.as_secs())));
+        }
+    }
+
+    fn end_minute(&mut self, at: Timestamp) {
+        for (pair, open) in &mut self.open {
+            self.kept.push_back(open.end(pair, at));
+        }
+        self.kept.drain(..self.kept.len().saturating_sub(KEPT));
+        self.open.retain(|_, open| open.most > 0);
+    }
+}
+
+impl Open {
+    /// The minute that ends, and the next begins.
+    fn end(&mut self, pair: &Pair, at: Timestamp) -> Minute {
+        let sizes = std::mem::take(&mut self.sizes);
+        let count = sizes.len().max(1) as f64;
+        let sum: f64 = sizes.iter().map(|&size| size as f64).sum();
+        let mean = sum / count;
+        let variance = sizes.iter().map(|&size| (size as f64 - mean).powi(2)).sum::<f64>() / count;
+        let rate = sum / MINUTE.as_secs_f64();
+        let smoothed_rate = self.smoothed_rate.map_or(rate, |before| before + EMA_WEIGHT * (rate - before));
+        let minute = Minute {
+            at,
+            pair: pair.clone(),
+            active: self.most,
+            more: i64::from(self.most) - i64::from(self.most_before),
+            done: u32::try_from(sizes.len()).unwrap_or(u32::MAX),
+            failed: std::mem::take(&mut self.failed),
+            rate,
+            smoothed_rate,
+            size_mean: mean,
+            size_deviation: variance.sqrt(),
+        };
+        self.smoothed_rate = Some(smoothed_rate);
+        (self.most_before, self.most) = (self.most, self.running);
+        minute
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn pair(source: &str) -> Pair {
+        Pair { community: "atlas".into(), source: source.into(), target: "https://b".into() }
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp(1_000_000_000_000_000 + seconds * 1_000_000)
+    }
+
+    #[test]
+    fn a_minute_tells_what_was_in_it() {
+        let pairs = Pairs::default();
+        let (a, c) = (pair("https://a"), pair("https://c"));
+        for second in 0..3 {
+            pairs.began(&a, at(second));
+        }
+        pairs.ended(&a, Some(600), at(10));
+        pairs.ended(&a, Some(1_800), at(20));
+        pairs.ended(&a, None, at(30));
+        pairs.began(&c, at(50));
+        assert!(pairs.last(50, at(59), |_| true).is_empty(), "the first is not over");
+        assert_eq!(pairs.smoothed_rate(|_| true), None);
+        let minutes = pairs.last(50, at(60), |wanted| *wanted == a);
+        let [minute] = &minutes[..] else { panic!("{minutes:?}") };
+        assert_eq!((minute.active, minute.more, minute.done, minute.failed), (3, 3, 2, 1));
+        assert_eq!((minute.rate, minute.smoothed_rate), (40.0, 40.0));
+        assert_eq!((minute.size_mean, minute.size_deviation, minute.at), (1_200.0, 600.0, at(60)));
+        assert_eq!(pairs.smoothed_rate(|wanted| *wanted == a), None, "it has nothing any more");
+        assert_eq!(pairs.smoothed_rate(|_| true), Some(0.0));
+        let minutes = pairs.last(2, at(185), |_| true);
+        assert_eq!(minutes.iter().map(|minute| &minute.pair).collect::<Vec<_>>(), [&c, &c]);
+        assert_eq!((minutes[0].at, minutes[0].active, minutes[0].more), (at(180), 1, 0));
+        pairs.ended(&c, Some(6_000), at(190));
+        let minute = pairs.last(1, at(240), |_| true).remove(0);
+        assert_eq!((minute.rate, minute.smoothed_rate), (100.0, 10.0));
+    }
+
+    #[test]
+    fn a_long_silence_is_not_told_minute_by_minute() {
+        let pairs = Pairs::default();
+        pairs.began(&pair("https://a"), at(0));
+        let minutes = pairs.last(usize::MAX, at(1_000_000), |_| true);
+        assert_eq!(minutes.len(), GAP_MINUTES as usize);
+        assert_eq!(minutes.last().unwrap().at, at(60), "what happened is told where it was");
+        assert!(minutes[0].at > at(1_000_000 - 120));
+    }
+
+    proptest! {
+        /// Whatever the clock does.
+        #[test]
+        fn it_is_bounded_and_ends(steps in prop::collection::vec((0..3u8, 0..50u8, -1_000..100_000i64), 0..300)) {
+            let pairs = Pairs::default();
+            let mut now = 0;
+            for (step, which, more) in steps {
+                now += more;
+                let pair = pair(&format!("https://s{which}"));
+                match step {
+                    0 => pairs.began(&pair, at(now)),
+                    1 => pairs.ended(&pair, Some(u64::MAX), at(now)),
+                    _ => pairs.ended(&pair, None, at(now)),
+                }
+                let kept = pairs.last(usize::MAX, at(now), |_| true);
+                prop_assert!(kept.len() <= KEPT);
+                prop_assert!(kept.iter().all(|one| one.rate.is_finite() && one.size_deviation.is_finite()));
+            }
+        }
+    }
+}
