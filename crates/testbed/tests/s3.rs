@@ -344,6 +344,22 @@ fn jobs_of_fts_use_buckets() {
     assert_eq!((s3.asked(&parts), s3.asked(&["POST /open/large?uploads"])), (1, 1), "it was not sent again");
     assert!(s3.get("open/large") == large);
     assert_eq!(s3.listed("open").1, 0);
+
+    // Keys of the community, as FTS's clients set them.
+    s3.ask("s3.create_bucket(Bucket='open2')");
+    let api = deployment.api();
+    let vo = api.send("GET", &format!("/jobs/{id}"), &[], &[]).unwrap().json()["vo_name"].clone();
+    let post = |path: &str, body: Value| {
+        let json = [("content-type", "application/json")];
+        api.send("POST", path, &json, body.to_string().as_bytes()).unwrap().expect(201).text()
+    };
+    post("/config/cloud_storage", json!({ "storage_name": "S3:localhost" }));
+    let keys = json!({ "vo_name": vo, "access_key": s3.access_key, "secret_key": s3.secret });
+    let shown = post("/config/cloud_storage/S3:localhost", keys);
+    assert!(shown.contains(&s3.access_key) && !shown.contains(&s3.secret), "{shown}");
+    let made = deployment.json(&["submit", &slow.url("small"), &s3.url("open2/small")]);
+    deployment.longhaul(&["job", "wait", made["id"].as_str().unwrap(), "--within", "60"]).ok();
+    assert!(s3.get("open2/small") == small);
     let log = deployment.log(SERVICE);
     assert!(log.lines_with(&[&s3.secret]).is_empty(), "the secret is in no log");
     deployment.assert_alive();

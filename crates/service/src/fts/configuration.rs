@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::ask::{Ask, Reply};
 use super::bans::change;
+use super::clouds;
 use super::door::no_route;
 use super::kept::{Objects, refusal};
 use super::views::own_host;
@@ -54,10 +55,7 @@ pub fn answer(operations: &Operations, ask: &Ask, words: &[&str]) -> Result<Repl
             objects.activities.remove(*vo);
             Ok((Reply::nothing(), format!("activity shares of {vo} removed")))
         }),
-        (["cloud_storage", ..], _) => Err(Refusal::new(
-            501,
-            "Keys of cloud storages are not kept by this service: set them where it is configured",
-        )),
+        (["cloud_storage", words @ ..], _) => clouds::answer(operations, ask, words, &kept),
         _ => Err(no_route(ask)),
     }
 }

@@ -12,6 +12,7 @@ use longhaul_catalog::{Catalog, CatalogError};
 use longhaul_model::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::clouds::Cloud;
 use crate::operations;
 
 /// Name of the setting.
@@ -32,6 +33,8 @@ pub struct Objects {
     pub globals: BTreeMap<String, GlobalSettings>,
     /// Hosts that take no new work.
     pub draining: BTreeSet<String>,
+    /// Storages to which users and VOs have keys, by FTS's names.
+    pub clouds: BTreeMap<String, Cloud>,
 }
 
 impl Objects {
@@ -58,6 +61,7 @@ impl Objects {
             self.activities.len(),
             self.globals.len(),
             self.draining.len(),
+            self.clouds.len(),
         ];
         if counts.iter().any(|count| *count > OBJECTS_MAX) {
             return Err(Refusal::bad(format!(

@@ -7,6 +7,7 @@
 mod ask;
 mod bans;
 mod bearer;
+mod clouds;
 mod configuration;
 mod delegation;
 mod door;
@@ -25,6 +26,7 @@ mod users;
 mod views;
 
 pub(crate) use bearer::open as open_issuers;
+pub(crate) use clouds::keys as cloud_keys;
 pub use door::door;
 pub(crate) use effect::{HostCopies, Ways};
 pub use kept::Kept;

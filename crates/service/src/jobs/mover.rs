@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_model::{AttemptId, Fault};
-use longhaul_storage_remote::Remote;
+use longhaul_storage_remote::{Remote, S3Keys};
 use tokio::sync::watch;
 use zeroize::Zeroizing;
 
@@ -75,6 +75,8 @@ pub enum Credential {
     Bearer(Zeroizing<String>),
     /// A certificate with its chain and its key.
     Pem(Zeroizing<String>),
+    /// Of a storage that speaks S3.
+    Keys(S3Keys),
 }
 
 impl fmt::Debug for Credential {
@@ -83,6 +85,7 @@ impl fmt::Debug for Credential {
             Credential::None => "None",
             Credential::Bearer(_) => "Bearer(…)",
             Credential::Pem(_) => "Pem(…)",
+            Credential::Keys(_) => "Keys(…)",
         })
     }
 }

@@ -3,12 +3,14 @@
 use longhaul_catalog::{CatalogError, JobFileRow, JobRow, JobWork};
 use longhaul_model::mark::MarkTable;
 use longhaul_model::{AttemptId, Fault, JobKind};
+use longhaul_storage_remote::RemoteUrl;
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
 use super::ids;
 use super::mover::{CopyOrder, Credential, End};
 use super::terms::Terms;
+use crate::fts::cloud_keys;
 use crate::shared::Shared;
 
 /// Tokens of the two ends, sealed, where a job came with tokens; and its mark, where it came with one.
@@ -22,7 +24,13 @@ struct Details {
 
 pub fn order(shared: &Shared, work: &JobWork, terms: &Terms, attempt: AttemptId) -> Result<CopyOrder, Fault> {
     let (job, file) = (&work.job, &work.file);
-    let (source, target) = ends(shared, job, file)?;
+    let (mut source, mut target) = ends(shared, job, file)?;
+    for end in [&mut source, &mut target] {
+        let url = RemoteUrl::parse(&end.url).ok().filter(RemoteUrl::is_s3);
+        if let Some(keys) = url.and_then(|url| cloud_keys(shared, job, &url, terms.s3alternate)) {
+            end.credential = Credential::Keys(keys);
+        }
+    }
     let details: Details = serde_json::from_str(&file.details).unwrap_or_default();
     Ok(CopyOrder {
         attempt,

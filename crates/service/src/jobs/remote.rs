@@ -173,7 +173,8 @@ fn translate(order: &CopyOrder, keys: &[S3Config]) -> Result<remote::CopyOrder, 
 }
 
 fn of_copy(end_of: &End, order: &CopyOrder, keys: &[S3Config]) -> Result<remote::End, Fault> {
-    if let Some(url) = RemoteUrl::parse(&end_of.url).ok().filter(RemoteUrl::is_s3) {
+    let has_keys = matches!(end_of.credential, Credential::Keys(_));
+    if let Some(url) = RemoteUrl::parse(&end_of.url).ok().filter(|url| url.is_s3() && !has_keys) {
         // What the user came with is for other storages: a bucket knows keys only.
         let keys = s3::keys(keys, &url, &order.community, order.path_style)?;
         return Ok(remote::End::new(end_of.url.clone(), remote::Credential::S3(keys)));
@@ -190,6 +191,7 @@ pub fn end(end: &End) -> remote::End {
             let (chain_pem, key_pem) = split(pem);
             remote::Credential::Certificate { chain_pem, key_pem }
         }
+        Credential::Keys(keys) => remote::Credential::S3(keys.clone()),
     };
     remote::End::new(end.url.clone(), credential)
 }
