@@ -18,7 +18,7 @@ use longhaul_storage_remote::{
 };
 use longhaul_testbed::foreign::{ForeignAuthority, Nginx, NginxRules, S3Server, Xrootd};
 use longhaul_testbed::{Deployment, Random, SERVICE, ServiceOptions, needs, tree};
-use serde_json::json;
+use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 /// The least that S3 takes.
