@@ -358,7 +358,7 @@ async fn the_configuration_of_fts_binds_the_scheduler_and_the_copies() {
     // A storage's limit, of end points that are known by now; the narrower of the two counts.
     play.configure(&FTS_LINKS, &link(100)).await;
     let storage = longhaul_model::job::storage_element(&play.from).unwrap();
-    let limit = json!({storage: {"se_info": {"outbound_max_active": 1}}});
+    let limit = json!({storage.clone(): {"se_info": {"outbound_max_active": 1}}});
     play.configure(&FTS_STORAGES, &limit).await;
     play.source.close(true);
     play.held_at(4, 1, "1 of 1 file running out, its limit").await;
