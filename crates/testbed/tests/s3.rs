@@ -346,7 +346,6 @@ fn jobs_of_fts_use_buckets() {
     assert_eq!(s3.listed("open").1, 0);
 
     // Keys of the community, as FTS's clients set them.
-    s3.ask("s3.create_bucket(Bucket='open2')");
     let api = deployment.api();
     let vo = api.send("GET", &format!("/jobs/{id}"), &[], &[]).unwrap().json()["vo_name"].clone();
     let post = |path: &str, body: Value| {
@@ -357,7 +356,7 @@ fn jobs_of_fts_use_buckets() {
     let keys = json!({ "vo_name": vo, "access_key": s3.access_key, "secret_key": s3.secret });
     let shown = post("/config/cloud_storage/S3:localhost", keys);
     assert!(shown.contains(&s3.access_key) && !shown.contains(&s3.secret), "{shown}");
-    let made = deployment.json(&["submit", &slow.url("small"), &s3.url("open2/small")]);
+    let made = deployment.json(&["submit", &slow.url("small"), &s3.url("open2/small"), "--verify", "both"]);
     deployment.longhaul(&["job", "wait", made["id"].as_str().unwrap(), "--within", "60"]).ok();
     assert!(s3.get("open2/small") == small);
     let log = deployment.log(SERVICE);

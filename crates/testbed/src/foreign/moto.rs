@@ -23,7 +23,7 @@ s3 = client("s3")
 const GUARD: &str = r#"
 iam = client("iam")
 iam.create_user(UserName="u")
-allow = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": ["arn:aws:s3:::open", "arn:aws:s3:::open/*"]}]}
+allow = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": ["arn:aws:s3:::open*"]}]}
 iam.put_user_policy(UserName="u", PolicyName="p", PolicyDocument=json.dumps(allow))
 key = iam.create_access_key(UserName="u")["AccessKey"]
 urllib.request.urlopen(urllib.request.Request(endpoint + "/moto-api/reset-auth", method="POST", data=b"0", headers={"content-type": "text/plain"}), context=ssl.create_default_context(cafile=ca))
@@ -48,7 +48,7 @@ impl S3Server {
         std::env::var_os("LONGHAUL_S3_PYTHON").map(PathBuf::from).or(made)
     }
 
-    /// Serves, when this returns, and has the buckets `open` and `closed`.
+    /// Serves, when this returns, and has the buckets `open`, `open2` and `closed`.
     pub fn start(authority: &ForeignAuthority, python: PathBuf, guarded: bool) -> S3Server {
         let folder = open_folder();
         let port = free_port();
@@ -68,7 +68,7 @@ impl S3Server {
             secret: "secret/of+the=test".to_owned(),
             process,
         };
-        server.ask("for bucket in ['open', 'closed']: s3.create_bucket(Bucket=bucket)");
+        server.ask("for bucket in ['open', 'open2', 'closed']: s3.create_bucket(Bucket=bucket)");
         if guarded {
             let keys = server.ask(GUARD);
             let (access_key, secret) = keys.trim().split_once(' ').expect("a key and its secret");
