@@ -53,6 +53,21 @@ impl AdHoc {
         if self.push { Direction::LeftToRight } else { Direction::RightToLeft }
     }
 
+    /// Bytes that the WAN has carried the way the data go.
+    pub fn on_the_wire(&self) -> u64 {
+        (0..self.lab.paths()).map(|path| self.lab.counters(path, self.direction()).bytes_carried).sum()
+    }
+
+    /// Waits until it has carried so many; false if the copy ends before.
+    pub fn carries(&self, bytes: u64, copy: &mut Process) -> bool {
+        while self.on_the_wire() < bytes {
+            if copy.wait(TICK).is_some() {
+                return false;
+            }
+        }
+        true
+    }
+
     pub fn source(&self) -> PathBuf {
         self.directory.path().join("source")
     }

@@ -1,5 +1,6 @@
 //! One child process: watched by its log, killed by its own id, and gone when we are.
 
+use std::io::Write;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -18,7 +19,7 @@ pub struct Process {
     name: String,
     child: Child,
     /// Our end of its standard input, which closes when we die, whatever kills us.
-    _input: Option<ChildStdin>,
+    input: Option<ChildStdin>,
     pub log: Log,
 }
 
@@ -28,7 +29,7 @@ impl Process {
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("starting {name}: {error}"));
         log.follow(child.stderr.take().expect("it is piped"), file);
-        Process { name: name.to_owned(), _input: child.stdin.take(), child, log: log.clone() }
+        Process { name: name.to_owned(), input: child.stdin.take(), child, log: log.clone() }
     }
 
     pub fn pid(&self) -> u32 {
@@ -37,6 +38,12 @@ impl Process {
 
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("it is our child").is_none()
+    }
+
+    /// Writes to its standard input.
+    pub fn tell(&mut self, bytes: &[u8]) {
+        let input = self.input.as_mut().expect("it has been open since the start");
+        input.write_all(bytes).unwrap_or_else(|error| panic!("telling {}: {error}", self.name));
     }
 
     /// SIGKILL, and its end.
@@ -99,7 +106,7 @@ mod tests {
         let mut process = Process::start("cat", &mut command, &Log::default(), &directory.path().join("log"));
         assert!(process.is_running());
         assert!(process.wait(Duration::ZERO).is_none());
-        process._input.take();
+        process.input.take();
         assert!(process.wait(Duration::from_secs(10)).unwrap().success(), "it ends with its input");
     }
 }

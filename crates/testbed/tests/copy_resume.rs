@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use longhaul_testbed::wan::{Lab, PathConfig};
-use longhaul_testbed::{AdHoc, Process, Ran, Random, TICK, Watcher, effort, needs, tree};
+use longhaul_testbed::{AdHoc, Ran, Random, TICK, Watcher, effort, needs, tree};
 use longhaul_wire::journal::{BootId, HEADER_BYTES, Journal};
 use rustix::process::Signal;
 
@@ -43,10 +43,6 @@ fn ad_hoc(path: PathConfig, disk: bool) -> Option<AdHoc> {
     Some(if disk { AdHoc::below(lab, &std::env::temp_dir()) } else { AdHoc::new(lab) })
 }
 
-fn on_the_wire(ground: &AdHoc) -> u64 {
-    ground.lab.counters(0, ground.direction()).bytes_carried
-}
-
 /// A fifth in small files, the rest in four large ones. Many GB have no place four times: then the large ones are one.
 fn make_source(root: &Path, bytes: u64) {
     let mut random = Random::new(bytes);
@@ -66,16 +62,6 @@ fn make_source(root: &Path, bytes: u64) {
             file.write_all_at(&place.to_le_bytes(), place << 20).unwrap();
         }
     }
-}
-
-/// Waits until so many bytes have gone over the wire; false if the copy ends before.
-fn carried(ground: &AdHoc, copy: &mut Process, bytes: u64) -> bool {
-    while on_the_wire(ground) < bytes {
-        if copy.wait(TICK).is_some() {
-            return false;
-        }
-    }
-    true
 }
 
 #[test]
@@ -103,7 +89,7 @@ fn kills_cost_what_was_in_flight(kills: u64, way: impl FnOnce(AdHoc) -> AdHoc) {
     for kill in 1..=kills {
         // Evenly over the first nine tenths, so that the last one too comes in the middle of something.
         let at = size * 9 / 10 * kill / kills;
-        assert!(carried(&ground, &mut copy, at), "the copy ended by itself: {}", copy.log.tail());
+        assert!(ground.carries(at, &mut copy), "the copy ended by itself: {}", copy.log.tail());
         if kill % 2 == 0 {
             server.kill();
             // It would go on trying; a new server has another key, so its user stops it.
@@ -118,7 +104,7 @@ fn kills_cost_what_was_in_flight(kills: u64, way: impl FnOnce(AdHoc) -> AdHoc) {
     }
     let status = copy.wait(WITHIN).expect("it ends");
     assert!(status.success(), "{}", copy.log.tail());
-    let (sent, most) = (on_the_wire(&ground), (size as f64 * OVERHEAD) as u64 + kills * IN_FLIGHT);
+    let (sent, most) = (ground.on_the_wire(), (size as f64 * OVERHEAD) as u64 + kills * IN_FLIGHT);
     println!("{kills} kills: {sent} bytes on the wire for {size}, at most {most}");
     assert!(sent <= most, "{sent} bytes on the wire for {size} and {kills} kills");
     let seen = watcher.finish();
@@ -239,9 +225,9 @@ fn a_power_cut_costs_one_journal_batch() {
     // A batch is full when the next byte comes; what comes while it is flushed belongs to the next.
     assert!(written <= BATCH + IN_FLIGHT, "{written} bytes were not flushed");
     cut.happen();
-    let before = on_the_wire(&ground);
+    let before = ground.on_the_wire();
     let ran = Ran::of(&mut ground.command(&["--json"]), WITHIN).ok();
-    let sent = on_the_wire(&ground) - before;
+    let sent = ground.on_the_wire() - before;
     let most = ((size - durable) as f64 * OVERHEAD) as u64 + START;
     assert!(sent <= most, "{sent} bytes were sent for {} that were lost: {ran}", size - durable);
     tree::assert_same(&expected.files, &ground.target(), "");
