@@ -21,6 +21,10 @@ const NARROW_GAP: &str = " ";
 /// A shorter bar says nothing, a longer one no more.
 const BAR_CELLS_MIN: usize = 4;
 const BAR_CELLS_MAX: usize = 27;
+/// Columns that each cell takes at least if it is there, so that nothing beside it moves while numbers change.
+const STEADY: [usize; 6] = [0, 0, 7, 20, 0, 0];
+/// The same of how long it will take: `1 min 16 s`.
+const STEADY_LEFT: usize = 11;
 
 #[derive(Debug)]
 pub struct Board {
@@ -129,6 +133,8 @@ pub struct Measure {
     pub rate_average: f64,
     /// Expected end, as text.
     pub end: String,
+    /// How far that is, for those who have room for it.
+    pub left: String,
     pub notes: String,
 }
 
@@ -168,7 +174,11 @@ impl Measure {
             (false, true) => format!("avg {}", units::rate(self.rate_average)),
             (false, false) => String::new(),
         };
-        [share, files, units::bytes(self.bytes_done), rates, self.end.clone(), self.notes.clone()]
+        let end = match self.left.as_str() {
+            left if left.is_empty() || gap == NARROW_GAP => self.end.clone(),
+            left => format!("{} {:<width$}", self.end, format!("({left})"), width = STEADY_LEFT + 2),
+        };
+        [share, files, units::bytes(self.bytes_done), rates, end, self.notes.clone()]
     }
 }
 
@@ -200,7 +210,10 @@ pub fn lines(measures: &[(&str, Measure)], width: Option<usize>) -> Vec<String> 
 /// Names and what follows the bar, cells padded to the widest of their column.
 fn aligned(measures: &[(&str, Measure)], gap: &str) -> Vec<(String, String)> {
     let cells: Vec<[String; 6]> = measures.iter().map(|(_, measure)| measure.cells(gap)).collect();
-    let widest = |place: usize| cells.iter().map(|row| columns(&row[place])).max().unwrap_or(0);
+    let widest = |place: usize| match cells.iter().map(|row| columns(&row[place])).max().unwrap_or(0) {
+        0 => 0,
+        widest => widest.max(STEADY[place]),
+    };
     let names = measures.iter().map(|(name, _)| columns(name)).max().unwrap_or(0);
     let rows = measures.iter().zip(&cells).map(|((name, _), row)| {
         let padded = row.iter().enumerate().filter(|(place, _)| widest(*place) > 0).map(|(place, cell)| {
@@ -244,6 +257,7 @@ mod tests {
             rate_now: 612e6,
             rate_average: 588e6,
             end: "done 14:02:11".into(),
+            left: String::new(),
             notes: String::new(),
         }
     }
@@ -262,13 +276,30 @@ mod tests {
         assert_eq!(
             lines(&both, Some(120)),
             [
-                "  beta   ████████████████████░░░░░░░   74 %  1,481 / 2,000 files   741 MB  612 MB/s (avg 588)  done 14:02:11",
-                "  gamma  ███████████████████████████  100 %  2,000 / 2,000 files  1.00 GB        avg 588 MB/s  done 14:02:09  3 retries",
+                "  beta   ███████████████████░░░░░░░   74 %  1,481 / 2,000 files   741 MB    612 MB/s (avg 588)  done 14:02:11",
+                "  gamma  ██████████████████████████  100 %  2,000 / 2,000 files  1.00 GB          avg 588 MB/s  done 14:02:09  3 retries",
             ]
         );
         assert_eq!(
             lines(&both[..1], Some(80)),
-            ["  beta ██████░░░  74 % 1,481/2,000 files 741 MB 612 MB/s (avg 588) done 14:02:11"]
+            ["  beta ████░░  74 % 1,481/2,000 files  741 MB   612 MB/s (avg 588) done 14:02:11"]
+        );
+    }
+
+    /// Else what is beside them jumps with each digit.
+    #[test]
+    fn bars_are_steady_while_numbers_change() {
+        let early = Measure { bytes_done: 900_000, rate_now: 327e3, rate_average: 327e3, ..measure() };
+        let cells = |measure: &Measure, left: &str, width| {
+            let shown = lines(&[("copy", Measure { left: left.to_owned(), ..measure.clone() })], Some(width));
+            shown[0].chars().filter(|c| "█░".contains(*c)).count()
+        };
+        for width in [80, 110] {
+            assert_eq!(cells(&early, "9.0 s", width), cells(&measure(), "1 min 16 s", width), "{width}");
+        }
+        assert!(
+            lines(&[("copy", Measure { left: "24 min".into(), ..measure() })], Some(120))[0]
+                .contains("(24 min)")
         );
     }
 

@@ -216,6 +216,7 @@ fn measure(detail: &JobDetail, now: Timestamp) -> Measure {
         } else {
             waits().unwrap_or_default()
         },
+        left: String::new(),
         notes: if counts.failed > 0 {
             format!("{} failed", words::files(counts.failed))
         } else {

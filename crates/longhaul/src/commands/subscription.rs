@@ -282,6 +282,7 @@ pub fn measure(view: &SubscriptionView, now: Timestamp) -> Measure {
         rate_now: if view.complete { 0.0 } else { view.rate_now },
         rate_average: view.rate_average,
         end,
+        left: String::new(),
         notes: if view.retries > 0 { words::retries(view.retries) } else { String::new() },
     }
 }

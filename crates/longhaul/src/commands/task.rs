@@ -197,6 +197,7 @@ pub fn measure(task: &TaskView, total: Option<(u64, u64)>) -> Measure {
         rate_now: 0.0,
         rate_average: average,
         end: task.waits_for.as_ref().map(|why| format!("waits: {}", printable(why))).unwrap_or_default(),
+        left: String::new(),
         notes: if task.files_bad > 0 {
             format!("{} bad", words::files(task.files_bad))
         } else {

@@ -16,6 +16,8 @@ use crate::when;
 
 /// The rate shown as "now" is that of about the last seconds.
 const RATE_WINDOW: Duration = Duration::from_secs(3);
+/// An end that is farther away than this is never, and how far it is says no more.
+const NEVER: Duration = Duration::from_secs(365 * 86_400);
 /// With `--json`.
 const EVENT_EVERY: Duration = Duration::from_secs(1);
 
@@ -107,11 +109,12 @@ impl Rate {
     fn measure(&mut self, totals: &Totals, note: &str, at: Instant, now: Timestamp) -> Measure {
         let pace = self.look(totals, at, now);
         let end = match pace.done_at {
-            Some(end) => format!("done {}", when::ahead(end, now)),
+            Some(end) => format!("done {}", when::expected(end, now)),
             None if totals.listed && totals.bytes_moved == 0 => "starting".to_owned(),
             None if totals.listed => "stalled".to_owned(),
             None => "listing".to_owned(),
         };
+        let left = pace.done_at.map(|end| end.since(now)).filter(|left| *left < NEVER);
         let mut notes = Vec::new();
         if totals.retries > 0 {
             notes.push(words::retries(totals.retries));
@@ -131,6 +134,7 @@ impl Rate {
             rate_now: pace.now,
             rate_average: pace.average,
             end,
+            left: left.map(units::duration).unwrap_or_default(),
             notes: notes.join(", "),
         }
     }
@@ -154,7 +158,7 @@ mod tests {
         totals.bytes_resent = 7;
         let measure = rate.measure(&totals, "", at + Duration::from_secs(1), now);
         assert_eq!((measure.rate_now, measure.rate_average, measure.bytes_done), (10e6, 10e6, 60_000_000));
-        assert!(measure.end.contains("(4.0 s)") && measure.notes.contains("re-sent 7 B"), "{measure:?}");
+        assert!(measure.left == "4.0 s" && measure.notes.contains("re-sent 7 B"), "{measure:?}");
         let measure = rate.measure(&totals, "", at + Duration::from_secs(9), now);
         assert_eq!(measure.end, "stalled");
     }
