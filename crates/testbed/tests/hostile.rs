@@ -23,7 +23,8 @@ use longhaul_testbed::{Deployment, Random, SiteOptions, effort};
 use longhaul_wire::{BatchId, FileNumber, Frame, RequestId};
 use serde_json::{Value, json};
 
-const WITHIN: Duration = Duration::from_secs(60);
+/// A source that lives and sends nothing is given up after a minute.
+const WITHIN: Duration = Duration::from_secs(180);
 const MEMORY: u64 = 64 << 20;
 /// Beside its budget a process holds its program, its threads and what it knows.
 const BESIDE: u64 = 64 << 20;
@@ -108,7 +109,7 @@ fn expected(lie: Lie) -> (&'static [&'static str], &'static str) {
         Lie::WrongAnswer => (&["E4007"], "no, and yes"),
         // Closed or reset, as the last bytes meet the hang-up.
         Lie::HangsUp => (&["E5002"], "connection"),
-        Lie::Stops => (&["E5004"], "sent nothing"),
+        Lie::Stops => (&["E5004"], "sent nothing of use"),
         Lie::Floods => (&["E9001", "E5002", "E1007"], "without reading"),
         _ => (&["E9001", "E5002"], "protocol"),
     }

@@ -43,6 +43,9 @@ pub const BUSY_PING_AFTER: Duration = Duration::from_secs(1);
 pub const BUSY_SILENCE_MAX: Duration = Duration::from_secs(2);
 /// The peer lives but sends no payload for open requests.
 pub const STALL_MAX: Duration = Duration::from_secs(60);
+/// Less than this within that time, and no other frame begun, is none: a kilobyte a second serves nobody, and a peer that
+/// stops within a frame and answers pings fills it with its answers.
+pub const STALL_BYTES: u64 = 64 << 10;
 /// Without any stream for this long, the files of a session fail.
 pub const RECONNECT_FOR: Duration = Duration::from_secs(6);
 /// The same after a stream that fell silent, since paths come back: 15 s in all.

@@ -148,7 +148,7 @@ impl Receiver {
         match wanted {
             Ok(true) => {
                 self.takes(head.file, self.origin_of(stream));
-                self.arriving(stream, vec![(head.file, head.offset)]);
+                self.arriving(stream, vec![(head.file, head.offset)], now);
             }
             _ => self.freed += 1,
         }
@@ -194,7 +194,7 @@ impl Receiver {
             self.freed -= 1;
             let origin = self.origin_of(stream);
             wanted.iter().for_each(|packed| self.takes(packed.file, origin));
-            self.arriving(stream, wanted.iter().map(|packed| (packed.file, 0)).collect());
+            self.arriving(stream, wanted.iter().map(|packed| (packed.file, 0)).collect(), now);
         }
         Ok(wanted)
     }
@@ -232,7 +232,9 @@ impl Receiver {
         }
     }
 
-    fn arriving(&mut self, stream: StreamNumber, parts: Vec<(FileNumber, u64)>) {
+    fn arriving(&mut self, stream: StreamNumber, parts: Vec<(FileNumber, u64)>, now: Duration) {
+        let origin = self.origin_of(stream);
+        self.origin(origin).progress(now);
         if let Some(State::Up(up)) = self.state(stream) {
             up.arriving = Some(Arriving { parts });
         }

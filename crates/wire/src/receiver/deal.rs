@@ -332,7 +332,7 @@ impl Receiver {
     pub(super) fn send_request(&mut self, stream: StreamNumber, what: What, copy: bool, now: Duration) {
         let origin = self.origin_of(stream);
         if self.slots_of(origin) == 0 {
-            self.origin(origin).progress_at = now;
+            self.origin(origin).progress(now);
         }
         let size = |file: &FileNumber| self.files.get(file).map_or(0, |file| file.size);
         let extent_end = match &what {

@@ -13,7 +13,10 @@ use longhaul_model::{Fault, FaultCode};
 use super::streams::{State, Stream};
 use super::{Output, Receiver, StreamNumber};
 use crate::frame::{BatchId, FileNumber};
-use crate::limits::{RECONNECT_FOR, WRONG_OF_FILE_MAX, WRONG_OF_ORIGIN_MAX, WRONG_SHARE, WRONG_TRIES_MAX};
+use crate::limits::{
+    RECONNECT_FOR, STALL_BYTES, STALL_MAX, WRONG_OF_FILE_MAX, WRONG_OF_ORIGIN_MAX, WRONG_SHARE,
+    WRONG_TRIES_MAX,
+};
 use crate::path::Tuner;
 
 /// Sources of one file at once.
@@ -41,7 +44,9 @@ pub(super) struct Origin {
     /// How long that may last.
     pub(super) reconnect_for: Duration,
     pub(super) last_fault: Option<Fault>,
-    pub(super) progress_at: Duration,
+    progress_at: Duration,
+    /// Payload since then.
+    trickled: u64,
     /// It was cut off for too long. It is still dialled: it may come back while others bring the files.
     pub(super) gone: Option<Fault>,
     /// Nothing can be had from it, and it is not dialled.
@@ -64,11 +69,28 @@ impl Origin {
             reconnect_for: RECONNECT_FOR,
             last_fault: None,
             progress_at: now,
+            trickled: 0,
             gone: None,
             lost: false,
             taken: 0,
             wrong: 0,
         }
+    }
+
+    pub(super) fn progress(&mut self, now: Duration) {
+        (self.progress_at, self.trickled) = (now, 0);
+    }
+
+    /// Bytes of something that began before.
+    pub(super) fn trickles(&mut self, bytes: u64, now: Duration) {
+        self.trickled = self.trickled.saturating_add(bytes);
+        if self.trickled >= STALL_BYTES {
+            self.progress(now);
+        }
+    }
+
+    pub(super) fn stalls(&self, now: Duration) -> bool {
+        now.saturating_sub(self.progress_at) >= STALL_MAX
     }
 
     pub(super) fn cut_off_fault(&self) -> Fault {

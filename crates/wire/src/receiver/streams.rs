@@ -92,6 +92,13 @@ pub(super) struct Arriving {
 }
 
 impl Up {
+    /// What was asked for here and has not come, or not all of it.
+    fn files(&self) -> impl Iterator<Item = FileNumber> {
+        let asked = self.requests.values().flat_map(|request| request.what.parts());
+        let arriving = self.arriving.iter().flat_map(|arriving| arriving.parts.iter().copied());
+        asked.chain(arriving).map(|(file, _)| file)
+    }
+
     /// The longest of the round trips that the two ends measured.
     pub(super) fn farthest(&self) -> Duration {
         self.round_trip.max(self.report.map_or(Duration::ZERO, |report| report.round_trip))
@@ -141,7 +148,7 @@ impl Receiver {
         }
         let origin = self.origin_of(stream);
         if self.slots_of(origin) == 0 {
-            self.origin(origin).progress_at = now;
+            self.origin(origin).progress(now);
         }
         self.streams[stream.0 as usize].state = State::Up(Up {
             since: now,
@@ -244,7 +251,7 @@ impl Receiver {
             }
             let origin = self.origin_of(stream);
             let source = self.origin(origin);
-            source.progress_at = now;
+            source.trickles(payload, now);
             source.reconnect_for = RECONNECT_FOR;
             source.is_back();
         }
@@ -408,21 +415,17 @@ impl Receiver {
     }
 
     fn check_progress_of(&mut self, origin: OriginNumber, now: Duration) {
-        if self.slots_of(origin) == 0 {
-            self.origin(origin).progress_at = now;
-        } else if now.saturating_sub(self.origin(origin).progress_at) >= STALL_MAX {
+        let owes = |up: &Up| up.slots > 0 || up.arriving.is_some();
+        if !self.streams_of(origin).filter_map(Stream::up).any(owes) {
+            self.origin(origin).progress(now);
+        } else if self.origin(origin).stalls(now) {
+            let open: BTreeSet<FileNumber> =
+                self.streams_of(origin).filter_map(Stream::up).flat_map(Up::files).collect();
             let fault = Fault::new(
                 FaultCode::Stalled,
-                format!("the source lives but sent nothing for {} s", STALL_MAX.as_secs()),
+                format!("the source lives but sent nothing of use for {} s", STALL_MAX.as_secs()),
             );
-            self.origin(origin).progress_at = now;
-            let asked: BTreeSet<FileNumber> = self
-                .streams_of(origin)
-                .filter_map(Stream::up)
-                .flat_map(|up| up.requests.values())
-                .flat_map(|request| request.what.parts())
-                .map(|(file, _)| file)
-                .collect();
+            self.origin(origin).progress(now);
             for place in 0..self.streams.len() {
                 if self.streams[place].origin == origin && self.streams[place].up().is_some() {
                     let stream = StreamNumber(place as u32);
@@ -430,7 +433,7 @@ impl Receiver {
                     self.outputs.push_back(Output::Close { stream, fault: Some(fault.clone()) });
                 }
             }
-            asked.into_iter().for_each(|file| self.leave_out(file, origin, fault.clone(), now));
+            open.into_iter().for_each(|file| self.leave_out(file, origin, fault.clone(), now));
             self.origin(origin).last_fault = Some(fault);
         }
     }
