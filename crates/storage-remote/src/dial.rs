@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -31,6 +32,8 @@ const CHAIN_MAX: usize = 16;
 const ADDRESSES_MAX: usize = 8;
 /// Then the next address is tried.
 const ADDRESS_WITHIN: Duration = Duration::from_secs(15);
+/// After this part of the time for a connection a second one is tried beside it.
+const SECOND_AFTER: u32 = 4;
 
 pub(crate) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
@@ -83,7 +86,7 @@ impl Dialler {
         url: &RemoteUrl,
         credential: &Credential,
     ) -> Result<Box<dyn Duplex>, Failure> {
-        match timeout(self.within, self.dial_at_leisure(url, credential)).await {
+        match timeout(self.within, self.dial_twice(url, credential)).await {
             Ok(dialled) => dialled,
             Err(_) => {
                 let text = format!("{}: no connection within {} s", url.authority(), self.within.as_secs());
@@ -92,11 +95,28 @@ impl Dialler {
         }
     }
 
-    async fn dial_at_leisure(
-        &self,
-        url: &RemoteUrl,
-        credential: &Credential,
-    ) -> Result<Box<dyn Duplex>, Failure> {
+    /// A server can lose a connection between its kernel and itself: XRootD 5.5 does, where a socket's number is used again while
+    /// the one before it is closed. So one that hangs gets a second beside it, and whichever stands first is taken.
+    async fn dial_twice(&self, url: &RemoteUrl, credential: &Credential) -> Result<Box<dyn Duplex>, Failure> {
+        let mut first = pin!(self.dial_once(url, credential));
+        if let Ok(dialled) = timeout(self.within / SECOND_AFTER, &mut first).await {
+            return dialled;
+        }
+        tracing::debug!(to = url.authority(), "a connection hangs; a second is tried beside it");
+        let mut second = pin!(self.dial_once(url, credential));
+        tokio::select! {
+            dialled = &mut first => match dialled {
+                Ok(stream) => Ok(stream),
+                Err(_) => second.await,
+            },
+            dialled = &mut second => match dialled {
+                Ok(stream) => Ok(stream),
+                Err(_) => first.await,
+            },
+        }
+    }
+
+    async fn dial_once(&self, url: &RemoteUrl, credential: &Credential) -> Result<Box<dyn Duplex>, Failure> {
         let tcp = self.connect(url).await?;
         // Small requests wait for nothing.
         let _ = tcp.set_nodelay(true);

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use longhaul_model::{Algorithm, Blame, Fault, FaultCode};
+use longhaul_model::{Algorithm, Blame, Fault, FaultCode, Retry};
 use longhaul_storage_remote::{
-    Cancel, ChecksumMode, CopyDone, CopyOrder, Credential, End, Mode, Remote, RemoteConfig, Trust, Verified,
-    cancellation,
+    Cancel, ChecksumMode, CopyDone, CopyOrder, Credential, End, Mode, Remote, RemoteConfig, Times, Trust,
+    Verified, cancellation,
 };
 use longhaul_testbed::foreign::{ForeignAuthority, Nginx, NginxRules, Xrootd};
 use longhaul_testbed::{Random, needs, tree};
@@ -22,6 +22,8 @@ use zeroize::Zeroizing;
 /// Between two looks at a folder, and how many.
 const TICK: Duration = Duration::from_millis(5);
 const TICKS: u32 = 6_000;
+/// Of a copy, when XRootD failed.
+const TRIES: u32 = 3;
 
 fn may_run() -> bool {
     for (name, probe) in [("xrootd", "-v"), ("nginx", "-v"), ("openssl", "version")] {
@@ -36,7 +38,12 @@ fn may_run() -> bool {
 fn remote(authorities: &[&ForeignAuthority]) -> Arc<Remote> {
     let pem = authorities.iter().map(|authority| authority.ca_pem.as_str()).collect::<Vec<_>>().join("\n");
     let allow = vec!["127.0.0.0/8".parse().unwrap(), "::1".parse().unwrap()];
-    Arc::new(Remote::new(RemoteConfig { trust: Trust::Pem(pem), allow, ..RemoteConfig::default() }).unwrap())
+    let soon = Duration::from_secs(20);
+    let times = Times { connect: soon, answer: soon, checksum: soon, stall: soon, ..Times::default() };
+    Arc::new(
+        Remote::new(RemoteConfig { trust: Trust::Pem(pem), allow, times, ..RemoteConfig::default() })
+            .unwrap(),
+    )
 }
 
 fn run<T>(future: impl Future<Output = T>) -> T {
@@ -61,6 +68,28 @@ async fn copy(remote: &Remote, order: &CopyOrder) -> Result<CopyDone, Fault> {
     remote.copy(order, &|_| {}, &Cancel::never()).await
 }
 
+/// XRootD 5.5 can lose a connection, or itself, where one of its connections ends while another begins (its issues 2226 and 2913):
+/// on a busy machine in one copy of a hundred. What the service does then is done here: the copy is tried again.
+async fn copy_in_the_end(
+    remote: &Remote,
+    order: &CopyOrder,
+    progress: &(dyn Fn(u64) + Send + Sync),
+    mut servers: [&mut Xrootd; 2],
+) -> CopyDone {
+    for _ in 0..TRIES {
+        let fault = match remote.copy(order, progress, &Cancel::never()).await {
+            Ok(done) => return done,
+            Err(fault) => fault,
+        };
+        println!("{fault}\n{}\n{}", servers[0].log(), servers[1].log());
+        assert_ne!(fault.retry, Retry::Never);
+        for server in &mut servers {
+            server.start_again();
+        }
+    }
+    panic!("{TRIES} times");
+}
+
 fn content(seed: u64, size: u64) -> Vec<u8> {
     tree::content(&mut Random::new(seed), size)
 }
@@ -83,7 +112,7 @@ fn xrootd_copies_by_itself_and_through_us() {
         return;
     }
     let authority = ForeignAuthority::new("storages");
-    let (one, other) = (Xrootd::start(&authority), Xrootd::start(&authority));
+    let (mut one, mut other) = (Xrootd::start(&authority), Xrootd::start(&authority));
     let remote = remote(&[&authority]);
     let bytes = content(1, 3_000_000);
     let large = content(2, 70 << 20);
@@ -97,10 +126,8 @@ fn xrootd_copies_by_itself_and_through_us() {
                 let mut order = order("1-1", one.url(file), target, &[mode]);
                 order.streams = 4;
                 let seen = AtomicU64::new(0);
-                let done = remote
-                    .copy(&order, &|moved| _ = seen.fetch_max(moved, Ordering::Relaxed), &Cancel::never())
-                    .await
-                    .unwrap_or_else(|fault| panic!("{mode} {file}: {fault}\n{}", other.log()));
+                let seen_most = |moved| _ = seen.fetch_max(moved, Ordering::Relaxed);
+                let done = copy_in_the_end(&remote, &order, &seen_most, [&mut one, &mut other]).await;
                 assert_eq!((done.mode, done.bytes, done.verified), (mode, bytes.len() as u64, COMPARED));
                 assert!(done.source_checksum.is_some() && done.source_checksum == done.target_checksum);
                 assert!(seen.into_inner() <= bytes.len() as u64);
@@ -141,7 +168,7 @@ fn storages_that_know_us_by_certificate_copy_by_macaroons() {
     }
     let authority = ForeignAuthority::new("storages");
     let start = || Xrootd::for_certificates(&authority, "/CN=robot");
-    let (one, other) = (start(), start());
+    let (mut one, mut other) = (start(), start());
     let (chain_pem, key_pem) = authority.issue("robot");
     let robot =
         Credential::Certificate { chain_pem: Zeroizing::new(chain_pem), key_pem: Zeroizing::new(key_pem) };
@@ -154,8 +181,7 @@ fn storages_that_know_us_by_certificate_copy_by_macaroons() {
             let fault = copy(&remote, &order).await.unwrap_err();
             assert!(fault.detail.contains("403"), "without a certificate: {fault}");
             (order.source.credential, order.target.credential) = (robot.clone(), robot.clone());
-            let done = copy(&remote, &order).await;
-            let done = done.unwrap_or_else(|fault| panic!("{mode}: {fault}\n{}\n{}", one.log(), other.log()));
+            let done = copy_in_the_end(&remote, &order, &|_| {}, [&mut one, &mut other]).await;
             assert_eq!((done.mode, done.verified), (mode, COMPARED));
             assert!(fs::read(other.data().join(name).join("small")).unwrap() == bytes);
         }

@@ -19,6 +19,8 @@ use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use server::{Asked, Reply, Server, markers, say, with_body};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use zeroize::Zeroizing;
 
@@ -502,6 +504,34 @@ async fn credentials_stay_with_whom_they_are_for() {
             assert_eq!(last.header("transferheaderauthorization"), trusted.then_some("Bearer TARGET-TOKEN"));
         }
     }
+}
+
+/// A server whose kernel took a connection of which it knows nothing.
+#[tokio::test]
+async fn a_connection_that_is_lost_at_the_server_costs_a_wait_and_no_more() {
+    let CertifiedKey { cert, signing_key } =
+        generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let (source, target) =
+        (Server::start_with(Some(acceptor(&cert, &signing_key)), none).await, Server::start(none).await);
+    source.put("/source", &content(1_000));
+    let gate = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (at, behind) = (gate.local_addr().unwrap(), source.port);
+    let lost = tokio::spawn(async move {
+        let lost = gate.accept().await.unwrap();
+        loop {
+            let (mut here, _) = gate.accept().await.unwrap();
+            let mut there = TcpStream::connect(("127.0.0.1", behind)).await.unwrap();
+            tokio::spawn(async move { copy_bidirectional(&mut here, &mut there).await });
+            let _open = &lost;
+        }
+    });
+    let times = Times { connect: Duration::from_secs(8), ..Times::default() };
+    let remote = Remote::new(RemoteConfig { trust: Trust::Pem(cert.pem()), times, ..config() }).unwrap();
+    let mut order = order(&source, &target, &[Mode::Stream]);
+    order.source.url = format!("https://{at}/source");
+    remote.copy(&order, &|_| {}, &Cancel::never()).await.unwrap();
+    assert_eq!(target.get("/target").unwrap(), content(1_000));
+    lost.abort();
 }
 
 #[tokio::test]

@@ -63,6 +63,19 @@ impl Opens<'_> {
     }
 }
 
+/// Of a folder with its configuration.
+fn serve(folder: &Path, port: u16) -> Process {
+    let mut command = Command::new("xrootd");
+    if is_root() {
+        command.args(["-R", "nobody"]);
+    }
+    command.arg("-c").arg(folder.join("xrootd.cfg")).current_dir(folder.join("admin"));
+    command.env("XDG_CACHE_HOME", folder.join("cache"));
+    let mut process = Process::start("xrootd", &mut command, &Log::default(), &folder.join("log"));
+    wait_until_listening(&mut process, port);
+    process
+}
+
 impl Xrootd {
     /// Whether the plug-in for tokens is here, which is a package of its own.
     pub fn knows_tokens() -> bool {
@@ -104,18 +117,15 @@ impl Xrootd {
              xrootd.chksum max 2 adler32 md5 crc32c\n"
         );
         config += &opens.settings(folder.path());
-        let config_file = folder.path().join("xrootd.cfg");
-        fs::write(&config_file, config).expect("a file");
-        let mut command = Command::new("xrootd");
-        if is_root() {
-            command.args(["-R", "nobody"]);
-        }
-        command.arg("-c").arg(&config_file).current_dir(folder.path().join("admin"));
-        command.env("XDG_CACHE_HOME", folder.path().join("cache"));
-        let log = Log::default();
-        let mut process = Process::start("xrootd", &mut command, &log, &folder.path().join("log"));
-        wait_until_listening(&mut process, port);
+        fs::write(folder.path().join("xrootd.cfg"), config).expect("a file");
+        let process = serve(folder.path(), port);
         Xrootd { folder, port, process }
+    }
+
+    /// Ends it at once and starts it on the same files, at the same port.
+    pub fn start_again(&mut self) {
+        self.process.kill();
+        self.process = serve(self.folder.path(), self.port);
     }
 
     /// Where its files lie.
