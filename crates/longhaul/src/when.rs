@@ -17,12 +17,17 @@ pub fn expected(at: Timestamp, now: Timestamp) -> String {
     if at.since(now) > YEAR { "in over 1 year".to_owned() } else { local(at, now) }
 }
 
+/// How far it is: `24 min`; none beyond a year.
+pub fn left(at: Timestamp, now: Timestamp) -> Option<String> {
+    let far = at.since(now);
+    (far <= YEAR).then(|| units::duration(far))
+}
+
 /// As `local`, with how far it is: `14:32:10 (24 min)`.
 pub fn ahead(at: Timestamp, now: Timestamp) -> String {
-    match at.since(now) {
-        Duration::ZERO => local(at, now),
-        far if far > YEAR => expected(at, now),
-        far => format!("{} ({})", local(at, now), units::duration(far)),
+    match left(at, now) {
+        Some(left) if at > now => format!("{} ({left})", local(at, now)),
+        _ => expected(at, now),
     }
 }
 

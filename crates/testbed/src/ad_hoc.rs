@@ -14,6 +14,8 @@ use crate::{Log, Process};
 
 /// Between two looks at what a running process has done.
 pub const TICK: Duration = Duration::from_millis(5);
+/// Exit status of a command after Ctrl-C.
+pub const INTERRUPTED: i32 = 130;
 const PORT: u16 = 7000;
 /// A server that does not listen after so many ticks never will.
 const READY_TICKS: u32 = 6_000;

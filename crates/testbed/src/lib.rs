@@ -33,7 +33,7 @@ pub mod tree;
 pub mod wan;
 mod watcher;
 
-pub use ad_hoc::{AdHoc, TICK};
+pub use ad_hoc::{AdHoc, INTERRUPTED, TICK};
 pub use deployment::{Deployment, SERVICE, ServiceOptions, SiteOptions};
 pub use log::Log;
 pub use ports::free_port;

@@ -7,7 +7,7 @@ use std::fs;
 use std::process::Stdio;
 use std::time::Duration;
 
-use longhaul_testbed::{Deployment, SiteOptions};
+use longhaul_testbed::{Deployment, INTERRUPTED, SiteOptions};
 use serde_json::{Value, json};
 
 const SMALL: [&str; 8] =
@@ -105,7 +105,7 @@ fn what_fails_is_graded_so_and_an_interruption_cleans_up() {
     let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let ended = child.wait_with_output().unwrap();
-    assert_eq!(ended.status.code(), Some(130), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert_eq!(ended.status.code(), Some(INTERRUPTED), "{}", String::from_utf8_lossy(&ended.stderr));
     let after = deployment.json(&["site", "show", "alpha"])["links"].clone();
     assert!(
         after.as_array().unwrap().iter().all(|link| link["state"] == json!("degraded")),

@@ -34,7 +34,7 @@ fn a_path_that_is_cut_silently_costs_a_short_stall() {
     let mut server = ground.serve(&[]);
     let mut copy = ground.copy(&[]);
     let of = |path| ground.lab.counters(path, Direction::RightToLeft);
-    until(&mut copy, || of(0).bytes_carried + of(1).bytes_carried > size / 3);
+    until(&mut copy, || ground.on_the_wire() > size / 3);
     let cut = usize::from(of(1).bytes_carried > of(0).bytes_carried);
     let other = 1 - cut;
     ground.lab.set(cut, Change::Cut).unwrap();
@@ -48,7 +48,7 @@ fn a_path_that_is_cut_silently_costs_a_short_stall() {
     };
     assert!(status.success(), "{}", copy.log.tail());
     tree::assert_same(&expected.files, &ground.target(), "");
-    let carried = of(0).bytes_carried + of(1).bytes_carried;
+    let carried = ground.on_the_wire();
     let late_ns = of(other).late_ns_max;
     println!(
         "a stall of {} ms, {} ms of it the emulator's; {carried} bytes carried and {} dropped by the cut for {size}",

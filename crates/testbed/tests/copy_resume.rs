@@ -11,13 +11,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use longhaul_testbed::wan::{Lab, PathConfig};
-use longhaul_testbed::{AdHoc, Ran, Random, TICK, Watcher, effort, needs, tree};
+use longhaul_testbed::{AdHoc, INTERRUPTED, Ran, Random, TICK, Watcher, effort, needs, tree};
 use longhaul_wire::journal::{BootId, HEADER_BYTES, Journal};
 use rustix::process::Signal;
 
 const WITHIN: Duration = Duration::from_secs(1_200);
-/// Exit status after Ctrl-C.
-const INTERRUPTED: i32 = 130;
 const RTT_MS: f64 = 20.0;
 const RATE_MBIT: f64 = 400.0;
 const MTU: u32 = 9000;

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use longhaul_testbed::wan::{Lab, PathConfig};
-use longhaul_testbed::{AdHoc, Log, Process, Random, needs, tree};
+use longhaul_testbed::{AdHoc, INTERRUPTED, Log, Process, Random, needs, tree};
 
 const RTT_MS: f64 = 150.0;
 const RATE_MBIT: f64 = 200.0;
@@ -23,8 +23,6 @@ const OVERHEAD: f64 = 1.03;
 const IN_FLIGHT: u64 = 25_000_000;
 const WITHIN: Duration = Duration::from_secs(120);
 const CTRL_C: &[u8] = b"\x03";
-/// Exit status after it.
-const INTERRUPTED: i32 = 130;
 
 /// A copy on a terminal of its own, which `script` makes and records.
 struct Screen {

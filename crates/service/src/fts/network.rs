@@ -69,8 +69,9 @@ fn own(ask: &Ask) -> Option<String> {
 }
 
 fn current(operations: &Operations, ask: &Ask) -> Result<Vec<Value>, Refusal> {
+    let own = own(ask);
     let running = operations.shared.catalog.list_job_files(&JobFileQuery {
-        vo: own(ask),
+        vo: own.clone(),
         states: vec![JobFileState::Ready, JobFileState::Active],
         unfinished_only: true,
         limit: FILES_MAX,
@@ -83,13 +84,11 @@ fn current(operations: &Operations, ask: &Ask) -> Result<Vec<Value>, Refusal> {
         *pairs.entry(pair).or_default() += 1;
     }
     let now = Moment(operations.now());
-    let own = own(ask);
-    let shown = pairs.into_iter().map(|((source, target), active)| {
-        let rate = operations.shared.jobs.pairs().smoothed_rate(|pair| {
-            pair.source == source
-                && pair.target == target
-                && own.as_deref().is_none_or(|own| own == pair.community)
-        });
+    let rates = operations.shared.jobs.pairs();
+    let rates = rates.smoothed_rates(|pair| own.as_deref().is_none_or(|own| own == pair.community));
+    let shown = pairs.into_iter().map(|(pair, active)| {
+        let rate = rates.get(&pair);
+        let (source, target) = pair;
         json!({ "source_se": source, "dest_se": target, "active": active, "ema": rate, "nostreams": 1, "datetime": now })
     });
     Ok(shown.collect())

@@ -95,11 +95,17 @@ impl Pairs {
         state.kept.iter().rev().filter(|minute| wanted(&minute.pair)).take(most).cloned().collect()
     }
 
-    /// Bytes a second of those that are wanted, smoothed over the minutes in which they had copies; none in the first.
-    pub fn smoothed_rate(&self, wanted: impl Fn(&Pair) -> bool) -> Option<f64> {
+    /// Bytes a second from storage to storage, of those that are wanted, smoothed over the minutes in which they had copies; none in
+    /// the first.
+    pub fn smoothed_rates(&self, wanted: impl Fn(&Pair) -> bool) -> BTreeMap<(String, String), f64> {
         let state = guard(&self.0);
-        let found = state.open.iter().filter(|(pair, _)| wanted(pair));
-        found.filter_map(|(_, open)| open.smoothed_rate).reduce(|sum, rate| sum + rate)
+        let mut rates = BTreeMap::new();
+        for (pair, open) in state.open.iter().filter(|(pair, _)| wanted(pair)) {
+            if let Some(rate) = open.smoothed_rate {
+                *rates.entry((pair.source.clone(), pair.target.clone())).or_default() += rate;
+            }
+        }
+        rates
     }
 }
 
@@ -182,14 +188,15 @@ mod tests {
         pairs.ended(&a, None, at(30));
         pairs.began(&c, at(50));
         assert!(pairs.last(50, at(59), |_| true).is_empty(), "the first is not over");
-        assert_eq!(pairs.smoothed_rate(|_| true), None);
+        assert_eq!(pairs.smoothed_rates(|_| true), BTreeMap::new());
         let minutes = pairs.last(50, at(60), |wanted| *wanted == a);
         let [minute] = &minutes[..] else { panic!("{minutes:?}") };
         assert_eq!((minute.active, minute.more, minute.done, minute.failed), (3, 3, 2, 1));
         assert_eq!((minute.rate, minute.smoothed_rate), (40.0, 40.0));
         assert_eq!((minute.size_mean, minute.size_deviation, minute.at), (1_200.0, 600.0, at(60)));
-        assert_eq!(pairs.smoothed_rate(|wanted| *wanted == a), None, "it has nothing any more");
-        assert_eq!(pairs.smoothed_rate(|_| true), Some(0.0));
+        assert_eq!(pairs.smoothed_rates(|wanted| *wanted == a), BTreeMap::new(), "it has nothing any more");
+        let of_c = ((c.source.clone(), c.target.clone()), 0.0);
+        assert_eq!(pairs.smoothed_rates(|_| true), BTreeMap::from([of_c]));
         let minutes = pairs.last(2, at(185), |_| true);
         assert_eq!(minutes.iter().map(|minute| &minute.pair).collect::<Vec<_>>(), [&c, &c]);
         assert_eq!((minutes[0].at, minutes[0].active, minutes[0].more), (at(180), 1, 0));
@@ -222,10 +229,10 @@ mod tests {
                     1 => pairs.ended(&pair, Some(u64::MAX), at(now)),
                     _ => pairs.ended(&pair, None, at(now)),
                 }
-                let kept = pairs.last(usize::MAX, at(now), |_| true);
-                prop_assert!(kept.len() <= KEPT);
-                prop_assert!(kept.iter().all(|one| one.rate.is_finite() && one.size_deviation.is_finite()));
             }
+            let kept = pairs.last(usize::MAX, at(now), |_| true);
+            prop_assert!(kept.len() <= KEPT);
+            prop_assert!(kept.iter().all(|one| one.rate.is_finite() && one.size_deviation.is_finite()));
         }
     }
 }

@@ -147,7 +147,6 @@ impl Receiver {
         let wanted = self.chunk_wanted(head, payload_len, now);
         match wanted {
             Ok(true) => {
-                self.takes(head.file, self.origin_of(stream));
                 self.arriving(stream, vec![(head.file, head.offset)], now);
             }
             _ => self.freed += 1,
@@ -192,8 +191,6 @@ impl Receiver {
         let wanted = self.wanted_of_pack(stream, head, now);
         if !wanted.is_empty() {
             self.freed -= 1;
-            let origin = self.origin_of(stream);
-            wanted.iter().for_each(|packed| self.takes(packed.file, origin));
             self.arriving(stream, wanted.iter().map(|packed| (packed.file, 0)).collect(), now);
         }
         Ok(wanted)
@@ -235,6 +232,7 @@ impl Receiver {
     fn arriving(&mut self, stream: StreamNumber, parts: Vec<(FileNumber, u64)>, now: Duration) {
         let origin = self.origin_of(stream);
         self.origin(origin).progress(now);
+        parts.iter().for_each(|(file, _)| self.takes(*file, origin));
         if let Some(State::Up(up)) = self.state(stream) {
             up.arriving = Some(Arriving { parts });
         }

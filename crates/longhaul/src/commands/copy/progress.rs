@@ -16,8 +16,6 @@ use crate::when;
 
 /// The rate shown as "now" is that of about the last seconds.
 const RATE_WINDOW: Duration = Duration::from_secs(3);
-/// An end that is farther away than this is never, and how far it is says no more.
-const NEVER: Duration = Duration::from_secs(365 * 86_400);
 /// With `--json`.
 const EVENT_EVERY: Duration = Duration::from_secs(1);
 
@@ -114,7 +112,6 @@ impl Rate {
             None if totals.listed => "stalled".to_owned(),
             None => "listing".to_owned(),
         };
-        let left = pace.done_at.map(|end| end.since(now)).filter(|left| *left < NEVER);
         let mut notes = Vec::new();
         if totals.retries > 0 {
             notes.push(words::retries(totals.retries));
@@ -134,7 +131,7 @@ impl Rate {
             rate_now: pace.now,
             rate_average: pace.average,
             end,
-            left: left.map(units::duration).unwrap_or_default(),
+            left: pace.done_at.and_then(|end| when::left(end, now)).unwrap_or_default(),
             notes: notes.join(", "),
         }
     }
