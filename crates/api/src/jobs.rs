@@ -176,7 +176,8 @@ pub struct JobFileView {
     pub started: Option<Timestamp>,
     #[schema(value_type = Option<String>)]
     pub finished: Option<Timestamp>,
-    /// By which way it came: `pull`, `push` or `stream`.
+    /// By which way it came: `pull`, `push` or `stream`; followed by `by circuit` if it came by one; `there` if an attempt before had
+    /// brought it.
     pub mode: Option<String>,
     /// Why the last attempt failed.
     pub fault: Option<JobFault>,

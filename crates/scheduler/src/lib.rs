@@ -60,7 +60,7 @@ pub use event::{
 };
 pub use lesson::Lesson;
 pub use limits::{Limit, LimitOf, Limits, Pattern};
-pub use query::{Counts, LeasedNow, LinkAhead, LinkNow, Outlook, TransferNow};
+pub use query::{Counts, Lacking, LeasedNow, LinkAhead, LinkNow, Outlook, TransferNow};
 pub use scheduler::Scheduler;
 pub use settings::{Backoff, Rules, Settings};
 pub use shares::{CommunityShare, Party, Shares};

@@ -8,10 +8,10 @@ use longhaul_model::{Fault, StorageId, SubscriptionId, Timestamp, TransferId, un
 use longhaul_network::{Basis, Estimate, Link};
 
 use crate::explain::{amount, unusable_in_words};
-use crate::query::{Counts, LeasedNow, LinkAhead, LinkNow, Outlook, TransferNow};
+use crate::query::{Counts, Lacking, LeasedNow, LinkAhead, LinkNow, Outlook, TransferNow};
 use crate::scheduler::Scheduler;
 use crate::settings::REASONS_MAX;
-use crate::state::{Phase, Subscription};
+use crate::state::{Class, Phase, Subscription};
 
 /// A target's rate is never known better than this, since the future is not the past.
 const SPREAD_MIN: f64 = 0.1;
@@ -300,6 +300,19 @@ impl Scheduler {
             }
         });
         ahead.collect()
+    }
+
+    /// What a target lacks, by whose it is and how urgent: what is leased, what waits, and what nobody has asked for yet.
+    pub fn lacking(&self, target: StorageId) -> Vec<Lacking> {
+        let Some(&place) = self.storage_of.get(&target) else { return Vec::new() };
+        let lanes = &self.storages[place].target.lanes;
+        let lacking = lanes.iter().enumerate().filter(|(_, class)| class.bytes_left > 0);
+        let row = |(lane, class): (usize, &Class)| Lacking {
+            party: self.parties.party(lanes.party(lane)).clone(),
+            priority: u8::try_from(lanes.level(lane) + 1).unwrap_or(u8::MAX),
+            bytes: u64::try_from(class.bytes_left).unwrap_or(u64::MAX),
+        };
+        lacking.map(row).collect()
     }
 
     pub fn counts(&self) -> Counts {

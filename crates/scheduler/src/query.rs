@@ -2,6 +2,8 @@
 
 use longhaul_model::{AttemptId, FileId, StorageId, Timestamp, TransferId};
 
+use crate::shares::Party;
+
 /// When the rest of a subscription will be there, or why nobody can say; and what holds it up.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outlook {
@@ -63,6 +65,15 @@ pub struct LinkAhead {
     /// Leased or not.
     pub bytes: u64,
     pub rate_expected: f64,
+}
+
+/// What a target lacks of one party at one priority.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lacking {
+    pub party: Party,
+    /// 1 to 9.
+    pub priority: u8,
+    pub bytes: u64,
 }
 
 /// One transfer held in memory.

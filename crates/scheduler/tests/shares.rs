@@ -41,6 +41,30 @@ fn contended(shares: Shares, parties: &[Party]) -> World {
     world
 }
 
+/// What a target lacks is told by whose it is and how urgent, and becomes less as it comes.
+#[test]
+fn what_is_lacking_is_told_by_party_and_priority() {
+    let mut world = World::new(vec![Place::new(100e6), Place::new(100e6)], 1);
+    for (block, name, priority) in [(1, "atlas", 8), (2, "cms", 5)] {
+        world.add_files(block, 0, (0..100).map(|_| block * MB));
+        world.parties.insert(block, party(name, None));
+        world.subscribe(block, &[block], 1, priority);
+    }
+    let lacking = |world: &World| {
+        let mut rows = world.scheduler.lacking(StorageId(1));
+        rows.sort_by_key(|row| row.priority);
+        rows
+    };
+    let row = |name, priority, bytes| Lacking { party: party(name, None), priority, bytes };
+    assert_eq!(lacking(&world), [row("cms", 5, 200 * MB), row("atlas", 8, 100 * MB)]);
+    assert_eq!(world.scheduler.lacking(StorageId(0)), []);
+    world.run_for(Duration::from_secs(1));
+    let left: u64 = lacking(&world).iter().map(|row| row.bytes).sum();
+    assert!((150 * MB..290 * MB).contains(&left), "{left}");
+    world.run_for(Duration::from_secs(10));
+    assert_eq!(lacking(&world), []);
+}
+
 #[test]
 fn communities_and_activities_get_their_shares_while_all_want_more() {
     let communities = BTreeMap::from([

@@ -8,8 +8,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use longhaul_api::circuits::{
-    Circuit, CircuitLink, CircuitOrder, CircuitOrderState, CircuitOrdered, CircuitWish, ENDED_MAX, LINKS_MAX,
-    MBIT_MAX, NOTES_MAX, ORDERS_MAX, PROVIDER_BYTES_MAX, RATES_MAX, TEXT_BYTES_MAX,
+    Circuit, CircuitLink, CircuitOrder, CircuitOrderState, CircuitOrdered, CircuitState, CircuitWish,
+    ENDED_MAX, LINKS_MAX, MBIT_MAX, NOTES_MAX, ORDERS_MAX, PROVIDER_BYTES_MAX, RATES_MAX, TEXT_BYTES_MAX,
 };
 use longhaul_catalog::{Catalog, CatalogError, CircuitLinkRow, CircuitOrderRow, CircuitRow};
 use longhaul_model::units::printable;
@@ -175,6 +175,17 @@ impl Circuits {
         guard(&self.state).links.iter().map(|(key, known)| (key.clone(), known.clone())).collect()
     }
 
+    /// Circuits that transfers may begin on: asked for by that agent, for what comes from that storage.
+    pub fn used(&self) -> Vec<(LinkKey, String)> {
+        let state = guard(&self.state);
+        let links = state.links.iter().filter(|(_, known)| known.link.state == CircuitState::Established);
+        let used = links.filter_map(|(key, known)| {
+            let circuit = known.link.circuit.as_ref().filter(|circuit| circuit.used.is_some())?;
+            Some((key.clone(), circuit.id.clone()))
+        });
+        used.collect()
+    }
+
     pub fn link(&self, key: &LinkKey) -> Option<Known> {
         guard(&self.state).links.get(key).cloned()
     }
@@ -283,14 +294,7 @@ pub fn take(shared: &Shared, agent: AgentId, told: Vec<CircuitLink>) -> Result<(
     let mut state = guard(&shared.circuits.state);
     for link in fine {
         let key = (agent, link.source.clone());
-        let carried = state.take(&key, link, now, &mut changes);
-        let labels = labels(shared, &key);
-        shared.metrics.count(
-            "longhaul_circuit_carried_bytes_total",
-            "Bytes that moved while all streams were on a circuit.",
-            labels,
-            carried,
-        );
+        count(shared, &key, state.take(&key, link, now, &mut changes));
     }
     let gone: Vec<LinkKey> =
         state.links.keys().filter(|(of, source)| *of == agent && !seen.contains(source)).cloned().collect();
@@ -305,6 +309,21 @@ pub fn take(shared: &Shared, agent: AgentId, told: Vec<CircuitLink>) -> Result<(
         shared.catalog.forget_circuit_links(agent, &sources)?;
     }
     Ok(())
+}
+
+/// What others than its agent have moved on a circuit, and for how long.
+pub fn carried(shared: &Shared, key: &LinkKey, id: &str, bytes: u64, during: Duration) {
+    count(shared, key, bytes);
+    let mut state = guard(&shared.circuits.state);
+    let Some(kept) = state.links.get_mut(key).and_then(|known| known.circuits.get_mut(id)) else { return };
+    kept.circuit.carried_bytes = kept.circuit.carried_bytes.saturating_add(bytes);
+    kept.circuit.carried_s += during.as_secs_f64();
+    kept.unwritten = true;
+}
+
+fn count(shared: &Shared, key: &LinkKey, carried: u64) {
+    let help = "Bytes that moved while all streams were on a circuit, and of jobs' copies that went by one.";
+    shared.metrics.count("longhaul_circuit_carried_bytes_total", help, labels(shared, key), carried);
 }
 
 /// How metrics name a link.

@@ -43,4 +43,4 @@ pub use remote::Remote;
 pub use s3::{S3Keys, bucket_of};
 pub use tape::{StageFile, TapeApi, plain_path};
 pub use tape_answers::{ArchiveInfo, Locality, StageState, StagedFile};
-pub use url::{RemoteUrl, SCHEMES};
+pub use url::{RemoteUrl, SCHEMES, is_host, on_host};

@@ -131,7 +131,7 @@ impl RemoteUrl {
 
     /// For `Host`, and in front of a path: the port only where it is not the scheme's own.
     pub(crate) fn authority(&self) -> String {
-        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        let host = bracketed(&self.host);
         let usual = if self.secure { 443 } else { 80 };
         if self.port == usual { host } else { format!("{host}:{}", self.port) }
     }
@@ -197,6 +197,27 @@ impl fmt::Display for RemoteUrl {
         };
         write!(f, "{scheme}://{}{}", self.authority(), self.path)
     }
+}
+
+/// A name, an IPv4 address, or an IPv6 address without brackets.
+pub fn is_host(text: &str) -> bool {
+    !text.contains('[')
+        && host_and_port(&bracketed(text), true).is_some_and(|(host, _)| host.len() == text.len())
+}
+
+/// The URL with another host in it; scheme, port, path and what follows them stay letter by letter. None if it is no URL that could
+/// be copied, or names an object of S3, whose keys are for its host.
+pub fn on_host(url: &str, host: &str) -> Option<String> {
+    RemoteUrl::parse(url).ok().filter(|url| !url.is_s3())?;
+    let (scheme, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?']).next()?;
+    let own = authority.find(']').map_or_else(|| authority.find(':'), |end| Some(end + 1));
+    let after = own.unwrap_or(authority.len());
+    is_host(host).then(|| format!("{scheme}://{}{}", bracketed(host), &rest[after..]))
+}
+
+fn bracketed(host: &str) -> String {
+    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
 }
 
 impl fmt::Debug for RemoteUrl {
@@ -327,6 +348,26 @@ mod tests {
     }
 
     #[test]
+    fn another_host_leaves_all_else_as_it_was() {
+        for (url, host, expected) in [
+            ("https://a.example/x", "b.example", Some("https://b.example/x")),
+            ("davs://A:1094//x y?q=a:b", "10.77.1.2", Some("davs://10.77.1.2:1094//x y?q=a:b")),
+            ("https://a:8443", "2001:db8::2", Some("https://[2001:db8::2]:8443")),
+            ("http://[2001:db8::1]:80/x", "b", Some("http://b:80/x")),
+            ("http://[2001:db8::1]/x", "2001:db8::2", Some("http://[2001:db8::2]/x")),
+            ("https://a?x=/", "b", Some("https://b?x=/")),
+            ("https://a/x", "b:9", None),
+            ("https://a/x", "[2001:db8::2]", None),
+            ("https://a/x", "b/y", None),
+            ("https://a/x", "", None),
+            ("s3s://a/b/x", "b", None),
+            ("https://me@a/x", "b", None),
+        ] {
+            assert_eq!(on_host(url, host).as_deref(), expected, "{url} {host}");
+        }
+    }
+
+    #[test]
     fn what_is_dangerous_is_refused() {
         for text in [
             "",
@@ -388,6 +429,16 @@ mod tests {
                 let again = RemoteUrl::parse(&url.whole()).unwrap();
                 prop_assert_eq!(again.whole(), url.whole());
                 prop_assert!(url.whole().bytes().all(|byte| byte > 0x20 && byte < 0x7f));
+            }
+        }
+
+        #[test]
+        fn another_host_is_all_that_changes(text in "(https|davs|http)://.{0,80}", host in "[a-z:.0-9]{1,12}") {
+            if let Some(moved) = on_host(&text, &host) {
+                let (before, after) = (RemoteUrl::parse(&text).unwrap(), RemoteUrl::parse(&moved).unwrap());
+                prop_assert_eq!(after.host(), host);
+                prop_assert_eq!(after.port(), before.port());
+                prop_assert_eq!(after.request_target(), before.request_target());
             }
         }
     }

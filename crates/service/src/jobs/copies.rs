@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::mover::{CopyOrder, End, ForeignMover};
 use super::pairs::Pair;
-use super::{Jobs, Work, tokens};
+use super::{Jobs, Work, by_circuit, tokens};
 use crate::brain::Input;
 use crate::shared::{Shared, guard};
 
@@ -144,7 +144,7 @@ async fn run(shared: Arc<Shared>, mover: Arc<dyn ForeignMover>, ready: Ready, st
     let copying = tokio::spawn(async move {
         let progress = |bytes: u64| counter.came(bytes, attempt, clock(), &brain);
         let order = tokens::refreshed(&renewing, order).await?;
-        mover.copy(order, &progress, stop).await
+        by_circuit::copy(&renewing, &*mover, order, &progress, stop).await
     });
     let result = copying.await.unwrap_or_else(|error| {
         Err(Fault::new(FaultCode::Internal, format!("the copy ended abnormally: {error}")))

@@ -11,6 +11,7 @@
 
 mod asked;
 mod attempts;
+pub(crate) mod by_circuit;
 mod copies;
 mod desk;
 pub(crate) mod ids;
@@ -39,6 +40,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{broadcast, oneshot};
 
 use crate::operations::Operations;
+
+use by_circuit::ByCircuit;
 
 pub use copies::{Moving, Progress};
 pub use desk::run;
@@ -138,7 +141,7 @@ pub type Reply<T> = oneshot::Sender<Result<T, Fault>>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moved {
     pub bytes: u64,
-    /// By which way, in one word.
+    /// By which way: `pull`, `push`, `stream`; `there` if it was already; with `by circuit` after it if it went by one.
     pub mode: String,
 }
 
@@ -158,6 +161,7 @@ pub struct Jobs {
     news: broadcast::Sender<JobNews>,
     moving: Moving,
     pairs: Pairs,
+    by_circuit: ByCircuit,
 }
 
 impl Jobs {
@@ -169,6 +173,7 @@ impl Jobs {
                 news: broadcast::Sender::new(NEWS_MAX),
                 moving: Moving::default(),
                 pairs: Pairs::default(),
+                by_circuit: ByCircuit::default(),
             },
             work,
         )

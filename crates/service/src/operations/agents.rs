@@ -18,6 +18,7 @@ use tokio::sync::{oneshot, watch};
 use super::{Operations, bad_request, busy, problem};
 use crate::agents::Standing;
 use crate::brain::Input;
+use crate::jobs::by_circuit;
 use crate::measured::looks;
 use crate::plan::Level;
 use crate::scribe::{Job, ReportJob, items};
@@ -134,21 +135,29 @@ impl Operations {
         let directory = self.shared.directory();
         let own = |id: &StorageId| self.shared.agents.of_storage(*id) == Some(agent);
         let targets: Vec<StorageId> = directory.storages.keys().copied().filter(own).collect();
+        let first = targets.first().and_then(|&id| directory.name(id));
         let found = self.ask(move |scheduler, now| {
             let of =
                 |target: StorageId| scheduler.ahead(target, now).into_iter().map(move |link| (target, link));
             targets.into_iter().flat_map(of).collect::<Vec<_>>()
         });
-        let name = |id: StorageId| directory.storages.get(&id).map(|row| row.name.clone());
         let shown = found.unwrap_or_default().into_iter().filter_map(|(target, link)| {
             Some(LinkAhead {
-                source: name(link.source)?,
-                target: name(target)?,
+                source: directory.name(link.source)?,
+                target: directory.name(target)?,
                 bytes: link.bytes,
                 bytes_per_s: link.rate_expected,
             })
         });
-        shown.collect()
+        // What jobs bring to other storages of the site counts as if it came to one of the agent's.
+        let of_jobs = by_circuit::ahead_of(&self.shared, agent).unwrap_or_else(|error| {
+            tracing::warn!(%error, "an agent is not told what jobs want moved");
+            Vec::new()
+        });
+        let of_jobs = of_jobs.into_iter().filter_map(|(source, bytes, bytes_per_s)| {
+            Some(LinkAhead { source, target: first.clone()?, bytes, bytes_per_s })
+        });
+        shown.chain(of_jobs).collect()
     }
 
     /// Hands the part of a report that must be applied exactly once to the scribe, and waits until it is durable.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use longhaul_api::Problem;
 use longhaul_api::circuits::{
-    CircuitDetail, CircuitOrderState, CircuitOrderView, CircuitPlan, CircuitRecord, CircuitRequest,
-    CircuitState, CircuitView, CircuitWish, MBIT_MAX, SECONDS_MAX,
+    CircuitDetail, CircuitLook, CircuitOrderState, CircuitOrderView, CircuitPlan, CircuitRecord,
+    CircuitRequest, CircuitState, CircuitView, CircuitWish, MBIT_MAX, SECONDS_MAX,
 };
 use longhaul_api::native::Page;
 use longhaul_catalog::{CircuitOrderRow, CircuitRow};
@@ -212,8 +212,17 @@ impl Operations {
             until: link.until,
             gain_s: circuit.as_ref().and_then(|circuit| circuit.gain_s()),
             circuit,
-            why: link.look.words.clone(),
+            why: self.circuit_words(source, known),
         }
+    }
+
+    /// What the agent says; and that its configuration may name what is not there.
+    fn circuit_words(&self, source: &StorageName, known: &Known) -> String {
+        let words = &known.link.look.words;
+        if self.shared.directory().storages.values().any(|row| row.name == *source) {
+            return words.clone();
+        }
+        format!("{words}; no storage is called {source}, so nothing comes from there")
     }
 
     fn circuit_record(&self, row: &CircuitRow) -> Result<CircuitRecord, Problem> {
@@ -235,7 +244,10 @@ impl Operations {
         let known = self.shared.circuits.link(key);
         Ok(CircuitDetail {
             link: known.as_ref().map(|known| self.circuit_view(key, known)),
-            look: known.as_ref().map(|known| known.link.look.clone()),
+            look: known.as_ref().map(|known| {
+                let words = self.circuit_words(source, known);
+                CircuitLook { words, ..known.link.look.clone() }
+            }),
             plan: crate::plan::of_link(&self.shared, key),
             notes: known.map(|known| known.link.notes).unwrap_or_default(),
             orders,

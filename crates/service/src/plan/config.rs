@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use longhaul_circuits::plan::PlanSettings;
-use longhaul_model::{CommunityName, Fault, FaultCode};
+use longhaul_model::{CommunityName, Fault, FaultCode, SiteName};
+use longhaul_storage_remote::is_host;
 use serde::{Deserialize, Serialize};
 
 /// Seconds and counts are no larger than this: some thirty years.
@@ -65,6 +66,17 @@ pub struct CircuitsConfig {
     pub budgets: Vec<BudgetConfig>,
     /// What is known of providers beyond what agents tell.
     pub providers: Vec<ProviderConfig>,
+    /// Storages of others that can be reached by circuits, whoever decides about these.
+    pub hosts: Vec<HostConfig>,
+}
+
+/// A host in URLs of jobs, and what the same storage is called on the circuits of its site.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostConfig {
+    pub site: SiteName,
+    pub host: String,
+    pub on_circuit: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -110,6 +122,7 @@ impl Default for CircuitsConfig {
             budget_gbit_h: None,
             budgets: Vec::new(),
             providers: Vec::new(),
+            hosts: Vec::new(),
         }
     }
 }
@@ -158,14 +171,24 @@ impl CircuitsConfig {
         if self.gain_percent > 100 {
             return wrong(format!("gain_percent is {}, the most is 100", self.gain_percent));
         }
-        if self.budgets.len() > ROWS_MAX || self.providers.len() > ROWS_MAX {
-            return wrong(format!("more than {ROWS_MAX} budgets or providers"));
+        if [self.budgets.len(), self.providers.len(), self.hosts.len()]
+            .into_iter()
+            .any(|rows| rows > ROWS_MAX)
+        {
+            return wrong(format!("more than {ROWS_MAX} budgets, providers or hosts"));
         }
         let mut names = BTreeSet::new();
         for provider in &self.providers {
             provider.check().or_else(&wrong)?;
             if !names.insert(&provider.name) {
                 return wrong(format!("the provider {:?} is named twice", provider.name));
+            }
+        }
+        let mut hosts = BTreeSet::new();
+        for row in &self.hosts {
+            row.check().or_else(&wrong)?;
+            if !hosts.insert(row.host.to_ascii_lowercase()) {
+                return wrong(format!("the host {:?} is named twice", row.host));
             }
         }
         Ok(())
@@ -194,6 +217,18 @@ impl CircuitsConfig {
     /// What holds for a provider of that name.
     pub(super) fn provider(&self, name: &str) -> ProviderConfig {
         self.providers.iter().find(|row| row.name == name).cloned().unwrap_or_default()
+    }
+}
+
+impl HostConfig {
+    fn check(&self) -> Result<(), String> {
+        match [&self.host, &self.on_circuit].into_iter().find(|host| !is_host(host)) {
+            Some(wrong) => Err(format!(
+                "{wrong:?} of {}: a name, an IPv4 address, or an IPv6 address without brackets is wanted, and no port",
+                self.site
+            )),
+            None => Ok(()),
+        }
     }
 }
 
@@ -239,6 +274,12 @@ mod tests {
             (r#"{"providers":[{}]}"#, "without a name"),
             (r#"{"providers":[{"name":"a","at_once":0}]}"#, "never be asked"),
             (r#"{"providers":[{"name":"a"},{"name":"a"}]}"#, "named twice"),
+            (r#"{"hosts":[{"site":"s","host":"a:80","on_circuit":"b"}]}"#, "\"a:80\" of s"),
+            (r#"{"hosts":[{"site":"s","host":"a","on_circuit":"[::1]"}]}"#, "without brackets"),
+            (
+                r#"{"hosts":[{"site":"s","host":"a","on_circuit":"b"},{"site":"t","host":"A","on_circuit":"c"}]}"#,
+                "named twice",
+            ),
         ] {
             let config: CircuitsConfig = serde_json::from_str(text).unwrap();
             let detail = config.check().unwrap_err().detail;

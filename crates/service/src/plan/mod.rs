@@ -26,8 +26,9 @@ use crate::circuits::{KeptOrder, LinkKey};
 use crate::shared::{Directory, Shared, guard};
 use carry::Carried;
 use sight::Sight;
+pub(crate) use sight::pair_of;
 
-pub use config::{BudgetConfig, CircuitsConfig, Level, ProviderConfig};
+pub use config::{BudgetConfig, CircuitsConfig, HostConfig, Level, ProviderConfig};
 pub use shown::{booked, lately, of_link, plan};
 
 /// Who wants a circuit, where people are named otherwise.

@@ -13,6 +13,7 @@ use longhaul_scheduler::Scheduler;
 use super::CircuitsConfig;
 use crate::brain;
 use crate::circuits::{Known, LinkKey};
+use crate::jobs::by_circuit;
 use crate::measured::looks::uplink_of;
 use crate::shared::{Directory, Shared};
 
@@ -63,6 +64,11 @@ pub(super) fn look(
     let mut sight = Sight { view: View { away: gone, ..View::default() }, ways: BTreeMap::new(), taken: now };
     let links = waiting(shared, &directory, &mut sight.view)?;
     rates(shared, &directory, links, &mut sight.view, now);
+    for row in by_circuit::ahead(shared)? {
+        let known = sight.view.plain.entry(row.pair).or_insert(0.0);
+        *known = known.max(row.bytes_per_s);
+        sight.view.waits.extend(row.waits());
+    }
     let mut all = Links { shared, own, sight, providers: BTreeMap::new() };
     for (key, known) in shared.circuits.links() {
         if let Some(pair) = pair_of(shared, &directory, &key) {
@@ -76,7 +82,7 @@ pub(super) fn look(
 }
 
 /// From the source's site to the agent's.
-pub(super) fn pair_of(shared: &Shared, directory: &Directory, (agent, source): &LinkKey) -> Option<Pair> {
+pub(crate) fn pair_of(shared: &Shared, directory: &Directory, (agent, source): &LinkKey) -> Option<Pair> {
     let storage = directory.storages.values().find(|row| row.name == *source)?;
     let target = shared.agents.any(*agent)?.site;
     (storage.site != target).then_some(Pair { source: storage.site, target })

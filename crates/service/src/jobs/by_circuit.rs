@@ -1,0 +1,279 @@
+//! Copies of jobs by the circuits between the sites of their ends, though the storages there know nothing of circuits: just
+//! before a copy begins, the hosts in both URLs are replaced by those that the storages have on their sites' circuits.
+//!
+//! A copy that fails there is made again on the plain way at once, as part of the same attempt; a circuit that failed copies
+//! which then went well is not used for others. Not here: when there is a circuit (`circuits`, `plan`, `agent`).
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use longhaul_catalog::CatalogError;
+use longhaul_circuits::plan::{Pair, Waits};
+use longhaul_model::job::storage_element;
+use longhaul_model::{AgentId, Fault, SiteId, StorageId, StorageName, Timestamp};
+use longhaul_scheduler::{Lacking, Scheduler};
+use longhaul_storage_remote::on_host;
+
+use super::mover::{CopyOrder, ForeignMover, Stop};
+use super::{Moved, ids};
+use crate::brain;
+use crate::circuits::{self, LinkKey};
+use crate::plan::{HostConfig, pair_of};
+use crate::shared::{Directory, Shared, guard};
+
+/// Copies in a row that failed on a circuit and went well without it; then it is left.
+const FAILURES_MAX: u32 = 3;
+/// Circuits that are remembered; beyond it those on which nothing runs are forgotten.
+const REMEMBERED_MAX: usize = 1_000;
+
+/// How copies did on each circuit, by its name.
+#[derive(Default)]
+pub struct ByCircuit(Mutex<BTreeMap<String, Used>>);
+
+#[derive(Default)]
+struct Used {
+    running: u32,
+    /// Since when without a pause.
+    since: Option<Timestamp>,
+    failed: u32,
+}
+
+/// What can be done instead of a plain copy.
+struct Way {
+    key: LinkKey,
+    circuit: String,
+    order: CopyOrder,
+}
+
+/// As the mover's own, by a circuit if there is one.
+pub(super) async fn copy(
+    shared: &Shared,
+    mover: &dyn ForeignMover,
+    order: CopyOrder,
+    progress: &(dyn Fn(u64) + Send + Sync),
+    stop: Stop,
+) -> Result<Moved, Fault> {
+    let Some(way) = way(shared, &order) else { return mover.copy(order, progress, stop).await };
+    let used = &shared.jobs.by_circuit;
+    used.began(&way.circuit, shared.now());
+    let tried = mover.copy(way.order, progress, stop.clone()).await;
+    let bytes = tried.as_ref().map_or(0, |moved| moved.bytes);
+    used.ended(shared, &way.key, &way.circuit, bytes);
+    let fault = match tried {
+        Ok(moved) => {
+            used.judged(&way.circuit, true);
+            return Ok(Moved { mode: format!("{} by circuit", moved.mode), ..moved });
+        }
+        Err(fault) if *stop.borrow() => return Err(fault),
+        Err(fault) => fault,
+    };
+    tracing::info!(circuit = way.circuit, %fault, "a copy of a job failed on the circuit; it is made on the plain way");
+    // It may have arrived all the same.
+    let done = mover.copy(CopyOrder { may_be_there: true, ..order }, progress, stop).await;
+    if done.is_ok() {
+        used.judged(&way.circuit, false);
+    }
+    done
+}
+
+/// A circuit that may be used now between the sites of both ends.
+fn way(shared: &Shared, order: &CopyOrder) -> Option<Way> {
+    let hosts = &shared.config.circuits.hosts;
+    let (source, target) = (named(hosts, &order.source.url)?, named(hosts, &order.target.url)?);
+    let directory = shared.directory();
+    let wanted = Pair { source: site(&directory, source)?, target: site(&directory, target)? };
+    let now = shared.now();
+    let (key, circuit) = shared.circuits.used().into_iter().find(|(key, circuit)| {
+        pair_of(shared, &directory, key) == Some(wanted)
+            && shared.agents.is_connected(key.0, now)
+            && !shared.jobs.by_circuit.is_left(circuit)
+    })?;
+    let mut moved = order.clone();
+    moved.source.url = on_host(&order.source.url, &source.on_circuit)?;
+    moved.target.url = on_host(&order.target.url, &target.on_circuit)?;
+    Some(Way { key, circuit, order: moved })
+}
+
+fn named<'a>(hosts: &'a [HostConfig], url: &str) -> Option<&'a HostConfig> {
+    if hosts.is_empty() {
+        return None;
+    }
+    let element = storage_element(url)?;
+    let (_, host) = element.split_once("://")?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    hosts.iter().find(|row| row.host.eq_ignore_ascii_case(host))
+}
+
+fn site(directory: &Directory, host: &HostConfig) -> Option<SiteId> {
+    directory.sites.iter().find(|(_, row)| row.name == host.site).map(|(&id, _)| id)
+}
+
+impl ByCircuit {
+    fn began(&self, circuit: &str, now: Timestamp) {
+        let mut all = guard(&self.0);
+        if all.len() >= REMEMBERED_MAX {
+            all.retain(|_, used| used.running > 0);
+        }
+        let used = all.entry(circuit.to_owned()).or_default();
+        used.running += 1;
+        used.since.get_or_insert(now);
+    }
+
+    fn ended(&self, shared: &Shared, key: &LinkKey, circuit: &str, bytes: u64) {
+        let now = shared.now();
+        let mut all = guard(&self.0);
+        let Some(used) = all.get_mut(circuit) else { return };
+        used.running = used.running.saturating_sub(1);
+        let since = if used.running > 0 { used.since.replace(now) } else { used.since.take() };
+        drop(all);
+        circuits::carried(shared, key, circuit, bytes, now.since(since.unwrap_or(now)));
+    }
+
+    fn judged(&self, circuit: &str, good: bool) {
+        if let Some(used) = guard(&self.0).get_mut(circuit) {
+            used.failed = if good { 0 } else { used.failed.saturating_add(1) };
+        }
+    }
+
+    fn is_left(&self, circuit: &str) -> bool {
+        guard(&self.0).get(circuit).is_some_and(|used| used.failed >= FAILURES_MAX)
+    }
+}
+
+/// What jobs want moved between sites whose storages can be reached by circuits.
+pub struct Ahead {
+    pub pair: Pair,
+    pub bytes: u64,
+    /// What is expected of the plain way.
+    pub bytes_per_s: f64,
+    /// Of the whole target, from wherever it comes.
+    lacking: Vec<Lacking>,
+    since: Timestamp,
+}
+
+pub fn ahead(shared: &Shared) -> Result<Vec<Ahead>, CatalogError> {
+    let hosts = &shared.config.circuits.hosts;
+    if hosts.is_empty() {
+        return Ok(Vec::new());
+    }
+    let directory = shared.directory();
+    let ends: BTreeMap<u64, SiteId> = shared
+        .catalog
+        .job_ends()?
+        .into_iter()
+        .filter_map(|end| Some((end.id, site(&directory, named(hosts, &end.url)?)?)))
+        .collect();
+    let targets: Vec<(StorageId, SiteId)> =
+        ends.iter().map(|(&end, &site)| (ids::target(end), site)).collect();
+    let asked = brain::ask(&shared.brain, move |scheduler: &Scheduler, now: Timestamp| {
+        let of = |(target, site): (StorageId, SiteId)| {
+            (site, scheduler.ahead(target, now), scheduler.lacking(target), now)
+        };
+        targets.into_iter().map(of).collect::<Vec<_>>()
+    });
+    let mut all = Vec::new();
+    // Without an answer nothing is known to wait.
+    for (target, links, lacking, since) in asked.unwrap_or_default() {
+        for link in links {
+            let Some(&source) = ends.get(&ids::end(link.source)).filter(|source| **source != target) else {
+                continue;
+            };
+            all.push(Ahead {
+                pair: Pair { source, target },
+                bytes: link.bytes,
+                bytes_per_s: link.rate_expected,
+                lacking: lacking.clone(),
+                since,
+            });
+        }
+    }
+    Ok(all)
+}
+
+impl Ahead {
+    /// As the plan of circuits counts it: each party's and priority's part.
+    pub fn waits(&self) -> impl Iterator<Item = Waits> + '_ {
+        let all: u128 = self.lacking.iter().map(|row| u128::from(row.bytes)).sum();
+        self.lacking.iter().map(move |row| Waits {
+            target: self.pair.target,
+            sources: vec![self.pair.source],
+            bytes: u64::try_from(u128::from(self.bytes) * u128::from(row.bytes) / all.max(1))
+                .unwrap_or(u64::MAX),
+            priority: row.priority,
+            community: row.party.community.clone(),
+            since: self.since,
+        })
+    }
+}
+
+/// The same as agents hear it that may ask for circuits: by the storage whose link it is, with bytes a second.
+pub fn ahead_of(shared: &Shared, agent: AgentId) -> Result<Vec<(StorageName, u64, f64)>, CatalogError> {
+    let all = ahead(shared)?;
+    if all.is_empty() {
+        return Ok(Vec::new());
+    }
+    let directory = shared.directory();
+    let links = shared.circuits.links().into_iter().filter(|(key, _)| key.0 == agent);
+    let links: Vec<(StorageName, Option<Pair>)> =
+        links.map(|(key, _)| (key.1.clone(), pair_of(shared, &directory, &key))).collect();
+    let told = all.into_iter().filter_map(|row| {
+        // Where several links join two sites, it is the first one's.
+        let (source, _) = links.iter().find(|(_, pair)| *pair == Some(row.pair))?;
+        Some((source.clone(), row.bytes, row.bytes_per_s))
+    });
+    Ok(told.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_scheduler::Party;
+
+    use super::*;
+
+    #[test]
+    fn hosts_are_found_however_they_are_written() {
+        let row = |host: &str| HostConfig {
+            site: "beta".parse().unwrap(),
+            host: host.to_owned(),
+            on_circuit: "x".to_owned(),
+        };
+        let hosts = [row("SE.example"), row("2001:db8::1")];
+        let found = |url: &str| named(&hosts, url).map(|row| row.host.as_str());
+        assert_eq!(found("davs://se.EXAMPLE:1094/f"), Some("SE.example"));
+        assert_eq!(found("https://[2001:DB8::1]:8443/f"), Some("2001:db8::1"));
+        assert_eq!(found("https://se.example.org/f"), None);
+        assert_eq!(found("se.example"), None);
+        assert!(named(&[], "https://se.example/f").is_none());
+    }
+
+    #[test]
+    fn what_waits_is_divided_among_those_who_want_it() {
+        let lacking = |community: &str, priority, bytes| Lacking {
+            party: Party { community: community.parse().unwrap(), activity: None },
+            priority,
+            bytes,
+        };
+        let ahead = Ahead {
+            pair: Pair { source: SiteId(1), target: SiteId(2) },
+            bytes: 600,
+            bytes_per_s: 1.0,
+            lacking: vec![lacking("atlas", 8, 2_000), lacking("cms", 5, 1_000)],
+            since: Timestamp(0),
+        };
+        let waits: Vec<_> =
+            ahead.waits().map(|row| (row.community.to_string(), row.priority, row.bytes)).collect();
+        assert_eq!(waits, [("atlas".to_owned(), 8, 400), ("cms".to_owned(), 5, 200)]);
+    }
+
+    #[test]
+    fn a_circuit_is_left_after_failures_in_a_row() {
+        let used = ByCircuit::default();
+        used.began("one", Timestamp(0));
+        for good in [false, false, true, false, false] {
+            used.judged("one", good);
+            assert!(!used.is_left("one"));
+        }
+        used.judged("one", false);
+        assert!(used.is_left("one") && !used.is_left("another"));
+    }
+}
