@@ -351,3 +351,34 @@ impl Receiver {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// What a source that stopped within a chunk fills it with: its answers to pings.
+    #[test]
+    fn a_trickle_is_a_stall() {
+        let seconds = STALL_MAX.as_secs();
+        let mut origin = Origin::new(1, Duration::ZERO);
+        for second in 1..seconds {
+            origin.trickles(STALL_BYTES / seconds, SECOND * second as u32);
+            assert!(!origin.stalls(SECOND * second as u32));
+        }
+        assert!(origin.stalls(STALL_MAX));
+        origin.progress(STALL_MAX);
+        assert!(!origin.stalls(STALL_MAX));
+    }
+
+    #[test]
+    fn what_comes_slowly_but_comes_is_none() {
+        let seconds = STALL_MAX.as_secs();
+        let mut origin = Origin::new(1, Duration::ZERO);
+        for second in 1..20 * seconds {
+            origin.trickles(STALL_BYTES.div_ceil(seconds - 1), SECOND * second as u32);
+            assert!(!origin.stalls(SECOND * second as u32), "{second}");
+        }
+    }
+}
