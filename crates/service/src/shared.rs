@@ -74,6 +74,11 @@ pub struct Directory {
 }
 
 impl Directory {
+    /// The storage of that name.
+    pub fn storage(&self, name: &str) -> Option<&StorageRow> {
+        self.storages.values().find(|row| row.name.as_str() == name)
+    }
+
     pub fn name(&self, id: StorageId) -> Option<StorageName> {
         self.storages.get(&id).map(|row| row.name.clone())
     }

@@ -23,3 +23,18 @@ pub fn program(name: &str, arguments: &[&str]) -> bool {
         .status()
         .is_ok_and(|status| status.success())
 }
+
+/// The first of these that cannot be run, each with the argument that shows it.
+pub fn missing(programs: &[(&str, &str)]) -> Option<String> {
+    let lacks = programs.iter().find(|(name, probe)| !program(name, &[probe]));
+    lacks.map(|(name, _)| format!("there is no {name}"))
+}
+
+/// Whether all of these can be run; what is not tested without them is told.
+pub fn programs(what: &str, programs: &[(&str, &str)]) -> bool {
+    let missing = missing(programs);
+    if let Some(why) = &missing {
+        not_run(what, why);
+    }
+    missing.is_none()
+}

@@ -94,13 +94,7 @@ impl World {
 }
 
 fn may_run(what: &str) -> bool {
-    for (name, probe) in [("nginx", "-v"), ("openssl", "version")] {
-        if !needs::program(name, &[probe]) {
-            needs::not_run(what, &format!("there is no {name}"));
-            return false;
-        }
-    }
-    true
+    needs::programs(what, &[("nginx", "-v"), ("openssl", "version")])
 }
 
 /// What jobs want moved is what the circuit is asked for; what begins when it is there goes by it.

@@ -80,10 +80,11 @@ fn read(root: &Path, path: &str) -> String {
 /// Each asks the other, in both directions, with a client certificate here and a token on the way to the door.
 #[test]
 fn a_door_and_xrootd_copy_from_and_to_each_other() {
-    for (name, probe) in [("xrootd", "-v"), ("openssl", "version"), ("curl", "--version")] {
-        if !needs::program(name, &[probe]) {
-            return needs::not_run("copies between a door and XRootD", &format!("there is no {name}"));
-        }
+    if !needs::programs(
+        "copies between a door and XRootD",
+        &[("xrootd", "-v"), ("openssl", "version"), ("curl", "--version")],
+    ) {
+        return;
     }
     let authority = ForeignAuthority::new("grid");
     let xrootd = Xrootd::start(&authority);
@@ -177,10 +178,8 @@ fn proxy(here: &Path, certificate: &Path, key: &Path, subject: &str) -> std::pat
 /// A proxy stands for its holder. Whose chain does not verify is told why, and is nobody, not even one who may read.
 #[test]
 fn users_of_the_grid_come_with_proxies() {
-    for (name, probe) in [("openssl", "version"), ("curl", "--version")] {
-        if !needs::program(name, &[probe]) {
-            return needs::not_run("proxies at a door", &format!("there is no {name}"));
-        }
+    if !needs::programs("proxies at a door", &[("openssl", "version"), ("curl", "--version")]) {
+        return;
     }
     let (authority, other) = (ForeignAuthority::new("grid"), ForeignAuthority::new("other"));
     let mut deployment = Deployment::new();

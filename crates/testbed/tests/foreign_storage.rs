@@ -26,13 +26,8 @@ const TICKS: u32 = 6_000;
 const TRIES: u32 = 3;
 
 fn may_run() -> bool {
-    for (name, probe) in [("xrootd", "-v"), ("nginx", "-v"), ("openssl", "version")] {
-        if !needs::program(name, &[probe]) {
-            needs::not_run("copies among storages of others", &format!("there is no {name}"));
-            return false;
-        }
-    }
-    true
+    let programs = [("xrootd", "-v"), ("nginx", "-v"), ("openssl", "version")];
+    needs::programs("copies among storages of others", &programs)
 }
 
 fn remote(authorities: &[&ForeignAuthority]) -> Arc<Remote> {

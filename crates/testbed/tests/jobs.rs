@@ -60,10 +60,11 @@ fn token(claims: &Value) -> String {
 /// The storage takes only what the issuer gave in place of what the job came with.
 #[test]
 fn tokens_of_jobs_are_renewed_at_their_issuer() {
-    for (name, probe) in [("nginx", "-v"), ("openssl", "version"), ("python3", "--version")] {
-        if !needs::program(name, &[probe]) {
-            return needs::not_run("tokens of jobs", &format!("there is no {name}"));
-        }
+    if !needs::programs(
+        "tokens of jobs",
+        &[("nginx", "-v"), ("openssl", "version"), ("python3", "--version")],
+    ) {
+        return;
     }
     let authority = ForeignAuthority::new("storages");
     let folder = tempfile::tempdir().unwrap();
@@ -126,10 +127,8 @@ fn tokens_of_jobs_are_renewed_at_their_issuer() {
 
 #[test]
 fn people_submit_watch_and_end_jobs() {
-    for (name, probe) in [("nginx", "-v"), ("openssl", "version")] {
-        if !needs::program(name, &[probe]) {
-            return needs::not_run("jobs by commands", &format!("there is no {name}"));
-        }
+    if !needs::programs("jobs by commands", &[("nginx", "-v"), ("openssl", "version")]) {
+        return;
     }
     let authority = ForeignAuthority::new("storages");
     let (one, other) =
@@ -227,10 +226,8 @@ fn people_submit_watch_and_end_jobs() {
 /// `/dm`: what people who look into two storages side by side ask for.
 #[test]
 fn people_look_into_storages_and_tidy_up() {
-    for (name, probe) in [("xrootd", "-v"), ("openssl", "version")] {
-        if !needs::program(name, &[probe]) {
-            return needs::not_run("looking into storages", &format!("there is no {name}"));
-        }
+    if !needs::programs("looking into storages", &[("xrootd", "-v"), ("openssl", "version")]) {
+        return;
     }
     let authority = ForeignAuthority::new("storages");
     let storage = Xrootd::start(&authority);

@@ -78,10 +78,9 @@ fn python(name: &str) -> Option<PathBuf> {
 }
 
 fn missing() -> Option<String> {
-    for (name, probe) in [("nginx", "-v"), ("xrootd", "-v"), ("openssl", "version")] {
-        if !needs::program(name, &[probe]) {
-            return Some(format!("there is no {name}"));
-        }
+    let missing = needs::missing(&[("nginx", "-v"), ("xrootd", "-v"), ("openssl", "version")]);
+    if missing.is_some() {
+        return missing;
     }
     if !Xrootd::knows_tokens() {
         return Some("there is no xrootd-scitokens-plugins".to_owned());

@@ -31,11 +31,8 @@ const COMPARED: Verified =
 
 /// The Python that has the server, or that there is none.
 fn python() -> Option<PathBuf> {
-    for (name, probe) in [("nginx", "-v"), ("openssl", "version")] {
-        if !needs::program(name, &[probe]) {
-            needs::not_run("copies with a storage that speaks S3", &format!("there is no {name}"));
-            return None;
-        }
+    if !needs::programs("copies with a storage that speaks S3", &[("nginx", "-v"), ("openssl", "version")]) {
+        return None;
     }
     let python = S3Server::python();
     if python.is_none() {

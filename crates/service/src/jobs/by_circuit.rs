@@ -9,10 +9,9 @@ use std::sync::Mutex;
 
 use longhaul_catalog::CatalogError;
 use longhaul_circuits::plan::{Pair, Waits};
-use longhaul_model::job::storage_element;
 use longhaul_model::{AgentId, Fault, SiteId, StorageId, StorageName, Timestamp};
 use longhaul_scheduler::{Lacking, Scheduler};
-use longhaul_storage_remote::on_host;
+use longhaul_storage_remote::{RemoteUrl, on_host};
 
 use super::mover::{CopyOrder, ForeignMover, Stop};
 use super::{Moved, ids};
@@ -94,14 +93,13 @@ fn way(shared: &Shared, order: &CopyOrder) -> Option<Way> {
     Some(Way { key, circuit, order: moved })
 }
 
+/// What is known of the host in a URL; nothing in those of S3, which stay on the plain way.
 fn named<'a>(hosts: &'a [HostConfig], url: &str) -> Option<&'a HostConfig> {
     if hosts.is_empty() {
         return None;
     }
-    let element = storage_element(url)?;
-    let (_, host) = element.split_once("://")?;
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    hosts.iter().find(|row| row.host.eq_ignore_ascii_case(host))
+    let url = RemoteUrl::parse(url).ok().filter(|url| !url.is_s3())?;
+    hosts.iter().find(|row| row.host.eq_ignore_ascii_case(url.host()))
 }
 
 fn site(directory: &Directory, host: &HostConfig) -> Option<SiteId> {
@@ -243,6 +241,7 @@ mod tests {
         assert_eq!(found("https://[2001:DB8::1]:8443/f"), Some("2001:db8::1"));
         assert_eq!(found("https://se.example.org/f"), None);
         assert_eq!(found("se.example"), None);
+        assert_eq!(found("s3s://se.example/bucket/f"), None);
         assert!(named(&[], "https://se.example/f").is_none());
     }
 

@@ -155,7 +155,7 @@ impl Operations {
     /// `target` is a site, a storage, or an agent.
     fn find_link(&self, source: &StorageName, target: &str) -> Result<LinkKey, Problem> {
         let directory = self.shared.directory();
-        let storage = directory.storages.values().find(|row| row.name.as_str() == target);
+        let storage = directory.storage(target);
         let serves = storage.and_then(|row| self.shared.agents.of_storage(row.id));
         let fits = |agent: AgentId| {
             let known = self.shared.agents.any(agent);
@@ -219,7 +219,7 @@ impl Operations {
     /// What the agent says; and that its configuration may name what is not there.
     fn circuit_words(&self, source: &StorageName, known: &Known) -> String {
         let words = &known.link.look.words;
-        if self.shared.directory().storages.values().any(|row| row.name == *source) {
+        if self.shared.directory().storage(source.as_str()).is_some() {
             return words.clone();
         }
         format!("{words}; no storage is called {source}, so nothing comes from there")
@@ -242,12 +242,12 @@ impl Operations {
         let orders = catalog.circuit_orders_of(*agent, source, ORDERS_SHOWN).map_err(problem)?;
         let orders = orders.iter().map(order_view).collect::<Result<_, _>>()?;
         let known = self.shared.circuits.link(key);
+        let link = known.as_ref().map(|known| self.circuit_view(key, known));
+        let look = known.as_ref().zip(link.as_ref());
         Ok(CircuitDetail {
-            link: known.as_ref().map(|known| self.circuit_view(key, known)),
-            look: known.as_ref().map(|known| {
-                let words = self.circuit_words(source, known);
-                CircuitLook { words, ..known.link.look.clone() }
-            }),
+            look: look
+                .map(|(known, link)| CircuitLook { words: link.why.clone(), ..known.link.look.clone() }),
+            link,
             plan: crate::plan::of_link(&self.shared, key),
             notes: known.map(|known| known.link.notes).unwrap_or_default(),
             orders,

@@ -65,8 +65,7 @@ pub(super) fn look(
     let links = waiting(shared, &directory, &mut sight.view)?;
     rates(shared, &directory, links, &mut sight.view, now);
     for row in by_circuit::ahead(shared)? {
-        let known = sight.view.plain.entry(row.pair).or_insert(0.0);
-        *known = known.max(row.bytes_per_s);
+        at_least(&mut sight.view.plain, row.pair, row.bytes_per_s);
         sight.view.waits.extend(row.waits());
     }
     let mut all = Links { shared, own, sight, providers: BTreeMap::new() };
@@ -81,9 +80,15 @@ pub(super) fn look(
     Ok(sight)
 }
 
+/// Of several rates of one way, the highest is what it carries.
+fn at_least(rates: &mut BTreeMap<Pair, f64>, pair: Pair, rate: f64) {
+    let known = rates.entry(pair).or_insert(0.0);
+    *known = known.max(rate);
+}
+
 /// From the source's site to the agent's.
 pub(crate) fn pair_of(shared: &Shared, directory: &Directory, (agent, source): &LinkKey) -> Option<Pair> {
-    let storage = directory.storages.values().find(|row| row.name == *source)?;
+    let storage = directory.storage(source.as_str())?;
     let target = shared.agents.any(*agent)?.site;
     (storage.site != target).then_some(Pair { source: storage.site, target })
 }
@@ -166,8 +171,7 @@ fn rates(
     for (link, rate) in expected {
         // Storages of a site share the way.
         if let Some(pair) = sites(link) {
-            let known = view.plain.entry(pair).or_insert(0.0);
-            *known = known.max(rate);
+            at_least(&mut view.plain, pair, rate);
         }
     }
     let mut ours: BTreeMap<(SiteId, bool), f64> = BTreeMap::new();
@@ -254,8 +258,7 @@ impl Links<'_> {
         self.providers.entry(offer.name.clone()).or_default().take(pair, &offer, known);
         let is_used = matches!(link.state, CircuitState::Established | CircuitState::Draining);
         if let Some(seen) = link.look.bytes_per_s.filter(|_| !is_used) {
-            let known = view.seen.entry(pair).or_insert(0.0);
-            *known = known.max(seen);
+            at_least(&mut view.seen, pair, seen);
         }
         let asked = is_used || link.state == CircuitState::Requested;
         if !self.own.contains(&key) && (asked || self.shared.circuits.is_requested(&key)) {
