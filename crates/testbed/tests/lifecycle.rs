@@ -217,8 +217,11 @@ fn limits_of_bytes_are_kept() {
     let at = |name: &str| view[name].as_str().unwrap().parse::<Timestamp>().unwrap();
     let average =
         view["bytes_present"].as_f64().unwrap() / at("completed").since(at("created")).as_secs_f64();
-    // A second's worth may be saved up at the beginning.
-    assert!(average > 0.0 && average < LIMIT * 1.3, "{average} bytes/s on average");
+    // A tenth of a second's worth and one file, of at most 1 MB, may be ahead of the limit: 1.11 times.
+    assert!(average > 0.0 && average < LIMIT * 1.2, "{average} bytes/s on average");
+    // What people are told begins with the first byte, so it is no less.
+    let told = view["rate_average"].as_f64().unwrap();
+    assert!(told >= average, "{told} bytes/s are told, {average} it was at least");
     assert_equal(&deployment, "beta");
 }
 
