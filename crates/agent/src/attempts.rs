@@ -173,6 +173,7 @@ pub(crate) fn fetch(batch: LeaseBatch) -> FetchBatch {
         spread: false,
         class: batch.class,
         mark: batch.mark,
+        circuits: batch.circuits,
         target_storage: batch.target_storage,
         permit: batch.permit,
         start_by: batch.start_by,

@@ -10,8 +10,8 @@
 use std::sync::Arc;
 
 use longhaul_model::{
-    AgentId, AttemptId, DatasetName, DigestSet, Epoch, Fault, Lfn, Mark, NameRules, SiteName, StorageName,
-    TaskId, Timestamp, TrafficClass, TransferId, Verification,
+    AgentId, AttemptId, CircuitUse, DatasetName, DigestSet, Epoch, Fault, Lfn, Mark, NameRules, SiteName,
+    StorageName, TaskId, Timestamp, TrafficClass, TransferId, Verification,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -377,10 +377,14 @@ pub struct LeaseBatch {
     #[serde(default, skip_serializing_if = "Mark::is_none")]
     #[schema(value_type = Object)]
     pub mark: Mark,
+    /// Whether they go by a circuit.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    #[schema(value_type = String)]
+    pub circuits: CircuitUse,
 }
 
-fn is_usual(class: &TrafficClass) -> bool {
-    *class == TrafficClass::default()
+fn is_usual<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

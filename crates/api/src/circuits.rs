@@ -172,6 +172,9 @@ pub struct CircuitLink {
     #[schema(value_type = Option<String>)]
     pub until: Option<Timestamp>,
     pub circuit: Option<Circuit>,
+    /// Asked for while there is one, to be used in its place.
+    #[serde(default)]
+    pub next: Option<Circuit>,
     pub look: CircuitLook,
     /// The last ones, oldest first.
     pub notes: Vec<CircuitNote>,
@@ -194,6 +197,9 @@ pub struct CircuitOffer {
     pub lifetime_s: Option<u64>,
     /// The circuits are lines of their own, and take nothing from anybody.
     pub own_line: bool,
+    /// One can be asked for while there is one, and is used in its place once it is up.
+    #[serde(default)]
+    pub replaces: bool,
 }
 
 /// What an agent did with an order.
@@ -224,6 +230,10 @@ pub enum CircuitWish {
         mbit: u64,
         #[schema(value_type = String)]
         until: Timestamp,
+        /// The name of the circuit that it is to be used in place of; that one stays until then. None: whatever is there
+        /// serves.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        replaces: Option<String>,
     },
     Release {
         /// The circuit's name.
@@ -389,6 +399,9 @@ pub struct CircuitRequest {
     pub mbit: u64,
     /// For how long from now.
     pub seconds: u64,
+    /// If there is a circuit, it is used until this one is up, and then given back. Otherwise what is there serves.
+    #[serde(default)]
+    pub replace: bool,
 }
 
 #[cfg(test)]

@@ -7,6 +7,8 @@ use std::time::Duration;
 use longhaul_model::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::Grant;
+
 /// Our name of a request, which the provider keeps with the reservation: what is found there under such a name and in
 /// no book is an orphan. Prints as a UUID in lower case (RFC 9562, version 8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -134,6 +136,13 @@ pub struct Book {
     pub reservations: Vec<Reservation>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rest: Option<Rest>,
+}
+
+impl Reservation {
+    pub(crate) fn granted(self, grant: Grant, now: Timestamp) -> Reservation {
+        let Grant { mbit, ends, expires } = grant;
+        Reservation { stage: Stage::Established, since: now, mbit, expires, ends: Some(ends), ..self }
+    }
 }
 
 impl Book {

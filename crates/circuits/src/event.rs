@@ -34,6 +34,8 @@ pub enum Event {
     Transfer { on_circuit: bool, good: bool },
     /// Transfers that use the circuit now.
     Users(usize),
+    /// Nothing uses any more the circuit in whose place another is used.
+    Left,
     /// What the provider held under names of ours for this link when it was asked, at the time given.
     Listed { asked: Timestamp, held: Vec<Held> },
 }
@@ -81,7 +83,8 @@ pub enum Action {
         key: RequestKey,
         ends: Ends,
     },
-    /// From now on what moves on the link may go by the circuit.
+    /// From now on what moves on the link may go by the circuit; and not by the one before, if one is used: what is under way
+    /// there moves over.
     Use {
         key: RequestKey,
         mbit: u64,

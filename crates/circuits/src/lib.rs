@@ -12,7 +12,8 @@
 //! What must hold whatever happens (`tests/random.rs`): at most one request or circuit of a link is alive; each
 //! reservation that a provider may hold is in the durable [`Book`] before it is asked for, and stays there until the
 //! provider says that it is gone; nothing uses a circuit that is not established, and use stops before the circuit is
-//! given back; a clock that jumps prolongs nothing beyond its window.
+//! given back; a clock that jumps prolongs nothing beyond its window. The exception is a circuit that is to follow another: it is
+//! asked for while that is used, and that is given back when it is used itself.
 //!
 //! A transfer never waits for a circuit: without one it goes the way it always went. Not here: providers and what they
 //! speak (`gateways`), and streams that move onto the circuit's addresses (`engine`).
@@ -43,4 +44,4 @@ pub use look::{Look, RateFrom};
 pub use note::Note;
 pub use order::{Order, Ordered};
 pub use record::{Entry, NOTES_MAX, OrderState, Record};
-pub use settings::{Leave, Settings, Slower};
+pub use settings::{Leave, Renew, Settings, Slower};

@@ -1,5 +1,6 @@
-//! The machine of one link. The rows named are those of the ANSE paper's table, as numbered in `tests/table.rs`.
+//! The machine of one link. The rows named are those of the ANSE paper's table, as numbered in `tests/table`.
 
+mod following;
 mod orders;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -52,12 +53,39 @@ struct Probe {
     again: Due,
 }
 
+impl Probe {
+    fn new(settings: &Settings, now: Timestamp) -> Probe {
+        Probe { deadline: Due::after(now, settings.probe_within), again: Due::after(now, Duration::ZERO) }
+    }
+
+    fn is_over(&mut self, now: Timestamp) -> bool {
+        self.deadline.is_past(now)
+    }
+
+    /// Whether the ends are to be asked now.
+    fn is_due(&mut self, settings: &Settings, now: Timestamp) -> bool {
+        let due = self.again.is_past(now);
+        if due {
+            self.again = Due::after(now, settings.probe_within / PROBES);
+        }
+        due
+    }
+
+    fn wake(&self) -> Timestamp {
+        self.deadline.when().min(self.again.when())
+    }
+}
+
 #[derive(Debug)]
 pub struct Lifecycle {
     link: String,
     seed: u64,
     settings: Settings,
     phase: Phase,
+    following: Option<following::Following>,
+    before: Option<following::Before>,
+    /// For the circuit that there is none is to be had that would follow it.
+    has_failed_to_renew: bool,
     leaving: BTreeMap<RequestKey, (Reservation, Due)>,
     actions: VecDeque<Action>,
     requests: u64,
@@ -87,6 +115,9 @@ impl Lifecycle {
             consistency: Due::after(now, settings.consistency_every),
             settings,
             phase: Phase::Off,
+            following: None,
+            before: None,
+            has_failed_to_renew: false,
             leaving: BTreeMap::new(),
             actions: VecDeque::new(),
             requests: 0,
@@ -114,11 +145,16 @@ impl Lifecycle {
         if let Some(rest) = book.rest {
             this.phase = Phase::Resting { rest, until: Due::at(rest.until, rest.window()) };
         }
+        let leave_before = this.settings.leave_before;
+        let usable = |reservation: &&Reservation| {
+            let lasts = reservation.expires.is_none_or(|at| at > now.plus(leave_before));
+            reservation.stage == Stage::Established && reservation.ends.is_some() && lasts
+        };
+        // Of one that was to follow another, and that one, the later.
+        let newest = book.reservations.iter().filter(usable).max_by_key(|one| one.since).map(|one| one.key);
         let mut left = Vec::new();
         for reservation in book.reservations {
-            let lasts = reservation.expires.is_none_or(|at| at > now.plus(this.settings.leave_before));
-            let usable = reservation.stage == Stage::Established && reservation.ends.is_some() && lasts;
-            if usable && matches!(this.phase, Phase::Off) {
+            if Some(reservation.key) == newest && matches!(this.phase, Phase::Off) {
                 let Reservation { key, mbit, since, expires, .. } = reservation;
                 this.note(Note::Restored { key, mbit, since, expires });
                 this.establish(reservation, now);
@@ -157,7 +193,9 @@ impl Lifecycle {
         };
         let ordered = self.order.as_ref().map(|order| order.by().to_owned());
         let (state, planned) = (self.state(), self.planned);
-        self.workload.look(&self.settings, Look { state, until, mbit, ordered, planned, ..Look::default() })
+        let next_mbit = self.following.as_ref().and_then(|next| Some(next.reservation()?.mbit));
+        let look = Look { state, until, mbit, next_mbit, ordered, planned, ..Look::default() };
+        self.workload.look(&self.settings, look)
     }
 
     /// All that must be known after a restart.
@@ -169,7 +207,9 @@ impl Lifecycle {
             Phase::Resting { rest, .. } => Some(*rest),
             _ => None,
         };
-        Book { reservations, rest }
+        let mut book = Book { reservations, rest };
+        self.following_in(&mut book);
+        book
     }
 
     /// The next thing to do. To be carried out before the one after it.
@@ -183,14 +223,17 @@ impl Lifecycle {
             Phase::Off => None,
             Phase::Requested { deadline, .. } => Some(deadline.when()),
             Phase::Established { reservation, probe, .. } => {
-                let probes = probe.iter().flat_map(|probe| [probe.deadline.when(), probe.again.when()]);
+                let probes = probe.iter().map(Probe::wake);
                 let ends = reservation.expires.map(|at| at - self.settings.leave_before);
                 probes.chain(ends).min()
             }
             Phase::Draining { until, .. } | Phase::Resting { until, .. } => Some(until.when()),
         };
         let again = self.leaving.values().map(|(_, again)| again.when());
-        again.chain(phase).fold(self.check.when().min(self.consistency.when()), Timestamp::min)
+        again
+            .chain(phase)
+            .chain(self.following_wake())
+            .fold(self.check.when().min(self.consistency.when()), Timestamp::min)
     }
 
     pub fn handle(&mut self, event: Event, now: Timestamp) {
@@ -209,6 +252,7 @@ impl Lifecycle {
             Event::Probed { key, good } => self.probed(key, good, now),
             Event::Transfer { on_circuit, good } => self.trouble.add(now, on_circuit, good),
             Event::Users(users) => self.users = users,
+            Event::Left => self.left(now),
             Event::Listed { asked, held } => self.listed(asked, &held, now),
         }
         self.tick(now);
@@ -217,6 +261,7 @@ impl Lifecycle {
     fn tick(&mut self, now: Timestamp) {
         self.look_at_order(now);
         self.look_at_phase(now);
+        self.look_at_following(now);
         for (reservation, again) in self.leaving.values_mut() {
             if again.is_past(now) {
                 *again = Due::after(now, self.settings.consistency_every);
@@ -269,12 +314,11 @@ impl Lifecycle {
             return self.drain(None, now);
         }
         if let Some(probe) = probe {
-            if probe.deadline.is_past(now) {
+            if probe.is_over(now) {
                 // Row 14.
                 self.note(Note::Silent { within: self.settings.probe_within });
                 self.end(Some(Why::Transfer), now);
-            } else if probe.again.is_past(now) {
-                probe.again = Due::after(now, self.settings.probe_within / PROBES);
+            } else if probe.is_due(&self.settings, now) {
                 let (key, ends) = (reservation.key, reservation.ends.clone());
                 self.actions.extend(ends.map(|ends| Action::Probe { key, ends }));
             }
@@ -285,6 +329,8 @@ impl Lifecycle {
         } else if let Some(note) = self.settings.slower.and_then(|slower| self.workload.slower(&slower)) {
             self.note(note);
             self.drain(Some(Why::Transfer), now);
+        } else {
+            self.look_at_its_end(now);
         }
     }
 
@@ -298,9 +344,10 @@ impl Lifecycle {
                 self.ask(0, Due::after(now, self.settings.request_timeout), now);
             }
             (Phase::Off, _) => self.ask_if_wanted(now),
-            (Phase::Established { reservation, probe: None }, _) if !self.wanted && self.order.is_none() => {
+            (Phase::Established { reservation, probe: None }, _) if !self.is_ordered() => {
                 let Some(leave) = self.settings.leave else { return };
                 if let Some(work) = self.workload.little(&leave, reservation.since, now) {
+                    self.stop_following(now);
                     self.note(Note::Idle { work, threshold: leave.work });
                     self.drain(None, now);
                 }
@@ -309,9 +356,18 @@ impl Lifecycle {
         }
     }
 
+    /// Somebody wants the circuit that there is, or one that is to follow it, whatever waits.
+    fn is_ordered(&self) -> bool {
+        self.wanted
+            || self.order.is_some()
+            || self.following.as_ref().and_then(following::Following::order).is_some()
+    }
+
     /// All is given back, however much waits.
     fn owner_ends(&mut self, now: Timestamp) {
         (self.ended, self.wanted, self.order) = (true, false, None);
+        self.stop_following(now);
+        self.left(now);
         match &self.phase {
             Phase::Requested { .. } => {
                 self.note(Note::Unwanted);
@@ -335,6 +391,7 @@ impl Lifecycle {
                 self.end(None, now);
             }
             (Phase::Established { .. }, false) if before => {
+                self.stop_following(now);
                 self.note(Note::Unwanted);
                 self.drain(None, now);
             }
@@ -352,10 +409,8 @@ impl Lifecycle {
     /// Asks for the given part of the bandwidth.
     fn ask(&mut self, step: usize, deadline: Due, now: Timestamp) {
         let Some(mbit) = self.step(step) else { return self.rest(Why::Request, now) };
-        self.requests += 1;
-        let key = RequestKey::of(&self.link, self.seed, now, self.requests);
-        let stage = Stage::Requested;
-        let reservation = Reservation { key, stage, since: now, mbit, expires: None, ends: None };
+        let reservation = self.reservation(mbit, now);
+        let key = reservation.key;
         self.phase = Phase::Requested { reservation, step, deadline };
         self.keep();
         self.note(Note::Asked { key, mbit });
@@ -363,7 +418,23 @@ impl Lifecycle {
         self.actions.push_back(Action::Request(Wish { key, mbit, lifetime }));
     }
 
+    /// With a new name.
+    fn reservation(&mut self, mbit: u64, now: Timestamp) -> Reservation {
+        self.requests += 1;
+        let key = RequestKey::of(&self.link, self.seed, now, self.requests);
+        Reservation { key, stage: Stage::Requested, since: now, mbit, expires: None, ends: None }
+    }
+
     fn answered(&mut self, key: RequestKey, answer: Answer, now: Timestamp) {
+        if self.follows(key) {
+            return self.following_answered(answer, now);
+        }
+        if self.fades(key) {
+            // Given back anyway.
+            return if matches!(answer, Answer::Lost { .. }) {
+                self.left(now)
+            };
+        }
         let ours = self.current().is_some_and(|reservation| reservation.key == key);
         match (&self.phase, answer) {
             (Phase::Requested { .. }, Answer::Granted(grant)) if ours => self.granted(grant, now),
@@ -402,33 +473,33 @@ impl Lifecycle {
     /// Row 3.
     fn granted(&mut self, grant: Grant, now: Timestamp) {
         let Phase::Requested { reservation, .. } = &self.phase else { return };
-        let mut reservation = reservation.clone();
-        if grant.expires.is_some_and(|at| at <= now.plus(self.settings.leave_before)) {
+        let reservation = reservation.clone();
+        if self.expires_at_once(&grant, now) {
             let detail = "what is granted expires at once".to_owned();
             self.note(Note::Refused { mbit: reservation.mbit, detail });
             return self.end(Some(Why::Request), now);
         }
         self.note(Note::Granted { key: reservation.key, mbit: grant.mbit, expires: grant.expires });
-        reservation.stage = Stage::Established;
-        reservation.since = now;
-        reservation.mbit = grant.mbit;
-        reservation.expires = grant.expires;
-        reservation.ends = Some(grant.ends);
-        self.establish(reservation, now);
+        self.establish(reservation.granted(grant, now), now);
         self.keep();
     }
 
+    fn expires_at_once(&self, grant: &Grant, now: Timestamp) -> bool {
+        grant.expires.is_some_and(|at| at <= now.plus(self.settings.leave_before))
+    }
+
     fn establish(&mut self, reservation: Reservation, now: Timestamp) {
-        let probe = Probe {
-            deadline: Due::after(now, self.settings.probe_within),
-            again: Due::after(now, Duration::ZERO),
-        };
+        let probe = Probe::new(&self.settings, now);
         self.trouble.clear();
+        self.has_failed_to_renew = false;
         self.phase = Phase::Established { reservation, probe: Some(probe) };
     }
 
     /// Row 6.
     fn probed(&mut self, key: RequestKey, good: bool, now: Timestamp) {
+        if good && self.follows(key) {
+            return self.following_probed(now);
+        }
         let Phase::Established { reservation, probe, .. } = &mut self.phase else { return };
         if reservation.key != key || !good || probe.take().is_none() {
             return;
@@ -445,6 +516,9 @@ impl Lifecycle {
         let Phase::Established { reservation, .. } = std::mem::replace(&mut self.phase, Phase::Off) else {
             return;
         };
+        if self.follow_at_once() {
+            return self.fade(reservation, now);
+        }
         let reservation = Reservation { stage: Stage::Leaving, ..reservation };
         self.phase = Phase::Draining { reservation, until: Due::after(now, self.settings.drain), then };
         match self.users {
@@ -463,6 +537,7 @@ impl Lifecycle {
     fn end(&mut self, then: Option<Why>, now: Timestamp) {
         let reservation = self.current().cloned();
         match then {
+            _ if self.follow_at_once() => {}
             Some(why) => self.set_rest(why, now),
             None => self.phase = Phase::Off,
         }
@@ -518,7 +593,7 @@ impl Lifecycle {
         if self.leaving.remove(&key).is_some() {
             self.note(Note::Gone { key });
             self.keep();
-        } else if self.current().is_some_and(|reservation| reservation.key == key) {
+        } else if self.follows(key) || self.current().is_some_and(|reservation| reservation.key == key) {
             let detail = "the provider does not know it any more".to_owned();
             self.answered(key, Answer::Lost { detail }, now);
         }
@@ -526,7 +601,9 @@ impl Lifecycle {
 
     fn listed(&mut self, asked: Timestamp, held: &[Held], now: Timestamp) {
         for one in held {
-            let known = self.current().is_some_and(|reservation| reservation.key == one.key);
+            let known = self.current().is_some_and(|reservation| reservation.key == one.key)
+                || self.follows(one.key)
+                || self.fades(one.key);
             // Those that are given back are seen to anyway.
             if !known && !self.leaving.contains_key(&one.key) {
                 self.note(Note::Orphan { key: one.key });

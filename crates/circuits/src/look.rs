@@ -16,6 +16,8 @@ pub struct Look {
     pub until: Option<Timestamp>,
     /// What is asked for, or is had.
     pub mbit: u64,
+    /// What is asked for to be used in its place.
+    pub next_mbit: Option<u64>,
     /// Who wants it, if somebody does.
     pub ordered: Option<String>,
     /// Another place decides whether the work is worth a circuit.
@@ -50,6 +52,7 @@ impl Default for Look {
             state: State::Off,
             until: None,
             mbit: 0,
+            next_mbit: None,
             ordered: None,
             planned: false,
             pending_bytes: 0,
@@ -129,8 +132,11 @@ impl Look {
             (None, Some(below)) => write!(f, "; it is given back when that stays below {}", span(below))?,
             (None, None) => f.write_str("; it is kept until it expires")?,
         }
-        match self.until {
-            Some(until) => write!(f, "; it expires at {until}"),
+        if let Some(until) = self.until {
+            write!(f, "; it expires at {until}")?;
+        }
+        match self.next_mbit {
+            Some(mbit) => write!(f, "; another of {mbit} Mbit/s is asked for, to be used in its place"),
             None => Ok(()),
         }
     }

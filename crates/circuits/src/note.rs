@@ -106,6 +106,25 @@ pub enum Note {
     OrderWithdrawn {
         order: CircuitOrderId,
     },
+    /// Another stands in its place.
+    OrderReplaced {
+        order: CircuitOrderId,
+    },
+    /// It expires while there is enough to do for another.
+    Renews {
+        work: Duration,
+        expires: Timestamp,
+    },
+    /// The same, while somebody wants it for longer.
+    RenewsForWish {
+        expires: Timestamp,
+    },
+    /// Of the circuit that is to follow the one that there is.
+    Next(Box<Note>),
+    /// It takes the place of the one before.
+    Follows {
+        key: RequestKey,
+    },
     /// A person gives it back.
     Released {
         order: CircuitOrderId,
@@ -187,6 +206,17 @@ impl fmt::Display for Note {
             Note::OrderFailed { .. } => write!(f, "what was requested cannot be had"),
             Note::OrderOver { .. } => write!(f, "the time for which a circuit was requested is over"),
             Note::OrderWithdrawn { .. } => write!(f, "the request for a circuit is withdrawn"),
+            Note::OrderReplaced { .. } => write!(f, "another request stands in its place"),
+            Note::Renews { work, expires } => write!(
+                f,
+                "the circuit expires at {expires}, and what waits takes {}: another is worth asking for",
+                span(*work)
+            ),
+            Note::RenewsForWish { expires } => {
+                write!(f, "the circuit expires at {expires}, and is wanted for longer: another is asked for")
+            }
+            Note::Next(note) => write!(f, "for the circuit that is to follow: {note}"),
+            Note::Follows { key } => write!(f, "{key} takes its place"),
             Note::Released { by, key, .. } => write!(f, "{by} gives {key} back"),
             Note::ReleasedNothing { key, .. } => {
                 write!(f, "{key} is not there any more: nothing is given back")

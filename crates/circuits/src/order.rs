@@ -15,8 +15,9 @@ pub struct Order {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ordered {
-    /// A circuit, whatever the work, and though the link rests. One that is there already serves.
-    Circuit { mbit: u64, until: Timestamp },
+    /// A circuit, whatever the work, and though the link rests. One that is there already serves, unless it is the one that
+    /// is to be replaced: then that is used until the new one is, and kept if the new one cannot be had.
+    Circuit { mbit: u64, until: Timestamp, replaces: Option<RequestKey> },
     /// It is given back, and the link rests.
     Release(RequestKey),
 }

@@ -50,11 +50,15 @@ pub enum OrderState {
 #[derive(Debug, Default)]
 pub struct Record {
     current: Option<Entry>,
+    /// One that is to follow it.
+    next: Option<Entry>,
     ended: VecDeque<Entry>,
     notes: VecDeque<(Timestamp, String)>,
     orders: BTreeMap<CircuitOrderId, OrderState>,
-    /// Why the next request is made.
+    /// Why the next request is made; and that for one which is to follow, with who wants it.
     why: String,
+    why_next: String,
+    follows: Option<CircuitOrderId>,
     /// The last thing that did not go well.
     trouble: String,
     changes: u64,
@@ -63,6 +67,11 @@ pub struct Record {
 impl Record {
     pub fn current(&self) -> Option<&Entry> {
         self.current.as_ref()
+    }
+
+    /// What is asked for while there is one, to be used in its place.
+    pub fn next(&self) -> Option<&Entry> {
+        self.next.as_ref()
     }
 
     /// Oldest first.
@@ -115,10 +124,12 @@ impl Record {
                 self.current =
                     Some(Entry { granted, mbit: Some(mbit), expires: *expires, ..entry(*key, mbit, *since) });
             }
-            Note::Granted { key, mbit, expires } => {
-                if let Some(entry) = self.current.as_mut().filter(|entry| entry.key == *key) {
-                    (entry.granted, entry.mbit, entry.expires) = (Some(now), Some(*mbit), *expires);
-                }
+            Note::Granted { .. } => granted(&mut self.current, note, now),
+            Note::Next(note) => self.of_next(note, now),
+            Note::Follows { .. } => {
+                self.end(words, now);
+                self.current = self.next.take();
+                self.follows = None;
             }
             Note::Used { plain, .. } => {
                 if let Some(entry) = &mut self.current {
@@ -146,23 +157,52 @@ impl Record {
             | Note::OrderFailed { .. }
             | Note::OrderOver { .. }
             | Note::OrderWithdrawn { .. }
+            | Note::OrderReplaced { .. }
+            | Note::Renews { .. }
+            | Note::RenewsForWish { .. }
             | Note::ReleasedNothing { .. } => {}
+        }
+    }
+
+    fn of_next(&mut self, note: &Note, now: Timestamp) {
+        match note {
+            Note::Renews { .. } | Note::RenewsForWish { .. } => self.why_next = note.to_string(),
+            Note::Ordered { order, .. } => {
+                (self.why_next, self.follows) = (note.to_string(), Some(*order));
+                self.set(*order, OrderState::Taken);
+            }
+            Note::Asked { key, mbit } => {
+                self.next = Some(Entry { why: self.why_next.clone(), ..entry(*key, *mbit, now) });
+            }
+            Note::Granted { .. } => granted(&mut self.next, note, now),
+            Note::Refused { .. } | Note::Unanswered { .. } | Note::Silent { .. } | Note::Lost { .. } => {
+                self.trouble = note.to_string();
+                self.end_next(&note.to_string(), now);
+            }
+            _ => self.end_next(&note.to_string(), now),
         }
     }
 
     fn of_order(&mut self, note: &Note, words: &str) {
         match note {
-            Note::Ordered { order, .. } => self.set(*order, OrderState::Taken),
-            // The link has one at a time.
+            Note::Ordered { order, .. } => {
+                self.follows.take_if(|follows| follows == order);
+                self.set(*order, OrderState::Taken);
+            }
+            // The link has one at a time, and one that follows is not it yet.
             Note::Used { .. } => {
-                let waiting = self.orders.values_mut().filter(|state| **state == OrderState::Taken);
-                waiting.for_each(|state| *state = OrderState::Had);
+                let waits = |order: CircuitOrderId, state: &OrderState| {
+                    *state == OrderState::Taken && Some(order) != self.follows
+                };
+                let waiting = self.orders.iter_mut().filter(|(order, state)| waits(**order, state));
+                waiting.for_each(|(_, state)| *state = OrderState::Had);
             }
             Note::OrderedHad { order, .. } if self.is_used() => self.set(*order, OrderState::Had),
             Note::OrderFailed { order } => self.set(*order, OrderState::Failed(self.trouble.clone())),
-            Note::OrderOver { order } | Note::OrderWithdrawn { order } | Note::Released { order, .. } => {
-                self.set(*order, OrderState::Done(words.to_owned()));
-            }
+            Note::OrderOver { order }
+            | Note::OrderWithdrawn { order }
+            | Note::OrderReplaced { order }
+            | Note::Released { order, .. } => self.set(*order, OrderState::Done(words.to_owned())),
             Note::ReleasedNothing { order, .. } => self.set(*order, OrderState::Failed(words.to_owned())),
             _ => {}
         }
@@ -180,12 +220,30 @@ impl Record {
     }
 
     fn end(&mut self, why: &str, now: Timestamp) {
-        let Some(mut entry) = self.current.take() else { return };
+        let ended = self.current.take();
+        self.put_away(ended, why, now);
+    }
+
+    fn end_next(&mut self, why: &str, now: Timestamp) {
+        let ended = self.next.take();
+        self.put_away(ended, why, now);
+    }
+
+    fn put_away(&mut self, entry: Option<Entry>, why: &str, now: Timestamp) {
+        let Some(mut entry) = entry else { return };
         entry.ended = Some((now, why.to_owned()));
         if self.ended.len() >= ENDED_MAX {
             self.ended.pop_front();
         }
         self.ended.push_back(entry);
+    }
+}
+
+fn granted(of: &mut Option<Entry>, note: &Note, now: Timestamp) {
+    if let (Some(entry), Note::Granted { key, mbit, expires }) = (of, note)
+        && entry.key == *key
+    {
+        (entry.granted, entry.mbit, entry.expires) = (Some(now), Some(*mbit), *expires);
     }
 }
 

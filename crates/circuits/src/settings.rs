@@ -19,6 +19,8 @@ pub struct Settings {
     pub leave: Option<Leave>,
     /// The rate of a way is what it carried over so long a time of transfers.
     pub rate_over: Duration,
+    /// Another circuit is made before the one that there is expires; none: only after that.
+    pub renew: Option<Renew>,
     /// A circuit that carries less than the plain way is left; none: it is kept.
     pub slower: Option<Slower>,
     /// Mbit/s asked for first; and the parts of it that are tried, one after the other, when there is not so much.
@@ -55,6 +57,15 @@ pub struct Leave {
     pub hold: Duration,
 }
 
+/// When another circuit is to follow one that expires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Renew {
+    /// So long before, and not in the first half of its life,
+    pub before: Duration,
+    /// if what waits takes no less than this at the circuit's rate.
+    pub work: Duration,
+}
+
 /// When a circuit is no better than none.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slower {
@@ -72,6 +83,7 @@ impl Default for Settings {
             work: 5 * HOUR,
             checks: 1,
             leave: None,
+            renew: Some(Renew { before: 15 * MINUTE, work: HOUR }),
             rate_over: 3 * HOUR,
             slower: Some(Slower { share: 0.8, during: 5 * MINUTE }),
             mbit: 1000,

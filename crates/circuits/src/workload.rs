@@ -79,11 +79,16 @@ impl Workload {
 
     /// Its use begins.
     pub(crate) fn circuit_begins(&mut self, settings: &Settings, now: Timestamp) {
+        self.circuit_follows();
+        let fresh = now.since(self.plain_seen) <= settings.rate_over;
+        self.before = self.plain.bytes_per_s().filter(|_| fresh);
+    }
+
+    /// Its use goes on, on another. What the plain way carried is known from before the first.
+    pub(crate) fn circuit_follows(&mut self) {
         self.circuit = Carried::default();
         self.on_circuit = Duration::ZERO;
         self.little_since = None;
-        let fresh = now.since(self.plain_seen) <= settings.rate_over;
-        self.before = self.plain.bytes_per_s().filter(|_| fresh);
     }
 
     /// What was seen here counts more than what one is told; without either nothing is known.
@@ -93,7 +98,7 @@ impl Workload {
     }
 
     /// How long what waits takes. Nothing takes no time, at whatever rate.
-    fn work(&self, circuit: bool) -> Option<Duration> {
+    pub(crate) fn work(&self, circuit: bool) -> Option<Duration> {
         if self.pending_bytes == 0 {
             return Some(Duration::ZERO);
         }

@@ -38,6 +38,10 @@ enum Step {
         minutes: u32,
     },
     NoOrder,
+    /// Somebody wants another in place of the circuit that there is.
+    Replace {
+        minutes: u32,
+    },
     Release,
     Moved {
         on_circuit: bool,
@@ -65,6 +69,7 @@ enum Step {
         good: bool,
     },
     Users(usize),
+    Left,
     Ends {
         answer: bool,
     },
@@ -99,6 +104,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<bool>().prop_map(Step::Wanted),
         1 => (0..600_u32).prop_map(|minutes| Step::Order { minutes }),
         1 => Just(Step::NoOrder),
+        2 => (0..600_u32).prop_map(|minutes| Step::Replace { minutes }),
         1 => Just(Step::Release),
         2 => (any::<bool>(), 0..100_000_u32, 1..1_000_u32)
             .prop_map(|(on_circuit, megabytes, seconds)| Step::Moved { on_circuit, megabytes, seconds }),
@@ -108,6 +114,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (any::<usize>(), any::<bool>()).prop_map(|(which, told)| Step::End { which, told }),
         2 => (any::<bool>(), prop::bool::weighted(0.7)).prop_map(|(on_circuit, good)| Step::Transfer { on_circuit, good }),
         1 => (0..3_usize).prop_map(Step::Users),
+        1 => Just(Step::Left),
         1 => prop::bool::weighted(0.8).prop_map(|answer| Step::Ends { answer }),
         2 => (0..8_usize).prop_map(|after| Step::Kill { after }),
     ]
@@ -204,8 +211,9 @@ impl World {
             let in_book = |key: RequestKey| self.book.reservations.iter().find(|one| one.key == key);
             match action {
                 Action::Keep(book) => {
-                    let alive = book.reservations.iter().filter(|one| one.stage != Stage::Leaving);
-                    assert!(alive.count() <= 1, "more than one is alive: {book:?}");
+                    let alive = book.reservations.iter().filter(|one| one.stage != Stage::Leaving).count();
+                    // One, and while it is used one that is to follow it.
+                    assert!(alive <= 1 || alive == 2 && self.used.is_some(), "too many are alive: {book:?}");
                     self.book = book;
                 }
                 Action::Request(wish) => {
@@ -229,7 +237,7 @@ impl World {
                         in_book(key).is_some_and(|one| one.stage == Stage::Established),
                         "used, not established"
                     );
-                    assert_eq!(self.used.replace(key), None, "two are used");
+                    self.used = Some(key);
                 }
                 Action::StopUsing(key) => assert_eq!(self.used.take(), Some(key)),
                 Action::Note(note) => assert!(!note.to_string().is_empty()),
@@ -277,9 +285,20 @@ impl World {
             Step::Wanted(wanted) => self.tell(Event::Wanted(wanted)),
             Step::Order { minutes } => {
                 let until = self.now.plus(MINUTE * minutes);
-                self.order(Ordered::Circuit { mbit: 400, until });
+                self.order(Ordered::Circuit { mbit: 400, until, replaces: None });
             }
             Step::NoOrder => self.orders.clear(),
+            Step::Replace { minutes } => {
+                let until = self.now.plus(MINUTE * minutes);
+                let replaces = self.used.or(Some(RequestKey(1)));
+                let before = std::mem::take(&mut self.orders);
+                self.order(Ordered::Circuit { mbit: 800, until, replaces });
+                // What was wanted before is wanted until then.
+                self.orders.splice(
+                    0..0,
+                    before.into_iter().filter(|order| !matches!(order.what, Ordered::Release(_))),
+                );
+            }
             Step::Release => {
                 let key = self.book.reservations.last().map_or(RequestKey(1), |one| one.key);
                 self.order(Ordered::Release(key));
@@ -293,6 +312,7 @@ impl World {
             Step::End { which, told } => self.end_one(which, told),
             Step::Transfer { on_circuit, good } => self.tell(Event::Transfer { on_circuit, good }),
             Step::Users(users) => self.tell(Event::Users(users)),
+            Step::Left => self.tell(Event::Left),
             Step::Ends { answer } => self.ends_answer = answer,
             Step::Kill { after } => {
                 self.tell(Event::Tick);

@@ -288,6 +288,7 @@ impl Site {
             addresses: source.addresses.clone(),
             spread: false,
             class: source.class,
+            circuits: Default::default(),
             mark: longhaul_model::Mark::default(),
             target_storage: target.clone(),
             permit: self.permit(source.guest.as_deref(), source.agent, files, &names),

@@ -312,7 +312,8 @@ impl Engine {
 
     /// The ways to a source from now on, in place of the addresses that its batches name; none gives those back. Streams on
     /// other ways answer what they were asked for and close, while new ones go on: files that are under way move with
-    /// their next chunks, and nothing is sent twice. Which class of traffic a stream is of makes no difference.
+    /// their next chunks, and nothing is sent twice. Which class of traffic a stream is of makes no difference; whether its work
+    /// goes by circuits does ([`CircuitUse`]): what never does stays where it is, what goes by nothing else uses no spare way.
     pub fn set_paths(&self, source: AgentId, paths: Vec<Path>) -> Result<(), Fault> {
         if paths.len() > PATHS_MAX || paths.iter().any(|path| path.weight == 0) {
             let detail = format!("paths are at most {PATHS_MAX}, each with a weight");

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_model::{
-    AgentId, AttemptId, DataSecurity, DigestSet, Epoch, Fault, Lfn, Mark, NameRules, StorageName, Timestamp,
-    TrafficClass, TransferId, Tree, Verification,
+    AgentId, AttemptId, CircuitUse, DataSecurity, DigestSet, Epoch, Fault, Lfn, Mark, NameRules, StorageName,
+    Timestamp, TrafficClass, TransferId, Tree, Verification,
 };
 use longhaul_security::Access;
 use longhaul_storage::Storage;
@@ -185,6 +185,8 @@ pub struct FetchBatch {
     pub class: TrafficClass,
     /// What packets bear; each mark has streams of its own too. Nothing, unless the engine is to mark.
     pub mark: Mark,
+    /// Whether they go by what [`crate::Engine::set_paths`] has set: each use has streams of its own as well.
+    pub circuits: CircuitUse,
     pub target_storage: StorageName,
     pub permit: Arc<str>,
     /// What has not begun by then must not begin.
@@ -329,6 +331,7 @@ pub struct DeviceSnapshot {
 pub struct SessionSnapshot {
     pub source: AgentId,
     pub class: TrafficClass,
+    pub circuits: CircuitUse,
     /// Others bring the same files too, and the path is that of all of them.
     pub mixed: bool,
     /// When it began, since the engine did: tells it from one before.

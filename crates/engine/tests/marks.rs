@@ -3,8 +3,11 @@
 
 mod common;
 
+use std::collections::BTreeSet;
+use std::io::Read;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::fake::{Wire, good_hello};
@@ -15,7 +18,7 @@ use longhaul_model::{Mark, SciTag};
 use longhaul_storage::memory::FaultyStore;
 use longhaul_wire::Frame;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
-use socket2::SockRef;
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 const CHUNK: usize = CHUNK_BYTES as usize;
 /// A firefly that has not come after so long does not come.
@@ -139,6 +142,65 @@ impl Pair {
     }
 }
 
+/// A packet of TCP over IPv6, as it was on the wire.
+#[derive(Debug)]
+struct Packet {
+    class: u8,
+    label: u32,
+    from: u16,
+    to: u16,
+    /// Behind the heading of IPv6.
+    len: usize,
+}
+
+impl Packet {
+    fn read(bytes: &[u8]) -> Option<Packet> {
+        const TCP: u8 = 6;
+        let (head, rest) = bytes.split_at_checked(40)?;
+        let two = |at: usize| Some(u16::from_be_bytes([*rest.get(at)?, *rest.get(at + 1)?]));
+        let first = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
+        let len = u16::from_be_bytes([head[4], head[5]]).into();
+        let (class, label) = ((first >> 20) as u8, first & 0xF_FFFF);
+        (head[6] == TCP).then_some(())?;
+        Some(Packet { class, label, from: two(0)?, to: two(2)?, len })
+    }
+}
+
+/// Reads packets of IPv6 off the wire; for whoever may.
+struct Tap(Socket);
+
+impl Tap {
+    fn new() -> Option<Tap> {
+        const ETH_P_IPV6: u16 = 0x86DD;
+        let protocol = Protocol::from(i32::from(ETH_P_IPV6.to_be()));
+        let socket = Socket::new(Domain::PACKET, Type::DGRAM, Some(protocol)).ok()?;
+        socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        Some(Tap(socket))
+    }
+
+    /// The packets that pass while something is done, as far as one can keep up.
+    fn during(&self, what: impl FnOnce()) -> Vec<Packet> {
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let (mut all, mut packet) = (Vec::new(), [0; 128]);
+                loop {
+                    // What has passed before it is done is read first.
+                    let last = done.load(Ordering::Acquire);
+                    match (&self.0).read(&mut packet) {
+                        Ok(len) => all.extend(Packet::read(&packet[..len])),
+                        Err(_) if last => return all,
+                        Err(_) => {}
+                    }
+                }
+            });
+            what();
+            done.store(true, Ordering::Release);
+            reader.join().unwrap()
+        })
+    }
+}
+
 /// Looks until it is so.
 fn until(is_so: impl Fn() -> bool, what: impl Fn() -> String) {
     let begun = Instant::now();
@@ -202,6 +264,40 @@ fn both_ends_mark_their_packets() {
     pair.fetch(1, CHUNK, mark(1, "af11"));
     let is_right = |classes: &[u32]| classes.len() >= 2 && classes.iter().all(|&class| class == 10 << 2);
     until(|| is_right(&pair.classes()), || format!("{:?}", pair.classes()));
+}
+
+/// What is said of the sockets, seen from outside: a target marks from its first word, a source from when it has heard of
+/// the mark, a round trip after the stream has begun.
+#[test]
+fn packets_bear_the_label_and_the_class() {
+    let Some(tap) = Tap::new() else {
+        // As `longhaul_testbed::needs` has it.
+        assert!(std::env::var("CI").is_err(), "packets cannot be read off the wire");
+        return eprintln!("\n*** NOT RUN: marks on the wire: packets cannot be read off it ***\n");
+    };
+    let pair = Pair::new(Some(marking(None)), Some(marking(None)));
+    assert!(pair.source.engine.data_addresses()[0].is_ipv6(), "IPv4 has no labels");
+    let wanted = mark(26, "af11");
+    let port = pair.port();
+    let is_marked = |packet: &&Packet| packet.class == 10 << 2;
+    let is_labelled = |packet: &&Packet| SciTag::of_flow_label(packet.label) == wanted.scitag;
+    let first = tap.during(|| pair.fetch(1, 4 * CHUNK, wanted));
+    let then = tap.during(|| pair.fetch(2, 4 * CHUNK, wanted));
+    let asked: Vec<&Packet> = first.iter().chain(&then).filter(|packet| packet.to == port).collect();
+    assert!(asked.iter().all(|packet| is_marked(packet) && is_labelled(packet)), "{asked:x?}");
+    let streams: BTreeSet<u16> =
+        first.iter().filter(|packet| packet.to == port).map(|packet| packet.from).collect();
+    let of_source = then.iter().filter(|packet| packet.from == port && streams.contains(&packet.to));
+    // Longer than whatever else is said.
+    let data: Vec<&Packet> = of_source.filter(|packet| packet.len > 16_000).collect();
+    assert!(!data.is_empty() && data.iter().all(is_marked), "{data:x?}");
+    // A connection that is accepted has the label that it came with where the kernel can be told so.
+    let refuses = std::fs::read_to_string("/proc/sys/net/ipv6/flowlabel_consistency");
+    let reflects = std::fs::read_to_string("/proc/sys/net/ipv6/flowlabel_reflect");
+    let is = |text: std::io::Result<String>, what: &str| text.is_ok_and(|text| text.trim() == what);
+    if is(reflects, "1") || is(refuses, "0") {
+        assert!(data.iter().all(is_labelled), "{data:x?}");
+    }
 }
 
 #[test]

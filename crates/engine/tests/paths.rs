@@ -14,6 +14,7 @@ use common::relay::Relay;
 use common::{Agent, Deployment, put, store};
 use longhaul_engine::{FetchFile, Finished, Path, PathProfile};
 use longhaul_model::limits::CHUNK_BYTES;
+use longhaul_model::{Blame, CircuitUse, FaultCode};
 use longhaul_storage::memory::FaultyStore;
 use longhaul_wire::{Frame, VERSIONS, Welcome};
 
@@ -170,6 +171,47 @@ fn files_move_to_other_paths_and_back() {
     assert!(paused.relays[0].bytes() > first + 10 * CHUNK as u64);
     let unusable = Path { weight: 0, ..Path::to("127.0.0.1:1") };
     assert!(engine.set_paths(paused.source.agent, vec![unusable]).is_err());
+}
+
+/// Beside what goes by the paths that are set, there is what never does, and what goes by nothing else: without such a path
+/// it cannot reach its source, and a spare one is none.
+#[test]
+fn work_goes_by_the_paths_that_are_set_where_there_are_any_or_never_or_only() {
+    let deployment = Deployment::new();
+    let paused = paused(&deployment, 2, 2, &[]);
+    let engine = &paused.target.engine;
+    let fetch = |number: u64, circuits: CircuitUse| {
+        let file = put(&paused.alpha, number, 20 * CHUNK);
+        let batch = deployment.batch(&paused.source, "alpha", &paused.target, "beta", vec![file.clone()]);
+        let addresses = vec![paused.relays[0].address.clone()];
+        engine.fetch(longhaul_engine::FetchBatch { circuits, addresses, ..batch });
+        file
+    };
+    let moved = |circuits: CircuitUse, number: u64| {
+        let before = [0, 1].map(|place: usize| paused.relays[place].bytes());
+        let file = fetch(number, circuits);
+        paused.arrived(&file);
+        [0, 1].map(|place: usize| paused.relays[place].bytes() - before[place] > 15 * CHUNK as u64)
+    };
+    fetch(1, CircuitUse::Only);
+    let end = paused.target.finished(1).remove(0);
+    assert_eq!(end.result.unwrap_err().code, FaultCode::Unreachable);
+    let set = Path::to(&paused.relays[1].address);
+    let spare = Path { spare: true, ..Path::to(&paused.relays[0].address) };
+    engine.set_paths(paused.source.agent, vec![set, spare.clone()]).unwrap();
+    assert_eq!(moved(CircuitUse::Prefer, 2), [false, true]);
+    assert_eq!(moved(CircuitUse::Never, 3), [true, false]);
+    assert_eq!(moved(CircuitUse::Only, 4), [false, true]);
+    let sessions = engine.snapshot().sessions;
+    for (circuits, place) in [(CircuitUse::Prefer, 1), (CircuitUse::Never, 0), (CircuitUse::Only, 1)] {
+        let session = sessions.iter().find(|session| session.circuits == circuits).unwrap();
+        let there: Vec<String> = session.addresses.iter().map(ToString::to_string).collect();
+        assert_eq!(there, [paused.relays[place as usize].address.clone()], "{circuits}");
+    }
+    engine.set_paths(paused.source.agent, vec![spare]).unwrap();
+    fetch(5, CircuitUse::Only);
+    let fault = paused.target.finished(1).remove(0).result.unwrap_err();
+    assert_eq!(fault.blame, Blame::Network, "{fault}");
 }
 
 /// A file moves to a path that then falls silent: it goes on over the spare one, though nobody says so.

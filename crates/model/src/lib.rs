@@ -26,7 +26,7 @@ pub use id::{
     StorageId, SubscriptionId, TaskId, TransferId,
 };
 pub use job::{JobFileState, JobId, JobKind, JobState};
-pub use lifecycle::{DataSecurity, SubscriptionState, TrafficClass, TransferState, Verification};
+pub use lifecycle::{CircuitUse, DataSecurity, SubscriptionState, TrafficClass, TransferState, Verification};
 pub use mark::{Dscp, Mark, SciTag};
 pub use name::{
     ActivityName, BlockName, CommunityName, DatasetName, Lfn, NameError, Pfn, SiteName, StorageName,

@@ -121,6 +121,20 @@ pub enum TrafficClass {
     Scavenger,
 }
 
+/// Whether work goes by the circuits of its links.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CircuitUse {
+    /// It stays on the plain way.
+    Never,
+    /// Where there is one.
+    #[default]
+    Prefer,
+    /// It waits until there is one.
+    Only,
+}
+
+words!(CircuitUse { Never = "never", Prefer = "prefer", Only = "only" });
 words!(TrafficClass { Bulk = "bulk", Scavenger = "scavenger" });
 words!(Verification { Wire = "wire", EndToEnd = "end-to-end", Readback = "readback" });
 

@@ -68,6 +68,11 @@ impl Meter {
         self.active
     }
 
+    /// Of what is under way, as if it had begun now.
+    pub(crate) fn anew(&self, now: Timestamp) -> Meter {
+        Meter { active: self.active, counted: now, ..Meter::default() }
+    }
+
     pub(crate) fn began(&mut self, now: Timestamp) {
         self.count(now);
         self.active = self.active.saturating_add(1);

@@ -186,6 +186,9 @@ impl Scheduler {
         if !self.commissioned(source, target, party) {
             return Some(Unusable::NotCommissioned);
         }
+        if self.lacks_circuit(source, target, party) {
+            return Some(Unusable::NoCircuit);
+        }
         let site = &self.sites[row.site];
         match site.state() {
             SiteState::Open => {}
@@ -258,7 +261,7 @@ impl Scheduler {
         let most = self.link_rate_limit(source, target).map_or(f64::INFINITY, |limit| limit as f64);
         let rate = estimate.bytes_per_s.min(most).max(1.0);
         let failure_share = self.knowledge.failure_share(link, now);
-        let measured = estimate.basis == Basis::Measured;
+        let measured = matches!(estimate.basis, Basis::Measured | Basis::Booked);
         let shown = if measured { rate.max(self.knowledge.rate_now(link, now)) } else { f64::INFINITY };
         let row = self.storages[target].target.links.row(source);
         let lately = row.lately.at_most(now).max(1.0);
@@ -306,6 +309,7 @@ impl Scheduler {
                 bytes_ahead: u64::try_from(row.bytes_ahead).unwrap_or(u64::MAX),
                 failure_share,
                 rank: self.rank_by_strategy(place, at, now),
+                by_circuit: self.goes_by_circuit(source.storage, target),
                 unusable,
             };
             list.push((candidate, source.storage));
@@ -366,6 +370,7 @@ impl Scheduler {
             Leased { attempt, agent, source, party, started: false, began: now, bytes_done: 0 },
             now,
         );
+        self.end_needless_hops(place);
         self.storages[source].reach.started(attempt);
         let row = &mut self.storages[target].target;
         row.room.started(attempt);
@@ -424,6 +429,7 @@ impl Scheduler {
         let link = Link { source: self.storages[lease.source].id, target: self.storages[target].id };
         self.knowledge.began(link, now);
         self.begin_thinking(now);
+        self.begin_detours(now);
         self.count_limits(lease.source, target, lease.party, self.transfers[place].size, now);
         self.await_others(place, true, now);
     }

@@ -104,6 +104,9 @@ pub struct Candidate {
     pub failure_share: f64,
     /// What the strategy goes by, the lower the better (see [`Strategy`]); 0 under [`Strategy::Best`].
     pub rank: f64,
+    /// The link goes by a circuit.
+    #[serde(default)]
+    pub by_circuit: bool,
     pub unusable: Option<Unusable>,
 }
 
@@ -135,6 +138,8 @@ pub enum Unusable {
     NoLink,
     /// The link carries test transfers only.
     NotCommissioned,
+    /// The work goes by circuits only, and the link has none.
+    NoCircuit,
     /// A limit on files at once, all in use.
     LimitActive {
         of: LimitOf,

@@ -3,6 +3,7 @@
 //! After a start the order is: sites, storages, demands, live transfers ([`Event::Adopt`]), and then agents as
 //! they say hello. Nothing is leased to an agent before [`Event::Agent`] says that it is connected.
 
+use crate::circuits::OnCircuit;
 use crate::limits::Limits;
 use crate::shares::{Party, Shares};
 use crate::strategy::Strategy;
@@ -28,6 +29,8 @@ pub enum Event {
     Shares(Shares),
     /// Limits beyond those of sites, and links that are not commissioned, in place of what was said before.
     Limits(Limits),
+    /// The links that go by circuits, in place of what was said before.
+    Circuits(Vec<OnCircuit>),
     /// A demand is new, or its priority or what it lacks has changed (growing datasets).
     Demand(Demand),
     /// Cancelled, suspended, or complete.

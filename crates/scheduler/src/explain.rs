@@ -47,6 +47,7 @@ impl Scheduler {
 
     fn reason(&self, strategy: Strategy, best: &Candidate, others: &[Candidate]) -> String {
         let name = self.name(best.storage);
+        let name = if best.by_circuit { format!("{name} by a circuit") } else { name };
         let Some(other) = others.first() else {
             return format!("{name}, the only storage that holds it");
         };
@@ -115,15 +116,10 @@ impl Scheduler {
     }
 
     fn unlinked_in_words(&self, transfer: &Transfer) -> String {
-        let row = self.by_file.get(transfer.file.0).map(|&row| &self.files[row]);
-        let hops = row.into_iter().flat_map(|row| row.transfers.iter());
-        let relays: Vec<String> = hops
-            .filter(|&hop| self.wants[self.transfers[hop].want].relay)
-            .map(|hop| self.name(self.storages[self.transfers[hop].target].id))
-            .collect();
+        let relay = self.relay_on_the_way(transfer).map(|relay| self.name(self.storages[relay].id));
         let sources = transfer.sources.iter().map(|source| self.name(self.storages[source.storage].id));
         let sources: Vec<String> = sources.collect();
-        match relays.first() {
+        match relay {
             Some(relay) => {
                 format!("it comes over {relay}: {} has no link to its target", sources.join(" or "))
             }
@@ -159,6 +155,9 @@ impl Scheduler {
         let steady = self.clock.inner(now);
         if let Some(barred) = self.barred(target, steady) {
             return self.barred_in_words(target, barred, now);
+        }
+        if let Some(detour) = self.detour_in_words(transfer, steady) {
+            return detour;
         }
         let party = self.wants[transfer.want].party;
         let sources = transfer.sources.iter().filter(|source| source.rest_until <= steady);
@@ -299,6 +298,9 @@ pub(crate) fn unusable_in_words(why: Unusable) -> String {
         Unusable::NoLink => "has no link to this storage".to_owned(),
         Unusable::NotCommissioned => {
             "has a link to this storage that is not commissioned: only test transfers may use it".to_owned()
+        }
+        Unusable::NoCircuit => {
+            "has no circuit to this storage now, and this work goes by circuits only".to_owned()
         }
         Unusable::LimitActive { of, limit } => limits::limit_in_words(of, &limits::active_in_words(limit)),
         Unusable::LimitRate { of, bytes_per_s, until } => {

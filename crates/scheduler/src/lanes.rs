@@ -163,6 +163,11 @@ impl Lanes {
         self.lanes.iter().map(|lane| &lane.class)
     }
 
+    /// With whose work each is.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (u32, &Class)> {
+        (0..self.lanes.len()).map(|lane| (self.party(lane), self.class(lane)))
+    }
+
     pub(crate) fn level(&self, lane: usize) -> usize {
         self.lanes[lane].level as usize
     }

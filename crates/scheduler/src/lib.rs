@@ -14,9 +14,11 @@
 mod assign;
 mod at_once;
 mod breaker;
+mod circuits;
 mod deal;
 pub mod decision;
 mod demand;
+mod detours;
 mod ease;
 pub mod event;
 mod explain;
@@ -51,6 +53,7 @@ mod topology;
 mod waiters;
 mod width;
 
+pub use circuits::OnCircuit;
 pub use decision::{
     CancelWhy, Candidate, CandidateInWords, Choice, ChoiceInWords, Decision, GiveBack, Lease, Unusable,
 };
@@ -59,7 +62,7 @@ pub use event::{
     WantedFile,
 };
 pub use lesson::Lesson;
-pub use limits::{Limit, LimitOf, Limits, Pattern};
+pub use limits::{CircuitRule, Limit, LimitOf, Limits, Pattern};
 pub use query::{Counts, Lacking, LeasedNow, LinkAhead, LinkNow, Outlook, TransferNow};
 pub use scheduler::Scheduler;
 pub use settings::{Backoff, Rules, Settings};

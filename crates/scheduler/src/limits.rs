@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use longhaul_model::job::of_jobs;
-use longhaul_model::{CommunityName, StorageId, Timestamp, units};
+use longhaul_model::{ActivityName, CommunityName, StorageId, Timestamp, units};
 use serde::{Deserialize, Serialize};
 
 use crate::decision::Unusable;
 use crate::scheduler::{Scheduler, Timer};
-use crate::shares::Party;
+use crate::shares::{Parties, Party};
 use crate::state::Phase;
 
 /// What may be leased before its time; half of it is when to look again.
@@ -54,6 +54,24 @@ pub struct Limits {
     /// Links that carry the work of `testers` only.
     pub uncommissioned: Vec<(StorageId, StorageId)>,
     pub testers: Option<CommunityName>,
+    /// Whose work goes by circuits only. Of several that fit, the first counts.
+    pub circuits: Vec<CircuitRule>,
+}
+
+/// Whether the work of a community, or of all, waits for circuits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CircuitRule {
+    pub community: Option<CommunityName>,
+    /// None: any, and work without one.
+    pub activity: Option<ActivityName>,
+    pub only: bool,
+}
+
+impl CircuitRule {
+    fn fits(&self, party: &Party) -> bool {
+        self.community.as_ref().is_none_or(|community| *community == party.community)
+            && (self.activity.is_none() || self.activity == party.activity)
+    }
 }
 
 /// What a limit is of; storages by their place, communities by their number.
@@ -100,6 +118,7 @@ pub(crate) struct Gates {
     each_link_of_jobs: BTreeMap<(Option<u32>, Option<u32>), u32>,
     uncommissioned: BTreeSet<(u32, u32)>,
     testers: Option<u32>,
+    circuits: Vec<CircuitRule>,
     /// Leased files by community, whether it has a limit or not.
     active: BTreeMap<u32, u32>,
     /// The next look at who waits for a rate.
@@ -113,6 +132,11 @@ impl Gates {
 
     pub(crate) fn is_closed(&self, source: u32, target: u32) -> bool {
         self.uncommissioned.contains(&(source, target))
+    }
+
+    /// Whether the work of a party is there to test links.
+    pub(crate) fn tests(&self, party: u32, parties: &Parties) -> bool {
+        self.testers == Some(parties.community(party))
     }
 
     fn rate(&self, of: &Of) -> Option<u64> {
@@ -157,6 +181,7 @@ impl Scheduler {
         let commissioning = closed != self.limits.uncommissioned || testers != self.limits.testers;
         self.limits.uncommissioned = closed;
         self.limits.testers = testers;
+        self.limits.circuits = limits.circuits;
         if commissioning {
             self.links_open_again(now);
         }
@@ -173,7 +198,23 @@ impl Scheduler {
         if !self.limits.is_closed(source, target) {
             return true;
         }
-        Some(self.parties.community(party)) == self.limits.testers
+        self.limits.tests(party, &self.parties)
+    }
+
+    /// Whether the work of a party waits for a circuit on a link. What copies between storages of others goes by one if it
+    /// can.
+    pub(crate) fn lacks_circuit(&self, source: u32, target: u32, party: u32) -> bool {
+        self.only_by_circuit(party)
+            && !of_jobs(self.storages[source].id.0)
+            && !self.goes_by_circuit(source, target)
+    }
+
+    pub(crate) fn only_by_circuit(&self, party: u32) -> bool {
+        if self.limits.circuits.is_empty() {
+            return false;
+        }
+        let party = self.parties.party(party);
+        self.limits.circuits.iter().find(|rule| rule.fits(party)).is_some_and(|rule| rule.only)
     }
 
     /// Whether files of a party may go from one storage to the other at once.

@@ -296,10 +296,27 @@ impl Scheduler {
             LinkAhead {
                 source,
                 bytes: u64::try_from(lacks.saturating_mul(link.bytes) / leased.max(1)).unwrap_or(u64::MAX),
-                rate_expected: self.knowledge.rate(Link { source, target }, now).bytes_per_s,
+                plain_expected: self.knowledge.plain_rate(Link { source, target }, now).bytes_per_s,
             }
         });
-        ahead.collect()
+        let mut ahead: Vec<LinkAhead> = ahead.collect();
+        ahead.extend(self.waits_for_circuits(place));
+        ahead
+    }
+
+    /// What waits for a circuit of a link, where nothing of it goes the plain way.
+    fn waits_for_circuits(&self, target: u32) -> impl Iterator<Item = LinkAhead> {
+        let lanes = self.storages[target].target.lanes.all();
+        let mut waits: BTreeMap<StorageId, u64> = BTreeMap::new();
+        for (_, class) in lanes.filter(|(party, _)| self.only_by_circuit(*party)) {
+            let bytes = u64::try_from(class.bytes_left).unwrap_or(u64::MAX);
+            let sources = class.sources.iter().map(|(source, _)| *source);
+            for source in sources.filter(|source| !self.goes_by_circuit(*source, target)) {
+                let sum = waits.entry(self.storages[source].id).or_default();
+                *sum = sum.saturating_add(bytes);
+            }
+        }
+        waits.into_iter().map(|(source, bytes)| LinkAhead { source, bytes, plain_expected: 1.0 })
     }
 
     /// What a target lacks, by whose it is and how urgent: what is leased, what waits, and what nobody has asked for yet.

@@ -19,7 +19,7 @@ use crate::state::{LinkState, Rank, float};
 use crate::strategy::Strategy;
 
 /// Blocks that are looked at in the order of their age before the sources are asked one by one.
-const BLOCKS_FIRST: usize = 12;
+pub(crate) const BLOCKS_FIRST: usize = 12;
 /// Blocks that are looked through for one that a slow source may send files of.
 const BLOCKS_AHEAD: usize = 4;
 /// A source that needs so much longer than the rest of a block is no hindrance.
@@ -108,7 +108,10 @@ impl Scheduler {
     fn pick_in(&mut self, target: u32, lane: usize, low: bool, now: Timestamp) -> Option<u32> {
         let mut looks = std::mem::take(&mut self.looks);
         looks.clear();
-        let mut found = self.pick_oldest(target, lane, low, now, &mut looks);
+        let mut found = self.pick_by_circuit(target, lane, low, now);
+        if found.is_none() {
+            found = self.pick_oldest(target, lane, low, now, &mut looks);
+        }
         let all = self.storages[target].target.lanes.class(lane).waiting.len() <= BLOCKS_FIRST;
         if found.is_none() && !all {
             found = self.pick_of_sources(target, lane, low, now, &looks);
@@ -216,7 +219,7 @@ impl Scheduler {
     }
 
     /// Whether something can be leased over a link now; else what keeps it from that learns of it.
-    fn may_give(&mut self, source: u32, target: u32, lane: usize, now: Timestamp) -> bool {
+    pub(crate) fn may_give(&mut self, source: u32, target: u32, lane: usize, now: Timestamp) -> bool {
         let party = self.storages[target].target.lanes.party(lane);
         match self.unusable(source, target, party, now) {
             None => return true,

@@ -64,7 +64,8 @@ pub struct LinkAhead {
     pub source: StorageId,
     /// Leased or not.
     pub bytes: u64,
-    pub rate_expected: f64,
+    /// What it is expected to give without a circuit, in bytes a second.
+    pub plain_expected: f64,
 }
 
 /// What a target lacks of one party at one priority.

@@ -3,11 +3,13 @@
 //! transfer, so that it waits, shares, fails and is explained like any other. What has come to a relay is a replica,
 //! and from there the rest of the route is looked for anew: what has changed meanwhile counts.
 //!
+//! Where there is a link, but a slow one, `detours` looks for a faster way.
+//!
 //! The way is the one of least expected time: for each hop a second, and a nominal file at the rate that is expected
 //! of the link. Distances to a target are kept for [`KEPT`], so that a burst of files costs one search.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
 use longhaul_model::{BlockId, StorageId, Timestamp, TransferId};
@@ -30,6 +32,10 @@ pub(crate) struct Routes {
     links: Option<Links>,
     /// By target.
     kept: BTreeMap<u32, (Timestamp, Ways)>,
+    pub(crate) relays: BTreeSet<u32>,
+    /// A timer for the next look for detours is set; and how many there were.
+    pub(crate) looking: bool,
+    pub(crate) looks: usize,
 }
 
 #[derive(Default)]
@@ -67,7 +73,7 @@ type Ways = BTreeMap<u32, (f64, u32)>;
 
 impl Scheduler {
     pub(crate) fn links_changed(&mut self, links: Option<Vec<(StorageId, StorageId)>>, now: Timestamp) {
-        self.routes = Routes::default();
+        self.routes.kept.clear();
         self.routes.links = links.map(|pairs| {
             let mut links = Links::default();
             for (source, target) in pairs {
@@ -113,7 +119,7 @@ impl Scheduler {
     }
 
     /// A transfer of the same file to a relay, charged to the one that needs it.
-    fn hop(&mut self, place: u32, relay: u32, sources: &[u32], now: Timestamp) {
+    pub(crate) fn hop(&mut self, place: u32, relay: u32, sources: &[u32], now: Timestamp) {
         let transfer = &self.transfers[place];
         let (file, size, want) = (transfer.file, transfer.size, transfer.want);
         let relayed = self.relay_want(want, relay);
@@ -194,10 +200,7 @@ impl Scheduler {
                 continue;
             }
             ways.insert(storage, (far, next));
-            let row = &self.storages[storage];
-            if storage != target
-                && !(row.relay && row.writable && row.trouble.is_none() && self.may_serve(storage))
-            {
+            if storage != target && !self.passes_on(storage) {
                 continue;
             }
             let listed = self.routes.links.as_ref().map(|links| links.into.get(&storage));
@@ -208,12 +211,18 @@ impl Scheduler {
                 if source == storage || self.limits.is_closed(source, storage) {
                     continue;
                 }
-                let link = Link { source: self.storages[source].id, target: row.id };
+                let link = Link { source: self.storages[source].id, target: self.storages[storage].id };
                 let rate = self.knowledge.rate(link, now).bytes_per_s.max(1.0);
                 open.push((Reverse(Seconds(far + HOP_S + NOMINAL_BYTES / rate)), source, storage));
             }
         }
         self.routes.kept.insert(target, (now, ways));
+    }
+
+    /// Whether files of others may go over a storage now.
+    pub(crate) fn passes_on(&self, storage: u32) -> bool {
+        let row = &self.storages[storage];
+        row.relay && row.writable && row.trouble.is_none() && self.may_serve(storage)
     }
 
     pub(crate) fn forget_ways(&mut self) {

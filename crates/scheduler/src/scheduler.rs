@@ -92,6 +92,7 @@ pub(crate) enum Timer {
     /// A limited rate has room again.
     Limits,
     SecondThoughts,
+    Detours,
 }
 
 impl Scheduler {
@@ -148,6 +149,7 @@ impl Scheduler {
             Event::Links(links) => self.links_changed(links, now),
             Event::Shares(shares) => self.parties.set(shares),
             Event::Limits(limits) => self.limits_changed(limits, now),
+            Event::Circuits(all) => self.circuits_changed(&all, now),
             Event::Demand(demand) => self.demand_changed(&demand, now),
             Event::DemandGone { id } => self.demand_gone(id, now),
             Event::SubscriptionGone { subscription } => self.subscription_gone(subscription, now),
@@ -274,6 +276,7 @@ impl Scheduler {
                 Timer::Optimize => self.optimize(now),
                 Timer::Limits => self.limits_eased(),
                 Timer::SecondThoughts => self.think_again(now),
+                Timer::Detours => self.look_for_detours(now),
                 Timer::Reopen(block, target) => self.reopen(block, target),
             }
         }

@@ -122,6 +122,8 @@ pub(crate) struct Target {
     pub started: u32,
     /// By place of the source.
     pub links: Links,
+    /// Sources from which files come by a circuit.
+    pub by_circuit: BTreeSet<u32>,
     /// Opens when it is full or read-only.
     pub room: Breaker,
     pub resting: u32,

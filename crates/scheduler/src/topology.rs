@@ -39,6 +39,10 @@ impl Scheduler {
         }
         let row = &mut self.storages[place];
         let relays = std::mem::replace(&mut row.relay, info.relay) != info.relay;
+        match info.relay {
+            true => self.routes.relays.insert(place),
+            false => self.routes.relays.remove(&place),
+        };
         let eased = row.trouble.is_some() && info.trouble.is_none();
         let news = row.name.as_ref() != Some(&info.name) || row.writable != info.writable || before != site;
         let same_trouble = row.trouble == info.trouble;

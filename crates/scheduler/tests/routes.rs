@@ -105,3 +105,82 @@ fn what_only_passes_through_stops_when_nobody_wants_it_any_more() {
     world.run_for(Duration::from_secs(10));
     assert_eq!(world.bytes_between(0, 1), moved, "the rest of 2 GB stays where it is");
 }
+
+/// Storage 1 is a relay between 0 and 2; the link from 0 to 2 carries 5 MB/s, all else 100.
+fn slow_link() -> World {
+    let mut rows = vec![Place::new(100e6); 3];
+    rows[1].relay = true;
+    let mut world = World::new(rows, 1);
+    world.slow.insert((0, 2), 5e6);
+    world
+}
+
+/// Something has moved over both halves of the way before.
+fn measured(world: &mut World) {
+    world.add_files(8, 0, vec![10 * MB; 50]);
+    world.add_files(9, 1, vec![10 * MB; 50]);
+    world.subscribe(8, &[8], 1, 5);
+    world.subscribe(9, &[9], 2, 5);
+    world.run(HOUR);
+}
+
+#[test]
+fn a_slow_link_and_a_way_over_a_relay_are_both_used() {
+    let mut world = slow_link();
+    measured(&mut world);
+    let before = world.bytes_between(0, 1);
+    world.add_files(1, 0, vec![10 * MB; 600]);
+    world.subscribe(1, &[1], 2, 5);
+    // The first files over the slow link have come, and links have been looked at.
+    world.run_for(Duration::from_secs(30));
+    let rows = world.scheduler.transfers(None, None, 2_000);
+    let waits = rows.iter().filter(|row| row.target == StorageId(2) && row.leased.is_none());
+    let waits: Vec<String> = waits.filter_map(|row| world.scheduler.waits(row.transfer, world.now)).collect();
+    assert!(
+        waits.iter().any(|text| text.starts_with("it comes over storage-1: ") && text.ends_with(" directly")),
+        "{:?}",
+        waits.first()
+    );
+    let took = world.run(HOUR);
+    // 6 GB: 20 minutes directly, a minute over the relay.
+    assert!(took < Duration::from_secs(100), "{took:?}");
+    let (direct, first) = (world.bytes_between(0, 2), world.bytes_between(0, 1) - before);
+    assert!(direct > 300 * MB, "the slow link idles: {direct}");
+    assert!(first > 4_000 * MB, "{first}");
+    // Hardly anything went both ways.
+    assert!(direct + first < 6_200 * MB, "{direct} directly, {first} to the relay");
+    world.run_for(Duration::from_secs(60));
+    assert_eq!(world.scheduler.counts(), Default::default(), "nothing is left behind");
+}
+
+#[test]
+fn what_was_never_measured_is_no_reason_for_a_detour() {
+    let mut world = slow_link();
+    world.add_files(1, 0, vec![10 * MB; 60]);
+    world.subscribe(1, &[1], 2, 5);
+    world.run(HOUR);
+    assert_eq!((world.bytes_between(0, 1), world.bytes_between(0, 2)), (0, 600 * MB));
+}
+
+/// Five sources share the port of the target: each link is slow, but no way is faster.
+#[test]
+fn a_full_port_is_no_reason_for_a_detour() {
+    let mut rows = vec![Place::new(100e6); 7];
+    rows[5].relay = true;
+    let mut world = World::new(rows, 1);
+    for source in 0..5 {
+        world.add_files(10 + source, source, vec![10 * MB; 30]);
+        world.subscribe(10 + source, &[10 + source], 5, 5);
+    }
+    world.add_files(20, 5, vec![10 * MB; 100]);
+    world.subscribe(20, &[20], 6, 5);
+    world.run(HOUR);
+    let before: u64 = (0..5).map(|source| world.bytes_between(source, 5)).sum();
+    for source in 0..5 {
+        world.add_files(source, source, vec![10 * MB; 200]);
+        world.subscribe(source, &[source], 6, 5);
+    }
+    world.run(HOUR);
+    let after: u64 = (0..5).map(|source| world.bytes_between(source, 5)).sum();
+    assert_eq!(after, before);
+}

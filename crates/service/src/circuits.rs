@@ -13,12 +13,16 @@ use longhaul_api::circuits::{
 };
 use longhaul_catalog::{Catalog, CatalogError, CircuitLinkRow, CircuitOrderRow, CircuitRow};
 use longhaul_model::units::printable;
-use longhaul_model::{AgentId, CircuitOrderId, StorageName, Timestamp};
+use longhaul_model::{AgentId, CircuitOrderId, StorageId, StorageName, Timestamp};
 use longhaul_network::FUTURE;
+use longhaul_scheduler::{Event, OnCircuit};
 use serde::{Deserialize, Serialize};
 
+use crate::brain::Input;
 use crate::shared::{Shared, guard};
 
+/// Bytes a second of one Mbit/s.
+const MBIT: f64 = 125_000.0;
 /// What changes all the time is written so often.
 const WRITE_EVERY: Duration = Duration::from_secs(60);
 const PROVIDERS: [&str; 4] = ["static", "nsi", "oscars", "sense"];
@@ -30,6 +34,8 @@ pub type LinkKey = (AgentId, StorageName);
 #[derive(Default)]
 pub struct Circuits {
     state: Mutex<State>,
+    /// What the scheduler was told last.
+    told: Mutex<Vec<OnCircuit>>,
 }
 
 #[derive(Default)]
@@ -168,7 +174,7 @@ impl Circuits {
             let order = KeptOrder::read(&row)?;
             state.orders.entry((row.agent, row.source)).or_default().push(order);
         }
-        Ok(Circuits { state: Mutex::new(state) })
+        Ok(Circuits { state: Mutex::new(state), ..Circuits::default() })
     }
 
     pub fn links(&self) -> Vec<(LinkKey, Known)> {
@@ -184,6 +190,17 @@ impl Circuits {
             Some((key.clone(), circuit.id.clone()))
         });
         used.collect()
+    }
+
+    /// The same with what is booked, in bytes a second.
+    fn rates(&self) -> Vec<(LinkKey, f64)> {
+        let state = guard(&self.state);
+        let used = state.links.iter().filter(|(_, known)| known.link.state == CircuitState::Established);
+        let rates = used.filter_map(|(key, known)| {
+            let circuit = known.link.circuit.as_ref().filter(|circuit| circuit.used.is_some())?;
+            Some((key.clone(), circuit.booked_mbit.unwrap_or(circuit.asked_mbit) as f64 * MBIT))
+        });
+        rates.collect()
     }
 
     pub fn link(&self, key: &LinkKey) -> Option<Known> {
@@ -209,7 +226,8 @@ impl Circuits {
             .collect()
     }
 
-    /// Durable when it returns. Requests of the link that were open are over: the new one stands in their place.
+    /// Durable when it returns. Requests of the link that were open are over: the new one stands in their place; unless it is
+    /// for a circuit that is to follow one, which they keep until then.
     pub fn order(
         &self,
         catalog: &Catalog,
@@ -220,9 +238,12 @@ impl Circuits {
         let mut state = guard(&self.state);
         let open = state.orders.entry(key.clone()).or_default();
         // A circuit that is to be given back is so before another is asked for.
-        let (stand, over): (Vec<KeptOrder>, Vec<KeptOrder>) = open.drain(..).partition(|before| {
-            matches!(before.what, CircuitWish::Release { .. }) && before.what != order.what
-        });
+        let follows = matches!(order.what, CircuitWish::Request { replaces: Some(_), .. });
+        let (stand, over): (Vec<KeptOrder>, Vec<KeptOrder>) =
+            open.drain(..).partition(|before| match before.what {
+                CircuitWish::Release { .. } => before.what != order.what,
+                CircuitWish::Request { .. } => follows,
+            });
         let end = |before: &KeptOrder| KeptOrder {
             state: CircuitOrderState::Done,
             words: format!("{} wanted something else after that", order.by),
@@ -236,6 +257,23 @@ impl Circuits {
             Err(_) => open.extend(over),
         }
         written
+    }
+
+    /// One wish is not wanted any more, and the others of its link are. Durable when it returns.
+    pub fn withdraw(
+        &self,
+        catalog: &Catalog,
+        key: &LinkKey,
+        id: CircuitOrderId,
+        words: &str,
+    ) -> Result<(), CatalogError> {
+        let mut state = guard(&self.state);
+        let Some(open) = state.orders.get_mut(key) else { return Ok(()) };
+        let Some(order) = open.iter().find(|order| order.id == id) else { return Ok(()) };
+        let over = KeptOrder { state: CircuitOrderState::Done, words: words.to_owned(), ..order.clone() };
+        catalog.tell_circuits(&[], &[], &[over.row(key)])?;
+        open.retain(|order| order.id != id);
+        Ok(())
     }
 
     /// What the plan wants, and nobody has ended.
@@ -308,7 +346,33 @@ pub fn take(shared: &Shared, agent: AgentId, told: Vec<CircuitLink>) -> Result<(
         let sources: Vec<StorageName> = gone.into_iter().map(|(_, source)| source).collect();
         shared.catalog.forget_circuit_links(agent, &sources)?;
     }
+    drop(state);
+    tell_scheduler(shared);
     Ok(())
+}
+
+/// Which links go by circuits now, if that is not what it knows: all from one agent to another, whatever storages they have.
+fn tell_scheduler(shared: &Shared) {
+    let directory = shared.directory();
+    let of_agent = |agent: AgentId| -> Vec<StorageId> {
+        let all = directory.storages.keys().copied();
+        all.filter(|storage| shared.agents.of_storage(*storage) == Some(agent)).collect()
+    };
+    let mut links: BTreeMap<(StorageId, StorageId), f64> = BTreeMap::new();
+    for ((agent, source), bytes_per_s) in shared.circuits.rates() {
+        let row = directory.storage(source.as_str());
+        let Some(from) = row.and_then(|row| shared.agents.of_storage(row.id)) else { continue };
+        let (sources, targets) = (of_agent(from), of_agent(agent));
+        let pairs = sources.iter().flat_map(|source| targets.iter().map(move |target| (*source, *target)));
+        links.extend(pairs.map(|pair| (pair, bytes_per_s)));
+    }
+    let on_circuit = |((source, target), bytes_per_s)| OnCircuit { source, target, bytes_per_s };
+    let links: Vec<OnCircuit> = links.into_iter().map(on_circuit).collect();
+    let mut told = guard(&shared.circuits.told);
+    if *told != links {
+        told.clone_from(&links);
+        shared.tell(Input::Events(vec![Event::Circuits(links)]));
+    }
 }
 
 /// What others than its agent have moved on a circuit, and for how long.
@@ -360,9 +424,8 @@ impl State {
             circuits.values().map(|kept| kept.circuit.carried_bytes).sum()
         };
         let carried = total(&circuits);
-        let named: BTreeSet<String> =
-            link.ended.iter().chain(&link.circuit).map(|circuit| circuit.id.clone()).collect();
-        for told in link.ended.iter().chain(&link.circuit) {
+        let named: BTreeSet<String> = told(&link).map(|circuit| circuit.id.clone()).collect();
+        for told in told(&link) {
             let open = circuits.get(&told.id).is_some_and(|kept| kept.circuit.ended.is_none());
             let fresh = !circuits.contains_key(&told.id);
             let kept = circuits.entry(told.id.clone()).or_insert_with(|| Kept::new(&link.provider, told));
@@ -423,6 +486,11 @@ fn learn_orders(open: &mut Vec<KeptOrder>, told: &[CircuitOrdered], key: &LinkKe
     open.retain(|order| !order.state.is_final());
 }
 
+/// All circuits that an agent tells of.
+fn told(link: &CircuitLink) -> impl Iterator<Item = &Circuit> {
+    link.ended.iter().chain(&link.circuit).chain(&link.next)
+}
+
 fn check(link: &CircuitLink, now: Timestamp) -> Result<(), String> {
     if !PROVIDERS.contains(&link.provider.as_str()) {
         return Err("no provider that there is".into());
@@ -449,7 +517,7 @@ fn check(link: &CircuitLink, now: Timestamp) -> Result<(), String> {
     {
         return Err("numbers that no link has".into());
     }
-    for circuit in link.ended.iter().chain(&link.circuit) {
+    for circuit in told(link) {
         if !is_name(&circuit.id) {
             return Err("no name of a circuit".into());
         }
@@ -492,7 +560,7 @@ fn clean(mut link: CircuitLink) -> CircuitLink {
     }
     link.notes.iter_mut().for_each(|note| clean(&mut note.words));
     link.orders.iter_mut().for_each(|order| clean(&mut order.words));
-    for circuit in link.ended.iter_mut().chain(&mut link.circuit) {
+    for circuit in link.ended.iter_mut().chain(&mut link.circuit).chain(&mut link.next) {
         clean(&mut circuit.why);
         circuit.end.as_mut().map(clean);
     }

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_catalog::{Catalog, CatalogError};
-use longhaul_model::{CommunityName, Fault, FaultCode, StorageId};
-use longhaul_scheduler::{Event, Limit, Limits};
+use longhaul_model::mark::MarkTable;
+use longhaul_model::{ActivityName, CircuitUse, CommunityName, Fault, FaultCode, StorageId};
+use longhaul_scheduler::{CircuitRule, Event, Limit, Limits};
 use serde::{Deserialize, Serialize};
 
 use crate::commissioning;
@@ -74,7 +75,7 @@ pub fn read_uncommissioned(text: Option<&str>) -> Result<BTreeSet<Pair>, Catalog
 }
 
 /// All of it, as the scheduler hears it.
-pub fn event(catalog: &Catalog) -> Result<Event, CatalogError> {
+pub fn event(catalog: &Catalog, marks: &MarkTable) -> Result<Event, CatalogError> {
     let mut limits = Limits::default();
     for (of, limit) in KeptLimits::read(catalog.setting(LIMITS)?.as_deref())?.0 {
         match of {
@@ -91,7 +92,15 @@ pub fn event(catalog: &Catalog) -> Result<Event, CatalogError> {
     let uncommissioned = read_uncommissioned(catalog.setting(UNCOMMISSIONED)?.as_deref())?;
     limits.uncommissioned = uncommissioned.into_iter().collect();
     limits.testers = commissioning::community();
+    limits.circuits = marks.circuits().map(circuit_rule).collect();
     Ok(Event::Limits(limits))
+}
+
+fn circuit_rule(
+    (community, activity, circuits): (Option<&CommunityName>, Option<&ActivityName>, CircuitUse),
+) -> CircuitRule {
+    let only = circuits == CircuitUse::Only;
+    CircuitRule { community: community.cloned(), activity: activity.cloned(), only }
 }
 
 #[cfg(test)]

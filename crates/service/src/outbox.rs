@@ -171,6 +171,7 @@ mod tests {
                 })
                 .collect(),
             class: longhaul_model::TrafficClass::default(),
+            circuits: Default::default(),
             mark: longhaul_model::Mark::default(),
         }
     }

@@ -144,6 +144,11 @@ impl Booked {
         self.up.get(&(from, to)).copied()
     }
 
+    /// All pairs that use one, with its place.
+    pub(crate) fn ways(&self) -> impl Iterator<Item = ((usize, usize), u32)> + '_ {
+        self.up.iter().map(|(pair, place)| (*pair, *place))
+    }
+
     /// Of a port, in bytes a second.
     fn taken(&self, site: usize, inward: bool) -> f64 {
         let ends = |held: &&Held| if inward { held.pair.1 == site } else { held.pair.0 == site };

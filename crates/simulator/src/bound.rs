@@ -37,12 +37,38 @@ pub struct Certificate {
     pub recall: f64,
 }
 
+impl Certificate {
+    /// Takes these prices, and says what bound follows from them.
+    fn price(&mut self, prices: &[f64], edges: &Edges) -> f64 {
+        let table = edges.table(prices);
+        for (row, price) in self.capacities.iter_mut().zip(prices) {
+            row.price = *price;
+        }
+        for group in &mut self.groups {
+            group.price = tree(group, &table, edges, &mut Vec::new());
+        }
+        let cost = self.groups.iter().map(|group| group.bytes * group.price).sum();
+        self.bound = paid_at(&self.capacities, cost);
+        self.bound
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct Priced {
     pub name: String,
     pub price: f64,
     /// (from when on, bytes a second), the first from 0.
     pub rate: Vec<(f64, f64)>,
+}
+
+impl Priced {
+    /// Bytes a second from the beginning to `end`.
+    fn mean(&self, end: f64) -> f64 {
+        let ends = self.rate.iter().skip(1).map(|(at, _)| *at).chain([f64::INFINITY]);
+        let bytes: f64 =
+            self.rate.iter().zip(ends).map(|((at, rate), until)| rate * (until.min(end) - at).max(0.0)).sum();
+        bytes / end.max(f64::MIN_POSITIVE)
+    }
 }
 
 /// Files with the same first replicas, wanted at the same sites.
@@ -103,8 +129,6 @@ pub fn certify(plan: &Plan, history: &[(i64, Vec<f64>)]) -> Certificate {
     let capacities = priced(plan, history, &sessions);
     let rates: Vec<f64> =
         capacities.iter().map(|row| row.rate.iter().map(|(_, rate)| *rate).fold(0.0, f64::max)).collect();
-    let prices = search(&groups, &edges, &rates);
-    let table = edges.table(&prices);
     let mut certificate = Certificate {
         groups,
         capacities,
@@ -112,14 +136,18 @@ pub fn certify(plan: &Plan, history: &[(i64, Vec<f64>)]) -> Certificate {
         recall: recalled(plan),
         ..Certificate::default()
     };
-    for (row, price) in certificate.capacities.iter_mut().zip(&prices) {
-        row.price = *price;
+    let prices = search(&certificate.groups, &edges, &rates);
+    let first = certificate.price(&prices, &edges);
+    // What was less for a while is dearer than it seemed: once more by what there was in the mean until then.
+    let means: Vec<f64> = certificate.capacities.iter().map(|row| row.mean(first)).collect();
+    let less = means.iter().zip(&rates).any(|(mean, rate)| *mean < 0.99 * rate);
+    if less {
+        let again = search(&certificate.groups, &edges, &means);
+        if certificate.price(&again, &edges) < first {
+            certificate.price(&prices, &edges);
+        }
     }
-    for group in &mut certificate.groups {
-        group.price = tree(group, &table, &edges, &mut Vec::new());
-    }
-    let cost: f64 = certificate.groups.iter().map(|group| group.bytes * group.price).sum();
-    certificate.bound = paid_at(&certificate.capacities, cost).max(certificate.last).max(certificate.recall);
+    certificate.bound = certificate.bound.max(certificate.last).max(certificate.recall);
     certificate.capacities.retain(|row| row.price > 0.0);
     certificate.capacities.truncate(PRICES_KEPT);
     certificate

@@ -13,6 +13,7 @@ use longhaul_circuits::{
 };
 use longhaul_model::{SiteId, StorageId, Timestamp};
 use longhaul_network::Link;
+use longhaul_scheduler::OnCircuit;
 
 use crate::booked::MBIT;
 use crate::random::fixed;
@@ -132,7 +133,7 @@ impl World<'_> {
             for ahead in self.scheduler.ahead(StorageId(target as u64), self.service_time()) {
                 let source = ahead.source.0 as usize;
                 let wrong = self.forecast_error(source, target);
-                work.insert((source, target), (ahead.bytes, ahead.rate_expected * wrong));
+                work.insert((source, target), (ahead.bytes, ahead.plain_expected * wrong));
             }
         }
         for &pair in work.keys() {
@@ -222,8 +223,9 @@ impl World<'_> {
                     let Some(provider) = providers.position(|row| row.name == request.provider) else {
                         continue;
                     };
-                    let settings =
-                        Settings { mbit: request.mbit, ..self.line_settings(provider, request.lifetime) };
+                    // What follows it is the plan's to say.
+                    let usual = self.line_settings(provider, request.lifetime);
+                    let settings = Settings { mbit: request.mbit, renew: None, ..usual };
                     let line = self.add_line(pair, provider, settings, Some(request.booking));
                     self.tell_line(line, Event::Wanted(true));
                 }
@@ -278,7 +280,7 @@ impl World<'_> {
             let (from, to) = (source.0 as usize, target.0 as usize);
             if layout.pair(from, to).open {
                 let link = Link { source: StorageId(source.0), target: StorageId(target.0) };
-                let believed = self.scheduler.knowledge().rate(link, self.service_time()).bytes_per_s;
+                let believed = self.scheduler.knowledge().plain_rate(link, self.service_time()).bytes_per_s;
                 let pair = Pair { source, target };
                 view.plain.insert(pair, believed * self.forecast_error(from, to));
                 if let Some((bytes, busy)) = self.circuits.carried.get(&(from, to))
@@ -360,12 +362,14 @@ impl World<'_> {
                 (line.used, line.ever) = (true, true);
                 self.circuits.summary.used += u64::from(first || booking.is_none());
                 self.switch(number, key, true);
+                self.tell_scheduler();
                 if let (Some(booking), Some(planner)) = (booking, &mut self.circuits.planner) {
                     planner.hear(booking, News::Established { mbit }, now);
                 }
             }
             Action::StopUsing(key) => {
                 self.switch(number, key, false);
+                self.tell_scheduler();
                 if let Some(line) = self.circuits.lines.get_mut(&number) {
                     line.used = false;
                 }
@@ -442,8 +446,20 @@ impl World<'_> {
         self.count_reserved();
         if let Some((pair, _)) = self.booked.give_back(key) {
             self.take_from_ports(pair);
+            self.tell_scheduler();
             self.settle_where(|source, target| (source, target) == pair);
         }
+    }
+
+    /// Which links go by circuits now, as the service tells it.
+    fn tell_scheduler(&mut self) {
+        let on_circuit = |((source, target), place): ((usize, usize), u32)| OnCircuit {
+            source: StorageId(source as u64),
+            target: StorageId(target as u64),
+            bytes_per_s: self.flows.capacity[place as usize],
+        };
+        let all = self.booked.ways().map(on_circuit).collect();
+        self.handle(longhaul_scheduler::Event::Circuits(all));
     }
 
     /// What is reserved is not there for others.

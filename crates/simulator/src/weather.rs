@@ -63,13 +63,17 @@ impl World<'_> {
         self.flows.stale = true;
     }
 
-    /// What is left of capacities, for the bound: the ports of a site that is away carry nothing.
+    /// What is left of capacities, for the bound: the ports of a site carry nothing while it is away, or each attempt fails there.
     fn note_capacities(&mut self) {
         let mut capacity = self.flows.capacity.clone();
         // What a circuit has of a port is used as well.
         capacity.iter_mut().zip(&self.reserved).for_each(|(rate, reserved)| *rate += reserved);
         for (site, now) in self.plan.layout.sites.iter().zip(&self.sites) {
-            if now.down > 0 {
+            let fails = |&number: &u32| {
+                let trouble = &self.plan.troubles[number as usize];
+                trouble.kind == FailureKind::SiteError && trouble.share >= 1.0
+            };
+            if now.down > 0 || now.troubles.iter().any(fails) {
                 site.in_ways.iter().chain(&site.out_ways).for_each(|&place| capacity[place as usize] = 0.0);
             }
         }
@@ -114,8 +118,10 @@ impl World<'_> {
             kind => {
                 for &site in &trouble.at {
                     self.sites[site].troubles.remove(&number);
-                    if matches!(kind, FailureKind::SiteDown | FailureKind::AgentRestart) {
-                        self.comes_back(site as u32);
+                    match kind {
+                        FailureKind::SiteDown | FailureKind::AgentRestart => self.comes_back(site as u32),
+                        FailureKind::SiteError => self.note_capacities(),
+                        _ => {}
                     }
                 }
             }
@@ -177,6 +183,7 @@ impl World<'_> {
         for place in self.begun(|attempt| attempt.source == site || attempt.target == site) {
             self.strike(place, Fault::new(code, "by the scenario"), 0.0);
         }
+        self.note_capacities();
     }
 
     fn begun(&self, which: impl Fn(&crate::world::Attempt) -> bool) -> Vec<u32> {

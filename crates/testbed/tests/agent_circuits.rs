@@ -106,6 +106,37 @@ fn a_killed_agent_takes_its_request_back_and_leaves_circuits_that_expire() {
     });
 }
 
+/// While there is enough to do, the next circuit is used before one expires: nothing goes the plain way in between.
+#[test]
+fn circuits_that_expire_follow_each_other_while_there_is_enough_to_do() {
+    let mut renewed = terms("setup_s = 0.5\nlasts_s = 8\n");
+    renewed.plan = renewed.plan.map(|plan| format!("{plan}renew_before_s = 4\nrenew_work_s = 1\n"));
+    in_lab("circuits that follow each other", renewed, |world| {
+        let jobs: Vec<String> = (0..16).map(|number| format!("f/{number}")).collect();
+        let jobs: Vec<&str> = jobs.iter().map(String::as_str).collect();
+        submit(world, &jobs);
+        until(world, 0, "transfers go by the circuit of 200 Mbit/s");
+        until(world, 0, "takes its place");
+        // By now what was under way on the plain way when the first came has arrived.
+        let plain = world.carried(SHARED);
+        let from = world.log().len();
+        until(world, from, "takes its place");
+        // Their ends: each says that another took its place, and none that it expired.
+        world.deployment.until("the third is used", WITHIN, || {
+            (world.log().lines_with(&["transfers go by the circuit"]).len() >= 3).then_some(())
+        });
+        assert!(world.log().lines_with(&["about to expire"]).is_empty(), "{}", world.log().tail());
+        let beside = world.carried(SHARED) - plain;
+        assert!(beside < 2 * SIZE, "{beside} bytes went the plain way while circuits followed each other");
+        finish(world, &jobs);
+        let list = world.deployment.json(&["transfer", "list", "--state", "done"]);
+        let last = list["items"][0]["id"].as_str().unwrap();
+        let shown = world.deployment.longhaul(&["transfer", "explain", last]).ok().stdout;
+        assert!(shown.contains("beta-test by a circuit, the only storage that holds it"), "{shown}");
+        assert!(world.stop().success());
+    });
+}
+
 /// What a provider refuses costs no transfer, and a restart does not ask again.
 #[test]
 fn a_refused_circuit_costs_nothing_and_the_rest_outlasts_a_kill() {

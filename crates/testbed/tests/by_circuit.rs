@@ -36,7 +36,8 @@ impl World {
         let settings = format!(
             "[service.jobs]\nallow_networks = [\"127.0.0.0/8\", \"::1/128\"]\nauthorities = [{:?}]\nhost_copies = 4\n\
              [[service.circuits.hosts]]\nsite = \"beta\"\nhost = \"localhost\"\non_circuit = \"{on_circuit}\"\n\
-             [[service.circuits.hosts]]\nsite = \"alpha\"\nhost = \"127.0.0.1\"\non_circuit = \"localhost\"\n",
+             [[service.circuits.hosts]]\nsite = \"alpha\"\nhost = \"127.0.0.1\"\non_circuit = \"localhost\"\n\
+             [[service.marking.rules]]\nactivity = \"tests\"\ncircuits = \"never\"\n",
             authority.ca_file()
         );
         let mut deployment = Deployment::with(ServiceOptions { settings, ..ServiceOptions::default() });
@@ -55,9 +56,14 @@ impl World {
     }
 
     fn submit(&self, files: std::ops::Range<usize>, folder: &str) -> String {
+        self.submit_as("default", files, folder)
+    }
+
+    fn submit_as(&self, activity: &str, files: std::ops::Range<usize>, folder: &str) -> String {
         let files = files.map(|at| {
             let target = self.target.url(&format!("{folder}/{at}")).replace("localhost", "127.0.0.1");
-            json!({ "sources": [self.source.url(&at.to_string())], "destinations": [target] })
+            let source = self.source.url(&at.to_string());
+            json!({ "sources": [source], "destinations": [target], "activity": activity })
         });
         let job = json!({ "files": files.collect::<Vec<_>>() }).to_string();
         let json = [("content-type", "application/json")];
@@ -114,6 +120,9 @@ fn a_queue_of_jobs_brings_a_circuit_and_goes_by_it() {
     for at in 0..FILES {
         assert!(fs::read(world.target.data().join(format!("queue/{at}"))).unwrap() == vec![at as u8; SIZE]);
     }
+    // Whose work never goes by circuits stays on the plain way beside it.
+    let tests = world.submit_as("tests", 0..2, "tests");
+    assert_eq!(world.ways(&tests), ["stream", "stream"]);
     let id = seen["link"]["circuit"]["id"].as_str().unwrap();
     world.deployment.longhaul(&["circuit", "release", id]).ok();
     let carried = world.explained("it is accounted for", |detail| {

@@ -59,16 +59,16 @@ const LONG: [Long; 8] = [
 
 const USAGE: &str = "usage: cargo xtask soak kill [KILLS] | away [SECONDS] | tree [FILES]
        | hostile [STREAMS] | resume [KILLS] | path [MEGABYTES] | memory [TRANSFERS] | worlds [CASES]
-       | random | fuzz [SECONDSs | EXECUTIONSx] [keep] [TARGET…] | all";
+       | random [ROOM…] | fuzz [SECONDSs | EXECUTIONSx] [keep] [TARGET…] | all";
 
 pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     match words {
-        ["random"] => random(),
+        ["random", rooms @ ..] => random(rooms),
         ["fuzz", rest @ ..] => crate::fuzz::run(rest),
         ["all"] => {
             build()?;
             LONG.iter().try_for_each(|long| once(long, long.full))?;
-            random()?;
+            random(&[])?;
             crate::fuzz::run(&[])
         }
         [name, rest @ ..] => {
@@ -99,11 +99,14 @@ fn once(long: &Long, amount: &str) -> Result<(), String> {
     run_counted(&mut command).map(drop)
 }
 
-/// The property tests of all rooms, with many more cases: those that fix a number scale it by what the library reads here.
-fn random() -> Result<(), String> {
+/// The property tests of these rooms (`circuits`), or of all, with many more cases: those that fix a number scale it by what
+/// the library reads here.
+fn random(rooms: &[&str]) -> Result<(), String> {
     let mut command = cargo();
-    command
-        .args(["test", "--release", "--workspace", "--exclude", "longhaul-testbed"])
-        .env("PROPTEST_CASES", "10000");
+    command.args(["test", "--release"]).env("PROPTEST_CASES", "10000");
+    match rooms {
+        [] => command.args(["--workspace", "--exclude", PROGRAMS]),
+        rooms => command.args(rooms.iter().map(|room| format!("--package=longhaul-{room}"))),
+    };
     run_counted(&mut command).map(drop)
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use longhaul_circuits::{Leave, Settings, Slower};
+use longhaul_circuits::{Leave, Renew, Settings, Slower};
 use longhaul_model::{Fault, FaultCode, StorageName};
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +35,12 @@ pub struct CircuitLinkConfig {
     /// and not before it is so old.
     #[serde(default = "seconds::<1800>")]
     pub leave_hold_s: u32,
+    /// Another is asked for so long before one expires, to be used in its place; 0: only after it has expired.
+    #[serde(default = "seconds::<900>")]
+    pub renew_before_s: u32,
+    /// If what waits takes no less than this.
+    #[serde(default = "hours::<1>")]
+    pub renew_work_s: u32,
     /// For how long one is asked for; none: the provider says.
     #[serde(default)]
     pub lifetime_s: Option<u32>,
@@ -97,6 +103,8 @@ impl CircuitLinkConfig {
             ("leave_work_s", self.leave_work_s),
             ("leave_during_s", self.leave_during_s),
             ("leave_hold_s", self.leave_hold_s),
+            ("renew_before_s", self.renew_before_s),
+            ("renew_work_s", self.renew_work_s),
             ("lifetime_s", self.lifetime_s.unwrap_or(1)),
             ("request_timeout_s", self.request_timeout_s),
             ("request_window_s", self.request_window_s),
@@ -134,6 +142,8 @@ impl CircuitLinkConfig {
                 during: span(self.leave_during_s),
                 hold: span(self.leave_hold_s),
             }),
+            renew: (self.renew_before_s > 0)
+                .then(|| Renew { before: span(self.renew_before_s), work: span(self.renew_work_s) }),
             rate_over: span(self.rate_over_s),
             slower: (self.slower_percent > 0).then(|| Slower {
                 share: f64::from(self.slower_percent) / 100.0,

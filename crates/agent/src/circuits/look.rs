@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use longhaul_circuits::Event;
 use longhaul_engine::SessionSnapshot;
-use longhaul_model::Fault;
+use longhaul_model::{CircuitUse, Fault};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::{FRESH_CHECKS, Link};
@@ -38,7 +38,9 @@ fn look(shared: &Shared, link: &Link, sessions: &[SessionSnapshot], during: Dura
     let ended: Vec<_> = state.ended.drain(..).collect();
     let ahead = state.ahead.filter(|ahead| ahead.at.elapsed() <= fresh);
     let moved = state.peer.as_ref().filter(|_| held > 0).and_then(|peer| {
-        let own = sessions.iter().filter(|session| session.source == peer.agent);
+        // What stays on the plain way for good says nothing of what the other would carry.
+        let goes = |session: &&SessionSnapshot| session.circuits != CircuitUse::Never;
+        let own = sessions.iter().filter(|session| session.source == peer.agent).filter(goes);
         moved(own, state.circuit, during)
     });
     drop(state);
@@ -89,6 +91,7 @@ mod tests {
                 source: AgentId(1),
                 mixed: false,
                 class: Default::default(),
+                circuits: Default::default(),
                 begun: Duration::ZERO,
                 addresses: addresses.to_vec(),
                 path: Default::default(),

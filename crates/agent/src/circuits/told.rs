@@ -71,6 +71,7 @@ impl Link {
             state: state(look.state),
             until: look.until,
             circuit: record.current().map(circuit),
+            next: record.next().map(circuit),
             look: numbers(&look),
             notes: record.notes().map(|(at, words)| CircuitNote { at: *at, words: text(words) }).collect(),
             ended: record.ended().map(circuit).collect(),
@@ -89,6 +90,7 @@ impl Link {
             mbit: settings.rates().take(RATES_MAX).collect(),
             lifetime_s: settings.lifetime.map(|lifetime| lifetime.as_secs()),
             own_line: provider.is_own_line(),
+            replaces: true,
         }
     }
 }
@@ -148,7 +150,11 @@ fn ordered(id: longhaul_model::CircuitOrderId, state: &OrderState) -> CircuitOrd
 /// What makes no sense here is left alone; the service has checked it.
 fn order(order: &CircuitOrder) -> Option<Order> {
     let what = match &order.what {
-        CircuitWish::Request { mbit, until } => Ordered::Circuit { mbit: *mbit, until: *until },
+        CircuitWish::Request { mbit, until, replaces } => {
+            // Of a circuit that has no name, it replaces none.
+            let replaces = replaces.as_ref().and_then(|circuit| circuit.parse().ok());
+            Ordered::Circuit { mbit: *mbit, until: *until, replaces }
+        }
         CircuitWish::Release { circuit } => Ordered::Release(circuit.parse().ok()?),
     };
     Some(Order { id: order.id, by: text(&order.by), what })

@@ -5,9 +5,9 @@ use std::sync::{Arc, Weak};
 
 use longhaul_api::agent::SourcePeer;
 use longhaul_circuits::Note;
-use longhaul_engine::Path;
+use longhaul_engine::{Path, SessionSnapshot};
 use longhaul_gateways::circuits::{CircuitWay, Ways};
-use longhaul_model::AgentId;
+use longhaul_model::{AgentId, CircuitUse};
 
 use super::Link;
 use crate::agent::Shared;
@@ -67,6 +67,10 @@ impl Ways for AgentWays {
     }
 
     fn set(&mut self, circuit: Option<CircuitWay>) {
+        if circuit.is_some() && circuit != self.circuit {
+            // Another one: the paths are those of the one before.
+            self.set_for = None;
+        }
         self.circuit = circuit;
         self.link(|_, link| locked(&link.state).circuit = circuit.map(|way| way.address));
         self.follow();
@@ -76,7 +80,8 @@ impl Ways for AgentWays {
         self.follow();
         let Some(peer) = self.peer() else { return Vec::new() };
         let sessions = self.link(|shared, _| shared.engine.snapshot().sessions).unwrap_or_default();
-        let of_peer = sessions.into_iter().filter(|session| session.source == peer.agent);
+        let goes = |session: &SessionSnapshot| session.circuits != CircuitUse::Never;
+        let of_peer = sessions.into_iter().filter(|session| session.source == peer.agent && goes(session));
         of_peer.flat_map(|session| session.addresses).collect()
     }
 

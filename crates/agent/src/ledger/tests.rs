@@ -35,6 +35,7 @@ fn batch(attempts: &[u64]) -> LeaseBatch {
         start_by: Timestamp::from_seconds(100),
         leases: attempts.iter().map(|&attempt| lease(attempt)).collect(),
         class: longhaul_model::TrafficClass::default(),
+        circuits: Default::default(),
         mark: longhaul_model::Mark::default(),
     }
 }

@@ -150,6 +150,7 @@ mod tests {
             source: AgentId(source),
             mixed: false,
             class: TrafficClass::default(),
+            circuits: Default::default(),
             begun: Duration::from_secs(begun_s),
             addresses: vec!["192.0.2.1:7470".parse().unwrap()],
             path,

@@ -239,6 +239,7 @@ mod tests {
             addresses: Vec::new(),
             spread: false,
             class: TrafficClass::default(),
+            circuits: Default::default(),
             mark: longhaul_model::Mark::default(),
             target_storage: "beta".parse().unwrap(),
             permit: "".into(),

@@ -96,6 +96,7 @@ impl Deployment {
             start_by,
             leases,
             class: longhaul_model::TrafficClass::default(),
+            circuits: Default::default(),
             mark: longhaul_model::Mark::default(),
         }
     }

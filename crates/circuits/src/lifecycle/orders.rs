@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use longhaul_model::{CircuitOrderId, Timestamp};
 
+use super::following::Following;
 use super::{Lifecycle, Phase};
 use crate::book::{RequestKey, Why};
 use crate::clock::Due;
@@ -32,8 +33,33 @@ enum Stage {
 }
 
 impl Standing {
+    pub(super) fn id(&self) -> CircuitOrderId {
+        self.id
+    }
+
     pub(super) fn by(&self) -> &str {
         &self.by
+    }
+
+    pub(super) fn mbit(&self) -> u64 {
+        self.mbit
+    }
+
+    pub(super) fn until(&self) -> Timestamp {
+        self.until
+    }
+
+    pub(super) fn is_over(&mut self, now: Timestamp) -> bool {
+        self.over.is_past(now)
+    }
+
+    /// There is a circuit that was asked for because of it.
+    pub(super) fn begun(self) -> Standing {
+        Standing { stage: Stage::Begun, ..self }
+    }
+
+    fn note(&self) -> Note {
+        Note::Ordered { order: self.id, by: self.by.clone(), mbit: self.mbit, until: self.until }
     }
 }
 
@@ -43,8 +69,9 @@ impl Lifecycle {
             return;
         }
         orders.sort_by_key(|order| order.id);
-        let stands =
-            self.order.as_ref().is_some_and(|standing| orders.iter().any(|order| order.id == standing.id));
+        let is_there = |id: CircuitOrderId| orders.iter().any(|order| order.id == id);
+        let stands = self.order.as_ref().is_some_and(|standing| is_there(standing.id));
+        let following = self.following.as_ref().and_then(Following::order).filter(|id| !is_there(*id));
         orders.retain(|order| order.id > self.last_order);
         self.last_order = orders.last().map_or(self.last_order, |order| order.id);
         let (releases, requests): (Vec<Order>, Vec<Order>) =
@@ -55,18 +82,46 @@ impl Lifecycle {
                 self.release(order.id, order.by, key, now);
             }
         }
+        if let Some(order) = following {
+            self.withdraw_following(order, now);
+        }
         if !stands {
             self.withdraw(now);
         }
         for order in requests {
-            if let Ordered::Circuit { mbit, until } = order.what {
+            if let Ordered::Circuit { mbit, until, replaces } = order.what {
                 let over = until - self.settings.leave_before;
                 let over = Due::at(over, over.since(now));
-                self.note(Note::Ordered { order: order.id, by: order.by.clone(), mbit, until });
-                self.order =
-                    Some(Standing { id: order.id, by: order.by, mbit, until, over, stage: Stage::Waits });
-                self.begin(now);
+                let standing =
+                    Standing { id: order.id, by: order.by, mbit, until, over, stage: Stage::Waits };
+                match replaces.filter(|key| self.current().is_some_and(|there| there.key == *key)) {
+                    Some(key) => {
+                        self.note(Note::Next(Box::new(standing.note())));
+                        self.follow(Some(standing), key, now);
+                    }
+                    None => self.take_order(standing, now),
+                }
             }
+        }
+    }
+
+    pub(super) fn take_order(&mut self, standing: Standing, now: Timestamp) {
+        self.note(standing.note());
+        self.stand_in(standing);
+        self.begin(now);
+    }
+
+    /// It stands in the place of what was wanted before.
+    pub(super) fn stand_in(&mut self, standing: Standing) {
+        if let Some(Standing { id: order, .. }) = self.order.replace(standing) {
+            self.note(Note::OrderReplaced { order });
+        }
+    }
+
+    fn withdraw_following(&mut self, order: CircuitOrderId, now: Timestamp) {
+        if self.following.as_ref().and_then(Following::order) == Some(order) {
+            self.note(Note::OrderWithdrawn { order });
+            self.stop_following(now);
         }
     }
 
@@ -159,6 +214,10 @@ impl Lifecycle {
         if !there {
             return self.note(Note::ReleasedNothing { order, key });
         }
+        if let Some(following) = self.following.as_ref().and_then(Following::order) {
+            self.note(Note::OrderWithdrawn { order: following });
+        }
+        self.stop_following(now);
         if let Some(standing) = self.order.take() {
             self.note(Note::OrderWithdrawn { order: standing.id });
         }
@@ -243,7 +302,7 @@ mod tests {
     }
 
     fn circuit(id: u64, mbit: u64, time: Duration) -> Order {
-        let what = Ordered::Circuit { mbit, until: START.plus(time) };
+        let what = Ordered::Circuit { mbit, until: START.plus(time), replaces: None };
         Order { id: CircuitOrderId(id), by: "ada".into(), what }
     }
 

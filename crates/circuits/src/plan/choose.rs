@@ -337,7 +337,7 @@ impl Planner {
         let Some((_, to, id, times)) = best else { return };
         let pair = self.bookings[&id].pair;
         self.leave(id, Reason::GivesWay { to, times }, decisions, now);
-        self.rests.insert(pair, Rest { until: now.plus(self.settings.rest_after), failed: 0 });
+        self.gives_way(pair, now);
     }
 
     /// The best circuit that could be had if one that is there were not.

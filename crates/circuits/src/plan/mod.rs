@@ -50,6 +50,9 @@ struct Rest {
     until: Timestamp,
     /// Requests that failed in a row.
     failed: u32,
+    /// How often its circuit gave way to another's.
+    #[serde(default)]
+    gave_way: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -116,22 +119,30 @@ impl Planner {
         let pair = booking.pair;
         match news {
             News::Established { mbit } => {
-                if booking.stand == Stand::Requested {
+                let begins = booking.stand == Stand::Requested;
+                if begins {
                     booking.stand = Stand::Established { since: now };
                 }
                 if mbit < booking.mbit {
                     self.ledger.settle(id, mbit as f64 / booking.mbit.max(1) as f64);
                 }
                 booking.mbit = mbit.min(booking.mbit);
-                self.rests.remove(&pair);
+                // Said again of one that is there, it says nothing of what was refused meanwhile.
+                if begins && let Some(rest) = self.rests.get_mut(&pair) {
+                    *rest = Rest { until: now, failed: 0, ..*rest };
+                }
             }
             News::Failed => {
                 // One that was taken back before it was answered says nothing about the link.
                 let refused = booking.stand == Stand::Requested;
+                let replaces = booking.replaces;
                 self.bookings.remove(&id);
                 self.ledger.settle(id, 0.0);
+                // Where it was to follow one, that is used on, and what comes after that is another matter.
+                let kept = replaces.and_then(|before| self.bookings.get(&before));
+                let until = kept.and_then(|before| Some(before.expires(before.used_since()?)));
                 if refused {
-                    self.failed(pair, now);
+                    self.failed(pair, until, now);
                 }
                 self.plain_after(pair, now);
             }
@@ -139,12 +150,27 @@ impl Planner {
         }
     }
 
-    fn failed(&mut self, pair: Pair, now: Timestamp) {
+    fn failed(&mut self, pair: Pair, most: Option<Timestamp>, now: Timestamp) {
         let failed = self.rests.get(&pair).map_or(1, |rest| rest.failed.saturating_add(1));
         let doubled = self.settings.rest.saturating_mul(1 << (failed - 1).min(16));
         let until = now.plus(doubled.min(self.settings.rest_max));
-        self.rests.insert(pair, Rest { until, failed });
+        let until = most.map_or(until, |most| until.min(most));
+        self.rest(pair, until, failed);
         self.say(pair, Reason::Rests { until }, now);
+    }
+
+    fn rest(&mut self, pair: Pair, until: Timestamp, failed: u32) {
+        let gave_way = self.rests.get(&pair).map_or(0, |rest| rest.gave_way);
+        self.rests.insert(pair, Rest { until, failed, gave_way });
+    }
+
+    /// What one circuit gains depends on the others, so that two may be worth more than each other in turn: each time that
+    /// a link's gave way it rests four times as long.
+    fn gives_way(&mut self, pair: Pair, now: Timestamp) {
+        let gave_way = self.rests.get(&pair).map_or(0, |rest| rest.gave_way);
+        let longer = self.settings.rest_after.saturating_mul(1 << (2 * gave_way).min(16));
+        let until = now.plus(longer.min(self.settings.rest_max.max(self.settings.rest_after)));
+        self.rests.insert(pair, Rest { until, failed: 0, gave_way: gave_way.saturating_add(1) });
     }
 
     fn ended(&mut self, id: BookingId, carried: u64, now: Timestamp) {
@@ -155,8 +181,9 @@ impl Planner {
             self.accounts.ended(&booking.provider, booking.gained(carried), &self.settings, now);
             // Lost soon after it came up, and not because it was not wanted: the link rests as after a refusal.
             let early = now.plus(self.settings.renew_before) < booking.expires(since);
-            if booking.stand == (Stand::Established { since }) && early {
-                self.failed(pair, now);
+            let replaced = self.bookings.values().any(|other| other.replaces == Some(id));
+            if booking.stand == (Stand::Established { since }) && early && !replaced {
+                self.failed(pair, None, now);
             }
         }
         self.plain_after(pair, now);

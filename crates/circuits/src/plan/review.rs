@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use longhaul_model::{SiteId, Timestamp};
 
+use super::Planner;
 use super::book::Stand;
 use super::choose::Offer;
 use super::decision::{BookingId, Decision, Reason};
 use super::load::{Load, TB_HOUR, seconds};
 use super::view::View;
-use super::{Planner, Rest};
 
 impl Planner {
     pub(super) fn review(
@@ -65,6 +65,8 @@ impl Planner {
         let misfit = fitting.is_some();
         let (leave, checks, hold) = (self.settings.leave, self.settings.checks, self.settings.hold);
         let expires = booking.expires(since);
+        // One that was booked for a short while is not followed from its beginning.
+        let renew_before = self.settings.renew_before.min(booking.lifetime / 2);
         let Some(booking) = self.bookings.get_mut(&id) else { return };
         let count = |so_far: u32, holds: bool| if holds { so_far.saturating_add(1) } else { 0 };
         booking.idle = count(booking.idle, left < leave);
@@ -81,8 +83,8 @@ impl Planner {
                 _ => Reason::Idle { left, threshold: leave },
             };
             self.leave(id, why, decisions, now);
-            self.rests.insert(pair, Rest { until: now.plus(self.settings.rest_after), failed: 0 });
-        } else if now.plus(self.settings.renew_before) >= expires && left >= leave {
+            self.rest(pair, now.plus(self.settings.rest_after), 0);
+        } else if now.plus(renew_before) >= expires && left >= leave {
             let Some(offer) = offer.filter(|offer| offer.net() > 0.0) else { return };
             let why = Reason::Renewed { bytes: offer.saving.bytes as u64, left: expires.since(now) };
             self.replace(view, load, &offer, id, why, decisions, now);

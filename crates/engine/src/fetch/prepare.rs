@@ -152,7 +152,7 @@ impl Target {
         };
         // Where nothing is marked all work shares its streams.
         let mark = if shared.marks.is_some() { batch.mark } else { Mark::default() };
-        let treatment = Treatment { mark, class: batch.class };
+        let treatment = Treatment { mark, class: batch.class, circuits: batch.circuits };
         shared.add_to_session(&sources, treatment, new, wanted_jobs);
     }
 

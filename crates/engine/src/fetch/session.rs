@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use longhaul_model::mark::Treatment;
-use longhaul_model::{AgentId, Fault, TrafficClass};
+use longhaul_model::{AgentId, CircuitUse, Fault, TrafficClass};
 use longhaul_wire::receiver::Output;
 use longhaul_wire::{
     Budget, ChunkHead, FileNumber, Frame, NewBatch, OriginNumber, PackHead, Receiver, StreamNumber,
@@ -162,6 +162,9 @@ impl Session {
     }
 
     fn set_ways(&self) -> Option<Arc<[Arc<Path>]>> {
+        if self.treatment.circuits == CircuitUse::Never {
+            return None;
+        }
         let shared = self.shared.upgrade()?;
         lock(&shared.paths).get(&self.peer()).cloned()
     }
@@ -177,7 +180,12 @@ impl Session {
         }
         let set = self.set_ways();
         inner.paths.spread = inner.spread || set.as_ref().map_or(locals.len(), |set| set.len()) > 1;
-        set.map_or_else(usual, |set| set.to_vec())
+        match (set, self.treatment.circuits) {
+            (Some(set), CircuitUse::Only) => set.iter().filter(|path| !path.spare).cloned().collect(),
+            (Some(set), _) => set.to_vec(),
+            (None, CircuitUse::Only) => Vec::new(),
+            (None, _) => usual(),
+        }
     }
 
     /// The stream is connected and hello is said; the address is where we dialled to.
@@ -396,7 +404,8 @@ impl Session {
         let held = inner.is_held(shared);
         let path = inner.machine.path(held, shared.now());
         let mixed = self.origins.len() > 1;
-        SessionSnapshot { source, class: self.class(), mixed, begun: self.begun, addresses, path }
+        let Treatment { class, circuits, .. } = self.treatment;
+        SessionSnapshot { source, class, circuits, mixed, begun: self.begun, addresses, path }
     }
 
     pub(crate) fn streams(&self) -> usize {
@@ -431,7 +440,8 @@ impl Session {
                 let origin = inner.machine.origin_of(stream);
                 let paths = self.ways(&mut inner, origin);
                 drop(inner);
-                if paths.is_empty() && origin == FIRST {
+                // What goes by circuits only cannot be had without one, whoever dials.
+                if paths.is_empty() && origin == FIRST && self.treatment.circuits != CircuitUse::Only {
                     return shared.offers.want(self, stream, shared.now());
                 }
                 // What was dialled ahead goes the usual way, and is marked as usual.

@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn a_stream_that_we_dial_is_marked_from_its_first_packet() {
         let all = marks(|_| {});
-        let of = |dscp: &str| Treatment { mark: mark(dscp), class: TrafficClass::Bulk };
+        let of = |dscp: &str| Treatment { mark: mark(dscp), ..Treatment::default() };
         for (any, label) in [("127.0.0.1:0", None), ("[::1]:0", Some(0x10068))] {
             let Some(seen) = dialled(any, of("af11"), Some(&all)) else { continue };
             assert_eq!(seen, (10 << 2, label), "{any}");

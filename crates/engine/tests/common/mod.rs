@@ -158,6 +158,7 @@ impl Deployment {
             addresses: source.addresses(),
             spread: false,
             class: TrafficClass::default(),
+            circuits: Default::default(),
             mark: longhaul_model::Mark::default(),
             target_storage: to.parse().unwrap(),
             permit: "".into(),

@@ -1,20 +1,25 @@
-//! The static provider: a pair of addresses that is always there, lent to one at a time.
+//! The static provider: a pair of addresses that is always there, lent to one at a time, and to another that follows it.
+
+use std::collections::BTreeSet;
 
 use longhaul_circuits::{Answer, Event, Grant, RequestKey, Wish};
 use longhaul_model::Timestamp;
 
 use super::{FixedConfig, Provider};
 
+/// One that is used, and one that is to be used in its place.
+const HELD_MAX: usize = 2;
+
 pub(super) struct Fixed {
     config: FixedConfig,
-    held: Option<RequestKey>,
+    held: BTreeSet<RequestKey>,
     /// With the time from which each may be told.
     news: Vec<(Timestamp, Event)>,
 }
 
 impl Fixed {
     pub(super) fn new(config: FixedConfig) -> Fixed {
-        Fixed { config, held: None, news: Vec::new() }
+        Fixed { config, held: BTreeSet::new(), news: Vec::new() }
     }
 
     fn answer(&mut self, wish: &Wish, at: Timestamp) -> Answer {
@@ -25,10 +30,10 @@ impl Fixed {
         if wish.mbit > self.config.mbit {
             return refused(true, format!("there are {} Mbit/s", self.config.mbit));
         }
-        if self.held.is_some() {
+        if self.held.len() >= HELD_MAX {
             return refused(false, "it is in use".to_owned());
         }
-        self.held = Some(wish.key);
+        self.held.insert(wish.key);
         let lasts = [self.config.lasts, wish.lifetime].into_iter().flatten().min();
         let expires = lasts.map(|lasts| at.plus(lasts));
         Answer::Granted(Grant { mbit: wish.mbit, ends: self.config.ends.clone(), expires })
@@ -46,9 +51,7 @@ impl Provider for Fixed {
     }
 
     fn tear_down(&mut self, key: RequestKey, now: Timestamp) {
-        if self.held == Some(key) {
-            self.held = None;
-        }
+        self.held.remove(&key);
         self.news.retain(|(_, event)| !matches!(event, Event::Answer { key: of, .. } if *of == key));
         self.news.push((now, Event::Gone(key)));
     }

@@ -24,6 +24,7 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 pub trait Traffic: Send {
     /// Whether the ends answer; may take some seconds.
     fn probe(&mut self, ends: &Ends) -> bool;
+    /// In place of the one before, if one is used.
     fn use_circuit(&mut self, mbit: u64, ends: &Ends);
     fn stop_using(&mut self);
     fn health(&mut self) -> Health;
@@ -37,6 +38,8 @@ pub struct Health {
     pub users: usize,
     /// It carries nothing any more, and why one thinks so.
     pub lost: Option<String>,
+    /// Nothing is on the one that was used before it.
+    pub has_left: bool,
 }
 
 enum Command {
@@ -176,11 +179,12 @@ impl Working {
 
     fn sleep(&self, now: Timestamp) -> Duration {
         let due = self.provider.next_news().into_iter().fold(self.machine.next_wake(), Timestamp::min);
-        let most = match self.machine.state() {
-            State::Established { used: true, .. } | State::Draining => LOOK_EVERY,
-            _ => SLEEP_MAX,
-        };
-        due.since(now).min(most)
+        due.since(now).min(if self.is_looked_at() { LOOK_EVERY } else { SLEEP_MAX })
+    }
+
+    /// Whether something may be on a circuit.
+    fn is_looked_at(&self) -> bool {
+        matches!(self.machine.state(), State::Established { used: true, .. }) || self.machine.is_leaving()
     }
 
     fn look(&mut self) {
@@ -188,9 +192,12 @@ impl Working {
         for event in self.provider.news(now) {
             self.machine.handle(event, now);
         }
-        if matches!(self.machine.state(), State::Established { used: true, .. } | State::Draining) {
+        if self.is_looked_at() {
             let health = self.traffic.health();
             self.machine.handle(Event::Users(health.users), now);
+            if health.has_left {
+                self.machine.handle(Event::Left, now);
+            }
             if let (Some(key), Some(detail)) = (self.in_use, health.lost) {
                 self.machine.handle(Event::Answer { key, answer: Answer::Lost { detail } }, now);
             }

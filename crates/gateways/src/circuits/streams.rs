@@ -41,6 +41,8 @@ pub struct Streams<W> {
     /// They keep to what was booked.
     paced: bool,
     used: Option<Used>,
+    /// The circuit of before.
+    before: Option<SocketAddr>,
 }
 
 struct Used {
@@ -48,11 +50,13 @@ struct Used {
     since: Instant,
     /// At least one was there.
     seen: bool,
+    /// They are to leave it.
+    is_left: bool,
 }
 
 impl<W: Ways> Streams<W> {
     pub fn new(ways: W, paced: bool) -> Self {
-        Streams { ways, paced, used: None }
+        Streams { ways, paced, used: None, before: None }
     }
 
     /// With the port of the plain way, if the circuit names none.
@@ -80,22 +84,29 @@ impl<W: Ways> Traffic for Streams<W> {
         let Some(address) = self.address(ends) else { return };
         let bytes_per_s = self.paced.then(|| mbit.saturating_mul(MBIT_BYTES_PER_S));
         self.ways.set(Some(CircuitWay { address, local: ends.target.parse().ok(), bytes_per_s }));
-        self.used = Some(Used { address, since: Instant::now(), seen: false });
+        let used = Used { address, since: Instant::now(), seen: false, is_left: false };
+        self.before =
+            self.used.replace(used).map(|before| before.address).filter(|before| *before != address);
     }
 
     fn stop_using(&mut self) {
         self.ways.set(None);
+        if let Some(used) = &mut self.used {
+            used.is_left = true;
+        }
     }
 
     fn health(&mut self) -> Health {
         let there = self.ways.in_use();
-        let Some(used) = &mut self.used else { return Health::default() };
+        let left = [self.before, self.used.as_ref().filter(|used| used.is_left).map(|used| used.address)];
+        let has_left = !left.into_iter().flatten().any(|address| there.contains(&address));
+        let Some(used) = &mut self.used else { return Health { has_left, ..Health::default() } };
         let users = there.iter().filter(|address| **address == used.address).count();
         used.seen |= users > 0;
         let is_late = used.seen || used.since.elapsed() > MOVE_WITHIN;
         let lost = (users == 0 && !there.is_empty() && is_late)
             .then(|| "streams on it fell silent, and went back to the plain way".to_owned());
-        Health { users, lost }
+        Health { users, lost, has_left }
     }
 
     fn tell(&mut self, note: &Note) {
@@ -173,5 +184,30 @@ mod tests {
         }
         streams.stop_using();
         assert_eq!(streams.ways.set, None);
+    }
+
+    #[test]
+    fn a_circuit_is_left_for_another_when_no_stream_is_on_it_any_more() {
+        let mut streams = streams();
+        let ends = |source: &str| Ends { source: source.into(), target: "10.1.0.1".into() };
+        let (first, second): (SocketAddr, SocketAddr) =
+            ("10.1.0.2:7000".parse().unwrap(), "10.2.0.2:7000".parse().unwrap());
+        streams.use_circuit(100, &ends("10.1.0.2"));
+        streams.ways.there = vec![first];
+        assert!(streams.health().has_left, "there was none before");
+        streams.use_circuit(200, &ends("10.2.0.2"));
+        assert_eq!(streams.ways.set.map(|way| way.address), Some(second));
+        for (there, users, has_left) in
+            [(vec![first], 0, false), (vec![first, second], 1, false), (vec![second], 1, true)]
+        {
+            streams.ways.there = there;
+            let health = streams.health();
+            assert_eq!((health.users, health.has_left, health.lost), (users, has_left, None));
+        }
+        // Left before there is another: it is the one that is to be empty.
+        streams.stop_using();
+        assert!(!streams.health().has_left);
+        streams.ways.there.clear();
+        assert!(streams.health().has_left);
     }
 }

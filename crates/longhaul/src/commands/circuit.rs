@@ -81,6 +81,9 @@ pub struct RequestArgs {
     /// For how long from now, such as 90m or 6h
     #[arg(long = "for", value_name = "TIME", value_parser = time)]
     time: u64,
+    /// In place of the circuit that there is, which is used until this one is up; without it, what is there serves
+    #[arg(long)]
+    replace: bool,
 }
 
 fn time(text: &str) -> Result<u64, String> {
@@ -128,8 +131,8 @@ pub async fn run(context: &Context, remote: &Remote, command: CircuitCommand) ->
             remote.get::<CircuitDetail>(&routes::CIRCUIT_SHOW, &[&which.name()], &[]).await?
         }
         CircuitCommand::Request(args) => {
-            let RequestArgs { source, target, mbit, time: seconds } = args;
-            let request = CircuitRequest { source, target, mbit, seconds };
+            let RequestArgs { source, target, mbit, time: seconds, replace } = args;
+            let request = CircuitRequest { source, target, mbit, seconds, replace };
             remote.post(&routes::CIRCUIT_REQUEST, &[], &request).await?
         }
         CircuitCommand::Release(which) => {
@@ -322,8 +325,10 @@ fn explain(detail: &CircuitDetail, now: Timestamp) -> String {
 
 fn wish(order: &CircuitOrderView, now: Timestamp) -> String {
     let what = match &order.what {
-        CircuitWish::Request { mbit, until } => {
-            format!("requested {} until {}", megabits(*mbit), when::local(*until, now))
+        CircuitWish::Request { mbit, until, replaces } => {
+            let place = replaces.as_ref().map(|circuit| format!(" in place of {}", short(circuit)));
+            let until = when::local(*until, now);
+            format!("requested {} until {until}{}", megabits(*mbit), place.unwrap_or_default())
         }
         CircuitWish::Release { circuit } if circuit.is_empty() => "withdrew the request".to_owned(),
         CircuitWish::Release { circuit } => format!("gave {} back", short(circuit)),

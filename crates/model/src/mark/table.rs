@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Dscp, Mark, Registry, SciTag};
 use crate::fault::{Fault, FaultCode};
-use crate::lifecycle::TrafficClass;
+use crate::lifecycle::{CircuitUse, TrafficClass};
 use crate::name::{ActivityName, CommunityName};
 
 /// Each is a set of streams between two agents that have such work at the same time.
@@ -39,6 +39,8 @@ pub struct MarkRule {
     /// Whether it gives way to other traffic.
     #[serde(default)]
     pub class: TrafficClass,
+    #[serde(default)]
+    pub circuits: CircuitUse,
 }
 
 /// What work gets.
@@ -46,6 +48,7 @@ pub struct MarkRule {
 pub struct Treatment {
     pub mark: Mark,
     pub class: TrafficClass,
+    pub circuits: CircuitUse,
 }
 
 /// Rules in their order, with their numbers. Empty: nothing is marked.
@@ -62,7 +65,7 @@ impl MarkTable {
             let scitag = rule.scitag(registry);
             let scitag = scitag.map_err(|why| wrong(format!("rule {} for marks: {why}", place + 1)))?;
             let mark = Mark { scitag, dscp: rule.dscp };
-            let treatment = Treatment { mark, class: rule.class };
+            let treatment = Treatment { mark, class: rule.class, circuits: rule.circuits };
             Ok((rule.community.clone(), rule.activity.clone(), treatment))
         };
         rules.iter().enumerate().map(row).collect::<Result<_, Fault>>().map(MarkTable)
@@ -74,6 +77,17 @@ impl MarkTable {
             of.as_ref().is_none_or(|of| of == community) && (class.is_none() || class.as_ref() == activity)
         };
         self.0.iter().find(fits).map(|(_, _, treatment)| *treatment).unwrap_or_default()
+    }
+
+    /// What each rule says of circuits, if one says anything; the first that fits counts here as well.
+    pub fn circuits(
+        &self,
+    ) -> impl Iterator<Item = (Option<&CommunityName>, Option<&ActivityName>, CircuitUse)> {
+        let any = self.0.iter().any(|(_, _, treatment)| treatment.circuits != CircuitUse::default());
+        let rules = self.0.iter().filter(move |_| any);
+        rules.map(|(community, activity, treatment)| {
+            (community.as_ref(), activity.as_ref(), treatment.circuits)
+        })
     }
 }
 

@@ -63,6 +63,14 @@ impl Knowledge {
     }
 
     fn loaded(&self, link: Link, more: u32, now: Timestamp) -> Prior {
+        let loaded = self.loaded_anyhow(link, more, now);
+        match self.circuits.most(link) {
+            Some(most) => Prior { mean: loaded.mean.min(most.max(1.0).ln()), ..loaded },
+            None => loaded,
+        }
+    }
+
+    fn loaded_anyhow(&self, link: Link, more: u32, now: Timestamp) -> Prior {
         let believed = self.believed(link, now);
         let state = self.links.get(&link);
         let active = state.map_or(0, |state| state.meter.active()).saturating_add(more).max(1);

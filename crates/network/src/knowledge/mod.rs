@@ -4,6 +4,7 @@
 //! is expected to give before it was measured (`prior`), what is kept over a restart (`stored`).
 
 mod changes;
+mod circuits;
 mod forecast;
 mod link;
 mod observe;
@@ -37,6 +38,7 @@ use crate::gather::Whole;
 use crate::meter::Sample;
 use crate::path::PathState;
 use crate::places::{Home, Places, RegionId};
+use circuits::Circuits;
 use observe::Recent;
 use prior::{Effect, HomeState};
 use stored::Stored;
@@ -64,7 +66,9 @@ const RECENT_S: f64 = 15.0;
 #[serde(from = "Stored", into = "Stored")]
 pub struct Knowledge {
     places: Places,
+    /// Of the way that each goes now.
     links: BTreeMap<Link, LinkState>,
+    circuits: Circuits,
     sources: BTreeMap<StorageId, EndState>,
     targets: BTreeMap<StorageId, EndState>,
     pairs: BTreeMap<(Home, Home), Effect>,
@@ -179,8 +183,12 @@ impl Knowledge {
         let rate = sample.bytes_per_s;
         let telling = self.telling(link, rate, ends.map(|bytes| bytes / sample.seconds), now);
         sample.weight *= telling;
-        let expected = self.learn(link, rate.max(1.0).ln(), sample.weight, now);
-        if sample.telling && telling == 1.0 {
+        let on_circuit = self.circuits.has(link);
+        let expected = match on_circuit {
+            true => self.believed(link, now).mean,
+            false => self.learn(link, rate.max(1.0).ln(), sample.weight, now),
+        };
+        if sample.telling && telling == 1.0 && !on_circuit {
             self.typical.observe(sample.files, rate.max(1.0) / expected.exp(), sample.seconds, now);
         }
         let Some(state) = self.links.get_mut(&link) else { return };

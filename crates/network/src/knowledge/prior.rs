@@ -6,7 +6,9 @@
 
 use longhaul_model::Timestamp;
 
-use super::{ASSUMED_VARIANCE, Basis, Estimate, Knowledge, Link, PRIOR_VARIANCE, PRIOR_WEIGHT, TENTH};
+use super::{
+    ASSUMED_VARIANCE, Basis, Estimate, Knowledge, Link, LinkState, PRIOR_VARIANCE, PRIOR_WEIGHT, TENTH,
+};
 use crate::belief::{ASSUMED_BYTES_PER_S, Fading};
 use crate::observation::Way;
 use crate::places::Home;
@@ -42,6 +44,16 @@ impl Prior {
     /// After own observation.
     pub(crate) fn with<const H: u32, const W: u32>(self, own: &Fading<H, W>, now: Timestamp) -> Prior {
         self.and(own, own.weight_at(now), Basis::Measured)
+    }
+
+    /// After all that was seen of a way. What the slow belief saw lately the fast one saw too: it counts once.
+    fn with_own(self, state: &LinkState, now: Timestamp) -> Prior {
+        let (fast, slow) = (state.belief.weight_at(now), state.slow.weight_at(now));
+        self.and(&state.slow, (slow - fast).max(0.0), Basis::Measured).and(
+            &state.belief,
+            fast,
+            Basis::Measured,
+        )
     }
 
     /// With something that is believed with `weight`, without what is counted elsewhere.
@@ -100,20 +112,29 @@ impl Knowledge {
 
     /// What is believed of the link's own logarithm, all things considered.
     pub(crate) fn believed(&self, link: Link, now: Timestamp) -> Prior {
-        let Some(state) = self.links.get(&link) else { return self.prior(link, 0.0, now) };
-        let (fast, slow) = (state.belief.weight_at(now), state.slow.weight_at(now));
-        // What the slow one saw lately the fast one saw too: it counts once.
-        self.prior(link, slow, now).and(&state.slow, (slow - fast).max(0.0), Basis::Measured).and(
-            &state.belief,
-            fast,
-            Basis::Measured,
-        )
+        match self.links.get(&link) {
+            Some(state) => self.base(link, state.slow.weight_at(now), now).with_own(state, now),
+            None => self.base(link, 0.0, now),
+        }
+    }
+
+    /// What the link will give without its circuit, if it goes by one now.
+    pub fn plain_rate(&self, link: Link, now: Timestamp) -> Estimate {
+        match self.circuits.plain(link) {
+            Some(state) => self.prior(link, state.slow.weight_at(now), now).with_own(state, now).estimate(),
+            None => self.rate(link, now),
+        }
     }
 
     /// What links like it give: without anything of its own.
     pub(crate) fn expected(&self, link: Link, now: Timestamp) -> Estimate {
         let own = self.links.get(&link).map_or(0.0, |state| state.slow.weight_at(now));
-        self.prior(link, own, now).estimate()
+        self.base(link, own, now).estimate()
+    }
+
+    /// Before anything was seen of the way that it goes: what is booked, or what links like it give.
+    fn base(&self, link: Link, own: f64, now: Timestamp) -> Prior {
+        self.circuits.booked(link).unwrap_or_else(|| self.prior(link, own, now))
     }
 
     /// For a link of which `own` seconds were seen, without these.

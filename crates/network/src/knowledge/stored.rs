@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use longhaul_model::{SiteId, StorageId};
 use serde::{Deserialize, Serialize};
 
+use super::circuits::{ASIDE_MAX, Circuits};
 use super::link::Trouble;
 use super::observe::PATHS_MAX;
 use super::prior::{Effect, HomeState};
@@ -30,6 +31,9 @@ pub(super) struct Stored {
     storages: Vec<(StorageId, SiteId)>,
     sites: Vec<(SiteId, RegionId)>,
     links: Vec<StoredLink>,
+    /// The same of their circuits.
+    #[serde(default)]
+    circuits: Vec<StoredLink>,
     sources: Vec<(StorageId, Belief, Pace)>,
     targets: Vec<(StorageId, Belief, Pace)>,
     pairs: Vec<(Home, Home, Effect)>,
@@ -68,11 +72,16 @@ impl From<Knowledge> for Stored {
         let ends = |ends: std::collections::BTreeMap<StorageId, EndState>| {
             ends.into_iter().map(|(id, end)| (id, end.total, end.pace)).collect()
         };
+        let knowledge = knowledge.without_circuits();
+        let rows = |links: std::collections::BTreeMap<Link, LinkState>| {
+            links.into_iter().map(|(link, state)| StoredLink::of(link, state)).collect()
+        };
         Stored {
             version: VERSION,
             storages: knowledge.places.storages.into_iter().collect(),
             sites: knowledge.places.sites.into_iter().collect(),
-            links: knowledge.links.into_iter().map(|(link, state)| StoredLink::of(link, state)).collect(),
+            links: rows(knowledge.links),
+            circuits: rows(knowledge.circuits.into_aside()),
             sources: ends(knowledge.sources),
             targets: ends(knowledge.targets),
             pairs: knowledge.pairs.into_iter().map(|((from, to), pair)| (from, to, pair)).collect(),
@@ -136,7 +145,8 @@ impl From<Stored> for Knowledge {
                 storages: stored.storages.into_iter().collect(),
                 sites: stored.sites.into_iter().collect(),
             },
-            links: stored.links.into_iter().take(LINKS_MAX).map(|row| (row.link, row.sound())).collect(),
+            links: rows(stored.links, LINKS_MAX),
+            circuits: Circuits::restored(rows(stored.circuits, ASIDE_MAX)),
             sources: ends(stored.sources),
             targets: ends(stored.targets),
             pairs: stored.pairs.into_iter().map(|(from, to, pair)| ((from, to), pair.sound())).collect(),
@@ -169,6 +179,10 @@ impl From<Stored> for Knowledge {
         }
         knowledge
     }
+}
+
+fn rows(list: Vec<StoredLink>, most: usize) -> std::collections::BTreeMap<Link, LinkState> {
+    list.into_iter().take(most).map(|row| (row.link, row.sound())).collect()
 }
 
 fn ends(list: Vec<(StorageId, Belief, Pace)>) -> std::collections::BTreeMap<StorageId, EndState> {

@@ -30,6 +30,8 @@ pub struct Estimate {
 pub enum Basis {
     /// The link itself.
     Measured,
+    /// What the circuit that it goes by was booked for.
+    Booked,
     /// Tests between its two sites, or other links between them.
     SitePair,
     /// Other links of its source and target.
@@ -46,6 +48,7 @@ impl Basis {
     pub fn words(self) -> &'static str {
         match self {
             Basis::Measured => "its own transfers",
+            Basis::Booked => "what its circuit was booked for",
             Basis::SitePair => "tests and transfers between its two sites",
             Basis::Endpoints => "other links of its source and target",
             Basis::Regions => "links between the two regions",

@@ -126,6 +126,35 @@ fn a_circuit_is_granted_and_given_back() {
     }
 }
 
+/// Made before the one that there is is broken.
+#[test]
+fn another_is_granted_beside_the_one_that_there_is() {
+    for &kind in ALL {
+        let mut bench = bench(kind);
+        let first = bench.request(400);
+        bench.granted(first);
+        let second = bench.request(300);
+        assert_eq!(bench.granted(second).mbit, 300);
+        let up = |bench: &mut Bench| {
+            let mut held: Vec<_> =
+                bench.list().into_iter().filter(|held| held.up).map(|held| held.key).collect();
+            held.sort();
+            held
+        };
+        if kind != Kind::Static {
+            let mut both = vec![first, second];
+            both.sort();
+            assert_eq!((bench.simulator().booked().len(), up(&mut bench)), (2, both));
+        }
+        bench.tear_down(first);
+        if kind != Kind::Static {
+            assert_eq!(up(&mut bench), [second], "the other one stays");
+        }
+        bench.tear_down(second);
+        bench.assert_nothing_is_left();
+    }
+}
+
 #[test]
 fn more_than_there_is_is_refused() {
     for &kind in ALL {

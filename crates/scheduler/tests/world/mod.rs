@@ -97,6 +97,8 @@ pub struct World {
     pub parties: BTreeMap<u64, Party>,
     pub deadlines: BTreeMap<u64, Timestamp>,
     pub strategies: BTreeMap<u64, Strategy>,
+    /// What links carry, where that is less than their ends.
+    pub slow: BTreeMap<(u64, u64), f64>,
     /// None: from everywhere to everywhere.
     pub links: Option<Vec<(StorageId, StorageId)>>,
     pub failed: BTreeSet<(u64, u64)>,
@@ -154,6 +156,7 @@ impl World {
             parties: BTreeMap::new(),
             deadlines: BTreeMap::new(),
             strategies: BTreeMap::new(),
+            slow: BTreeMap::new(),
             links: None,
             failed: BTreeSet::new(),
             running: BTreeMap::new(),
@@ -451,32 +454,32 @@ impl World {
 
     /// Max-min fair over the ports out and in.
     fn rates(&self) -> BTreeMap<AttemptId, f64> {
-        let mut open: Vec<(AttemptId, usize, usize)> = self
-            .running
-            .iter()
-            .filter(|(_, running)| running.started)
-            .map(|(id, running)| (*id, running.lease.source.0 as usize, running.lease.target.0 as usize))
-            .collect();
-        let mut rates = BTreeMap::new();
         let count = self.places.len();
         let mut left: Vec<f64> = self.places.iter().map(|place| place.out_bytes_per_s).collect();
         left.extend(self.places.iter().map(|place| place.in_bytes_per_s));
+        left.extend(self.slow.values());
+        // What each attempt goes through.
+        let ways = |lease: &Lease| {
+            let link = self.slow.keys().position(|pair| *pair == (lease.source.0, lease.target.0));
+            let ends = [lease.source.0 as usize, count + lease.target.0 as usize];
+            ends.into_iter().chain(link.map(|link| 2 * count + link)).collect::<Vec<usize>>()
+        };
+        let started = self.running.iter().filter(|(_, running)| running.started);
+        let mut open: Vec<(AttemptId, Vec<usize>)> =
+            started.map(|(id, running)| (*id, ways(&running.lease))).collect();
+        let mut rates = BTreeMap::new();
         while !open.is_empty() {
-            let mut flows = vec![0u32; 2 * count];
-            for &(_, source, target) in &open {
-                flows[source] += 1;
-                flows[count + target] += 1;
-            }
-            let share = |port: usize| left[port] / f64::from(flows[port]);
-            let ports = (0..2 * count).filter(|&port| flows[port] > 0);
-            let narrow = ports.min_by(|&one, &other| share(one).total_cmp(&share(other))).unwrap();
+            let mut flows = vec![0u32; left.len()];
+            open.iter().flat_map(|(_, ways)| ways).for_each(|&way| flows[way] += 1);
+            let share = |way: usize| left[way] / f64::from(flows[way]);
+            let used = (0..left.len()).filter(|&way| flows[way] > 0);
+            let narrow = used.min_by(|&one, &other| share(one).total_cmp(&share(other))).unwrap();
             let rate = share(narrow).max(0.0);
-            open.retain(|&(id, source, target)| {
-                let here = source == narrow || count + target == narrow;
+            open.retain(|(id, ways)| {
+                let here = ways.contains(&narrow);
                 if here {
-                    rates.insert(id, rate);
-                    left[source] -= rate;
-                    left[count + target] -= rate;
+                    rates.insert(*id, rate);
+                    ways.iter().for_each(|&way| left[way] -= rate);
                 }
                 !here
             });

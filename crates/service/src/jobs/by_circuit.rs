@@ -9,8 +9,8 @@ use std::sync::Mutex;
 
 use longhaul_catalog::CatalogError;
 use longhaul_circuits::plan::{Pair, Waits};
-use longhaul_model::{AgentId, Fault, SiteId, StorageId, StorageName, Timestamp};
-use longhaul_scheduler::{Lacking, Scheduler};
+use longhaul_model::{AgentId, CircuitUse, Fault, SiteId, StorageId, StorageName, Timestamp};
+use longhaul_scheduler::{Lacking, Party, Scheduler};
 use longhaul_storage_remote::{RemoteUrl, on_host};
 
 use super::mover::{CopyOrder, ForeignMover, Stop};
@@ -77,6 +77,9 @@ pub(super) async fn copy(
 
 /// A circuit that may be used now between the sites of both ends.
 fn way(shared: &Shared, order: &CopyOrder) -> Option<Way> {
+    if order.circuits == CircuitUse::Never {
+        return None;
+    }
     let hosts = &shared.config.circuits.hosts;
     let (source, target) = (named(hosts, &order.source.url)?, named(hosts, &order.target.url)?);
     let directory = shared.directory();
@@ -176,19 +179,34 @@ pub fn ahead(shared: &Shared) -> Result<Vec<Ahead>, CatalogError> {
             let Some(&source) = ends.get(&ids::end(link.source)).filter(|source| **source != target) else {
                 continue;
             };
-            all.push(Ahead {
+            let ahead = Ahead {
                 pair: Pair { source, target },
                 bytes: link.bytes,
-                bytes_per_s: link.rate_expected,
+                bytes_per_s: link.plain_expected,
                 lacking: lacking.clone(),
                 since,
-            });
+            };
+            all.extend(ahead.of(|party| goes(shared, party)));
         }
     }
     Ok(all)
 }
 
+fn goes(shared: &Shared, party: &Party) -> bool {
+    shared.marks.of(&party.community, party.activity.as_ref()).circuits != CircuitUse::Never
+}
+
 impl Ahead {
+    /// What is left of it for those who want circuits, if anything.
+    fn of(self, goes: impl Fn(&Party) -> bool) -> Option<Ahead> {
+        let sum = |rows: &[Lacking]| rows.iter().map(|row| u128::from(row.bytes)).sum::<u128>();
+        let all = sum(&self.lacking);
+        let lacking: Vec<Lacking> = self.lacking.into_iter().filter(|row| goes(&row.party)).collect();
+        let bytes = u128::from(self.bytes) * sum(&lacking) / all.max(1);
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        (!lacking.is_empty()).then_some(Ahead { bytes, lacking, ..self })
+    }
+
     /// As the plan of circuits counts it: each party's and priority's part.
     pub fn waits(&self) -> impl Iterator<Item = Waits> + '_ {
         let all: u128 = self.lacking.iter().map(|row| u128::from(row.bytes)).sum();
@@ -224,8 +242,6 @@ pub fn ahead_of(shared: &Shared, agent: AgentId) -> Result<Vec<(StorageName, u64
 
 #[cfg(test)]
 mod tests {
-    use longhaul_scheduler::Party;
-
     use super::*;
 
     #[test]
@@ -246,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_divided_among_those_who_want_it() {
+    fn what_waits_is_divided_among_those_who_want_it_by_circuits() {
         let lacking = |community: &str, priority, bytes| Lacking {
             party: Party { community: community.parse().unwrap(), activity: None },
             priority,
@@ -262,6 +278,9 @@ mod tests {
         let waits: Vec<_> =
             ahead.waits().map(|row| (row.community.to_string(), row.priority, row.bytes)).collect();
         assert_eq!(waits, [("atlas".to_owned(), 8, 400), ("cms".to_owned(), 5, 200)]);
+        let ahead = ahead.of(|party| party.community.as_str() == "cms").unwrap();
+        assert_eq!((ahead.bytes, ahead.waits().map(|row| row.bytes).collect::<Vec<_>>()), (200, vec![200]));
+        assert!(ahead.of(|_| false).is_none());
     }
 
     #[test]

@@ -147,7 +147,7 @@ impl Desk {
         self.resting.extend(catalog.resting_job_files(now)?);
         tracing::info!(ends = ends.len(), queues = queues.len(), "taking up jobs");
         let mut events = self.queues.ends(&ends, &self.configured(), self.may_begin());
-        events.push(limits::event(&catalog)?);
+        events.push(limits::event(&catalog, &self.shared.marks)?);
         self.queues.add(queues, now);
         events.extend(self.queues.events());
         self.shared.tell(Input::Events(events));
@@ -259,7 +259,7 @@ impl Desk {
 
     /// Storages that the scheduler is told of just before have their limits.
     fn limits(&self, events: &mut Vec<Event>) {
-        match limits::event(&self.shared.catalog) {
+        match limits::event(&self.shared.catalog, &self.shared.marks) {
             Ok(event) => events.push(event),
             Err(error) => tracing::error!(%error, "limits cannot be read"),
         }

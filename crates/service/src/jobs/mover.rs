@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_model::{AttemptId, Fault};
+use longhaul_model::{AttemptId, CircuitUse, Fault};
 use longhaul_storage_remote::{Remote, S3Keys};
 use tokio::sync::watch;
 use zeroize::Zeroizing;
@@ -56,6 +56,8 @@ pub struct CopyOrder {
     pub path_style: bool,
     /// What storages that copy between themselves are to mark their packets with.
     pub scitag: Option<u32>,
+    /// `only` is no more than `prefer` here: whether the storages have a circuit is found out by going there.
+    pub circuits: CircuitUse,
     pub ways: Ways,
     /// Tokens are used as they came.
     pub unmanaged_tokens: bool,

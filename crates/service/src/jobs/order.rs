@@ -1,8 +1,8 @@
 //! What a mover is told of a file.
 
 use longhaul_catalog::{CatalogError, JobFileRow, JobRow, JobWork};
-use longhaul_model::mark::MarkTable;
-use longhaul_model::{AttemptId, Fault, JobKind};
+use longhaul_model::mark::{MarkTable, Treatment};
+use longhaul_model::{AttemptId, CircuitUse, Fault, JobKind};
 use longhaul_storage_remote::RemoteUrl;
 use serde::Deserialize;
 use zeroize::Zeroizing;
@@ -46,6 +46,7 @@ pub fn order(shared: &Shared, work: &JobWork, terms: &Terms, attempt: AttemptId)
         streams: terms.streams,
         path_style: terms.s3alternate,
         scitag: details.scitag,
+        circuits: CircuitUse::default(),
         ways: terms.ways,
         unmanaged_tokens: terms.unmanaged_tokens,
     })
@@ -73,8 +74,9 @@ impl CopyOrder {
     /// What the job does not say, the rules of the deployment do.
     pub(super) fn marked(mut self, marks: &MarkTable, file: &JobFileRow) -> CopyOrder {
         let party = ids::party_of(&file.vo, &file.activity);
-        let by_rule = || marks.of(&party.community, party.activity.as_ref()).mark.scitag;
-        self.scitag = self.scitag.or_else(|| by_rule().map(|scitag| scitag.number().into()));
+        let Treatment { mark, circuits, .. } = marks.of(&party.community, party.activity.as_ref());
+        self.scitag = self.scitag.or_else(|| mark.scitag.map(|scitag| scitag.number().into()));
+        self.circuits = circuits;
         self
     }
 }

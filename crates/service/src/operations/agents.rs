@@ -146,7 +146,7 @@ impl Operations {
                 source: directory.name(link.source)?,
                 target: directory.name(target)?,
                 bytes: link.bytes,
-                bytes_per_s: link.rate_expected,
+                bytes_per_s: link.plain_expected,
             })
         });
         // What jobs bring to other storages of the site counts as if it came to one of the agent's.

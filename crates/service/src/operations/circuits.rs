@@ -85,7 +85,11 @@ impl Operations {
         }
         let key = self.find_link(&request.source, &request.target)?;
         let until = self.now().plus(Duration::from_secs(request.seconds));
-        let wish = CircuitWish::Request { mbit: request.mbit, until };
+        let there =
+            self.shared.circuits.link(&key).filter(|known| known.link.state == CircuitState::Established);
+        let there = there.and_then(|known| known.link.circuit).filter(|_| request.replace);
+        let wish =
+            CircuitWish::Request { mbit: request.mbit, until, replaces: there.map(|circuit| circuit.id) };
         let link = self.link_name(&key);
         let what = format!("circuit {link}: {} Mbit/s requested until {until}", request.mbit);
         self.order(caller, &key, wish, CircuitOrderState::Sent, &what)

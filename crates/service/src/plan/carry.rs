@@ -27,6 +27,9 @@ pub(super) struct Carried {
     order: CircuitOrderId,
     mbit: u64,
     until: Timestamp,
+    /// The circuit that it is to be used in place of.
+    #[serde(default)]
+    replaces: Option<String>,
     /// For people.
     why: String,
     /// Its circuit, once an agent has named one.
@@ -40,21 +43,25 @@ pub(super) struct Carried {
     is_written: bool,
 }
 
+/// What stands for a booking, before anybody heard of it.
+pub(super) struct Wish {
+    pub order: CircuitOrderId,
+    pub replaces: Option<String>,
+    pub setup: Duration,
+    /// For people.
+    pub why: String,
+}
+
 impl Carried {
-    pub fn new(
-        key: LinkKey,
-        order: CircuitOrderId,
-        request: &Request,
-        setup: Duration,
-        why: String,
-        now: Timestamp,
-    ) -> Carried {
+    pub fn new(key: LinkKey, request: &Request, wish: Wish, now: Timestamp) -> Carried {
+        let Wish { order, replaces, setup, why } = wish;
         Carried {
             agent: key.0,
             source: key.1,
             order,
             mbit: request.mbit,
             until: now.plus(request.lifetime).plus(setup).plus(SPARE),
+            replaces,
             why,
             circuit: None,
             used: false,
@@ -72,6 +79,7 @@ impl Carried {
             order: order.id,
             mbit,
             until,
+            replaces: None,
             why: String::new(),
             circuit: None,
             used: false,
@@ -86,6 +94,11 @@ impl Carried {
 
     pub fn key(&self) -> LinkKey {
         (self.agent, self.source.clone())
+    }
+
+    /// Its circuit, once it has one.
+    pub fn circuit(&self) -> Option<&str> {
+        self.circuit.as_deref()
     }
 
     pub fn close(&mut self, now: Timestamp) {
@@ -136,7 +149,11 @@ impl Carried {
     }
 
     fn learn(&mut self, link: Option<&Known>) {
-        let live = link.and_then(|known| known.link.circuit.as_ref());
+        let Some(link) = link.map(|known| &known.link) else { return };
+        // One that is to follow is told beside the one that there is.
+        let next = link.next.as_ref().filter(|_| self.replaces.is_some());
+        let live =
+            next.or(link.circuit.as_ref()).filter(|circuit| Some(&circuit.id) != self.replaces.as_ref());
         if let Some(circuit) = live.filter(|circuit| circuit.ended.is_none()) {
             self.circuit = Some(circuit.id.clone());
         }
@@ -161,7 +178,10 @@ impl Carried {
     fn is_ours(&self, circuit: &Circuit) -> bool {
         match &self.circuit {
             Some(id) => *id == circuit.id,
-            None => self.closed.is_none_or(|closed| circuit.asked <= closed),
+            None => {
+                let older = Some(&circuit.id) == self.replaces.as_ref();
+                !older && self.closed.is_none_or(|closed| circuit.asked <= closed)
+            }
         }
     }
 
@@ -182,7 +202,8 @@ impl Carried {
     pub fn send(&mut self, shared: &Shared, booking: u64, now: Timestamp) -> Result<(), CatalogError> {
         match self.closed {
             None if !self.is_written => {
-                let what = CircuitWish::Request { mbit: self.mbit, until: self.until };
+                let replaces = self.replaces.clone();
+                let what = CircuitWish::Request { mbit: self.mbit, until: self.until, replaces };
                 let words = format!("{} Mbit/s requested until {}: {}", self.mbit, self.until, self.why);
                 self.order(shared, what, self.order, Some(booking), &words, now)?;
                 self.is_written = true;
@@ -201,6 +222,10 @@ impl Carried {
         now: Timestamp,
     ) -> Result<(), CatalogError> {
         let key = self.key();
+        if self.replaces.is_some() && !self.used {
+            // What it was to follow may stay.
+            return shared.circuits.withdraw(&shared.catalog, &key, self.order, "it is not wanted any more");
+        }
         if shared.circuits.is_requested_beside(&key, booking) {
             return Ok(());
         }

@@ -24,7 +24,7 @@ use tokio::sync::watch;
 
 use crate::circuits::{KeptOrder, LinkKey};
 use crate::shared::{Directory, Shared, guard};
-use carry::Carried;
+use carry::{Carried, Wish};
 use sight::Sight;
 pub(crate) use sight::pair_of;
 
@@ -107,7 +107,7 @@ pub fn take_up(shared: &Shared) -> Result<(), CatalogError> {
         match state.as_mut() {
             Some(state) => state.adopt(shared, key, &order),
             None => {
-                let CircuitWish::Request { mbit, until } = order.what else { continue };
+                let CircuitWish::Request { mbit, until, .. } = order.what else { continue };
                 let mut left = Carried::found(shared, key, &order, mbit, until);
                 left.close(now);
                 left.send(shared, order.booking.unwrap_or_default(), now)?;
@@ -179,7 +179,7 @@ fn silent_for_long(shared: &Shared) -> BTreeSet<SiteId> {
 
 impl State {
     fn adopt(&mut self, shared: &Shared, key: LinkKey, order: &KeptOrder) {
-        let CircuitWish::Request { mbit, until } = order.what else { return };
+        let CircuitWish::Request { mbit, until, .. } = order.what else { return };
         if self.carried.values().any(|carried| carried.key() == key) {
             return;
         }
@@ -246,15 +246,18 @@ impl State {
         self.decided.insert(pair, Decided { at: now, words });
     }
 
-    /// Of several agents and storages of a pair, the one for which most waits.
+    /// Of several agents and storages of a pair, the one for which most waits; and the one that has what is to be replaced.
     fn ask(&mut self, shared: &Shared, sight: &Sight, request: &Request, words: &str, now: Timestamp) {
+        let before = request.replaces.and_then(|booking| self.carried.get(&booking));
         let ways = sight.ways.get(&request.pair).into_iter().flatten();
         let ways = ways.filter(|way| way.provider == request.provider);
-        let Some(way) = ways.max_by_key(|way| (way.connected, way.pending)) else { return };
+        let way = ways.max_by_key(|way| (way.connected, way.pending));
+        let Some(key) = before.map(Carried::key).or_else(|| way.map(|way| way.key.clone())) else { return };
+        let replaces = before.and_then(|carried| carried.circuit().map(str::to_owned));
         let provider = sight.view.providers.iter().find(|provider| provider.name == request.provider);
         let setup = provider.map_or(Duration::ZERO, |provider| provider.setup);
-        let carried = Carried::new(way.key.clone(), shared.new_id(), request, setup, words.to_owned(), now);
-        self.carried.insert(request.booking, carried);
+        let wish = Wish { order: shared.new_id(), replaces, setup, why: words.to_owned() };
+        self.carried.insert(request.booking, Carried::new(key, request, wish, now));
     }
 
     fn write(&mut self, catalog: &Catalog) -> Result<(), CatalogError> {

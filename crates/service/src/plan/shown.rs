@@ -43,7 +43,7 @@ pub(super) fn decision(directory: &Directory, decision: &Decision) -> (Pair, Str
 struct Dry {
     planner: Planner,
     decisions: Vec<Decision>,
-    before: BTreeMap<Pair, Circuit>,
+    before: Vec<Circuit>,
     booked: BTreeMap<CommunityName, f64>,
     decided: BTreeMap<Pair, Decided>,
     planned: Option<Timestamp>,
@@ -57,7 +57,8 @@ pub fn plan(shared: &Shared) -> Result<CircuitPlan, CatalogError> {
     let dry = dry(shared, &sight, &communities);
     let directory = shared.directory();
     let waits = sight.waits();
-    let pairs: BTreeSet<Pair> = sight.ways.keys().copied().chain(dry.before.keys().copied()).collect();
+    let pairs: BTreeSet<Pair> =
+        sight.ways.keys().copied().chain(dry.before.iter().map(|circuit| circuit.pair)).collect();
     let mut links: Vec<CircuitPlanned> =
         pairs.into_iter().map(|pair| dry.link(&directory, &sight, &waits, pair)).collect();
     let rank = |link: &CircuitPlanned| match link.what {
@@ -155,13 +156,13 @@ fn dry(shared: &Shared, sight: &Sight, communities: &BTreeSet<&CommunityName>) -
     let mut dry = Dry {
         planner: state.as_ref().map_or_else(|| Planner::new(settings), |state| state.planner.clone()),
         decisions: Vec::new(),
-        before: BTreeMap::new(),
+        before: Vec::new(),
         booked: BTreeMap::new(),
         decided: state.as_ref().map(|state| state.decided.clone()).unwrap_or_default(),
         planned: state.as_ref().and_then(|state| state.planned),
     };
     drop(state);
-    dry.before = dry.planner.circuits().map(|circuit| (circuit.pair, circuit)).collect();
+    dry.before = dry.planner.circuits().collect();
     let booked = |community: &&CommunityName| ((*community).clone(), dry.planner.booked(community));
     dry.booked = communities.iter().map(booked).collect();
     dry.decisions = dry.planner.plan(&sight.view, now);
@@ -169,6 +170,11 @@ fn dry(shared: &Shared, sight: &Sight, communities: &BTreeSet<&CommunityName>) -
 }
 
 impl Dry {
+    /// The circuit of a link; that which is to follow one comes after it.
+    fn before(&self, pair: Pair) -> Option<&Circuit> {
+        self.before.iter().find(|circuit| circuit.pair == pair)
+    }
+
     fn link(
         &self,
         directory: &Directory,
@@ -179,11 +185,11 @@ impl Dry {
         let done = self.decisions.iter().find_map(|one| match one {
             Decision::Request(request) if request.pair == pair => Some((CircuitPlanAct::Ask, request.mbit)),
             Decision::Release { pair: of, .. } if *of == pair => {
-                Some((CircuitPlanAct::GiveBack, self.before.get(&pair).map_or(0, |circuit| circuit.mbit)))
+                Some((CircuitPlanAct::GiveBack, self.before(pair).map_or(0, |circuit| circuit.mbit)))
             }
             _ => None,
         });
-        let circuit = self.before.get(&pair);
+        let circuit = self.before(pair);
         let (what, mbit) = match done {
             Some((what, mbit)) => (what, Some(mbit)),
             None => (act(circuit), circuit.map(|circuit| circuit.mbit)),
@@ -204,7 +210,7 @@ impl Dry {
 
     fn providers(&self, sight: &Sight) -> Vec<CircuitProvider> {
         let shown = sight.view.providers.iter().map(|provider| {
-            let own = self.before.values().filter(|circuit| circuit.provider == provider.name);
+            let own = self.before.iter().filter(|circuit| circuit.provider == provider.name);
             let (circuits, mbit) = own.fold((0, 0), |(count, sum), circuit| (count + 1, sum + circuit.mbit));
             let links = provider.pairs.as_ref().map_or(0, BTreeMap::len);
             CircuitProvider {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use longhaul_api::circuits::{CircuitLink, CircuitOffer, CircuitState};
 use longhaul_catalog::{CatalogError, DemandRow};
 use longhaul_circuits::plan::{Held, Pair, Port, Provider, View, Waits};
-use longhaul_model::{BlockId, CommunityName, SiteId, StorageId, Timestamp};
+use longhaul_model::{BlockId, CircuitUse, CommunityName, SiteId, StorageId, Timestamp};
 use longhaul_network::Link;
 use longhaul_scheduler::Scheduler;
 
@@ -19,6 +19,8 @@ use crate::shared::{Directory, Shared};
 
 /// A port of which nobody knows what it carries bounds nothing: bytes a second beyond every network.
 const UNKNOWN_PORT: f64 = 1e15;
+/// What the plain way gives to work that may not take it: bytes a second.
+const NOTHING: f64 = 1.0;
 /// Of one provider, circuits by which that is judged.
 const SETUPS_MAX: usize = 100;
 
@@ -62,7 +64,7 @@ pub(super) fn look(
     let now = shared.now();
     let directory = shared.directory();
     let mut sight = Sight { view: View { away: gone, ..View::default() }, ways: BTreeMap::new(), taken: now };
-    let links = waiting(shared, &directory, &mut sight.view)?;
+    let (links, only) = waiting(shared, &directory, &mut sight.view)?;
     rates(shared, &directory, links, &mut sight.view, now);
     for row in by_circuit::ahead(shared)? {
         at_least(&mut sight.view.plain, row.pair, row.bytes_per_s);
@@ -75,6 +77,11 @@ pub(super) fn look(
         }
     }
     let Links { mut sight, providers, .. } = all;
+    for pair in only {
+        // Nothing of it comes the plain way, whatever that gives to others.
+        sight.view.plain.insert(pair, NOTHING);
+        sight.view.seen.remove(&pair);
+    }
     sight.view.providers =
         providers.into_iter().map(|(name, offered)| offered.provider(name, config)).collect();
     Ok(sight)
@@ -96,12 +103,11 @@ pub(crate) fn pair_of(shared: &Shared, directory: &Directory, (agent, source): &
 /// Target, sources, priority and community of work that waits.
 type Alike = (SiteId, Vec<SiteId>, u8, CommunityName);
 
-/// All that is lacking somewhere, alike together. Returns the links on which it may come.
-fn waiting(
-    shared: &Shared,
-    directory: &Directory,
-    view: &mut View,
-) -> Result<BTreeSet<(StorageId, StorageId)>, CatalogError> {
+/// Links on which something may come, and the pairs on which some of it waits for a circuit.
+type MayCome = (BTreeSet<(StorageId, StorageId)>, BTreeSet<Pair>);
+
+/// All that is lacking somewhere and may go by circuits, alike together.
+fn waiting(shared: &Shared, directory: &Directory, view: &mut View) -> Result<MayCome, CatalogError> {
     let demands = shared.catalog.demands()?;
     let mut sources: BTreeMap<BlockId, Vec<StorageId>> = BTreeMap::new();
     if !demands.is_empty() {
@@ -118,7 +124,7 @@ fn waiting(
         }
     }
     let site = |storage: &StorageId| directory.storages.get(storage).map(|row| row.site);
-    let mut links = BTreeSet::new();
+    let (mut links, mut only) = (BTreeSet::new(), BTreeSet::new());
     let mut alike: BTreeMap<Alike, (u64, Timestamp)> = BTreeMap::new();
     for ((block, target), row) in wanted {
         let (Some(at), Some(holders)) = (site(&target), sources.get(&block)) else { continue };
@@ -126,6 +132,13 @@ fn waiting(
         links.extend(others.clone().map(|&storage| (storage, target)));
         let places: BTreeSet<SiteId> = others.filter_map(site).collect();
         let community = row.terms.community.unwrap_or(row.community);
+        match shared.marks.of(&community, row.terms.activity.as_ref()).circuits {
+            CircuitUse::Never => continue,
+            CircuitUse::Prefer => {}
+            CircuitUse::Only => {
+                only.extend(places.iter().map(|&source| Pair { source, target: at }));
+            }
+        }
         let sum = alike
             .entry((at, places.into_iter().collect(), row.priority, community))
             .or_insert((0, row.created));
@@ -140,7 +153,7 @@ fn waiting(
         since,
     });
     view.waits = rows.collect();
-    Ok(links)
+    Ok((links, only))
 }
 
 /// What links are expected to carry, and what ports carry of ours and of others.
@@ -153,7 +166,7 @@ fn rates(
 ) {
     let asked = brain::ask(&shared.brain, move |scheduler: &Scheduler, now: Timestamp| {
         let expected =
-            |(source, target)| scheduler.knowledge().rate(Link { source, target }, now).bytes_per_s;
+            |(source, target)| scheduler.knowledge().plain_rate(Link { source, target }, now).bytes_per_s;
         let rates: Vec<_> = links.into_iter().map(|link| (link, expected(link))).collect();
         let moving: Vec<_> = scheduler
             .links(now)
@@ -204,12 +217,15 @@ struct Offered {
     pairs: BTreeMap<Pair, Vec<u64>>,
     lifetime: Option<Duration>,
     own_line: bool,
+    /// One of its agents makes another only after the one that there is was given back.
+    one_a_pair: bool,
     setups: Vec<Duration>,
 }
 
 impl Offered {
     fn take(&mut self, pair: Pair, offer: &CircuitOffer, known: &Known) {
         self.own_line |= offer.own_line;
+        self.one_a_pair |= !offer.replaces;
         let rates = self.pairs.entry(pair).or_default();
         rates.extend(&offer.mbit);
         rates.sort_unstable();
@@ -229,11 +245,11 @@ impl Offered {
             name,
             sites: None,
             mbit: Vec::new(),
-            at_once: known.at_once.unwrap_or(u32::try_from(self.pairs.len()).unwrap_or(u32::MAX)),
+            // One for each, and one that follows it.
+            at_once: known.at_once.unwrap_or(u32::try_from(self.pairs.len() * 2).unwrap_or(u32::MAX)),
             pairs: Some(self.pairs),
             beside_ports: self.own_line,
-            // An agent has one circuit from a peer at a time.
-            one_a_pair: true,
+            one_a_pair: self.one_a_pair,
             setup: setups.get(setups.len() / 2).copied().unwrap_or(Duration::from_secs(known.setup_s.into())),
             mbit_all: known.mbit_all,
             port_share: f64::from(known.port_percent) / 100.0,
@@ -278,6 +294,7 @@ fn offer_of_old(link: &CircuitLink) -> CircuitOffer {
         mbit: vec![link.look.mbit.max(1)],
         lifetime_s: None,
         own_line: link.provider == "static",
+        replaces: false,
     }
 }
 

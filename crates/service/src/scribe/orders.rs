@@ -129,9 +129,17 @@ impl Scribe {
             grants.len() as u64,
         );
         let leases = grants.iter().map(|grant| self.lease(grant, treatment)).collect();
-        let Treatment { mark, class } = treatment;
-        let batch =
-            LeaseBatch { source: peer, target_storage: target_name, permit, start_by, leases, class, mark };
+        let Treatment { mark, class, circuits } = treatment;
+        let batch = LeaseBatch {
+            source: peer,
+            target_storage: target_name,
+            permit,
+            start_by,
+            leases,
+            class,
+            mark,
+            circuits,
+        };
         self.shared.agents.put_leases(agent, vec![batch]);
     }
 

@@ -38,6 +38,7 @@ fn link(circuit: Option<Circuit>) -> CircuitLink {
         state: if circuit.is_some() { CircuitState::Established } else { CircuitState::Off },
         until: None,
         circuit,
+        next: None,
         look: CircuitLook { words: "1.1 TB wait".into(), ..CircuitLook::default() },
         notes: Vec::new(),
         ended: Vec::new(),
@@ -61,7 +62,7 @@ async fn show(world: &World, which: &str) -> Result<CircuitDetail, Problem> {
 
 async fn request(world: &World, source: &str, target: &str, mbit: u64) -> Result<CircuitDetail, Problem> {
     let (source, target) = (source.parse().unwrap(), target.to_owned());
-    let request = CircuitRequest { source, target, mbit, seconds: 3_600 };
+    let request = CircuitRequest { source, target, mbit, seconds: 3_600, replace: false };
     world.admin().request(&routes::CIRCUIT_REQUEST).json(&request).send().await
 }
 

@@ -64,6 +64,7 @@ fn link(state: CircuitState, asked: Option<Timestamp>) -> CircuitLink {
         state,
         until: None,
         circuit,
+        next: None,
         look: CircuitLook::default(),
         notes: Vec::new(),
         ended: Vec::new(),
@@ -73,6 +74,7 @@ fn link(state: CircuitState, asked: Option<Timestamp>) -> CircuitLink {
             mbit: vec![10_000],
             lifetime_s: Some(36_000),
             own_line: false,
+            replaces: true,
         }),
     }
 }
@@ -236,8 +238,13 @@ async fn where_agents_decide_a_plan_is_only_told_and_one_from_before_is_given_ba
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_person_wants_comes_first_and_a_refusal_makes_the_link_rest() {
     let (world, beta) = world(planned).await;
-    let request =
-        CircuitRequest { source: "alpha".parse().unwrap(), target: "beta".into(), mbit: 300, seconds: 3_600 };
+    let request = CircuitRequest {
+        source: "alpha".parse().unwrap(),
+        target: "beta".into(),
+        mbit: 300,
+        seconds: 3_600,
+        replace: false,
+    };
     let nothing = link(CircuitState::Off, None);
     tell(&beta, &nothing).await;
     let detail: CircuitDetail =
@@ -264,4 +271,113 @@ async fn what_a_person_wants_comes_first_and_a_refusal_makes_the_link_rest() {
     let detail = show(&world).await;
     assert!(detail.plan.unwrap().why.contains("no circuit is asked for on this link until"));
     assert_eq!(detail.orders[0].words, "10000 Mbit/s were refused: maintenance");
+}
+
+const NEXT: &str = "00000000-0000-8000-8000-000000000012";
+
+/// A link with a circuit of 5 Gbit/s that is used, or with none, where 40 Gbit/s can be had as well, or not yet.
+fn small(used: Option<Timestamp>, more: bool, orders: &[(&CircuitOrder, CircuitOrderState)]) -> CircuitLink {
+    let state = if used.is_some() { CircuitState::Established } else { CircuitState::Off };
+    let mut link = link(state, used);
+    if let Some(circuit) = &mut link.circuit {
+        (circuit.asked_mbit, circuit.booked_mbit) = (5_000, Some(5_000));
+    }
+    if let Some(offer) = &mut link.offer {
+        offer.mbit = if more { vec![5_000, 40_000] } else { vec![5_000] };
+    }
+    let told = |(order, state): &(&CircuitOrder, CircuitOrderState)| CircuitOrdered {
+        id: order.id,
+        state: *state,
+        words: String::new(),
+    };
+    link.orders = orders.iter().map(told).collect();
+    link
+}
+
+fn next(asked: Timestamp) -> Circuit {
+    let circuit = link(CircuitState::Established, Some(asked)).circuit.unwrap();
+    let (asked_mbit, booked_mbit) = (40_000, Some(40_000));
+    Circuit { id: NEXT.into(), asked_mbit, booked_mbit, carried_bytes: 0, carried_s: 0.0, ..circuit }
+}
+
+/// A circuit that is used, and the order for one that is to follow it.
+async fn followed(world: &World, beta: &Agent) -> (CircuitOrder, CircuitOrder, Timestamp) {
+    world.subscribe("big", "beta").await;
+    let first = tell_until(beta, &small(None, false, &[]), |reply| !reply.circuits.is_empty()).await;
+    let first = first.circuits[0].clone();
+    let used = beta.now();
+    let told = small(Some(used), true, &[(&first, CircuitOrderState::Had)]);
+    let reply = tell_until(beta, &told, |reply| reply.circuits.len() == 2).await;
+    let second = reply.circuits.into_iter().find(|order| order.id != first.id).unwrap();
+    let CircuitWish::Request { mbit, replaces, .. } = &second.what else { panic!("{second:?}") };
+    assert_eq!((*mbit, replaces.as_deref()), (40_000, Some(CIRCUIT)));
+    (first, second, used)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_better_circuit_is_up_before_the_one_that_there_is_goes_whatever_is_killed() {
+    use CircuitOrderState::{Done, Had, Taken};
+    let (mut world, beta) = world(planned).await;
+    let (first, second, used) = followed(&world, &beta).await;
+    let words = show(&world).await.plan.unwrap().done.unwrap().words;
+    assert!(words.contains("40 Gbit/s fit what waits better than 5 Gbit/s"), "{words}");
+    // Killed while the second is asked for.
+    let asked = beta.now();
+    let mut both = small(Some(used), true, &[(&first, Had), (&second, Taken)]);
+    both.next = Some(Circuit { granted: None, booked_mbit: None, used: None, ..next(asked) });
+    tell(&beta, &both).await;
+    world.crash().await;
+    beta.hello(&[]).await.unwrap();
+    let reply = tell(&beta, &both).await;
+    assert_eq!(reply.circuits, [first.clone(), second.clone()], "the same, and nothing else");
+    plans(&world, 2).await;
+    assert_eq!(plan(&world).await.providers[0].circuits, 2, "both count");
+    // The second is used, and the first given back.
+    let mut after = small(Some(used), true, &[(&first, Done), (&second, Had)]);
+    let over = after.circuit.replace(next(asked)).unwrap();
+    after.ended =
+        vec![Circuit { ended: Some(beta.now()), end: Some("another takes its place".into()), ..over }];
+    let reply = tell_until(&beta, &after, |reply| reply.circuits.len() == 1).await;
+    assert_eq!(reply.circuits, [second]);
+    plans(&world, 3).await;
+    let provider = plan(&world).await.providers.remove(0);
+    assert_eq!((provider.circuits, provider.mbit), (1, 40_000), "{provider:?}");
+    assert_eq!(tell(&beta, &after).await.circuits.len(), 1, "nothing is given back");
+    world.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_the_better_one_is_refused_the_one_that_there_is_stays() {
+    use CircuitOrderState::{Failed, Had};
+    let (world, beta) = world(planned).await;
+    let (first, second, used) = followed(&world, &beta).await;
+    let refused = small(Some(used), true, &[(&first, Had), (&second, Failed)]);
+    let reply = tell_until(&beta, &refused, |reply| reply.circuits.len() == 1).await;
+    assert_eq!(reply.circuits, [first]);
+    plans(&world, 4).await;
+    let provider = plan(&world).await.providers.remove(0);
+    assert_eq!((provider.circuits, provider.mbit), (1, 5_000), "{provider:?}");
+    assert_eq!(tell(&beta, &refused).await.circuits.len(), 1, "it is not asked for again at once");
+}
+
+/// A person may have another in place of the one that there is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_replaces_a_circuit() {
+    let (world, beta) = world(|_| {}).await;
+    let used = beta.now();
+    tell(&beta, &small(Some(used), true, &[])).await;
+    for (replace, replaces) in [(false, None), (true, Some(CIRCUIT))] {
+        let request = CircuitRequest {
+            source: "alpha".parse().unwrap(),
+            target: "beta".into(),
+            mbit: 300,
+            seconds: 3_600,
+            replace,
+        };
+        let _: CircuitDetail =
+            world.admin().request(&routes::CIRCUIT_REQUEST).json(&request).send().await.unwrap();
+        let orders = tell(&beta, &small(Some(used), true, &[])).await.circuits;
+        let CircuitWish::Request { replaces: told, .. } = &orders.last().unwrap().what else { panic!() };
+        assert_eq!((told.as_deref(), orders.len()), (replaces, 1 + usize::from(replace)));
+    }
 }

@@ -6,110 +6,13 @@
 use std::time::Duration;
 
 use longhaul_circuits::{
-    Action, Answer, Book, Ends, Event, Grant, Held, Leave, Lifecycle, Note, RequestKey, Reservation,
-    Settings, Stage, State, Why, Wish,
+    Action, Book, Event, Held, Leave, Note, RequestKey, Reservation, Settings, Stage, State, Why,
 };
-use longhaul_model::Timestamp;
 
-const MINUTE: Duration = Duration::from_secs(60);
-const HOUR: Duration = Duration::from_secs(3600);
-const START: Timestamp = Timestamp(1_790_000_000_000_000);
-/// At 100 MB/s: just less and just more than five hours.
-const LITTLE: u64 = 5 * 3600 * 100_000_000;
-const MUCH: u64 = LITTLE + 100_000_000;
+mod following;
+mod link;
 
-struct Link {
-    machine: Lifecycle,
-    now: Timestamp,
-    /// The last that was kept.
-    book: Book,
-}
-
-impl Link {
-    fn new(settings: Settings) -> Link {
-        Link {
-            machine: Lifecycle::new("alpha→beta", settings, 1, START), now: START, book: Book::default()
-        }
-    }
-
-    fn restored(book: Book, now: Timestamp) -> (Link, Vec<Action>) {
-        let machine = Lifecycle::restore("alpha→beta", Settings::default(), 2, book.clone(), now);
-        let mut link = Link { machine, now, book };
-        let actions = link.tell(Event::Tick);
-        (link, actions)
-    }
-
-    fn tell(&mut self, event: Event) -> Vec<Action> {
-        self.machine.handle(event, self.now);
-        let actions: Vec<_> = std::iter::from_fn(|| self.machine.poll()).collect();
-        for action in &actions {
-            if let Action::Keep(book) = action {
-                self.book = book.clone();
-            }
-        }
-        actions
-    }
-
-    fn after(&mut self, time: Duration) -> Vec<Action> {
-        self.now = self.now.plus(time);
-        self.tell(Event::Tick)
-    }
-
-    fn work(&mut self, pending_bytes: u64) -> Vec<Action> {
-        self.tell(Event::Work { pending_bytes, bytes_per_s: Some(1e8) })
-    }
-
-    /// Until a request has left.
-    fn asked(&mut self) -> Wish {
-        self.work(MUCH);
-        wish(&self.after(MINUTE)).expect("a request")
-    }
-
-    fn granted(&mut self, expires: Option<Timestamp>) -> (Wish, Vec<Action>) {
-        let wish = self.asked();
-        let actions = self.answer(wish.key, granted(wish.mbit, expires));
-        (wish, actions)
-    }
-
-    fn used(&mut self) -> Wish {
-        let (wish, _) = self.granted(None);
-        self.tell(Event::Probed { key: wish.key, good: true });
-        wish
-    }
-
-    fn answer(&mut self, key: RequestKey, answer: Answer) -> Vec<Action> {
-        self.tell(Event::Answer { key, answer })
-    }
-}
-
-fn ends() -> Ends {
-    Ends { source: "10.1.0.1".into(), target: "10.1.0.2".into() }
-}
-
-fn granted(mbit: u64, expires: Option<Timestamp>) -> Answer {
-    Answer::Granted(Grant { mbit, ends: ends(), expires })
-}
-
-fn refused(less: bool) -> Answer {
-    Answer::Refused { less, detail: "no capacity".into() }
-}
-
-fn wish(actions: &[Action]) -> Option<Wish> {
-    actions.iter().find_map(|action| match action {
-        Action::Request(wish) => Some(*wish),
-        _ => None,
-    })
-}
-
-/// Places of two actions: the first comes before the second.
-fn in_order(actions: &[Action], first: impl Fn(&Action) -> bool, second: impl Fn(&Action) -> bool) -> bool {
-    let place = |wanted: &dyn Fn(&Action) -> bool| actions.iter().position(wanted);
-    matches!((place(&first), place(&second)), (Some(first), Some(second)) if first < second)
-}
-
-fn has_note(actions: &[Action], wanted: impl Fn(&Note) -> bool) -> bool {
-    actions.iter().any(|action| matches!(action, Action::Note(note) if wanted(note)))
-}
+use link::{HOUR, LITTLE, Link, MINUTE, MUCH, START, ends, granted, has_note, in_order, refused, wish};
 
 #[test]
 fn row_1_a_circuit_is_asked_for_when_work_waits_and_its_record_is_written_before() {

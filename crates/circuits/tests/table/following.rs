@@ -1,0 +1,250 @@
+//! One circuit after another: the second is used before the first is given back, and where it cannot be had the first stays.
+
+use longhaul_circuits::{
+    Action, Answer, Book, Ends, Event, Grant, Note, Order, OrderState, Ordered, Record, Renew, RequestKey,
+    Reservation, Settings, Stage, State, Wish,
+};
+use longhaul_model::{CircuitOrderId, Timestamp};
+
+use crate::link::{HOUR, Link, MINUTE, MUCH, START, ends, granted, has_note, in_order, refused, wish};
+
+fn others() -> Ends {
+    Ends { source: "10.2.0.1".into(), target: "10.2.0.2".into() }
+}
+
+fn order(id: u64, mbit: u64, replaces: Option<RequestKey>) -> Order {
+    let what = Ordered::Circuit { mbit, until: START.plus(24 * HOUR), replaces };
+    Order { id: CircuitOrderId(id), by: "ada".into(), what }
+}
+
+fn is_used(link: &Link, key: RequestKey) -> bool {
+    let established = |one: &&Reservation| one.stage == Stage::Established;
+    let held: Vec<_> = link.book.reservations.iter().filter(established).map(|one| one.key).collect();
+    matches!(link.machine.state(), State::Established { used: true, .. }) && held == [key]
+}
+
+/// A circuit that ada wants is used, and she wants another in its place.
+fn wanted() -> (Link, Wish, Wish) {
+    let mut link = Link::new(Settings::default());
+    let first = wish(&link.tell(Event::Orders(vec![order(1, 400, None)]))).unwrap();
+    link.answer(first.key, granted(400, None));
+    link.tell(Event::Probed { key: first.key, good: true });
+    let orders = vec![order(1, 400, None), order(2, 800, Some(first.key))];
+    let actions = link.tell(Event::Orders(orders));
+    let second = wish(&actions).expect("another is asked for");
+    assert_eq!((second.mbit, is_used(&link, first.key)), (800, true));
+    assert!(link.book.reservations.iter().any(|one| one.key == second.key), "written down before");
+    (link, first, second)
+}
+
+fn grant_elsewhere(link: &mut Link, wish: Wish, expires: Option<Timestamp>) -> Vec<Action> {
+    let grant = Grant { mbit: wish.mbit, ends: others(), expires };
+    link.answer(wish.key, Answer::Granted(grant))
+}
+
+#[test]
+fn the_second_is_used_before_the_first_is_given_back() {
+    let (mut link, first, second) = wanted();
+    link.tell(Event::Users(3));
+    let actions = grant_elsewhere(&mut link, second, None);
+    assert!(actions.contains(&Action::Probe { key: second.key, ends: others() }), "{actions:?}");
+    let actions = link.tell(Event::Probed { key: second.key, good: true });
+    assert!(actions.contains(&Action::Use { key: second.key, mbit: 800, ends: others() }), "{actions:?}");
+    let broken = |action: &Action| matches!(action, Action::StopUsing(_) | Action::TearDown(_));
+    assert!(!actions.iter().any(broken), "nothing stops for it: {actions:?}");
+    assert!(is_used(&link, second.key) && link.machine.is_leaving());
+    assert_eq!(link.tell(Event::Left), [Action::Keep(link.book.clone()), Action::TearDown(first.key)]);
+    link.tell(Event::Gone(first.key));
+    assert_eq!((link.book.reservations.len(), link.machine.is_leaving()), (1, false));
+}
+
+#[test]
+fn what_does_not_leave_the_first_is_not_waited_for_long_and_where_both_have_one_address_nothing_leaves() {
+    let (mut link, first, second) = wanted();
+    grant_elsewhere(&mut link, second, None);
+    link.tell(Event::Probed { key: second.key, good: true });
+    let drain = Settings::default().drain;
+    assert!(!link.after(drain - MINUTE).contains(&Action::TearDown(first.key)));
+    assert!(link.after(MINUTE).contains(&Action::TearDown(first.key)));
+
+    let (mut link, first, second) = wanted();
+    link.answer(second.key, granted(800, None));
+    let actions = link.tell(Event::Probed { key: second.key, good: true });
+    let used = |action: &Action| *action == Action::Use { key: second.key, mbit: 800, ends: ends() };
+    assert!(in_order(&actions, used, |action| *action == Action::TearDown(first.key)), "{actions:?}");
+}
+
+#[test]
+fn where_the_second_cannot_be_had_the_first_stays() {
+    let cases: [fn(&mut Link, Wish) -> Vec<Action>; 4] = [
+        |link, wish| link.answer(wish.key, refused(false)),
+        |link, _| link.after(Settings::default().request_timeout),
+        |link, wish| {
+            grant_elsewhere(link, wish, None);
+            link.after(Settings::default().probe_within)
+        },
+        |link, wish| {
+            grant_elsewhere(link, wish, None);
+            link.answer(wish.key, Answer::Lost { detail: "maintenance".into() })
+        },
+    ];
+    for (number, fails) in cases.into_iter().enumerate() {
+        let (mut link, first, second) = wanted();
+        let actions = fails(&mut link, second);
+        let failed = |note: &Note| *note == Note::OrderFailed { order: CircuitOrderId(2) };
+        assert!(has_note(&actions, failed), "{number}: {actions:?}");
+        let stopped = |action: &Action| matches!(action, Action::StopUsing(_));
+        assert!(!actions.iter().any(stopped) && is_used(&link, first.key), "{number}");
+        assert_eq!(actions.contains(&Action::TearDown(second.key)), number > 0, "{number}: {actions:?}");
+        link.tell(Event::Gone(second.key));
+        assert_eq!(link.book.reservations.len(), 1, "{number}");
+        // And is not asked for again because of that wish.
+        assert_eq!(wish(&link.after(HOUR)), None, "{number}");
+    }
+}
+
+#[test]
+fn with_less_than_was_asked_for_it_is_tried_again() {
+    let (mut link, _, second) = wanted();
+    let third = wish(&link.answer(second.key, refused(true))).unwrap();
+    assert_eq!(third.mbit, 400);
+    grant_elsewhere(&mut link, third, None);
+    link.tell(Event::Probed { key: third.key, good: true });
+    assert!(is_used(&link, third.key));
+}
+
+#[test]
+fn the_second_takes_the_place_of_a_first_that_is_lost() {
+    for is_granted in [false, true] {
+        let (mut link, first, second) = wanted();
+        if is_granted {
+            grant_elsewhere(&mut link, second, None);
+        }
+        let actions = link.answer(first.key, Answer::Lost { detail: "cut".into() });
+        let stops = |action: &Action| *action == Action::StopUsing(first.key);
+        assert!(in_order(&actions, stops, |action| *action == Action::TearDown(first.key)), "{actions:?}");
+        if !is_granted {
+            assert!(matches!(link.machine.state(), State::Requested { .. }));
+            grant_elsewhere(&mut link, second, None);
+        }
+        link.tell(Event::Probed { key: second.key, good: true });
+        assert!(is_used(&link, second.key), "it does not rest: {:?}", link.machine.state());
+    }
+}
+
+#[test]
+fn who_changes_their_mind_keeps_the_first() {
+    let (mut link, first, second) = wanted();
+    let actions = link.tell(Event::Orders(vec![order(1, 400, None)]));
+    assert!(actions.contains(&Action::TearDown(second.key)), "{actions:?}");
+    assert!(is_used(&link, first.key));
+    // A grant that comes too late is given back.
+    link.tell(Event::Gone(second.key));
+    assert!(grant_elsewhere(&mut link, second, None).contains(&Action::TearDown(second.key)));
+}
+
+#[test]
+fn what_people_are_told_of_both() {
+    let (mut link, mut record) = (Link::new(Settings::default()), Record::default());
+    let mut tell = |link: &mut Link, event: Event| {
+        let actions = link.tell(event);
+        for action in &actions {
+            if let Action::Note(note) = action {
+                record.note(note, link.now);
+            }
+        }
+        let said = link.machine.look().to_string();
+        let state = |id: u64| {
+            let found = record.orders().find(|(order, _)| order.0 == id);
+            found.map(|(_, state)| state.clone())
+        };
+        let (first, second) = (state(1), state(2));
+        (wish(&actions), record.current().cloned(), record.next().cloned(), [first, second], said)
+    };
+    let (Some(first), ..) = tell(&mut link, Event::Orders(vec![order(1, 400, None)])) else { panic!() };
+    let answer = granted(400, Some(START.plus(HOUR)));
+    tell(&mut link, Event::Answer { key: first.key, answer });
+    tell(&mut link, Event::Probed { key: first.key, good: true });
+    let orders = vec![order(1, 400, None), order(2, 800, Some(first.key))];
+    let (Some(second), current, next, states, said) = tell(&mut link, Event::Orders(orders)) else {
+        panic!()
+    };
+    let next = next.unwrap();
+    assert_eq!((current.unwrap().key, next.key, next.used), (first.key, second.key, None));
+    assert!(next.why.contains("ada requests a circuit of 800 Mbit/s"), "{}", next.why);
+    assert_eq!(states, [Some(OrderState::Had), Some(OrderState::Taken)]);
+    assert!(said.contains("another of 800 Mbit/s is asked for, to be used in its place"), "{said}");
+    let answer = Answer::Granted(Grant { mbit: 800, ends: others(), expires: None });
+    tell(&mut link, Event::Answer { key: second.key, answer });
+    let (_, current, next, states, _) = tell(&mut link, Event::Probed { key: second.key, good: true });
+    let current = current.unwrap();
+    assert_eq!((current.key, current.mbit, next), (second.key, Some(800), None));
+    assert!(current.used.is_some());
+    let replaced =
+        |state: &Option<OrderState>| matches!(state, Some(OrderState::Done(why)) if why.contains("another"));
+    assert!(replaced(&states[0]) && states[1] == Some(OrderState::Had), "{states:?}");
+}
+
+/// With so much waiting that a circuit which lasts so long is used.
+fn expiring(lasts: std::time::Duration) -> (Link, Wish) {
+    let mut link = Link::new(Settings::default());
+    let (first, _) = link.granted(Some(START.plus(MINUTE).plus(lasts)));
+    link.tell(Event::Probed { key: first.key, good: true });
+    (link, first)
+}
+
+#[test]
+fn while_there_is_enough_to_do_the_next_is_asked_for_before_one_expires() {
+    let (mut link, first) = expiring(10 * HOUR);
+    assert_eq!(wish(&link.after(10 * HOUR - 16 * MINUTE)), None);
+    let second = wish(&link.after(MINUTE)).expect("a quarter of an hour before");
+    assert!(is_used(&link, first.key));
+    let expires = link.now.plus(10 * HOUR);
+    link.answer(second.key, granted(1000, Some(expires)));
+    link.tell(Event::Probed { key: second.key, good: true });
+    assert!(is_used(&link, second.key));
+
+    // With little to do it ends as it always did.
+    let (mut link, _) = expiring(10 * HOUR);
+    link.work(MUCH / 10);
+    assert_eq!(wish(&link.after(10 * HOUR - 15 * MINUTE)), None);
+
+    // Refused, it is not asked for again and again.
+    let (mut link, first) = expiring(10 * HOUR);
+    link.after(10 * HOUR - 16 * MINUTE);
+    let second = wish(&link.after(MINUTE)).unwrap();
+    link.answer(second.key, refused(false));
+    assert_eq!((wish(&link.after(5 * MINUTE)), is_used(&link, first.key)), (None, true));
+
+    // One that lasts a moment is not followed before half of that is over.
+    let (mut link, _) = expiring(10 * MINUTE);
+    assert_eq!(wish(&link.after(4 * MINUTE)), None);
+    assert!(wish(&link.after(MINUTE)).is_some());
+
+    // And where it is switched off, none is.
+    let mut link = Link::new(Settings { renew: None, ..Settings::default() });
+    let (first, _) = link.granted(Some(START.plus(10 * HOUR)));
+    link.tell(Event::Probed { key: first.key, good: true });
+    assert_eq!(wish(&link.after(10 * HOUR - 5 * MINUTE)), None);
+    assert_ne!(Settings::default().renew, None::<Renew>);
+}
+
+#[test]
+fn of_two_that_a_run_before_has_left_the_later_is_used_on() {
+    let one = |number: u128, stage, since: Timestamp| Reservation {
+        key: RequestKey(number),
+        stage,
+        since,
+        mbit: 1000,
+        expires: None,
+        ends: (stage == Stage::Established).then(ends),
+    };
+    let (earlier, later) = (START, START.plus(HOUR));
+    for (second, used) in [(Stage::Established, 2), (Stage::Requested, 1)] {
+        let reservations = vec![one(1, Stage::Established, earlier), one(2, second, later)];
+        let (mut link, actions) = Link::restored(Book { reservations, rest: None }, later.plus(HOUR));
+        assert!(actions.contains(&Action::TearDown(RequestKey(3 - used))), "{actions:?}");
+        link.tell(Event::Probed { key: RequestKey(used), good: true });
+        assert!(is_used(&link, RequestKey(used)));
+    }
+}

@@ -1,0 +1,199 @@
+//! Links that go by a circuit now. What was seen of one way says nothing of the other, so that each keeps a state of its own;
+//! the one that is not in use waits for its turn, and is known again at once. Nothing that a circuit gave says anything of
+//! other links.
+
+use std::collections::BTreeMap;
+
+use longhaul_model::Timestamp;
+
+use super::prior::Prior;
+use super::{Basis, Knowledge, Link, LinkState};
+use crate::meter::Ends;
+
+/// The part of what is booked that comes as data at least: headers, and what senders leave.
+const PAYLOAD_SHARE: f64 = 0.9;
+/// Spread of its logarithm: it is reserved, so little.
+const BOOKED_VARIANCE: f64 = 0.02;
+/// States that wait; beyond it those of links that are not on a circuit are forgotten.
+pub(super) const ASIDE_MAX: usize = 10_000;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Circuits {
+    /// What is booked, in bytes a second.
+    up: BTreeMap<Link, f64>,
+    /// Of the way that is not in use.
+    aside: BTreeMap<Link, LinkState>,
+}
+
+impl Circuits {
+    /// Known from before: none of the links is on its circuit.
+    pub(super) fn restored(aside: BTreeMap<Link, LinkState>) -> Circuits {
+        Circuits { up: BTreeMap::new(), aside }
+    }
+
+    pub(super) fn has(&self, link: Link) -> bool {
+        self.up.contains_key(&link)
+    }
+
+    /// What nobody measured yet.
+    pub(super) fn booked(&self, link: Link) -> Option<Prior> {
+        let bytes_per_s = self.up.get(&link)?;
+        let mean = (bytes_per_s * PAYLOAD_SHARE).max(1.0).ln();
+        Some(Prior { mean, variance: BOOKED_VARIANCE, basis: Basis::Booked })
+    }
+
+    /// No more comes than is booked.
+    pub(super) fn most(&self, link: Link) -> Option<f64> {
+        self.up.get(&link).copied()
+    }
+
+    /// Of a link that is on its circuit: what is known of the plain way.
+    pub(super) fn plain(&self, link: Link) -> Option<&LinkState> {
+        self.aside.get(&link).filter(|_| self.has(link))
+    }
+
+    pub(super) fn into_aside(self) -> BTreeMap<Link, LinkState> {
+        self.aside
+    }
+}
+
+impl Knowledge {
+    /// The links that go by circuits from now on, with what is booked in bytes a second, in place of what was said before.
+    /// Gives those that go another way than before.
+    pub fn set_circuits(&mut self, all: &BTreeMap<Link, f64>, now: Timestamp) -> Vec<Link> {
+        let sound = |rate: f64| rate.is_finite() && rate > 0.0;
+        let all: BTreeMap<Link, f64> = all
+            .iter()
+            .map(|(link, rate)| (*link, *rate))
+            .filter(|(_, rate)| sound(*rate))
+            .take(ASIDE_MAX)
+            .collect();
+        let before = std::mem::take(&mut self.circuits.up);
+        let gone = before.keys().filter(|link| !all.contains_key(link));
+        let come = all.keys().filter(|link| !before.contains_key(link));
+        let changed: Vec<Link> = gone.chain(come).copied().collect();
+        for &link in &changed {
+            self.change_way(link, now);
+        }
+        self.circuits.up = all;
+        self.forget_aside();
+        changed
+    }
+
+    pub fn is_on_circuit(&self, link: Link) -> bool {
+        self.circuits.has(link)
+    }
+
+    /// What is under way goes on; what it has brought so far tells of neither way.
+    fn change_way(&mut self, link: Link, now: Timestamp) {
+        let moved = self.moved(link);
+        let mut other = self.circuits.aside.remove(&link).unwrap_or_default();
+        let state = self.links.entry(link).or_default();
+        other.meter = state.meter.anew(now);
+        other.ends = Ends::default();
+        other.ends.count(moved, false);
+        self.circuits.aside.insert(link, std::mem::replace(state, other));
+    }
+
+    fn forget_aside(&mut self) {
+        let Circuits { up, aside } = &mut self.circuits;
+        if aside.len() > ASIDE_MAX {
+            aside.retain(|link, _| up.contains_key(link));
+        }
+    }
+
+    /// As if no link were on a circuit: for what is kept.
+    pub(super) fn without_circuits(mut self) -> Knowledge {
+        self.set_circuits(&BTreeMap::new(), Timestamp::ZERO);
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_model::StorageId;
+
+    use super::*;
+    use crate::knowledge::End;
+
+    const LINK: Link = Link { source: StorageId(1), target: StorageId(2) };
+    const OTHER: Link = Link { source: StorageId(1), target: StorageId(3) };
+
+    fn at(ms: i64) -> Timestamp {
+        Timestamp(1_800_000_000_000_000 + ms * 1_000)
+    }
+
+    /// Moves files of 100 MB one after the other; says when it is done.
+    fn run(knowledge: &mut Knowledge, files: i64, rate: f64, from: i64) -> i64 {
+        let each = (100e6 / rate * 1e3) as i64;
+        for file in 0..files {
+            knowledge.began(LINK, at(from + file * each));
+            knowledge.ended(LINK, 100_000_000, End::Arrived, at(from + (file + 1) * each));
+        }
+        from + files * each
+    }
+
+    fn circuit(bytes_per_s: f64) -> BTreeMap<Link, f64> {
+        BTreeMap::from([(LINK, bytes_per_s)])
+    }
+
+    fn near(knowledge: &Knowledge, rate: f64, now: i64) -> bool {
+        (knowledge.rate(LINK, at(now)).bytes_per_s / rate - 1.0).abs() < 0.15
+    }
+
+    #[test]
+    fn a_circuit_is_believed_at_once_and_so_is_the_plain_way_after_it() {
+        let mut knowledge = Knowledge::default();
+        let now = run(&mut knowledge, 60, 1e8, 0);
+        let elsewhere = knowledge.rate(OTHER, at(now)).bytes_per_s;
+        assert_eq!(knowledge.set_circuits(&circuit(1e9), at(now)), [LINK]);
+        let booked = knowledge.rate(LINK, at(now));
+        assert!(near(&knowledge, 9e8, now) && booked.basis == Basis::Booked, "{booked:?}");
+        assert!(knowledge.rate_with(LINK, 50, at(now)).bytes_per_s <= 1e9, "no more than is booked");
+        let plain = knowledge.plain_rate(LINK, at(now)).bytes_per_s;
+        assert!((plain / 1e8 - 1.0).abs() < 0.15, "{plain} without it");
+        // It gives less, and that is soon believed.
+        let now = run(&mut knowledge, 300, 7e8, now);
+        assert!(near(&knowledge, 7e8, now), "{:?}", knowledge.rate(LINK, at(now)));
+        assert_eq!(knowledge.set_circuits(&circuit(1e9), at(now)), [], "the same again");
+        assert_eq!(knowledge.set_circuits(&BTreeMap::new(), at(now)), [LINK]);
+        assert!(near(&knowledge, 1e8, now), "{:?}", knowledge.rate(LINK, at(now)));
+        assert_eq!(knowledge.rate(LINK, at(now)).basis, Basis::Measured);
+        let after = knowledge.rate(OTHER, at(now)).bytes_per_s;
+        assert!((after / elsewhere - 1.0).abs() < 0.05, "others are as they were: {elsewhere} {after}");
+        // And the next circuit is what the last one was.
+        knowledge.set_circuits(&circuit(1e9), at(now));
+        assert!(near(&knowledge, 7e8, now), "{:?}", knowledge.rate(LINK, at(now)));
+    }
+
+    #[test]
+    fn files_under_way_go_on_and_count_for_the_way_that_they_end_on() {
+        let mut knowledge = Knowledge::default();
+        let now = run(&mut knowledge, 60, 1e8, 0);
+        knowledge.began(LINK, at(now));
+        knowledge.arrived(LINK, 50_000_000, at(now + 500));
+        knowledge.set_circuits(&circuit(1e9), at(now + 500));
+        for step in 1..=20 {
+            knowledge.arrived(LINK, 90_000_000, at(now + 500 + step * 100));
+        }
+        assert!(near(&knowledge, 9e8, now + 2_500), "{:?}", knowledge.rate(LINK, at(now + 2_500)));
+        knowledge.ended(LINK, 0, End::Arrived, at(now + 2_500));
+        assert_eq!(knowledge.rate_now(LINK, at(now + 2_500)), 0.0, "nothing is under way");
+    }
+
+    #[test]
+    fn both_ways_outlast_a_restart_and_absurd_rates_are_no_circuits() {
+        let mut knowledge = Knowledge::default();
+        let now = run(&mut knowledge, 60, 1e8, 0);
+        knowledge.set_circuits(&circuit(1e9), at(now));
+        let now = run(&mut knowledge, 300, 7e8, now);
+        let text = serde_json::to_string(&knowledge).unwrap();
+        let mut again: Knowledge = serde_json::from_str(&text).unwrap();
+        assert!(near(&again, 1e8, now), "{:?}", again.rate(LINK, at(now)));
+        for absurd in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert_eq!(again.set_circuits(&circuit(absurd), at(now)), []);
+        }
+        assert_eq!(again.set_circuits(&circuit(1e9), at(now)), [LINK]);
+        assert!(near(&again, 7e8, now), "{:?}", again.rate(LINK, at(now)));
+    }
+}

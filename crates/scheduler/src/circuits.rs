@@ -1,0 +1,102 @@
+//! Links that go by circuits. What they give is believed from the first moment, and again without them; and what comes by
+//! a circuit goes before what is not due yet, since the time of a circuit is booked.
+
+use std::collections::BTreeMap;
+
+use longhaul_model::{StorageId, Timestamp};
+use longhaul_network::Link;
+use serde::{Deserialize, Serialize};
+
+use crate::lately::Lately;
+use crate::pick::BLOCKS_FIRST;
+use crate::scheduler::Scheduler;
+use crate::settings::Rules;
+use crate::state::Remembered;
+
+/// A link whose transfers go by a circuit, and what is booked.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OnCircuit {
+    pub source: StorageId,
+    pub target: StorageId,
+    pub bytes_per_s: f64,
+}
+
+impl Scheduler {
+    pub(crate) fn circuits_changed(&mut self, all: &[OnCircuit], now: Timestamp) {
+        let link = |one: &OnCircuit| Link { source: one.source, target: one.target };
+        let all: BTreeMap<Link, f64> = all.iter().map(|one| (link(one), one.bytes_per_s)).collect();
+        for link in self.knowledge.set_circuits(&all, now) {
+            let (source, target) = (self.storage_place(link.source), self.storage_place(link.target));
+            let is_up = self.knowledge.is_on_circuit(link);
+            let row = &mut self.storages[target].target;
+            match is_up {
+                true => row.by_circuit.insert(source),
+                false => row.by_circuit.remove(&source),
+            };
+            // What was seen of the other way says nothing any more.
+            if let Some(state) = row.links.get_mut(source) {
+                state.rate = Remembered::default();
+                state.lately = Lately::default();
+                let mark = state.mark(now);
+                state.lately.begin(mark);
+            }
+            self.wake(target);
+        }
+    }
+
+    pub(crate) fn goes_by_circuit(&self, source: u32, target: u32) -> bool {
+        self.storages[target].target.by_circuit.contains(&source)
+    }
+
+    /// Of the oldest blocks of a priority, the first that has something to come by a circuit. A block that is due is
+    /// overtaken by none.
+    pub(crate) fn pick_by_circuit(
+        &mut self,
+        target: u32,
+        lane: usize,
+        low: bool,
+        now: Timestamp,
+    ) -> Option<u32> {
+        if self.storages[target].target.by_circuit.is_empty() || self.settings.rules != Rules::Ours {
+            return None;
+        }
+        let mut oldest = [None; BLOCKS_FIRST];
+        let waiting = self.storages[target].target.lanes.class(lane).waiting.iter();
+        oldest.iter_mut().zip(waiting).for_each(|(slot, &entry)| *slot = Some(entry));
+        for (rank, want) in oldest.into_iter().map_while(|entry| entry) {
+            let found = self.by_circuit_of(want, target, lane, low, now);
+            if found.is_some() {
+                return found;
+            }
+            if rank.due <= now {
+                return None;
+            }
+        }
+        None
+    }
+
+    fn by_circuit_of(
+        &mut self,
+        want: u32,
+        target: u32,
+        lane: usize,
+        low: bool,
+        now: Timestamp,
+    ) -> Option<u32> {
+        let mut best: Option<(f64, u32)> = None;
+        for at in 0..self.wants[want].queues.len() {
+            let (source, queue) = &self.wants[want].queues[at];
+            let (source, head) = (*source, queue.first().copied());
+            let Some(head) = head.filter(|head| low || !head.awaited()) else { continue };
+            if !self.goes_by_circuit(source, target) || !self.may_give(source, target, lane, now) {
+                continue;
+            }
+            let size = self.transfers[head.transfer()].size;
+            let (finish, ..) = self.finish(source, target, size, now);
+            if best.is_none_or(|(known, _)| finish < known) {
+                best = Some((finish, head.transfer()));
+            }
+        }
+        best.map(|(_, transfer)| transfer)
+    }
+}

@@ -1,0 +1,234 @@
+//! Detours. A file has a link to its target, but a slow one, and a much faster way leads over a relay: it takes that, one
+//! hop at a time, as where there is no link (`routes`). It stays in the target's queue meanwhile, so that the slow link is
+//! used as well; what is leased over that before its hop has begun needs no hop any more.
+//!
+//! What passes through a relay is moved twice. So the way has to be [`MUCH_FASTER`] than all direct links of the file
+//! together, by what transfers over each of them have shown, and beside what else moves at both ends: links that share a
+//! port are not slow because of it. What was never measured is no reason.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use longhaul_model::Timestamp;
+use longhaul_model::job::of_jobs;
+use longhaul_network::{Basis, Link};
+
+use crate::scheduler::{Scheduler, Timer};
+use crate::settings::Rules;
+use crate::state::{Transfer, float};
+use crate::strategy::Strategy;
+
+/// How often slow links are looked for: files wait for minutes where it matters.
+const EVERY: Duration = Duration::from_secs(10);
+const MUCH_FASTER: f64 = 3.0;
+/// A relay is given so many seconds of the way's work beforehand.
+const AHEAD_S: f64 = 60.0;
+/// Blocks of a target that are looked at, the first ones first.
+const BLOCKS_MAX: usize = 50;
+
+/// A way over a relay, and what it and the direct links give, in bytes per second.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Detour {
+    pub relay: u32,
+    pub rate: f64,
+    pub direct: f64,
+}
+
+/// What moves just now, in bytes per second: over links, and out of each storage.
+#[derive(Default)]
+struct Moving {
+    links: BTreeMap<(u32, u32), f64>,
+    out: BTreeMap<u32, f64>,
+    into: BTreeMap<u32, f64>,
+}
+
+impl Moving {
+    fn link(&self, source: u32, target: u32) -> f64 {
+        self.links.get(&(source, target)).copied().unwrap_or(0.0)
+    }
+
+    /// What moves out of `source` to others than these.
+    fn out_to_others(&self, source: u32, targets: [u32; 2]) -> f64 {
+        let here: f64 = targets.iter().map(|&target| self.link(source, target)).sum();
+        (self.out.get(&source).copied().unwrap_or(0.0) - here).max(0.0)
+    }
+
+    fn in_from_others(&self, target: u32, sources: [u32; 2]) -> f64 {
+        let here: f64 = sources.iter().map(|&source| self.link(source, target)).sum();
+        (self.into.get(&target).copied().unwrap_or(0.0) - here).max(0.0)
+    }
+}
+
+impl Scheduler {
+    /// Something is leased: from now on links may turn out to be slow.
+    pub(crate) fn begin_detours(&mut self, now: Timestamp) {
+        let next = now + EVERY;
+        let wished = !self.routes.relays.is_empty() && self.settings.rules == Rules::Ours;
+        // At the end of time there is no next.
+        if wished && !self.routes.looking && next > now {
+            self.routes.looking = true;
+            self.set_timer(next, Timer::Detours);
+        }
+    }
+
+    pub(crate) fn look_for_detours(&mut self, now: Timestamp) {
+        self.routes.looking = false;
+        let relays: Vec<u32> =
+            self.routes.relays.iter().copied().filter(|&relay| self.passes_on(relay)).collect();
+        let mut targets: Vec<u32> = self.storage_of.values().copied().collect();
+        targets.retain(|&target| self.storages[target].target.lanes.iter().any(|class| class.queued > 0));
+        if targets.is_empty() {
+            return;
+        }
+        let moving = self.moving(now);
+        // A relay has room for some only: others begin the next time.
+        let first = self.routes.looks % targets.len();
+        self.routes.looks = self.routes.looks.wrapping_add(1);
+        targets.rotate_left(first);
+        for target in targets {
+            if self.barred(target, now).is_none() {
+                self.detours_to(target, &relays, &moving, now);
+            }
+        }
+        self.begin_detours(now);
+    }
+
+    fn moving(&self, now: Timestamp) -> Moving {
+        let mut moving = Moving::default();
+        for &target in self.storage_of.values() {
+            for (source, _) in self.storages[target].target.links.iter().filter(|(_, link)| link.files > 0) {
+                let rate = self.knowledge.rate_now(self.link_of(source, target), now);
+                moving.links.insert((source, target), rate);
+                *moving.out.entry(source).or_default() += rate;
+                *moving.into.entry(target).or_default() += rate;
+            }
+        }
+        moving
+    }
+
+    fn detours_to(&mut self, target: u32, relays: &[u32], moving: &Moving, now: Timestamp) {
+        // Copies between storages of others stay between these.
+        if of_jobs(self.storages[target].id.0) {
+            return;
+        }
+        let lanes = &self.storages[target].target.lanes;
+        let blocks = lanes.iter().flat_map(|class| class.waiting.iter().map(|(_, want)| *want));
+        let wants: Vec<u32> = blocks.take(BLOCKS_MAX).collect();
+        for want in wants {
+            let row = &self.wants[want];
+            if row.strategy == Strategy::Best && !row.relay && !self.limits.tests(row.party, &self.parties) {
+                self.detours_of(want, relays, moving, now);
+            }
+        }
+    }
+
+    fn detours_of(&mut self, want: u32, relays: &[u32], moving: &Moving, now: Timestamp) {
+        for at in 0.. {
+            // Sources with files of the block; hops change nothing in the queues of their target.
+            let Some((_, queue)) = self.wants[want].queues.get(at) else { return };
+            let waiting: Vec<u32> =
+                queue.iter().filter(|key| !key.awaited()).map(|key| key.transfer()).collect();
+            for place in waiting {
+                if self.relay_on_the_way(&self.transfers[place]).is_some() {
+                    continue;
+                }
+                let Some(detour) = self.detour(&self.transfers[place], relays, moving, now) else { break };
+                if self.bytes_held(detour.relay) > detour.rate * AHEAD_S {
+                    return;
+                }
+                let sources: Vec<u32> =
+                    self.transfers[place].sources.iter().map(|source| source.storage).collect();
+                self.hop(place, detour.relay, &sources, now);
+            }
+        }
+    }
+
+    /// The fastest way over a relay, if it is worth it.
+    fn detour(&self, transfer: &Transfer, relays: &[u32], moving: &Moving, now: Timestamp) -> Option<Detour> {
+        let (target, party) = (transfer.target, self.wants[transfer.want].party);
+        let mut direct = 0.0;
+        for source in transfer.sources.iter() {
+            if self.may_link(source.storage, target, party) && self.may_serve(source.storage) {
+                direct += self.measured(source.storage, target, now)?;
+            }
+        }
+        let mut best: Option<Detour> = None;
+        for &relay in relays {
+            if relay == target || !self.may_link(relay, target, party) {
+                continue;
+            }
+            let Some(onward) = self.measured(relay, target, now) else { continue };
+            for source in transfer.sources.iter().map(|source| source.storage) {
+                if source == relay || !self.may_link(source, relay, party) || !self.may_serve(source) {
+                    continue;
+                }
+                let Some(first) = self.measured(source, relay, now) else { continue };
+                let first = first - moving.out_to_others(source, [relay, target]);
+                let rate = first.min(onward - moving.in_from_others(target, [relay, source]));
+                if rate >= MUCH_FASTER * direct && best.is_none_or(|best| rate > best.rate) {
+                    best = Some(Detour { relay, rate, direct });
+                }
+            }
+        }
+        best
+    }
+
+    /// What transfers over a link have shown it to give, failures and limits considered.
+    fn measured(&self, source: u32, target: u32, now: Timestamp) -> Option<f64> {
+        let link = self.link_of(source, target);
+        let estimate = self.knowledge.rate(link, now);
+        let shown = matches!(estimate.basis, Basis::Measured | Basis::Booked);
+        let limit = self.link_rate_limit(source, target).map_or(f64::INFINITY, |limit| limit as f64);
+        let good = 1.0 - self.knowledge.failure_share(link, now).clamp(0.0, 1.0);
+        shown.then(|| estimate.bytes_per_s.min(limit) * good)
+    }
+
+    fn link_of(&self, source: u32, target: u32) -> Link {
+        Link { source: self.storages[source].id, target: self.storages[target].id }
+    }
+
+    /// What waits at a storage or is on its way there.
+    fn bytes_held(&self, storage: u32) -> f64 {
+        let row = &self.storages[storage].target;
+        float(row.lanes.iter().map(|class| class.queued_bytes).sum::<u128>() + row.leased_bytes)
+    }
+
+    /// The relay that a file goes to on its way to where it is wanted.
+    pub(crate) fn relay_on_the_way(&self, transfer: &Transfer) -> Option<u32> {
+        let mut others = self.files[transfer.file_row].transfers.iter();
+        let hop = others.find(|&other| self.is_hop(other))?;
+        Some(self.transfers[hop].target)
+    }
+
+    pub(crate) fn is_hop(&self, place: u32) -> bool {
+        self.wants[self.transfers[place].want].relay
+    }
+
+    /// A file was leased to where it is wanted: hops that have not begun, and that nobody else waits for, are over.
+    pub(crate) fn end_needless_hops(&mut self, place: u32) {
+        let transfers = &self.files[self.transfers[place].file_row].transfers;
+        if transfers.len() < 2 || self.routes.relays.is_empty() {
+            return;
+        }
+        let waits = |other: &u32| self.transfers[*other].lease().is_none();
+        if transfers.iter().any(|other| !self.is_hop(other) && waits(&other)) {
+            return;
+        }
+        let hops: Vec<u32> = transfers.iter().filter(|other| self.is_hop(*other) && waits(other)).collect();
+        self.end_idle_hops(hops);
+    }
+
+    /// Why a file that could come directly goes over a relay.
+    pub(crate) fn detour_in_words(&self, transfer: &Transfer, now: Timestamp) -> Option<String> {
+        let relay = self.relay_on_the_way(transfer)?;
+        let name = self.name(self.storages[relay].id);
+        let rate = |rate: f64| longhaul_model::units::rate(rate);
+        let moving = self.moving(now);
+        Some(match self.detour(transfer, &[relay], &moving, now) {
+            Some(Detour { rate: way, direct, .. }) => {
+                format!("it comes over {name}: {} that way, {} directly", rate(way), rate(direct))
+            }
+            None => format!("it comes over {name}"),
+        })
+    }
+}
