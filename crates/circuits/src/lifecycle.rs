@@ -295,12 +295,16 @@ impl Lifecycle {
                     self.end(then, now);
                 }
             }
-            Phase::Resting { until, .. } => {
+            Phase::Resting { rest, until } => {
                 if until.is_past(now) {
                     // Row 9.
                     self.phase = Phase::Off;
                     self.keep();
                     self.ask_if_wanted(now);
+                } else if until.when() < rest.until {
+                    // The clock has gone back: a restart is not to begin the rest anew.
+                    (rest.since, rest.until) = (now, until.when());
+                    self.keep();
                 }
             }
         }

@@ -24,6 +24,8 @@ const START: Timestamp = Timestamp(1_790_000_000_000_000);
 enum Step {
     Wait {
         seconds: u32,
+        /// As a machine does that is suspended: nobody is woken before the end.
+        asleep: bool,
     },
     /// The clock goes back.
     Jump {
@@ -64,6 +66,8 @@ enum Step {
         which: usize,
         told: bool,
     },
+    /// The provider only says that it has given back the next one.
+    Lie,
     Transfer {
         on_circuit: bool,
         good: bool,
@@ -89,6 +93,8 @@ enum How {
     },
     /// It is granted, and nobody is told.
     Silence,
+    /// It is granted, and said to be refused.
+    Lie,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -96,9 +102,10 @@ fn step() -> impl Strategy<Value = Step> {
         4 => proptest::option::of(1..600_u32).prop_map(|minutes| How::Grant { minutes }),
         2 => any::<bool>().prop_map(|less| How::Refuse { less }),
         1 => Just(How::Silence),
+        1 => Just(How::Lie),
     ];
     prop_oneof![
-        6 => (1..1200_u32).prop_map(|seconds| Step::Wait { seconds }),
+        6 => (1..1200_u32, prop::bool::weighted(0.2)).prop_map(|(seconds, asleep)| Step::Wait { seconds, asleep }),
         1 => (1..100_000_u32).prop_map(|seconds| Step::Jump { seconds }),
         3 => (0..20_u32).prop_map(|hours| Step::Work { hours }),
         1 => any::<bool>().prop_map(Step::Wanted),
@@ -112,6 +119,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (any::<usize>(), prop::bool::weighted(0.1), prop::bool::weighted(0.1))
             .prop_map(|(which, lost, twice)| Step::Deliver { which, lost, twice }),
         1 => (any::<usize>(), any::<bool>()).prop_map(|(which, told)| Step::End { which, told }),
+        1 => Just(Step::Lie),
         2 => (any::<bool>(), prop::bool::weighted(0.7)).prop_map(|(on_circuit, good)| Step::Transfer { on_circuit, good }),
         1 => (0..3_usize).prop_map(Step::Users),
         1 => Just(Step::Left),
@@ -129,6 +137,8 @@ struct Provider {
     /// On their way to us.
     answers: Vec<Event>,
     granted: BTreeSet<RequestKey>,
+    /// So many are only said to be given back.
+    lies: usize,
 }
 
 impl Provider {
@@ -139,7 +149,7 @@ impl Provider {
         let wish = self.waiting.swap_remove(which % self.waiting.len());
         let answer = match how {
             How::Refuse { less } => Answer::Refused { less, detail: "no".into() },
-            How::Grant { .. } | How::Silence => {
+            How::Grant { .. } | How::Silence | How::Lie => {
                 let expires = match how {
                     How::Grant { minutes: Some(minutes) } => Some(now.plus(MINUTE * minutes)),
                     _ => None,
@@ -147,7 +157,10 @@ impl Provider {
                 assert!(self.granted.insert(wish.key), "a name was used twice");
                 self.held.insert(wish.key, expires);
                 let ends = Ends { source: "10.1.0.1".into(), target: "10.1.0.2".into() };
-                Answer::Granted(Grant { mbit: wish.mbit, ends, expires })
+                match how {
+                    How::Lie => Answer::Refused { less: false, detail: "no".into() },
+                    _ => Answer::Granted(Grant { mbit: wish.mbit, ends, expires }),
+                }
             }
         };
         if !matches!(how, How::Silence) {
@@ -156,22 +169,52 @@ impl Provider {
     }
 
     fn tear_down(&mut self, key: RequestKey) {
-        self.waiting.retain(|wish| wish.key != key);
-        self.held.remove(&key);
+        match self.lies.checked_sub(1) {
+            Some(left) => self.lies = left,
+            None => {
+                self.waiting.retain(|wish| wish.key != key);
+                self.held.remove(&key);
+            }
+        }
         self.answers.push(Event::Gone(key));
     }
 
+    fn is_up(&self, key: RequestKey, now: Timestamp) -> bool {
+        self.held.get(&key).is_some_and(|expires| expires.is_none_or(|at| at > now))
+    }
+
     fn listed(&self, now: Timestamp) -> Event {
-        let up = |expires: &Option<Timestamp>| expires.is_none_or(|at| at > now);
-        let held = self.held.iter().map(|(key, expires)| Held { key: *key, up: up(expires) }).collect();
+        let held = self.held.keys().map(|key| Held { key: *key, up: self.is_up(*key, now) }).collect();
         Event::Listed { asked: now, held }
     }
+}
+
+/// Since when something is so, by a clock that no jump moves.
+#[derive(Default)]
+struct Marks {
+    /// Held, and nobody here knows of it.
+    unknown: BTreeMap<RequestKey, Duration>,
+    /// Used, and not there any more.
+    dead: Option<Duration>,
+    /// For the request of that time.
+    asked: Option<(Timestamp, Duration)>,
+    rests: Option<Duration>,
+}
+
+/// When it began to be so, if it is.
+fn mark(since: &mut Option<Duration>, is_so: bool, elapsed: Duration) -> Duration {
+    *since = is_so.then(|| since.unwrap_or(elapsed));
+    since.map_or(Duration::ZERO, |since| elapsed - since)
 }
 
 struct World {
     machine: Lifecycle,
     provider: Provider,
+    /// What it says arrives at once, and nothing is lost.
+    is_prompt: bool,
     now: Timestamp,
+    elapsed: Duration,
+    marks: Marks,
     /// What survives a kill.
     book: Book,
     used: Option<RequestKey>,
@@ -184,12 +227,15 @@ struct World {
 }
 
 impl World {
-    fn new() -> World {
+    fn new(is_prompt: bool) -> World {
         let settings = Settings::default();
         World {
             machine: Lifecycle::new("alpha→beta", settings.clone(), 0, START),
             provider: Provider::default(),
+            is_prompt,
             now: START,
+            elapsed: Duration::ZERO,
+            marks: Marks::default(),
             book: Book::default(),
             used: None,
             ends_answer: true,
@@ -223,6 +269,8 @@ impl World {
                 Action::TearDown(key) => {
                     assert!(in_book(key).is_some_and(|one| one.stage == Stage::Leaving));
                     assert_ne!(self.used, Some(key), "given back in use");
+                    // Found; what comes of a lie is found again.
+                    self.marks.unknown.remove(&key);
                     self.provider.tear_down(key);
                 }
                 Action::List => {
@@ -250,6 +298,34 @@ impl World {
         self.runs += 1;
         let (settings, book) = (self.settings.clone(), self.book.clone());
         self.machine = Lifecycle::restore("alpha→beta", settings, self.runs, book, self.now);
+        // Its checks begin anew. A rest goes on.
+        self.marks = Marks { rests: self.marks.rests, ..Marks::default() };
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now = self.now.plus(time);
+        self.elapsed += time;
+    }
+
+    /// Whoever has the machine wakes it when it wants to be woken.
+    fn wait(&mut self, time: Duration, asleep: bool) {
+        let until = self.elapsed + time;
+        while self.elapsed < until {
+            let wake = if asleep { time } else { self.machine.next_wake().since(self.now) };
+            self.pass(wake.min(until - self.elapsed));
+            self.tell(Event::Tick);
+            self.go_on();
+        }
+    }
+
+    /// Carries out all that is to be done, and what comes of that at once.
+    fn go_on(&mut self) {
+        self.carry_out(usize::MAX);
+        while self.is_prompt && !self.provider.answers.is_empty() {
+            self.deliver(0, false, false);
+            self.carry_out(usize::MAX);
+        }
+        self.check();
     }
 
     fn deliver(&mut self, which: usize, lost: bool, twice: bool) {
@@ -270,12 +346,11 @@ impl World {
 
     fn step(&mut self, step: Step) {
         match step {
-            Step::Wait { seconds } => {
-                self.now = self.now.plus(Duration::from_secs(u64::from(seconds)));
-                self.tell(Event::Tick);
-            }
+            Step::Wait { seconds, asleep } => self.wait(Duration::from_secs(seconds.into()), asleep),
             Step::Jump { seconds } => {
                 self.now = self.now - Duration::from_secs(u64::from(seconds));
+                // Nothing lasts longer than if it began now.
+                self.marks = Marks::default();
                 self.tell(Event::Tick);
             }
             Step::Work { hours } => {
@@ -310,6 +385,7 @@ impl World {
             Step::Decide { which, how } => self.provider.decide(which, how, self.now),
             Step::Deliver { which, lost, twice } => self.deliver(which, lost, twice),
             Step::End { which, told } => self.end_one(which, told),
+            Step::Lie => self.provider.lies += 1,
             Step::Transfer { on_circuit, good } => self.tell(Event::Transfer { on_circuit, good }),
             Step::Users(users) => self.tell(Event::Users(users)),
             Step::Left => self.tell(Event::Left),
@@ -318,11 +394,12 @@ impl World {
                 self.tell(Event::Tick);
                 self.carry_out(after);
                 self.kill();
+                self.tell(Event::Tick);
             }
         }
+        self.go_on();
         self.tell(Event::Orders(self.orders.clone()));
-        self.carry_out(usize::MAX);
-        self.check();
+        self.go_on();
     }
 
     /// In place of the one before.
@@ -343,24 +420,59 @@ impl World {
         }
     }
 
-    fn check(&self) {
+    /// Just after the machine has looked at the time.
+    fn check(&mut self) {
         assert_eq!(self.book, self.machine.book(), "what is durable is what is known");
-        for key in self.provider.held.keys().chain(self.provider.waiting.iter().map(|wish| &wish.key)) {
-            let known = self.book.reservations.iter().any(|one| one.key == *key);
-            // What was refused in a lie, or granted after it was gone, is found by the next list.
-            assert!(known || self.provider.granted.contains(key), "nobody knows of {key}");
-        }
-        if let State::Resting(rest) = self.machine.state() {
-            assert!(
-                rest.until.since(rest.since)
-                    <= self.settings.request_window.max(self.settings.transfer_window)
-            );
+        assert!(self.machine.next_wake() > self.now, "it wants to be woken for what it has not done");
+        self.check_use();
+        self.check_unknown();
+        let state = self.machine.state();
+        let request = match state {
+            State::Requested { since } => Some(since),
+            _ => None,
+        };
+        let same = self.marks.asked.filter(|(of, _)| Some(*of) == request);
+        self.marks.asked = same.or(request.map(|since| (since, self.elapsed)));
+        let asked = self.marks.asked.map_or(Duration::ZERO, |(_, since)| self.elapsed - since);
+        assert!(asked < self.settings.request_timeout, "asked for {asked:?} ago");
+        let rest = match state {
+            State::Resting(rest) => Some(rest),
+            _ => None,
+        };
+        let rests = mark(&mut self.marks.rests, rest.is_some(), self.elapsed);
+        let window = self.settings.request_window.max(self.settings.transfer_window);
+        assert!(rests < window, "it rests for {rests:?}");
+        assert!(rest.is_none_or(|rest| rest.until.since(rest.since) <= window));
+    }
+
+    /// Use ends before the circuit does; and soon after that if it ends before its time.
+    fn check_use(&mut self) {
+        let used = self.used.and_then(|key| self.book.reservations.iter().find(|one| one.key == key));
+        assert_eq!(used.is_some(), self.used.is_some(), "what is used is written down");
+        let leave = used.and_then(|one| one.expires).map(|at| at - self.settings.leave_before);
+        assert!(leave.is_none_or(|at| at > self.now), "used until {:?} at {:?}", leave, self.now);
+        let is_dead = self.used.is_some_and(|key| !self.provider.is_up(key, self.now));
+        let dead = mark(&mut self.marks.dead, is_dead, self.elapsed);
+        // What began in the very moment of the list is in the next one.
+        assert!(!self.is_prompt || dead < 2 * self.settings.consistency_every, "dead for {dead:?}");
+    }
+
+    /// Every reservation is known, or in the provider's next list and given back then.
+    fn check_unknown(&mut self) {
+        let known = |key: &RequestKey| self.book.reservations.iter().any(|one| one.key == *key);
+        let unknown = self.provider.held.keys().filter(|key| !known(key));
+        let since = |key: &RequestKey| self.marks.unknown.get(key).copied().unwrap_or(self.elapsed);
+        self.marks.unknown = unknown.map(|key| (*key, since(key))).collect();
+        for (key, since) in &self.marks.unknown {
+            let age = self.elapsed - *since;
+            assert!(!self.is_prompt || age < self.settings.consistency_every, "{key} is leaked for {age:?}");
         }
     }
 
     /// The world comes to rest and everybody behaves: nothing may be left over.
     fn settle(&mut self) {
         self.ends_answer = true;
+        self.provider.lies = 0;
         self.orders.clear();
         self.tell(Event::Orders(Vec::new()));
         self.tell(Event::Wanted(false));
@@ -368,7 +480,7 @@ impl World {
         self.tell(Event::Users(0));
         // Longer than the longest rest and request, and than circuits if no clock jumps.
         for _ in 0..1400 {
-            self.now = self.now.plus(Duration::from_secs(30));
+            self.pass(Duration::from_secs(30));
             self.tell(Event::Tick);
             self.carry_out(usize::MAX);
             while !self.provider.waiting.is_empty() {
@@ -401,10 +513,10 @@ fn nothing_is_leaked_doubled_or_used_too_long_in_random_lives() {
     let cases = Config::default().cases.max(LIVES);
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
-    let lives = proptest::collection::vec(step(), 1..200);
+    let lives = (any::<bool>(), proptest::collection::vec(step(), 1..200));
     runner
-        .run(&lives, |steps| {
-            let mut world = World::new();
+        .run(&lives, |(is_prompt, steps)| {
+            let mut world = World::new(is_prompt);
             for step in steps {
                 world.step(step);
             }

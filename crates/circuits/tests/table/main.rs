@@ -184,8 +184,14 @@ fn row_9_a_clock_that_goes_back_does_not_prolong_a_rest() {
     link.work(0);
     link.now = START - 1000 * HOUR;
     link.tell(Event::Tick);
-    link.after(HOUR);
-    assert_eq!(link.machine.state(), State::Off);
+    // Nor does a restart after it.
+    let (mut restarted, _) = Link::restored(link.book.clone(), link.now.plus(HOUR / 2));
+    for (link, left) in [(&mut link, HOUR), (&mut restarted, HOUR / 2)] {
+        link.after(left - MINUTE);
+        assert!(matches!(link.machine.state(), State::Resting(_)));
+        link.after(MINUTE);
+        assert_eq!(link.machine.state(), State::Off);
+    }
 }
 
 #[test]
