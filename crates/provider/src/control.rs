@@ -22,6 +22,8 @@ enum Order {
     End(String),
     /// A connection's data plane, without any of its states changing.
     Active(String, bool),
+    /// A connection's data plane has an error, and is active after it or not.
+    Broken(String, bool),
     /// A reservation of any protocol is forgotten, as if it had never been.
     Forget(String),
     /// A callback to this address about a connection that nobody knows.
@@ -55,6 +57,7 @@ fn obey(world: &mut World, order: Order) {
             crate::sense::force_end(world, &id);
         }
         Order::Active(id, is_active) => nsi::set_active(world, &id, is_active),
+        Order::Broken(id, is_active) => nsi::break_down(world, &id, is_active),
         Order::Forget(id) => {
             world.nsi.connections.remove(&id);
             world.oscars.connections.remove(&id);

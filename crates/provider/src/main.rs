@@ -43,7 +43,8 @@ The first line of its standard output is JSON: the addresses of `service` and `c
   NSI     /NSI/services/CS2, /NSI/discovery.xml       OSCARS  /oscars/...       SENSE  /StackV-web/restapi/..., /auth/...
   GET  /control   everything it holds and has seen
   POST /control   {\"mischief\":[{\"on\":\"reserve\",\"do\":{\"fault\":\"00500\"},\"times\":2}]} | {\"advance_s\":130} | {\"think_s\":1}
-                  {\"end\":ID} | {\"active\":[ID,false]} | {\"forget\":ID} | {\"unknown\":{\"to\":URL,\"id\":ID}}
+                  {\"end\":ID} | {\"active\":[ID,false]} | {\"broken\":[ID,false]} | {\"forget\":ID}
+                  {\"unknown\":{\"to\":URL,\"id\":ID}}
 
 Options:
   --listen ADDR     of the service           [default: 127.0.0.1:0]

@@ -47,6 +47,8 @@ pub(crate) enum Deed {
     Twice,
     /// It is said to be done, and is not.
     Lie,
+    /// It never reaches the network behind, and the requester is told so.
+    Undelivered,
     // Of callbacks.
     Drop,
     Repeat,
@@ -96,7 +98,13 @@ impl Deed {
     pub(crate) fn is_outcome(&self) -> bool {
         matches!(
             self,
-            Deed::Silence | Deed::Take(_) | Deed::Refuse(_) | Deed::Less(_) | Deed::Twice | Deed::Lie
+            Deed::Silence
+                | Deed::Take(_)
+                | Deed::Refuse(_)
+                | Deed::Less(_)
+                | Deed::Twice
+                | Deed::Lie
+                | Deed::Undelivered
         )
     }
 

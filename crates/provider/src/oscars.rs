@@ -13,6 +13,9 @@ use crate::world::{self, World};
 const BASE: &str = "/oscars";
 const USER: &str = "longhaul";
 const PASSWORD: &str = "secret";
+/// A beginning that is longer ago is refused.
+const PAST_S: f64 = 300.0;
+const HOLD_S: f64 = 900.0;
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Manager {
@@ -155,7 +158,8 @@ fn operate(world: &mut World, name: &str, of: &str, body: &str) -> Outcome {
         "conn_commit" => commit(world, body.trim()),
         "conn_release" => release(world, body.trim()),
         "clear" => {
-            if world.oscars.connections.get(of).is_some_and(|one| one.phase == Phase::Held) {
+            let is_held = world.oscars.connections.get(of).is_some_and(|one| one.phase == Phase::Held);
+            if is_held && world.mischief.take("clear", |deed| *deed == Deed::Lie).is_none() {
                 world.oscars.connections.remove(of);
                 world.network.free_all(of);
             }
@@ -189,6 +193,9 @@ fn hold(world: &mut World, value: &Value) -> Outcome {
         |name: &str| value[name].as_i64().ok_or(wrong("times are whole seconds")).map(|time| time as f64);
     let span = Span { begin: time("begin")?, end: time("end")? };
     let now = world.clock.now();
+    if span.begin < now - PAST_S {
+        return Err(wrong("Begin time is more than 5 minutes in the past"));
+    }
     if span.end <= now || span.end <= span.begin {
         return Err(wrong("the end is not in the future, or not after the beginning"));
     }
@@ -213,16 +220,33 @@ fn hold(world: &mut World, value: &Value) -> Outcome {
     // Holding again overwrites.
     world.network.free_all(&id);
     let outcome = world.mischief.take("hold", Deed::is_outcome);
-    match outcome {
-        Some(Deed::Less(less)) => mbit = less,
-        Some(Deed::Refuse(why)) => return Err((409, why)),
-        Some(Deed::Twice) => {
-            let twin = world.new_id("", 4).to_uppercase();
-            let _ = world.network.book(&twin, &ends, 1, span);
-        }
+    match &outcome {
+        Some(Deed::Less(less)) => mbit = *less,
+        Some(Deed::Refuse(why)) => return Err((409, why.clone())),
         _ => {}
     }
-    world.network.book(&id, &ends, mbit, span).map_err(|no| {
+    let description = value["description"].as_str().unwrap_or_default().to_owned();
+    let (phase, state, deployment) = (Phase::Held, State::Waiting, Deployment::Undeployed);
+    let connection = Connection { id, description, span, ends, mbit, phase, state, deployment };
+    if outcome == Some(Deed::Twice) {
+        // Under a name that nobody is told, and on other VLANs, for those of the first are taken.
+        let mut twin = Connection { id: world.new_id("", 4).to_uppercase(), ..connection.clone() };
+        twin.ends.iter_mut().for_each(|end| end.vlans = vec![end.vlans[0] + 1]);
+        put(world, twin)?;
+    }
+    put(world, connection)?;
+    let until = now + HOLD_S;
+    let mut told = value.clone();
+    told["heldUntil"] = json!(until);
+    told["phase"] = json!("HELD");
+    told["validity"] = json!({ "valid": true, "message": "" });
+    Ok(Reply::json(&told))
+}
+
+/// Holds it, for a while.
+fn put(world: &mut World, connection: Connection) -> Result<(), (u16, String)> {
+    let Connection { id, ends, mbit, span, .. } = &connection;
+    world.network.book(id, ends, *mbit, *span).map_err(|no| {
         let what = match no {
             No::Port => "the port is unknown",
             No::Vlan => "the VLAN is in use",
@@ -230,17 +254,10 @@ fn hold(world: &mut World, value: &Value) -> Outcome {
         };
         (400, what.to_owned())
     })?;
-    let description = value["description"].as_str().unwrap_or_default().to_owned();
-    let (phase, state, deployment) = (Phase::Held, State::Waiting, Deployment::Undeployed);
-    let connection = Connection { id: id.clone(), description, span, ends, mbit, phase, state, deployment };
+    let id = id.clone();
     world.oscars.connections.insert(id.clone(), connection);
-    let until = now + 900.0;
-    world.at(until, world::Job::Oscars(Job::HoldOver { id }));
-    let mut told = value.clone();
-    told["heldUntil"] = json!(until);
-    told["phase"] = json!("HELD");
-    told["validity"] = json!({ "valid": true, "message": "" });
-    Ok(Reply::json(&told))
+    world.later(HOLD_S, world::Job::Oscars(Job::HoldOver { id }));
+    Ok(())
 }
 
 fn commit(world: &mut World, id: &str) -> Outcome {
@@ -369,7 +386,7 @@ pub(crate) fn resume(world: &mut World) {
         }
     }
     for job in jobs {
-        let wait = if matches!(job, Job::HoldOver { .. }) { 900.0 } else { world.settings.think_s };
+        let wait = if matches!(job, Job::HoldOver { .. }) { HOLD_S } else { world.settings.think_s };
         world.later(wait, world::Job::Oscars(job));
     }
     let ends: Vec<_> = world.oscars.connections.values().map(|one| (one.span.end, one.id.clone())).collect();

@@ -207,6 +207,9 @@ fn intent(world: &mut World, id: &str, body: &str) -> Outcome {
 
 fn change(world: &mut World, name: &str, id: &str, is_forced: bool) -> Outcome {
     let now = world.clock.now();
+    if world.mischief.take(name, |deed| *deed == Deed::Lie).is_some() {
+        return Ok(Reply::text(200, ""));
+    }
     let Some(instance) = world.sense.instances.get_mut(id) else { return Err((404, String::new())) };
     let from = words(instance);
     let refused = Err((409, format!("{name} from {from}")));
@@ -232,10 +235,8 @@ fn change(world: &mut World, name: &str, id: &str, is_forced: bool) -> Outcome {
             instance.configuration = Configuration::Unknown;
         }
         "delete" if (instance.above == Above::Cancel && is_ready) || instance.below == Below::Compiled => {
-            if world.mischief.take("delete", |deed| *deed == Deed::Lie).is_none() {
-                world.sense.instances.remove(id);
-                world.network.free_all(id);
-            }
+            world.sense.instances.remove(id);
+            world.network.free_all(id);
             return Ok(Reply::text(200, ""));
         }
         _ => return refused,

@@ -38,7 +38,7 @@ pub(crate) enum Job {
     Call(nsi::Callback),
 }
 
-/// A request as it came.
+/// A request as it came, or a call as it was to go.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Seen {
     pub(crate) what: String,
@@ -138,6 +138,7 @@ impl World {
     }
 
     pub(crate) fn call_back(&mut self, callback: nsi::Callback) {
+        self.saw(&format!("call {}", callback.name), &callback.to, &callback.body);
         match self.mischief.take(callback.name, Deed::is_of_callbacks) {
             Some(Deed::Drop) => return,
             Some(Deed::Repeat) => self.calls.push_back(callback.clone()),

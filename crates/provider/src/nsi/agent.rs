@@ -44,6 +44,7 @@ pub(crate) enum Job {
     Check { id: String, origin: Header, outcome: Option<Deed> },
     Step { id: String, origin: Header, step: Step, outcome: Option<Deed> },
     HoldOver { id: String },
+    Undelivered { id: String, correlation: String },
     Ends { id: String },
 }
 
@@ -208,7 +209,10 @@ fn reserve(world: &mut World, message: &Message) -> Result<String, Refusal> {
     }
     let id = world.new_id("EX-", 10);
     world.nsi.connections.insert(id.clone(), Connection { id: id.clone(), ..connection });
-    let job = Job::Check { id: id.clone(), origin: message.header.clone(), outcome: outcome.clone() };
+    let job = match outcome {
+        Some(Deed::Undelivered) => undelivered(&id, message),
+        _ => Job::Check { id: id.clone(), origin: message.header.clone(), outcome: outcome.clone() },
+    };
     later(world, "reserveConfirmed", outcome, job);
     Ok(operation("reserveResponse", &field("connectionId", &id)))
 }
@@ -294,9 +298,20 @@ fn change(world: &mut World, step: Step, message: &Message) -> Result<String, Re
         confirm(world, step, &id, &message.header);
         return Ok(operation("acknowledgment", ""));
     }
-    let job = Job::Step { id, origin: message.header.clone(), step, outcome: outcome.clone() };
+    let job = match outcome {
+        Some(Deed::Undelivered) => {
+            let job = undelivered(&id, message);
+            world.nsi.connections.insert(id, before);
+            job
+        }
+        _ => Job::Step { id, origin: message.header.clone(), step, outcome: outcome.clone() },
+    };
     later(world, step.confirmation(), outcome, job);
     Ok(operation("acknowledgment", ""))
+}
+
+fn undelivered(id: &str, message: &Message) -> Job {
+    Job::Undelivered { id: id.to_owned(), correlation: message.header.correlation.clone() }
 }
 
 /// Does the job when it is due, which may be at once.

@@ -13,6 +13,7 @@ pub(crate) fn carry_out(world: &mut World, job: Job) {
         Job::Check { id, origin, outcome } => check(world, &id, &origin, outcome),
         Job::Step { id, origin, step, outcome } => carry_out_step(world, step, &id, &origin, outcome),
         Job::HoldOver { id } => hold_over(world, &id),
+        Job::Undelivered { id, correlation } => undelivered(world, &id, &correlation),
         Job::Ends { id } => ends(world, &id),
     }
 }
@@ -88,6 +89,11 @@ fn carry_out_step(world: &mut World, step: Step, id: &str, origin: &Header, outc
             connection.provision = Provision::Released;
             set_active(world, id, false);
         }
+        Step::Terminate if matches!(outcome, Some(Deed::Refuse(_))) => {
+            // What cannot be taken down stays as it is, and may be terminated again.
+            connection.lifecycle = Lifecycle::Failed;
+            return error_event(world, id, "deactivateFailed");
+        }
         Step::Terminate => {
             set_active(world, id, false);
             world.network.free_all(id);
@@ -112,6 +118,13 @@ pub(crate) fn set_active(world: &mut World, id: &str, is_active: bool) {
     }
 }
 
+/// An error of the data plane, which may have passed when it is told.
+pub(crate) fn break_down(world: &mut World, id: &str, is_active: bool) {
+    let Some(connection) = world.nsi.connections.get_mut(id) else { return };
+    connection.is_active = is_active;
+    error_event(world, id, "dataplaneError");
+}
+
 /// The circuit ends before its time.
 pub(crate) fn force_end(world: &mut World, id: &str) {
     let Some(connection) = world.nsi.connections.get_mut(id) else { return };
@@ -129,6 +142,11 @@ fn error_event(world: &mut World, id: &str, event: &str) {
         field("originatingNSA", &world.nsa())
     );
     notify(world, "errorEvent", id, &children);
+}
+
+/// A message of the requester's got no further than here.
+fn undelivered(world: &mut World, id: &str, correlation: &str) {
+    notify(world, "messageDeliveryTimeout", id, &field("correlationId", correlation));
 }
 
 fn hold_over(world: &mut World, id: &str) {

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
@@ -85,6 +86,15 @@ impl Simulator {
         state["seen"].as_array().unwrap().iter().filter(|seen| seen["what"] == what).count()
     }
 
+    /// The same, whatever the protocol.
+    pub fn count_of(&self, operation: &str) -> usize {
+        let state = self.state();
+        let named = |seen: &&Value| {
+            seen["what"].as_str().and_then(|what| what.split(' ').next_back()) == Some(operation)
+        };
+        state["seen"].as_array().unwrap().iter().filter(named).count()
+    }
+
     /// Who has something booked.
     pub fn booked(&self) -> Vec<String> {
         let state = self.state();
@@ -101,8 +111,10 @@ impl Drop for Simulator {
 
 pub struct Bench {
     pub provider: Box<dyn Provider>,
-    pub simulator: Option<Simulator>,
+    /// Others may ask it as well.
+    pub simulator: Option<Rc<Simulator>>,
     pub config: CircuitConfig,
+    link: String,
     woken: Receiver<()>,
     wake: Sender<()>,
     began: (Instant, Timestamp),
@@ -115,14 +127,25 @@ pub struct Bench {
 
 impl Bench {
     pub fn new(config: &str, simulator: Option<Simulator>) -> Bench {
+        Bench::of(LINK, 1, config, simulator.map(Rc::new))
+    }
+
+    /// The owner of another link, who asks the same provider and knows nothing of the first one.
+    pub fn beside(other: &Bench, config: &str) -> Bench {
+        let mut this = Bench::of("gamma→beta", 1 << 32, config, other.simulator.clone());
+        this.jumped = other.now().since(this.now());
+        this
+    }
+
+    fn of(link: &str, keys: u128, config: &str, simulator: Option<Rc<Simulator>>) -> Bench {
         let config = CircuitConfig::parse(config, "circuit.toml").unwrap();
         let place = tempfile::tempdir().unwrap();
         let (wake, woken) = channel();
-        let provider = opened(&config, place.path().join("circuit.json"), &wake).unwrap();
+        let provider = opened(&config, link, place.path().join("circuit.json"), &wake).unwrap();
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
         let began = (Instant::now(), Timestamp(now.as_micros() as i64));
-        let (jumped, news, keys) = (Duration::ZERO, Vec::new(), 1);
-        Bench { provider, simulator, config, woken, wake, began, jumped, news, keys, place }
+        let (jumped, news, link) = (Duration::ZERO, Vec::new(), link.to_owned());
+        Bench { provider, simulator, config, link, woken, wake, began, jumped, news, keys, place }
     }
 
     pub fn now(&self) -> Timestamp {
@@ -133,12 +156,19 @@ impl Bench {
         self.simulator.as_ref().expect("this provider is somewhere else")
     }
 
+    /// The provider is killed, and started again at the same place.
+    pub fn restart_provider(&mut self) {
+        let simulator = self.simulator.as_mut().and_then(Rc::get_mut);
+        simulator.expect("nobody else asks it").restart();
+    }
+
     /// As if we had been killed: nothing is known but what was written down.
     pub fn restart(&mut self) {
         self.news.clear();
         // The old one first: its port is wanted again.
         self.provider = Box::new(Nobody);
-        self.provider = opened(&self.config, self.place.path().join("circuit.json"), &self.wake).unwrap();
+        let book = self.place.path().join("circuit.json");
+        self.provider = opened(&self.config, &self.link, book, &self.wake).unwrap();
     }
 
     /// Time passes on both sides.
@@ -174,6 +204,12 @@ impl Bench {
             assert!(begun.elapsed() < WITHIN, "{what} does not happen; instead {:?}", self.news);
             self.step();
         }
+    }
+
+    /// What has come is taken in.
+    pub fn look(&mut self) {
+        let news = self.provider.news(self.now());
+        self.news.extend(news);
     }
 
     /// Something comes, or time passes until something is due.
@@ -277,12 +313,17 @@ impl Bench {
     }
 }
 
-fn opened(config: &CircuitConfig, book: PathBuf, wake: &Sender<()>) -> Result<Box<dyn Provider>, Fault> {
+fn opened(
+    config: &CircuitConfig,
+    link: &str,
+    book: PathBuf,
+    wake: &Sender<()>,
+) -> Result<Box<dyn Provider>, Fault> {
     let wake = wake.clone();
     let wake: Wake = Arc::new(move || {
         let _ = wake.send(());
     });
-    open(config, LINK, &book, wake)
+    open(config, link, &book, wake)
 }
 
 /// Stands where a provider was.

@@ -4,8 +4,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
 mod bench;
+mod faults;
 mod keeper;
 mod nsi;
+mod tls;
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -168,6 +170,44 @@ fn more_than_there_is_is_refused() {
     }
 }
 
+/// Of two who want more than a port has, one gets it; the other hears that there may be less, and gets it afterwards.
+/// Neither touches what the other has.
+#[test]
+fn two_who_want_one_port_get_it_one_after_the_other() {
+    for &kind in REMOTE {
+        let mut first = bench(kind);
+        let text = config(kind, first.simulator.as_deref(), "");
+        let mut second = Bench::beside(&first, &text);
+        let had = first.request(6_000);
+        first.granted(had);
+        let wanted = second.request(6_000);
+        let (less, detail) = second.refused(wanted);
+        assert!(less, "{detail}");
+        let smaller = second.request(3_000);
+        assert_eq!(second.granted(smaller).mbit, 3_000);
+        // Whoever lists sees only what is their own, however often they look.
+        for _ in 0..3 {
+            for (bench, key) in [(&mut first, had), (&mut second, smaller)] {
+                let held = bench.list();
+                assert!(held.len() == 1 && held[0].key == key && held[0].up, "{held:?}");
+                bench.live(HOUR / 60);
+            }
+        }
+        assert_eq!(first.simulator().booked().len(), 2);
+        second.tear_down(smaller);
+        first.tear_down(had);
+        let again = second.request(6_000);
+        assert_eq!(second.granted(again).mbit, 6_000);
+        let (less, detail) = {
+            let key = first.request(6_000);
+            first.refused(key)
+        };
+        assert!(less, "{detail}");
+        second.tear_down(again);
+        first.assert_nothing_is_left();
+    }
+}
+
 #[test]
 fn less_than_asked_is_what_is_granted() {
     // SENSE does not say what it gives.
@@ -227,6 +267,25 @@ fn our_end_at_any_time_leaves_nothing_behind() {
     }
 }
 
+/// Nothing was heard of the end of it, and it is used on.
+#[test]
+fn what_was_granted_before_our_end_is_there_after_it() {
+    for &kind in REMOTE {
+        let mut bench = bench(kind);
+        let key = bench.request(400);
+        bench.granted(key);
+        for _ in 0..2 {
+            bench.restart();
+            let held = bench.list();
+            assert!(held.len() == 1 && held[0].key == key && held[0].up, "{kind:?}: {held:?}");
+            bench.live(HOUR / 20);
+        }
+        assert_eq!(bench.simulator().booked().len(), 1, "nobody gives it back by himself");
+        bench.tear_down(key);
+        bench.assert_nothing_is_left();
+    }
+}
+
 #[test]
 fn a_provider_that_never_answers_is_left() {
     for &kind in REMOTE {
@@ -248,7 +307,7 @@ fn a_circuit_outlives_a_restart_of_its_provider() {
         let mut bench = bench_with(kind, &["--think", "1", "--state", state.to_str().unwrap()], "");
         let key = bench.request(400);
         bench.granted(key);
-        bench.simulator.as_mut().unwrap().restart();
+        bench.restart_provider();
         let held = bench.list();
         assert!(held.len() == 1 && held[0].key == key && held[0].up, "{held:?}");
         bench.tear_down(key);

@@ -1,13 +1,12 @@
-//! What is peculiar to NSI: confirmations that come late, twice, in another order or never, error classes, holds, twins,
-//! lies, and who may say what.
+//! What is peculiar to NSI: confirmations that come late, twice, in another order or never, error classes, holds, notifications,
+//! and who may say what.
 
 use std::time::Duration;
 
 use longhaul_circuits::{Answer, Event};
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, Simulator};
-use crate::{COMMON, HOUR, Kind, bench, bench_with, config, mischief};
+use crate::{HOUR, Kind, bench, bench_with, mischief};
 
 const BOTH: &[Kind] = &[Kind::NsiCalled, Kind::NsiPolling];
 
@@ -147,6 +146,19 @@ fn a_hold_that_is_over_is_reserved_anew() {
         bench.tear_down(key);
         bench.assert_nothing_is_left();
     }
+    // It is told, though what a query says stays the same.
+    let mut called = bench_with(Kind::NsiCalled, &["--think", "1"], "hold_s = 300\n");
+    called
+        .simulator()
+        .order(json!({ "mischief": [{ "on": "reserveCommit", "do": { "status": 503 }, "times": 12 }] }));
+    let key = called.request(400);
+    assert_eq!(called.granted(key).mbit, 400);
+    assert_eq!(
+        (called.simulator().count("call reserveTimeout"), called.simulator().count("reserve")),
+        (1, 2)
+    );
+    called.tear_down(key);
+    called.assert_nothing_is_left();
     // While we were asleep the provider gave it away, and does not say so.
     let mut bench = bench(Kind::NsiPolling);
     let key = bench.request(400);
@@ -164,28 +176,6 @@ fn a_hold_that_is_over_is_reserved_anew() {
     assert_eq!(bench.simulator().count("reserve"), 2);
     bench.tear_down(key);
     bench.assert_nothing_is_left();
-}
-
-#[test]
-fn a_twin_and_a_reservation_that_is_only_said_to_be_gone_are_found_in_the_list() {
-    for &kind in BOTH {
-        let mut bench = bench(kind);
-        bench.simulator().order(mischief("reserve", json!("twice")));
-        let key = bench.request(400);
-        bench.granted(key);
-        assert_eq!(bench.simulator().booked().len(), 2);
-        let held = bench.list();
-        assert!(held.iter().all(|held| held.key == key), "{held:?}");
-        bench.live(HOUR / 30);
-        assert_eq!(bench.simulator().booked().len(), 1, "the twin is gone");
-        bench.simulator().order(mischief("terminate", json!("lie")));
-        bench.tear_down(key);
-        for held in bench.list() {
-            // As its owner does with what it does not know.
-            bench.tear_down(held.key);
-        }
-        bench.assert_nothing_is_left();
-    }
 }
 
 #[test]
@@ -213,47 +203,66 @@ fn what_anybody_says_is_a_reason_to_ask_and_no_more() {
     bench.assert_nothing_is_left();
 }
 
+/// What a message came to that got lost behind the provider, asking tells; its time is the owner's.
 #[test]
-fn who_has_no_certificate_gets_nothing() {
-    let place = tempfile::tempdir().unwrap();
-    let path = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
-    let authority_key = rcgen::KeyPair::generate().unwrap();
-    let mut parameters = rcgen::CertificateParams::new(Vec::new()).unwrap();
-    parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    let authority = parameters.self_signed(&authority_key).unwrap();
-    std::fs::write(path("ca.pem"), authority.pem()).unwrap();
-    let issuer = rcgen::Issuer::new(parameters, authority_key);
-    for name in ["server", "client"] {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let parameters = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-        std::fs::write(path(&format!("{name}.pem")), parameters.signed_by(&key, &issuer).unwrap().pem())
-            .unwrap();
-        std::fs::write(path(&format!("{name}.key")), key.serialize_pem()).unwrap();
-    }
-    let ca = format!("authorities = {:?}\n", path("ca.pem"));
-    let client = format!("certificate = {:?}\nkey = {:?}\n", path("client.pem"), path("client.key"));
-    for (more, is_known) in [(format!("{ca}{client}"), true), (ca.clone(), false)] {
-        let arguments = ["--think", "0", "--tls", &path("server.pem"), &path("server.key"), &path("ca.pem")];
-        let simulator = Simulator::start(&arguments);
-        let service = simulator.service;
-        let known = format!(
-            "url = \"https://{service}/NSI/services/CS2\"\nprovider_nsa = \"urn:ogf:network:example.net:2026:nsa\"\n"
-        );
-        let text = config(Kind::NsiPolling, Some(&simulator), "");
-        let text: String = text
-            .lines()
-            .filter(|line| !line.starts_with("discovery"))
-            .map(|line| format!("{line}\n"))
-            .collect();
-        assert!(text.contains(COMMON));
-        let mut bench = Bench::new(&format!("{text}{known}{more}"), Some(simulator));
-        let key = bench.request(400);
-        match bench.answer(key) {
-            Answer::Granted(_) if is_known => bench.tear_down(key),
-            Answer::Refused { detail, .. } if !is_known => {
-                assert!(detail.contains("certificate"), "{detail}")
-            }
-            other => panic!("{other:?}"),
+fn a_message_that_got_lost_behind_the_provider_is_said_again() {
+    for &kind in BOTH {
+        for on in ["reserveCommit", "provision", "terminate"] {
+            let mut bench = bench(kind);
+            bench.simulator().order(mischief(on, json!("undelivered")));
+            let key = bench.request(400);
+            assert_eq!(bench.granted(key).mbit, 400, "{on}");
+            bench.tear_down(key);
+            bench.assert_nothing_is_left();
+            let told = usize::from(kind == Kind::NsiCalled);
+            assert_eq!(bench.simulator().count("call messageDeliveryTimeout"), told, "{on}");
+            assert_eq!(bench.simulator().count(on), 2, "{on}");
         }
+        let mut bench = bench(kind);
+        bench.simulator().order(mischief("reserve", json!("undelivered")));
+        let key = bench.request(400);
+        bench.live(HOUR / 6);
+        assert!(!bench.has_news(|event| matches!(event, Event::Answer { .. })), "its owner's time decides");
+        bench.tear_down(key);
+        bench.assert_nothing_is_left();
+    }
+}
+
+#[test]
+fn a_circuit_that_cannot_be_taken_down_is_terminated_again() {
+    for &kind in BOTH {
+        let mut bench = bench(kind);
+        let key = bench.request(400);
+        bench.granted(key);
+        let rule = json!({ "on": "terminate", "do": { "refuse": "00501" }, "times": 3 });
+        bench.simulator().order(json!({ "mischief": [rule] }));
+        bench.tear_down(key);
+        bench.assert_nothing_is_left();
+        assert_eq!(bench.simulator().count("terminate"), 4);
+        let told = if kind == Kind::NsiCalled { 3 } else { 0 };
+        assert_eq!(bench.simulator().count("call errorEvent"), told);
+    }
+}
+
+/// An error of the data plane is a reason to ask: one that has passed costs nothing.
+#[test]
+fn an_error_of_the_data_plane_ends_the_use_if_it_lasts() {
+    for is_active in [true, false] {
+        let mut bench = bench(Kind::NsiCalled);
+        let key = bench.request(400);
+        bench.granted(key);
+        let id = bench.simulator().booked().remove(0);
+        let queries = bench.simulator().count("querySummarySync");
+        bench.simulator().order(json!({ "broken": [id, is_active] }));
+        match is_active {
+            true => {
+                bench.live(HOUR / 60);
+                assert!(bench.simulator().count("querySummarySync") > queries, "it was asked");
+                assert!(!bench.has_news(|event| matches!(event, Event::Answer { .. })));
+            }
+            false => assert_eq!(bench.lost(key), "dataplaneError"),
+        }
+        bench.tear_down(key);
+        bench.assert_nothing_is_left();
     }
 }

@@ -144,6 +144,11 @@ impl Connection {
         Some(())
     }
 
+    /// By our clock, whatever the provider says.
+    pub(super) fn is_held_too_long(&self, hold: Duration, now: Timestamp) -> bool {
+        self.held_since.is_some_and(|since| now.since(since) > hold)
+    }
+
     pub(super) fn is_up(&self) -> bool {
         self.stage == Stage::Up
     }

@@ -196,6 +196,9 @@ impl Nsi {
             Stage::Checking => self.look_at_checking(serial, summary, now),
             Stage::Committing => match summary.reservation.as_str() {
                 "reservestart" => connection.turn(Stage::Provision, now),
+                "reserveheld" if connection.is_held_too_long(self.config.hold, now) => {
+                    self.hold_lost(serial, "it was not committed in time".to_owned(), now)
+                }
                 "reserveheld" if connection.looks >= LOOKS => connection.turn(Stage::Commit, now),
                 "reservefailed" | "reservetimeout" => {
                     self.hold_lost(serial, "it was not committed".to_owned(), now)
@@ -212,7 +215,7 @@ impl Nsi {
         let Some(connection) = self.connections.get_mut(&serial) else { return };
         match summary.reservation.as_str() {
             // Not everybody tells when a hold is over, so that our clock decides.
-            "reserveheld" => match connection.held_since.is_some_and(|since| now.since(since) > hold) {
+            "reserveheld" => match connection.is_held_too_long(hold, now) {
                 true => self.hold_lost(serial, "what was held is too old".to_owned(), now),
                 false => self.held(serial, summary.mbit, summary.end, now),
             },
