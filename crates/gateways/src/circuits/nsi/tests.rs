@@ -53,13 +53,21 @@ fn envelope(header: &Header, body: &str) -> String {
 
 const CRITERIA: &str = "<criteria version=\"0\"><schedule><endTime>2026-12-01T16:00:00Z</endTime></schedule>\
     <children/><p2p:p2ps><capacity>10000</capacity></p2p:p2ps></criteria>";
+const EXCEPTION: &str = "<nsaId>urn:ogf:network:example.net:2026:nsa</nsaId><connectionId>EX-4f2a9c11d0</connectionId>\
+    <errorId>00705</errorId><text>capacity unavailable</text><variables/>";
+
+fn states(reservation: &str, provision: &str, is_active: bool) -> String {
+    format!(
+        "<connectionStates><reservationState>{reservation}</reservationState><provisionState>{provision}</provisionState>\
+         <lifecycleState>Created</lifecycleState><dataPlaneStatus><active>{is_active}</active><version>0</version>\
+         <versionConsistent>true</versionConsistent></dataPlaneStatus></connectionStates>"
+    )
+}
 
 fn summary(reservation: &str, provision: &str, is_active: bool) -> String {
+    let states = states(reservation, provision, is_active);
     format!(
-        "<c:querySummarySyncConfirmed><reservation><connectionId>{ID}</connectionId>{CRITERIA}<connectionStates>\
-         <reservationState>{reservation}</reservationState><provisionState>{provision}</provisionState>\
-         <lifecycleState>Created</lifecycleState><dataPlaneStatus><active>{is_active}</active><version>0</version>\
-         <versionConsistent>true</versionConsistent></dataPlaneStatus></connectionStates></reservation>\
+        "<c:querySummarySyncConfirmed><reservation><connectionId>{ID}</connectionId>{CRITERIA}{states}</reservation>\
          </c:querySummarySyncConfirmed>"
     )
 }
@@ -79,9 +87,23 @@ fn sent(call: &Call) -> (Header, String) {
     (Header { correlation, requester, provider, reply_to: None }, operation)
 }
 
+/// How a conversation goes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Plot {
+    /// Granted, and given back.
+    Good,
+    /// There is not so much: `reserveFailed`.
+    Refused,
+    /// Nothing at all is held: `reserveAbort`.
+    Nothing,
+    /// The request is answered by a fault.
+    Fault,
+}
+
 /// A reservation from its request to its grant and its end, with a provider that does everything at once.
 struct Conversation {
     nsi: Nsi,
+    plot: Plot,
     is_called: bool,
     now: Timestamp,
     written: String,
@@ -93,9 +115,10 @@ struct Conversation {
 }
 
 impl Conversation {
-    fn new(is_called: bool) -> Conversation {
+    fn new(plot: Plot, is_called: bool) -> Conversation {
         Conversation {
             nsi: nsi(is_called.then_some("http://192.0.2.5:8085/nsi/requester")),
+            plot,
             is_called,
             now: NOW,
             written: String::new(),
@@ -110,13 +133,15 @@ impl Conversation {
     fn run(mut self) -> Conversation {
         let lifetime = Some(Duration::from_secs(6 * 3600));
         self.nsi.request(&Wish { key: KEY, mbit: 10_000, lifetime }, self.now);
-        self.until(|event| matches!(event, Event::Answer { answer: Answer::Granted(_), .. }));
-        self.nsi.tear_down(KEY, self.now);
-        self.until(|event| *event == Event::Gone(KEY));
+        if self.plot == Plot::Good {
+            self.until(|this| this.told.iter().any(|event| matches!(event, Event::Answer { .. })));
+            self.nsi.tear_down(KEY, self.now);
+        }
+        self.until(|this| this.nsi.next_wake().is_none());
         self
     }
 
-    fn until(&mut self, is_it: impl Fn(&Event) -> bool) {
+    fn until(&mut self, is_it: impl Fn(&Conversation) -> bool) {
         for _ in 0..100 {
             while let Some(step) = self.nsi.poll() {
                 match step {
@@ -125,7 +150,7 @@ impl Conversation {
                     Step::Keep(names) => self.keep(&names),
                 }
             }
-            if self.told.iter().any(&is_it) {
+            if is_it(self) {
                 return;
             }
             self.now = self.nsi.next_wake().expect("something is due").max(self.now);
@@ -155,12 +180,32 @@ impl Conversation {
         let acknowledged = "<c:acknowledgment/>".to_owned();
         let named = |name: &str| format!("<c:{name}><connectionId>{ID}</connectionId></c:{name}>");
         let (body, callback) = match operation.as_str() {
+            "reserve" if self.plot == Plot::Fault => (
+                format!(
+                    "<soap:Fault><faultcode>soap:Server</faultcode><faultstring>capacity unavailable</faultstring>\
+                     <detail><c:serviceException>{EXCEPTION}</c:serviceException></detail></soap:Fault>"
+                ),
+                None,
+            ),
+            "reserve" if self.plot == Plot::Refused => {
+                self.reservation = "ReserveFailed";
+                let failed = format!(
+                    "<c:reserveFailed><connectionId>{ID}</connectionId>{}<serviceException>{EXCEPTION}</serviceException>\
+                     </c:reserveFailed>",
+                    states(self.reservation, "Released", false)
+                );
+                (named("reserveResponse"), Some(failed))
+            }
             "reserve" => {
                 self.reservation = "ReserveHeld";
                 let confirmed = format!(
                     "<c:reserveConfirmed><connectionId>{ID}</connectionId>{CRITERIA}</c:reserveConfirmed>"
                 );
                 (named("reserveResponse"), Some(confirmed))
+            }
+            "reserveAbort" => {
+                self.reservation = "ReserveStart";
+                (acknowledged, Some(named("reserveAbortConfirmed")))
             }
             "reserveCommit" => {
                 self.reservation = "ReserveStart";
@@ -177,7 +222,16 @@ impl Conversation {
             _ if self.is_gone => ("<c:querySummarySyncConfirmed/>".to_owned(), None),
             _ => (summary(self.reservation, self.provision, self.is_active), None),
         };
-        self.nsi.heard(id, Ok(heard(200, envelope(&header, &body))), self.now);
+        let given = |text: String| match self.plot {
+            Plot::Nothing => text.replace("<capacity>10000<", "<capacity>0<"),
+            _ => text,
+        };
+        let (body, callback) = (given(body), callback.map(given));
+        let status = if body.starts_with("<soap:Fault>") { 500 } else { 200 };
+        if self.plot != Plot::Good {
+            self.written.push_str(&format!("answered {status} with {body}\n\n"));
+        }
+        self.nsi.heard(id, Ok(heard(status, envelope(&header, &body))), self.now);
         if let Some(callback) = callback.filter(|_| self.is_called) {
             let call = envelope(&header, &callback);
             let reply = messages::acknowledge(&call).expect("it is a call");
@@ -189,15 +243,32 @@ impl Conversation {
 
 #[test]
 fn conversations_are_as_written_down() {
-    for (is_called, name) in [(true, "callbacks"), (false, "polling")] {
-        let path = format!("{}/src/circuits/nsi/conversations/{name}.txt", env!("CARGO_MANIFEST_DIR"));
-        let expected = std::fs::read_to_string(path).unwrap();
-        let conversation = Conversation::new(is_called).run();
-        assert_eq!(conversation.written.trim(), expected.trim(), "\n>>>\n{}\n<<<", conversation.written);
-        let Some(Event::Answer { answer: Answer::Granted(grant), .. }) = conversation.told.first() else {
-            panic!("{:?}", conversation.told)
-        };
-        assert_eq!(grant.expires, Some(NOW.plus(Duration::from_secs(6 * 3600))));
+    for (is_called, style) in [(true, "callbacks"), (false, "polling")] {
+        for (plot, end) in [
+            (Plot::Good, ""),
+            (Plot::Refused, "-refused"),
+            (Plot::Nothing, "-nothing"),
+            (Plot::Fault, "-fault"),
+        ] {
+            let path =
+                format!("{}/src/circuits/nsi/conversations/{style}{end}.txt", env!("CARGO_MANIFEST_DIR"));
+            let expected = std::fs::read_to_string(&path).unwrap_or_default();
+            let conversation = Conversation::new(plot, is_called).run();
+            let (written, told) = (conversation.written.trim(), &conversation.told);
+            assert_eq!(written, expected.trim(), "\n{path} >>>\n{written}\n<<<");
+            assert!(conversation.nsi.names.is_empty(), "nothing is left of it");
+            let Some(Event::Answer { key: KEY, answer }) = told.first() else { panic!("{told:?}") };
+            match (plot, answer) {
+                (Plot::Good, Answer::Granted(grant)) => {
+                    assert_eq!(grant.expires, Some(NOW.plus(Duration::from_secs(6 * 3600))));
+                    assert_eq!(told.last(), Some(&Event::Gone(KEY)));
+                }
+                (Plot::Refused | Plot::Nothing | Plot::Fault, Answer::Refused { less: true, .. }) => {
+                    assert_eq!(told.len(), 1, "{told:?}");
+                }
+                _ => panic!("{plot:?}: {told:?}"),
+            }
+        }
     }
 }
 
