@@ -521,15 +521,25 @@ fn within_bounds(world: &World, settings: &PlanSettings, cost: &BTreeMap<Booking
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
+/// In the test command; more where more of everything is asked for.
+const WORLDS: u32 = 40;
 
-    /// Never more than ports, provider and budgets have; and the same again gives the same.
+fn worlds() -> ProptestConfig {
+    let default = ProptestConfig::default();
+    // What the library reads from the environment is 256 unless somebody wants more or fewer.
+    ProptestConfig { cases: (WORLDS * default.cases / 256).max(1), ..default }
+}
+
+proptest! {
+    #![proptest_config(worlds())]
+
+    /// Never more than ports, provider and budgets have, over restarts too; and the same again gives the same.
     #[test]
     fn bounds_hold_whatever_waits_and_whatever_becomes_of_it(
         waits in prop::collection::vec(rows(), 1..12), fates in prop::collection::vec(fate(), 1..12),
         at_once in 1..8_u32, all in prop::option::of(1_000..20_000_u64), share in 0.1..1.0_f64, per_hour in 1..20_u32,
         budget in prop::option::of(1.0..200.0_f64), floor in 1..9_u8, away in prop::option::of(0..6_u64),
+        killed in prop::collection::vec(prop::option::weighted(0.3, 0..20_u32), 12),
     ) {
         let settings = PlanSettings { budget, floor, ..PlanSettings::default() };
         let mut world = World::new(settings.clone(), Vec::new());
@@ -543,7 +553,12 @@ proptest! {
         for (step, rows) in waits.into_iter().enumerate() {
             world.view.waits = rows;
             world.view.away = away.filter(|_| step % 4 == 3).map(SiteId).into_iter().collect();
-            for _ in 0..20 {
+            for minute in 0..20 {
+                if killed[step] == Some(minute) {
+                    world.planner = restarted(&world.planner, &settings);
+                    twin = restarted(&twin, &settings);
+                    within_bounds(&world, &settings, &cost);
+                }
                 let mut news: Vec<(BookingId, News)> =
                     leaving.drain(..).map(|booking| (booking, News::Ended { carried: TB })).collect();
                 let decisions = world.plan();
@@ -679,11 +694,15 @@ impl Ends for Request {
     }
 }
 
+/// As of a service that is killed and started again.
+fn restarted(planner: &Planner, settings: &PlanSettings) -> Planner {
+    let text = serde_json::to_string(&planner.to_keep()).unwrap();
+    Planner::restore(settings.clone(), serde_json::from_str(&text).unwrap())
+}
+
 impl World {
-    /// As a service that is killed and started again.
     fn restart(&mut self) {
-        let text = serde_json::to_string(&self.planner.to_keep()).unwrap();
-        self.planner = Planner::restore(PlanSettings::default(), serde_json::from_str(&text).unwrap());
+        self.planner = restarted(&self.planner, &PlanSettings::default());
     }
 }
 
