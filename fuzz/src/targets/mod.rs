@@ -1,6 +1,7 @@
 //! One function per target. A panic is a finding; so is a broken promise of a decoder, which is a panic here.
 
 mod api;
+mod circuits;
 mod copy;
 mod dice;
 mod gateways;
@@ -16,6 +17,7 @@ mod storages;
 mod wire;
 
 pub use api::{agent_documents, documents, manifests};
+pub use circuits::circuit_answers;
 pub use copy::{batches, filters, urls};
 pub use gateways::{archives, broker_frames, directories, meshes, results};
 pub use grid::{bearer_tokens, grid_chains, grid_files, issuer_answers};
@@ -68,6 +70,7 @@ pub const ALL: &[(&str, Target)] = &[
     ("meshes", meshes),
     ("broker_frames", broker_frames),
     ("directories", directories),
+    ("circuit_answers", circuit_answers),
     ("recordings", recordings),
     ("settings", settings),
     ("urls", urls),

@@ -8,6 +8,7 @@ mod config;
 mod fixed;
 mod keeper;
 mod nsi;
+pub mod rehearsal;
 mod remote;
 mod rest;
 mod streams;

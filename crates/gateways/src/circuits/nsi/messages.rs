@@ -120,7 +120,7 @@ fn envelope(header: &Header, version: &str, operation: &str, children: &str) -> 
 }
 
 /// Of a call of a provider's; none if it is none.
-pub(super) fn acknowledge(call: &str) -> Option<String> {
+pub(in crate::circuits) fn acknowledge(call: &str) -> Option<String> {
     let root = xml::read(call).ok()?;
     let header = root.child("Header")?.child("nsiHeader")?;
     let text = |name: &str| header.text_of(name).unwrap_or_default().to_owned();

@@ -25,8 +25,9 @@ use longhaul_model::{Fault, FaultCode};
 
 use super::Provider;
 use super::config::Access;
-use super::remote::{Caller, Ground};
+use super::remote::{Caller, Ground, Names};
 use dialogue::{Ids, Nsi};
+pub(super) use messages::acknowledge;
 
 /// A provider that speaks NSI, and what is wanted of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,11 +56,22 @@ pub(super) fn open(
     ground: Ground,
     caller: Caller,
 ) -> Result<Box<dyn Provider>, Fault> {
-    let listened = config.listen.map(|address| ground.listen(address, messages::acknowledge)).transpose()?;
+    let listened = config.listen.map(|address| ground.listen(address, acknowledge)).transpose()?;
     let reply_to = config.reply_to.clone().or(listened.map(|at| format!("http://{at}/nsi/requester")));
     let names = ground.read_names()?;
     let nsi = Nsi::new(config.clone(), link, reply_to, names, random_numbers()?);
     Ok(Box::new(ground.start(caller, Box::new(nsi))))
+}
+
+/// One whose numbers are known: 1, 2, 3, ...
+pub(super) fn rehearsed(config: &NsiConfig, link: &str) -> Nsi {
+    let reply_to = config.listen.map(|at| format!("http://{at}/nsi/requester"));
+    let mut count = 0;
+    let ids = move || {
+        count += 1;
+        count
+    };
+    Nsi::new(config.clone(), link, reply_to, Names::new(), Box::new(ids))
 }
 
 /// Nothing is confirmed by a number that could be guessed.

@@ -16,7 +16,7 @@ use longhaul_model::{Fault, FaultCode, Timestamp};
 use zeroize::Zeroizing;
 
 use super::Provider;
-use super::remote::{Call, CallId, Caller, Ground, Heard};
+use super::remote::{Call, CallId, Caller, Ground, Heard, Names};
 use crate::outgoing::in_url;
 use machine::Rest;
 pub use oscars::OscarsConfig;
@@ -134,6 +134,16 @@ pub(super) fn open_sense(
     let (client_secret, password) = (read_secret(&config.client_secret)?, read_secret(&config.password)?);
     let protocol = sense::Sense::new(config.clone(), client_secret, password, link);
     open(Box::new(protocol), ground, caller)
+}
+
+/// With nothing known of earlier runs.
+pub(super) fn rehearsed_oscars(config: &OscarsConfig, link: &str, secret: Zeroizing<String>) -> Rest {
+    Rest::new(Box::new(oscars::Oscars::new(config.clone(), secret, link)), Names::new())
+}
+
+pub(super) fn rehearsed_sense(config: &SenseConfig, link: &str, secret: Zeroizing<String>) -> Rest {
+    let protocol = sense::Sense::new(config.clone(), secret.clone(), secret, link);
+    Rest::new(Box::new(protocol), Names::new())
 }
 
 fn open(protocol: Box<dyn Protocol>, ground: Ground, caller: Caller) -> Result<Box<dyn Provider>, Fault> {
