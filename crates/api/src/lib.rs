@@ -17,6 +17,7 @@ macro_rules! hides_secrets {
 }
 pub(crate) use hides_secrets;
 
+pub mod accounts;
 pub mod agent;
 pub mod circuits;
 #[cfg(feature = "client")]
@@ -62,8 +63,9 @@ mod tests {
     fn secrets_stay_out_of_debug_output() {
         let request = native::LoginRequest { token: "lht_canary".into() };
         let created = native::TokenCreated { token: "lht_canary".into(), expires: None };
-        let shown = format!("{request:?} {created:?}");
-        assert_eq!(shown, "LoginRequest(secret) TokenCreated(secret)");
+        let change = accounts::AccountChange { password: Some("canary".into()), ..Default::default() };
+        let shown = format!("{request:?} {created:?} {change:?}");
+        assert_eq!(shown, "LoginRequest(secret) TokenCreated(secret) AccountChange(secret)");
     }
 
     #[test]

@@ -11,7 +11,9 @@ use crate::native::Page;
 use crate::routes::{
     self, Access, Body, CSRF_HEADER, IDEMPOTENCY_HEADER, Method, Query, QueryKind, Route, SESSION_COOKIE,
 };
-use crate::{Problem, agent, circuits, commissioning, jobs, limits, measured, native, network, steering};
+use crate::{
+    Problem, accounts, agent, circuits, commissioning, jobs, limits, measured, native, network, steering,
+};
 
 /// The whole description.
 pub fn document() -> Value {
@@ -194,6 +196,8 @@ fn schemas() -> Map<String, Value> {
         native::CheckReport,
         native::ChangeEvent,
         native::WhoAmI,
+        accounts::AccountAdd,
+        accounts::AccountChange,
         native::TokenCreate,
         native::TokenCreated,
         native::LoginRequest,
@@ -233,6 +237,7 @@ fn schemas() -> Map<String, Value> {
         native::StorageView,
         native::ProblemView,
         native::TokenView,
+        accounts::AccountView,
         jobs::JobView,
         network::NetworkLink,
         measured::HostView,

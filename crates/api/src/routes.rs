@@ -413,8 +413,8 @@ routes! {
         "Limits a link, a storage or a community, or lifts that, at once",
         takes(Json("LimitChange")), gives(200, Json("Page_LimitView"));
     AUDIT_LIST = Get "/api/v1/audit" "audit_list" Viewer,
-        "Lists who changed shares, links or storages, newest first",
-        asks(PAGE), gives(200, Json("Page_AuditEntry"));
+        "Lists who changed shares, links, storages or accounts, and who logged in or was refused, newest first",
+        asks(&[text("of", "Only `changes`, or only `logins`."), LIMIT, AFTER]), gives(200, Json("Page_AuditEntry"));
 
     CIRCUIT_LIST = Get "/api/v1/circuits" "circuit_list" Viewer,
         "Lists the links that may have circuits, with what there is and why",
@@ -509,6 +509,17 @@ routes! {
         takes(Json("TokenCreate")), gives(201, Json("TokenCreated"));
     TOKEN_REVOKE = Delete "/api/v1/tokens/{token}" "token_revoke" Admin,
         "Revokes the API token of that name";
+    ACCOUNT_LIST = Get "/api/v1/accounts" "account_list" Admin,
+        "Lists local accounts, never their passwords",
+        asks(PAGE), gives(200, Json("Page_AccountView"));
+    ACCOUNT_ADD = Post "/api/v1/accounts" "account_add" Admin,
+        "Makes a local account, with which somebody logs in by a password",
+        takes(Json("AccountAdd")), gives(201, Json("AccountView"));
+    ACCOUNT_CHANGE = Patch "/api/v1/accounts/{account}" "account_change" Admin,
+        "Gives a local account another password, role or community, disables or enables it; ends its sessions",
+        takes(Json("AccountChange")), gives(200, Json("AccountView"));
+    ACCOUNT_REMOVE = Delete "/api/v1/accounts/{account}" "account_remove" Admin,
+        "Removes a local account and ends its sessions";
     SESSION_LOGIN = Post "/api/v1/session" "session_login" Public,
         "Opens a login session with an API token or a one-time login token",
         takes(Json("LoginRequest")), gives(200, Json("LoginReply"));

@@ -140,13 +140,13 @@ pub struct StorageChange {
     pub strategy: Option<String>,
 }
 
-/// Who changed shares, links or storages, when, and what.
+/// Who changed shares, links, storages or accounts, or logged in or was refused, when, and what.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AuditEntry {
     pub id: u64,
     #[schema(value_type = String)]
     pub at: Timestamp,
-    /// Name of the credential.
+    /// Name of the credential, or of whoever wanted to log in.
     pub who: String,
     pub what: String,
 }

@@ -1,13 +1,13 @@
 //! What administrators decided for all (shares, links, what a storage is for): kept as settings and columns, each
-//! change with who made it, when, and what it was, in one transaction.
+//! change with who made it, when, and what it was, in one transaction. Beside it: who logged in, and who was refused.
 
-use crate::sql::{Optional, Transaction};
+use crate::sql::{Optional, Row, Transaction};
 use longhaul_model::{StorageName, Timestamp};
 
 use crate::codec::{Columns, key};
-use crate::{AuditRow, Catalog, CatalogError, PAGE_ROWS_MAX, StoragePatch, StorageRow};
+use crate::{AuditKind, AuditRow, Catalog, CatalogError, PAGE_ROWS_MAX, StoragePatch, StorageRow};
 
-/// Older ones are forgotten.
+/// Of each kind; older ones are forgotten.
 const ENTRIES_MAX: i64 = 10_000;
 
 impl Catalog {
@@ -60,16 +60,35 @@ impl Catalog {
         })
     }
 
-    /// Newest first, those before `before` if given.
-    pub fn audit(&self, before: Option<u64>, limit: usize) -> Result<Vec<AuditRow>, CatalogError> {
+    /// Who wants to log in, and what came of it.
+    pub fn record_login(&self, who: &str, what: &str, now: Timestamp) -> Result<(), CatalogError> {
+        self.write(|tx| record_of(tx, AuditKind::Login, who, what, now))
+    }
+
+    /// Newest first, of one kind or of all, those before `before` if given.
+    pub fn audit(
+        &self,
+        kind: Option<AuditKind>,
+        before: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<AuditRow>, CatalogError> {
+        let (before, limit) =
+            (before.map_or(i64::MAX, crate::codec::number), limit.min(PAGE_ROWS_MAX + 1) as i64);
+        let entry = |row: &Row<'_>| {
+            Ok(AuditRow { id: row.number(0)?, at: row.time(1)?, who: row.get(2)?, what: row.get(3)? })
+        };
         self.read(|tx| {
+            let Some(kind) = kind else {
+                let mut select = tx.prepare_cached(
+                    "SELECT id, at, who, what FROM audit WHERE id < ?1 ORDER BY id DESC LIMIT ?2",
+                )?;
+                let rows = select.query_map((before, limit), entry)?;
+                return Ok(rows.collect::<Result<_, _>>()?);
+            };
             let mut select = tx.prepare_cached(
-                "SELECT id, at, who, what FROM audit WHERE id < ?1 ORDER BY id DESC LIMIT ?2",
+                "SELECT id, at, who, what FROM audit WHERE kind = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3",
             )?;
-            let before = before.map_or(i64::MAX, crate::codec::number);
-            let rows = select.query_map((before, limit.min(PAGE_ROWS_MAX + 1) as i64), |row| {
-                Ok(AuditRow { id: row.number(0)?, at: row.time(1)?, who: row.get(2)?, what: row.get(3)? })
-            })?;
+            let rows = select.query_map((kind.word(), before, limit), entry)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
@@ -81,7 +100,22 @@ pub(crate) fn record(
     what: &str,
     now: Timestamp,
 ) -> Result<(), CatalogError> {
-    tx.execute("INSERT INTO audit (at, who, what) VALUES (?1, ?2, ?3)", (now.0, who, what))?;
-    tx.execute("DELETE FROM audit WHERE id <= (SELECT max(id) FROM audit) - ?1", [ENTRIES_MAX])?;
+    record_of(tx, AuditKind::Change, who, what, now)
+}
+
+pub(crate) fn record_of(
+    tx: &Transaction<'_>,
+    kind: AuditKind,
+    who: &str,
+    what: &str,
+    now: Timestamp,
+) -> Result<(), CatalogError> {
+    let kind = kind.word();
+    tx.execute("INSERT INTO audit (kind, at, who, what) VALUES (?1, ?2, ?3, ?4)", (kind, now.0, who, what))?;
+    tx.execute(
+        "DELETE FROM audit WHERE kind = ?1 AND id <=
+         (SELECT id FROM audit WHERE kind = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)",
+        (kind, ENTRIES_MAX),
+    )?;
     Ok(())
 }

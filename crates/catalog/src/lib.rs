@@ -14,13 +14,14 @@
 //!
 //! Start with [`Catalog`]; its operations are grouped by file as the data meets them: `sites`, `datasets`,
 //! `registration`, `subscriptions`, `expansion`, `attempts`, `report`, `relays`, `tasks`, `deletion`, `history`, `check`;
-//! `jobs`, `hosts`, `circuits` and `audit` stand by themselves.
+//! `jobs`, `hosts`, `circuits`, `accounts` and `audit` stand by themselves.
 
 mod codec;
 pub mod conformance;
 mod database;
 mod error;
 
+mod accounts;
 mod attempts;
 mod audit;
 mod check;
@@ -46,6 +47,7 @@ mod tokens;
 
 pub mod rows;
 
+pub use accounts::ACCOUNTS_MAX;
 pub use database::{BadPlace, Catalog, PAGE_ROWS_MAX, Place};
 pub use error::{AddError, CatalogError, ManifestError};
 pub use hosts::HOSTS_MAX;

@@ -10,13 +10,14 @@ use http::header::{ACCEPT, CACHE_CONTROL, USER_AGENT};
 use http_body_util::{BodyExt, Empty, Limited};
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use longhaul_security::bearer::{
-    Audience, Fetched, KEYS_BYTES_MAX, Step, TokenIdentity, TokenRefusal, TokenTrust,
+    Audience, ExpectedLogin, Fetched, KEYS_BYTES_MAX, LoginIdentity, Step, TokenIdentity, TokenRefusal,
+    TokenTrust,
 };
 use longhaul_security::{OutsideTrust, outside_client_tls};
 use tokio::sync::Mutex;
 
 use crate::authorities;
-use crate::outgoing::{self, Http};
+use crate::outgoing::{self, Http, Reach};
 
 /// A client waits for the answer with its token, so an issuer has less time than archives have.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
@@ -32,8 +33,13 @@ pub struct Issuers {
 impl Issuers {
     /// Issuers' servers are believed by certificates of these authorities, PEM.
     pub fn new(trust: Arc<TokenTrust>, authorities_pem: &str) -> Result<Self, Fault> {
+        Self::within(trust, authorities_pem, Reach::Anywhere)
+    }
+
+    /// The same; their documents do not lead everywhere.
+    pub fn within(trust: Arc<TokenTrust>, authorities_pem: &str, reach: Reach) -> Result<Self, Fault> {
         let tls = outside_client_tls(OutsideTrust::Authorities(authorities_pem))?;
-        Ok(Issuers { trust, http: outgoing::client(tls), asking: Default::default() })
+        Ok(Issuers { trust, http: outgoing::client_within(tls, reach), asking: Default::default() })
     }
 
     /// The same with a file of authorities; none: those of the system.
@@ -48,19 +54,37 @@ impl Issuers {
         audience: Audience,
         now: Timestamp,
     ) -> Result<TokenIdentity, Fault> {
-        let issuer = match self.trust.verify(token, audience, now) {
+        self.with_keys(|| self.trust.verify(token, audience, now), now).await
+    }
+
+    /// Who logged in, by the ID token that their issuer gave. The same holds for its keys.
+    pub async fn verify_login(
+        &self,
+        id_token: &str,
+        expected: &ExpectedLogin<'_>,
+        now: Timestamp,
+    ) -> Result<LoginIdentity, Fault> {
+        self.with_keys(|| self.trust.verify_login(id_token, expected, now), now).await
+    }
+
+    async fn with_keys<T>(
+        &self,
+        verify: impl Fn() -> Result<T, TokenRefusal>,
+        now: Timestamp,
+    ) -> Result<T, Fault> {
+        let issuer = match verify() {
             Ok(identity) => return Ok(identity),
             Err(TokenRefusal::Refused(fault)) => return Err(fault),
             Err(TokenRefusal::KeysWanted(issuer)) => issuer,
         };
         let asking = self.asking(&issuer);
         let asked = asking.lock().await;
-        if let Err(TokenRefusal::KeysWanted(_)) = self.trust.verify(token, audience, now) {
+        if let Err(TokenRefusal::KeysWanted(_)) = verify() {
             // Told by what follows: a failure to ask is why the keys are not there.
             let _ = self.ask(&issuer, now).await;
         }
         drop(asked);
-        self.trust.verify(token, audience, now).map_err(|refusal| match refusal {
+        verify().map_err(|refusal| match refusal {
             TokenRefusal::Refused(fault) => fault,
             TokenRefusal::KeysWanted(issuer) => {
                 Fault::new(FaultCode::Busy, format!("the keys of {issuer} are being asked for"))

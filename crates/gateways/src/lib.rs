@@ -1,5 +1,6 @@
 //! Clients and formats of outside systems that know something of use to us: perfSONAR's measurement archives and
-//! meshes, the site directories of grids (CRIC), the keys of issuers of tokens; and brokers, whom we tell.
+//! meshes, the site directories of grids (CRIC), the keys of issuers of tokens, and who logs in
+//! there ([`openid`]); and brokers, whom we tell.
 //!
 //! What comes from outside is read leniently and within bounds: an item that makes no sense is counted and left out,
 //! a document that makes none is a `Fault`, and nothing panics. This room translates and never decides: what a
@@ -14,8 +15,10 @@ pub mod circuits;
 pub mod cric;
 pub mod issuers;
 mod lenient;
+pub mod openid;
 mod outgoing;
 pub mod perfsonar;
 pub mod token_endpoint;
 
 pub use authorities::read as read_authorities;
+pub use outgoing::Reach;

@@ -9,8 +9,8 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
-use http_body_util::{BodyExt, Full, Limited};
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http_body_util::Full;
 use longhaul_model::{Fault, FaultCode};
 use longhaul_security::{OutsideTrust, outside_client_tls};
 use serde::Deserialize;
@@ -130,7 +130,8 @@ impl TokenEndpoints {
             .header(AUTHORIZATION, format!("Basic {}", STANDARD.encode(login)))
             .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
             .body(Full::new(Bytes::from(body.join("&"))));
-        let (status, body) = self.send(&endpoint, request).await?;
+        let (status, body) =
+            outgoing::ask(&self.http, &endpoint, request, ANSWER_TIME_MAX, ANSWER_BYTES_MAX).await?;
         if status != http::StatusCode::OK {
             return Err(refused(issuer, status, &body));
         }
@@ -150,7 +151,8 @@ impl TokenEndpoints {
         }
         let url = format!("{}/.well-known/openid-configuration", key(issuer));
         let request = http::Request::get(&url).body(Full::default());
-        let (status, body) = self.send(&url, request).await?;
+        let (status, body) =
+            outgoing::ask(&self.http, &url, request, ANSWER_TIME_MAX, ANSWER_BYTES_MAX).await?;
         let document =
             serde_json::from_slice::<Document>(&body).ok().filter(|_| status == http::StatusCode::OK);
         let endpoint = document.map(|document| document.token_endpoint);
@@ -163,37 +165,6 @@ impl TokenEndpoints {
 
     fn found(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, String>> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn send(
-        &self,
-        url: &str,
-        request: http::Result<http::Request<Full<Bytes>>>,
-    ) -> Result<(http::StatusCode, Bytes), Fault> {
-        let failed = |code, why: String| Fault::new(code, format!("{url}: {why}"));
-        let mut request = request.map_err(|error| failed(FaultCode::BadRequest, error.to_string()))?;
-        if request.uri().scheme() != Some(&http::uri::Scheme::HTTPS) {
-            return Err(failed(FaultCode::BadRequest, "it is no https address".into()));
-        }
-        let headers = request.headers_mut();
-        headers.insert(ACCEPT, http::HeaderValue::from_static("application/json"));
-        headers.insert(
-            USER_AGENT,
-            http::HeaderValue::from_static(concat!("longhaul/", env!("CARGO_PKG_VERSION"))),
-        );
-        let whole = async {
-            let reply = self.http.request(request).await.map_err(|error| {
-                let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
-                failed(FaultCode::Unreachable, format!("{error}{}", cause.unwrap_or_default()))
-            })?;
-            let status = reply.status();
-            let body = Limited::new(reply.into_body(), ANSWER_BYTES_MAX).collect().await;
-            let body = body.map_err(|error| failed(FaultCode::ConnectionLost, error.to_string()))?;
-            Ok((status, body.to_bytes()))
-        };
-        let late =
-            |_| failed(FaultCode::Stalled, format!("no answer within {} s", ANSWER_TIME_MAX.as_secs()));
-        tokio::time::timeout(ANSWER_TIME_MAX, whole).await.map_err(late)?
     }
 }
 
@@ -223,7 +194,7 @@ fn broken(issuer: &str, why: &str) -> Fault {
 }
 
 /// Never more than the error's own words: nothing that was sent is shown.
-fn refused(issuer: &str, status: http::StatusCode, body: &[u8]) -> Fault {
+pub(crate) fn refused(issuer: &str, status: http::StatusCode, body: &[u8]) -> Fault {
     #[derive(Deserialize, Default)]
     #[serde(default)]
     struct Refusal {

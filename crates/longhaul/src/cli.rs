@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    agent, as_account, audit, bench, circuit, completion, config, copy, dataset, digest, doctor, job, limit,
-    link, load, login, man, network, replica, serve, service, share, simulate, site, status, storage, submit,
-    subscription, task, token, transfer, tune, verify,
+    account, agent, as_account, audit, bench, circuit, completion, config, copy, dataset, digest, doctor,
+    job, limit, link, load, login, man, network, replica, serve, service, share, simulate, site, status,
+    storage, submit, subscription, task, token, transfer, tune, verify,
 };
 use crate::demo;
 
@@ -166,7 +166,7 @@ pub enum Command {
     /// Circuits, bandwidth reserved by agents: list, show, explain, request, release
     #[command(subcommand)]
     Circuit(circuit::CircuitCommand),
-    /// Who changed shares, links and storages, and requested or gave back circuits, and when
+    /// Who changed shares, links, storages and accounts, requested or gave back circuits, and logged in, and when
     Audit(audit::AuditArgs),
     /// The network: what links give, why, what changed; whose measurement hosts are; exchange with other instances
     #[command(subcommand)]
@@ -186,6 +186,9 @@ pub enum Command {
     Serve(serve::ServeArgs),
     /// Digests of files on this host: blake3 for `longhaul copy --blake3`, and others
     Digest(digest::DigestArgs),
+    /// Accounts of people who log in with a password: add, list, password, set, disable, enable, remove
+    #[command(subcommand)]
+    Account(account::AccountCommand),
     /// API tokens: create, list, revoke
     #[command(subcommand)]
     Token(token::TokenCommand),

@@ -15,6 +15,7 @@ mod logging;
 mod output;
 mod progress;
 mod remote;
+mod secret;
 mod signals;
 mod table;
 mod terminal;

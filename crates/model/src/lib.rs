@@ -6,6 +6,7 @@
 //! Not here: requests and replies (`api`), frames (`wire`), beliefs (`network`), decisions (`scheduler`).
 //! Start with [`Lfn`], [`DigestSet`] and [`Fault`].
 
+pub mod address;
 pub mod digest;
 pub mod fault;
 pub mod id;

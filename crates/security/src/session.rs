@@ -1,5 +1,6 @@
 //! Login sessions of people, and the one-time tokens that open them. In memory: a restart logs everyone out. Only hashes
-//! of cookie values and tokens are kept.
+//! of cookie values and tokens are kept. How somebody shows who they are is not known here: see `password`, `pending`,
+//! [`crate::bearer`] and [`crate::client_of`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,12 +15,43 @@ const SESSION_LIFE: Duration = Duration::from_secs(12 * 3600);
 const LOGIN_TOKEN_LIFE: Duration = Duration::from_secs(600);
 /// When one more is opened, the one that ends first makes room.
 const SESSIONS_MAX: usize = 1_000;
+/// Of one name, so that nobody ends the sessions of others by logging in again and again.
+const SESSIONS_OF_ONE_MAX: usize = 50;
 const LOGIN_TOKENS_MAX: usize = 100;
+
+/// Whose a session is, and what their login said of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    pub principal: Principal,
+    /// The local account that they logged in with: its sessions end with it.
+    pub account: Option<String>,
+    /// For whom they work.
+    pub community: Option<String>,
+    /// Who they are where they show a credential of others.
+    pub known_as: Option<KnownAs>,
+}
+
+/// The holder of a certificate or of an issuer's tokens, as jobs and bans know them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownAs {
+    /// The subject.
+    pub dn: String,
+    /// The subject with its issuer, where it is unique with that only.
+    pub name: String,
+    /// The id of their credential.
+    pub credential: String,
+}
+
+impl From<Principal> for Holder {
+    fn from(principal: Principal) -> Self {
+        Holder { principal, account: None, community: None, known_as: None }
+    }
+}
 
 /// A person who is logged in.
 #[derive(Clone)]
 pub struct Session {
-    pub principal: Principal,
+    pub holder: Holder,
     /// To be sent with every request that changes something.
     pub csrf_token: String,
     pub expires: Timestamp,
@@ -27,7 +59,7 @@ pub struct Session {
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Session({:?} until {}, token hidden)", self.principal, self.expires)
+        write!(f, "Session({:?} until {}, token hidden)", self.holder, self.expires)
     }
 }
 
@@ -44,7 +76,7 @@ struct State {
 }
 
 struct LoginToken {
-    principal: Principal,
+    holder: Holder,
     expires: Timestamp,
 }
 
@@ -54,12 +86,23 @@ impl Sessions {
     }
 
     /// Opens a session; returns the cookie's value.
-    pub fn create(&self, principal: Principal, now: Timestamp) -> String {
-        let session = Session { principal, csrf_token: new_secret(""), expires: now + SESSION_LIFE };
+    pub fn create(&self, holder: impl Into<Holder>, now: Timestamp) -> String {
+        self.create_until(holder, Timestamp::MAX, now)
+    }
+
+    /// As [`Sessions::create`]; it ends at `end` if that comes first.
+    pub fn create_until(&self, holder: impl Into<Holder>, end: Timestamp, now: Timestamp) -> String {
+        let (holder, expires) = (holder.into(), end.min(now + SESSION_LIFE));
         let cookie = new_secret("lhc_");
         let mut state = self.state();
+        let of_one = |session: &Session| session.holder.principal.name == holder.principal.name;
+        if state.sessions.values().filter(|session| of_one(session)).count() >= SESSIONS_OF_ONE_MAX {
+            let theirs = state.sessions.iter().filter(|(_, session)| of_one(session));
+            let first = theirs.min_by_key(|(_, session)| session.expires).map(|(hash, _)| *hash);
+            first.and_then(|hash| state.sessions.remove(&hash));
+        }
         make_room(&mut state.sessions, SESSIONS_MAX, now, |session| session.expires);
-        state.sessions.insert(secret_hash(&cookie), session);
+        state.sessions.insert(secret_hash(&cookie), Session { holder, csrf_token: new_secret(""), expires });
         cookie
     }
 
@@ -70,6 +113,15 @@ impl Sessions {
 
     pub fn end(&self, cookie: &str) {
         self.state().sessions.remove(&secret_hash(cookie));
+    }
+
+    /// Ends all sessions of a local account, and login tokens made in one; says how many sessions there were.
+    pub fn end_of_account(&self, name: &str) -> usize {
+        let mut state = self.state();
+        let before = state.sessions.len();
+        state.sessions.retain(|_, session| session.holder.account.as_deref() != Some(name));
+        state.login_tokens.retain(|_, token| token.holder.account.as_deref() != Some(name));
+        before - state.sessions.len()
     }
 
     /// Whether `token` is the CSRF token of that session.
@@ -87,12 +139,12 @@ impl Sessions {
     }
 
     /// A token that opens one session within ten minutes. Returns when it expires, too.
-    pub fn create_login_token(&self, principal: Principal, now: Timestamp) -> (String, Timestamp) {
+    pub fn create_login_token(&self, holder: impl Into<Holder>, now: Timestamp) -> (String, Timestamp) {
         let expires = now + LOGIN_TOKEN_LIFE;
         let token = new_secret("lhl_");
         let mut state = self.state();
         make_room(&mut state.login_tokens, LOGIN_TOKENS_MAX, now, |token| token.expires);
-        state.login_tokens.insert(secret_hash(&token), LoginToken { principal, expires });
+        state.login_tokens.insert(secret_hash(&token), LoginToken { holder: holder.into(), expires });
         (token, expires)
     }
 
@@ -100,7 +152,7 @@ impl Sessions {
     pub fn redeem(&self, login_token: &str, now: Timestamp) -> Result<String, Fault> {
         let token = self.state().login_tokens.remove(&secret_hash(login_token));
         match token {
-            Some(token) if now < token.expires => Ok(self.create(token.principal, now)),
+            Some(token) if now < token.expires => Ok(self.create(token.holder, now)),
             _ => Err(Fault::new(
                 FaultCode::NotAuthenticated,
                 "the login token is unknown, was used already, or is older than ten minutes",
@@ -155,7 +207,7 @@ mod tests {
     fn a_session_lives_twelve_hours_or_until_it_is_ended() {
         let sessions = Sessions::new();
         let cookie = sessions.create(somebody(), NOW);
-        assert_eq!(sessions.get(&cookie, NOW + 11 * HOUR).unwrap().principal, somebody());
+        assert_eq!(sessions.get(&cookie, NOW + 11 * HOUR).unwrap().holder.principal, somebody());
         assert!(sessions.get(&cookie, NOW + 12 * HOUR).is_none());
         assert!(sessions.get("lhc_guess", NOW).is_none());
         sessions.end(&cookie);
@@ -185,16 +237,37 @@ mod tests {
         assert!(sessions.redeem(&late, expires).is_err());
     }
 
+    #[test]
+    fn the_sessions_of_an_account_end_with_it_and_no_others() {
+        let sessions = Sessions::new();
+        let of = |account: &str| Holder { account: Some(account.into()), ..somebody().into() };
+        let (one, again) = (sessions.create(of("anna"), NOW), sessions.create(of("anna"), NOW));
+        let (other, token) = (sessions.create(of("bert"), NOW), sessions.create(somebody(), NOW));
+        let (link, _) = sessions.create_login_token(of("anna"), NOW);
+        assert_eq!(sessions.end_of_account("anna"), 2);
+        assert!(sessions.get(&one, NOW).is_none() && sessions.get(&again, NOW).is_none());
+        assert!(sessions.get(&other, NOW).is_some() && sessions.get(&token, NOW).is_some());
+        assert!(sessions.redeem(&link, NOW).is_err(), "nor does a link that they made open one");
+        let short = sessions.create_until(of("bert"), NOW + HOUR, NOW);
+        assert!(sessions.get(&short, NOW + HOUR).is_none(), "with what was shown");
+    }
+
     /// Promise 7.
     #[test]
     fn the_number_of_sessions_and_tokens_is_bounded() {
         let sessions = Sessions::new();
         let first = sessions.create(somebody(), NOW);
         for second in 0..SESSIONS_MAX as u64 {
-            sessions.create(somebody(), NOW + Duration::from_secs(second + 1));
+            let other = Principal { name: format!("number {second}"), role: Role::Viewer };
+            sessions.create(other, NOW + Duration::from_secs(second + 1));
         }
         assert_eq!(sessions.state().sessions.len(), SESSIONS_MAX);
         assert!(sessions.get(&first, NOW).is_none(), "the oldest made room");
+        let other = sessions.create(Principal { name: "other".into(), role: Role::Viewer }, NOW + HOUR);
+        for second in 0..SESSIONS_MAX as u64 {
+            sessions.create(somebody(), NOW + 2 * HOUR + Duration::from_secs(second));
+        }
+        assert!(sessions.get(&other, NOW + 2 * HOUR).is_some(), "one alone drives nobody out");
         for _ in 0..LOGIN_TOKENS_MAX + 5 {
             sessions.create_login_token(somebody(), NOW);
         }

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::database::DatabaseConfig;
 use crate::fts::FtsConfig;
 use crate::jobs::JobsConfig;
+use crate::logins::LoginConfig;
 use crate::marking::MarkingConfig;
 use crate::messages::MessagesConfig;
 use crate::plan::CircuitsConfig;
@@ -55,6 +56,8 @@ pub struct Config {
     pub ask_back: bool,
     /// Archives of measurements to read, and meshes to watch.
     pub perfsonar: Vec<ArchiveConfig>,
+    /// How people log in to the pages, beside tokens and local accounts.
+    pub login: LoginConfig,
     /// The FTS3 REST API.
     pub fts: FtsConfig,
     /// Copies between URLs, as users of FTS submit them.
@@ -161,6 +164,7 @@ impl Default for Config {
             strategy: "best".to_owned(),
             ask_back: false,
             perfsonar: Vec::new(),
+            login: LoginConfig::default(),
             fts: FtsConfig::default(),
             jobs: JobsConfig::default(),
             circuits: CircuitsConfig::default(),
@@ -235,6 +239,10 @@ impl Config {
         }
         self.database.check()?;
         self.strategy()?;
+        self.login.check()?;
+        if !self.login.certificates.is_empty() && self.fts.trust_dir.is_none() {
+            return bad("service.login.certificates: none counts without service.fts.trust_dir".into());
+        }
         self.fts.check()?;
         self.jobs.check()?;
         self.circuits.check()?;

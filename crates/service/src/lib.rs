@@ -23,6 +23,7 @@ mod jobs;
 mod lent;
 mod limits;
 mod live;
+mod logins;
 mod marking;
 mod measured;
 mod messages;
@@ -51,9 +52,14 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 pub use config::{ArchiveConfig, Config, HttpLimits};
 pub use database::DatabaseConfig;
 pub use fts::{FtsConfig, FtsPerson, Reach};
+pub use http::cookie;
 pub use jobs::{
     CopyOrder, Credential, End, ForeignMover, JobNews, Jobs, JobsConfig, Moved, Progress, Stop, TapeConfig,
     Verify,
+};
+pub use logins::{
+    CertificateRule, CertificateWay, ClaimRule, LoginBegun, LoginConfig, LoginReturn, LoginRole, LoginWays,
+    OpenIdConfig, OpenIdWay, Visitor,
 };
 pub use marking::MarkingConfig;
 pub use messages::{MessagesConfig, NatsConfig, StompConfig};

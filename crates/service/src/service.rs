@@ -27,6 +27,7 @@ use crate::fts::Users;
 use crate::http::{self, Http, Listening};
 use crate::jobs::{self, ForeignMover, Jobs, Tokens, Work};
 use crate::live::{Live, Running};
+use crate::logins::Logins;
 use crate::measured::{self, Measured, puller};
 use crate::messages::{self, Messages};
 use crate::metrics::Metrics;
@@ -291,6 +292,7 @@ fn share(
         tokens,
         remote,
         issuers: crate::fts::open_issuers(&config.fts, &public_url, &config.names)?,
+        logins: Logins::open(&config.login, &public_url, &state.catalog)?,
         public_url,
         config: config.clone(),
         started: clock(),

@@ -19,6 +19,7 @@ use crate::circuits::Circuits;
 use crate::deadlines::Deadlines;
 use crate::jobs::{Jobs, Tokens};
 use crate::live::Live;
+use crate::logins::Logins;
 use crate::measured::Measured;
 use crate::messages::Messages;
 use crate::metrics::Metrics;
@@ -37,6 +38,7 @@ pub struct Shared {
     pub authority: Authority,
     pub vault: Vault,
     pub sessions: Sessions,
+    pub logins: Logins,
     pub agents: Agents,
     pub live: Live,
     pub deadlines: Deadlines,

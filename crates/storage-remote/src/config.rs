@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::address::Network;
+use longhaul_model::address::Network;
 
 /// Whom we believe to be the servers that they say they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -7,6 +7,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use longhaul_model::address::{self, Network};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -19,7 +20,6 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use crate::address::{self, Network};
 use crate::failure::{Failure, Kind};
 use crate::order::Credential;
 use crate::url::RemoteUrl;
@@ -143,7 +143,7 @@ impl Dialler {
             .collect();
         let mut last = unreachable("the name has no address".into());
         for address in found {
-            if let Err(what) = address::check(address.ip(), &self.allow) {
+            if let Err(what) = address::may_dial(address.ip(), &self.allow) {
                 let text = format!("{} is {what}, which is not allowed here", url.host());
                 last = Failure::new(Kind::Refused, text);
                 continue;

@@ -5,7 +5,6 @@
 //! Not here: when and whether to copy (`scheduler`), what becomes of an outcome (`service`), server side of the same
 //! protocols (`doors`). Start with [`Remote`] and [`CopyOrder`].
 
-mod address;
 mod checksum;
 mod config;
 mod copy;
@@ -32,9 +31,9 @@ mod verify;
 mod webdav;
 mod xml;
 
-pub use address::Network;
 pub use checksum::Checksum;
 pub use config::{RemoteConfig, S3Config, Times, Trust};
+pub use longhaul_model::address::Network;
 pub use order::{
     Cancel, Canceller, ChecksumMode, CopyDone, CopyOrder, Credential, End, Entry, Mode, Stat, Verified,
     cancellation,

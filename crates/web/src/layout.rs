@@ -76,12 +76,22 @@ const PLACES: [(Place, &str, &str); 9] = [
 ];
 
 pub fn page(frame: &Frame<'_>, body: Markup) -> Markup {
+    framed(frame, None, body)
+}
+
+/// A page that another one follows at once, also where scripts are off.
+pub fn page_that_goes_on(frame: &Frame<'_>, address: &str, body: Markup) -> Markup {
+    framed(frame, Some(address), body)
+}
+
+fn framed(frame: &Frame<'_>, follows: Option<&str>, body: Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
+                @if let Some(address) = follows { meta http-equiv="refresh" content={ "0; url=" (address) }; }
                 title { (frame.title) " · Longhaul" }
                 link rel="stylesheet" href="/ui/assets/style.css";
                 link rel="icon" href="/ui/assets/icon.svg" type="image/svg+xml";
@@ -102,6 +112,10 @@ pub fn page(frame: &Frame<'_>, body: Markup) -> Markup {
                         span { (frame.deployment) }
                         @if let Some(viewer) = frame.viewer {
                             span { (viewer.name) }
+                            form.leave method="post" action="/ui/logout" {
+                                input type="hidden" name="form_token" value=(viewer.form_token);
+                                button type="submit" { "Log out" }
+                            }
                             @if frame.live { span #live role="status" {} }
                         }
                         button #theme type="button" title="Switch between dark and light" { "◐ theme" }

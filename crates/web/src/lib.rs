@@ -8,6 +8,7 @@
 mod circuits;
 mod jobs;
 mod layout;
+mod login;
 pub mod pages;
 mod plot;
 mod router;

@@ -4,18 +4,17 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Form, Path, Query, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::extract::{Extension, Form, Path, Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use longhaul_api::Problem;
 use longhaul_api::native::{SiteChange, SiteState, Subscribe, SubscriptionChange, TransferQuery};
-use longhaul_api::routes::SESSION_COOKIE;
 use longhaul_model::{
     DatasetName, Fault, FaultCode, SiteName, SubscriptionId, SubscriptionState, TransferId,
 };
 use longhaul_security::{Action, authorise};
-use longhaul_service::{Caller, Operations, PageQuery, SubscriptionList};
+use longhaul_service::{Caller, Operations, PageQuery, SubscriptionList, Visitor, cookie};
 use maud::Markup;
 use serde::Deserialize;
 
@@ -32,7 +31,6 @@ pub fn router(operations: Shared) -> Router {
     Router::new()
         .route("/ui", get(|| async { Redirect::permanent("/ui/") }))
         .route("/ui/", get(overview))
-        .route("/ui/login", get(login_page).post(login))
         .route("/ui/datasets", get(datasets))
         .route("/ui/datasets/{name}", get(dataset))
         .route("/ui/datasets/{name}/subscribe", post(subscribe))
@@ -44,6 +42,7 @@ pub fn router(operations: Shared) -> Router {
         .route("/ui/sites", get(sites))
         .route("/ui/sites/{name}", get(site).post(change_site))
         .route("/ui/problems", get(problems))
+        .merge(crate::login::routes())
         .merge(crate::jobs::routes())
         .merge(crate::circuits::routes())
         .merge(crate::steer::routes())
@@ -57,7 +56,7 @@ pub fn router(operations: Shared) -> Router {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Extra {
-    token: Option<String>,
+    pub(crate) token: Option<String>,
     after: Option<String>,
 }
 
@@ -67,17 +66,9 @@ impl Extra {
     }
 }
 
-fn cookie(headers: &HeaderMap) -> Option<String> {
-    let lines = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-    lines.flat_map(|line| line.split(';')).find_map(|pair| {
-        let (name, value) = pair.trim().split_once('=')?;
-        (name == SESSION_COOKIE).then(|| value.to_owned())
-    })
-}
-
 pub(crate) fn caller(operations: &Operations, headers: &HeaderMap) -> Result<Caller, Problem> {
     let none = || Problem::from(Fault::new(FaultCode::NotAuthenticated, "nobody is logged in here"));
-    operations.caller_of_cookie(&cookie(headers).ok_or_else(none)?)
+    operations.caller_of_cookie(&cookie::get(headers).ok_or_else(none)?)
 }
 
 /// Whoever may read, or the way to the door.
@@ -99,38 +90,9 @@ fn changer(
     checked.map_err(|problem| show_problem(operations, headers, &problem))
 }
 
-/// Opens a session and goes to the overview without the token in the address.
-async fn open_session(operations: &Shared, headers: &HeaderMap, token: String) -> Response {
-    let opened = operations.run(move |operations| operations.session_login(&token)).await;
-    match opened {
-        Ok(login) => {
-            let secure = if is_loopback_page(headers) { "" } else { "; Secure" };
-            let text =
-                format!("{SESSION_COOKIE}={}; Path=/; HttpOnly; SameSite=Strict{secure}", login.cookie);
-            let mut response = Redirect::to("/ui/").into_response();
-            if let Ok(value) = HeaderValue::from_str(&text) {
-                response.headers_mut().insert(header::SET_COOKIE, value);
-            }
-            response
-        }
-        Err(problem) => {
-            let page = pages::login(context(operations, None), Some(&problem.to_string()));
-            html(StatusCode::UNAUTHORIZED, page)
-        }
-    }
-}
-
-/// The plain listener serves loopback only and its host has been checked; browsers keep no `Secure` cookie there.
-fn is_loopback_page(headers: &HeaderMap) -> bool {
-    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    ["127.0.0.1", "localhost", "[::1]"]
-        .iter()
-        .any(|name| host == *name || host.starts_with(&format!("{name}:")))
-}
-
 // ---- answers ---------------------------------------------------------------------------------------------
 
-fn context<'a>(operations: &'a Operations, caller: Option<&'a Caller>) -> Context<'a> {
+pub(crate) fn context<'a>(operations: &'a Operations, caller: Option<&'a Caller>) -> Context<'a> {
     let viewer = caller.map(|caller| Viewer {
         name: &caller.principal.name,
         may_change: authorise(&caller.principal, &Action::Change("page")).is_ok(),
@@ -144,7 +106,7 @@ fn context<'a>(operations: &'a Operations, caller: Option<&'a Caller>) -> Contex
 const POLICY: &str =
     "default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'";
 
-fn html(status: StatusCode, page: Markup) -> Response {
+pub(crate) fn html(status: StatusCode, page: Markup) -> Response {
     let headers = [
         (header::CONTENT_TYPE, "text/html; charset=utf-8"),
         (header::CONTENT_SECURITY_POLICY, POLICY),
@@ -155,7 +117,7 @@ fn html(status: StatusCode, page: Markup) -> Response {
     (status, headers, page.into_string()).into_response()
 }
 
-fn show_problem(operations: &Operations, headers: &HeaderMap, problem: &Problem) -> Response {
+pub(crate) fn show_problem(operations: &Operations, headers: &HeaderMap, problem: &Problem) -> Response {
     let who = caller(operations, headers).ok();
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     html(status, pages::problem(context(operations, who.as_ref()), problem))
@@ -202,37 +164,14 @@ pub(crate) fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) ->
 
 // ---- pages -----------------------------------------------------------------------------------------------
 
-async fn login_page(
-    State(operations): State<Shared>,
-    headers: HeaderMap,
-    Query(extra): Query<Extra>,
-) -> Response {
-    match extra.token {
-        Some(token) => open_session(&operations, &headers, token).await,
-        None => html(StatusCode::OK, pages::login(context(&operations, None), None)),
-    }
-}
-
-#[derive(Deserialize)]
-struct LoginForm {
-    token: String,
-}
-
-async fn login(
-    State(operations): State<Shared>,
-    headers: HeaderMap,
-    Form(form): Form<LoginForm>,
-) -> Response {
-    open_session(&operations, &headers, form.token.trim().to_owned()).await
-}
-
 async fn overview(
     State(operations): State<Shared>,
+    Extension(visitor): Extension<Visitor>,
     headers: HeaderMap,
     Query(extra): Query<Extra>,
 ) -> Response {
     if let Some(token) = extra.token {
-        return open_session(&operations, &headers, token).await;
+        return crate::login::open_session(&operations, &visitor, token).await;
     }
     page(operations, headers, Operations::status, pages::overview).await
 }

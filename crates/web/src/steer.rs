@@ -39,7 +39,7 @@ async fn steer(State(operations): State<Shared>, headers: HeaderMap) -> Response
             links: operations.link_list()?,
             storages: operations.storage_list(&rows(STORAGES_MAX))?.items,
             strategies: Operations::strategies(),
-            audit: operations.audit_list(&rows(AUDIT_ROWS))?.items,
+            audit: operations.audit_list(Some("changes"), &rows(AUDIT_ROWS))?.items,
         })
     };
     page(operations, headers, view, pages::steer).await

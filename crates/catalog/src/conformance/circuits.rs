@@ -58,7 +58,7 @@ fn orders_are_open_until_something_came_of_them(world: &mut World) {
     catalog.order_circuit(&order(1), &[], "wants a circuit").unwrap();
     catalog.order_circuit(&order(2), &[over(1, "replaced")], "wants another").unwrap();
     assert_eq!(catalog.open_circuit_orders().unwrap(), [order(2)]);
-    let entry = catalog.audit(None, 1).unwrap().remove(0);
+    let entry = catalog.audit(None, None, 1).unwrap().remove(0);
     assert_eq!((entry.who.as_str(), entry.what.as_str()), ("ada", "wants another"));
     // Another agent does not decide about it, nor does a late word about what is over.
     let foreign = CircuitOrderRow { agent: OTHER, ..over(2, "stolen") };

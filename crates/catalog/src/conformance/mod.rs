@@ -4,6 +4,7 @@
 //! For tests; it panics where a backend is wrong.
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
 
+mod accounts;
 mod circuits;
 mod hosts;
 mod jobs;
@@ -31,6 +32,7 @@ pub type Make<'a> = dyn Fn() -> Box<dyn Fn() -> Catalog> + 'a;
 /// Asserts all that is asked of a backend.
 pub fn check(make: &Make<'_>) {
     let all = [
+        accounts::SCENARIOS,
         registration::SCENARIOS,
         placement::SCENARIOS,
         transfers::SCENARIOS,

@@ -157,6 +157,7 @@ fn settings_change_with_a_record_or_not_at_all(world: &mut World) {
     set("bad").unwrap_err();
     set("two").unwrap();
     assert_eq!(world.catalog.setting("x").unwrap().as_deref(), Some("two"));
-    let told: Vec<String> = world.catalog.audit(None, 10).unwrap().into_iter().map(|row| row.what).collect();
+    let told: Vec<String> =
+        world.catalog.audit(None, None, 10).unwrap().into_iter().map(|row| row.what).collect();
     assert_eq!(told, ["one to two", "nothing to one"]);
 }

@@ -1,5 +1,6 @@
 //! What the operations take and return. Plain data; names and ids are `model`'s.
 
+mod accounts;
 mod audit;
 mod circuits;
 mod datasets;
@@ -11,6 +12,7 @@ mod tape;
 mod tasks;
 mod transfers;
 
+pub use accounts::*;
 pub use audit::*;
 pub use circuits::*;
 pub use datasets::*;

@@ -1,5 +1,6 @@
 //! What each command does: one file a noun, holding its options, its calls and its words.
 
+pub mod account;
 pub mod agent;
 pub mod as_account;
 pub mod audit;
@@ -152,6 +153,7 @@ async fn remote(context: &Context, command: Command) -> Result<Exit, Failure> {
         Command::Link(command) => link::run(context, &remote, command).await,
         Command::Circuit(command) => circuit::run(context, &remote, command).await,
         Command::Audit(args) => audit::run(context, &remote, args).await,
+        Command::Account(command) => account::run(context, &remote, command).await,
         Command::Token(command) => token::run(context, &remote, command).await,
         Command::Whoami => login::whoami(context, &remote).await,
         Command::Demo(_)

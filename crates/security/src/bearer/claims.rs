@@ -10,7 +10,7 @@ use super::scope::Scopes;
 use crate::grid::delegation_id_of;
 
 /// Of a subject, by the WLCG profile.
-const SUBJECT_BYTES_MAX: usize = 255;
+pub(super) const SUBJECT_BYTES_MAX: usize = 255;
 /// The last second of the year 9999.
 const TIME_MAX: f64 = 253_402_300_799.0;
 
@@ -191,7 +191,7 @@ impl OneOrMore {
     }
 }
 
-fn seconds(name: &str, value: Option<f64>) -> Result<Option<Timestamp>, Fault> {
+pub(super) fn seconds(name: &str, value: Option<f64>) -> Result<Option<Timestamp>, Fault> {
     match value {
         None => Ok(None),
         Some(value) if (0.0..=TIME_MAX).contains(&value) => Ok(Some(Timestamp::from_seconds(value as i64))),

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::trust::key_of;
 
 /// Of a discovery document.
-const DOCUMENT_BYTES_MAX: usize = 256 << 10;
+pub(super) const DOCUMENT_BYTES_MAX: usize = 256 << 10;
 const WELL_KNOWN: &str = "/.well-known/openid-configuration";
 const OAUTH_WELL_KNOWN: &str = "/.well-known/oauth-authorization-server";
 

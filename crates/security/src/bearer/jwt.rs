@@ -47,8 +47,12 @@ struct Header {
 
 impl<'a> Token<'a> {
     pub(super) fn parse(token: &'a str) -> Result<Self, Fault> {
-        if token.len() > TOKEN_BYTES_MAX {
-            return Err(refused(format!("the token has more than {TOKEN_BYTES_MAX} bytes")));
+        Token::parse_within(token, TOKEN_BYTES_MAX)
+    }
+
+    pub(super) fn parse_within(token: &'a str, bytes_max: usize) -> Result<Self, Fault> {
+        if token.len() > bytes_max {
+            return Err(refused(format!("the token has more than {bytes_max} bytes")));
         }
         let malformed = || refused("the token is no JSON web token with a signature");
         let (message, signature) = token.rsplit_once('.').ok_or_else(malformed)?;

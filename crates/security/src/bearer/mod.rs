@@ -1,11 +1,14 @@
-//! Bearer tokens of issuers that we trust: JSON web tokens by the WLCG profile, SciTokens, and plain ones.
+//! Bearer tokens of issuers that we trust: JSON web tokens by the WLCG profile, SciTokens, and plain ones; and ID tokens, by
+//! which an issuer says who logs in ([`LoginIdentity`]).
 //!
 //! Not here: sockets. Keys of issuers come by a [`KeyFetch`], which says what to ask for next and whom `gateways` drives;
 //! tokens of our own (`token`, `session`), what a token's holder may do besides its scopes (`role`).
 //! `docs/reference/identities.md` says what is accepted. Start with [`TokenTrust`]; what it finds is a [`TokenIdentity`].
 
 mod claims;
+mod code_flow;
 mod fetch;
+mod id_token;
 mod jwt;
 mod keys;
 mod peek;
@@ -13,7 +16,9 @@ mod scope;
 mod trust;
 
 pub use claims::{Profile, TokenIdentity};
+pub use code_flow::{LoginDocument, id_token_of};
 pub use fetch::{Fetched, KeyFetch, Step};
+pub use id_token::{ExpectedLogin, ID_TOKEN_BYTES_MAX, LoginIdentity};
 pub use jwt::TOKEN_BYTES_MAX;
 pub use keys::KEYS_BYTES_MAX;
 pub use peek::{OFFLINE_ACCESS, Peeked};

@@ -8,6 +8,7 @@ use longhaul_model::{Fault, FaultCode, Timestamp};
 
 use super::claims::{Claims, TokenIdentity};
 use super::fetch::KeyFetch;
+use super::id_token::{ExpectedLogin, ID_TOKEN_BYTES_MAX, IdClaims, LoginIdentity};
 use super::jwt::Token;
 use super::keys::{self, Key};
 use super::refused;
@@ -142,6 +143,25 @@ impl TokenTrust {
             self.check_for_us(&identity, &issuer, needs_audience).map_err(refuse)?;
         }
         Ok(identity)
+    }
+
+    /// Who logged in at an issuer. Asks nobody, as [`TokenTrust::verify`].
+    pub fn verify_login(
+        &self,
+        id_token: &str,
+        expected: &ExpectedLogin<'_>,
+        now: Timestamp,
+    ) -> Result<LoginIdentity, TokenRefusal> {
+        let refuse = TokenRefusal::Refused;
+        let token = Token::parse_within(id_token, ID_TOKEN_BYTES_MAX).map_err(refuse)?;
+        let claims = IdClaims::parse(&token.claims).map_err(refuse)?;
+        let issuers = self.issuers();
+        let known = issuers
+            .get(key_of(expected.issuer))
+            .filter(|_| key_of(claims.issuer()) == key_of(expected.issuer));
+        let Some(issuer) = known else { return Err(refuse(refused("the ID token is of another issuer"))) };
+        issuer.check_signature(&token, now)?;
+        claims.identity(expected, now, self.settings.leeway).map_err(refuse)
     }
 
     /// The question to an issuer, if it is time for one: nobody is asked more often than once a minute, whatever tokens say.

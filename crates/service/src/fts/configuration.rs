@@ -5,6 +5,7 @@ use longhaul_api::fts::{
     ActivityShares, GlobalSettings, Grant, LinkSettings, Moment, Refusal, ShareSetting, StorageSettings,
 };
 use longhaul_api::steering::ShareChange;
+use longhaul_catalog::AuditKind;
 use longhaul_model::CommunityName;
 use serde_json::{Map, Value, json};
 
@@ -74,7 +75,11 @@ fn overview(operations: &Operations, kept: &Objects) -> Result<Reply, Refusal> {
 }
 
 fn audit(operations: &Operations) -> Result<Reply, Refusal> {
-    let rows = operations.shared.catalog.audit(None, AUDIT_ROWS).map_err(|error| refusal(problem(error)))?;
+    let rows = operations
+        .shared
+        .catalog
+        .audit(Some(AuditKind::Change), None, AUDIT_ROWS)
+        .map_err(|error| refusal(problem(error)))?;
     let shown: Vec<Value> = rows
         .into_iter()
         .map(|row| {

@@ -115,21 +115,25 @@ fn of_token(operations: &Operations, token: String) -> Result<Person, Refusal> {
 /// By the name of their credential, and its role.
 fn known(operations: &Operations, caller: &Caller) -> Person {
     let config = operations.config();
-    let named = config.fts.person(&caller.principal.name);
+    let own = &caller.principal.name;
+    let (dn, name) = caller.known_as().map_or((own, own), |known| (&known.dn, &known.name));
+    let named = config.fts.person(name);
     let is_root = caller.principal.role == Role::Admin;
     let levels = match (is_root, named) {
         (true, _) => OPERATIONS.map(|operation| (operation.to_owned(), Level::All)).into(),
         (false, Some(named)) => named.levels(),
+        (false, None) if caller.community().is_some() => of_users(),
         (false, None) => Levels::new(),
     };
     // An administrator's own jobs are the deployment's.
     let of_deployment = is_root.then(|| config.deployment.clone());
-    let vo = named.map(|named| named.community.as_str().to_owned()).or(of_deployment);
-    let dn = caller.principal.name.clone();
+    let of_login = || caller.community().map(str::to_owned);
+    let vo = named.map(|named| named.community.as_str().to_owned()).or_else(of_login).or(of_deployment);
+    let credential = caller.known_as().map(|known| known.credential.clone());
     Person {
-        delegation_id: fts::delegation_id_of_token(&config.deployment, &dn),
-        name: dn.clone(),
-        dn,
+        delegation_id: credential.unwrap_or_else(|| fts::delegation_id_of_token(&config.deployment, dn)),
+        name: name.clone(),
+        dn: dn.clone(),
         fqans: Vec::new(),
         vos: vo.into_iter().collect(),
         method: Method::Token,

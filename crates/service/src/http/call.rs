@@ -10,6 +10,7 @@ use longhaul_model::Lfn;
 use longhaul_model::units::printable;
 use serde::de::DeserializeOwned;
 
+use crate::logins::Visitor;
 use crate::operations::{AgentPeer, Caller, PageQuery, bad_request, not_authenticated};
 
 const VALUE_BYTES_MAX: usize = 4_096;
@@ -22,6 +23,8 @@ pub struct Call {
     /// Value of the session's cookie, if that is how the caller came.
     pub cookie: Option<String>,
     pub secure: bool,
+    /// From where they ask.
+    pub visitor: Option<Visitor>,
     pub parameters: BTreeMap<String, String>,
     pub query: BTreeMap<String, String>,
     /// The measurement host that sends, by its own account.

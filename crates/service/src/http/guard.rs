@@ -16,7 +16,8 @@ use longhaul_security::{Action, ClientIdentity, PeerIdentity, authorise, check_o
 
 use super::answer::{finish, problem_response};
 use super::{Http, Peer, body, cookie, for_agents};
-use crate::operations::{AgentPeer, Caller, not_authenticated};
+use crate::logins::Visitor;
+use crate::operations::{AgentPeer, Caller, Operations, not_authenticated};
 
 /// Who was let in.
 pub struct Admitted {
@@ -152,19 +153,24 @@ pub async fn pages(http: Arc<Http>, mut request: Request, next: Next) -> Respons
     if request.method() == Method::GET
         && let Some((token, address)) = login_token(request.uri())
     {
-        return match http.operations.run(move |operations| operations.session_login(&token)).await {
+        let visitor = visitor(&request);
+        let login = move |operations: &Operations| operations.session_login(&token, visitor.as_ref());
+        return match http.operations.run(login).await {
             Ok(login) => redirect(&address, &cookie::set(&login.cookie, secure)),
             Err(problem) => problem_response(problem, incident),
         };
     }
+    // Also of whoever is not logged in: another site's form must not log a browser in as somebody else.
+    if !request.method().is_safe()
+        && let Err(problem) = check_same_site(request.headers(), secure, &http.plain_hosts)
+    {
+        return problem_response(problem, incident);
+    }
+    if let Some(visitor) = visitor(&request) {
+        request.extensions_mut().insert(visitor);
+    }
     // Whoever is not logged in sees the page that says so: that is for the pages to decide.
-    if let Ok((caller, cookie)) = caller(&http, request.headers()).await {
-        if cookie.is_some()
-            && !request.method().is_safe()
-            && let Err(problem) = check_same_site(request.headers(), secure, &http.plain_hosts)
-        {
-            return problem_response(problem, incident);
-        }
+    if let Ok((caller, _)) = caller(&http, request.headers()).await {
         request.extensions_mut().insert(caller);
     }
     let (parts, body) = request.into_parts();
@@ -177,6 +183,10 @@ pub async fn pages(http: Arc<Http>, mut request: Request, next: Next) -> Respons
         Ok(bytes) => next.run(Request::from_parts(parts, Body::from(bytes))).await,
         Err(problem) => problem_response(problem, incident),
     }
+}
+
+fn visitor(request: &Request) -> Option<Visitor> {
+    request.extensions().get::<Peer>().map(Visitor::of)
 }
 
 /// The token of `?token=…`, and the address without it: it must not stay in the history.

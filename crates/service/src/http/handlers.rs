@@ -120,7 +120,10 @@ pub fn handler(operation: &str) -> Option<Handler> {
         "link_change" => |ops, call| json!(ops.link_change(call.caller()?, &call.json()?)?),
         "limit_list" => |ops, _| json!(ops.limit_list()?),
         "limit_set" => |ops, call| json!(ops.limit_set(call.caller()?, &call.json()?)?),
-        "audit_list" => |ops, call| json!(ops.audit_list(&call.page()?)?),
+        "audit_list" => |ops, call| {
+            let of: Option<String> = call.query("of")?;
+            json!(ops.audit_list(of.as_deref(), &call.page()?)?)
+        },
         "circuit_list" => |ops, _| json!(ops.circuit_list()?),
         "circuit_show" => |ops, call| json!(ops.circuit_show(&call.parameter::<String>("circuit")?)?),
         "circuit_plan" => |ops, _| json!(ops.circuit_plan()?),
@@ -164,9 +167,18 @@ pub fn handler(operation: &str) -> Option<Handler> {
             ops.token_revoke(&call.parameter::<String>("token")?)?;
             Ok(Answer::nothing())
         },
+        "account_list" => |ops, call| json!(ops.account_list(&call.page()?)?),
+        "account_add" => |ops, call| json!(ops.account_add(call.caller()?, &call.json()?)?),
+        "account_change" => |ops, call| {
+            json!(ops.account_change(call.caller()?, &call.parameter::<String>("account")?, &call.json()?)?)
+        },
+        "account_remove" => |ops, call| {
+            ops.account_remove(call.caller()?, &call.parameter::<String>("account")?)?;
+            Ok(Answer::nothing())
+        },
         "session_login" => |ops, call| {
             let request: longhaul_api::native::LoginRequest = call.json()?;
-            let login = ops.session_login(&request.token)?;
+            let login = ops.session_login(&request.token, call.visitor.as_ref())?;
             let cookie = cookie::set(&login.cookie, call.secure);
             Ok(Answer::json(&login.reply)?.with_header(http::header::SET_COOKIE, &cookie))
         },

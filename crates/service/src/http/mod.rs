@@ -4,7 +4,7 @@
 mod answer;
 pub(crate) mod body;
 mod call;
-mod cookie;
+pub mod cookie;
 mod events;
 mod guard;
 mod handlers;
@@ -30,6 +30,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use self::answer::{Answer, Content, problem_response};
 use self::call::{Call, parse_query};
 use crate::HttpLimits;
+use crate::logins::Visitor;
 use crate::operations::{Operations, bad_request, busy, spool_problem};
 
 pub use listen::{Acceptor, Listening, Peer};
@@ -162,6 +163,7 @@ async fn answer(http: &Arc<Http>, route: &'static Route, request: Request) -> Re
         agent: admitted.agent,
         cookie: admitted.cookie,
         secure: admitted.secure,
+        visitor: parts.extensions.get::<Peer>().map(Visitor::of),
         parameters: parameters.0,
         query: parse_query(route, parts.uri.query())?,
         observer: observer(&parts.headers),

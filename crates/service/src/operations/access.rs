@@ -1,13 +1,14 @@
-//! Who asks: tokens, sessions, roles.
+//! Who asks: tokens, sessions, roles. Other ways to log in than by a token are `logins`'.
 
 use std::time::Duration;
 
 use longhaul_api::Problem;
 use longhaul_api::native::{LoginReply, LoginToken, Page, TokenCreate, TokenCreated, TokenView, WhoAmI};
 use longhaul_model::{Fault, FaultCode, Timestamp};
-use longhaul_security::{Principal, Role, new_secret, same_hash, secret_hash};
+use longhaul_security::{Holder, KnownAs, Principal, Role, Session, new_secret, same_hash, secret_hash};
 
 use super::{Operations, PageQuery, bad_request, not_found, page, problem};
+use crate::logins::Visitor;
 
 const NAME_BYTES_MAX: usize = 64;
 const SECRET_BYTES_MAX: usize = 200;
@@ -19,9 +20,21 @@ pub struct Caller {
     pub expires: Option<Timestamp>,
     /// Present if a login session's cookie was shown: what forms of that session have to carry.
     csrf_token: Option<String>,
+    /// What their login said of them beside that.
+    holder: Holder,
 }
 
 impl Caller {
+    /// For whom they work, if their login said so.
+    pub(crate) fn community(&self) -> Option<&str> {
+        self.holder.community.as_deref()
+    }
+
+    /// By which credential of others they are known, if they logged in with one.
+    pub(crate) fn known_as(&self) -> Option<&KnownAs> {
+        self.holder.known_as.as_ref()
+    }
+
     /// For pages: to be put into each form, as a field or a header.
     pub fn csrf_token(&self) -> Option<&str> {
         self.csrf_token.as_deref()
@@ -46,6 +59,18 @@ pub struct Login {
     pub cookie: String,
 }
 
+impl Login {
+    pub(crate) fn of(session: Session, cookie: String) -> Login {
+        let reply = LoginReply {
+            name: session.holder.principal.name,
+            role: session.holder.principal.role.to_string(),
+            csrf_token: session.csrf_token,
+            expires: session.expires,
+        };
+        Login { reply, cookie }
+    }
+}
+
 impl Operations {
     /// Who holds an API token.
     pub fn caller_of_token(&self, token: &str) -> Result<Caller, Problem> {
@@ -60,7 +85,9 @@ impl Operations {
             return Err(not_authenticated(&format!("the token expired at {expires}")));
         }
         let role: Role = row.role.parse()?;
-        Ok(Caller { principal: Principal { name: row.name, role }, expires: row.expires, csrf_token: None })
+        let principal = Principal { name: row.name, role };
+        let holder = Holder::from(principal.clone());
+        Ok(Caller { principal, expires: row.expires, csrf_token: None, holder })
     }
 
     /// Who holds a session's cookie.
@@ -68,9 +95,10 @@ impl Operations {
         let session = self.shared.sessions.get(cookie, self.now());
         let session = session.ok_or_else(|| not_authenticated("the login session has ended"))?;
         Ok(Caller {
-            principal: session.principal,
+            principal: session.holder.principal.clone(),
             expires: Some(session.expires),
             csrf_token: Some(session.csrf_token),
+            holder: session.holder,
         })
     }
 
@@ -129,8 +157,12 @@ impl Operations {
         Ok(())
     }
 
-    /// Opens a session with an API token or a one-time login token.
-    pub fn session_login(&self, token: &str) -> Result<Login, Problem> {
+    /// Opens a session with an API token or a one-time login token, and records who came from where.
+    pub fn session_login(&self, token: &str, visitor: Option<&Visitor>) -> Result<Login, Problem> {
+        self.token_login_ended(visitor, self.token_login(token))
+    }
+
+    fn token_login(&self, token: &str) -> Result<Login, Problem> {
         let now = self.now();
         let cookie = match self.caller_of_token(token) {
             Ok(caller) if caller.principal.role == Role::Observer => {
@@ -140,15 +172,7 @@ impl Operations {
             Ok(caller) => self.shared.sessions.create(caller.principal, now),
             Err(_) => self.shared.sessions.redeem(token, now)?,
         };
-        let session = self.shared.sessions.get(&cookie, now);
-        let session = session.ok_or_else(|| not_authenticated("the login session has ended"))?;
-        let reply = LoginReply {
-            name: session.principal.name,
-            role: session.principal.role.to_string(),
-            csrf_token: session.csrf_token,
-            expires: session.expires,
-        };
-        Ok(Login { reply, cookie })
+        self.login_of(cookie, now)
     }
 
     pub fn session_logout(&self, cookie: &str) {
@@ -157,7 +181,7 @@ impl Operations {
 
     /// A token that opens one session as the caller, once, within minutes.
     pub fn login_token_create(&self, caller: &Caller) -> LoginToken {
-        let (token, expires) = self.shared.sessions.create_login_token(caller.principal.clone(), self.now());
+        let (token, expires) = self.shared.sessions.create_login_token(caller.holder.clone(), self.now());
         LoginToken { token, expires }
     }
 }

@@ -5,6 +5,7 @@
 //! Who may call what is decided before, by the router's table; `caller` arguments are for the record.
 
 mod access;
+mod accounts;
 mod agents;
 mod circuits;
 mod commissioning;
@@ -38,6 +39,7 @@ use crate::{Config, brain};
 
 pub(crate) use access::not_authenticated;
 pub use access::{Caller, Login};
+pub(crate) use accounts::ACCOUNT_NAME_BYTES_MAX;
 pub use agents::AgentPeer;
 pub use datasets::FileList;
 pub use jobs::JobList;

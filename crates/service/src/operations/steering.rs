@@ -213,9 +213,16 @@ impl Operations {
         Ok(views::storage(&row, self.shared.agents.kind_of(row.id)))
     }
 
-    pub fn audit_list(&self, query: &PageQuery) -> Result<Page<AuditEntry>, Problem> {
+    /// `of`: `changes` or `logins`; none: both.
+    pub fn audit_list(&self, of: Option<&str>, query: &PageQuery) -> Result<Page<AuditEntry>, Problem> {
+        let kind = match of {
+            None => None,
+            Some("changes") => Some(catalog::AuditKind::Change),
+            Some("logins") => Some(catalog::AuditKind::Login),
+            Some(other) => return Err(bad_request(format!("of is {other:?}: changes or logins are there"))),
+        };
         let limit = query.limit();
-        let rows = self.shared.catalog.audit(query.after()?, limit + 1).map_err(problem)?;
+        let rows = self.shared.catalog.audit(kind, query.after()?, limit + 1).map_err(problem)?;
         let view =
             |row: catalog::AuditRow| Ok(AuditEntry { id: row.id, at: row.at, who: row.who, what: row.what });
         page(rows, limit, |row| row.id.to_string(), view)

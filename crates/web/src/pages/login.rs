@@ -1,10 +1,11 @@
 //! The door, and the page that says what went wrong.
 
 use longhaul_api::Problem;
+use longhaul_service::{CertificateWay, LoginWays};
 use maud::{Markup, html};
 
 use super::Context;
-use crate::layout::{Frame, Place, page};
+use crate::layout::{Frame, Place, page, page_that_goes_on};
 
 fn frame<'a>(context: Context<'a>, title: &'a str) -> Frame<'a> {
     Frame {
@@ -18,17 +19,70 @@ fn frame<'a>(context: Context<'a>, title: &'a str) -> Frame<'a> {
     }
 }
 
-pub fn login(context: Context<'_>, failed: Option<&str>) -> Markup {
+/// Shows the ways that are open here, and no others. A token opens the door everywhere.
+pub fn login(context: Context<'_>, ways: &LoginWays, failed: Option<&Problem>) -> Markup {
+    let only_token = !ways.password && ways.openid.is_empty() && ways.certificate == CertificateWay::Closed;
     page(
         &frame(context, "Log in"),
         html! {
             h1 { "Log in" }
-            @if let Some(why) = failed { p.state.bad role="alert" { "■ " (why) } }
-            p { "Paste an API token. " code { "longhaul token create NAME" } " makes one; the demo prints an address that needs none." }
+            @if let Some(problem) = failed {
+                p.state.bad role="alert" { "■ " (problem.title) ": " (problem.detail) }
+                p { (problem.remedy) "." }
+            }
+            @if ways.password {
+                h2 { "With your name and password" }
+                form.filter method="post" action="/ui/login/password" {
+                    label { "name" input name="name" autocomplete="username" autocapitalize="none" spellcheck="false" required autofocus; }
+                    label { "password" input type="password" name="password" autocomplete="current-password" required; }
+                    button type="submit" { "Log in" }
+                }
+            }
+            @if !ways.openid.is_empty() {
+                h2 { "At your organisation" }
+                p { "You log in there, and come back here." }
+                p { @for way in &ways.openid { a.button href=(way.address) { "Log in with " (way.title) } " " } }
+            }
+            (certificate(&ways.certificate))
+            h2 { "With an API token" }
+            p { code { "longhaul token create NAME" } " makes one; the demo prints an address that needs none." }
             form.filter method="post" action="/ui/login" {
-                label { "API token" input type="password" name="token" size="44" autocomplete="current-password" required autofocus; }
+                label { "API token" input type="password" name="token" size="44" autocomplete="off" required autofocus[only_token]; }
                 button type="submit" { "Log in" }
             }
+        },
+    )
+}
+
+fn certificate(way: &CertificateWay) -> Markup {
+    html! {
+        @if *way != CertificateWay::Closed { h2 { "With your certificate" } }
+        @match way {
+            CertificateWay::Closed => {}
+            CertificateWay::NoneShown => {
+                p { "Your browser showed none. Import yours into it, and open a new window: it asks then which one to show." }
+            }
+            CertificateWay::Unusable(why) => {
+                p { "The certificate that your browser showed does not count: " (why) }
+            }
+            CertificateWay::Shown(subject) => {
+                p { "Your browser showed that of " code { (subject) } "." }
+                form.inline method="post" action="/ui/login/certificate" {
+                    button type="submit" { "Log in with your certificate" }
+                }
+            }
+        }
+    }
+}
+
+/// After a login elsewhere: goes on by itself.
+pub fn logged_in(context: Context<'_>, address: &str) -> Markup {
+    page_that_goes_on(
+        &frame(context, "Logged in"),
+        address,
+        html! {
+            h1 { "You are logged in" }
+            p { a href=(address) { "Go on to the overview" } }
         },
     )
 }
@@ -46,4 +100,49 @@ pub fn problem(context: Context<'_>, problem: &Problem) -> Markup {
             p { a href="/ui/" { "Back to the overview" } }
         },
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longhaul_model::{Fault, FaultCode, Timestamp};
+    use longhaul_service::OpenIdWay;
+
+    fn shown(ways: &LoginWays, failed: Option<&Problem>) -> String {
+        let context = Context { deployment: "test", viewer: None, now: Timestamp::ZERO };
+        login(context, ways, failed).into_string()
+    }
+
+    #[test]
+    fn only_the_ways_that_are_open_are_shown() {
+        let closed = LoginWays { password: false, certificate: CertificateWay::Closed, openid: Vec::new() };
+        let bare = shown(&closed, None);
+        assert!(bare.contains("API token") && !bare.contains("name=\"password\""), "{bare}");
+        assert!(!bare.contains("certificate") && !bare.contains("organisation"), "{bare}");
+        let way = OpenIdWay { title: "the <lab>".into(), address: "https://x/ui/login/openid/lab".into() };
+        let open = LoginWays {
+            password: true,
+            certificate: CertificateWay::Shown("/CN=<anna>".into()),
+            openid: vec![way],
+        };
+        let page = shown(&open, None);
+        for part in
+            ["name=\"password\"", "the &lt;lab&gt;", "/CN=&lt;anna&gt;", "action=\"/ui/login/certificate\""]
+        {
+            assert!(page.contains(part), "{part}: {page}");
+        }
+        assert_eq!(page.matches("autofocus").count(), 1, "{page}");
+    }
+
+    #[test]
+    fn a_refusal_says_what_and_what_next() {
+        let ways = LoginWays { password: true, certificate: CertificateWay::NoneShown, openid: Vec::new() };
+        let problem = Problem::from(Fault::new(FaultCode::NotAuthenticated, "<script>"));
+        let page = shown(&ways, Some(&problem));
+        assert!(
+            page.contains("role=\"alert\"")
+                && page.contains("&lt;script&gt;")
+                && page.contains("log in again")
+        );
+    }
 }

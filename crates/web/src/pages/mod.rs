@@ -14,7 +14,7 @@ mod transfers;
 pub use circuits::{CircuitsView, circuits};
 pub use datasets::{dataset, datasets};
 pub use jobs::{job, jobs};
-pub use login::{login, problem};
+pub use login::{logged_in, login, problem};
 pub use overview::overview;
 pub use problems::problems;
 pub use sites::{site, sites};

@@ -51,7 +51,7 @@ impl fmt::Display for Network {
 }
 
 /// Whether the address may be dialled; if not, what it is.
-pub(crate) fn check(address: IpAddr, allowed: &[Network]) -> Result<(), &'static str> {
+pub fn may_dial(address: IpAddr, allowed: &[Network]) -> Result<(), &'static str> {
     let plain = unwrapped(address);
     match special(plain) {
         None => Ok(()),
@@ -146,10 +146,10 @@ mod tests {
             "fd12::1",
             "ff02::1",
         ] {
-            assert!(check(address.parse().unwrap(), &[]).is_err(), "{address}");
+            assert!(may_dial(address.parse().unwrap(), &[]).is_err(), "{address}");
         }
         for address in ["192.1.2.3", "172.32.0.1", "100.128.0.1", "2600:900:6::1", "::ffff:129.93.3.4"] {
-            assert!(check(address.parse().unwrap(), &[]).is_ok(), "{address}");
+            assert!(may_dial(address.parse().unwrap(), &[]).is_ok(), "{address}");
         }
     }
 
@@ -167,10 +167,10 @@ mod tests {
             ("fc12::1", false),
             ("::1", false),
         ] {
-            assert_eq!(check(address.parse().unwrap(), &allowed).is_ok(), may, "{address}");
+            assert_eq!(may_dial(address.parse().unwrap(), &allowed).is_ok(), may, "{address}");
         }
         let all: Vec<Network> = vec!["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()];
-        assert!(check("10.0.0.1".parse().unwrap(), &all).is_ok());
+        assert!(may_dial("10.0.0.1".parse().unwrap(), &all).is_ok());
         for wrong in ["", "10.0.0.0/33", "10.0.0/8", "a/8", "::/129", "10.0.0.0/x"] {
             assert!(wrong.parse::<Network>().is_err(), "{wrong}");
         }

@@ -1,0 +1,158 @@
+//! Local accounts. Passwords are hashes already; what they are made of is never here.
+
+use crate::audit::{record, record_of};
+use crate::sql::{Optional, Row, Transaction};
+use longhaul_model::{FaultCode, Timestamp};
+
+use crate::codec::Columns;
+use crate::{AccountPatch, AccountRow, AuditKind, Catalog, CatalogError, NewAccount, PAGE_ROWS_MAX};
+
+/// People who share one deployment, tenfold; more come from an issuer.
+pub const ACCOUNTS_MAX: i64 = 10_000;
+
+const ACCOUNT: &str =
+    "SELECT name, password, role, community, disabled, created, password_since, last_login FROM accounts";
+
+impl Catalog {
+    pub fn add_account(
+        &self,
+        account: &NewAccount,
+        who: &str,
+        now: Timestamp,
+    ) -> Result<AccountRow, CatalogError> {
+        self.write(|tx| {
+            if find(tx, &account.name)?.is_some() {
+                let detail = format!("there is an account {} already", account.name);
+                return Err(CatalogError::refused(FaultCode::AlreadyExists, detail));
+            }
+            let count: i64 = tx.query_row("SELECT count(*) FROM accounts", (), |row| row.get(0))?;
+            if count >= ACCOUNTS_MAX {
+                return Err(CatalogError::conflict(format!("there are {count} accounts, and no more fit")));
+            }
+            tx.execute(
+                "INSERT INTO accounts (name, password, role, community, created, password_since)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?5)",
+                (
+                    &account.name,
+                    &account.password,
+                    &account.role,
+                    account.community.as_ref().map(|name| name.as_str()),
+                    now.0,
+                ),
+            )?;
+            let row = named(tx, &account.name)?;
+            record(tx, who, &format!("account {} made: {}", row.name, in_words(&row)), now)?;
+            Ok(row)
+        })
+    }
+
+    pub fn account(&self, name: &str) -> Result<Option<AccountRow>, CatalogError> {
+        self.read(|tx| find(tx, name))
+    }
+
+    /// By name, those behind `after`.
+    pub fn accounts(&self, after: Option<&str>, limit: usize) -> Result<Vec<AccountRow>, CatalogError> {
+        self.read(|tx| {
+            let mut select =
+                tx.prepare_cached(&format!("{ACCOUNT} WHERE name > ?1 ORDER BY name LIMIT ?2"))?;
+            let limit = limit.min(PAGE_ROWS_MAX + 1) as i64;
+            let rows = select.query_map((after.unwrap_or_default(), limit), account_row)?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
+    pub fn change_account(
+        &self,
+        name: &str,
+        patch: &AccountPatch,
+        who: &str,
+        now: Timestamp,
+    ) -> Result<AccountRow, CatalogError> {
+        self.write(|tx| {
+            let before = named(tx, name)?;
+            let mut row = before.clone();
+            if let Some(password) = &patch.password {
+                (row.password, row.password_since) = (password.clone(), now);
+            }
+            row.role = patch.role.clone().unwrap_or(row.role);
+            row.community = patch.community.clone().unwrap_or(row.community);
+            row.disabled = patch.disabled.unwrap_or(row.disabled);
+            tx.execute(
+                "UPDATE accounts SET password = ?2, role = ?3, community = ?4, disabled = ?5, password_since = ?6
+                 WHERE name = ?1",
+                (
+                    name,
+                    &row.password,
+                    &row.role,
+                    row.community.as_ref().map(|name| name.as_str()),
+                    row.disabled,
+                    row.password_since.0,
+                ),
+            )?;
+            let password = if patch.password.is_some() { ", with a new password" } else { "" };
+            record(tx, who, &format!("account {name} changed: {}{password}", in_words(&row)), now)?;
+            Ok(row)
+        })
+    }
+
+    /// Says whether there was one.
+    pub fn remove_account(&self, name: &str, who: &str, now: Timestamp) -> Result<bool, CatalogError> {
+        self.write(|tx| {
+            let removed = tx.execute("DELETE FROM accounts WHERE name = ?1", [name])? > 0;
+            if removed {
+                record(tx, who, &format!("account {name} removed"), now)?;
+            }
+            Ok(removed)
+        })
+    }
+
+    /// Somebody showed the password of this account, as it was read before; `rehashed` is the same one kept anew. What the
+    /// account is now, none if it has changed meanwhile or is disabled: then nobody logged in.
+    pub fn account_login(
+        &self,
+        read: &AccountRow,
+        rehashed: Option<&str>,
+        what: &str,
+        now: Timestamp,
+    ) -> Result<Option<AccountRow>, CatalogError> {
+        self.write(|tx| {
+            let row = find(tx, &read.name)?.filter(|row| row.password == read.password && !row.disabled);
+            let Some(row) = row else { return Ok(None) };
+            let password = rehashed.unwrap_or(&row.password);
+            tx.execute(
+                "UPDATE accounts SET password = ?2, last_login = ?3 WHERE name = ?1",
+                (&row.name, password, now.0),
+            )?;
+            record_of(tx, AuditKind::Login, &row.name, what, now)?;
+            Ok(Some(row))
+        })
+    }
+}
+
+fn find(tx: &Transaction<'_>, name: &str) -> Result<Option<AccountRow>, CatalogError> {
+    let mut select = tx.prepare_cached(&format!("{ACCOUNT} WHERE name = ?1"))?;
+    Ok(select.query_row([name], account_row).optional()?)
+}
+
+fn named(tx: &Transaction<'_>, name: &str) -> Result<AccountRow, CatalogError> {
+    find(tx, name)?.ok_or_else(|| CatalogError::not_found("account", name))
+}
+
+fn in_words(row: &AccountRow) -> String {
+    let community = row.community.as_ref().map(|name| format!(" of {name}")).unwrap_or_default();
+    let disabled = if row.disabled { ", disabled" } else { "" };
+    format!("{}{community}{disabled}", row.role)
+}
+
+fn account_row(row: &Row<'_>) -> crate::sql::Result<AccountRow> {
+    Ok(AccountRow {
+        name: row.get(0)?,
+        password: row.get(1)?,
+        role: row.get(2)?,
+        community: if row.is_null(3)? { None } else { Some(row.parsed(3)?) },
+        disabled: row.get(4)?,
+        created: row.time(5)?,
+        password_since: row.time(6)?,
+        last_login: row.maybe_time(7)?,
+    })
+}

@@ -1,0 +1,202 @@
+//! An issuer at which people log in (OpenID Connect, authorization code flow with PKCE): where browsers are sent, and whose
+//! code came back. What its answers mean is `security::bearer`'s; who may do what with it is decided elsewhere.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http_body_util::Full;
+use longhaul_model::address::Network;
+use longhaul_model::{Fault, FaultCode, Timestamp};
+use longhaul_security::bearer::{
+    ExpectedLogin, IssuerRule, LoginDocument, LoginIdentity, TokenSettings, TokenTrust, id_token_of,
+};
+use longhaul_security::{BegunLogin, OutsideTrust, PendingLogin, outside_client_tls};
+use tokio::sync::Mutex;
+use zeroize::Zeroizing;
+
+use crate::authorities;
+use crate::issuers::Issuers;
+use crate::outgoing::{self, Http, Reach, in_url};
+use crate::token_endpoint::refused;
+
+/// Somebody waits before a blank page.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
+const ANSWER_BYTES_MAX: usize = 256 << 10;
+/// How long the issuer's document is believed.
+const DOCUMENT_FOR: Duration = Duration::from_secs(3_600);
+/// After it did not answer; until then it is not asked for everybody who wants to log in.
+const PAUSE: Duration = Duration::from_secs(10);
+/// For clocks that are behind the issuer's.
+const LEEWAY: Duration = Duration::from_secs(60);
+/// Of a code that comes back with a browser.
+const CODE_BYTES_MAX: usize = 4_096;
+
+/// What we are there.
+pub struct LoginClient {
+    /// `https://login.example.org/realms/lab`, as its tokens say.
+    pub issuer: String,
+    pub client_id: String,
+    /// None: a public client, which has PKCE alone.
+    pub secret: Option<Zeroizing<String>>,
+    pub scopes: Vec<String>,
+    /// Where browsers come back to, as it was registered there.
+    pub redirect: String,
+}
+
+/// What came back with a browser, once it was found to be the answer to a login of ours.
+pub struct LoginAnswer<'a> {
+    pub code: &'a str,
+    /// Who says to answer (RFC 9207).
+    pub issuer: Option<&'a str>,
+    pub login: &'a PendingLogin,
+}
+
+pub struct LoginIssuer {
+    client: LoginClient,
+    http: Http<Full<Bytes>>,
+    issuers: Issuers,
+    /// One question for it at a time: the others find the answer there.
+    document: Mutex<Option<(Timestamp, Result<LoginDocument, Fault>)>>,
+}
+
+impl LoginIssuer {
+    /// Its server is believed by authorities of the file, PEM; none: those of the system. Its document leads to its own host,
+    /// to public addresses, and to those allowed.
+    pub fn open(client: LoginClient, authorities: Option<&Path>, allow: Vec<Network>) -> Result<Self, Fault> {
+        let named = client.issuer.parse::<http::Uri>().ok().and_then(|url| url.host().map(str::to_owned));
+        let no_issuer = || {
+            let detail = format!("{:?} is no issuer (https://host/path)", client.issuer);
+            Fault::new(FaultCode::BadRequest, detail)
+        };
+        let reach = Reach::Outside { named: named.ok_or_else(no_issuer)?, allow };
+        let rule = IssuerRule { issuer: client.issuer.clone(), vo: None, required_scope: None };
+        let settings = TokenSettings { issuers: vec![rule], audiences: Vec::new(), leeway: LEEWAY };
+        let (trust, pem) = (Arc::new(TokenTrust::new(settings)?), authorities::read(authorities)?);
+        let tls = outside_client_tls(OutsideTrust::Authorities(&pem))?;
+        let http = outgoing::client_within(tls, reach.clone());
+        Ok(LoginIssuer {
+            client,
+            http,
+            issuers: Issuers::within(trust, &pem, reach)?,
+            document: Mutex::default(),
+        })
+    }
+
+    /// Where the browser is to be sent.
+    pub async fn address(&self, begun: &BegunLogin, now: Timestamp) -> Result<String, Fault> {
+        let document = self.document(now).await?;
+        let scopes = self.client.scopes.join(" ");
+        let parameters = [
+            ("response_type", "code"),
+            ("client_id", &self.client.client_id),
+            ("redirect_uri", &self.client.redirect),
+            ("scope", &scopes),
+            ("state", &begun.state),
+            ("nonce", &begun.nonce),
+            ("code_challenge", &begun.challenge),
+            ("code_challenge_method", "S256"),
+        ];
+        let endpoint = document.authorization_endpoint;
+        let joined = if endpoint.contains('?') { '&' } else { '?' };
+        Ok(format!("{endpoint}{joined}{}", form(&parameters)))
+    }
+
+    /// Whose code it is.
+    pub async fn redeem(&self, answer: LoginAnswer<'_>, now: Timestamp) -> Result<LoginIdentity, Fault> {
+        let issuer = &self.client.issuer;
+        let document = self.document(now).await?;
+        let trimmed = |issuer: &str| issuer.trim_end_matches('/').to_owned();
+        let is_theirs = answer.issuer.map_or(!document.tells_issuer, |from| trimmed(from) == trimmed(issuer));
+        if !is_theirs {
+            let detail = format!("the answer is not by {issuer} (iss): log in again");
+            return Err(Fault::new(FaultCode::NotAuthenticated, detail));
+        }
+        if answer.code.is_empty() || answer.code.len() > CODE_BYTES_MAX {
+            return Err(Fault::new(FaultCode::BadRequest, format!("{issuer} sent no code that is one")));
+        }
+        let token = self.exchange(&document, answer.code, &answer.login.verifier).await?;
+        let expected =
+            ExpectedLogin { issuer, client_id: &self.client.client_id, nonce: &answer.login.nonce };
+        self.issuers.verify_login(&token, &expected, now).await
+    }
+
+    async fn exchange(
+        &self,
+        document: &LoginDocument,
+        code: &str,
+        verifier: &str,
+    ) -> Result<Zeroizing<String>, Fault> {
+        let client = &self.client;
+        let mut parameters = vec![
+            ("grant_type", "authorization_code"),
+            ("code", code),
+            ("redirect_uri", &client.redirect),
+            ("code_verifier", verifier),
+        ];
+        let mut request = http::Request::post(&document.token_endpoint)
+            .header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+        match &client.secret {
+            Some(secret) if document.secret_in_form => {
+                parameters.extend([("client_id", client.client_id.as_str()), ("client_secret", secret)]);
+            }
+            Some(secret) => {
+                let login = Zeroizing::new(format!("{}:{}", in_url(&client.client_id), in_url(secret)));
+                let login = Zeroizing::new(STANDARD.encode(login.as_bytes()));
+                request = request.header(AUTHORIZATION, format!("Basic {}", *login));
+            }
+            None => parameters.push(("client_id", &client.client_id)),
+        }
+        let request = request.body(Full::new(Bytes::from(form(&parameters))));
+        let (status, body) = self.ask(&document.token_endpoint, request).await?;
+        if status != http::StatusCode::OK {
+            return Err(refused(&client.issuer, status, &body));
+        }
+        id_token_of(&body)
+    }
+
+    async fn document(&self, now: Timestamp) -> Result<LoginDocument, Fault> {
+        let mut kept = self.document.lock().await;
+        if let Some((at, found)) = &*kept {
+            let good_for = if found.is_ok() { DOCUMENT_FOR } else { PAUSE };
+            if now.since(*at) < good_for {
+                return found.clone();
+            }
+        }
+        let found = self.fetch_document().await;
+        *kept = Some((now, found.clone()));
+        found
+    }
+
+    async fn fetch_document(&self) -> Result<LoginDocument, Fault> {
+        let url = LoginDocument::address(&self.client.issuer);
+        let (status, body) = self.ask(&url, http::Request::get(&url).body(Full::default())).await?;
+        if status != http::StatusCode::OK {
+            return Err(Fault::new(FaultCode::ProtocolError, format!("{url} answered {status}")));
+        }
+        LoginDocument::parse(&self.client.issuer, &body)
+    }
+
+    async fn ask(
+        &self,
+        url: &str,
+        request: http::Result<http::Request<Full<Bytes>>>,
+    ) -> Result<(http::StatusCode, Bytes), Fault> {
+        outgoing::ask(&self.http, url, request, ANSWER_TIME_MAX, ANSWER_BYTES_MAX).await
+    }
+}
+
+impl std::fmt::Debug for LoginIssuer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "LoginIssuer({})", self.client.issuer)
+    }
+}
+
+fn form(parameters: &[(&str, &str)]) -> String {
+    let pairs = parameters.iter().map(|(name, value)| format!("{name}={}", in_url(value)));
+    pairs.collect::<Vec<_>>().join("&")
+}

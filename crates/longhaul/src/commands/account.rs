@@ -1,0 +1,184 @@
+//! `longhaul account`.
+
+use clap::{Args, Subcommand, ValueEnum};
+use longhaul_api::accounts::{AccountAdd, AccountChange, AccountView};
+use longhaul_api::native::Page;
+use longhaul_api::routes;
+use longhaul_model::CommunityName;
+use longhaul_model::units::printable;
+
+use super::Context;
+use crate::clock;
+use crate::failure::{Exit, Failure};
+use crate::remote::Remote;
+use crate::secret;
+use crate::table::{Cell, Table, left};
+
+#[derive(Debug, Subcommand)]
+pub enum AccountCommand {
+    /// Make an account, with which somebody logs in to the pages by a password
+    Add(AddArgs),
+    /// List accounts, never their passwords
+    List,
+    /// Give an account a new password, and end its sessions
+    Password {
+        /// Name of the account
+        name: String,
+        #[command(flatten)]
+        source: PasswordSource,
+    },
+    /// Give an account another role or community, and end its sessions
+    Set(SetArgs),
+    /// Let nobody log in with an account, and end its sessions
+    Disable {
+        /// Name of the account
+        name: String,
+    },
+    /// Let its holder log in with a disabled account again
+    Enable {
+        /// Name of the account
+        name: String,
+    },
+    /// Remove an account, and end its sessions
+    Remove {
+        /// Name of the account
+        name: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct AddArgs {
+    /// Name of the account: small letters, digits and -_.@+
+    name: String,
+    /// What it may do
+    #[arg(long, value_enum, default_value = "viewer")]
+    role: Role,
+    /// Community whose jobs its holder submits, sees and cancels [default: none]
+    #[arg(long)]
+    community: Option<CommunityName>,
+    #[command(flatten)]
+    source: PasswordSource,
+}
+
+#[derive(Debug, Args)]
+pub struct SetArgs {
+    /// Name of the account
+    name: String,
+    /// What it may do
+    #[arg(long, value_enum)]
+    role: Option<Role>,
+    /// Community whose jobs its holder submits, sees and cancels
+    #[arg(long, conflicts_with = "no_community")]
+    community: Option<CommunityName>,
+    /// Of no community
+    #[arg(long)]
+    no_community: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct PasswordSource {
+    /// Read the password from standard input, up to the end of its first line; without it the terminal asks
+    #[arg(long)]
+    password_stdin: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Role {
+    /// See everything, change nothing
+    Viewer,
+    /// Everything
+    Admin,
+}
+
+impl Role {
+    fn word(self) -> &'static str {
+        match self {
+            Role::Viewer => "viewer",
+            Role::Admin => "admin",
+        }
+    }
+}
+
+pub async fn run(context: &Context, remote: &Remote, command: AccountCommand) -> Result<Exit, Failure> {
+    match command {
+        AccountCommand::Add(args) => {
+            let request = AccountAdd {
+                password: password(&args.name, &args.source)?,
+                name: args.name,
+                role: args.role.word().to_owned(),
+                community: args.community,
+            };
+            let made: AccountView = remote.post(&routes::ACCOUNT_ADD, &[], &request).await?;
+            say(context, &made)
+        }
+        AccountCommand::List => {
+            let items: Vec<AccountView> = remote.all(&routes::ACCOUNT_LIST, &[], &[]).await?;
+            context.output.table(&Page { items, next: None }, |page| table(&page.items))?;
+            Ok(Exit::Ok)
+        }
+        AccountCommand::Password { name, source } => {
+            let password = Some(password(&name, &source)?);
+            change(context, remote, &name, AccountChange { password, ..AccountChange::default() }).await
+        }
+        AccountCommand::Set(args) => {
+            let none = args.no_community.then(String::new);
+            let community = args.community.map(|name| name.as_str().to_owned()).or(none);
+            let role = args.role.map(|role| role.word().to_owned());
+            let wish = AccountChange { role, community, ..AccountChange::default() };
+            change(context, remote, &args.name, wish).await
+        }
+        AccountCommand::Disable { name } => {
+            let wish = AccountChange { disabled: Some(true), ..AccountChange::default() };
+            change(context, remote, &name, wish).await
+        }
+        AccountCommand::Enable { name } => {
+            let wish = AccountChange { disabled: Some(false), ..AccountChange::default() };
+            change(context, remote, &name, wish).await
+        }
+        AccountCommand::Remove { name } => {
+            remote.delete(&routes::ACCOUNT_REMOVE, &[&name]).await?;
+            context.output.say(&format!("{} is removed, and its sessions have ended", printable(&name)));
+            Ok(Exit::Ok)
+        }
+    }
+}
+
+async fn change(
+    context: &Context,
+    remote: &Remote,
+    name: &str,
+    wish: AccountChange,
+) -> Result<Exit, Failure> {
+    let changed: AccountView = remote.patch(&routes::ACCOUNT_CHANGE, &[name], &wish).await?;
+    say(context, &changed)
+}
+
+fn say(context: &Context, account: &AccountView) -> Result<Exit, Failure> {
+    context.output.sentence(account, |account| {
+        let community = account.community.as_ref().map(|name| format!(" of {name}")).unwrap_or_default();
+        let state = if account.disabled { "is disabled" } else { "may log in" };
+        format!("{} ({}{community}) {state}", printable(&account.name), printable(&account.role))
+    })?;
+    Ok(Exit::Ok)
+}
+
+fn password(name: &str, source: &PasswordSource) -> Result<String, Failure> {
+    if source.password_stdin { secret::from_stdin() } else { secret::new_from_terminal(name) }
+}
+
+fn table(accounts: &[AccountView]) -> Table {
+    let now = clock::now();
+    let columns = ["name", "role", "community", "state", "password since", "last login"];
+    let mut table = Table::new(columns.map(left));
+    for account in accounts {
+        table.row([
+            Cell::text(&account.name),
+            Cell::text(&account.role),
+            Cell::maybe(account.community.as_ref(), |name| Cell::text(name.to_string())),
+            Cell::text(if account.disabled { "disabled" } else { "open" }),
+            Cell::time(account.password_since, now),
+            Cell::maybe(account.last_login, |at| Cell::time(at, now)),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,158 @@
+//! What an issuer says of how to log in there, and what it gives for a code (OpenID Connect Core 1.0, section 3.1).
+//! The caller has the sockets.
+
+use longhaul_model::units::printable;
+use longhaul_model::{Fault, FaultCode};
+use serde::Deserialize;
+use zeroize::Zeroizing;
+
+use super::fetch::DOCUMENT_BYTES_MAX;
+use super::id_token::ID_TOKEN_BYTES_MAX;
+use super::trust::key_of;
+
+const WELL_KNOWN: &str = "/.well-known/openid-configuration";
+
+/// The discovery document of an issuer, as far as logins need it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoginDocument {
+    pub authorization_endpoint: String,
+    pub token_endpoint: String,
+    /// Whether our secret goes into the form and not into a header.
+    pub secret_in_form: bool,
+    /// Whether every answer that comes back with a browser says whose it is (RFC 9207).
+    pub tells_issuer: bool,
+}
+
+impl LoginDocument {
+    pub fn address(issuer: &str) -> String {
+        format!("{}{WELL_KNOWN}", key_of(issuer))
+    }
+
+    pub fn parse(issuer: &str, bytes: &[u8]) -> Result<Self, Fault> {
+        #[derive(Deserialize)]
+        struct Document {
+            issuer: String,
+            authorization_endpoint: String,
+            token_endpoint: String,
+            #[serde(default)]
+            token_endpoint_auth_methods_supported: Vec<String>,
+            #[serde(default)]
+            authorization_response_iss_parameter_supported: bool,
+        }
+        let wrong = |why: String| {
+            let detail = format!("the discovery document of {issuer}: {}", printable(&why));
+            Fault::new(FaultCode::ProtocolError, detail)
+        };
+        if bytes.len() > DOCUMENT_BYTES_MAX {
+            return Err(wrong(format!("more than {DOCUMENT_BYTES_MAX} bytes")));
+        }
+        let document: Document = serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()))?;
+        if key_of(&document.issuer) != key_of(issuer) {
+            return Err(wrong(format!("it is of {}", document.issuer)));
+        }
+        for endpoint in [&document.authorization_endpoint, &document.token_endpoint] {
+            // A header is made of one of them.
+            let plain = endpoint.bytes().all(|byte| byte.is_ascii_graphic()) && !endpoint.contains('#');
+            if !endpoint.starts_with("https://") || !plain {
+                return Err(wrong(format!("it leads to no https address: {endpoint}")));
+            }
+        }
+        let methods = document.token_endpoint_auth_methods_supported;
+        let has = |method: &str| methods.iter().any(|one| one == method);
+        Ok(LoginDocument {
+            authorization_endpoint: document.authorization_endpoint,
+            token_endpoint: document.token_endpoint,
+            secret_in_form: has("client_secret_post") && !has("client_secret_basic"),
+            tells_issuer: document.authorization_response_iss_parameter_supported,
+        })
+    }
+}
+
+/// The ID token in what an issuer gave for a code. All else that it gives (access tokens, refresh tokens) is dropped.
+pub fn id_token_of(answer: &[u8]) -> Result<Zeroizing<String>, Fault> {
+    #[derive(Deserialize)]
+    struct Answer {
+        id_token: Option<String>,
+    }
+    let wrong =
+        |why: &str| Fault::new(FaultCode::ProtocolError, format!("the issuer's answer to the code {why}"));
+    let answer: Answer = serde_json::from_slice(answer).map_err(|_| wrong("cannot be read"))?;
+    let token = answer
+        .id_token
+        .map(Zeroizing::new)
+        .ok_or_else(|| wrong("has no ID token: is `openid` among the scopes?"))?;
+    if token.len() > ID_TOKEN_BYTES_MAX {
+        return Err(wrong("has an ID token that is too long"));
+    }
+    Ok(token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    const ISSUER: &str = "https://login.example.org/realms/lab/";
+
+    fn document() -> serde_json::Value {
+        json!({ "issuer": "https://login.example.org/realms/lab", "authorization_endpoint": "https://login.example.org/a?x=1",
+                "token_endpoint": "https://login.example.org/t", "jwks_uri": "https://login.example.org/k" })
+    }
+
+    fn parse(document: &serde_json::Value) -> Result<LoginDocument, Fault> {
+        LoginDocument::parse(ISSUER, document.to_string().as_bytes())
+    }
+
+    #[test]
+    fn a_document_says_where_to_go_and_how() {
+        assert_eq!(
+            LoginDocument::address(ISSUER),
+            "https://login.example.org/realms/lab/.well-known/openid-configuration"
+        );
+        let found = parse(&document()).unwrap();
+        assert_eq!(found.token_endpoint, "https://login.example.org/t");
+        assert!(!found.secret_in_form && !found.tells_issuer);
+        let mut with = document();
+        with["token_endpoint_auth_methods_supported"] = json!(["private_key_jwt", "client_secret_post"]);
+        with["authorization_response_iss_parameter_supported"] = json!(true);
+        let found = parse(&with).unwrap();
+        assert!(found.secret_in_form && found.tells_issuer);
+        with["token_endpoint_auth_methods_supported"] = json!(["client_secret_post", "client_secret_basic"]);
+        assert!(!parse(&with).unwrap().secret_in_form);
+    }
+
+    #[test]
+    fn documents_of_others_and_odd_addresses_are_refused() {
+        for (name, value) in [
+            ("issuer", "https://login.example.org"),
+            ("issuer", "https://login.example.org/realms/lab/x"),
+            ("authorization_endpoint", "http://login.example.org/a"),
+            ("authorization_endpoint", "javascript:alert(1)"),
+            ("authorization_endpoint", "https://login.example.org/a\r\nset-cookie: x"),
+            ("authorization_endpoint", "https://login.example.org/a#x"),
+            ("token_endpoint", "file:///etc/passwd"),
+        ] {
+            let mut with = document();
+            with[name] = json!(value);
+            assert_eq!(parse(&with).unwrap_err().code, FaultCode::ProtocolError, "{value}");
+        }
+    }
+
+    #[test]
+    fn only_the_id_token_is_taken_of_an_answer() {
+        let answer = json!({ "access_token": "a", "id_token": "x.y.z", "token_type": "Bearer" }).to_string();
+        assert_eq!(*id_token_of(answer.as_bytes()).unwrap(), "x.y.z");
+        let none = id_token_of(b"{\"access_token\":\"secret\"}").unwrap_err();
+        assert!(none.detail.contains("openid") && !none.detail.contains("secret"), "{none}");
+        let long = json!({ "id_token": "x".repeat(ID_TOKEN_BYTES_MAX + 1) }).to_string();
+        assert!(id_token_of(long.as_bytes()).is_err() && id_token_of(b"<html>").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = (LoginDocument::parse(ISSUER, &bytes), id_token_of(&bytes));
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Passwords of local accounts: hashed with Argon2id (RFC 9106), kept in the form of the Password Hashing Competition, which
+//! says by which parameters.
+//!
+//! Not here: how often one may be tried ([`crate::Attempts`]), and how many are hashed at a time, which is the caller's: each
+//! hash takes 19 MiB and some 30 ms. A password is the bytes that were typed, in no normal form.
+
+use std::sync::LazyLock;
+
+use argon2::{Algorithm, Argon2, Params, PasswordHash, PasswordHasher, PasswordVerifier, Version};
+use longhaul_model::{Fault, FaultCode};
+
+use crate::authority::random;
+use crate::new_secret;
+
+/// OWASP's Password Storage Cheat Sheet (2025): m = 19 MiB, t = 2, p = 1 at least. Hashes by other ones are made anew at
+/// the next login.
+const MEMORY_KIB: u32 = 19 * 1024;
+const PASSES: u32 = 2;
+const LANES: u32 = 1;
+/// Kept hashes that want more were not made here.
+const MEMORY_KIB_MAX: u32 = 256 * 1024;
+const PASSES_MAX: u32 = 64;
+const SALT_BYTES: usize = 16;
+
+/// Of a password that is all that has to be shown: NIST SP 800-63B-4, section 3.1.1.2.
+pub const PASSWORD_CHARS_MIN: usize = 15;
+/// Sentences fit; a megabyte that somebody sends is not hashed.
+pub const PASSWORD_BYTES_MAX: usize = 1_024;
+
+/// What a password was found to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Wrong,
+    Right,
+    /// Right, and its hash is to be made anew: its parameters are not those of today.
+    Outdated,
+}
+
+/// Whether it may become a password.
+pub fn check_new_password(name: &str, password: &str) -> Result<(), Fault> {
+    let refuse = |why: String| Err(Fault::new(FaultCode::BadRequest, format!("the password {why}")));
+    let chars = password.chars().count();
+    if chars < PASSWORD_CHARS_MIN {
+        return refuse(format!(
+            "has {chars} characters: {PASSWORD_CHARS_MIN} or more are needed, such as four words with spaces"
+        ));
+    }
+    if password.len() > PASSWORD_BYTES_MAX {
+        return refuse(format!("has more than {PASSWORD_BYTES_MAX} bytes"));
+    }
+    if password.contains(char::is_control) {
+        return refuse("has a character that cannot be typed into a form".into());
+    }
+    let small = password.to_lowercase();
+    let repeats = |unit: &str| !unit.is_empty() && small.replace(unit, "").is_empty();
+    if repeats(&name.to_lowercase())
+        || small.chars().next().is_some_and(|first| repeats(first.encode_utf8(&mut [0; 4])))
+    {
+        return refuse("is the account's name or one character again and again".into());
+    }
+    Ok(())
+}
+
+/// What is kept of a password.
+pub fn hash_password(password: &str) -> Result<String, Fault> {
+    let salt = random::<SALT_BYTES>();
+    let hash = of_today()?.hash_password_with_salt(password.as_bytes(), &salt).map_err(failed)?;
+    Ok(hash.to_string())
+}
+
+/// Compares with what is kept. None (there is no such account) takes the same work, and is wrong.
+pub fn verify_password(kept: Option<&str>, password: &str) -> Result<Verdict, Fault> {
+    /// Of a password that nobody has.
+    static NOBODY: LazyLock<Result<String, Fault>> = LazyLock::new(|| hash_password(&new_secret("")));
+    let nobody = NOBODY.as_ref().map_err(Clone::clone)?;
+    let hash = PasswordHash::new(kept.unwrap_or(nobody)).map_err(failed)?;
+    let params = Params::try_from(&hash).map_err(failed)?;
+    if params.m_cost() > MEMORY_KIB_MAX || params.t_cost() > PASSES_MAX {
+        return Err(failed("it asks for more work than any that was made here"));
+    }
+    // What is longer was never let in: the beginning takes as long.
+    let tried = password.as_bytes();
+    let tried = &tried[..tried.len().min(PASSWORD_BYTES_MAX + 1)];
+    let matches = of_today()?.verify_password(tried, &hash).is_ok();
+    Ok(match (kept, matches) {
+        (Some(_), true) if is_of_today(&hash, &params) => Verdict::Right,
+        (Some(_), true) => Verdict::Outdated,
+        _ => Verdict::Wrong,
+    })
+}
+
+fn of_today() -> Result<Argon2<'static>, Fault> {
+    let params = Params::new(MEMORY_KIB, PASSES, LANES, None).map_err(failed)?;
+    Ok(Argon2::new(Algorithm::Argon2id, Version::V0x13, params))
+}
+
+fn is_of_today(hash: &PasswordHash, params: &Params) -> bool {
+    hash.algorithm == Algorithm::Argon2id.ident()
+        && hash.version == Some(Version::V0x13.into())
+        && (params.m_cost(), params.t_cost(), params.p_cost()) == (MEMORY_KIB, PASSES, LANES)
+}
+
+/// Nothing of the password is in what the library says.
+fn failed(why: impl std::fmt::Display) -> Fault {
+    Fault::new(FaultCode::Internal, format!("the hash of a password: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const GOOD: &str = "correct horse battery staple";
+
+    #[test]
+    fn a_password_opens_what_was_made_of_it_and_nothing_else() {
+        let kept = hash_password(GOOD).unwrap();
+        assert!(kept.starts_with("$argon2id$v=19$m=19456,t=2,p=1$") && !kept.contains("horse"), "{kept}");
+        assert_eq!(verify_password(Some(&kept), GOOD).unwrap(), Verdict::Right);
+        for wrong in ["", "Correct horse battery staple", "correct horse battery staple "] {
+            assert_eq!(verify_password(Some(&kept), wrong).unwrap(), Verdict::Wrong, "{wrong:?}");
+        }
+        assert_ne!(hash_password(GOOD).unwrap(), kept, "each has salt of its own");
+        assert_eq!(verify_password(None, GOOD).unwrap(), Verdict::Wrong);
+        assert_eq!(verify_password(None, "").unwrap(), Verdict::Wrong);
+        assert!(verify_password(Some("plain text"), "plain text").is_err());
+    }
+
+    #[test]
+    fn hashes_by_other_parameters_are_understood_and_outdated() {
+        let params = Params::new(1024, 1, 2, None).unwrap();
+        let weak = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
+        let kept = weak.hash_password_with_salt(GOOD.as_bytes(), b"0123456789abcdef").unwrap().to_string();
+        assert_eq!(verify_password(Some(&kept), GOOD).unwrap(), Verdict::Outdated);
+        assert_eq!(verify_password(Some(&kept), "another").unwrap(), Verdict::Wrong);
+        let greedy = kept.replace("m=1024", "m=4294967295");
+        assert!(verify_password(Some(&greedy), GOOD).unwrap_err().detail.contains("more work"));
+    }
+
+    #[test]
+    fn what_becomes_a_password_is_long_and_no_repetition() {
+        assert!(check_new_password("anna", GOOD).is_ok());
+        assert!(check_new_password("anna", "fünfzehn Zeichen").is_ok());
+        for (bad, why) in [
+            ("fourteen chars".to_owned(), "14 characters"),
+            ("x".repeat(20), "again and again"),
+            ("AnnaannaAnnaanna".to_owned(), "again and again"),
+            ("x y".repeat(400), "more than 1024 bytes"),
+            (format!("{GOOD}\n"), "cannot be typed"),
+        ] {
+            let detail = check_new_password("anna", &bad).unwrap_err().detail;
+            assert!(detail.contains(why) && !detail.contains(&bad), "{detail}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics_or_is_told(name in ".{0,20}", password in ".{0,60}") {
+            if let Err(fault) = check_new_password(&name, &password) {
+                prop_assert!(password.len() < 8 || !fault.detail.contains(&password));
+            }
+            prop_assert!(PasswordHash::new(&password).is_err() || password.starts_with('$'));
+        }
+    }
+}

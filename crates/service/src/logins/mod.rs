@@ -1,0 +1,363 @@
+//! Logins of people to the pages: with a password of this deployment's own, at an issuer (OpenID Connect), or with a
+//! certificate. One-time tokens and API tokens are `operations::access`'s.
+//!
+//! Each way ends in the same: a session with a role, and an entry that says who came in, or who was refused and why. Where
+//! something can be guessed, tries are limited ([`Attempts`]); what costs much is done for few at a time, so that whoever
+//! wants to log in keeps nobody from working.
+//!
+//! Start with [`Operations::password_login`] and [`Operations::openid_begin`].
+
+mod config;
+mod openid;
+mod password;
+
+use std::net::IpAddr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use longhaul_api::Problem;
+use longhaul_catalog::Catalog;
+use longhaul_gateways::openid::LoginIssuer;
+use longhaul_model::units::printable;
+use longhaul_model::{CommunityName, Fault, FaultCode, Timestamp, units};
+use longhaul_security::grid::GridIdentity;
+use longhaul_security::{Attempt, Attempts, ClientIdentity, Holder, KnownAs, PendingLogins, Principal, Role};
+use tokio::sync::Semaphore;
+
+use crate::http::Peer;
+use crate::operations::{Login, Operations, not_authenticated, problem};
+use crate::shared::guard;
+
+pub use config::{CertificateRule, ClaimRule, LoginConfig, LoginRole, OpenIdConfig};
+pub use openid::{LoginBegun, LoginReturn};
+
+/// Passwords hashed at a time; each takes a core and 19 MiB for some 30 ms.
+const HASHING_MAX: usize = 2;
+/// That wait for it; more are told to come again.
+const HASHING_WAITING_MAX: usize = 32;
+/// Questions to issuers for browsers that came back.
+const ASKING_MAX: usize = 8;
+/// Of what a name is shown in records.
+const SHOWN_CHARS_MAX: usize = 200;
+
+/// The state of all logins.
+pub struct Logins {
+    attempts: Attempts,
+    /// Whether there is any account.
+    accounts: AtomicBool,
+    hashing: Semaphore,
+    hashing_waiting: Semaphore,
+    issuers: Vec<LoginIssuer>,
+    pending: PendingLogins,
+    asking: Semaphore,
+    /// Held from the last look at an account to the opening of its session, and from a change to the end of its sessions.
+    pub(crate) changing: Mutex<()>,
+    /// Refusals since the last that was recorded.
+    unrecorded: AtomicU64,
+}
+
+/// Where a request comes from; pages find it among a request's extensions.
+#[derive(Clone, Debug)]
+pub struct Visitor {
+    pub address: IpAddr,
+    /// Came over TLS.
+    pub secure: bool,
+    identity: Result<Option<ClientIdentity>, Fault>,
+}
+
+/// The ways that are open to a visitor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoginWays {
+    pub password: bool,
+    pub certificate: CertificateWay,
+    pub openid: Vec<OpenIdWay>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenIdWay {
+    pub title: String,
+    pub address: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CertificateWay {
+    /// Not set up here.
+    Closed,
+    /// The browser showed none.
+    NoneShown,
+    /// It showed one that does not count, for this reason.
+    Unusable(String),
+    /// Of this subject.
+    Shown(String),
+}
+
+impl Logins {
+    pub fn open(config: &LoginConfig, public_url: &str, catalog: &Catalog) -> Result<Logins, Fault> {
+        let issuers = config.openid.iter().map(|issuer| openid::open(config, issuer, public_url));
+        Ok(Logins {
+            attempts: Attempts::new(),
+            accounts: AtomicBool::new(!catalog.accounts(None, 1)?.is_empty()),
+            hashing: Semaphore::new(HASHING_MAX),
+            hashing_waiting: Semaphore::new(HASHING_WAITING_MAX),
+            issuers: issuers.collect::<Result<_, _>>()?,
+            pending: PendingLogins::new(),
+            asking: Semaphore::new(ASKING_MAX),
+            changing: Mutex::new(()),
+            unrecorded: AtomicU64::new(0),
+        })
+    }
+
+    /// To be told after each change.
+    pub fn has_accounts(&self, any: bool) {
+        self.accounts.store(any, Ordering::Relaxed);
+    }
+}
+
+impl Visitor {
+    pub fn of(peer: &Peer) -> Visitor {
+        Visitor {
+            address: peer.address.ip().to_canonical(),
+            secure: peer.secure,
+            identity: peer.identity.clone(),
+        }
+    }
+
+    fn certificate(&self) -> Result<Option<&GridIdentity>, &Fault> {
+        match &self.identity {
+            Ok(Some(ClientIdentity::Grid(certificate))) => Ok(Some(certificate)),
+            Ok(_) => Ok(None),
+            Err(fault) => Err(fault),
+        }
+    }
+}
+
+impl Operations {
+    /// What a page of logins offers.
+    pub fn login_ways(&self, visitor: &Visitor) -> LoginWays {
+        let config = &self.config().login;
+        let certificate = match visitor.certificate() {
+            _ if config.certificates.is_empty() => CertificateWay::Closed,
+            Ok(None) => CertificateWay::NoneShown,
+            Ok(Some(certificate)) => CertificateWay::Shown(certificate.subject.clone()),
+            Err(fault) => CertificateWay::Unusable(fault.detail.clone()),
+        };
+        let openid = config.openid.iter().map(|issuer| OpenIdWay {
+            title: issuer.title().to_owned(),
+            address: openid::begins_at(&self.shared.public_url, &issuer.name),
+        });
+        LoginWays {
+            password: self.shared.logins.accounts.load(Ordering::Relaxed),
+            certificate,
+            openid: openid.collect(),
+        }
+    }
+
+    /// Opens a session for the certificate that the browser showed, until it expires.
+    pub fn certificate_login(&self, visitor: &Visitor) -> Result<Login, Problem> {
+        const WAY: &str = "certificate";
+        let now = self.now();
+        let attempt = self.attempt(WAY, None, visitor, now)?;
+        let refuse = |who: &str, fault: Fault| self.refused(WAY, who, visitor, now, fault.into());
+        let nobody = |why: String| Fault::new(FaultCode::NotAuthenticated, why);
+        let certificate = match visitor.certificate() {
+            Ok(Some(certificate)) => certificate,
+            Ok(None) => {
+                let why =
+                    "the browser showed no certificate of a person: import yours, and open a new window";
+                return Err(refuse(UNKNOWN, nobody(why.into())));
+            }
+            Err(fault) => return Err(refuse(UNKNOWN, fault.clone())),
+        };
+        let subject = &certificate.subject;
+        if certificate.not_after <= now {
+            // A connection may outlive what it was opened with.
+            let why = format!("the certificate expired at {}", certificate.not_after);
+            return Err(refuse(subject, nobody(why)));
+        }
+        let rules = &self.config().login.certificates;
+        let Some(rule) = rules.iter().find(|rule| rule.fits(subject)) else {
+            return Err(refuse(subject, not_listed(subject)));
+        };
+        if self.is_banned(subject)? {
+            return Err(refuse(subject, banned()));
+        }
+        let credential = certificate.delegation_id();
+        let known_as = KnownAs { dn: subject.clone(), name: subject.clone(), credential };
+        let named = self.config().fts.person(subject).map(|person| person.community.as_str().to_owned());
+        let shown_by_them = || certificate.vos().into_iter().next();
+        let theirs = || named.or_else(shown_by_them).or_else(|| self.shared.users.community(subject));
+        let holder = Holder {
+            principal: Principal { name: subject.clone(), role: rule.role.into() },
+            account: None,
+            community: rule.community.as_ref().map(|name| name.as_str().to_owned()).or_else(theirs),
+            known_as: Some(known_as),
+        };
+        self.admit(WAY, "a certificate", visitor, now, holder, certificate.not_after, attempt)
+    }
+
+    /// Opens a session and records it.
+    fn admit(
+        &self,
+        way: &'static str,
+        with: &str,
+        visitor: &Visitor,
+        now: Timestamp,
+        holder: Holder,
+        end: Timestamp,
+        attempt: Attempt,
+    ) -> Result<Login, Problem> {
+        let who = holder.principal.name.clone();
+        self.shared.catalog.record_login(&shown(&who), &came_in(with, visitor), now).map_err(problem)?;
+        self.shared.logins.attempts.succeeded(attempt, now);
+        self.counted(way, "admitted");
+        tracing::info!(who = %shown(&who), way, from = %visitor.address, "logged in");
+        let cookie = self.shared.sessions.create_until(holder, end, now);
+        self.login_of(cookie, now)
+    }
+
+    /// Whether a try may be made now.
+    fn attempt(
+        &self,
+        way: &'static str,
+        account: Option<&str>,
+        visitor: &Visitor,
+        now: Timestamp,
+    ) -> Result<Attempt, Problem> {
+        self.shared.logins.attempts.begin(account, visitor.address, now).map_err(|wait| {
+            // Not recorded one by one: there may be thousands a second.
+            self.shared.logins.unrecorded.fetch_add(1, Ordering::Relaxed);
+            self.counted(way, "delayed");
+            tracing::info!(way, from = %visitor.address, "a login has to wait");
+            too_soon(wait)
+        })
+    }
+
+    /// Records a refusal, and returns it. A catalog that cannot be written refuses as well.
+    fn refused(
+        &self,
+        way: &'static str,
+        who: &str,
+        visitor: &Visitor,
+        now: Timestamp,
+        refusal: Problem,
+    ) -> Problem {
+        self.refused_with(way, who, visitor, now, &refusal.detail.clone(), refusal)
+    }
+
+    /// The same where what is recorded is more than what whoever asks is told.
+    fn refused_with(
+        &self,
+        way: &'static str,
+        who: &str,
+        visitor: &Visitor,
+        now: Timestamp,
+        why: &str,
+        refusal: Problem,
+    ) -> Problem {
+        self.counted(way, "refused");
+        let (who, why) = (shown(who), printable(why));
+        tracing::info!(who = %who, way, from = %visitor.address, why = %why, "login refused");
+        let before = match self.shared.logins.unrecorded.swap(0, Ordering::Relaxed) {
+            0 => String::new(),
+            number => format!(" ({number} tries before it had to wait, from here or elsewhere)"),
+        };
+        let what = format!("login refused ({way}) from {}: {why}{before}", visitor.address);
+        match self.shared.catalog.record_login(&who, &what, now) {
+            Ok(()) => refusal,
+            Err(error) => problem(error),
+        }
+    }
+
+    /// Token logins are not limited, as nobody guesses a token; but records of their refusals are.
+    pub(crate) fn token_login_ended(
+        &self,
+        visitor: Option<&Visitor>,
+        ended: Result<Login, Problem>,
+    ) -> Result<Login, Problem> {
+        const WAY: &str = "token";
+        let now = self.now();
+        let Some(visitor) = visitor else { return ended };
+        match ended {
+            Ok(login) => {
+                let who = shown(&login.reply.name);
+                self.shared.catalog.record_login(&who, &came_in("a token", visitor), now).map_err(problem)?;
+                self.counted(WAY, "admitted");
+                tracing::info!(who = %who, way = WAY, from = %visitor.address, "logged in");
+                Ok(login)
+            }
+            Err(refusal) => Err(match self.attempt(WAY, None, visitor, now) {
+                Ok(_) => self.refused(WAY, UNKNOWN, visitor, now, refusal),
+                Err(_) => refusal,
+            }),
+        }
+    }
+
+    fn is_banned(&self, name: &str) -> Result<bool, Problem> {
+        let kept = self.shared.fts.get(&self.shared.catalog);
+        let kept = kept.map_err(|refusal| Fault::new(FaultCode::Internal, refusal.message))?;
+        Ok(kept.is_banned(name))
+    }
+
+    fn counted(&self, way: &'static str, outcome: &'static str) {
+        let labels = vec![("way", way.to_owned()), ("outcome", outcome.to_owned())];
+        self.shared.metrics.count("longhaul_logins_total", "Logins of people, by how they came.", labels, 1);
+    }
+
+    /// The reply for a session that was just opened.
+    pub(crate) fn login_of(&self, cookie: String, now: Timestamp) -> Result<Login, Problem> {
+        let session = self.shared.sessions.get(&cookie, now);
+        let session = session.ok_or_else(|| not_authenticated("the login session has ended"))?;
+        Ok(Login::of(session, cookie))
+    }
+}
+
+/// Who is recorded where nobody can be named.
+const UNKNOWN: &str = "somebody";
+
+fn came_in(with: &str, visitor: &Visitor) -> String {
+    format!("logged in with {with} from {}", visitor.address)
+}
+
+fn shown(who: &str) -> String {
+    printable(&who.chars().take(SHOWN_CHARS_MAX).collect::<String>())
+}
+
+fn not_listed(who: &str) -> Fault {
+    let detail = format!("{} is known, but no rule of this service lets them in", shown(who));
+    Fault::new(FaultCode::NotAllowed, detail)
+}
+
+fn banned() -> Fault {
+    Fault::new(FaultCode::NotAllowed, "this person has been banned by an administrator")
+}
+
+fn too_soon(wait: Duration) -> Problem {
+    // Whole seconds, rounded up: nobody who waits that long comes too soon.
+    let wait = Duration::from_secs(wait.as_secs() + u64::from(wait.subsec_nanos() > 0));
+    let detail = format!("too many tries failed: the next one may be made in {}", units::duration(wait));
+    let mut problem = Problem::from(Fault::new(FaultCode::Busy, detail));
+    problem.title = "wait before you try again".to_owned();
+    problem.status = 429;
+    problem.with_remedy("wait that long; an administrator can give you a new password")
+}
+
+/// As settings and accounts have it.
+fn community_text(community: Option<&CommunityName>) -> Option<String> {
+    community.map(|name| name.as_str().to_owned())
+}
+
+/// Somebody whom an account names.
+fn holder_of(account: &longhaul_catalog::AccountRow) -> Result<Holder, Fault> {
+    let role: Role = account.role.parse()?;
+    Ok(Holder {
+        principal: Principal { name: account.name.clone(), role },
+        account: Some(account.name.clone()),
+        community: community_text(account.community.as_ref()),
+        known_as: None,
+    })
+}
+
+pub(crate) fn locked(logins: &Logins) -> std::sync::MutexGuard<'_, ()> {
+    guard(&logins.changing)
+}

@@ -1,0 +1,183 @@
+//! Logins at an issuer: the browser is sent there and comes back with a code, for which the issuer says who it is.
+
+use std::sync::Arc;
+
+use longhaul_api::Problem;
+use longhaul_gateways::openid::{LoginAnswer, LoginClient, LoginIssuer};
+use longhaul_model::units::printable;
+use longhaul_model::{Fault, FaultCode, Timestamp};
+use longhaul_security::bearer::LoginIdentity;
+use longhaul_security::{Attempt, Holder, KnownAs, Principal, read_secret};
+
+use super::{LoginConfig, OpenIdConfig, UNKNOWN, Visitor, banned, community_text, not_listed};
+use crate::operations::{Login, Operations, bad_request, not_found};
+
+const WAY: &str = "openid";
+const PAGE: &str = "/ui/login/openid";
+/// Of the claim that names somebody.
+const PERSON_CHARS_MAX: usize = 128;
+/// Of what an issuer says of its refusal.
+const REASON_CHARS_MAX: usize = 100;
+
+/// A login that began.
+pub struct LoginBegun {
+    /// Where the browser is to go.
+    pub address: String,
+    /// What it has to come back with, as a cookie.
+    pub browser: String,
+}
+
+/// What came back with a browser.
+#[derive(Debug, Default)]
+pub struct LoginReturn {
+    pub state: String,
+    pub code: String,
+    /// Why there is no code.
+    pub error: Option<String>,
+    /// Who says to answer (RFC 9207).
+    pub issuer: Option<String>,
+    /// The value of the cookie.
+    pub browser: Option<String>,
+}
+
+pub(super) fn open(
+    config: &LoginConfig,
+    issuer: &OpenIdConfig,
+    public_url: &str,
+) -> Result<LoginIssuer, Fault> {
+    let about = |fault: Fault| {
+        let detail = format!("service.login.openid, {:?}: {}", issuer.name, fault.detail);
+        Fault::new(FaultCode::BadRequest, detail)
+    };
+    let secret = issuer.client_secret_file.as_deref().map(read_secret).transpose();
+    let client = LoginClient {
+        issuer: issuer.issuer.clone(),
+        client_id: issuer.client_id.clone(),
+        secret: secret.map_err(|error| about(error.into()))?,
+        scopes: issuer.scopes.clone(),
+        redirect: format!("{}/callback", begins_at(public_url, &issuer.name)),
+    };
+    LoginIssuer::open(client, config.authorities.as_deref(), config.networks()?).map_err(about)
+}
+
+/// With the service's public address, whatever name of it the browser used: the cookie has to come back to the same.
+pub(super) fn begins_at(public_url: &str, name: &str) -> String {
+    format!("{public_url}{PAGE}/{name}")
+}
+
+impl Operations {
+    /// Begins a login at the issuer of that name.
+    pub async fn openid_begin(&self, name: &str, visitor: &Visitor) -> Result<LoginBegun, Problem> {
+        let (issuer, _) = self.login_issuer(name)?;
+        let now = self.now();
+        let begun = self.shared.logins.pending.begin(name, visitor.address, now);
+        let address = issuer.address(&begun, now).await.inspect_err(|fault| {
+            tracing::warn!(issuer = name, %fault, "nobody can log in at an issuer");
+        })?;
+        Ok(LoginBegun { address, browser: begun.browser })
+    }
+
+    /// The browser is back.
+    pub async fn openid_finish(
+        self: &Arc<Self>,
+        name: &str,
+        back: LoginReturn,
+        visitor: &Visitor,
+    ) -> Result<Login, Problem> {
+        let (issuer, place) = self.login_issuer(name)?;
+        let now = self.now();
+        let attempt = self.attempt(WAY, None, visitor, now)?;
+        let found = self.whose(name, issuer, &back, now).await;
+        let visitor = visitor.clone();
+        self.run(move |operations| match found {
+            Ok(identity) => operations.openid_admit(place, identity, &visitor, now, attempt),
+            Err(fault) => Err(operations.refused(WAY, UNKNOWN, &visitor, now, fault.into())),
+        })
+        .await
+    }
+
+    fn login_issuer(&self, name: &str) -> Result<(&LoginIssuer, usize), Problem> {
+        let place = self.config().login.openid.iter().position(|issuer| issuer.name == name);
+        let place = place.ok_or_else(|| not_found("issuer", name, "the page /ui/login"))?;
+        let issuer = self.shared.logins.issuers.get(place);
+        Ok((issuer.ok_or_else(|| bad_request("this issuer is not open"))?, place))
+    }
+
+    async fn whose(
+        &self,
+        name: &str,
+        issuer: &LoginIssuer,
+        back: &LoginReturn,
+        now: Timestamp,
+    ) -> Result<LoginIdentity, Fault> {
+        let logins = &self.shared.logins;
+        // First of all, and in any case: whatever comes back with a state uses it up.
+        let login = logins.pending.take(name, &back.state, back.browser.as_deref(), now)?;
+        if let Some(error) = &back.error {
+            let error: String = error.chars().take(REASON_CHARS_MAX).collect();
+            return Err(Fault::new(FaultCode::NotAuthenticated, format!("the issuer says: {error}")));
+        }
+        let asking = tokio::time::timeout(self.config().limits.wait(), logins.asking.acquire()).await;
+        let Ok(Ok(_asking)) = asking else {
+            return Err(Fault::new(FaultCode::Busy, "many people log in at this moment: log in again"));
+        };
+        let answer = LoginAnswer { code: &back.code, issuer: back.issuer.as_deref(), login: &login };
+        issuer.redeem(answer, now).await
+    }
+
+    fn openid_admit(
+        &self,
+        place: usize,
+        identity: LoginIdentity,
+        visitor: &Visitor,
+        now: Timestamp,
+        attempt: Attempt,
+    ) -> Result<Login, Problem> {
+        let Some(issuer) = self.config().login.openid.get(place) else {
+            return Err(bad_request("this issuer is not open"));
+        };
+        let refuse = |who: &str, fault: Fault| self.refused(WAY, who, visitor, now, fault.into());
+        let name = match person(issuer, &identity) {
+            Ok(name) => name,
+            Err(fault) => return Err(refuse(UNKNOWN, fault)),
+        };
+        let fitting = issuer.rules.iter().find(|rule| rule.fits(&identity.texts(&rule.claim)));
+        let Some(rule) = fitting else { return Err(refuse(&name, not_listed(&name))) };
+        // As those know them who name the holders of tokens.
+        let known_as = KnownAs {
+            dn: identity.subject.clone(),
+            name: format!("SUB={}, ISS={}", identity.subject, identity.issuer),
+            credential: identity.delegation_id(),
+        };
+        if self.is_banned(&known_as.name)? || self.is_banned(&known_as.dn)? {
+            return Err(refuse(&name, banned()));
+        }
+        let holder = Holder {
+            principal: Principal { name, role: rule.role.into() },
+            account: None,
+            community: community_text(rule.community.as_ref()),
+            known_as: Some(known_as),
+        };
+        let with = format!("OpenID ({})", issuer.name);
+        self.admit(WAY, &with, visitor, now, holder, Timestamp::MAX, attempt)
+    }
+}
+
+/// What they are called: with our name of their issuer, so that nobody there can take the name of somebody here.
+fn person(issuer: &OpenIdConfig, identity: &LoginIdentity) -> Result<String, Fault> {
+    let claim =
+        if issuer.person == "sub" { Some(identity.subject.as_str()) } else { identity.text(&issuer.person) };
+    let fits = |name: &&str| {
+        let chars = name.chars().count();
+        (1..=PERSON_CHARS_MAX).contains(&chars) && printable(name) == **name && name.trim() == *name
+    };
+    let called = claim.filter(fits).ok_or_else(|| {
+        let detail = format!(
+            "the ID token has no name of at most {PERSON_CHARS_MAX} characters in the claim {:?}: \
+             service.login.openid says which one names people",
+            issuer.person
+        );
+        Fault::new(FaultCode::NotAuthenticated, detail)
+    })?;
+    Ok(format!("{called} ({})", issuer.name))
+}

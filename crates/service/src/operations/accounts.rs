@@ -1,0 +1,138 @@
+//! Local accounts: who has one, made and changed by administrators. Logging in with one is `logins`'.
+
+use longhaul_api::Problem;
+use longhaul_api::accounts::{AccountAdd, AccountChange, AccountView};
+use longhaul_api::native::Page;
+use longhaul_catalog::{AccountPatch, AccountRow, NewAccount};
+use longhaul_model::{CommunityName, Fault, FaultCode};
+use longhaul_security::{Role, check_new_password, hash_password};
+
+use super::{Caller, Operations, PageQuery, bad_request, not_found, page, problem};
+use crate::logins::locked;
+
+pub(crate) const ACCOUNT_NAME_BYTES_MAX: usize = 64;
+
+impl Operations {
+    pub fn account_list(&self, query: &PageQuery) -> Result<Page<AccountView>, Problem> {
+        let (after, limit): (Option<String>, usize) = (query.after()?, query.limit());
+        let rows = self.shared.catalog.accounts(after.as_deref(), limit + 1).map_err(problem)?;
+        page(rows, limit, |row| row.name.clone(), |row| Ok(view(row)))
+    }
+
+    pub fn account_add(&self, caller: &Caller, request: &AccountAdd) -> Result<AccountView, Problem> {
+        let account = NewAccount {
+            name: checked_name(&request.name)?,
+            role: checked_role(&request.role)?,
+            community: request.community.clone(),
+            password: self.hashed(&request.name, &request.password)?,
+        };
+        let row = self.shared.catalog.add_account(&account, &caller.principal.name, self.now());
+        let row = row.map_err(problem)?;
+        self.shared.logins.has_accounts(true);
+        tracing::info!(account = row.name, role = row.role, by = %caller.principal.name, "account made");
+        Ok(view(row))
+    }
+
+    /// Whatever changes: whoever is logged in with the account has to log in again, by what it is now.
+    pub fn account_change(
+        &self,
+        caller: &Caller,
+        name: &str,
+        change: &AccountChange,
+    ) -> Result<AccountView, Problem> {
+        let password = change.password.as_ref().map(|password| self.hashed(name, password)).transpose()?;
+        let community = change.community.as_deref().map(|text| match text {
+            "" => Ok(None),
+            text => text.parse::<CommunityName>().map(Some),
+        });
+        let patch = AccountPatch {
+            password,
+            role: change.role.as_deref().map(checked_role).transpose()?,
+            community: community.transpose().map_err(|error| bad_request(format!("community: {error}")))?,
+            disabled: change.disabled,
+        };
+        if patch.password.is_none()
+            && patch.role.is_none()
+            && patch.community.is_none()
+            && patch.disabled.is_none()
+        {
+            return Err(bad_request(
+                "nothing is said that shall change: password, role, community or disabled",
+            ));
+        }
+        let changing = locked(&self.shared.logins);
+        let row = self.shared.catalog.change_account(name, &patch, &caller.principal.name, self.now());
+        let row = row.map_err(problem)?;
+        let sessions = self.shared.sessions.end_of_account(name);
+        drop(changing);
+        tracing::info!(account = row.name, sessions, by = %caller.principal.name, "account changed");
+        Ok(view(row))
+    }
+
+    pub fn account_remove(&self, caller: &Caller, name: &str) -> Result<(), Problem> {
+        let catalog = &self.shared.catalog;
+        let changing = locked(&self.shared.logins);
+        if !catalog.remove_account(name, &caller.principal.name, self.now()).map_err(problem)? {
+            return Err(not_found("account", name, "longhaul account list"));
+        }
+        let sessions = self.shared.sessions.end_of_account(name);
+        drop(changing);
+        self.shared.logins.has_accounts(!catalog.accounts(None, 1).map_err(problem)?.is_empty());
+        tracing::info!(account = name, sessions, by = %caller.principal.name, "account removed");
+        Ok(())
+    }
+
+    fn hashed(&self, name: &str, password: &str) -> Result<String, Problem> {
+        check_new_password(name, password)?;
+        Ok(hash_password(password)?)
+    }
+}
+
+fn view(row: AccountRow) -> AccountView {
+    AccountView {
+        name: row.name,
+        role: row.role,
+        community: row.community,
+        disabled: row.disabled,
+        created: row.created,
+        password_since: row.password_since,
+        last_login: row.last_login,
+    }
+}
+
+/// In small letters only, so that no two are taken for one.
+fn checked_name(name: &str) -> Result<String, Problem> {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.@+".contains(c);
+    if name.is_empty() || name.len() > ACCOUNT_NAME_BYTES_MAX || !name.chars().all(fits) {
+        let detail = format!(
+            "an account's name has 1 to {ACCOUNT_NAME_BYTES_MAX} letters (small ones, a to z), digits or -_.@+"
+        );
+        return Err(Fault::new(FaultCode::BadName, detail).into());
+    }
+    Ok(name.to_owned())
+}
+
+fn checked_role(role: &str) -> Result<String, Problem> {
+    match role.parse()? {
+        // It sends measurements, which nobody does on a page.
+        Role::Observer => Err(bad_request("the role of an account is viewer or admin")),
+        role => Ok(role.word().to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_roles_are_those_of_people() {
+        for good in ["anna", "anna.b-c_d+e@lab.example", "7"] {
+            assert_eq!(checked_name(good).unwrap(), good);
+        }
+        for bad in ["", "Anna", "anna b", "änna", "a/b", "anna (lab)", "a\n", &"x".repeat(65)] {
+            assert_eq!(checked_name(bad).unwrap_err().code, FaultCode::BadName, "{bad:?}");
+        }
+        assert_eq!(checked_role("admin").unwrap(), "admin");
+        assert!(checked_role("observer").is_err() && checked_role("root").is_err());
+    }
+}
