@@ -14,8 +14,8 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use longhaul_security::bearer::{
-    Audience, Fetched, IssuerRule, Profile, Step, StorageAction, TokenIdentity, TokenRefusal, TokenSettings,
-    TokenTrust, WLCG_ANY,
+    Audience, ExpectedLogin, Fetched, IssuerRule, LoginIdentity, Profile, Step, StorageAction, TokenIdentity,
+    TokenRefusal, TokenSettings, TokenTrust, WLCG_ANY,
 };
 use serde_json::{Value, json};
 
@@ -434,4 +434,99 @@ fn sets_of_keys_are_bounded_and_weak_keys_left_out() {
     for issuer in ["http://a.example", "a.example", "https://a@b.example", "https://a.example/?x"] {
         assert!(TokenTrust::new(settings(issuer)).is_err(), "{issuer}");
     }
+}
+
+const CLIENT: &str = "longhaul-web";
+const NONCE: &str = "n-0s6_wza2mj";
+
+fn id_claims(changes: &[(&str, Value)]) -> Value {
+    let mut claims = json!({"iss": ISSUER, "sub": "a1b2", "aud": CLIENT, "exp": NOW_S + 300, "iat": NOW_S - 1, "nonce": NONCE,
+        "name": "Anna", "groups": ["shift", "lab"], "realm_access": {"roles": ["admin"]}, "https://x.org/role": "a.b"});
+    for (name, value) in changes {
+        match value {
+            Value::Null => drop(claims.as_object_mut().unwrap().remove(*name)),
+            value => claims[*name] = value.clone(),
+        }
+    }
+    claims
+}
+
+fn login(world: &World, token: &str, now: Timestamp) -> Result<LoginIdentity, TokenRefusal> {
+    let expected = ExpectedLogin { issuer: ISSUER, client_id: CLIENT, nonce: NONCE };
+    world.trust.verify_login(token, &expected, now)
+}
+
+#[test]
+fn an_id_token_says_who_logged_in() {
+    let world = World::new();
+    let user = login(&world, &world.token(&id_claims(&[])), NOW).unwrap();
+    assert_eq!((user.issuer.as_str(), user.subject.as_str()), (ISSUER, "a1b2"));
+    assert_eq!((user.text("name"), user.text("groups"), user.text("absent")), (Some("Anna"), None, None));
+    assert_eq!((user.texts("groups"), user.texts("name")), (vec!["shift", "lab"], vec!["Anna"]));
+    assert_eq!((user.texts("realm_access.roles"), user.texts("realm_access")), (vec!["admin"], vec![]));
+    assert_eq!((user.text("https://x.org/role"), user.text("groups.x")), (Some("a.b"), None));
+    assert_eq!(user.delegation_id(), "8677fb6da1525216", "as their bearer tokens have it");
+    for good in [
+        [("aud", json!([CLIENT, "other"])), ("azp", json!(CLIENT))],
+        [("aud", json!([CLIENT])), ("azp", Value::Null)],
+        [("iat", json!(NOW_S + 30)), ("nbf", json!(NOW_S + 30))],
+        [("iss", json!("https://iam.example.org")), ("exp", json!(NOW_S + 1))],
+    ] {
+        login(&world, &world.token(&id_claims(&good)), NOW).unwrap_or_else(|why| panic!("{good:?}: {why:?}"));
+    }
+}
+
+#[test]
+fn id_tokens_that_are_forged_old_or_for_others_are_refused() {
+    let world = World::new();
+    let refused = |token: &str| match login(&world, token, NOW) {
+        Err(TokenRefusal::Refused(fault)) => fault.detail,
+        other => panic!("{other:?}"),
+    };
+    for (name, value, why) in [
+        ("nonce", json!("n-of-another"), "another login"),
+        ("nonce", Value::Null, "no nonce"),
+        ("nonce", json!([NONCE]), "no nonce"),
+        ("aud", json!("other"), "not for this client"),
+        ("aud", json!([]), "not for this client"),
+        ("aud", Value::Null, "not for this client"),
+        ("aud", json!([CLIENT, "other"]), "another client"),
+        ("azp", json!("other"), "another client"),
+        ("azp", json!(7), "another client"),
+        ("exp", json!(NOW_S), "expired"),
+        ("exp", json!("soon"), "no time"),
+        ("exp", Value::Null, "when it expires"),
+        ("iat", Value::Null, "when it was made"),
+        ("iat", json!(NOW_S + 61), "clocks"),
+        ("nbf", json!(NOW_S + 61), "clocks"),
+        ("sub", Value::Null, "whose it is"),
+        ("sub", json!(""), "whose it is"),
+        ("sub", json!("a\nb"), "ASCII"),
+        ("iss", json!("https://strict.example.org"), "another issuer"),
+        ("iss", json!("https://elsewhere.example.org"), "another issuer"),
+    ] {
+        let detail = refused(&world.token(&id_claims(&[(name, value.clone())])));
+        assert!(detail.contains(why), "{name} {value}: {detail}");
+    }
+    let good = world.token(&id_claims(&[]));
+    let (message, _) = good.rsplit_once('.').unwrap();
+    let (_, claims) = message.split_once('.').unwrap();
+    let none = encode(json!({"alg": "none"}).to_string());
+    assert!(refused(&format!("{none}.{claims}.")).contains("\"none\""));
+    assert!(refused(&format!("{none}.{claims}.{}", encode("x"))).contains("\"none\""));
+    let other = token(&Signer::ec(), json!({"alg": "ES256", "kid": "k1"}), &id_claims(&[]));
+    assert!(refused(&other).contains("signature"));
+    // The public key as a shared secret, the old trick.
+    let key = hmac::Key::new(hmac::HMAC_SHA256, world.key.jwk("k1").to_string().as_bytes());
+    let header = encode(json!({"alg": "HS256", "kid": "k1"}).to_string());
+    let tag = hmac::sign(&key, format!("{header}.{claims}").as_bytes());
+    assert!(refused(&format!("{header}.{claims}.{}", encode(tag))).contains("HS256"));
+    let twice = format!("{{\"nonce\":\"x\",{}", &id_claims(&[]).to_string()[1..]);
+    let message = format!("{}.{}", encode(json!({"alg": "ES256", "kid": "k1"}).to_string()), encode(twice));
+    let signature = encode(world.key.sign("ES256", message.as_bytes()));
+    assert!(refused(&format!("{message}.{signature}")).contains("twice"));
+    // Nor is an access token one, whomever it is for.
+    assert!(refused(&world.token(&with(&[("aud", json!(CLIENT))]))).contains("nonce"));
+    // And an ID token opens no API.
+    assert!(world.refused(&good, NOW).detail.contains("the token is for"));
 }

@@ -173,6 +173,18 @@ impl Page<'_> {
         }
     }
 
+    /// Waits until the page that shows by itself after another has loaded.
+    pub fn until_at(&mut self, url: &str) {
+        while self.value("location.href + ' ' + document.readyState") != json!(format!("{url} complete")) {
+            self.until_loaded(url);
+        }
+    }
+
+    /// From now on this page takes any certificate of a server: browsers do not know the authorities of tests.
+    pub fn trusting(&mut self) {
+        self.call("Security.setIgnoreCertificateErrors", json!({ "ignore": true }));
+    }
+
     /// From now on this page runs no scripts (but ours).
     pub fn without_scripts(&mut self) {
         self.call("Emulation.setScriptExecutionDisabled", json!({ "value": true }));

@@ -375,7 +375,7 @@ fn steering(walk: &mut Walk) {
     assert_eq!(walk.json(&routes::LINK_CHANGE, &[], back)["links"].as_array().unwrap().len(), 2);
     walk.json(&routes::LINK_SET, &[], json!({ "links": null }));
     assert_eq!(walk.get(&routes::LINK_LIST, &[], &[])["open"], json!(true));
-    let audit = walk.get(&routes::AUDIT_LIST, &[], &[("limit", "2")]);
+    let audit = walk.get(&routes::AUDIT_LIST, &[], &[("limit", "2"), ("of", "changes")]);
     assert_eq!(audit["items"][0]["what"], json!("links: from every storage to every other"));
     assert!(audit["next"].is_string());
 }
@@ -542,6 +542,16 @@ fn access(walk: &mut Walk, deployment: &Deployment) {
         401,
         "revoked is revoked"
     );
+
+    let account =
+        json!({ "name": "anna", "password": "four words and more", "role": "viewer", "community": "higgs" });
+    let made = walk.json(&routes::ACCOUNT_ADD, &[], account);
+    assert!(made["disabled"] == json!(false) && made.get("password").is_none(), "{made}");
+    assert_eq!(walk.get(&routes::ACCOUNT_LIST, &[], &[])["items"], json!([made]));
+    let change = json!({ "disabled": true, "community": "", "password": "other words and more" });
+    let changed = walk.json(&routes::ACCOUNT_CHANGE, &["anna"], change);
+    assert_eq!((&changed["disabled"], &changed["community"]), (&json!(true), &Value::Null));
+    walk.ask(&routes::ACCOUNT_REMOVE, &["anna"], &[], &Value::Null);
 
     // A person's session, on the plain page of this machine: one-time token, cookie, CSRF token, log-out.
     let login = walk.json(&routes::LOGIN_TOKEN_CREATE, &[], Value::Null);

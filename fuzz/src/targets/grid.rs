@@ -9,7 +9,8 @@ use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPai
 use longhaul_model::{Fault, Timestamp};
 use longhaul_security::Authority;
 use longhaul_security::bearer::{
-    Audience, Fetched, IssuerRule, KeyFetch, Step, StorageAction, TokenRefusal, TokenSettings, TokenTrust,
+    Audience, ExpectedLogin, Fetched, IssuerRule, KeyFetch, LoginDocument, Step, StorageAction, TokenRefusal,
+    TokenSettings, TokenTrust, id_token_of,
 };
 use longhaul_security::grid::{GridSettings, GridTrust};
 use rustls::pki_types::CertificateDer;
@@ -148,6 +149,45 @@ pub fn issuer_answers(bytes: &[u8]) {
         }
     }
     panic!("an issuer is asked without end");
+}
+
+/// What comes of a login at an issuer: an ID token as it is, its claims under a good signature, the issuer's document and what
+/// it gives for a code.
+pub fn login_answers(bytes: &[u8]) {
+    let Issuer { key, trust } = issuer();
+    let expected = ExpectedLogin { issuer: ISSUER, client_id: "us", nonce: "n" };
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        match trust.verify_login(text, &expected, NOW) {
+            // Only this process has the key.
+            Ok(user) => panic!("{} forged a signature", user.subject),
+            Err(TokenRefusal::Refused(fault)) => assert_told(&fault),
+            Err(TokenRefusal::KeysWanted(issuer)) => assert_eq!(issuer, ISSUER),
+        }
+    }
+    let message = format!("{}.{}", base64(br#"{"alg":"ES256","kid":"k"}"#), base64(bytes));
+    let signature = key.sign(&SystemRandom::new(), message.as_bytes()).expect("it signs");
+    match trust.verify_login(&format!("{message}.{}", base64(signature.as_ref())), &expected, NOW) {
+        Ok(user) => {
+            assert_eq!((user.issuer.as_str(), user.text("nonce")), (ISSUER, Some("n")));
+            assert!(user.texts("aud").contains(&"us") && !user.subject.is_empty());
+            let _ = (user.texts("groups"), user.text("a.b.c"));
+        }
+        Err(TokenRefusal::Refused(fault)) => assert_told(&fault),
+        Err(TokenRefusal::KeysWanted(issuer)) => panic!("{issuer} has given its keys"),
+    }
+    match LoginDocument::parse(ISSUER, bytes) {
+        Ok(document) => {
+            for endpoint in [document.authorization_endpoint, document.token_endpoint] {
+                assert!(
+                    endpoint.starts_with("https://") && endpoint.bytes().all(|byte| byte.is_ascii_graphic())
+                );
+            }
+        }
+        Err(fault) => assert_told(&fault),
+    }
+    if let Err(fault) = id_token_of(bytes) {
+        assert_told(&fault);
+    }
 }
 
 /// Files of the directories that say whom to believe: what cannot be read is told, and what was good stays.

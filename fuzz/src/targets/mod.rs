@@ -20,7 +20,7 @@ pub use api::{agent_documents, documents, manifests};
 pub use circuits::circuit_answers;
 pub use copy::{batches, filters, urls};
 pub use gateways::{archives, broker_frames, directories, meshes, results};
-pub use grid::{bearer_tokens, grid_chains, grid_files, issuer_answers};
+pub use grid::{bearer_tokens, grid_chains, grid_files, issuer_answers, login_answers};
 pub use journal::{journal_bytes, journal_records};
 pub use model::{digests, name_rules, names, trees, values};
 pub use receiver::{receiver, replicas};
@@ -62,6 +62,7 @@ pub const ALL: &[(&str, Target)] = &[
     ("grid_files", grid_files),
     ("bearer_tokens", bearer_tokens),
     ("issuer_answers", issuer_answers),
+    ("login_answers", login_answers),
     ("agent_documents", agent_documents),
     ("documents", documents),
     ("manifests", manifests),

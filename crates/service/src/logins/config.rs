@@ -15,6 +15,8 @@ const ISSUERS_MAX: usize = 20;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LoginConfig {
+    /// How people's browsers reach the pages, if not by `public_url`: issuers send them back there.
+    pub url: String,
     /// Issuers at which people log in by OpenID Connect.
     pub openid: Vec<OpenIdConfig>,
     /// Whose certificates open a session; none: nobody's. The authorities are those of `service.fts.trust_dir`.
@@ -102,6 +104,10 @@ impl From<LoginRole> for Role {
 
 impl LoginConfig {
     pub fn check(&self) -> Result<(), Fault> {
+        let url = self.url.parse::<http::Uri>().ok().filter(|url| url.path() == "/" && url.query().is_none());
+        if !self.url.is_empty() && (url.is_none() || !self.url.starts_with("https://")) {
+            return Err(bad(format!("url is {:?}: https://host:port is expected", self.url)));
+        }
         if self.openid.len() > ISSUERS_MAX {
             return Err(bad(format!("openid has {} issuers, at most {ISSUERS_MAX} fit", self.openid.len())));
         }
@@ -119,6 +125,11 @@ impl LoginConfig {
             return Err(bad(why));
         }
         self.networks().map(drop)
+    }
+
+    /// The address of the pages.
+    pub(super) fn base<'a>(&'a self, public_url: &'a str) -> &'a str {
+        if self.url.is_empty() { public_url } else { self.url.trim_end_matches('/') }
     }
 
     pub(super) fn networks(&self) -> Result<Vec<Network>, Fault> {
@@ -218,6 +229,13 @@ mod tests {
         let certificates = |subject: &str| {
             with(|config| config["certificates"] = json!([{ "subject": subject, "role": "viewer" }]))
         };
+        let url = |url: &str| with(|config| config["url"] = json!(url));
+        assert!(url("https://pages.example.org").is_ok() && url("https://pages.example.org:8443/").is_ok());
+        for wrong in
+            ["http://pages.example.org", "pages.example.org", "https://pages.example.org/ui/", "https://a?b"]
+        {
+            assert!(url(wrong).unwrap_err().contains("service.login.url"), "{wrong}");
+        }
         assert!(certificates("*").is_ok() && certificates("/DC=org/CN=anna").is_ok());
         assert!(certificates("anna").unwrap_err().contains("no subject"));
         assert!(

@@ -144,7 +144,7 @@ impl Operations {
         };
         let openid = config.openid.iter().map(|issuer| OpenIdWay {
             title: issuer.title().to_owned(),
-            address: openid::begins_at(&self.shared.public_url, &issuer.name),
+            address: openid::begins_at(config.base(&self.shared.public_url), &issuer.name),
         });
         LoginWays {
             password: self.shared.logins.accounts.load(Ordering::Relaxed),

@@ -55,14 +55,14 @@ pub(super) fn open(
         client_id: issuer.client_id.clone(),
         secret: secret.map_err(|error| about(error.into()))?,
         scopes: issuer.scopes.clone(),
-        redirect: format!("{}/callback", begins_at(public_url, &issuer.name)),
+        redirect: format!("{}/callback", begins_at(config.base(public_url), &issuer.name)),
     };
     LoginIssuer::open(client, config.authorities.as_deref(), config.networks()?).map_err(about)
 }
 
-/// With the service's public address, whatever name of it the browser used: the cookie has to come back to the same.
-pub(super) fn begins_at(public_url: &str, name: &str) -> String {
-    format!("{public_url}{PAGE}/{name}")
+/// With the one address of the pages, whatever name of it the browser used: the cookie has to come back to the same.
+pub(super) fn begins_at(base: &str, name: &str) -> String {
+    format!("{base}{PAGE}/{name}")
 }
 
 impl Operations {
