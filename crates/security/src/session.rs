@@ -272,7 +272,11 @@ mod tests {
             sessions.create_login_token(somebody(), NOW);
         }
         assert_eq!(sessions.state().login_tokens.len(), LOGIN_TOKENS_MAX);
-        sessions.create(somebody(), NOW + 24 * HOUR);
+        while sessions.state().sessions.len() < SESSIONS_MAX {
+            let number = sessions.state().sessions.len();
+            sessions.create(Principal { name: format!("more {number}"), role: Role::Viewer }, NOW);
+        }
+        sessions.create(Principal { name: "late".into(), role: Role::Viewer }, NOW + 24 * HOUR);
         assert_eq!(sessions.state().sessions.len(), 1, "what has expired goes first");
     }
 

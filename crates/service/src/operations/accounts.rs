@@ -26,9 +26,11 @@ impl Operations {
             community: request.community.clone(),
             password: self.hashed(&request.name, &request.password)?,
         };
+        let changing = locked(&self.shared.logins);
         let row = self.shared.catalog.add_account(&account, &caller.principal.name, self.now());
         let row = row.map_err(problem)?;
         self.shared.logins.has_accounts(true);
+        drop(changing);
         tracing::info!(account = row.name, role = row.role, by = %caller.principal.name, "account made");
         Ok(view(row))
     }
@@ -76,8 +78,8 @@ impl Operations {
             return Err(not_found("account", name, "longhaul account list"));
         }
         let sessions = self.shared.sessions.end_of_account(name);
-        drop(changing);
         self.shared.logins.has_accounts(!catalog.accounts(None, 1).map_err(problem)?.is_empty());
+        drop(changing);
         tracing::info!(account = name, sessions, by = %caller.principal.name, "account removed");
         Ok(())
     }
