@@ -138,9 +138,7 @@ impl Issuers {
             .body(Empty::new())
             .map_err(|error| Fault::new(FaultCode::BadRequest, format!("{url}: {error}")))?;
         let reply = self.http.request(request).await.map_err(|error| {
-            let cause =
-                std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
-            Fault::new(FaultCode::Unreachable, format!("{url}: {error}{cause}"))
+            Fault::new(FaultCode::Unreachable, format!("{url}: {}", outgoing::with_causes(&error)))
         })?;
         if reply.status() != http::StatusCode::OK {
             // Redirects too: an issuer says where its keys are in its document.

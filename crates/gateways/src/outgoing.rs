@@ -140,6 +140,17 @@ impl Service<Name> for Resolver {
     }
 }
 
+/// An error with all that is behind it: what was refused to be dialled stands at the end.
+pub(crate) fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        text.push_str(&format!(": {next}"));
+        cause = next.source();
+    }
+    text
+}
+
 /// One small answer over TLS, whatever its status; nobody is sent elsewhere.
 pub(crate) async fn ask(
     http: &Http<Full<Bytes>>,
@@ -158,10 +169,8 @@ pub(crate) async fn ask(
     headers
         .insert(USER_AGENT, http::HeaderValue::from_static(concat!("longhaul/", env!("CARGO_PKG_VERSION"))));
     let whole = async {
-        let reply = http.request(request).await.map_err(|error| {
-            let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-            failed(FaultCode::Unreachable, format!("{error}{cause}"))
-        })?;
+        let reply = http.request(request).await;
+        let reply = reply.map_err(|error| failed(FaultCode::Unreachable, with_causes(&error)))?;
         let status = reply.status();
         let body = Limited::new(reply.into_body(), bytes_max).collect().await;
         let body = body.map_err(|error| failed(FaultCode::ConnectionLost, error.to_string()))?;

@@ -71,8 +71,9 @@ impl Operations {
         let (issuer, _) = self.login_issuer(name)?;
         let now = self.now();
         let begun = self.shared.logins.pending.begin(name, visitor.address, now);
-        let address = issuer.address(&begun, now).await.inspect_err(|fault| {
+        let address = issuer.address(&begun, now).await.map_err(|fault| {
             tracing::warn!(issuer = name, %fault, "nobody can log in at an issuer");
+            of_issuer(fault)
         })?;
         Ok(LoginBegun { address, browser: begun.browser })
     }
@@ -91,7 +92,7 @@ impl Operations {
         let visitor = visitor.clone();
         self.run(move |operations| match found {
             Ok(identity) => operations.openid_admit(place, identity, &visitor, now, attempt),
-            Err(fault) => Err(operations.refused(WAY, UNKNOWN, &visitor, now, fault.into())),
+            Err(fault) => Err(operations.refused(WAY, UNKNOWN, &visitor, now, of_issuer(fault))),
         })
         .await
     }
@@ -161,6 +162,17 @@ impl Operations {
         let with = format!("OpenID ({})", issuer.name);
         self.admit(WAY, &with, visitor, now, holder, Timestamp::MAX, attempt)
     }
+}
+
+/// What is wrong there, or on the way there, is not the fault of whoever logs in.
+fn of_issuer(fault: Fault) -> Problem {
+    let theirs = fault.code == FaultCode::ProtocolError || (5_000..6_000).contains(&fault.code.number());
+    let problem = Problem::from(fault);
+    if !theirs {
+        return problem;
+    }
+    let problem = problem.with_remedy("try again in a minute, and tell an administrator if it stays so");
+    Problem { status: 502, title: "the issuer cannot be used now".to_owned(), ..problem }
 }
 
 /// What they are called: with our name of their issuer, so that nobody there can take the name of somebody here.

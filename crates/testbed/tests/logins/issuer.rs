@@ -266,8 +266,9 @@ fn authorize(query: &BTreeMap<String, String>, state: &mut State) -> Answer {
     let begun = Begun { nonce: of("nonce"), challenge: of("code_challenge"), redirect };
     state.codes.insert(code, begun);
     if state.asks {
-        let page =
-            format!("<!DOCTYPE html><title>Lab</title><h1>Lab</h1><a id=allow href=\"{back}\">Go on</a>");
+        let page = format!(
+            "<!DOCTYPE html><title>Lab</title><link rel=icon href=\"data:,\"><h1>Lab</h1><a id=allow href=\"{back}\">Go on</a>"
+        );
         return Answer { status: 200, header: Some(("content-type", "text/html".into())), body: page };
     }
     Answer { status: 302, header: Some(("location", back)), body: String::new() }

@@ -1,10 +1,9 @@
 //! Logins at an issuer.
 
 use std::fs;
-use std::net::SocketAddr;
 use std::path::Path;
 
-use longhaul_security::write_private;
+use longhaul_security::{OutsideTrust, outside_client_tls, write_private};
 use longhaul_testbed::foreign::ForeignAuthority;
 use longhaul_testbed::http::{Api, Reply};
 use longhaul_testbed::{Deployment, needs};
@@ -63,14 +62,16 @@ impl World {
         let (_, query) = target.split_once('?').unwrap();
         let redirect = format!("https://{}/ui/login/openid/lab/callback", self.api.address);
         assert_eq!(pairs(query)["redirect_uri"], redirect);
-        let sent_back = get(&self.theirs(self.issuer.address), target, None).expect(302);
+        let sent_back = get(&self.theirs(), target, None).expect(302);
         let back =
             sent_back.header("location").unwrap().strip_prefix(&format!("https://{}", self.api.address));
         Away { back: back.unwrap().to_owned(), cookie }
     }
 
-    fn theirs(&self, address: SocketAddr) -> Api {
-        Api::secure(address, &self.authority.ca_pem, "").with_token(None)
+    /// As the browser goes there.
+    fn theirs(&self) -> Api {
+        let tls = outside_client_tls(OutsideTrust::Authorities(&self.authority.ca_pem)).unwrap();
+        Api { address: self.issuer.address, ..self.api.with_tls(tls) }
     }
 
     fn come(&self, target: &str, cookie: Option<&str>) -> Reply {
@@ -166,7 +167,7 @@ fn answers_that_are_forged_or_for_others_let_nobody_in() {
     world.refused(&world.come(&mixed, Some(&away.cookie)), 401, "(iss)");
 
     // What the issuer says.
-    let mut lie = |how: &dyn Fn(&mut crate::issuer::State), status: u16, why: &str| {
+    let lie = |how: &dyn Fn(&mut crate::issuer::State), status: u16, why: &str| {
         world.issuer.lie(how);
         // One address has twenty refusals free; another test looks at what comes then.
         let reply = world.whole();
@@ -185,7 +186,7 @@ fn answers_that_are_forged_or_for_others_let_nobody_in() {
     ] {
         lie(&|state| state.claims = claims.clone(), status, why);
     }
-    lie(&|state| state.signing = Signing::None, 401, "&quot;none&quot; are not accepted");
+    lie(&|state| state.signing = Signing::None, 401, "are not accepted: RS256");
     lie(&|state| state.signing = Signing::OtherKey, 401, "signature is not by");
     assert!(session(&world.whole()).contains("lhc_"), "and the truth is still believed");
 }
@@ -197,7 +198,7 @@ fn issuers_lead_nowhere_else() {
     let inside = format!("https://localhost:{}/token", world.issuer.address.port());
     world.issuer.lie(|state| state.document = json!({ "token_endpoint": inside }));
     let reply = world.whole();
-    world.refused(&reply, 422, "a loopback address, which is not allowed here");
+    world.refused(&reply, 502, "a loopback address, which is not allowed here");
     assert!(world.issuer.state.lock().unwrap().exchanges.is_empty());
     drop(world);
 
@@ -214,7 +215,7 @@ fn issuers_lead_nowhere_else() {
         let Some(world) = World::new("") else { return };
         world.issuer.lie(|state| state.document = json!({ name: value }));
         let reply = get(&world.api, "/ui/login/openid/lab", None);
-        assert_eq!(reply.status, 500, "{}", reply.text());
+        assert_eq!(reply.status, 502, "{}", reply.text());
         assert!(reply.text().contains("discovery document") && reply.header("location").is_none());
     }
     let Some(world) = World::new("allow_networks = [\"127.0.0.0/8\", \"::1/128\"]\n") else { return };
@@ -229,9 +230,11 @@ fn what_comes_back_from_issuers_is_limited_for_each_address() {
     let Some(world) = World::new("") else { return };
     let statuses: Vec<u16> =
         (0..30).map(|_| world.come("/ui/login/openid/lab/callback?state=x&code=y", None).status).collect();
-    assert_eq!(statuses.iter().filter(|status| **status == 401).count(), 20, "{statuses:?}");
-    assert_eq!(statuses[29], 429);
-    assert_eq!(logins(&world.deployment).len(), 20, "and so are the records of it");
+    // Twenty at once; where the machine is slow, one or two more after their waits.
+    let looked_at = statuses.iter().filter(|status| **status == 401).count();
+    assert!((20..25).contains(&looked_at), "{statuses:?}");
+    assert!(statuses.iter().all(|status| [401, 429].contains(status)), "{statuses:?}");
+    assert_eq!(logins(&world.deployment).len(), looked_at, "and so are the records of it");
 }
 
 /// What is wrong with the settings is told at the start, by its name.
