@@ -48,8 +48,8 @@ pub enum Access {
     Public,
     /// An API token or a session with at least this role.
     Viewer,
-    /// An administrator, or a viewer for whom the service copies between URLs (`service.fts.people`). Which jobs are
-    /// theirs to see and to change is decided job by job.
+    /// An administrator, or a viewer for whom the service copies between URLs, as `service.fts.people` or their login
+    /// says. Which jobs are theirs to see and to change is decided job by job.
     Submitter,
     Admin,
     /// An API token that may send measurements, or an administrator's.
