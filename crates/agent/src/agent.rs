@@ -28,6 +28,7 @@ use crate::null_mover::{self, NullLinks};
 use crate::spaces::Spaces;
 use crate::state_dir::{Identity, StateDir};
 use crate::stop::Stop;
+use crate::tape::{Sites, Tapes};
 use crate::tasks::{Room, Tasks};
 use crate::{renew, report, work};
 
@@ -74,6 +75,7 @@ pub(crate) struct Shared {
     pub measures: Measures,
     pub uplinks: Vec<UplinkConfig>,
     pub circuits: Arc<Circuits>,
+    pub tapes: Arc<Tapes>,
     pub stop: Stop,
 }
 
@@ -109,15 +111,19 @@ impl Agent {
         control: Arc<dyn Control>,
         start_mover: impl FnOnce(Start) -> Result<Box<dyn Mover>, Fault>,
     ) -> Result<Agent, Fault> {
-        let exports = open_storages(&config)?;
+        let sites = Sites::of(&config.storages)?;
+        let exports = open_storages(&config, &sites)?;
         let hooks = Hooks::of(&config.storages)?.map(Arc::new);
         let circuits = Arc::new(Circuits::read(&config.circuits)?);
         let storages: Vec<_> = exports.iter().map(|export| export.storage.clone()).collect();
         let own = identity.credentials();
-        let doors = Doors::prepare(&config.doors, &storages, &own, identity.agent.0, state.doors(), clock())?;
+        let mut doors =
+            Doors::prepare(&config.doors, &storages, &own, identity.agent.0, state.doors(), clock())?;
         let incarnation = state.next_incarnation()?;
         let ledger = Arc::new(Ledger::open(state.path())?);
         let clock = ServiceClock::new(clock, ledger.clock_offset());
+        let tapes = Arc::new(Tapes::open(sites, &state.tapes(), &clock)?);
+        doors.on_tape(&tapes, &identity.site);
         let stop = Stop::default();
         let (break_down, broken) = watch::channel(None);
 
@@ -126,6 +132,7 @@ impl Agent {
             ledger: ledger.clone(),
             circuits: circuits.clone(),
             spaces: spaces.clone(),
+            tapes: tapes.clone(),
             stop: stop.clone(),
         });
         let take = outcomes.clone();
@@ -191,6 +198,7 @@ impl Agent {
             measures: Measures::new(config.probes),
             uplinks: config.uplinks,
             circuits,
+            tapes,
             stop,
         };
         let shared = Arc::new(shared);
@@ -213,6 +221,9 @@ impl Agent {
         loops.spawn(run_paths(shared.clone()));
         if !shared.circuits.is_empty() {
             loops.spawn(circuits::run(shared.clone()));
+        }
+        if !shared.tapes.is_empty() {
+            loops.spawn(shared.tapes.clone().run());
         }
         loops.spawn(expire(shared.clone(), outcomes, expiring));
         let result = tokio::select! {
@@ -257,13 +268,13 @@ fn stop(shared: Arc<Shared>) {
     tracing::error!("a step does not end; the engine is left running");
 }
 
-fn open_storages(config: &Config) -> Result<Vec<Export>, Fault> {
+fn open_storages(config: &Config, sites: &Sites) -> Result<Vec<Export>, Fault> {
     let open = |storage: &crate::config::StorageConfig| {
         let open: Arc<dyn Storage> = match storage.kind {
             StorageKind::Posix => Arc::new(Posix::open_in(storage.posix(), storage.manner())?),
             StorageKind::Virtual => Arc::new(Virtual::new(storage.name.clone(), storage.writable)),
         };
-        Ok(Export { storage: open, rules: storage.name_rules() })
+        Ok(Export { storage: sites.around(open), rules: storage.name_rules() })
     };
     config.storages.iter().map(open).collect()
 }

@@ -1,19 +1,22 @@
 //! Between the engine and the ledger: leases go in, outcomes come out.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use longhaul_api::agent::{AskedBack, AttemptTimes, LeaseBatch, Outcome};
 use longhaul_engine::{Event, FetchBatch, FetchFile, Finished, Times};
-use longhaul_model::{AttemptId, DigestSet, Epoch, Fault, FaultCode, Timestamp, Verification};
+use longhaul_model::{
+    AttemptId, DigestSet, Epoch, Fault, FaultCode, Lfn, StorageName, Timestamp, Verification,
+};
 
 use crate::circuits::Circuits;
 use crate::ledger::{Ledger, Resumed};
 use crate::mover::Mover;
 use crate::spaces::Spaces;
 use crate::stop::Stop;
+use crate::tape::Tapes;
 
 /// Between two tries to write to a state directory that cannot be written.
 const STATE_RETRY: Duration = Duration::from_secs(1);
@@ -23,6 +26,7 @@ pub(crate) struct Outcomes {
     pub ledger: Arc<Ledger>,
     pub circuits: Arc<Circuits>,
     pub spaces: Arc<Spaces>,
+    pub tapes: Arc<Tapes>,
     pub stop: Stop,
 }
 
@@ -33,6 +37,7 @@ impl Outcomes {
         // Most files are small: they begin and end within one group, and need no note of having begun.
         let mut begun = BTreeSet::new();
         let mut outcomes = Vec::new();
+        let mut brought: BTreeMap<StorageName, Vec<Lfn>> = BTreeMap::new();
         for event in events {
             match event {
                 Event::Started { attempt, .. } => {
@@ -41,6 +46,12 @@ impl Outcomes {
                 Event::Finished(finished) => {
                     begun.remove(&finished.attempt);
                     self.note(&finished);
+                    if finished.result.is_ok()
+                        && !self.tapes.is_empty()
+                        && let Some((storage, lfn)) = self.ledger.target_file_of(finished.attempt)
+                    {
+                        brought.entry(storage).or_default().push(lfn);
+                    }
                     outcomes.push(outcome(finished));
                 }
             }
@@ -55,7 +66,21 @@ impl Outcomes {
             // Losing this costs another lease after a restart, no more.
             tracing::warn!(%fault, "cannot note that attempts have begun");
         }
-        self.keep(&outcomes);
+        if self.goes_to_tape(&brought) {
+            self.keep(&outcomes);
+        }
+    }
+
+    /// What came to a storage on tape is known to go there before it counts as brought. False: the agent ends before.
+    fn goes_to_tape(&self, brought: &BTreeMap<StorageName, Vec<Lfn>>) -> bool {
+        while let Err(fault) = self.tapes.brought(brought) {
+            tracing::error!(%fault, "cannot keep which files are to go to tape");
+            if self.stop.is_set() {
+                return false;
+            }
+            thread::sleep(STATE_RETRY);
+        }
+        true
     }
 
     /// An outcome that cannot be kept must not be told either: tries until it can, or the agent ends (then the

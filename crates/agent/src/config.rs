@@ -16,6 +16,7 @@ use crate::doors::{DOORS_MAX, DoorConfig};
 use crate::hooks::HooksConfig;
 use crate::marking::MarkingConfig;
 use crate::measure::UplinkConfig;
+use crate::tape::TapeConfig;
 
 /// Most storages of one agent.
 pub const STORAGES_MAX: usize = 64;
@@ -129,6 +130,9 @@ pub struct StorageConfig {
     /// The site's own commands before and after each file that is brought, and for deletions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hooks: Option<HooksConfig>,
+    /// The storage is on tape: the site's own commands bring files to its disk and take them to tape.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tape: Option<TapeConfig>,
 }
 
 /// What is flushed before a file counts as there.
@@ -217,6 +221,9 @@ impl Config {
             if let Some(hooks) = &storage.hooks {
                 hooks.check().or_else(|why| wrong(format!("storage {}: {why}", storage.name)))?;
             }
+            if let Some(tape) = &storage.tape {
+                tape.check().or_else(|why| wrong(format!("storage {}: {why}", storage.name)))?;
+            }
             storage.check_kind(self.null_mover.is_some()).or_else(wrong)?;
             storage.name_rules().check().map_err(|error| {
                 Fault::new(FaultCode::BadName, format!("name rules of storage {}: {error}", storage.name))
@@ -284,6 +291,7 @@ impl StorageConfig {
             direct_io: None,
             parallel: 0,
             hooks: None,
+            tape: None,
         }
     }
 
@@ -308,6 +316,9 @@ impl StorageConfig {
             }
             StorageKind::Virtual if self.hooks.is_some() => {
                 Err(format!("storage {name}: a virtual storage has no files: leave out hooks"))
+            }
+            StorageKind::Virtual if self.tape.is_some() => {
+                Err(format!("storage {name}: a virtual storage is on no tape: leave out tape"))
             }
             StorageKind::Virtual if self.append_only || self.direct_io.is_some() || self.parallel > 0 => {
                 Err(format!(

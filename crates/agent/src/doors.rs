@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use longhaul_doors::{
-    Access, Door, Grant, Issued, Limits, May, Outgoing, Renewer, Rights, Settings, Subjects, TokenVerifier,
-    Users, VOMS, Verified, read_tokens,
+    Access, Door, Grant, Issued, Limits, May, Outgoing, Renewer, Rights, Settings, Subjects, TapeEnd,
+    TokenVerifier, Users, VOMS, Verified, read_tokens,
 };
 use longhaul_gateways::issuers::Issuers;
-use longhaul_model::{Fault, FaultCode, StorageName, Timestamp};
+use longhaul_model::{Fault, FaultCode, SiteName, StorageName, Timestamp};
 use longhaul_security::bearer::{Audience, IssuerRule, TokenSettings, TokenTrust};
 use longhaul_security::grid::{GridSettings, GridTrust};
 use longhaul_security::{
@@ -27,6 +27,7 @@ use tokio::task::JoinSet;
 
 use crate::agent::blocking;
 use crate::clock::ServiceClock;
+use crate::tape::Tapes;
 
 /// Most doors of one agent.
 pub const DOORS_MAX: usize = 64;
@@ -68,7 +69,7 @@ pub struct DoorConfig {
     /// Further names of this door, as `host` or `host:port`.
     #[serde(default)]
     pub names: Vec<String>,
-    /// A file of lines `read|write PATH TOKEN`.
+    /// A file of lines `read|stage|write PATH TOKEN`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<PathBuf>,
     /// Issuers whose tokens count by their scopes.
@@ -142,7 +143,9 @@ pub struct DoorIssuer {
 #[serde(rename_all = "kebab-case")]
 pub enum DoorRight {
     Read,
-    /// Reading as well.
+    /// Having files brought from tape; reading as well.
+    Stage,
+    /// Reading and staging as well.
     Write,
 }
 
@@ -320,7 +323,11 @@ impl DoorConfig {
         };
         let mut rights = Rights { anonymous: self.anonymous_read.then(String::new), ..Rights::default() };
         for rule in &self.allow {
-            let may = if rule.may == DoorRight::Write { May::Write } else { May::Read };
+            let may = match rule.may {
+                DoorRight::Read => May::Read,
+                DoorRight::Stage => May::Stage,
+                DoorRight::Write => May::Write,
+            };
             let grant = Grant { may, below: rule.below.trim_matches('/').to_owned() };
             for subject in &rule.subjects {
                 let whom = read_subject(subject).map_err(|why| Fault::new(FaultCode::BadRequest, why))?;
@@ -481,6 +488,7 @@ struct Prepared {
     outgoing: Option<Arc<Outgoing>>,
     issuers: Option<Issuers>,
     users: Option<GridTrust>,
+    tape: Option<TapeEnd>,
     /// Hash of what the access was read from.
     seen: [u8; 32],
 }
@@ -508,6 +516,7 @@ impl Doors {
                 outgoing,
                 issuers,
                 users,
+                tape: None,
                 seen,
             });
         }
@@ -516,6 +525,14 @@ impl Doors {
         owner.copy_from_slice(&secret_hash(&format!("doors of {agent}"))[..8]);
         let deployment = own.identity()?.deployment().to_owned();
         Ok(Doors { configs: prepared, deployment, owner, properties })
+    }
+
+    /// Those of storages on tape speak of it.
+    pub(crate) fn on_tape(&mut self, tapes: &Tapes, site: &SiteName) {
+        for door in &mut self.configs {
+            let tape = tapes.of(&door.config.storage);
+            door.tape = tape.map(|tape| TapeEnd { tape, site: site.to_string() });
+        }
     }
 
     /// Opens them and serves until told to stop. Returns earlier only with what stands in the way.
@@ -528,7 +545,7 @@ impl Doors {
         let mut open = JoinSet::new();
         let mut renewals = Vec::new();
         let mut doors_of: BTreeMap<StorageName, usize> = BTreeMap::new();
-        for Prepared { config, storage, access, outgoing, issuers, users, seen } in self.configs {
+        for Prepared { config, storage, access, outgoing, issuers, users, tape, seen } in self.configs {
             // Two doors of one storage know nothing of each other.
             let number = doors_of.entry(config.storage.clone()).or_default();
             *number += 1;
@@ -551,6 +568,7 @@ impl Doors {
                 outgoing,
                 users: users.clone().map(|users| users as Arc<dyn Users>),
                 issued,
+                tape,
                 limits: config.limits(),
             };
             let door = Door::open(settings, access, &config.listen).await?;

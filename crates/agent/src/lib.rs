@@ -15,6 +15,7 @@ mod backoff;
 mod bent;
 mod circuits;
 mod clock;
+mod command;
 mod config;
 mod control;
 mod doors;
@@ -33,6 +34,7 @@ mod report;
 mod spaces;
 mod state_dir;
 mod stop;
+mod tape;
 mod tasks;
 #[cfg(test)]
 mod tests;
@@ -49,6 +51,7 @@ pub use join::{Joined, join};
 pub use marking::MarkingConfig;
 pub use measure::UplinkConfig;
 pub use null_mover::NullLinks;
+pub use tape::TapeConfig;
 
 /// Our locks guard state that each step leaves whole, so a panic elsewhere does not spoil it.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

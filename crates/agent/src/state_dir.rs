@@ -5,6 +5,7 @@
 //! identity.json  who the agent is: certificate, key, CA, the key of permits (0600)
 //! incarnation    number and nonce of the last start
 //! ledger         leases held and facts not yet told (`ledger`)
+//! tape/          what is asked of the tapes of storages (`tape`)
 //! scans/         digests that running scans have made (`tasks::cache`)
 //! engine/        journals of the engine
 //! ```
@@ -74,6 +75,11 @@ impl StateDir {
     /// What clients of the doors say of their files.
     pub(crate) fn doors(&self) -> PathBuf {
         self.path.join("doors")
+    }
+
+    /// What is asked of tapes; made when it is needed.
+    pub(crate) fn tapes(&self) -> PathBuf {
+        self.path.join("tape")
     }
 
     /// Books of circuits; made when it is asked for.

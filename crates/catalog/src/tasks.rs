@@ -158,6 +158,8 @@ impl Report<'_> {
                         self.applied.replicas.found.push((file.id, file.block, task.storage));
                     }
                 }
+                // Nobody could read it: it is as good as it was.
+                (TaskKind::Verify, Some(fault)) if fault.code == FaultCode::OnTape => {}
                 (TaskKind::Verify, Some(fault)) => {
                     suspect(&mut self.ledger, &file, task.storage, fault, &mut self.applied.replicas)?;
                 }

@@ -58,6 +58,7 @@ fn main() -> Result<(), Failure> {
         outgoing,
         users: None,
         issued: None,
+        tape: None,
         limits: Limits::default(),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

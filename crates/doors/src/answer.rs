@@ -52,9 +52,11 @@ impl From<Fault> for Refusal {
             | FaultCode::TargetReadOnly
             | FaultCode::SourceUnreadable
             | FaultCode::NotAllowed => StatusCode::FORBIDDEN,
-            FaultCode::NameClash | FaultCode::Conflict | FaultCode::CaseTwin | FaultCode::AlreadyExists => {
-                StatusCode::CONFLICT
-            }
+            FaultCode::NameClash
+            | FaultCode::Conflict
+            | FaultCode::CaseTwin
+            | FaultCode::AlreadyExists
+            | FaultCode::OnTape => StatusCode::CONFLICT,
             FaultCode::NotAuthenticated => StatusCode::UNAUTHORIZED,
             FaultCode::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             FaultCode::TargetFull => StatusCode::INSUFFICIENT_STORAGE,

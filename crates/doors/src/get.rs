@@ -17,6 +17,7 @@ use crate::digests::Want;
 use crate::ranges::{self, Wanted};
 use crate::request::{Place, encode, single};
 use crate::serve::{Call, Shared, blocking};
+use crate::tape::or_on_tape;
 
 /// Of one read for digests.
 const DIGEST_BYTES: usize = 1 << 20;
@@ -41,7 +42,20 @@ pub(crate) async fn get(call: Call, is_head: bool) -> Outcome {
     let has_range = headers.contains_key(header::RANGE);
     let opened = {
         let (shared, place) = (shared.clone(), place.clone());
-        blocking(move || open(&shared, &place, !is_head && !has_range)).await?
+        let open = move || {
+            let opened = open(&shared, &place, !is_head && !has_range)?;
+            match &opened {
+                Opened::File { file, .. } if !is_head => file.check_at_hand()?,
+                _ => {}
+            }
+            Ok(opened)
+        };
+        let (shared, place) = (call.shared.clone(), call.place.clone());
+        blocking(move || match open() {
+            Err(refusal) if !is_head => Err(or_on_tape(&shared, &place, refusal)),
+            opened => opened,
+        })
+        .await?
     };
     let (file, at_once) = match opened {
         Opened::Directory(identity) => {
@@ -61,7 +75,11 @@ pub(crate) async fn get(call: Call, is_head: bool) -> Outcome {
         false => Wanted::Whole,
     };
     let want = Want::of(headers);
-    let digests = digests(&shared, &place, &identity, want).await?;
+    // A question brings nothing from tape.
+    let digests = match file.check_at_hand() {
+        Ok(()) => digests(&shared, &place, &identity, want).await?,
+        Err(_) => shared.remembered.get(&place.path, &identity),
+    };
     let mut answer = match (wanted, turn) {
         (Wanted::Nothing, _) => return Ok(unsatisfiable(&identity)),
         (Wanted::Whole, None) => whole(Body::empty(), identity.size),

@@ -70,6 +70,11 @@ impl Scoped {
             Action::Create => self.scopes.allows(StorageAction::Create, &file),
             Action::Change => self.scopes.allows(StorageAction::Modify, &file),
             Action::MakeDirectory => self.scopes.allows_directory(&directory),
+            Action::Stage => self.scopes.allows(StorageAction::Stage, &file),
+            // Who may read it finds out anyway.
+            Action::Poll => {
+                [StorageAction::Poll, StorageAction::Read].iter().any(|may| self.scopes.allows(*may, &file))
+            }
         }
     }
 }

@@ -1,10 +1,11 @@
-//! A door: one storage, open to the world's HTTPS and WebDAV clients (curl, davix, gfal, rclone, XRootD, dCache, browsers).
+//! A door: one storage, open to the world's HTTPS and WebDAV clients (curl, davix, gfal, rclone, XRootD, dCache, browsers),
+//! and, where it is on tape, to those of the WLCG Tape REST API.
 //!
 //! What it promises: a file that comes in is whole or absent (it has its name only when all its bytes are there, agree with
 //! every digest that the client sent, and are flushed); nothing outside the exported tree is read or written; memory,
 //! connections and waiting have bounds, whatever clients do.
 //!
-//! Not here: the tree itself (`storage`), certificates (`security`), leases and permits between agents (`engine`: it moves
+//! Not here: the tree itself (`storage`), certificates (`security`), tape systems (behind [`Tape`]), leases and permits between agents (`engine`: it moves
 //! data faster and knows what belongs where). A door decides nothing but who may do what, by [`Rights`].
 //!
 //! Start with [`Door`]; then `serve`, which sees every request, and `put`, which holds the promise.
@@ -33,6 +34,7 @@ mod rights;
 mod serve;
 mod settings;
 mod submitted;
+mod tape;
 mod third_party;
 mod tree;
 mod xml;
@@ -41,3 +43,4 @@ pub use issued::{Issued, TokenVerifier, Verified};
 pub use listen::{Door, Renewer};
 pub use rights::{Grant, May, Rights, Subjects, TokenFileError, read_tokens};
 pub use settings::{Access, Limits, Outgoing, Settings, Users, VOMS};
+pub use tape::{Locality, Report, ReportedFile, StageState, Tape, TapeEnd, WantedFile};

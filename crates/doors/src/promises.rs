@@ -1,13 +1,16 @@
 //! What the decoders of this room promise of any bytes that a client sends. A broken promise is a panic: fuzzing (`fuzz/`)
 //! looks for one, nothing else calls this.
 
+use std::collections::BTreeSet;
+
 use http::{HeaderMap, HeaderValue};
+use longhaul_model::StorageName;
 
 use crate::answer::{Outcome, Refusal};
 use crate::ranges::Wanted;
 use crate::request::{Destination, Place, destination, encode};
 use crate::submitted::{Now, Submitted};
-use crate::{digests, ranges, xml};
+use crate::{digests, ranges, tape, xml};
 
 /// Bodies of WebDAV: what is kept of them means the same when it is told again.
 pub fn bodies(bytes: &[u8]) {
@@ -61,6 +64,28 @@ fn ranges_of(text: &str) {
         assert!(!parts.is_empty());
         assert!(parts.iter().all(|&(start, len)| len > 0 && start < size && len <= size - start));
         assert!(parts.iter().map(|&(_, len)| u128::from(len)).sum::<u128>() <= u128::from(size));
+    }
+}
+
+/// Bodies of the Tape REST API: files beneath the root, each once, and no more than are taken.
+pub fn tape_bodies(bytes: &[u8]) {
+    let Ok(storage) = "alpha".parse::<StorageName>() else { return };
+    if let Some(files) = taken(tape::wanted(bytes, &storage, "SITE_A")) {
+        assert!((1..=tape::FILES_MAX).contains(&files.len()));
+        let names: BTreeSet<&str> = files.iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(names.len(), files.len(), "each once");
+        for file in &files {
+            sound(&Place { path: file.path.clone(), slash: false });
+            assert_eq!(tape::path(&format!("/{}", file.path), &storage).as_ref(), Ok(&file.path));
+            assert!(file.lifetime.is_none_or(|lifetime| !lifetime.is_zero()));
+            assert!(file.metadata.as_ref().is_none_or(|text| text.len() <= tape::METADATA_BYTES_MAX));
+        }
+    }
+    for text in taken(tape::paths(bytes)).unwrap_or_default() {
+        match tape::path(&text, &storage) {
+            Ok(path) => sound(&Place { path, slash: false }),
+            Err(why) => assert!(!why.contains(char::is_control), "{why:?}"),
+        }
     }
 }
 

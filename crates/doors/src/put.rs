@@ -307,7 +307,16 @@ impl Incoming {
                 format!("the bytes that came have {ours}, {theirs} was given; nothing of them is kept");
             return Err(Refusal::bad(text));
         }
-        let replaced = self.commit(check)?;
+        // A file is known to be on its way to tape before it is there, so that none is forgotten.
+        let tape = self.shared.settings.tape.clone();
+        if let Some(end) = &tape {
+            end.tape.arriving(&self.place.path)?;
+        }
+        let committed = self.commit(check);
+        if let Some(end) = &tape {
+            end.tape.arrived(&self.place.path);
+        }
+        let replaced = committed?;
         self.guard.is_kept = true;
         let storage = self.shared.storage();
         let there = storage.stat(&self.at)?;

@@ -26,6 +26,8 @@ const TOKEN_BYTES_MAX: usize = 16 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum May {
     Read,
+    /// Have files brought from tape, and kept on disk, as well.
+    Stage,
     /// Make, replace, rename and delete as well.
     Write,
 }
@@ -44,12 +46,17 @@ pub(crate) enum Action {
     /// Replace, rename, delete.
     Change,
     MakeDirectory,
+    /// Bring it from tape, keep it on disk, let it go.
+    Stage,
+    /// Whether it is on disk, on tape, or both.
+    Poll,
 }
 
 impl Action {
     fn needs(self) -> May {
         match self {
-            Action::Look | Action::List | Action::Read => May::Read,
+            Action::Look | Action::List | Action::Read | Action::Poll => May::Read,
+            Action::Stage => May::Stage,
             Action::Create | Action::Change | Action::MakeDirectory => May::Write,
         }
     }
@@ -59,6 +66,8 @@ impl Action {
             Action::Look | Action::List | Action::Read => "read",
             Action::Create | Action::MakeDirectory => "write",
             Action::Change => "replace, rename or delete",
+            Action::Stage => "bring files from tape",
+            Action::Poll => "ask where files are",
         }
     }
 }
@@ -104,7 +113,7 @@ impl std::fmt::Display for TokenFileError {
 
 impl std::error::Error for TokenFileError {}
 
-/// Reads a file of lines `read|write PATH TOKEN`; `/` is the whole storage, `#` begins a comment. The message never quotes
+/// Reads a file of lines `read|stage|write PATH TOKEN`; `/` is the whole storage, `#` begins a comment. The message never quotes
 /// a token.
 pub fn read_tokens(path: &Path) -> Result<Vec<([u8; 32], Grant)>, TokenFileError> {
     let text = read_private(path).map_err(|error| TokenFileError(error.to_string()))?;
@@ -121,12 +130,14 @@ fn parse_tokens(text: &str) -> Result<Vec<([u8; 32], Grant)>, String> {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let wrong = |why: &str| format!("line {}: {why} (read|write PATH TOKEN is expected)", place + 1);
+        let wrong =
+            |why: &str| format!("line {}: {why} (read|stage|write PATH TOKEN is expected)", place + 1);
         let mut words = line.split_whitespace();
         let may = match words.next() {
             Some("read") => May::Read,
+            Some("stage") => May::Stage,
             Some("write") => May::Write,
-            _ => return Err(wrong("begins with neither read nor write")),
+            _ => return Err(wrong("begins with none of read, stage and write")),
         };
         let below = words.next().and_then(|path| path.strip_prefix('/'));
         let below = below.ok_or_else(|| wrong("the path does not begin with /"))?;
@@ -346,6 +357,24 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn who_may_stage_writes_nothing_and_who_may_write_stages() {
+        let text = "stage /run7 stager-0123456789abcdef\nwrite /run7 writer-0123456789abcdef\nread /run7 reader-0123456789abcdef";
+        let rights = Rights { tokens: parse_tokens(text).unwrap(), ..Rights::default() };
+        for (who, may) in [
+            ("stager", [true, true, true, false]),
+            ("writer", [true; 4]),
+            ("reader", [true, true, false, false]),
+        ] {
+            let granted =
+                rights.of(&[], &with(&format!("Bearer {who}-0123456789abcdef")), None).await.unwrap();
+            let found = [Action::Poll, Action::Read, Action::Stage, Action::Change]
+                .map(|action| granted.may(action, "run7/f"));
+            assert_eq!(found, may, "{who}");
+            assert!(!granted.may(Action::Stage, "run8/f"));
+        }
+    }
+
     #[test]
     fn token_files_are_read_strictly() {
         for bad in ["read / short", "look / 0123456789abcdefghij", "read x 0123456789abcdefghij", "read /"] {
@@ -356,7 +385,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_token_file_panics(text in "(read|write|/| |#|\n|[a-z0-9]{1,30}){0,20}") {
+        fn no_token_file_panics(text in "(read|stage|write|/| |#|\n|[a-z0-9]{1,30}){0,20}") {
             let _ = parse_tokens(&text);
         }
     }

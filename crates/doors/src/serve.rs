@@ -18,12 +18,14 @@ use crate::properties::Properties;
 use crate::request::{Destination, Place, destination, single};
 use crate::rights::{Action, Granted, not_authenticated};
 use crate::settings::{Access, Settings};
-use crate::{get, lock, propfind, proppatch, put, tree};
+use crate::{get, lock, propfind, proppatch, put, tape, tree};
 
 /// Directories told at once: each keeps a thread as long as its client takes what it asked for.
 const LISTINGS_AT_ONCE: usize = 32;
 /// Files read for their digests at once: each takes a core.
 const DIGESTS_AT_ONCE: usize = 2;
+/// Questions about tapes answered at once: each may hold the names of ten thousand files.
+const TAPE_QUESTIONS_AT_ONCE: usize = 16;
 pub(crate) const ALLOW: &str =
     "OPTIONS, GET, HEAD, PUT, DELETE, MKCOL, COPY, MOVE, PROPFIND, PROPPATCH, LOCK, UNLOCK";
 /// The classes of RFC 4918 that are served.
@@ -41,6 +43,7 @@ pub(crate) struct Shared {
     pub(crate) turns: Arc<Semaphore>,
     listings: Arc<Semaphore>,
     pub(crate) digest_turns: Semaphore,
+    tape_turns: Arc<Semaphore>,
     /// For temporary names: what no other run of this process had.
     pub(crate) run: u32,
     pub(crate) counter: std::sync::atomic::AtomicU32,
@@ -65,6 +68,7 @@ impl Shared {
             turns: Arc::new(Semaphore::new(settings.limits.transfers)),
             listings: Arc::new(Semaphore::new(LISTINGS_AT_ONCE)),
             digest_turns: Semaphore::new(DIGESTS_AT_ONCE),
+            tape_turns: Arc::new(Semaphore::new(TAPE_QUESTIONS_AT_ONCE)),
             buffers: Arc::default(),
             remembered: Remembered::default(),
             run,
@@ -108,6 +112,12 @@ impl Shared {
     /// Waits until one more directory may be told.
     pub(crate) async fn listing(&self) -> Outcome<OwnedSemaphorePermit> {
         self.wait(&self.listings, "as many directories as this door bears are being listed").await
+    }
+
+    /// Waits until one more question about tapes may be answered.
+    pub(crate) async fn tape_turn(&self) -> Outcome<OwnedSemaphorePermit> {
+        self.wait(&self.tape_turns, "as many questions about tapes as this door bears are being answered")
+            .await
     }
 
     async fn wait(&self, turns: &Arc<Semaphore>, why_not: &str) -> Outcome<OwnedSemaphorePermit> {
@@ -212,7 +222,9 @@ pub(crate) async fn serve(shared: Arc<Shared>, peer: Peer, request: Request<Inco
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let is_head = method == Method::HEAD;
     let in_chunks = request.headers().contains_key(header::TRANSFER_ENCODING);
-    let changes = !matches!(method.as_str(), "GET" | "HEAD" | "OPTIONS" | "PROPFIND");
+    let is_tape = tape::is_ours(shared.settings.tape.as_ref(), &path);
+    let asks = matches!(method.as_str(), "GET" | "HEAD" | "OPTIONS" | "PROPFIND");
+    let changes = !asks && !(is_tape && tape::only_asks(&path));
     let mut who = Vec::new();
     let mut answer = match answer(shared, &peer, request, &mut who).await {
         Ok(answer) => {
@@ -226,7 +238,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, peer: Peer, request: Request<Inco
             let text = longhaul_model::units::printable(&refusal.text);
             tracing::debug!(%method, path = %longhaul_model::units::printable(&path), from = %peer.address,
                 status = refusal.status.as_u16(), text, "refused");
-            let mut answer = refusal.into_answer();
+            let mut answer = if is_tape { tape::problem(refusal) } else { refusal.into_answer() };
             if is_head {
                 *answer.body_mut() = Body::empty();
             }
@@ -256,12 +268,20 @@ async fn answer(
     if request.method() == Method::OPTIONS {
         return Ok(options());
     }
+    let asked =
+        shared.settings.tape.clone().and_then(|end| tape::question(&place).map(|question| (end, question)));
+    if let Some((end, tape::Question::WellKnown)) = &asked {
+        return tape::well_known(end, request.method(), request.headers());
+    }
     let issued = shared.settings.issued.as_ref();
     let subjects = peer.subjects.as_ref().map_err(|why| not_authenticated(why, None))?;
     let granted = shared.access().rights.of(subjects, request.headers(), issued).await?;
     who.clone_from(&granted.who);
     let method = request.method().clone();
     let call = Call { shared, request, place, granted };
+    if let Some((end, question)) = asked {
+        return tape::serve(call, end, question).await;
+    }
     let needs = match method.as_str() {
         "GET" if call.place.slash => Action::List,
         "GET" => Action::Read,

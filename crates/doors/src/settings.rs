@@ -11,6 +11,7 @@ use rustls::{ClientConfig, CommonState, ServerConfig};
 
 use crate::issued::Issued;
 use crate::rights::Rights;
+use crate::tape::TapeEnd;
 
 pub struct Settings {
     pub storage: Arc<dyn Storage>,
@@ -30,6 +31,8 @@ pub struct Settings {
     pub users: Option<Arc<dyn Users>>,
     /// None: no tokens but those of a file.
     pub issued: Option<Issued>,
+    /// The tape behind the storage, which clients may then have files brought from. None: everything is on disk.
+    pub tape: Option<TapeEnd>,
     pub limits: Limits,
 }
 

@@ -79,20 +79,16 @@ pub(crate) async fn rename(call: Call) -> Outcome {
         let found = admit_target(&call, &to)?;
         let away = [Touch::Tree(&from.path), Touch::Members(from.parent())];
         call.check_locks(&[&away[..], &arriving(&to, found.as_ref())].concat())?;
-        let name = shared.storage().name();
-        let (old, new) = (from.pfn(name)?, to.pfn(name)?);
-        let directories = directories(shared.storage().as_ref())?;
-        match &found {
-            // File over file is one step; a tree has to go first.
-            Some(there) if !there.is_directory && !entry.is_directory => {
-                directories.rename(&old, &new, Some(&there.identity))?;
-            }
-            Some(there) => {
-                remove(shared, &to, there)?;
-                directories.rename(&old, &new, None)?;
-            }
-            None => directories.rename(&old, &new, None)?,
+        // The tape's copy is under the file's name.
+        let tape = shared.settings.tape.as_ref().filter(|_| !entry.is_directory);
+        if let Some(end) = tape {
+            end.tape.arriving(&to.path)?;
         }
+        let moved = move_over(shared, (from, &entry), (&to, found.as_ref()));
+        if let Some(end) = tape {
+            end.tape.arrived(&to.path);
+        }
+        moved?;
         replaced(shared, &to, found.as_ref());
         // Locks stay with the name, and properties go with the file.
         shared.locks().gone(&from.path);
@@ -101,6 +97,28 @@ pub(crate) async fn rename(call: Call) -> Outcome {
         Ok(empty(if found.is_some() { StatusCode::NO_CONTENT } else { StatusCode::CREATED }))
     })
     .await
+}
+
+fn move_over(
+    shared: &Shared,
+    (from, entry): (&Place, &Entry),
+    (to, found): (&Place, Option<&Entry>),
+) -> Outcome<()> {
+    let name = shared.storage().name();
+    let (old, new) = (from.pfn(name)?, to.pfn(name)?);
+    let directories = directories(shared.storage().as_ref())?;
+    match found {
+        // File over file is one step; a tree has to go first.
+        Some(there) if !there.is_directory && !entry.is_directory => {
+            directories.rename(&old, &new, Some(&there.identity))?;
+        }
+        Some(there) => {
+            remove(shared, to, there)?;
+            directories.rename(&old, &new, None)?;
+        }
+        None => directories.rename(&old, &new, None)?,
+    }
+    Ok(())
 }
 
 /// Within this door, or with another server (see `third_party`).

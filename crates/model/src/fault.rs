@@ -81,6 +81,7 @@ fault_codes! {
     SourceChanged = 2002, Source, Never, "the file changed at the source after registration", "restore the registered content, or register it under a new name";
     SourceUnreadable = 2003, Source, Later, "the source cannot read the file", "check permissions and disk at the source";
     SourceTruncated = 2004, Source, Never, "the file at the source is shorter than registered", "restore it there, or invalidate that replica";
+    OnTape = 2005, Source, Later, "the file is on tape only", "have it brought to disk first: by a job with bring_online, or by the Tape REST API of the storage's door (docs/howto/tape.md)";
     WrongDigest = 2041, Source, Never, "the bytes at the source do not have the registered digest", "the source's copy is damaged: restore it from another replica";
 
     TargetFull = 3001, Target, Later, "the target is full", "free space at the target; its queue goes on by itself";

@@ -166,6 +166,10 @@ pub trait SourceFile: Send + Sync {
     fn identity_now(&self) -> Result<Identity, Fault>;
     /// Fewer bytes than fit only at the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Fault>;
+    /// Whether its bytes are at hand; of those on tape only they are not, and every reading fails in this way.
+    fn check_at_hand(&self) -> Result<(), Fault> {
+        Ok(())
+    }
 }
 
 /// A temporary file open for writing, by any number of threads.

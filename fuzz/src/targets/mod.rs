@@ -30,7 +30,9 @@ pub use security::{
 };
 pub use settings::settings;
 pub use source::source;
-pub use storages::{copy_markers, door_bodies, door_headers, registries, remote_urls, storage_answers};
+pub use storages::{
+    copy_markers, door_bodies, door_headers, registries, remote_urls, storage_answers, tape_bodies,
+};
 pub use wire::{frame_bodies, frames};
 
 pub type Target = fn(&[u8]);
@@ -82,5 +84,6 @@ pub const ALL: &[(&str, Target)] = &[
     ("remote_urls", remote_urls),
     ("door_bodies", door_bodies),
     ("door_headers", door_headers),
+    ("tape_bodies", tape_bodies),
     ("registries", registries),
 ];

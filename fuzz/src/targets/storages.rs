@@ -28,6 +28,11 @@ pub fn door_headers(bytes: &[u8]) {
     door::headers(bytes);
 }
 
+/// What clients ask tapes for.
+pub fn tape_bodies(bytes: &[u8]) {
+    door::tape_bodies(bytes);
+}
+
 /// A file of experiments and activities.
 pub fn registries(bytes: &[u8]) {
     let Ok(registry) = Registry::parse(bytes) else { return };

@@ -12,7 +12,6 @@
 //!
 //! Not here: when files are fetched or deleted. Start with [`Hooks`]; `mover` puts it around the engine.
 
-mod command;
 mod mover;
 
 use std::collections::BTreeMap;
@@ -20,13 +19,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use longhaul_engine::FetchFile;
-use longhaul_model::{Blame, DigestSet, Fault, FaultCode, NameRules, Pfn, Retry, StorageName, units};
+use longhaul_model::{Blame, DigestSet, Fault, FaultCode, NameRules, Pfn, Retry, StorageName};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
+use crate::command::{self, Ended, Order};
 use crate::config::StorageConfig;
-use command::Ended;
 pub(crate) use mover::start;
 
 /// With which `validate` refuses a file for good.
@@ -34,8 +33,6 @@ const VETO: i32 = 86;
 /// Commands of one storage at once.
 const AT_ONCE_MAX: usize = 1_000;
 const TIMEOUT_MAX_S: u32 = 86_400;
-/// Words of one command.
-const WORDS_MAX: usize = 100;
 
 /// The commands of one storage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,14 +69,8 @@ fn default_timeout_s() -> u32 {
 
 impl HooksConfig {
     pub(crate) fn check(&self) -> Result<(), String> {
-        for (name, words) in [("validate", &self.validate), ("delete", &self.delete)] {
-            if words.first().is_some_and(|program| !program.starts_with('/')) {
-                return Err(format!("hooks.{name} begins with the whole path of a program"));
-            }
-            if words.len() > WORDS_MAX || words.iter().any(|word| word.contains('\0')) {
-                return Err(format!("hooks.{name} is no command: {WORDS_MAX} words at most, without NUL"));
-            }
-        }
+        command::check("hooks.validate", &self.validate)?;
+        command::check("hooks.delete", &self.delete)?;
         if !(1..=AT_ONCE_MAX).contains(&self.at_once) {
             return Err(format!("hooks.at_once is {}, 1 to {AT_ONCE_MAX} is expected", self.at_once));
         }
@@ -200,7 +191,8 @@ impl OfStorage {
 
     async fn run(&self, words: &[String], more: &[String]) -> Result<Ended, Fault> {
         let _slot = self.slots.acquire().await;
-        command::run(words, more, Duration::from_secs(self.config.timeout_s.into())).await
+        let limit = Duration::from_secs(self.config.timeout_s.into());
+        command::run(Order { words, more, limit, ..Order::default() }).await
     }
 
     fn place(&self, storage: &StorageName, file: &FetchFile) -> Result<Pfn, Fault> {
@@ -215,13 +207,7 @@ impl OfStorage {
 }
 
 fn refused(what: &str, name: impl std::fmt::Display, ended: &Ended) -> Fault {
-    let how = match ended.code {
-        Some(code) => format!("exit code {code}"),
-        None => "it was ended by a signal".to_owned(),
-    };
-    let said = units::printable(ended.said.trim());
-    let said = if said.is_empty() { said } else { format!(": {said}") };
-    Fault::new(FaultCode::HookRefused, format!("the site's command {what} {name} ({how}){said}"))
+    Fault::new(FaultCode::HookRefused, format!("the site's command {what} {name} {}", ended.told()))
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 use longhaul_api::agent::{AgentSettings, Entry, Fact, LeaseBatch, Outcome, Task, Work};
-use longhaul_model::{AttemptId, Epoch, Fault, FaultCode, StorageName, TaskId, TransferId};
+use longhaul_model::{AttemptId, Epoch, Fault, FaultCode, Lfn, StorageName, TaskId, TransferId};
 use tokio::sync::Notify;
 
 use crate::locked;
@@ -239,6 +239,12 @@ impl Ledger {
     /// Where the file of an attempt is to lie.
     pub(crate) fn target_of(&self, attempt: AttemptId) -> Option<StorageName> {
         locked(&self.state).lease(attempt).map(|(batch, _)| batch.target_storage.clone())
+    }
+
+    /// Which file an attempt brings, and where to.
+    pub(crate) fn target_file_of(&self, attempt: AttemptId) -> Option<(StorageName, Lfn)> {
+        let state = locked(&self.state);
+        state.lease(attempt).map(|(batch, lease)| (batch.target_storage.clone(), lease.lfn.clone()))
     }
 
     /// What is leased from a source and has not ended.

@@ -260,6 +260,11 @@ fn verification_proves_replicas(world: &mut World) {
     let files = vec![check(2, None)];
     let applied = world.report(ALPHA, vec![ReportedFact::Checked { task: TaskId(1), files }]);
     assert_eq!((applied.replicas.found.len(), applied.complete.len()), (1, 1));
+    // What is on tape only was not read, so nothing is known against it.
+    let files = vec![check(2, Some(Fault::new(FaultCode::OnTape, "alpha")))];
+    let applied = world.report(ALPHA, vec![ReportedFact::Checked { task: TaskId(1), files }]);
+    assert!(applied.replicas.lost.is_empty());
+    assert_eq!(world.catalog.replicas_of_dataset(dataset).unwrap()[0].suspect_files, 0);
 }
 
 fn removal_is_checked(world: &mut World) {

@@ -19,6 +19,7 @@ use crate::put::admit;
 use crate::request::{may_overwrite, single};
 use crate::rights::Action;
 use crate::serve::{Call, blocking};
+use crate::tape::or_on_tape;
 use client::{Remote, no_client_tls};
 use markers::{Progress, tell};
 
@@ -73,7 +74,13 @@ pub(crate) async fn push(call: Call, destination: &str) -> Outcome {
     let overwrite = may_overwrite(call.request.headers())?;
     let file = {
         let (shared, place) = (call.shared.clone(), call.place.clone());
-        blocking(move || Ok(shared.storage().open(&place.pfn(shared.storage().name())?)?)).await?
+        let open = move || -> Outcome<_> {
+            let file = shared.storage().open(&place.pfn(shared.storage().name())?)?;
+            file.check_at_hand()?;
+            Ok(file)
+        };
+        let (shared, place) = (call.shared.clone(), call.place.clone());
+        blocking(move || open().map_err(|refusal| or_on_tape(&shared, &place, refusal))).await?
     };
     let turn = call.shared.turn().await?;
     let (sender, pieces) = mpsc::channel(MARKERS_AHEAD);

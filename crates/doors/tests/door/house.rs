@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_doors::{Access, Door, Grant, Issued, Limits, May, Outgoing, Rights, Settings, Subjects};
+use longhaul_doors::{
+    Access, Door, Grant, Issued, Limits, May, Outgoing, Rights, Settings, Subjects, TapeEnd,
+};
 use longhaul_security::{OutsideTrust, door_server_tls, outside_client_tls, secret_hash};
 use longhaul_storage::{FlushPolicy, Posix, PosixOptions, Storage};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
@@ -16,6 +18,8 @@ use tokio::sync::watch;
 
 pub const WRITER: &str = "writer-0123456789abcdef";
 pub const READER: &str = "reader-0123456789abcdef";
+/// May stage what lies below `run7`.
+pub const STAGER: &str = "stager-0123456789abcdef";
 /// No headers beside those that every request has.
 pub const PLAIN: &[(&str, &str)] = &[];
 
@@ -37,6 +41,7 @@ pub struct Changes {
     pub dials: Vec<&'static str>,
     pub trusts: Option<String>,
     pub issued: Option<Issued>,
+    pub tape: Option<TapeEnd>,
 }
 
 impl Default for Changes {
@@ -49,6 +54,7 @@ impl Default for Changes {
             dials: vec!["127.0.0.0/8"],
             trusts: None,
             issued: None,
+            tape: None,
         }
     }
 }
@@ -91,7 +97,11 @@ impl House {
             identities: false,
             rights: Rights {
                 subjects: vec![(alice, all(May::Write))],
-                tokens: vec![(secret_hash(WRITER), all(May::Write)), (secret_hash(READER), all(May::Read))],
+                tokens: vec![
+                    (secret_hash(WRITER), all(May::Write)),
+                    (secret_hash(READER), all(May::Read)),
+                    (secret_hash(STAGER), Grant { may: May::Stage, below: "run7".into() }),
+                ],
                 anonymous: changes.anonymous.then(String::new),
             },
         };
@@ -109,6 +119,7 @@ impl House {
             })),
             users: None,
             issued: changes.issued,
+            tape: changes.tape,
             limits: changes.limits,
         };
         let runtime =

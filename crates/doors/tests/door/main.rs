@@ -9,4 +9,5 @@ mod hostile;
 mod house;
 mod issued;
 mod locks;
+mod tape;
 mod third_party;

@@ -56,7 +56,7 @@ pub fn errno(code: FaultCode) -> u16 {
         NotAllowed | HookRefused => 1,
         SourceMissing | NotFound | NoSource => 2,
         SourceUnreadable | TargetWrite | Corrupted | WrongDigest | SourceChanged => 5,
-        Busy | Interrupted | LeaseExpired => 11,
+        Busy | Interrupted | LeaseExpired | OnTape => 11,
         NameClash | CaseTwin | AlreadyExists => 17,
         BadRequest | BadName | SourceTruncated => 22,
         TargetFull | NoSpaceForRequest => 28,

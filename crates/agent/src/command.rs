@@ -1,0 +1,202 @@
+//! One command of a site: run to its end or to its time, with the last that it said. Which commands there are, and what
+//! their ends mean, is said by `hooks` and `tape`.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use longhaul_model::{Fault, FaultCode, units};
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::{Child, Command};
+
+/// Of what it says, from the end.
+const SAID_BYTES_MAX: usize = 300;
+/// For the rest of what it said, after it has ended: whoever it left behind may hold the pipe.
+const REST: Duration = Duration::from_millis(200);
+
+/// Words of one command.
+const WORDS_MAX: usize = 100;
+
+/// Whether what an administrator wrote at `name` can be run; no words: nothing is.
+pub(crate) fn check(name: &str, words: &[String]) -> Result<(), String> {
+    if words.first().is_some_and(|program| !program.starts_with('/')) {
+        return Err(format!("{name} begins with the whole path of a program"));
+    }
+    if words.len() > WORDS_MAX || words.iter().any(|word| word.contains('\0')) {
+        return Err(format!("{name} is no command: {WORDS_MAX} words at most, without NUL"));
+    }
+    Ok(())
+}
+
+/// What is run, and how.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Order<'a> {
+    /// The program, by its whole path, and its first arguments.
+    pub(crate) words: &'a [String],
+    pub(crate) more: &'a [String],
+    /// A variable beside those of the agent.
+    pub(crate) told: Option<(&'a str, &'a str)>,
+    /// Of its standard output, from the beginning; 0: it has none.
+    pub(crate) answer_bytes_max: usize,
+    pub(crate) limit: Duration,
+}
+
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Ended {
+    /// None: by a signal.
+    pub(crate) code: Option<i32>,
+    /// The last words on its standard error.
+    pub(crate) said: String,
+    /// The beginning of its standard output, if that was asked for.
+    pub(crate) answer: String,
+}
+
+impl Ended {
+    /// How it ended and what it said, in words.
+    pub(crate) fn told(&self) -> String {
+        let how = match self.code {
+            Some(code) => format!("exit code {code}"),
+            None => "it was ended by a signal".to_owned(),
+        };
+        let said = units::printable(self.said.trim());
+        if said.is_empty() { format!("({how})") } else { format!("({how}): {said}") }
+    }
+}
+
+/// In a process group of its own, which ends with it when its time is over, or when nobody waits any more.
+pub(crate) async fn run(order: Order<'_>) -> Result<Ended, Fault> {
+    let failed = |why: String| Fault::new(FaultCode::HookRefused, why);
+    let (program, first) = order.words.split_first().ok_or_else(|| failed("there is no command".into()))?;
+    let limit = order.limit;
+    let mut command = Command::new(program);
+    command.args(first).args(order.more).envs(order.told).process_group(0);
+    let answers = order.answer_bytes_max > 0;
+    command.stdin(Stdio::null()).stderr(Stdio::piped());
+    command.stdout(if answers { Stdio::piped() } else { Stdio::null() });
+    let child = command.spawn().map_err(|error| failed(format!("{program} cannot be run: {error}")))?;
+    let mut group = Group(child);
+    let mut said = Heard { bytes: Vec::new(), max: SAID_BYTES_MAX, is_end: true };
+    let mut answer = Heard { bytes: Vec::new(), max: order.answer_bytes_max, is_end: false };
+    let (mut errors, mut output) = (group.0.stderr.take(), group.0.stdout.take());
+    let waited = tokio::time::timeout(limit, async {
+        let listening = async { tokio::join!(said.listen(&mut errors), answer.listen(&mut output)) };
+        tokio::select! {
+            status = group.0.wait() => return status,
+            _ = listening => {}
+        }
+        group.0.wait().await
+    });
+    let status = waited.await.map_err(|_| failed(format!("{program} did not end within {limit:?}")))?;
+    let status = status.map_err(|error| failed(format!("{program}: {error}")))?;
+    let rest = async { tokio::join!(said.listen(&mut errors), answer.listen(&mut output)) };
+    let _ = tokio::time::timeout(REST, rest).await;
+    Ok(Ended { code: status.code(), said: said.text(), answer: answer.text() })
+}
+
+/// What is kept of a stream.
+struct Heard {
+    bytes: Vec<u8>,
+    max: usize,
+    /// The end of it, not its beginning.
+    is_end: bool,
+}
+
+impl Heard {
+    /// Until there is no more.
+    async fn listen(&mut self, from: &mut Option<impl AsyncRead + Unpin>) {
+        let Some(from) = from else { return };
+        let mut buffer = [0; 1_024];
+        while let Ok(read @ 1..) = from.read(&mut buffer).await {
+            self.bytes.extend_from_slice(&buffer[..read]);
+            match self.is_end {
+                true => drop(self.bytes.drain(..self.bytes.len().saturating_sub(self.max))),
+                false => self.bytes.truncate(self.max),
+            }
+        }
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes).into_owned()
+    }
+}
+
+/// Ends what is still there when it is dropped.
+struct Group(Child);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Its id is its own until it is waited for.
+        let id = self.0.id().and_then(|id| Pid::from_raw(id as i32));
+        if let Some(id) = id {
+            let _ = kill_process_group(id, Signal::KILL);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, more: &[&str], limit: Duration) -> Result<Ended, Fault> {
+        let words = ["/bin/sh", "-c", script, "hook"].map(str::to_owned);
+        let more: Vec<String> = more.iter().map(|&word| word.to_owned()).collect();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(run(Order { words: &words, more: &more, limit, ..Order::default() }))
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn its_code_and_its_last_words_are_known() {
+        let ended = shell("echo \"$1 $2\" >&2; exit 3", &["a b", "c"], LONG).unwrap();
+        assert_eq!(ended, Ended { code: Some(3), said: "a b c\n".into(), answer: String::new() });
+        assert_eq!(ended.told(), "(exit code 3): a b c");
+        let much = shell("yes no | head -c 1000000 >&2; echo last >&2", &[], LONG).unwrap();
+        assert_eq!(much.code, Some(0));
+        assert!(much.said.len() <= SAID_BYTES_MAX && much.said.ends_with("last\n"), "{much:?}");
+        assert_eq!(shell("kill -9 $$", &[], LONG).unwrap().code, None);
+    }
+
+    #[test]
+    fn its_answer_is_read_to_a_bound_and_it_may_be_told_something() {
+        let words = ["/bin/sh", "-c", "echo \"$TOLD\"; yes no | head -c 1000000"].map(str::to_owned);
+        let order = Order {
+            words: &words,
+            told: Some(("TOLD", "a b")),
+            answer_bytes_max: 10,
+            limit: LONG,
+            ..Order::default()
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let ended = runtime.block_on(run(order)).unwrap();
+        assert_eq!((ended.code, ended.answer.as_str()), (Some(0), "a b\nno\nno\n"));
+    }
+
+    #[test]
+    fn one_that_does_not_end_is_ended_with_its_children() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("pids");
+        let script = "sleep 600 & echo $! > \"$1\"; wait";
+        let fault = shell(script, &[file.to_str().unwrap()], Duration::from_millis(300)).unwrap_err();
+        assert!(fault.detail.contains("did not end within 300ms"), "{fault}");
+        let pid = std::fs::read_to_string(&file).unwrap();
+        let gone = || {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+            stat.map_or(true, |stat| stat.contains(") Z "))
+        };
+        let begun = std::time::Instant::now();
+        while !gone() {
+            assert!(begun.elapsed() < LONG, "a child lives on");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_is_told() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let fault = runtime
+            .block_on(run(Order { words: &["/nowhere/hook".to_owned()], limit: LONG, ..Order::default() }))
+            .unwrap_err();
+        assert!(fault.detail.contains("/nowhere/hook cannot be run"), "{fault}");
+    }
+}
