@@ -25,6 +25,7 @@ use crate::locked;
 use crate::measure::{Measures, UplinkConfig, run_paths, run_probes, run_uplinks};
 use crate::mover::{Mover, Start, start_engine};
 use crate::null_mover::{self, NullLinks};
+use crate::outside_mover;
 use crate::spaces::Spaces;
 use crate::state_dir::{Identity, StateDir};
 use crate::stop::Stop;
@@ -149,6 +150,9 @@ impl Agent {
             clock: clock.for_engine(),
             events: Box::new(events),
         };
+        // Hooks outside: they are asked about every file, whoever moves it.
+        let start_mover =
+            |start: Start| outside_mover::start(&config.storages, state.movers(), start, start_mover);
         let engine = match &hooks {
             Some(hooks) => hooks::start(hooks.clone(), start, start_mover)?,
             None => start_mover(start)?,

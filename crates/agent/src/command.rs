@@ -1,5 +1,5 @@
 //! One command of a site: run to its end or to its time, with the last that it said. Which commands there are, and what
-//! their ends mean, is said by `hooks` and `tape`.
+//! their ends mean, is said by `hooks`, `tape` and `outside_mover`.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -34,11 +34,13 @@ pub(crate) struct Order<'a> {
     /// The program, by its whole path, and its first arguments.
     pub(crate) words: &'a [String],
     pub(crate) more: &'a [String],
-    /// A variable beside those of the agent.
-    pub(crate) told: Option<(&'a str, &'a str)>,
+    /// Variables beside those of the agent.
+    pub(crate) told: &'a [(&'a str, String)],
     /// Of its standard output, from the beginning; 0: it has none.
     pub(crate) answer_bytes_max: usize,
     pub(crate) limit: Duration,
+    /// With which it fails if it cannot be run to its end; none: as a hook.
+    pub(crate) failure: Option<FaultCode>,
 }
 
 #[derive(Debug, Default, PartialEq)]
@@ -65,11 +67,11 @@ impl Ended {
 
 /// In a process group of its own, which ends with it when its time is over, or when nobody waits any more.
 pub(crate) async fn run(order: Order<'_>) -> Result<Ended, Fault> {
-    let failed = |why: String| Fault::new(FaultCode::HookRefused, why);
+    let failed = |why: String| Fault::new(order.failure.unwrap_or(FaultCode::HookRefused), why);
     let (program, first) = order.words.split_first().ok_or_else(|| failed("there is no command".into()))?;
     let limit = order.limit;
     let mut command = Command::new(program);
-    command.args(first).args(order.more).envs(order.told).process_group(0);
+    command.args(first).args(order.more).envs(order.told.iter().map(|(name, value)| (name, value))).process_group(0);
     let answers = order.answer_bytes_max > 0;
     command.stdin(Stdio::null()).stderr(Stdio::piped());
     command.stdout(if answers { Stdio::piped() } else { Stdio::null() });
@@ -162,7 +164,7 @@ mod tests {
         let words = ["/bin/sh", "-c", "echo \"$TOLD\"; yes no | head -c 1000000"].map(str::to_owned);
         let order = Order {
             words: &words,
-            told: Some(("TOLD", "a b")),
+            told: &[("TOLD", "a b".into())],
             answer_bytes_max: 10,
             limit: LONG,
             ..Order::default()

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use longhaul_api::agent::{StorageKind, StorageOffer};
 use longhaul_api::probe::UPLINKS_MAX;
-use longhaul_model::rules::PrefixRule;
-use longhaul_model::{DataSecurity, Fault, FaultCode, NameRules, StorageName};
+use longhaul_model::rules::{NameRule, Own};
+use longhaul_model::{DataSecurity, Fault, FaultCode, Lfn, NameRules, StorageName};
 use longhaul_security::{ALLOWED_MAX, Access, Allow, SubjectPattern};
 use longhaul_storage::{DirectIo, FlushPolicy, Manner, PARALLEL_MAX, PosixOptions};
 use serde::{Deserialize, Serialize};
@@ -17,9 +17,12 @@ use crate::hooks::HooksConfig;
 use crate::marking::MarkingConfig;
 use crate::measure::UplinkConfig;
 use crate::tape::TapeConfig;
+use crate::outside_mover::MoverConfig;
 
 /// Most storages of one agent.
 pub const STORAGES_MAX: usize = 64;
+/// Names that a site tries its rules with at each start.
+const RULES_TEST_MAX: usize = 1_000;
 /// Least memory an engine can work with: a few chunks in each direction.
 pub const MEMORY_BYTES_MIN: u64 = 16 << 20;
 
@@ -110,12 +113,24 @@ pub struct StorageConfig {
     /// Whether files may be brought here.
     #[serde(default = "yes")]
     pub writable: bool,
-    /// The first rule whose `lfn` prefix fits gives the path. Default: LFN and path are spelled alike.
+    /// The first rule that fits gives the path. Default: LFN and path are spelled alike.
     #[serde(default = "default_rules")]
-    pub rules: Vec<PrefixRule>,
-    /// To be raised with each change of `rules`.
+    pub rules: Vec<NameRule>,
+    /// To be raised with each change of `rules` and what belongs to them.
     #[serde(default = "default_rules_version")]
     pub rules_version: u32,
+    /// The protocol whose names are those of the storage's own files.
+    #[serde(default = "default_rules_protocol")]
+    pub rules_protocol: String,
+    /// What such a name begins with where `root` is.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub rules_base: String,
+    /// Whether rules for custodial copies are meant.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub rules_custodial: bool,
+    /// Names that have to go to their paths and come back, or the agent does not start.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules_test: Vec<Lfn>,
     #[serde(default)]
     pub flush: Flush,
     /// The file system takes bytes only at the end of a file: files are written from their beginning to their end.
@@ -133,6 +148,9 @@ pub struct StorageConfig {
     /// The storage is on tape: the site's own commands bring files to its disk and take them to tape.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tape: Option<TapeConfig>,
+    /// The site's own command that brings files in place of the engine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mover: Option<MoverConfig>,
 }
 
 /// What is flushed before a file counts as there.
@@ -224,10 +242,11 @@ impl Config {
             if let Some(tape) = &storage.tape {
                 tape.check().or_else(|why| wrong(format!("storage {}: {why}", storage.name)))?;
             }
+            if let Some(mover) = &storage.mover {
+                mover.check().or_else(|why| wrong(format!("storage {}: {why}", storage.name)))?;
+            }
             storage.check_kind(self.null_mover.is_some()).or_else(wrong)?;
-            storage.name_rules().check().map_err(|error| {
-                Fault::new(FaultCode::BadName, format!("name rules of storage {}: {error}", storage.name))
-            })?;
+            storage.check_rules()?;
         }
         Ok(())
     }
@@ -286,12 +305,17 @@ impl StorageConfig {
             writable: true,
             rules: default_rules(),
             rules_version: default_rules_version(),
+            rules_protocol: default_rules_protocol(),
+            rules_base: String::new(),
+            rules_custodial: false,
+            rules_test: Vec::new(),
             flush: Flush::default(),
             append_only: false,
             direct_io: None,
             parallel: 0,
             hooks: None,
             tape: None,
+            mover: None,
         }
     }
 
@@ -314,8 +338,8 @@ impl StorageConfig {
             StorageKind::Virtual if rooted || self.work.is_some() => {
                 Err(format!("storage {name}: a virtual storage has no directory: leave out root and work"))
             }
-            StorageKind::Virtual if self.hooks.is_some() => {
-                Err(format!("storage {name}: a virtual storage has no files: leave out hooks"))
+            StorageKind::Virtual if self.hooks.is_some() || self.mover.is_some() => {
+                Err(format!("storage {name}: a virtual storage has no files: leave out hooks and mover"))
             }
             StorageKind::Virtual if self.tape.is_some() => {
                 Err(format!("storage {name}: a virtual storage is on no tape: leave out tape"))
@@ -330,7 +354,28 @@ impl StorageConfig {
     }
 
     pub fn name_rules(&self) -> NameRules {
-        NameRules { version: self.rules_version, rules: self.rules.clone() }
+        NameRules {
+            version: self.rules_version,
+            rules: self.rules.clone(),
+            own: Own {
+                protocol: self.rules_protocol.clone(),
+                base: self.rules_base.clone(),
+                custodial: self.rules_custodial,
+            },
+        }
+    }
+
+    /// The rules, and that the site's own examples come back.
+    pub fn check_rules(&self) -> Result<(), Fault> {
+        let wrong = |why: String| {
+            Err(Fault::new(FaultCode::BadName, format!("name rules of storage {}: {why}", self.name)))
+        };
+        if self.rules_test.len() > RULES_TEST_MAX {
+            return wrong(format!("rules_test holds {RULES_TEST_MAX} names at most"));
+        }
+        let rules = self.name_rules();
+        rules.check().or_else(|error| wrong(error.to_string()))?;
+        rules.try_names(&self.name, &self.rules_test).or_else(|error| wrong(format!("rules_test: {error}")))
     }
 
     pub(crate) fn posix(&self) -> PosixOptions {
@@ -380,6 +425,10 @@ fn yes() -> bool {
     true
 }
 
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
 fn default_listen() -> Vec<SocketAddr> {
     vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 7470)]
 }
@@ -397,8 +446,12 @@ fn default_space_check_s() -> u32 {
     5
 }
 
-fn default_rules() -> Vec<PrefixRule> {
+fn default_rules() -> Vec<NameRule> {
     NameRules::default().rules
+}
+
+fn default_rules_protocol() -> String {
+    Own::default().protocol
 }
 
 fn default_rules_version() -> u32 {
@@ -492,7 +545,33 @@ mod tests {
         let hooks = "[storages.hooks]\nvalidate = ['relative']\n";
         let hooks: Config = toml::from_str(&format!("{SHORT}{hooks}")).unwrap();
         assert!(hooks.check().unwrap_err().detail.contains("storage alpha: hooks.validate begins"));
-        assert!(broken(&|c| c.storages[0].rules[0].pfn = "../up".into()).contains("alpha"));
+        assert!(
+            broken(&|c| c.storages[0].rules = NameRules::prefix("", "../up").rules)
+                .contains("alpha: rule 1 (pfn)")
+        );
+    }
+
+    #[test]
+    fn rules_by_pattern_are_tried_with_the_names_of_the_site() {
+        let rules = "rules_version = 2\nrules_protocol = 'disk'\nrules_base = '/data'\nrules_test = ['run7/f1']\n\
+             [[storages.rules]]\ndirection = 'lfn-to-pfn'\nprotocol = 'disk'\npath_match = '/+(.*)'\nresult = '/data/$1'\n\
+             [[storages.rules]]\ndirection = 'pfn-to-lfn'\nprotocol = 'disk'\npath_match = '^/data/(.*)'\nresult = '/$1'\n";
+        let config: Config = toml::from_str(&format!("{SHORT}{rules}")).unwrap();
+        config.check().unwrap();
+        let again: Config = toml::from_str(&toml::to_string(&config).unwrap()).unwrap();
+        assert_eq!(again, config);
+        let wrong = |from: &str, to: &str| {
+            let text = format!("{SHORT}{}", rules.replace(from, to));
+            toml::from_str::<Config>(&text).unwrap().check().unwrap_err().detail
+        };
+        assert!(
+            wrong("'/$1'", "'/x/$1'")
+                .contains("rules_test: name rules of alpha map run7/f1 to alpha:run7/f1")
+        );
+        assert!(
+            wrong("'pfn-to-lfn'\nprotocol = 'disk'", "'pfn-to-lfn'\nprotocol = 'tape'").contains("none back")
+        );
+        assert!(wrong("'/+(.*)'", "'/+(.*'").contains("alpha: rule 1 (lfn-to-pfn of disk): path_match: "));
     }
 
     #[test]

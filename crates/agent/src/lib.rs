@@ -28,6 +28,7 @@ mod marking;
 mod measure;
 mod mover;
 mod null_mover;
+mod outside_mover;
 mod record_log;
 mod renew;
 mod report;
@@ -51,6 +52,7 @@ pub use join::{Joined, join};
 pub use marking::MarkingConfig;
 pub use measure::UplinkConfig;
 pub use null_mover::NullLinks;
+pub use outside_mover::{MoverConfig, SourceNames};
 pub use tape::TapeConfig;
 
 /// Our locks guard state that each step leaves whole, so a panic elsewhere does not spoil it.

@@ -72,6 +72,11 @@ impl StateDir {
         self.path.join("engine")
     }
 
+    /// What the site's own movers are told and say.
+    pub(crate) fn movers(&self) -> PathBuf {
+        self.path.join("movers")
+    }
+
     /// What clients of the doors say of their files.
     pub(crate) fn doors(&self) -> PathBuf {
         self.path.join("doors")

@@ -96,7 +96,8 @@ impl Catalog {
     }
 
     /// Records who the agent is this time, and its storages. Refused with `StaleIncarnation` if a newer start,
-    /// or another one of the same number, was accepted before; with `Conflict` if a storage is another site's.
+    /// or another one of the same number, was accepted before; with `Conflict` if a storage is another site's,
+    /// or has other name rules under a version that has not grown.
     pub fn agent_hello(
         &self,
         id: AgentId,
@@ -225,13 +226,23 @@ fn offer_storage(
     agent: &AgentRow,
     offer: &StorageOfferRow,
 ) -> Result<StorageRow, CatalogError> {
-    if let Some(known) = find_storage(tx, &offer.name)?
-        && known.site != agent.site
-    {
-        return Err(CatalogError::conflict(format!(
-            "storage {} belongs to site {}, not to {}",
-            offer.name, known.site_name, agent.site_name
-        )));
+    if let Some(known) = find_storage(tx, &offer.name)? {
+        if known.site != agent.site {
+            return Err(CatalogError::conflict(format!(
+                "storage {} belongs to site {}, not to {}",
+                offer.name, known.site_name, agent.site_name
+            )));
+        }
+        let version = known.rules.version;
+        if known.rules != offer.rules && offer.rules.version <= version {
+            return Err(CatalogError::conflict(format!(
+                "the name rules of storage {} are others than those of version {version} that are known, but have version {}: \
+                 set rules_version to {} where they were changed on purpose",
+                offer.name,
+                offer.rules.version,
+                version.saturating_add(1)
+            )));
+        }
     }
     tx.execute(
         "INSERT INTO storages (name, site, agent, rules, writable, case_insensitive) VALUES (?1, ?2, ?3, ?4, ?5, ?6)

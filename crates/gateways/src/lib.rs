@@ -1,6 +1,6 @@
 //! Clients and formats of outside systems that know something of use to us: perfSONAR's measurement archives and
-//! meshes, the site directories of grids (CRIC), the keys of issuers of tokens, and who logs in
-//! there ([`openid`]); and brokers, whom we tell.
+//! meshes, the site directories of grids (CRIC), the name rules of PhEDEx's sites, the keys of issuers of tokens, and who logs in
+//! there ([`openid`]); brokers, whom we tell; and the files by which fdtcp is told what to copy.
 //!
 //! What comes from outside is read leniently and within bounds: an item that makes no sense is counted and left out,
 //! a document that makes none is a `Fault`, and nothing panics. This room translates and never decides: what a
@@ -12,12 +12,14 @@
 mod authorities;
 pub mod brokers;
 pub mod circuits;
+pub mod copyjob;
 pub mod cric;
 pub mod issuers;
 mod lenient;
 pub mod openid;
 mod outgoing;
 pub mod perfsonar;
+pub mod storage_xml;
 pub mod token_endpoint;
 
 pub use authorities::read as read_authorities;

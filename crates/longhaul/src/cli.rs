@@ -151,7 +151,7 @@ pub enum Command {
     /// Sites: add, list, show, pause, resume, drain, limit
     #[command(subcommand)]
     Site(site::SiteCommand),
-    /// Storages: list, and whether files may pass through one on their way
+    /// Storages: list, whether files may pass through one on their way, name rules
     #[command(subcommand)]
     Storage(storage::StorageCommand),
     /// Shares of communities and activities where they want more than there is: list, set, remove

@@ -91,6 +91,7 @@ fault_codes! {
     CaseTwin = 3005, Target, Never, "the target cannot hold two names that differ in case only", "choose a target that can, or rename";
     NameTooLong = 3006, Target, Never, "the target cannot hold a name this long", "shorten the target's prefix, or choose another target";
     HookRefused = 3007, Target, Later, "a command of the target's site refuses the file", "see what it says, and docs/howto/hooks.md";
+    MoverFailed = 3008, Target, Later, "the mover of the target's site did not bring the file", "see what it says, and docs/howto/outside-mover.md";
 
     NotAllowed = 4001, Credential, Never, "not allowed", "ask an administrator for the right";
     NotAuthenticated = 4002, Credential, Never, "the credential is missing, unknown or expired", "log in again, or ask for a new token";

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use longhaul_model::{Fault, Pfn, StorageName};
@@ -240,6 +241,11 @@ pub trait Storage: Send + Sync {
     /// Makes files durable that lie under their final names already: an earlier commit may have been
     /// interrupted between the renames and the last flush. Call it before reporting a file as already there.
     fn flush_present(&self, at: &[Pfn]) -> Result<(), Fault>;
+
+    /// Where a program of this host's finds a temporary file, if it can: for one that is not ours and writes it itself.
+    fn temp_path(&self, _temp: &TempName) -> Option<PathBuf> {
+        None
+    }
 
     /// All temporary files, of whatever agent.
     fn temps(&self) -> Result<Vec<TempName>, Fault>;

@@ -50,6 +50,8 @@ pub struct SiteOptions {
     pub writable: bool,
     /// LFN prefix and path prefix.
     pub prefix: (String, String),
+    /// The name rules stand in `storage_settings`.
+    pub own_rules: bool,
     /// Where the agent listens: the loopback, unless others reach it from elsewhere.
     pub listen: IpAddr,
     /// None: a free one.
@@ -73,6 +75,7 @@ impl SiteOptions {
             work: None,
             writable: true,
             prefix: (String::new(), String::new()),
+            own_rules: false,
             listen: Ipv4Addr::LOCALHOST.into(),
             port: None,
             memory_bytes: MEMORY_BYTES,
@@ -239,17 +242,19 @@ impl Deployment {
             None => (format!("root = {}", quoted(&root)), String::new()),
         };
         let work = options.work.as_ref().map(|work| format!("work = {}\n", quoted(work))).unwrap_or_default();
+        let rules = match (options.own_rules, &options.prefix) {
+            (true, _) => String::new(),
+            (false, (lfn, pfn)) => format!("rules = [{{ lfn = {lfn:?}, pfn = {pfn:?} }}]\n"),
+        };
         let settings = format!(
             "[agent]\nstate_dir = {}\nlisten = [\"{}:{port}\"]\nmemory_bytes = {}\nspace_check_s = 1\n{null_mover}\n{}\n\
-             [[agent.storages]]\nname = {:?}\n{root}\n{work}writable = {}\nrules = [{{ lfn = {:?}, pfn = {:?} }}]\n{}",
+             [[agent.storages]]\nname = {:?}\n{root}\n{work}writable = {}\n{rules}{}",
             quoted(&own.join("agent")),
             options.listen,
             options.memory_bytes,
             options.settings,
             options.name,
             options.writable,
-            options.prefix.0,
-            options.prefix.1,
             options.storage_settings,
         );
         fs::write(&config, settings + &log_settings()).expect("the configuration is written");

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use longhaul_gateways::brokers::{nats, stomp};
-use longhaul_gateways::cric;
 use longhaul_gateways::perfsonar::{Harvest, MEASUREMENTS_MAX, Reading, documents, esmond, mesh, push};
-use longhaul_model::Timestamp;
+use longhaul_gateways::{cric, storage_xml};
+use longhaul_model::rules::{NameRule, RULES_MAX};
+use longhaul_model::{NameRules, Timestamp};
 use longhaul_network::mapping::{HostMap, HostOrNetwork, Mapping};
 
 /// What may be believed of any harvest, whatever it was read from.
@@ -155,4 +156,19 @@ fn nats_said(bytes: &[u8], cut: usize) -> (Vec<nats::Said>, bool) {
         }
     }
     (said, false)
+}
+
+/// A site's catalogue of PhEDEx: every rule that is taken over is sound, and no name leads out through them.
+pub fn storage_catalogues(bytes: &[u8]) {
+    let Ok(rules) = storage_xml::read(bytes) else { return };
+    assert!(rules.len() <= RULES_MAX);
+    for rule in &rules {
+        let NameRule::Pattern(rule) = rule else { panic!("a catalogue has patterns only") };
+        assert!(rule.check().is_ok());
+    }
+    let mut rules = NameRules::new(1, rules);
+    let first =
+        rules.protocols(longhaul_model::rules::Direction::LfnToPfn).first().map(|&first| first.to_owned());
+    rules.own.protocol = first.unwrap_or_default();
+    super::model::come_back(&rules, "store/a");
 }

@@ -19,10 +19,10 @@ mod wire;
 pub use api::{agent_documents, documents, manifests};
 pub use circuits::circuit_answers;
 pub use copy::{batches, filters, urls};
-pub use gateways::{archives, broker_frames, directories, meshes, results};
+pub use gateways::{archives, broker_frames, directories, meshes, results, storage_catalogues};
 pub use grid::{bearer_tokens, grid_chains, grid_files, issuer_answers, login_answers};
 pub use journal::{journal_bytes, journal_records};
-pub use model::{digests, name_rules, names, trees, values};
+pub use model::{digests, name_patterns, name_rules, names, trees, values};
 pub use receiver::{receiver, replicas};
 pub use recordings::recordings;
 pub use security::{
@@ -48,6 +48,8 @@ pub const ALL: &[(&str, Target)] = &[
     ("source", source),
     ("names", names),
     ("name_rules", name_rules),
+    ("name_patterns", name_patterns),
+    ("storage_catalogues", storage_catalogues),
     ("values", values),
     ("digests", digests),
     ("trees", trees),

@@ -131,10 +131,11 @@ impl Site {
             Verb::Stage | Verb::Migrate => self.config.tape_timeout_s,
             Verb::Remove => self.config.timeout_s,
         };
+        let told = metadata.map(|text| [(METADATA, text.to_owned())]);
         run(Order {
             words: self.words(verb),
             more: &self.whole(paths),
-            told: metadata.map(|text| (METADATA, text)),
+            told: told.as_ref().map_or(&[], |told| told),
             limit: Duration::from_secs(limit.into()),
             ..Order::default()
         })

@@ -5,7 +5,7 @@
 
 mod cache;
 mod check;
-mod digest;
+pub(crate) mod digest;
 mod parallel;
 mod scan;
 #[cfg(test)]

@@ -5,6 +5,7 @@ mod alone;
 mod desk;
 mod hooks;
 mod http;
+mod outside;
 mod puppet;
 mod together;
 

@@ -8,6 +8,7 @@
 mod configuration;
 mod identity;
 mod messages;
+mod names;
 mod query;
 mod refusal;
 mod render;
@@ -21,6 +22,7 @@ pub use identity::{
     BASE_ID, Level, Levels, WhoAmI, delegation_id, delegation_id_of_token, deterministic_id, uuid5, vo_id,
 };
 pub use messages::{FileChange, Message, MessageKind, Sayer};
+pub use names::{HostNames, UrlNames};
 pub use query::{FileQuery, JobQuery, Parameters, decode, split_list};
 pub use refusal::Refusal;
 pub use render::{

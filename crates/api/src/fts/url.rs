@@ -3,7 +3,7 @@
 use longhaul_model::job::storage_element;
 use longhaul_model::units::printable;
 
-use super::Refusal;
+use super::{Refusal, UrlNames};
 
 /// FTS's own bound.
 pub const URL_BYTES_MAX: usize = 1_100;
@@ -15,10 +15,43 @@ fn invalid(what: impl std::fmt::Display) -> Refusal {
     Refusal::bad(format!("Invalid value within the request: {what}"))
 }
 
-/// A URL without the blanks around it, and its storage element.
+/// A URL without the blanks around it, and its storage element. One of a scheme that is not served is put in the words of one
+/// that is, if name rules of its host do so; `target` is where the file goes.
+pub fn served(given: &str, names: &UrlNames, target: &str) -> Result<(String, String), Refusal> {
+    let url = given.trim();
+    let foreign = is_foreign(url).then(|| storage_element(url)).flatten();
+    let Some(element) = foreign.filter(|_| url.len() <= URL_BYTES_MAX) else { return check(url) };
+    if names.are_elsewhere() {
+        return Ok((url.to_owned(), element));
+    }
+    let scheme = element.split("://").next().unwrap_or_default();
+    match names.map(url, target, |mapped| check(mapped).ok()) {
+        Ok(Some(mapped)) => Ok(mapped),
+        Ok(None) => check(url),
+        Err(why) => Err(not_served(scheme, url, &format!("; {why}"))),
+    }
+}
+
+/// Of a scheme that is none of ours, and names a host.
+fn is_foreign(url: &str) -> bool {
+    let Some((scheme, rest)) = url.split_once(':') else { return false };
+    let scheme = scheme.to_ascii_lowercase();
+    rest.starts_with("//") && scheme != "file" && !SCHEMES.contains(&scheme.as_str())
+}
+
+fn not_served(scheme: &str, url: &str, more: &str) -> Refusal {
+    let known = SCHEMES.join(", ");
+    invalid(format!("{scheme} is no scheme that is served ({}): known are {known}{more}", shown(url)))
+}
+
+fn shown(url: &str) -> String {
+    printable(&url.chars().take(200).collect::<String>())
+}
+
+/// A URL of a scheme that is served, without the blanks around it, and its storage element.
 pub fn check(given: &str) -> Result<(String, String), Refusal> {
     let url = given.trim();
-    let shown = || printable(&url.chars().take(200).collect::<String>());
+    let shown = || self::shown(url);
     if url.len() > URL_BYTES_MAX {
         return Err(invalid(format!("a URL is longer than {URL_BYTES_MAX} bytes: {}…", shown())));
     }
@@ -36,11 +69,7 @@ pub fn check(given: &str) -> Result<(String, String), Refusal> {
         return Err(invalid(format!("Can not transfer local files ({})", shown())));
     }
     if !SCHEMES.contains(&scheme.as_str()) {
-        let known = SCHEMES.join(", ");
-        return Err(invalid(format!(
-            "{scheme} is no scheme that is served ({}): known are {known}",
-            shown()
-        )));
+        return Err(not_served(&scheme, url, ""));
     }
     let element = storage_element(url).filter(|_| rest.starts_with("//"));
     let element = element.ok_or_else(|| invalid(format!("Missing host ({})", shown())))?;

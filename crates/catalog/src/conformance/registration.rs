@@ -1,18 +1,19 @@
 //! Sites, tokens, datasets and files.
 
 use longhaul_model::limits::BLOCK_FILES;
-use longhaul_model::{CommunityName, FaultCode, SiteName, TaskId, Timestamp};
+use longhaul_model::{CommunityName, FaultCode, NameRules, SiteName, TaskId, Timestamp};
 
 use super::{ALPHA, BETA, NOW, World, agent, digests, lfn, new_file, offer};
 use crate::{
     AddError, CatalogError, How, Incarnation, JoinRefusal, LeftOutRow, NewTask, Part, ReportedFact,
-    ReportedFile, SitePatch, SiteState, TaskKind,
+    ReportedFile, SitePatch, SiteState, StorageOfferRow, TaskKind,
 };
 
 pub(super) const SCENARIOS: &[fn(&mut World)] = &[
     sites_are_made_once,
     join_tokens_serve_once,
     a_copied_agent_is_fenced,
+    name_rules_change_with_their_version,
     a_manifest_is_all_or_nothing,
     known_files_are_known,
     blocks_are_cut_and_continued,
@@ -56,6 +57,21 @@ fn join_tokens_serve_once(world: &mut World) {
     assert_eq!(catalog.redeem_join_token([1; 32], NOW).unwrap(), Err(JoinRefusal::Used(NOW)));
     assert_eq!(catalog.redeem_join_token([2; 32], later).unwrap(), Err(JoinRefusal::Expired(later)));
     assert_eq!(catalog.redeem_join_token([3; 32], NOW).unwrap(), Err(JoinRefusal::Unknown));
+}
+
+fn name_rules_change_with_their_version(world: &mut World) {
+    let hello = |rules: NameRules| {
+        let start = Incarnation { number: 1, nonce: 7 };
+        let offer = StorageOfferRow { rules, ..offer("alpha") };
+        world.catalog.agent_hello(agent(ALPHA), start, "host", "2", &[], &[offer], NOW)
+    };
+    let rules = |version, prefix: &str| NameRules { version, ..NameRules::prefix("", prefix) };
+    let refusal = hello(rules(1, "data")).unwrap_err();
+    assert!(refusal.to_string().contains("set rules_version to 2"), "{refusal}");
+    assert_eq!(refused(refusal), FaultCode::Conflict);
+    assert_eq!(hello(rules(2, "data")).unwrap()[0].rules, rules(2, "data"));
+    assert_eq!(hello(rules(2, "data")).unwrap()[0].rules.version, 2, "said again, nothing changes");
+    assert_eq!(refused(hello(rules(1, "data")).unwrap_err()), FaultCode::Conflict, "an older version");
 }
 
 fn a_copied_agent_is_fenced(world: &mut World) {

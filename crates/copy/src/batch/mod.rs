@@ -10,31 +10,23 @@
 //! Not here: what a URL means. [`read`] is given the check. Start with [`read`].
 
 mod place;
-mod words;
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
+use longhaul_gateways::copyjob as words;
 use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode};
 
 pub use place::Place;
-pub use words::quoted;
+pub use words::{Format, quoted};
 
 /// Bytes of one line: two URLs with paths of 1,024 bytes, quoted at their worst.
 pub const LINE_BYTES_MAX: usize = 8 << 10;
 pub const PAIRS_MAX: usize = 1_000_000;
 /// All of a file, so that pairs in memory are bounded however long each is.
 pub const BATCH_BYTES_MAX: u64 = 256 << 20;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// fdtcp's: blanks and tabs divide.
-    Copyjob,
-    /// Of `--from-file`: if there is a tab, tabs alone divide.
-    FromFile,
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {

@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(storage.root, Path::new("/data"));
         assert_eq!(storage.work.as_deref(), Some(Path::new("/data/.w")));
         assert!(!storage.writable);
-        assert_eq!((storage.rules[0].lfn.as_str(), storage.rules[0].pfn.as_str()), ("store", "disk"));
+        assert_eq!(storage.rules, longhaul_model::NameRules::prefix("store", "disk").rules);
         let StorageOption(storage) = "beta=/data,append-only,direct-io,parallel=8".parse().unwrap();
         assert!(storage.append_only && storage.direct_io == Some(true) && storage.writable);
         assert_eq!(storage.parallel, 8);

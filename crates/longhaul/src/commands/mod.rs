@@ -45,6 +45,7 @@ use longhaul_model::FaultCode;
 
 use self::network::NetworkCommand;
 use self::network::links::LinksCommand;
+use self::storage::StorageCommand;
 use crate::cli::{Cli, Command, Global};
 use crate::config::{Files, Layers, LogConfig};
 use crate::demo;
@@ -120,6 +121,7 @@ pub fn run(cli: Cli, output: Output) -> Result<Exit, Failure> {
         Command::Network(NetworkCommand::Links(LinksCommand::Merge(args))) => {
             network::links::merged(&context, &args)
         }
+        Command::Storage(StorageCommand::Rules(command)) => storage::rules::run(&context, command),
         Command::Bench(command) => bench::run(&context, command),
         Command::Network(NetworkCommand::Archive(network::archive::ArchiveCommand::Check(args))) => {
             block_on(Threads::One, network::archive::check(&context, args))

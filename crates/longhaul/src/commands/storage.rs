@@ -1,5 +1,7 @@
 //! `longhaul storage`.
 
+pub mod rules;
+
 use clap::{Args, Subcommand};
 use longhaul_api::native::{Page, StorageView};
 use longhaul_api::routes;
@@ -19,6 +21,9 @@ pub enum StorageCommand {
     List,
     /// Say what a storage is for; takes effect at once
     Set(SetArgs),
+    /// Name rules of this host's storages: check, import
+    #[command(subcommand)]
+    Rules(rules::RulesCommand),
 }
 
 #[derive(Debug, Args)]
@@ -73,6 +78,7 @@ pub async fn run(context: &Context, remote: &Remote, command: StorageCommand) ->
                 format!("{} is {relay}; sources of what goes there are chosen by {strategy}", view.name)
             })?;
         }
+        StorageCommand::Rules(_) => unreachable!("run() took it"),
     }
     Ok(Exit::Ok)
 }

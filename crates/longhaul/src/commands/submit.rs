@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use longhaul_api::fts::Submission;
 use longhaul_api::fts::submission::Rules;
+use longhaul_api::fts::{Submission, UrlNames};
 use longhaul_api::jobs::{JobFileSubmit, JobSubmit, JobView};
 use longhaul_api::native::Page;
 use longhaul_api::routes;
@@ -208,8 +208,13 @@ fn parse(text: &str, name: &str, community: Option<&CommunityName>) -> Result<Ve
     if jobs.is_empty() || jobs.len() > JOBS_MAX {
         return Err(wrong(format!("it has {} jobs; 1 to {JOBS_MAX} are taken at a time", jobs.len())));
     }
-    // How much metadata is too much, the service says.
-    let rules = Rules { now: clock::now(), metadata_bytes: usize::MAX, auth_method: "oauth2" };
+    // How much metadata is too much, and which URLs other words stand for, the service says.
+    let rules = Rules {
+        now: clock::now(),
+        metadata_bytes: usize::MAX,
+        auth_method: "oauth2",
+        names: UrlNames::elsewhere(),
+    };
     let mut submissions = Vec::with_capacity(jobs.len());
     for (place, job) in jobs.into_iter().enumerate() {
         let which = if listed { format!("job {}: ", place + 1) } else { String::new() };

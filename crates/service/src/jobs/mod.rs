@@ -16,6 +16,7 @@ mod copies;
 mod desk;
 pub(crate) mod ids;
 mod mover;
+mod names;
 mod order;
 mod pairs;
 mod queues;
@@ -47,6 +48,8 @@ pub use copies::{Moving, Progress};
 pub use desk::run;
 pub use ids::{MOVERS, file, file_number, is_ours, queue, source};
 pub use mover::{CopyOrder, Credential, End, ForeignMover, Stop, Verify};
+pub use names::NamesConfig;
+pub(crate) use names::url_names;
 pub(crate) use order::delegated;
 pub use pairs::{Minute, Pairs};
 pub use queues::SIZE_ASSUMED;
@@ -76,6 +79,8 @@ pub struct JobsConfig {
     pub s3: Vec<S3Config>,
     /// Parts of files on their way to S3 that are in memory, of all copies together.
     pub s3_memory_mib: u32,
+    /// Name rules of hosts whose files jobs may name by schemes that are not served.
+    pub names: Vec<NamesConfig>,
     pub tape: TapeConfig,
 }
 
@@ -90,6 +95,7 @@ impl Default for JobsConfig {
             authorities: Vec::new(),
             s3: Vec::new(),
             s3_memory_mib: 512,
+            names: Vec::new(),
             tape: TapeConfig::default(),
         }
     }
@@ -108,6 +114,7 @@ impl JobsConfig {
             }
         }
         self.s3.iter().try_for_each(S3Config::check)?;
+        NamesConfig::check_all(&self.names)?;
         self.tape.check()?;
         remote::networks(self).map(drop)
     }

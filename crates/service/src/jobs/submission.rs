@@ -9,6 +9,7 @@ use longhaul_model::{JobFileState, JobId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::url_names;
 use crate::fts::{Person, refusal};
 use crate::operations::{Operations, problem};
 use crate::shared::Shared;
@@ -41,6 +42,7 @@ impl Operations {
             now: self.now(),
             metadata_bytes: self.config().fts.metadata_bytes as usize,
             auth_method: person.auth_method(),
+            names: url_names(&self.config().jobs.names, &self.shared),
         }
     }
 

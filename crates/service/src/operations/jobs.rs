@@ -280,10 +280,12 @@ fn give_tokens(submission: &mut Submission, files: &[JobFileSubmit]) -> Result<(
 
 #[cfg(test)]
 mod tests {
+    use longhaul_api::fts::UrlNames;
+
     use super::*;
 
     fn rules() -> Rules {
-        Rules { now: Timestamp(1), metadata_bytes: 1_024, auth_method: "oauth2" }
+        Rules { now: Timestamp(1), metadata_bytes: 1_024, auth_method: "oauth2", names: UrlNames::default() }
     }
 
     fn file(source: &str, target: &str) -> JobFileSubmit {

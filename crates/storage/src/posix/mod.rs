@@ -46,7 +46,7 @@ use fault::{Role, fault};
 use flush::Flusher;
 pub use names::NamePage;
 use seam::{Call, Seam};
-use work::{Opening, WORK_DIRECTORY, Work};
+use work::{Opening, TEMPS, WORK_DIRECTORY, Work};
 
 /// When a commit waits for the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,6 +89,7 @@ pub struct Posix {
     direct_writes: Arc<Switch>,
     device: u64,
     beneath: Beneath,
+    root_path: PathBuf,
     work_elsewhere: Option<PathBuf>,
     work: Mutex<Option<Arc<Work>>>,
     flusher: Arc<Flusher>,
@@ -142,6 +143,7 @@ impl Posix {
             manner,
             device,
             beneath: Beneath::new(root, root_path.as_os_str().as_bytes(), resolver, reserved),
+            root_path,
             work_elsewhere: options.work,
             work: Mutex::new(None),
             flusher: Arc::new(Flusher::new(options.flush, seam.clone())),
@@ -443,6 +445,12 @@ impl Storage for Posix {
             paths.push(path);
         }
         self.flusher.flush_present(&work, &self.beneath, &paths)
+    }
+
+    fn temp_path(&self, temp: &TempName) -> Option<PathBuf> {
+        let inside = || self.root_path.join(WORK_DIRECTORY);
+        let work = self.work_elsewhere.clone().unwrap_or_else(inside);
+        self.writable.then(|| work.join(TEMPS).join(temp.as_str()))
     }
 
     fn temps(&self) -> Result<Vec<TempName>, Fault> {

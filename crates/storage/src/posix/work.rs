@@ -17,7 +17,7 @@ use crate::{Identity, TempName};
 
 /// In the storage's root unless another directory is given.
 pub(super) const WORK_DIRECTORY: &str = ".longhaul";
-const TEMPS: &str = "temps";
+pub(super) const TEMPS: &str = "temps";
 /// Only we look into it.
 const PRIVATE: u32 = 0o700;
 /// File systems whose `syncfs` writes all data, names and the disk's own cache, and tells errors: ext2 to

@@ -97,6 +97,7 @@ const PURE_DEPENDENCIES: &[&str] = &[
     "crc32c",
     "jiff",
     "md-5",
+    "regex-lite",
     "serde",
     "serde_json",
     "sha1",

@@ -52,10 +52,10 @@ fn pairs(
         return Err(Refusal::new(413, format!("a job has more than {FILES_MAX} files: submit several")));
     }
     let common = common(entry, rules)?;
-    for (place, target) in targets.iter().enumerate() {
-        let (target, target_se) = url::check(target)?;
+    for (place, wanted) in targets.iter().enumerate() {
+        let (target, target_se) = url::served(wanted, &rules.names, wanted)?;
         for (which, source) in sources.iter().enumerate() {
-            let (source, source_se) = url::check(source)?;
+            let (source, source_se) = url::served(source, &rules.names, wanted)?;
             files.push(SubmittedFile {
                 index: *index,
                 source,

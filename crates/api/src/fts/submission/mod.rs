@@ -11,7 +11,7 @@ use longhaul_model::Timestamp;
 use longhaul_model::job::{JobFileState, JobKind};
 use serde_json::{Map, Value};
 
-use super::Refusal;
+use super::{Refusal, UrlNames};
 use fields::Fields;
 
 pub use parameters::Parameters;
@@ -42,6 +42,8 @@ pub struct Rules {
     pub metadata_bytes: usize,
     /// `certificate` or `oauth2`; put into the job's metadata.
     pub auth_method: &'static str,
+    /// What becomes of URLs whose scheme is not served.
+    pub names: UrlNames,
 }
 
 /// How the job gets its id.

@@ -5,7 +5,7 @@ use serde_json::json;
 const NOW: Timestamp = Timestamp(1_800_000_000_000_000);
 
 fn rules() -> Rules {
-    Rules { now: NOW, metadata_bytes: 1_024, auth_method: "certificate" }
+    Rules { now: NOW, metadata_bytes: 1_024, auth_method: "certificate", names: UrlNames::default() }
 }
 
 fn file() -> Value {

@@ -1,28 +1,46 @@
-//! The words of a line, and quoting.
+//! The lines of fdtcp's copyjobfile and reportfile: their words, and quoting.
 //!
 //! A word that begins with `"` ends with the next `"`; in between `\"`, `\\`, `\n`, `\r`, `\t` and `\u{1b}` stand for
 //! what they say. In any other word every character stands for itself, backslashes too, as fdtcp reads it.
+//!
+//! Not here: files of such lines, and what their words name (`copy`, `agent`). Start with [`words`] and [`quoted`].
 
 use std::iter::Peekable;
 use std::str::Chars;
 
-use super::Format;
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// fdtcp's: blanks and tabs divide.
+    Copyjob,
+    /// Of `--from-file`: if there is a tab, tabs alone divide.
+    FromFile,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Word {
-    pub(super) text: String,
+pub struct Word {
+    pub text: String,
     /// In characters, from 1.
-    pub(super) column: usize,
+    pub column: usize,
+}
+
+/// What a reportfile says of one pair.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReportLine {
+    pub source: String,
+    pub target: String,
+    /// 0: done; 1: error; 2: something else is there; 3: no permission.
+    pub status: u8,
+    pub text: String,
 }
 
 /// Where (in characters, from 1), and what.
-pub(super) type Wrong = (usize, String);
+pub type Wrong = (usize, String);
 
 /// More words than a pair has are not told apart.
 const WORDS_MAX: usize = 3;
 
 /// None of a blank line and of a comment.
-pub(super) fn words(line: &str, format: Format) -> Result<Vec<Word>, Wrong> {
+pub fn words(line: &str, format: Format) -> Result<Vec<Word>, Wrong> {
     let line = line.strip_suffix('\r').unwrap_or(line);
     let begins = line.trim_start_matches([' ', '\t']);
     if begins.is_empty() || begins.starts_with('#') {
@@ -47,6 +65,30 @@ pub(super) fn words(line: &str, format: Format) -> Result<Vec<Word>, Wrong> {
     }
     Ok(words)
 }
+
+/// A line of a reportfile. None: it is a comment, or says nothing of any pair; readers pass over it.
+pub fn report_line(line: &str) -> Option<ReportLine> {
+    let line = line.strip_suffix('\r').unwrap_or(line);
+    let begins = line.trim_start_matches(BLANKS);
+    if begins.starts_with('#') || line.contains('\0') {
+        return None;
+    }
+    let separates = |c: char| BLANKS.contains(&c);
+    let mut reader = Reader { chars: line.chars().peekable(), column: 1 };
+    let mut word = || {
+        reader.skip(separates);
+        match reader.chars.peek()? {
+            '"' => reader.quoted(separates).ok(),
+            _ => Some(reader.plain(separates)),
+        }
+    };
+    let (source, target) = (word()?, word()?);
+    let status = word()?.parse().ok()?;
+    let text: String = reader.chars.collect();
+    Some(ReportLine { source, target, status, text: text.trim().to_owned() })
+}
+
+const BLANKS: [char; 2] = [' ', '\t'];
 
 /// A word that `words` reads as `text`, in either format.
 pub fn quoted(text: &str) -> String {
@@ -224,6 +266,18 @@ mod tests {
         }
     }
 
+    #[test]
+    fn lines_of_reports() {
+        let line = report_line("fdt://h:8444/a \"/d/two words\" 1 no such file: a\r").unwrap();
+        assert_eq!((line.source.as_str(), line.target.as_str()), ("fdt://h:8444/a", "/d/two words"));
+        assert_eq!((line.status, line.text.as_str()), (1, "no such file: a"));
+        let short = report_line("a b 0").unwrap();
+        assert_eq!((short.status, short.text.as_str()), (0, ""));
+        for other in ["", "# a b 0", "a b", "a b done", "a b -1", "a b 999", "\"a b 0", "a \0 0"] {
+            assert_eq!(report_line(other), None, "{other:?}");
+        }
+    }
+
     proptest! {
         #[test]
         fn what_is_quoted_is_read_back(one in "[^\0]{0,12}|[ \t\"\\\\#a\u{85}\n\r]{0,8}", other in "[^\0]{0,12}") {
@@ -238,6 +292,7 @@ mod tests {
         fn no_line_panics(line in ".{0,40}|[\"\\\\ \tu{}#a0]{0,20}") {
             let _ = words(&line, Format::Copyjob);
             let _ = words(&line, Format::FromFile);
+            let _ = report_line(&line);
         }
     }
 }

@@ -1,0 +1,103 @@
+//! What the command calls a file at its source.
+
+use longhaul_model::rules::{Asked, Direction, NameRule, NameRules};
+use longhaul_model::{Fault, FaultCode, Lfn, StorageName};
+use serde::{Deserialize, Serialize};
+
+const URL_BYTES_MAX: usize = 1_024;
+
+/// The names of one source storage's files: the LFN after a URL, or what rules by pattern make of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SourceNames {
+    pub storage: StorageName,
+    /// What stands before `/` and the LFN.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// The source's own rules, as in its `storage.xml`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<NameRule>,
+    /// Whose names the rules are asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
+}
+
+impl SourceNames {
+    pub(super) fn check(&self) -> Result<(), String> {
+        match (&self.url, &self.protocol) {
+            (Some(url), None) if self.rules.is_empty() => {
+                if url.is_empty() || url.len() > URL_BYTES_MAX || url.chars().any(char::is_control) {
+                    return Err(format!(
+                        "url has to have 1 to {URL_BYTES_MAX} bytes, none of them control characters"
+                    ));
+                }
+                Ok(())
+            }
+            (None, Some(protocol)) if !self.rules.is_empty() => {
+                let rules = self.name_rules();
+                if !rules.protocols(Direction::LfnToPfn).contains(&protocol.as_str()) {
+                    return Err("there are no rules of its protocol from LFN to PFN".into());
+                }
+                rules.check_each().map_err(|error| error.to_string())
+            }
+            _ => Err("it needs either url, or rules and their protocol".into()),
+        }
+    }
+
+    fn name_rules(&self) -> NameRules {
+        NameRules::new(1, self.rules.clone())
+    }
+
+    /// In a whole batch, so that patterns are made ready once.
+    pub(super) fn of_target<'a>(&'a self, target: &'a str) -> impl Fn(&Lfn) -> Result<String, Fault> + 'a {
+        let rules = self.name_rules();
+        move |lfn| {
+            if let Some(url) = &self.url {
+                return Ok(format!("{url}/{}", lfn.as_str()));
+            }
+            let wrong = |why: String| {
+                Fault::new(
+                    FaultCode::BadName,
+                    format!("{} has no name at {}: {why}", lfn.shown(), self.storage),
+                )
+            };
+            let protocol = self.protocol.as_deref().unwrap_or_default();
+            let asked = Asked { protocol, target: Some(target), custodial: false };
+            let mapped = rules.lfn_to_pfn(lfn, &asked).map_err(|error| wrong(error.to_string()))?;
+            mapped.map(|mapped| mapped.name).ok_or_else(|| wrong("no name rule fits".into()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(text: &str) -> SourceNames {
+        toml::from_str(&format!("storage = 'alpha'\n{text}")).unwrap()
+    }
+
+    #[test]
+    fn by_a_prefix_or_by_rules() {
+        let lfn: Lfn = "run7/f1".parse().unwrap();
+        let plain = names("url = 'fdt://dtn.example.org:8444/data'");
+        plain.check().unwrap();
+        assert_eq!(plain.of_target("beta")(&lfn).unwrap(), "fdt://dtn.example.org:8444/data/run7/f1");
+        let rule = "protocol = 'fdt'\n[[rules]]\ndirection = 'lfn-to-pfn'\nprotocol = 'fdt'\ntarget_match = '^be'\n\
+                    path_match = '^/run(\\d)/(.*)'\nresult = 'fdt://dtn$1/$2'\n";
+        let rules = names(rule);
+        rules.check().unwrap();
+        assert_eq!(rules.of_target("beta")(&lfn).unwrap(), "fdt://dtn7/f1");
+        assert!(rules.of_target("gamma")(&lfn).unwrap_err().detail.contains("no name rule fits"));
+        for (wrong, why) in [
+            ("", "either url"),
+            ("url = ''", "1 to 1024 bytes"),
+            (&rule.replace("protocol = 'fdt'\n[[", "protocol = 'srm'\n[["), "no rules of its protocol"),
+            (&rule.replace("(.*)", "(.*"), "rule 1 (lfn-to-pfn of fdt): path_match"),
+            (&format!("url = 'x'\n{rule}"), "either url"),
+        ] {
+            let refused = names(wrong).check().unwrap_err();
+            assert!(refused.contains(why), "{wrong}: {refused}");
+        }
+    }
+}

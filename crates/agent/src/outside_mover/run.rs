@@ -1,0 +1,258 @@
+//! One command: some files of one source, from the leases to their outcomes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_engine::{Event, FetchFile, Finished, Success, Times};
+use longhaul_model::{AttemptId, Fault, FaultCode, Pfn, StorageName, Timestamp};
+use longhaul_storage::{Storage, TempName};
+
+use super::landing::{self, Arrived, temp_name};
+use super::mover::{OfStorage, Shared, finished};
+use super::spool::{Pair, Spool, Verdict};
+use crate::command::{self, Ended, Order};
+
+/// What one command brings.
+pub(super) struct Job {
+    pub(super) source: StorageName,
+    pub(super) target: StorageName,
+    pub(super) start_by: Timestamp,
+    pub(super) received: Timestamp,
+    pub(super) files: Vec<FetchFile>,
+}
+
+/// A file that has begun.
+struct Item {
+    file: FetchFile,
+    at: Pfn,
+    temp: TempName,
+    pair: Pair,
+}
+
+/// When its turn has come, until each of its files has an end, or is not wanted any more.
+pub(super) async fn run(shared: Arc<Shared>, job: Job) {
+    let Some(of) = shared.of(&job.target) else { return };
+    let Ok(_slot) = of.slots.acquire().await else { return };
+    let started = (shared.clock)();
+    let (all, times) = (job.files.clone(), Times { received: job.received, ..Times::default() });
+    let begun = {
+        let (shared, job) = (shared.clone(), job);
+        blocking(move || begin(&shared, job, started)).await
+    };
+    let (items, spool) = match begun {
+        Ok(Some(begun)) => begun,
+        Ok(None) => return,
+        // Those of them that have an end are known by it.
+        Err(fault) => return give_up(shared.clone(), all, fault, times).await,
+    };
+    let attempts: Vec<AttemptId> = items.iter().map(|item| item.file.attempt).collect();
+    let times = Times { started: Some(started), ..times };
+    let ended = tokio::select! {
+        ended = work(&shared, of, &spool) => Some(ended),
+        () = shared.until_unwanted(&attempts) => None,
+    };
+    let end = shared.clone();
+    let done = blocking(move || finish(&end, &items, &spool, ended, times)).await;
+    if let Err(fault) = done {
+        give_up(shared.clone(), all, fault, times).await;
+    }
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Fault> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| Fault::new(FaultCode::Internal, format!("a step of a mover's command: {error}")))
+}
+
+async fn give_up(shared: Arc<Shared>, files: Vec<FetchFile>, fault: Fault, times: Times) {
+    let ended = files.iter().map(|file| finished(file, Err(fault.clone()), times)).collect();
+    let told = blocking(move || shared.ended(ended)).await;
+    if let Err(fault) = told {
+        tracing::error!(%fault, "ends of attempts are not told");
+    }
+}
+
+/// Looks at each file, tells of those that end here, and writes down what the command shall bring. None: nothing.
+fn begin(shared: &Shared, job: Job, started: Timestamp) -> Option<(Vec<Item>, Spool)> {
+    let of = shared.of(&job.target)?;
+    let names = of.config.source(&job.source)?;
+    let name = names.of_target(job.target.as_str());
+    let late = started > job.start_by;
+    let files: Vec<FetchFile> = job.files.into_iter().filter(|file| shared.is_wanted(file.attempt)).collect();
+    if !late {
+        shared.tell(files.iter().map(|file| Event::Started { attempt: file.attempt, at: started }).collect());
+    }
+    let times = Times { received: job.received, started: (!late).then_some(started), ..Times::default() };
+    let (mut items, mut ended) = (Vec::new(), Vec::new());
+    for file in files {
+        let found = match late {
+            true => Err(Fault::new(FaultCode::LeaseExpired, format!("it had to begin by {}", job.start_by))),
+            false => look(shared, of, &file).and_then(|found| Ok((found, name(&file.lfn)?))),
+        };
+        match found {
+            Ok((Found::There(success), _)) => ended.push(finished(&file, Ok(success), times)),
+            Ok((Found::Wanted { at, temp, path }, source)) => {
+                items.push(Item { file, at, temp, pair: (source, path) });
+            }
+            Err(fault) => ended.push(finished(&file, Err(fault), times)),
+        }
+    }
+    if items.is_empty() {
+        shared.ended(ended);
+        return None;
+    }
+    let bytes = items.iter().map(|item| item.file.size).fold(0u64, u64::saturating_add);
+    let spool = room(&*of.export.storage, bytes).and_then(|()| {
+        let pairs: Vec<Pair> = items.iter().map(|item| item.pair.clone()).collect();
+        Spool::make(&shared.spool, shared.next_run(), &pairs)
+    });
+    match spool {
+        Ok(spool) => {
+            shared.ended(ended);
+            items.iter().for_each(|item| shared.writes(item.file.attempt, item.pair.1.clone().into()));
+            Some((items, spool))
+        }
+        Err(fault) => {
+            ended.extend(items.iter().map(|item| finished(&item.file, Err(fault.clone()), times)));
+            shared.ended(ended);
+            None
+        }
+    }
+}
+
+enum Found {
+    There(Success),
+    Wanted { at: Pfn, temp: TempName, path: String },
+}
+
+fn look(shared: &Shared, of: &OfStorage, file: &FetchFile) -> Result<Found, Fault> {
+    let storage = &*of.export.storage;
+    let at = of.export.rules.to_pfn(storage.name(), &file.lfn);
+    let at = at.map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))?;
+    if !storage.capabilities().writable {
+        let detail = format!("{} is exported for reading only", storage.name());
+        return Err(Fault::new(FaultCode::TargetReadOnly, detail));
+    }
+    if file.digests.is_empty() {
+        let detail = format!(
+            "the catalog has no digest of {}, and the word of a site's mover is not enough",
+            file.lfn.shown()
+        );
+        return Err(Fault::new(FaultCode::MoverFailed, detail).retrying(longhaul_model::Retry::Never));
+    }
+    if let Some(success) = landing::present(storage, &at, file, &shared.stop)? {
+        return Ok(Found::There(success));
+    }
+    let temp = temp_name(shared.agent, file.attempt);
+    storage.remove_temp(&temp)?;
+    let path = storage.temp_path(&temp).and_then(|path| path.into_os_string().into_string().ok());
+    let path = path.ok_or_else(|| {
+        Fault::new(
+            FaultCode::TargetWrite,
+            "the storage's work directory has no path that can be written down",
+        )
+    })?;
+    Ok(Found::Wanted { at, temp, path })
+}
+
+/// A full storage is noticed before anything is sent.
+fn room(storage: &dyn Storage, bytes: u64) -> Result<(), Fault> {
+    let free = storage.space()?.free_bytes;
+    if bytes > free {
+        let detail = format!("{bytes} bytes are to come to {}, {free} are free", storage.name());
+        return Err(Fault::new(FaultCode::TargetFull, detail));
+    }
+    Ok(())
+}
+
+async fn work(shared: &Shared, of: &OfStorage, spool: &Spool) -> Result<Ended, Fault> {
+    let (copyjob, report) = (spool.copyjob(), spool.report());
+    let words = of.config.words(&copyjob.to_string_lossy(), &report.to_string_lossy());
+    let limit = shared.bytes_per_s().map(|limit| ("LONGHAUL_BYTES_PER_S", limit.to_string()));
+    let limits: Vec<(&str, String)> = limit.into_iter().collect();
+    let time = Duration::from_secs(of.config.timeout_s.into());
+    let failure = Some(FaultCode::MoverFailed);
+    command::run(Order { words: &words, told: &limits, limit: time, failure, ..Order::default() }).await
+}
+
+/// What became of each file. `ended` is none if none of them is wanted any more.
+fn finish(shared: &Shared, items: &[Item], spool: &Spool, ended: Option<Result<Ended, Fault>>, times: Times) {
+    let Some(of) = items.first().and_then(|item| shared.of(&item.at.storage)) else { return };
+    let storage = &*of.export.storage;
+    if let Some(ended) = ended {
+        let times = Times { last_byte: Some((shared.clock)()), ..times };
+        let results = results(storage, items, spool, &ended, shared);
+        let told = items.iter().zip(results).map(|(item, result)| tell(shared, item, result, times));
+        shared.ended(told.collect());
+    }
+    // What has its name is not there any more; of the rest nothing is kept.
+    for item in items {
+        if let Err(fault) = storage.remove_temp(&item.temp) {
+            tracing::warn!(temp = %item.temp, %fault, "a temporary file could not be removed");
+        }
+    }
+}
+
+fn tell(shared: &Shared, item: &Item, result: Result<Success, Fault>, times: Times) -> Finished {
+    let committed = result.is_ok().then(|| (shared.clock)());
+    let one = finished(&item.file, result, Times { committed, ..times });
+    tracing::debug!(
+        attempt = %one.attempt, transfer = %one.transfer, lfn = %item.file.lfn, arrived = one.result.is_ok(),
+        "the site's mover is done with a file"
+    );
+    one
+}
+
+fn results(
+    storage: &dyn Storage,
+    items: &[Item],
+    spool: &Spool,
+    ended: &Result<Ended, Fault>,
+    shared: &Shared,
+) -> Vec<Result<Success, Fault>> {
+    let pairs: Vec<Pair> = items.iter().map(|item| item.pair.clone()).collect();
+    let verdicts: Vec<Result<Verdict, String>> = match spool.verdicts(&pairs) {
+        Ok(verdicts) => verdicts.into_iter().map(Ok).collect(),
+        Err(why) => vec![Err(why); items.len()],
+    };
+    // What it has said before it was ended counts too.
+    let said: Vec<Result<(), Fault>> =
+        items.iter().zip(verdicts).map(|(item, verdict)| judged(item, verdict, ended)).collect();
+    let done =
+        items.iter().zip(&said).filter(|(item, said)| said.is_ok() && shared.is_wanted(item.file.attempt));
+    let arrived: Vec<Arrived<'_>> =
+        done.map(|(item, _)| Arrived { file: &item.file, temp: &item.temp, at: &item.at }).collect();
+    let mut landed: BTreeMap<AttemptId, Result<Success, Fault>> = arrived
+        .iter()
+        .map(|one| one.file.attempt)
+        .zip(landing::land(storage, &arrived, &shared.stop))
+        .collect();
+    let gone = || Err(Fault::new(FaultCode::Cancelled, "it is not wanted any more"));
+    let mut of = |item: &Item| landed.remove(&item.file.attempt).unwrap_or_else(gone);
+    items.iter().zip(said).map(|(item, said)| said.and_then(|()| of(item))).collect()
+}
+
+/// What the report says of a file, with what is known of the command where it says nothing.
+fn judged(item: &Item, verdict: Result<Verdict, String>, ended: &Result<Ended, Fault>) -> Result<(), Fault> {
+    let lfn = item.file.lfn.shown();
+    let failed = |why: String| Err(Fault::new(FaultCode::MoverFailed, format!("{lfn}: {why}")));
+    let why = match verdict {
+        Ok(Verdict::Done) => return Ok(()),
+        Ok(Verdict::Failed { status, text }) => {
+            let what = match status {
+                2 => "something is there already",
+                3 => "no permission",
+                _ => "it failed",
+            };
+            let said = if text.is_empty() { "without a word".to_owned() } else { text };
+            return failed(format!("the mover says: {what} (status {status}): {said}"));
+        }
+        Ok(Verdict::Contradiction) => return failed("the mover's report says two things of it".into()),
+        Ok(Verdict::Nothing) => "its report says nothing of it".to_owned(),
+        Err(why) => why,
+    };
+    match ended {
+        Err(fault) => failed(format!("{}; {why}", fault.detail)),
+        Ok(ended) => failed(format!("the mover has ended {}; {why}", ended.told())),
+    }
+}

@@ -1,0 +1,171 @@
+//! Name rules for the URLs of jobs: how `srm://`, `gsiftp://` and `root://` names of a host become names under which its files are
+//! served. A URL goes to its LFN by one protocol's rules, and from there to a name of another protocol that is served; that name
+//! has to lead back to the same LFN.
+
+use std::sync::Arc;
+
+use longhaul_model::NameRules;
+use longhaul_model::job::storage_element;
+use longhaul_model::rules::{Asked, Direction};
+use longhaul_model::units::printable;
+
+/// The name rules of all hosts that have some.
+#[derive(Clone, Debug, Default)]
+pub struct UrlNames {
+    of: Vec<HostNames>,
+    elsewhere: bool,
+}
+
+/// Those of the hosts of one site.
+#[derive(Clone, Debug)]
+pub struct HostNames {
+    /// In small letters, without port.
+    pub hosts: Vec<String>,
+    /// What rules of other sites call it.
+    pub site: Option<String>,
+    pub rules: Arc<NameRules>,
+}
+
+impl UrlNames {
+    pub fn new(of: Vec<HostNames>) -> Self {
+        UrlNames { of, elsewhere: false }
+    }
+
+    /// The rules are with whom the job goes to: nothing is mapped or refused here for its scheme.
+    pub fn elsewhere() -> Self {
+        UrlNames { of: Vec::new(), elsewhere: true }
+    }
+
+    pub(super) fn are_elsewhere(&self) -> bool {
+        self.elsewhere
+    }
+
+    /// The name for `url` that `served` takes, on its way to `target`. None: its host has no rules.
+    ///
+    /// # Errors
+    /// Why its host's rules have none, in words.
+    pub(super) fn map<T>(
+        &self,
+        url: &str,
+        target: &str,
+        served: impl Fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, String> {
+        let Some(of) = self.of(url) else { return Ok(None) };
+        let target = self.of(target).and_then(|of| of.site.as_deref());
+        let asked = |protocol| Asked { protocol, target, custodial: of.rules.own.custodial };
+        let mut why = "no rule from PFN to LFN fits".to_owned();
+        for protocol in of.rules.protocols(Direction::PfnToLfn) {
+            let lfn = match of.rules.pfn_to_lfn(url, &asked(protocol)) {
+                Ok(Some(lfn)) => lfn,
+                Ok(None) => continue,
+                Err(error) => {
+                    why = error.to_string();
+                    continue;
+                }
+            };
+            why = format!("{} has no name there that is served and leads back to it", lfn.shown());
+            for protocol in of.rules.protocols(Direction::LfnToPfn) {
+                let Ok(Some(there)) = of.rules.lfn_to_pfn(&lfn, &asked(protocol)) else { continue };
+                let Some(taken) = served(&there.name) else { continue };
+                if of
+                    .rules
+                    .pfn_to_lfn(&there.name, &asked(protocol))
+                    .is_ok_and(|back| back.as_ref() == Some(&lfn))
+                {
+                    return Ok(Some(taken));
+                }
+            }
+        }
+        Err(format!(
+            "the name rules of {} map it to none of them: {why}",
+            printable(&host(url).unwrap_or_default())
+        ))
+    }
+
+    fn of(&self, url: &str) -> Option<&HostNames> {
+        let host = host(url)?;
+        self.of.iter().find(|of| of.hosts.contains(&host))
+    }
+}
+
+fn host(url: &str) -> Option<String> {
+    storage_element(url)?.split_once("://").map(|(_, host)| host.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::url::served;
+    use super::*;
+
+    fn names() -> UrlNames {
+        let rule = |direction: &str, protocol: &str, path: &str, result: &str| {
+            serde_json::json!({
+                "direction": direction, "protocol": protocol, "path_match": path, "result": result
+            })
+        };
+        let mut only = rule("lfn-to-pfn", "davs", "/+(.*)", "davs://only.example.org/d/$1");
+        only["target_match"] = "^T2_".into();
+        let rules: NameRules = serde_json::from_value(serde_json::json!({
+            "version": 1,
+            "rules": [
+                rule("pfn-to-lfn", "srm", r"^srm://[^/]+/.*\?SFN=/pool(/.*)", "$1"),
+                rule("pfn-to-lfn", "gsiftp", "^gsiftp://[^/]+/pool(/.*)", "$1"),
+                rule("lfn-to-pfn", "gsiftp", "/+(.*)", "gsiftp://door.example.org/pool/$1"),
+                only,
+                rule("lfn-to-pfn", "https", "^/+(d/.*)", "https://lost.example.org/$1"),
+                rule("lfn-to-pfn", "https", "/+(.*)", "https://door.example.org:443/pool/$1"),
+                rule("pfn-to-lfn", "https", "^https://door[^/]+/pool(/.*)", "$1"),
+                rule("pfn-to-lfn", "davs", "^davs://[^/]+/d(/.*)", "$1"),
+            ],
+        }))
+        .unwrap();
+        let hosts = vec!["srm.example.org".to_owned(), "door.example.org".to_owned()];
+        let far = HostNames {
+            hosts: vec!["far.example.org".into()],
+            site: Some("T3_FAR".into()),
+            rules: Arc::default(),
+        };
+        UrlNames::new(vec![HostNames { hosts, site: Some("T1_A".into()), rules: Arc::new(rules) }, far])
+    }
+
+    #[test]
+    fn foreign_names_become_such_that_are_served() {
+        let names = names();
+        let to = |url: &str, target: &str| {
+            served(url, &names, target).map(|(url, _)| url).map_err(|refused| refused.message)
+        };
+        let srm = "srm://SRM.example.org:8446/srm/v2?SFN=/pool/store/f";
+        assert_eq!(
+            to(srm, "https://far.example.org/x").unwrap(),
+            "https://door.example.org:443/pool/store/f"
+        );
+        // To nobody in particular, conditions on the target are met.
+        assert_eq!(to(srm, "https://elsewhere/x").unwrap(), "davs://only.example.org/d/store/f");
+        let gsiftp = to(" gsiftp://door.example.org/pool/store/f\n", "https://far.example.org/x").unwrap();
+        assert_eq!(gsiftp, "https://door.example.org:443/pool/store/f");
+        assert_eq!(to("https://a/x", "https://b/x").unwrap(), "https://a/x");
+        // What does not come back is not used.
+        let lost = to("gsiftp://door.example.org/pool/d/f", "https://far.example.org/x").unwrap_err();
+        assert!(
+            lost.contains("known are https, davs, http, dav, s3s, s3; the name rules of door.example.org"),
+            "{lost}"
+        );
+        assert!(lost.ends_with("d/f has no name there that is served and leads back to it"), "{lost}");
+        let other = to("root://door.example.org//pool/f", "https://b/x").unwrap_err();
+        assert!(
+            other.starts_with("Invalid value within the request: root is no scheme that is served"),
+            "{other}"
+        );
+        assert!(other.ends_with("no rule from PFN to LFN fits"), "{other}");
+        let unknown = to("root://b//pool/f", "https://b/x").unwrap_err();
+        assert!(unknown.ends_with("known are https, davs, http, dav, s3s, s3"), "{unknown}");
+        assert!(to("srm:///x", "https://b/x").is_err() && to("file:///x", "https://b/x").is_err());
+    }
+
+    #[test]
+    fn whoever_has_the_rules_decides() {
+        let (url, element) = served("srm://a:8446/x", &UrlNames::elsewhere(), "https://b/x").unwrap();
+        assert_eq!((url.as_str(), element.as_str()), ("srm://a:8446/x", "srm://a"));
+        assert!(served("https://a", &UrlNames::elsewhere(), "https://b/x").is_err());
+    }
+}
