@@ -4,8 +4,8 @@
 
 use longhaul_model::{
     AgentId, Algorithm, AttemptId, BlockName, CommunityName, DatasetName, Digest, DigestSet, Fault, Lfn,
-    SiteName, StorageName, SubscriptionId, SubscriptionState, TaskId, Timestamp, TransferId, TransferState,
-    Verification,
+    RegionName, SiteName, StorageName, SubscriptionId, SubscriptionState, TaskId, Timestamp, TransferId,
+    TransferState, Verification,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -479,6 +479,9 @@ pub struct SiteChange {
     pub reason: Option<String>,
     #[serde(default)]
     pub limits: Option<SiteLimits>,
+    /// Where it lies; empty: nobody says.
+    #[serde(default)]
+    pub region: Option<String>,
 }
 
 /// A site's limits; none is no limit.
@@ -501,6 +504,10 @@ pub struct SiteView {
     pub state: SiteState,
     pub reason: Option<String>,
     pub limits: SiteLimits,
+    /// Where it lies. What links between two regions give is believed of those between them that are new.
+    #[schema(value_type = Option<String>)]
+    #[serde(default)]
+    pub region: Option<RegionName>,
     pub storages: Vec<StorageView>,
     pub agents: Vec<AgentView>,
     pub rate_in: f64,

@@ -97,6 +97,49 @@ pub struct NetworkLinkDetail {
     /// Uplinks of the two sites, as far as agents count them.
     #[serde(default)]
     pub uplinks: Vec<UplinkView>,
+    /// What would be with more work on it.
+    #[serde(default)]
+    pub what_if: NetworkWhatIf,
+}
+
+/// What a link would do with more work than it has.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct NetworkWhatIf {
+    pub rates: Vec<NetworkRate>,
+    pub times: Vec<NetworkTime>,
+    /// How likely the next attempt fails by whose fault, most likely first; what is not to be expected is left out.
+    pub failures: Vec<NetworkFailure>,
+}
+
+/// What all files of a link get together, with so many beyond those under way.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct NetworkRate {
+    pub more_files: u32,
+    /// As likely less as more; one in ten is less than `rate_low`, one in ten more than `rate_high`.
+    pub rate: f64,
+    pub rate_low: f64,
+    pub rate_high: f64,
+}
+
+/// How long so many bytes take, asked for now in addition to what was asked for before.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct NetworkTime {
+    pub bytes: u64,
+    /// Files that they are taken to be, and how many of them are under way at once.
+    pub files: u32,
+    pub at_once: u32,
+    /// As likely less as more; nine in ten times lie between `seconds_low` and `seconds_high`.
+    pub seconds: f64,
+    pub seconds_low: f64,
+    pub seconds_high: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct NetworkFailure {
+    /// source, target, network, credential, request or ourselves.
+    pub blame: String,
+    /// From 0 to 1.
+    pub share: f64,
 }
 
 /// A stretch of time in which a link had work.

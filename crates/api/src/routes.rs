@@ -483,7 +483,11 @@ routes! {
         ]),
         gives(200, Json("Page_NetworkLink"));
     NETWORK_LINK = Get "/api/v1/network/links/{source}/{target}" "network_link" Viewer,
-        "Explains one link: why it gives what it gives, what would help, what changed",
+        "Explains one link: why it gives what it gives, what would help, what changed, what more work would come to",
+        asks(&[
+            integer("files", "What it would give with so many more files, at most 10,000; 1, 4 and 16 if absent."),
+            integer("bytes", "How long so many bytes would take; 1 GB, 100 GB and 10 TB if absent.")
+        ]),
         gives(200, Json("NetworkLinkDetail"));
     NETWORK_EXPORT = Get "/api/v1/network/export" "network_export" Viewer,
         "Tells another instance what is known of the links between sites",

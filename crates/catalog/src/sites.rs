@@ -1,6 +1,6 @@
 //! Sites, agents and storages.
 
-use crate::sql::{Optional, Row, Transaction};
+use crate::sql::{Optional, Row, Transaction, damaged};
 use longhaul_model::{AgentId, FaultCode, SiteId, SiteName, StorageId, StorageName, Timestamp};
 
 use crate::codec::{Columns, key, maybe_json, number, to_json};
@@ -10,7 +10,7 @@ use crate::{
 };
 
 const SITE: &str =
-    "SELECT id, name, state, reason, active_in, active_out, in_bytes_per_s, out_bytes_per_s, created
+    "SELECT id, name, state, reason, active_in, active_out, in_bytes_per_s, out_bytes_per_s, created, region
     FROM sites";
 const AGENT: &str = "SELECT a.id, a.site, s.name, a.host, a.version, a.incarnation, a.nonce, a.addresses,
     a.certificate_expires, a.acknowledged, a.created, a.last_hello FROM agents a JOIN sites s ON s.id = a.site";
@@ -47,10 +47,11 @@ impl Catalog {
             site.state = patch.state.unwrap_or(site.state);
             site.reason = patch.reason.clone().unwrap_or(site.reason);
             site.limits = patch.limits.unwrap_or(site.limits);
+            site.region = patch.region.clone().unwrap_or(site.region);
             let SiteLimits { active_in, active_out, in_bytes_per_s, out_bytes_per_s } = site.limits;
             tx.execute(
                 "UPDATE sites SET state = ?2, reason = ?3, active_in = ?4, active_out = ?5, in_bytes_per_s = ?6,
-                 out_bytes_per_s = ?7 WHERE id = ?1",
+                 out_bytes_per_s = ?7, region = ?8 WHERE id = ?1",
                 (
                     key!(site.id),
                     site.state.word(),
@@ -59,6 +60,7 @@ impl Catalog {
                     active_out,
                     in_bytes_per_s.map(number),
                     out_bytes_per_s.map(number),
+                    site.region.as_ref().map(|region| region.as_str()),
                 ),
             )?;
             Ok(site)
@@ -295,6 +297,11 @@ fn site_row(row: &Row<'_>) -> crate::sql::Result<SiteRow> {
             out_bytes_per_s: row.maybe_number(7)?,
         },
         created: row.time(8)?,
+        region: row
+            .get::<Option<String>>(9)?
+            .map(|name| name.parse())
+            .transpose()
+            .map_err(|error| damaged(9, error))?,
     })
 }
 

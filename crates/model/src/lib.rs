@@ -30,7 +30,8 @@ pub use job::{JobFileState, JobId, JobKind, JobState};
 pub use lifecycle::{CircuitUse, DataSecurity, SubscriptionState, TrafficClass, TransferState, Verification};
 pub use mark::{Dscp, Mark, SciTag};
 pub use name::{
-    ActivityName, BlockName, CommunityName, DatasetName, Lfn, NameError, Pfn, SiteName, StorageName,
+    ActivityName, BlockName, CommunityName, DatasetName, Lfn, NameError, Pfn, RegionName, SiteName,
+    StorageName,
 };
 pub use rules::NameRules;
 pub use time::Timestamp;

@@ -182,6 +182,8 @@ word_type! {
     SiteName, "site name";
     /// A named, exported place of a site; unique in a deployment. A site's first storage bears its name.
     StorageName, "storage name";
+    /// Where several sites are, such as a continent or a country.
+    RegionName, "region name";
     /// A tenant.
     CommunityName, "community name";
     /// A named class of work within a community.

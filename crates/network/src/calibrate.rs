@@ -28,8 +28,10 @@ const OWN_MIN: u16 = 8;
 pub(crate) const CLASSES: [u16; 4] = [8, 32, 128, u16::MAX];
 
 /// Empirical quantiles of a link's rates in a histogram: what a forecast that knows nothing else would say.
-const BINS: usize = 40;
-const BIN_WIDTH: f32 = 0.2;
+/// It reaches from 1 B/s to 1 TB/s: small files are slow by factors of millions, and what is cut off at the ends would
+/// count as if the link's own quantiles were further off than they are.
+const BINS: usize = 80;
+const BIN_WIDTH: f32 = 0.35;
 const BASELINE_MIN: u32 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -67,24 +69,19 @@ impl Points {
 pub(crate) struct LinkRecord {
     points: Points,
     outcomes: u16,
-    /// Logarithm of the rate in the middle of the histogram.
-    middle: f32,
     histogram: [u8; BINS],
 }
 
 impl Default for LinkRecord {
     fn default() -> Self {
-        LinkRecord { points: Points::default(), outcomes: 0, middle: 0.0, histogram: [0; BINS] }
+        LinkRecord { points: Points::default(), outcomes: 0, histogram: [0; BINS] }
     }
 }
 
 impl LinkRecord {
-    fn add(&mut self, log_rate: f32) {
-        if self.histogram.iter().all(|&count| count == 0) {
-            self.middle = log_rate;
-        }
-        let at =
-            ((log_rate - self.middle) / BIN_WIDTH + BINS as f32 / 2.0).floor().clamp(0.0, BINS as f32 - 1.0);
+    /// A transfer came at this rate, whether or not it was foreseen.
+    pub(crate) fn add(&mut self, log_rate: f32) {
+        let at = (log_rate / BIN_WIDTH).floor().clamp(0.0, BINS as f32 - 1.0);
         if let Some(count) = self.histogram.get_mut(at as usize) {
             *count = count.saturating_add(1);
             if *count == u8::MAX {
@@ -104,7 +101,7 @@ impl LinkRecord {
             let count = f32::from(count);
             if left <= count && count > 0.0 {
                 let within = left / count;
-                return Some(self.middle + (index as f32 + within - BINS as f32 / 2.0) * BIN_WIDTH);
+                return Some((index as f32 + within) * BIN_WIDTH);
             }
             left -= count;
         }
@@ -286,7 +283,6 @@ impl Calibration {
             .points
             .follow(spreads, (STEP_FIRST / (1.0 + f32::from(record.outcomes) / 4.0)).max(STEP_LEAST));
         record.outcomes = record.outcomes.saturating_add(1);
-        record.add((bytes_log - value) as f32);
     }
 
     pub(crate) fn quality(&self) -> Vec<Quality> {

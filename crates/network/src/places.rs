@@ -21,6 +21,16 @@ pub enum Home {
 #[serde(transparent)]
 pub struct RegionId(pub u32);
 
+impl RegionId {
+    /// The same for the same name, today and after a restart, so that nobody has to keep a table; that two of some dozens of
+    /// names share a number is as good as impossible, and would only make two regions one. Never that of no region.
+    pub fn of(name: &str) -> Self {
+        let sum =
+            name.bytes().fold(0x811c_9dc5_u32, |sum, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+        RegionId(sum.max(1))
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Places {
     pub(crate) storages: BTreeMap<StorageId, SiteId>,

@@ -8,7 +8,8 @@ mod world;
 
 use std::time::Duration;
 
-use longhaul_network::{Ahead, Basis, End, Forecast, Knowledge, Link, Work};
+use longhaul_model::Blame;
+use longhaul_network::{Ahead, Basis, End, Forecast, Knowledge, Link, Questions, Work};
 use world::{Noise, at, link, sites};
 
 /// What one link really gives.
@@ -75,13 +76,9 @@ fn burst(knowledge: &mut Knowledge, truth: Truth, mut now: f64, noise: &mut Nois
         }
         let done = running.swap_remove(next);
         knowledge.ended(truth.link, done.bytes.saturating_sub(done.told), End::Arrived, at(now));
-        knowledge.score(
-            truth.link,
-            &done.forecast,
-            done.bytes,
-            Duration::from_secs_f64(now - done.began),
-            at(now),
-        );
+        let took = Duration::from_secs_f64(now - done.began);
+        knowledge.score(truth.link, &done.forecast, done.bytes, took, at(now));
+        knowledge.came(truth.link, done.bytes, took);
     }
     now
 }
@@ -156,6 +153,59 @@ fn more_files_get_more_until_the_link_is_full() {
         knowledge.forecast(truth.link, work, now).seconds
     };
     assert!(seconds(1) > 3.0 * seconds(16), "{} {}", seconds(1), seconds(16));
+}
+
+/// One answer to all that may be asked before work is given to a link.
+#[test]
+fn what_more_work_would_come_to() {
+    let mut noise = Noise(6);
+    let mut knowledge = sites(3);
+    let truth = Truth { link: link(1, 2), file_max: 20e6, capacity: 160e6, start: 0.1 };
+    live(&mut knowledge, &[truth], 600, &mut noise);
+    let now = at(1e6);
+    for (count, blame) in [(30, None), (6, Some(Blame::Target)), (3, Some(Blame::Network))] {
+        for _ in 0..count {
+            knowledge.began(truth.link, now);
+            knowledge.ended(truth.link, 0, blame.map_or(End::Arrived, End::Failed), now);
+        }
+    }
+    let ask = |questions: &Questions| knowledge.what_if(truth.link, questions, now);
+    let many = Questions {
+        more: vec![1, 8, 64],
+        bytes: vec![10_000_000_000, 100_000_000_000],
+        ..Questions::default()
+    };
+    let answer = ask(&many);
+    let rates: Vec<f64> = answer.rates.iter().map(|(_, rate)| rate.bytes_per_s).collect();
+    assert!(rates[1] > 2.0 * rates[0] && rates[2] < 1.5 * rates[1], "{rates:?}");
+    assert_eq!(answer.times[1].0.files, 100);
+    let seconds = |answer: &longhaul_network::WhatIf, of: usize| answer.times[of].1.seconds;
+    assert!(seconds(&answer, 1) > 5.0 * seconds(&answer, 0), "{answer:?}");
+    let alone = ask(&Questions { at_once: Some(1), ..many.clone() });
+    assert!(seconds(&alone, 1) > 2.0 * seconds(&ask(&Questions { at_once: Some(16), ..many.clone() }), 1));
+    // Here nothing ever waited for anything: a link that has not learned so shows it.
+    let cold = |ahead| sites(3).what_if(truth.link, &Questions { ahead, ..many.clone() }, now);
+    let behind = Ahead { link: 1_000_000_000_000, ..Ahead::default() };
+    assert!(seconds(&cold(behind), 0) > 10.0 * seconds(&cold(Ahead::default()), 0));
+
+    let odds = &answer.failures;
+    assert_eq!(odds.iter().map(|one| one.0).collect::<Vec<_>>(), [Blame::Target, Blame::Network]);
+    let sum: f64 = odds.iter().map(|one| one.1).sum();
+    assert!(
+        (odds[0].1 / odds[1].1 - 2.0).abs() < 1e-6
+            && (sum - knowledge.failure_share(truth.link, now)).abs() < 1e-9
+    );
+    assert!((0.1..0.2).contains(&odds[0].1), "6 of 39 and as many as are remembered before: {odds:?}");
+}
+
+/// What answers nobody is expected to fail by the network, though no attempt has failed yet.
+#[test]
+fn where_nothing_answers_the_network_is_expected_to_fail() {
+    let mut knowledge = sites(2);
+    world::probe(&mut knowledge, 1, 2, longhaul_network::Seen::Reach { up: false }, 1.0);
+    let odds = knowledge.what_if(link(1, 2), &Questions::default(), at(2.0)).failures;
+    assert_eq!(odds.iter().map(|one| one.0).collect::<Vec<_>>(), [Blame::Network]);
+    assert!(odds[0].1 > 0.8, "{odds:?}");
 }
 
 #[test]

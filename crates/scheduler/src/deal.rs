@@ -367,7 +367,16 @@ impl Scheduler {
         self.storages[target].target.dealt += 1;
         self.enter_lease(
             place,
-            Leased { attempt, agent, source, party, started: false, began: now, bytes_done: 0 },
+            Leased {
+                attempt,
+                agent,
+                source,
+                party,
+                started: false,
+                leased: Some(now),
+                began: now,
+                bytes_done: 0,
+            },
             now,
         );
         self.end_needless_hops(place);

@@ -42,6 +42,7 @@ impl Scheduler {
             files_left: 0,
             bytes_left: 0,
             bytes_ranked: 0,
+            hurried: false,
         });
         let want = &mut self.wants[place];
         if subscription.wants.insert(place) {
@@ -473,6 +474,7 @@ impl Scheduler {
                     source,
                     party: self.wants[self.transfers[place].want].party,
                     started: false,
+                    leased: None,
                     began: now,
                     bytes_done: 0,
                 };

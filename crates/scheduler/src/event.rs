@@ -11,12 +11,16 @@ use longhaul_model::{
     AgentId, AttemptId, BlockId, Epoch, Fault, FileId, SiteId, SiteName, StorageId, StorageName,
     SubscriptionId, Timestamp, TransferId,
 };
+use longhaul_network::RegionId;
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Event {
     /// A site is new or has changed.
     Site(SiteInfo),
+    /// In which region a site lies, or that nobody says. What links between two regions have in common is believed of
+    /// links between them that are new.
+    Region { site: SiteId, region: Option<RegionId> },
     /// A storage is new or has changed; also whenever an agent reports trouble or its end.
     Storage(StorageInfo),
     /// Which agent works for a storage, and whether it is in contact.
@@ -37,6 +41,9 @@ pub enum Event {
     DemandGone { id: DemandId },
     /// The same for all demands of a subscription.
     SubscriptionGone { subscription: SubscriptionId },
+    /// The deadline of a subscription is in danger, or is so no more: meanwhile it goes before all else of its activity.
+    /// Means nothing for one without a deadline.
+    Hurry { subscription: SubscriptionId, hurry: bool },
     /// The answer to [`crate::Decision::Expand`]: files missing at the target, in the order of their ids.
     /// `exhausted`: there are none after these.
     Files { demand: DemandId, files: Vec<WantedFile>, exhausted: bool },

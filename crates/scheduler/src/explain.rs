@@ -206,8 +206,16 @@ impl Scheduler {
         } else {
             String::new()
         };
+        let hurries = want.demands.iter().any(|(id, wish)| {
+            self.subscriptions.get(id).is_some_and(|subscription| self.hurries(wish, subscription))
+        });
+        let danger = if hurries {
+            format!("; its deadline is in danger: it goes before all else of {whose}")
+        } else {
+            String::new()
+        };
         format!(
-            "its turn: {} has {} files ({}) under way, and {} more ({}) of this priority or a higher one wait there{share}",
+            "its turn: {} has {} files ({}) under way, and {} more ({}) of this priority or a higher one wait there{share}{danger}",
             self.name(row.id),
             units::count(row.target.leased.len() as u64),
             amount(row.target.leased_bytes),

@@ -4,6 +4,7 @@ use longhaul_model::{AttemptId, Timestamp};
 use longhaul_network::{Ahead, Link, Work};
 
 use crate::scheduler::Scheduler;
+use crate::state::Leased;
 
 /// One attempt of so many is foreseen: forecasts cost, and some tell as much as all.
 const EACH: u64 = 8;
@@ -19,32 +20,43 @@ impl Scheduler {
             return;
         }
         let link = Link { source: self.storages[source].id, target: target.id };
-        let bytes = |bytes: u128| u64::try_from(bytes).unwrap_or(u64::MAX);
-        let ahead = Ahead {
-            link: target.target.links.get(source).map_or(0, |link| bytes(link.bytes)),
-            source: bytes(self.storages[source].bytes_ahead),
-            target: bytes(target.target.leased_bytes),
-        };
-        let work = Work { ahead, ..Work::file(transfer.size) };
+        let work = Work { ahead: self.ahead_at(source, transfer.target), ..Work::file(transfer.size) };
         let forecast = self.knowledge.forecast(link, work, now);
         self.forecasts.insert(attempt, (now, forecast));
     }
 
+    /// What was asked of a link and of its ends before, and is not there yet.
+    pub fn link_ahead(&self, link: Link) -> Ahead {
+        match (self.storage_of.get(&link.source), self.storage_of.get(&link.target)) {
+            (Some(&source), Some(&target)) => self.ahead_at(source, target),
+            _ => Ahead::default(),
+        }
+    }
+
+    fn ahead_at(&self, source: u32, target: u32) -> Ahead {
+        let target = &self.storages[target].target;
+        let bytes = |bytes: u128| u64::try_from(bytes).unwrap_or(u64::MAX);
+        Ahead {
+            link: target.links.get(source).map_or(0, |link| bytes(link.bytes)),
+            source: bytes(self.storages[source].bytes_ahead),
+            target: bytes(target.leased_bytes),
+        }
+    }
+
     /// It has come. What was resumed or was there already tells nothing.
-    pub(crate) fn score(
-        &mut self,
-        attempt: AttemptId,
-        place: u32,
-        source: u32,
-        bytes_moved: u64,
-        now: Timestamp,
-    ) {
-        let Some((leased, forecast)) = self.forecasts.remove(&attempt) else { return };
+    pub(crate) fn score(&mut self, place: u32, lease: &Leased, bytes_moved: u64, now: Timestamp) {
+        let foreseen = self.forecasts.remove(&lease.attempt);
         let transfer = &self.transfers[place];
-        if bytes_moved == transfer.size && bytes_moved > 0 {
-            let target = self.storages[transfer.target].id;
-            let link = Link { source: self.storages[source].id, target };
+        if bytes_moved != transfer.size || bytes_moved == 0 {
+            return;
+        }
+        let target = self.storages[transfer.target].id;
+        let link = Link { source: self.storages[lease.source].id, target };
+        if let Some((leased, forecast)) = foreseen {
             self.knowledge.score(link, &forecast, bytes_moved, now.since(leased), now);
+        }
+        if let Some(leased) = lease.leased {
+            self.knowledge.came(link, bytes_moved, now.since(leased));
         }
     }
 }

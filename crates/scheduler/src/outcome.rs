@@ -180,7 +180,7 @@ impl Scheduler {
         }
         self.reached(target, lease.source);
         self.storages[target].target.room.succeeded();
-        self.score(lease.attempt, place, lease.source, bytes_moved, now);
+        self.score(place, &lease, bytes_moved, now);
         self.complete(place);
         self.ease(target, lease.source, now);
         self.replica_added(file, target, now);
@@ -204,8 +204,9 @@ impl Scheduler {
         let target = self.transfers[place].target;
         self.breakers(target, &lease, &fault, now);
         let end = match fault.blame {
-            Blame::Source | Blame::Network => End::Failed(fault.blame),
-            Blame::Target | Blame::Credential | Blame::Request | Blame::Ourselves => End::Void,
+            // Somebody changed their mind: no attempt of the future fails for that.
+            Blame::Request => End::Void,
+            blame => End::Failed(blame),
         };
         self.unlease(place, end, bytes_moved.saturating_sub(lease.bytes_done), now);
         self.refund(place, bytes_moved);

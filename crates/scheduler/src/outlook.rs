@@ -50,7 +50,7 @@ impl Scheduler {
             return Outlook { why_none: Some("nothing is missing".to_owned()), ..Outlook::default() };
         }
         let standing = self.standing(row);
-        let mut outlook = Outlook::default();
+        let mut outlook = Outlook { hurried: row.hurried, ..Outlook::default() };
         let barred = self.barred(row.target, self.clock.inner(now));
         let blocked = self.blocked_sources(row, &standing, now);
         let all_blocked = !standing.sources.is_empty() && blocked.len() == standing.sources.len();

@@ -11,6 +11,8 @@ pub struct Outlook {
     /// Nine in ten are earlier.
     pub ninety: Option<Timestamp>,
     pub why_none: Option<String>,
+    /// Its deadline is in danger: it goes before all else of its activity meanwhile.
+    pub hurried: bool,
     /// What the rate is expected from, after "by".
     pub rests_on: Option<&'static str>,
     /// In words, most important first; at most [`crate::settings::REASONS_MAX`].

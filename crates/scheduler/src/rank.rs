@@ -11,11 +11,32 @@ use crate::settings::{PATIENCE, Rules};
 use crate::state::{Phase, Rank, Subscription, Wish};
 use crate::strategy::Strategy;
 
+/// What is in danger is due so long ago: before all that is not, and among each other by deadline.
+const HURRIED: Duration = Duration::from_secs(20 * 365 * 86_400);
+
 impl Scheduler {
+    /// A deadline in danger gets a new plan: the highest priority and the first place within its own activity. The shares of
+    /// communities and activities stay, and so does the part that lower priorities always get; agents begin it first.
+    pub(crate) fn hurry(&mut self, id: SubscriptionId, hurry: bool, now: Timestamp) {
+        let Some(row) = self.subscriptions.get_mut(&id) else { return };
+        if std::mem::replace(&mut row.hurried, hurry) != hurry {
+            let wants: Vec<u32> = row.wants.iter().copied().collect();
+            wants.into_iter().for_each(|place| self.rank_again(place, now));
+        }
+    }
+
+    /// Whether its deadline is in danger, and something is done about it.
+    pub(crate) fn hurries(&self, wish: &Wish, subscription: &Subscription) -> bool {
+        subscription.hurried && wish.deadline.is_some() && self.settings.rules == Rules::Ours
+    }
+
     /// When a wish should be fulfilled: see [`crate::settings::PATIENCE`]. A deadline only makes it earlier.
     pub(crate) fn due(&self, wish: &Wish, subscription: &Subscription) -> Timestamp {
         if self.settings.rules == Rules::Fts3 {
             return wish.created;
+        }
+        if let Some(deadline) = wish.deadline.filter(|_| subscription.hurried) {
+            return deadline - HURRIED;
         }
         let bytes = subscription.bytes_ranked as f64;
         let own = bytes / self.settings.nominal_bytes_per_s.max(1.0);
@@ -39,20 +60,19 @@ impl Scheduler {
     /// The best of its demands gives a want its place; what waits moves along with it.
     pub(crate) fn rank_again(&mut self, place: u32, now: Timestamp) {
         let want = &self.wants[place];
-        let mut best: Option<(Rank, Wish)> = None;
+        let mut best: Option<(usize, Rank, Wish)> = None;
         for (&subscription, wish) in &want.demands {
             let Some(row) = self.subscriptions.get(&subscription) else { continue };
             let due = self.due(wish, row);
             let rank = Rank { due, created: wish.created, subscription, block: want.block };
-            let better =
-                best.is_none_or(|(known, than)| (LEVELS - wish.level, rank) < (LEVELS - than.level, known));
-            if better {
-                best = Some((rank, *wish));
+            let level = if self.hurries(wish, row) { LEVELS - 1 } else { wish.level };
+            if best.is_none_or(|(than, known, _)| (LEVELS - level, rank) < (LEVELS - than, known)) {
+                best = Some((level, rank, *wish));
             }
         }
-        let Some((rank, wish)) = best else { return };
+        let Some((level, rank, wish)) = best else { return };
         let target = want.target;
-        let lane = self.storages[target].target.lanes.lane(wish.party, wish.level, &self.parties);
+        let lane = self.storages[target].target.lanes.lane(wish.party, level, &self.parties);
         let strategy = wish.strategy.unwrap_or(self.settings.strategy);
         if strategy != want.strategy || wish.party != want.party {
             self.move_waiting(place, wish.party, strategy, now);

@@ -143,6 +143,7 @@ impl Scheduler {
         let now = self.clock.at(now);
         match event {
             Event::Site(site) => self.site_changed(site, now),
+            Event::Region { site, region } => self.knowledge.place_site(site, region.unwrap_or_default()),
             Event::Storage(storage) => self.storage_changed(storage),
             Event::Agent { storage, agent, connected } => self.agent_changed(storage, agent, connected, now),
             Event::Held { agent, attempts } => self.held(agent, &attempts, now),
@@ -153,6 +154,7 @@ impl Scheduler {
             Event::Demand(demand) => self.demand_changed(&demand, now),
             Event::DemandGone { id } => self.demand_gone(id, now),
             Event::SubscriptionGone { subscription } => self.subscription_gone(subscription, now),
+            Event::Hurry { subscription, hurry } => self.hurry(subscription, hurry, now),
             Event::Files { demand, files, exhausted } => self.files_came(demand, &files, exhausted, now),
             Event::ExpandFailed { demand } => self.expand_failed(demand, now),
             Event::ReplicaAdded { file, storage } => {

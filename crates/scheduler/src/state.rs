@@ -346,6 +346,8 @@ pub(crate) struct Subscription {
     pub bytes_left: u128,
     /// Its size when its wants were ranked last.
     pub bytes_ranked: u128,
+    /// Its deadline is in danger.
+    pub hurried: bool,
 }
 
 /// The transfers of one file, at most one per target.
@@ -402,6 +404,8 @@ pub(crate) struct Leased {
     /// Whose files at once it counts among.
     pub party: u32,
     pub started: bool,
+    /// None: by whom was here before a restart.
+    pub leased: Option<Timestamp>,
     /// The lease, and then the start.
     pub began: Timestamp,
     pub bytes_done: u64,

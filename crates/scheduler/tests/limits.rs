@@ -137,3 +137,32 @@ fn files_go_around_a_link_that_is_not_commissioned() {
     assert_eq!(world.bytes_between(0, 1), 0);
     assert_eq!((world.bytes_between(0, 2), world.bytes_between(2, 1)), (100 * MB, 100 * MB));
 }
+
+/// As the service tells it by default: a twentieth beside another community, and 64 files at once where nobody else wants
+/// anything.
+#[test]
+fn test_transfers_have_a_small_part_beside_production_and_are_limited_when_alone() {
+    let mut world = busy(6_000, 2 * MB, "atlas");
+    world.add_files(2, 0, vec![2 * MB; 6_000]);
+    world.parties.insert(2, party("commissioning", None));
+    world.subscribe(2, &[2], 1, 1);
+    let tests: longhaul_model::CommunityName = "commissioning".parse().unwrap();
+    let communities = [(tests.clone(), CommunityShare::of(1.0 / 19.0))].into_iter().collect();
+    world.handle(Event::Shares(Shares { communities, default: 1.0 }));
+    world.handle(Event::Limits(Limits { communities: vec![(tests, active(64))], ..Limits::default() }));
+    world.run_for(Duration::from_secs(60));
+    let of_tests = |world: &World| {
+        world.arrivals.keys().filter(|(file, _)| world.files[*file as usize].block == 2).count()
+    };
+    let part = of_tests(&world) as f64 / world.arrivals.len() as f64;
+    assert!((part - 0.05).abs() < 0.01, "{part}");
+    world.cancel(1);
+    world.run_for(Duration::from_secs(2));
+    let mut most = 0;
+    for _ in 0..100 {
+        world.run_for(Duration::from_millis(100));
+        most = most.max(world.scheduler.counts().leased);
+    }
+    assert_eq!(most, 64, "no more than that, though nobody else wants anything");
+    assert!(of_tests(&world) as f64 > 0.05 * 3_000.0 + 400.0, "and at full speed: {}", of_tests(&world));
+}

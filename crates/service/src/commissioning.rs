@@ -1,13 +1,16 @@
-//! Test transfers beside production: a community of its own with a small share, unless an administrator sets another.
-//! What they said of links is kept by `operations::commissioning`.
+//! Test transfers beside production: a community of its own with a small share and a limit, unless an administrator sets
+//! others. What they said of links is kept by `operations::commissioning`.
 
 use longhaul_model::CommunityName;
-use longhaul_scheduler::CommunityShare;
+use longhaul_scheduler::{CommunityShare, Limit};
 
 /// Whose work test transfers are.
 const COMMUNITY: &str = "commissioning";
 /// Beside one other community that wants the same target: a byte in twenty. What nobody else wants they may have all.
 const WEIGHT: f64 = 1.0 / 19.0;
+/// Over all links, also where nobody else wants anything: as many as one test may have at once, so that a test of one link
+/// measures that link, and many tests together do not fill a deployment.
+const FILES_AT_ONCE: u32 = 64;
 
 /// Whose work may use links that are not commissioned.
 pub(crate) fn community() -> Option<CommunityName> {
@@ -17,6 +20,11 @@ pub(crate) fn community() -> Option<CommunityName> {
 /// What they are entitled to where nothing else was set.
 pub(crate) fn shares() -> Option<(CommunityName, CommunityShare)> {
     Some((community()?, CommunityShare::of(WEIGHT)))
+}
+
+/// How they are limited where no other limit was set.
+pub(crate) fn limit() -> Option<(CommunityName, Limit)> {
+    Some((community()?, Limit { active: Some(FILES_AT_ONCE), bytes_per_s: None }))
 }
 
 #[cfg(test)]

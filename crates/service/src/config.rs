@@ -54,6 +54,9 @@ pub struct Config {
     pub strategy: String,
     /// Whether leases that wait behind a link that became slow are asked back where another source is much sooner.
     pub ask_back: bool,
+    /// Whether tests of links decide which of them carry production: after one that was not good a link carries test
+    /// transfers only, until one is.
+    pub links_by_tests: bool,
     /// Archives of measurements to read, and meshes to watch.
     pub perfsonar: Vec<ArchiveConfig>,
     /// How people log in to the pages, beside tokens and local accounts.
@@ -163,6 +166,7 @@ impl Default for Config {
             probe_every_s: 10,
             strategy: "best".to_owned(),
             ask_back: false,
+            links_by_tests: false,
             perfsonar: Vec::new(),
             login: LoginConfig::default(),
             fts: FtsConfig::default(),

@@ -8,15 +8,18 @@ use longhaul_api::native::ChangeKind;
 use longhaul_api::steering::Promise;
 use longhaul_catalog::{CatalogError, SubscriptionRow};
 use longhaul_model::{SubscriptionId, Timestamp, units};
-use longhaul_scheduler::{Outlook, Scheduler};
+use longhaul_scheduler::{Event, Outlook, Scheduler};
 
-use crate::brain;
+use crate::brain::{self, Input};
 use crate::shared::{Shared, guard};
 
 /// Below this chance a warning is given …
 const DANGER_BELOW: f64 = 0.5;
 /// … and above this one it is taken back; in between it stays as it is, so that it does not flicker.
 const SAFE_ABOVE: f64 = 0.75;
+/// What is in danger goes before other work of its activity until it is as good as safe: with that help, so that without it
+/// some danger may be left.
+const EASY_ABOVE: f64 = 0.95;
 
 /// Deadlines in danger, as they were looked at last.
 #[derive(Default)]
@@ -79,13 +82,17 @@ pub fn watch(shared: &Shared) -> Result<(), CatalogError> {
     // A brain that does not answer is asked again at the next look.
     let Some(outlooks) = brain::ask(&shared.brain, ask) else { return Ok(()) };
     let now = shared.now();
-    let seen = rows.iter().zip(outlooks).filter_map(|(row, outlook)| {
-        let promise = promise(row, &outlook, None, now)?;
+    let promises = rows.iter().zip(&outlooks).filter_map(|(row, outlook)| {
+        let promise = promise(row, outlook, None, now)?;
         let what = row.block_name.as_ref().map_or_else(|| row.dataset_name.to_string(), ToString::to_string);
         let words = format!("{what} at {}: {}", row.target_name, promise.words);
         Some((row.id, promise.chance.unwrap_or_else(|| blindly(row, now)), words))
     });
-    for (id, danger) in shared.deadlines.look(seen.collect(), now) {
+    let seen: Vec<(SubscriptionId, f64, String)> = promises.collect();
+    let chances: BTreeMap<SubscriptionId, f64> = seen.iter().map(|(id, chance, _)| (*id, *chance)).collect();
+    let changed = shared.deadlines.look(seen, now);
+    plan(shared, rows.iter().zip(&outlooks), &chances, now);
+    for (id, danger) in changed {
         if danger {
             tracing::warn!(subscription = %id, "its deadline is in danger");
         } else {
@@ -95,6 +102,32 @@ pub fn watch(shared: &Shared) -> Result<(), CatalogError> {
         shared.changes.touch(ChangeKind::Problem, "", now);
     }
     Ok(())
+}
+
+/// A deadline in danger goes before other work of its activity, until it is as good as safe or has passed.
+fn plan<'a>(
+    shared: &Shared,
+    all: impl Iterator<Item = (&'a SubscriptionRow, &'a Outlook)>,
+    chances: &BTreeMap<SubscriptionId, f64>,
+    now: Timestamp,
+) {
+    let events = all.filter_map(|(row, outlook)| {
+        let passed = row.terms.deadline.is_none_or(|deadline| deadline <= now);
+        let chance = chances.get(&row.id).copied().unwrap_or(1.0);
+        let hurry = !passed && hurry(chance, outlook.hurried, shared.deadlines.since(row.id).is_some());
+        (hurry != outlook.hurried).then(|| {
+            tracing::info!(subscription = %row.id, chance, hurry, "its place within its activity changes");
+            Event::Hurry { subscription: row.id, hurry }
+        })
+    });
+    let events: Vec<Event> = events.collect();
+    if !events.is_empty() {
+        shared.tell(Input::Events(events));
+    }
+}
+
+fn hurry(chance: f64, hurried: bool, in_danger: bool) -> bool {
+    if hurried { chance < EASY_ABOVE } else { in_danger }
 }
 
 /// What to go by without an estimate.
@@ -127,7 +160,8 @@ pub fn promise(
         (None, Some(why)) => format!("no chance can be told for {deadline}: {why}"),
         (None, None) => format!("no chance can be told for {deadline}"),
     };
-    Some(Promise { chance, words, in_danger_since })
+    let plan = if outlook.hurried { "; it goes before all other work of its activity now" } else { "" };
+    Some(Promise { chance, words: format!("{words}{plan}"), in_danger_since })
 }
 
 /// How far from the deadline it is expected.
@@ -172,6 +206,18 @@ mod tests {
         assert_eq!(look(0.1, 6), [(id, true)]);
         assert_eq!(deadlines.look(Vec::new(), at(7)), [(id, false)], "it is complete, or wanted no more");
         assert!(deadlines.all().is_empty());
+    }
+
+    /// Else it would get its place and lose it again at every look.
+    #[test]
+    fn what_hurries_does_so_until_it_is_as_good_as_safe() {
+        let steps = [(0.6, false), (0.4, true), (0.6, true), (0.8, true), (0.94, true), (0.97, false)];
+        let (mut hurried, mut danger) = (false, false);
+        for (chance, expected) in steps {
+            danger = chance < if danger { SAFE_ABOVE } else { DANGER_BELOW };
+            hurried = hurry(chance, hurried, danger);
+            assert_eq!(hurried, expected, "{chance}");
+        }
     }
 
     #[test]

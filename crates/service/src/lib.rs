@@ -63,7 +63,9 @@ pub use logins::{
 };
 pub use marking::MarkingConfig;
 pub use messages::{MessagesConfig, NatsConfig, StompConfig};
-pub use operations::{Caller, FileList, JobList, Login, Operations, PageQuery, SubscriptionList, TaskList};
+pub use operations::{
+    Caller, FileList, JobList, Login, MoreWork, Operations, PageQuery, SubscriptionList, TaskList,
+};
 pub use plan::{BudgetConfig, CircuitsConfig, Level, ProviderConfig};
 pub use service::Service;
 pub use state::{InitReply, init};

@@ -47,6 +47,13 @@ impl KeptLimits {
         serde_json::to_string(&self.0.iter().collect::<Vec<_>>()).unwrap_or_default()
     }
 
+    /// These, and what holds where nothing was set.
+    pub fn all(&self) -> BTreeMap<Of, Limit> {
+        let usual = commissioning::limit().map(|(community, limit)| (Of::Community(community), limit));
+        // What somebody has set goes before what is usual.
+        usual.into_iter().chain(self.0.clone()).collect()
+    }
+
     /// Sets a limit, or lifts it.
     pub fn set(&mut self, of: Of, limit: Limit) -> Result<(), Fault> {
         if limit.bytes_per_s == Some(0) {
@@ -77,7 +84,7 @@ pub fn read_uncommissioned(text: Option<&str>) -> Result<BTreeSet<Pair>, Catalog
 /// All of it, as the scheduler hears it.
 pub fn event(catalog: &Catalog, marks: &MarkTable) -> Result<Event, CatalogError> {
     let mut limits = Limits::default();
-    for (of, limit) in KeptLimits::read(catalog.setting(LIMITS)?.as_deref())?.0 {
+    for (of, limit) in KeptLimits::read(catalog.setting(LIMITS)?.as_deref())?.all() {
         match of {
             Of::Link(source, target) => limits.links.push(((source, target), limit)),
             Of::Into(storage) => limits.into.push((storage, limit)),
@@ -106,6 +113,17 @@ fn circuit_rule(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn test_transfers_are_limited_unless_another_limit_is_set() {
+        let tests = || Of::Community("commissioning".parse().unwrap());
+        let mut kept = KeptLimits::default();
+        assert_eq!(kept.all()[&tests()].active, Some(64));
+        kept.set(tests(), Limit { active: None, bytes_per_s: Some(5_000_000) }).unwrap();
+        assert_eq!(kept.all()[&tests()], Limit { active: None, bytes_per_s: Some(5_000_000) });
+        kept.set(tests(), Limit::default()).unwrap();
+        assert_eq!(kept.all()[&tests()].active, Some(64));
+    }
 
     #[test]
     fn limits_read_as_they_are_written_and_damage_lifts_none() {

@@ -8,6 +8,7 @@ use longhaul_catalog::{Catalog, CatalogError, SiteRow, StorageRow};
 use longhaul_gateways::issuers::Issuers;
 use longhaul_model::mark::MarkTable;
 use longhaul_model::{Fault, IdMaker, SiteId, StorageId, StorageName, Timestamp};
+use longhaul_network::RegionId;
 use longhaul_scheduler::{Event, SiteInfo, SiteLimits, SiteState, StorageInfo};
 use longhaul_security::{Authority, Sessions, Vault};
 use longhaul_storage_remote::Remote;
@@ -116,7 +117,7 @@ impl Shared {
         let sites = self.catalog.sites()?.into_iter().map(|row| (row.id, row)).collect();
         let directory = Arc::new(Directory { storages, sites });
         *self.directory.write().unwrap_or_else(PoisonError::into_inner) = directory.clone();
-        let mut events: Vec<Event> = directory.sites.values().map(site_event).collect();
+        let mut events: Vec<Event> = directory.sites.values().flat_map(site_events).collect();
         events.extend(directory.storages.values().map(storage_event));
         self.tell(Input::Events(events));
         Ok(())
@@ -137,8 +138,9 @@ pub fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn site_event(row: &SiteRow) -> Event {
-    Event::Site(SiteInfo {
+fn site_events(row: &SiteRow) -> [Event; 2] {
+    let region = row.region.as_ref().map(|name| RegionId::of(name.as_str()));
+    let info = SiteInfo {
         id: row.id,
         name: row.name.clone(),
         state: match row.state {
@@ -153,7 +155,8 @@ fn site_event(row: &SiteRow) -> Event {
             in_bytes_per_s: row.limits.in_bytes_per_s,
             out_bytes_per_s: row.limits.out_bytes_per_s,
         },
-    })
+    };
+    [Event::Site(info), Event::Region { site: row.id, region }]
 }
 
 fn storage_event(row: &StorageRow) -> Event {

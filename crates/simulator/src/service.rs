@@ -2,6 +2,7 @@
 //! It decides nothing.
 
 use longhaul_model::{AgentId, BlockId, FaultCode, FileId, SiteId, StorageId, SubscriptionId, Timestamp};
+use longhaul_network::RegionId;
 use longhaul_scheduler::{
     CancelWhy, CommunityShare, Decision, Demand, DemandId, Event, Lease, Outcome, Party, Shares, SiteInfo,
     SiteLimits, SiteState, StorageInfo,
@@ -27,6 +28,7 @@ impl World<'_> {
             };
             let (id, place) = (SiteId(at as u64), StorageId(at as u64));
             self.handle(Event::Site(SiteInfo { id, name, state: SiteState::Open, reason: None, limits }));
+            self.handle(Event::Region { site: id, region: Some(RegionId::of(&site.region)) });
             self.handle(Event::Storage(StorageInfo {
                 id: place,
                 name: storage,

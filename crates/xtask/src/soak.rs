@@ -16,7 +16,7 @@ struct Long {
 /// The room of tests that run the built programs.
 const PROGRAMS: &str = "longhaul-testbed";
 
-const LONG: [Long; 8] = [
+const LONG: [Long; 9] = [
     Long { name: "kill", room: PROGRAMS, test: "kill", variable: "LONGHAUL_SOAK_KILLS", full: "100" },
     Long { name: "away", room: PROGRAMS, test: "away", variable: "LONGHAUL_SOAK_AWAY_S", full: "120" },
     Long {
@@ -55,10 +55,17 @@ const LONG: [Long; 8] = [
         variable: "LONGHAUL_SOAK_WORLDS",
         full: "10000",
     },
+    Long {
+        name: "forecasts",
+        room: "longhaul-simulator",
+        test: "forecasts",
+        variable: "LONGHAUL_SOAK_FORECAST_HOURS",
+        full: "30",
+    },
 ];
 
 const USAGE: &str = "usage: cargo xtask soak kill [KILLS] | away [SECONDS] | tree [FILES]
-       | hostile [STREAMS] | resume [KILLS] | path [MEGABYTES] | memory [TRANSFERS] | worlds [CASES]
+       | hostile [STREAMS] | resume [KILLS] | path [MEGABYTES] | memory [TRANSFERS] | worlds [CASES] | forecasts [HOURS]
        | random [ROOM…] | fuzz [SECONDSs | EXECUTIONSx] [keep] [TARGET…] | all";
 
 pub(crate) fn run(words: &[&str]) -> Result<(), String> {

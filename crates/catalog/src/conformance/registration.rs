@@ -37,11 +37,20 @@ fn sites_are_made_once(world: &mut World) {
     let (site, made) = catalog.add_site(&delta, NOW).unwrap();
     assert!(made && site.state == SiteState::Open);
     assert_eq!(catalog.add_site(&delta, NOW).unwrap(), (site.clone(), false));
-    let patch =
-        SitePatch { state: Some(SiteState::Paused), reason: Some(Some("power".into())), limits: None };
+    let patch = SitePatch {
+        state: Some(SiteState::Paused),
+        reason: Some(Some("power".into())),
+        region: Some(Some("asia".parse().unwrap())),
+        ..SitePatch::default()
+    };
     let paused = catalog.change_site(&delta, &patch).unwrap();
     assert_eq!((paused.state, paused.reason.as_deref()), (SiteState::Paused, Some("power")));
+    assert_eq!(paused.region, Some("asia".parse().unwrap()));
     assert_eq!(catalog.site(&delta).unwrap(), Some(paused));
+    let stays = catalog.change_site(&delta, &SitePatch::default()).unwrap();
+    assert!(stays.region.is_some(), "what is absent stays");
+    let nowhere = SitePatch { region: Some(None), ..SitePatch::default() };
+    assert_eq!(catalog.change_site(&delta, &nowhere).unwrap().region, None);
     let unknown = catalog.change_site(&"nowhere".parse().unwrap(), &SitePatch::default()).unwrap_err();
     assert_eq!(refused(unknown), FaultCode::NotFound);
     assert_eq!(catalog.sites().unwrap().len(), 4);

@@ -1,6 +1,8 @@
 //! Sites, agents, storages and tokens.
 
-use longhaul_model::{AgentId, Fault, NameRules, SiteId, SiteName, StorageId, StorageName, Timestamp};
+use longhaul_model::{
+    AgentId, Fault, NameRules, RegionName, SiteId, SiteName, StorageId, StorageName, Timestamp,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SiteState {
@@ -28,6 +30,8 @@ pub struct SiteRow {
     /// Why it is not open, for everyone who waits for it.
     pub reason: Option<String>,
     pub limits: SiteLimits,
+    /// What lies in one region is believed to be alike.
+    pub region: Option<RegionName>,
     pub created: Timestamp,
 }
 
@@ -38,6 +42,8 @@ pub struct SitePatch {
     /// `Some(None)` takes the reason away.
     pub reason: Option<Option<String>>,
     pub limits: Option<SiteLimits>,
+    /// `Some(None)` takes it away.
+    pub region: Option<Option<RegionName>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use longhaul_api::agent::StorageKind;
 use longhaul_api::native::{Page, SiteAdd, SiteAdded, SiteChange, SiteLimits, SiteState, SiteView};
 use longhaul_api::routes;
 use longhaul_model::units::{self, bytes, parse_bytes, printable};
-use longhaul_model::{SiteName, Timestamp};
+use longhaul_model::{RegionName, SiteName, Timestamp};
 
 use super::{Context, commission, words};
 use crate::clock;
@@ -37,6 +37,8 @@ pub enum SiteCommand {
     Drain(ReasonArgs),
     /// Limit what enters and leaves the site
     Limit(LimitArgs),
+    /// Say where it lies: links between two regions are believed to be alike
+    Set(SetArgs),
     /// Test its links with other sites, and grade them
     Commission(commission::CommissionArgs),
 }
@@ -60,6 +62,15 @@ pub struct ReasonArgs {
     /// Why, for everyone who waits
     #[arg(long, short)]
     reason: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct SetArgs {
+    /// Name of the site
+    site: SiteName,
+    /// Region that it lies in, such as europe, or none
+    #[arg(long, value_name = "NAME")]
+    region: RegionName,
 }
 
 /// What is not given stays; `none` lifts a limit.
@@ -126,6 +137,15 @@ pub async fn run(context: &Context, remote: &Remote, command: SiteCommand) -> Re
             state(context, remote, &args.site, SiteState::Draining, args.reason).await?
         }
         SiteCommand::Resume { site } => state(context, remote, &site, SiteState::Open, None).await?,
+        SiteCommand::Set(args) => {
+            let region = Some(args.region.as_str()).filter(|&name| name != "none").unwrap_or_default();
+            let change = SiteChange { region: Some(region.to_owned()), ..SiteChange::default() };
+            let view: SiteView = remote.patch(&routes::SITE_CHANGE, &[args.site.as_str()], &change).await?;
+            context.output.sentence(&view, |view| match &view.region {
+                Some(region) => format!("{} lies in {region}", view.name),
+                None => format!("nobody says where {} lies", view.name),
+            })?;
+        }
         SiteCommand::Limit(args) => {
             let old: SiteView = remote.get(&routes::SITE_SHOW, &[args.site.as_str()], &[]).await?;
             let limits = Some(args.bounds.over(old.limits));
@@ -187,7 +207,7 @@ async fn state(
     state: SiteState,
     reason: Option<String>,
 ) -> Result<(), Failure> {
-    let change = SiteChange { state: Some(state), reason, limits: None };
+    let change = SiteChange { state: Some(state), reason, ..SiteChange::default() };
     let view: SiteView = remote.patch(&routes::SITE_CHANGE, &[site.as_str()], &change).await?;
     context.output.sentence(&view, |view| {
         let reason = view.reason.as_ref().map(|why| format!(": \"{}\"", printable(why))).unwrap_or_default();
@@ -272,6 +292,7 @@ fn human(site: &SiteView, style: Style, width: Option<usize>) -> String {
             ("site", site.name.to_string()),
             ("state", format!("{}{reason}", state_word(site.state))),
             ("limits", limits_in_words(&site.limits)),
+            ("region", site.region.as_ref().map_or("not known".to_owned(), ToString::to_string)),
             (
                 "now",
                 format!(

@@ -184,6 +184,14 @@ impl Knowledge {
         state.overhead.observe(f64::from(forecast.data_s), seconds, now);
     }
 
+    /// A transfer of so many bytes came, whether it was foreseen or not: what forecasts are held against.
+    pub fn came(&mut self, link: Link, bytes: u64, took: Duration) {
+        if let Some(state) = self.links.get_mut(&link) {
+            let log_rate = (bytes.max(1) as f64).ln() - took.as_secs_f64().max(1e-3).ln();
+            state.record.add(log_rate as f32);
+        }
+    }
+
     /// How forecasts turned out, by the history that their links had.
     pub fn quality(&self) -> Vec<Quality> {
         self.calibration.quality()

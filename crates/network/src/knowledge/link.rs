@@ -195,16 +195,23 @@ impl Trouble {
         (-now.since(self.last).as_secs_f64() / FAILURE_HALF_LIFE_S).exp2()
     }
 
+    /// Of the attempts that did not fail by another's fault, those that failed by that of the source or of the network:
+    /// what speaks against this source. A target that is full would be so for any.
     pub(super) fn share(&self, now: Timestamp) -> f64 {
-        self.shares(now).iter().sum::<f64>().clamp(0.0, 1.0)
+        let of = |blame: Blame| self.failures.get(blame as usize).map_or(0.0, |count| f64::from(*count));
+        let all: f64 = self.failures.iter().map(|count| f64::from(*count)).sum();
+        let own = of(Blame::Source) + of(Blame::Network);
+        self.part(own, f64::from(self.tries) - (all - own), now)
     }
 
+    /// By whose fault attempts failed, of all.
     pub(super) fn shares(&self, now: Timestamp) -> [f64; Blame::ALL.len()] {
+        self.failures.map(|failures| self.part(failures.into(), self.tries.into(), now))
+    }
+
+    fn part(&self, failures: f64, tries: f64, now: Timestamp) -> f64 {
         let kept = self.kept(now);
-        self.failures.map(|failures| {
-            (f64::from(failures) * kept / (f64::from(self.tries) * kept + FAILURE_PRIOR_TRIES))
-                .clamp(0.0, 1.0)
-        })
+        (failures * kept / (tries.max(failures) * kept + FAILURE_PRIOR_TRIES)).clamp(0.0, 1.0)
     }
 
     /// Numbers read from outside are made sound.

@@ -17,6 +17,7 @@ mod stored;
 #[cfg(test)]
 mod tests;
 mod types;
+mod whatif;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -30,6 +31,7 @@ pub(crate) use link::{EndState, LinkState};
 pub(crate) use observe::{PathKey, Uplink};
 pub use report::{Bottleneck, LinkReport, PathReport};
 pub use types::{Basis, End, Estimate, Link};
+pub use whatif::{FILE_BYTES, MORE_MAX, QUESTIONS_MAX, Questions, WhatIf};
 
 use crate::calibrate::Calibration;
 use crate::change::Changes;
@@ -248,16 +250,24 @@ impl Knowledge {
         self.targets.get(&target).map(|state| state.pace).unwrap_or_default()
     }
 
-    /// Share of recent attempts over the link that failed, on the careful side while there were few; where probes found
-    /// that nothing answers, what is to be expected.
+    /// Share of recent attempts over the link that failed by the fault of its source or of the network, on the careful side
+    /// while there were few; where probes found that nothing answers, what is to be expected.
     pub fn failure_share(&self, link: Link, now: Timestamp) -> f64 {
         let failed = self.links.get(&link).map_or(0.0, |state| state.trouble.share(now));
         if self.is_silent(link, now) { failed.max(reach::SILENT_FAILURE_SHARE) } else { failed }
     }
 
-    /// The same by whose fault they were, in the order of [`Blame::ALL`].
+    /// By whose fault attempts are to fail, those included that say nothing of the link, such as a full target; in the
+    /// order of [`Blame::ALL`].
     pub fn failure_shares(&self, link: Link, now: Timestamp) -> [f64; Blame::ALL.len()] {
-        self.links.get(&link).map_or([0.0; Blame::ALL.len()], |state| state.trouble.shares(now))
+        let mut shares =
+            self.links.get(&link).map_or([0.0; Blame::ALL.len()], |state| state.trouble.shares(now));
+        if self.is_silent(link, now)
+            && let Some(share) = shares.get_mut(Blame::Network as usize)
+        {
+            *share = share.max(reach::SILENT_FAILURE_SHARE);
+        }
+        shares
     }
 
     /// Goodput of a link that has work, as last measured.

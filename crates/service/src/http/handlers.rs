@@ -7,7 +7,7 @@ use longhaul_api::{Problem, openapi};
 use super::answer::Answer;
 use super::call::Call;
 use super::cookie;
-use crate::operations::{FileList, JobList, Operations, SubscriptionList, TaskList};
+use crate::operations::{FileList, JobList, MoreWork, Operations, SubscriptionList, TaskList};
 
 pub type Handler = fn(&Operations, &Call) -> Result<Answer, Problem>;
 
@@ -108,7 +108,9 @@ pub fn handler(operation: &str) -> Option<Handler> {
         "site_show" => |ops, call| json!(ops.site_show(&call.parameter("site")?)?),
         "site_change" => |ops, call| json!(ops.site_change(&call.parameter("site")?, &call.json()?)?),
         "site_join_token" => |ops, call| json!(ops.site_join_token(&call.parameter("site")?, &call.json()?)?),
-        "site_commission" => |ops, call| json!(ops.site_commission(&call.parameter("site")?, call.json()?)?),
+        "site_commission" => {
+            |ops, call| json!(ops.site_commission(call.caller()?, &call.parameter("site")?, call.json()?)?)
+        }
         "storage_list" => |ops, call| json!(ops.storage_list(&call.page()?)?),
         "storage_change" => |ops, call| {
             json!(ops.storage_change(call.caller()?, &call.parameter("storage")?, &call.json()?)?)
@@ -154,9 +156,10 @@ pub fn handler(operation: &str) -> Option<Handler> {
             let (source, target) = (call.query("source")?, call.query("target")?);
             json!(ops.network_links(source.as_ref(), target.as_ref(), &call.page()?)?)
         },
-        "network_link" => {
-            |ops, call| json!(ops.network_link(&call.parameter("source")?, &call.parameter("target")?)?)
-        }
+        "network_link" => |ops, call| {
+            let more = MoreWork { files: call.query("files")?, bytes: call.query("bytes")? };
+            json!(ops.network_link(&call.parameter("source")?, &call.parameter("target")?, more)?)
+        },
         "network_export" => |ops, _| json!(ops.network_export()?),
         "network_import" => |ops, call| json!(ops.network_import(call.json()?)?),
         "check" => |ops, _| json!(ops.check()?),

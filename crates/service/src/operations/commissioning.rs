@@ -6,12 +6,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use longhaul_api::Problem;
+use longhaul_api::agent::StorageKind;
 use longhaul_api::commissioning::{CommissionState, Commissioning, Grade, LinkCommission, LinkTest};
 use longhaul_api::native::{ChangeKind, SiteView};
+use longhaul_api::steering::{AllowedLink, LinksChange};
+use longhaul_catalog::StorageRow;
 use longhaul_model::{Fault, FaultCode, SiteName, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::{Operations, bad_request, problem};
+use super::{Caller, Operations, bad_request, problem};
 
 /// The setting of the catalog that holds the records.
 const SETTING: &str = "commissioning";
@@ -37,7 +40,12 @@ struct Record {
 
 impl Operations {
     /// Keeps what is said of links of this site.
-    pub fn site_commission(&self, name: &SiteName, said: Commissioning) -> Result<SiteView, Problem> {
+    pub fn site_commission(
+        &self,
+        caller: &Caller,
+        name: &SiteName,
+        said: Commissioning,
+    ) -> Result<SiteView, Problem> {
         self.site_show(name)?;
         check(name, &said)?;
         let known = self.shared.catalog.sites().map_err(problem)?;
@@ -52,12 +60,63 @@ impl Operations {
         // One at a time reads and writes the whole.
         let _one = self.commissioning.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut records = self.records()?;
+        let ended: Vec<(SiteName, SiteName)> =
+            said.tests.iter().map(|test| (test.source.clone(), test.target.clone())).collect();
         records.take(said, now)?;
+        let good = |link: &(SiteName, SiteName)| {
+            records.links.get(link).is_some_and(|record| record.state == CommissionState::Commissioned)
+        };
+        let (open, close) = ended.into_iter().partition(good);
         let text = serde_json::to_string(&records.links.into_values().collect::<Vec<_>>())
             .map_err(|error| Problem::from(Fault::new(FaultCode::Internal, error.to_string())))?;
         self.shared.catalog.set_setting(SETTING, &text).map_err(problem)?;
+        if self.shared.config.links_by_tests {
+            self.commission_by_tests(caller, &open, &close)?;
+        }
         self.shared.changes.touch(ChangeKind::Site, name, now);
         self.site_show(name)
+    }
+
+    /// After a good test the links between two sites carry production, after another test transfers only.
+    fn commission_by_tests(
+        &self,
+        caller: &Caller,
+        open: &[(SiteName, SiteName)],
+        close: &[(SiteName, SiteName)],
+    ) -> Result<(), Problem> {
+        let closed = self.uncommissioned()?;
+        let directory = self.shared.directory();
+        let links = |of: &[(SiteName, SiteName)], now_closed: bool| -> Vec<AllowedLink> {
+            let at = |site: &SiteName| {
+                let real = |row: &&StorageRow| self.shared.agents.kind_of(row.id) != StorageKind::Virtual;
+                directory
+                    .storages
+                    .values()
+                    .filter(|row| row.site_name == *site)
+                    .filter(real)
+                    .collect::<Vec<_>>()
+            };
+            let mut links = Vec::new();
+            for (source, target) in of {
+                for (source, target) in
+                    at(source).into_iter().flat_map(|row| at(target).into_iter().map(move |to| (row, to)))
+                {
+                    if closed.contains(&(source.id, target.id)) == now_closed {
+                        links.push(AllowedLink { source: source.name.clone(), target: target.name.clone() });
+                    }
+                }
+            }
+            links
+        };
+        let change = LinksChange {
+            commission: links(open, true),
+            decommission: links(close, false),
+            ..LinksChange::default()
+        };
+        if change.commission.is_empty() && change.decommission.is_empty() {
+            return Ok(());
+        }
+        self.commissioning_change(caller, &change)
     }
 
     /// Of the links from and to a site, by name.

@@ -130,5 +130,5 @@ fn views(kept: &KeptLimits, directory: &Directory) -> Page<LimitView> {
         };
         Some(LimitView { of, name, active: limit.active, bytes_per_s: limit.bytes_per_s })
     };
-    Page { items: kept.0.iter().filter_map(view).collect(), next: None }
+    Page { items: kept.all().iter().filter_map(view).collect(), next: None }
 }

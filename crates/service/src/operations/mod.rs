@@ -44,6 +44,7 @@ pub use agents::AgentPeer;
 pub use datasets::FileList;
 pub use jobs::JobList;
 pub(crate) use manifest::spool_problem;
+pub use network::MoreWork;
 pub use subscriptions::SubscriptionList;
 pub use tasks::TaskList;
 

@@ -6,16 +6,45 @@ use std::sync::Arc;
 use longhaul_api::Problem;
 use longhaul_api::native::Page;
 use longhaul_api::network::{
-    ForecastQuality, NetworkBin, NetworkImport, NetworkImported, NetworkLink, NetworkLinkDetail, NetworkView,
+    ForecastQuality, NetworkBin, NetworkFailure, NetworkImport, NetworkImported, NetworkLink,
+    NetworkLinkDetail, NetworkRate, NetworkTime, NetworkView, NetworkWhatIf,
 };
 use longhaul_model::{SiteId, StorageId, StorageName, Timestamp};
 use longhaul_network::exchange::Exchange;
-use longhaul_network::{Affected, Knowledge, Link, LinkReport};
-use longhaul_scheduler::Lesson;
+use longhaul_network::{Affected, Knowledge, Link, LinkReport, MORE_MAX, Questions, WhatIf};
+use longhaul_scheduler::{Lesson, Scheduler};
 
 use super::{Operations, PageQuery, bad_request, busy, page};
 use crate::measured::{changes, looks};
 use crate::shared::Directory;
+
+/// What is told of a link with more work unless something else is asked.
+const MORE_DEFAULT: [u32; 3] = [1, 4, 16];
+const BYTES_DEFAULT: [u64; 3] = [1_000_000_000, 100_000_000_000, 10_000_000_000_000];
+
+/// What somebody wants to know of a link with more work.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MoreWork {
+    pub files: Option<u32>,
+    pub bytes: Option<u64>,
+}
+
+impl MoreWork {
+    fn questions(self) -> Result<Questions, Problem> {
+        if self.files.is_some_and(|files| files > MORE_MAX) {
+            return Err(bad_request(format!("files is more than {MORE_MAX}, the most that is foretold")));
+        }
+        if self.bytes == Some(0) {
+            return Err(bad_request("bytes is 0: nothing takes no time".to_owned()));
+        }
+        Ok(Questions {
+            more: self.files.map_or(MORE_DEFAULT.to_vec(), |files| vec![files]),
+            bytes: self.bytes.map_or(BYTES_DEFAULT.to_vec(), |bytes| vec![bytes]),
+            at_once: self.files.filter(|&files| files > 0),
+            ..Questions::default()
+        })
+    }
+}
 
 impl Operations {
     pub fn network_show(&self) -> Result<NetworkView, Problem> {
@@ -65,14 +94,18 @@ impl Operations {
         &self,
         source: &StorageName,
         target: &StorageName,
+        more: MoreWork,
     ) -> Result<NetworkLinkDetail, Problem> {
+        let questions = more.questions()?;
         let (source_row, target_row) = (self.storage_row(source)?, self.storage_row(target)?);
         let link = Link { source: source_row.id, target: target_row.id };
         if link.source == link.target {
             return Err(bad_request("source and target are the same storage".to_owned()));
         }
         let directory = self.shared.directory();
-        let ask = move |knowledge: &Knowledge, now: Timestamp| {
+        let ask = move |scheduler: &Scheduler, now: Timestamp| {
+            let knowledge = scheduler.knowledge();
+            let questions = Questions { ahead: scheduler.link_ahead(link), ..questions };
             let worse_since = worse_since(knowledge, now).remove(&link);
             let view = link_view(&knowledge.report(link, now), &directory)?;
             let bin = |bin: longhaul_network::Bin| NetworkBin {
@@ -93,9 +126,10 @@ impl Operations {
                 history: knowledge.history(link).into_iter().map(bin).collect(),
                 probes: Vec::new(),
                 uplinks: Vec::new(),
+                what_if: what_if_view(&knowledge.what_if(link, &questions, now)),
             })
         };
-        let detail = self.known(ask)?;
+        let detail = self.ask(ask).ok_or_else(|| busy("the service is starting or stopping"))?;
         let detail = detail.ok_or_else(|| super::not_found("storage", source, "longhaul site list"))?;
         let (sites, now) = ((source_row.site, target_row.site), self.now());
         let probed = looks::shorts(&self.shared, now).remove(&sites);
@@ -179,6 +213,28 @@ fn qualities(knowledge: &Knowledge) -> Vec<ForecastQuality> {
         score_ratio: quality.score_ratio,
     };
     knowledge.quality().into_iter().map(view).collect()
+}
+
+fn what_if_view(what_if: &WhatIf) -> NetworkWhatIf {
+    let rates = what_if.rates.iter().map(|&(more_files, rate)| NetworkRate {
+        more_files,
+        rate: rate.bytes_per_s,
+        rate_low: rate.low,
+        rate_high: rate.high,
+    });
+    let times = what_if.times.iter().map(|(work, forecast)| NetworkTime {
+        bytes: work.bytes,
+        files: work.files,
+        at_once: work.at_once,
+        seconds: forecast.seconds.into(),
+        seconds_low: forecast.low_s.into(),
+        seconds_high: forecast.high_s.into(),
+    });
+    let failures = what_if
+        .failures
+        .iter()
+        .map(|(blame, share)| NetworkFailure { blame: blame.to_string(), share: *share });
+    NetworkWhatIf { rates: rates.collect(), times: times.collect(), failures: failures.collect() }
 }
 
 /// None if one of its storages is gone.

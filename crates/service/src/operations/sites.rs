@@ -8,7 +8,7 @@ use longhaul_api::native::{
     ChangeKind, JoinTokenCreate, Page, SiteAdd, SiteAdded, SiteChange, SiteState, SiteView, StorageView,
 };
 use longhaul_catalog::{SitePatch, SiteRow, StorageRow};
-use longhaul_model::{SiteName, StorageId, StorageName};
+use longhaul_model::{RegionName, SiteName, StorageId, StorageName};
 use longhaul_security::{JoinToken, new_secret, secret_hash};
 
 use super::{Operations, PageQuery, bad_request, not_found, page, problem};
@@ -66,7 +66,12 @@ impl Operations {
             (None, Some(SiteState::Open)) => Some(None),
             (None, _) => None,
         };
+        let region = change.region.as_ref().map(|name| match name.as_str() {
+            "" => Ok(None),
+            name => name.parse::<RegionName>().map(Some).map_err(|error| bad_request(error.to_string())),
+        });
         let patch = SitePatch {
+            region: region.transpose()?,
             state: change.state.map(views::to_site_state),
             reason,
             limits: change.limits.as_ref().map(views::to_limits),
@@ -136,6 +141,7 @@ impl Operations {
             state: views::site_state(row.state),
             reason: row.reason,
             limits: views::limits(&row.limits),
+            region: row.region,
             storages: own.into_iter().map(|row| self.storage_view(row)).collect(),
             agents: self.shared.agents.views(row.id, now),
             rate_in: into.iter().map(|now| now.rate).sum(),

@@ -253,7 +253,11 @@ async fn cancelling_and_pausing_take_leases_back() {
     let subscription = world.subscribe("d", "beta").await.id;
     let admin = world.admin();
     let leases = beta.leases(2).await;
-    let change = SiteChange { state: Some(SiteState::Paused), reason: Some("UPS work".into()), limits: None };
+    let change = SiteChange {
+        state: Some(SiteState::Paused),
+        reason: Some("UPS work".into()),
+        ..SiteChange::default()
+    };
     let site: SiteView =
         admin.request(&routes::SITE_CHANGE).parameter("beta").json(&change).send().await.unwrap();
     assert_eq!((site.state, site.reason.as_deref()), (SiteState::Paused, Some("UPS work")));
@@ -269,7 +273,7 @@ async fn cancelling_and_pausing_take_leases_back() {
     let why = format!("{:?}", view.expected);
     assert!(view.expected.median.is_none() && why.contains("UPS work"), "{why}");
 
-    let open = SiteChange { state: Some(SiteState::Open), reason: None, limits: None };
+    let open = SiteChange { state: Some(SiteState::Open), ..SiteChange::default() };
     let site: SiteView =
         admin.request(&routes::SITE_CHANGE).parameter("beta").json(&open).send().await.unwrap();
     assert_eq!(site.reason, None);

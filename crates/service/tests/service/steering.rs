@@ -187,11 +187,14 @@ async fn a_deadline_is_answered_and_warned_of() {
         problems.items.iter().any(|problem| problem.fault.detail.contains("deadline in danger: d at beta"))
     };
     problems_until(&world, |problems| warned(problems)).await;
-    let view = world.subscription(made.id).await;
-    assert!(view.promise.unwrap().in_danger_since.is_some());
+    let promise = world.subscription(made.id).await.promise.unwrap();
+    assert!(promise.in_danger_since.is_some());
+    assert!(promise.words.contains("before all other work of its activity"), "{promise:?}");
     let later = (now + Duration::from_secs(10 * 86_400)).to_string();
     set_deadline(&world, &made.id.to_string(), &later).await;
     problems_until(&world, |problems| !warned(problems)).await;
+    let promise = world.subscription(made.id).await.promise.unwrap();
+    assert!(!promise.words.contains("before all other"), "{promise:?}");
     world.assert_sound().await;
 }
 
@@ -246,7 +249,13 @@ async fn limits_and_commissioning_are_live_durable_and_explained() {
     let mut world = World::new().await;
     let [alpha, mut beta] = agents(&world, ["alpha", "beta"]).await;
     let set = limit(&world, LimitKind::Link, "alpha:beta", Some(2)).await.unwrap();
-    assert_eq!((set.items.len(), set.items[0].active), (1, Some(2)));
+    assert_eq!((set.items.len(), set.items[0].active), (2, Some(2)));
+    let tests = &set.items[1];
+    assert_eq!(
+        (tests.name.as_str(), tests.active),
+        ("commissioning", Some(64)),
+        "test transfers have a limit unasked"
+    );
     for (of, name, why) in [
         (LimitKind::Link, "alpha", "a link is SOURCE:TARGET"),
         (LimitKind::Into, "nowhere", "nowhere"),
@@ -270,7 +279,7 @@ async fn limits_and_commissioning_are_live_durable_and_explained() {
     let close = LinksChange { decommission: vec![link("alpha", "beta")], ..LinksChange::default() };
     let view = commissioned(&world, close).await;
     assert_eq!((view.open, view.uncommissioned), (true, vec![link("alpha", "beta")]));
-    assert!(limit(&world, LimitKind::Link, "alpha:beta", None).await.unwrap().items.is_empty());
+    assert_eq!(limit(&world, LimitKind::Link, "alpha:beta", None).await.unwrap().items.len(), 1);
     let entries: Vec<Entry> = two.iter().map(|(_, lease)| beta.done(lease)).collect();
     beta.send(entries).await.unwrap();
     let why = held_up_by(&world, made.id).await;
@@ -291,6 +300,53 @@ async fn limits_and_commissioning_are_live_durable_and_explained() {
         ]
     );
     world.assert_sound().await;
+}
+
+/// Where tests decide, a link whose test was not good carries test transfers only until one is; nowhere else does a test close
+/// anything.
+#[tokio::test(flavor = "multi_thread")]
+async fn tests_of_links_decide_which_are_used_where_that_is_wished() {
+    for wished in [false, true] {
+        let world = World::with(|config| config.links_by_tests = wished).await;
+        let [_alpha, mut beta] = agents(&world, ["alpha", "beta"]).await;
+        let tested = async |grade: Grade| {
+            let test = LinkTest {
+                source: "alpha".parse().unwrap(),
+                target: "beta".parse().unwrap(),
+                source_storage: "alpha-test".parse().unwrap(),
+                target_storage: "beta-test".parse().unwrap(),
+                grade,
+                why: "by a rule".to_owned(),
+                addresses: Vec::new(),
+                rtt_us: None,
+                rate_best: 1.0,
+                steps: Vec::new(),
+                limited_by: String::new(),
+                faults: Vec::new(),
+            };
+            let said = Commissioning { tests: vec![test], ..Commissioning::default() };
+            let request = world.admin().request(&routes::SITE_COMMISSION).parameter("beta").json(&said);
+            let _: SiteView = request.send().await.unwrap();
+            let links: LinksView = world.admin().request(&routes::LINK_LIST).send().await.unwrap();
+            links.uncommissioned
+        };
+        let closed = tested(Grade::Failing).await;
+        assert_eq!(closed, if wished { vec![link("alpha", "beta")] } else { Vec::new() });
+        world.dataset("d", "alpha", 2).await;
+        let made = world.subscribe("d", "beta").await;
+        if wished {
+            let why = held_up_by(&world, made.id).await;
+            assert!(why.contains("alpha, which is not commissioned"), "{why}");
+            assert_eq!(tested(Grade::Slow).await, [link("alpha", "beta")], "still not good");
+        }
+        assert!(tested(Grade::Commissioned).await.is_empty());
+        assert_eq!(beta.leases(2).await.len(), 2);
+        let audit: Page<AuditEntry> = world.admin().request(&routes::AUDIT_LIST).send().await.unwrap();
+        let told: Vec<&str> = audit.items.iter().map(|entry| entry.what.as_str()).collect();
+        let expected = ["links commissioned: alpha:beta", "links for test transfers only: alpha:beta"];
+        assert_eq!(told, if wished { &expected[..] } else { &[] });
+        world.assert_sound().await;
+    }
 }
 
 /// alpha → rho → beta: over the relay, through a restart of the service on the way, and the relay is clean after.

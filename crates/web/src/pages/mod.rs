@@ -188,6 +188,7 @@ mod tests {
 
     fn site_view() -> SiteView {
         SiteView {
+            region: None,
             name: "beta".parse().unwrap(),
             state: SiteState::Paused,
             reason: Some("UPS <work>".into()),

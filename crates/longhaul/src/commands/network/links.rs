@@ -14,6 +14,7 @@ use longhaul_model::units::{count, printable, rate};
 use longhaul_model::{FaultCode, StorageName, Timestamp};
 use longhaul_network::exchange::{Aliases, Exchange, Imported, merge};
 
+use super::explain::{ExplainArgs, explained};
 use super::probes;
 use crate::clock;
 use crate::commands::Context;
@@ -34,8 +35,8 @@ pub enum LinksCommand {
     Show(ShowArgs),
     /// List links: what they give, what bounds them, what holds them up
     Links(LinksArgs),
-    /// Why a link gives what it gives, and what changed
-    Explain(LinkArgs),
+    /// Why a link gives what it gives, what changed, and what more work on it would come to
+    Explain(ExplainArgs),
     /// What would make a link faster or safer; changes nothing
     Advise(LinkArgs),
     /// Write what is known of the links between sites, for another instance
@@ -71,9 +72,9 @@ pub struct ShowArgs {
 #[derive(Debug, Args)]
 pub struct LinkArgs {
     /// Storage that data comes from
-    source: StorageName,
+    pub(super) source: StorageName,
     /// Storage that data goes to
-    target: StorageName,
+    pub(super) target: StorageName,
 }
 
 #[derive(Debug, Args)]
@@ -123,7 +124,7 @@ pub async fn run(context: &Context, remote: &Remote, command: LinksCommand) -> R
     let output = &context.output;
     match command {
         LinksCommand::Show(ShowArgs { source: Some(source), target: Some(target) }) => {
-            let detail = detail(remote, &LinkArgs { source, target }).await?;
+            let detail = detail(remote, &LinkArgs { source, target }, &[]).await?;
             output.view(&detail, probes::human, |detail| probes::table(&detail.probes))?;
         }
         LinksCommand::Show(_) => {
@@ -140,11 +141,11 @@ pub async fn run(context: &Context, remote: &Remote, command: LinksCommand) -> R
             output.table(&Page { items, next: None }, |page| links(&page.items))?;
         }
         LinksCommand::Explain(args) => {
-            let detail = detail(remote, &args).await?;
+            let detail = detail(remote, &args.link, &args.query()).await?;
             output.view(&detail, explained, |detail| links(std::slice::from_ref(&detail.link)))?;
         }
         LinksCommand::Advise(args) => {
-            let detail = detail(remote, &args).await?;
+            let detail = detail(remote, &args, &[]).await?;
             output.view(&detail, advised, |detail| sentences("advice", &detail.advice))?;
         }
         LinksCommand::Export(args) => {
@@ -157,8 +158,12 @@ pub async fn run(context: &Context, remote: &Remote, command: LinksCommand) -> R
     Ok(Exit::Ok)
 }
 
-async fn detail(remote: &Remote, link: &LinkArgs) -> Result<NetworkLinkDetail, Failure> {
-    remote.get(&routes::NETWORK_LINK, &[link.source.as_str(), link.target.as_str()], &[]).await
+async fn detail(
+    remote: &Remote,
+    link: &LinkArgs,
+    query: &[(&'static str, Option<String>)],
+) -> Result<NetworkLinkDetail, Failure> {
+    remote.get(&routes::NETWORK_LINK, &[link.source.as_str(), link.target.as_str()], query).await
 }
 
 /// `longhaul network merge`: files in, one document out.
@@ -346,22 +351,6 @@ pub(super) fn title(link: &NetworkLink, style: Style) -> String {
     let arrow = format!("{} → {}", link.source, link.target);
     let since = link.worse_since.map(|since| format!("   worse since {}", when::local(since, clock::now())));
     format!("{}{}\n", style.paint(Tone::Strong, &arrow), since.unwrap_or_default())
-}
-
-fn explained(detail: &NetworkLinkDetail, style: Style, width: Option<usize>) -> String {
-    let mut text = title(&detail.link, style);
-    text.push_str(&listed(&detail.explanation, width));
-    if !detail.changes.is_empty() {
-        text.push('\n');
-        text.push_str(&changes(&detail.changes, clock::now()).human(style, width));
-    }
-    if !detail.advice.is_empty() {
-        text.push_str(&format!(
-            "\nadvice: longhaul network advise {} {}\n",
-            detail.link.source, detail.link.target
-        ));
-    }
-    text
 }
 
 fn advised(detail: &NetworkLinkDetail, style: Style, width: Option<usize>) -> String {

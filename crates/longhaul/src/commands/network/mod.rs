@@ -1,6 +1,7 @@
 //! `longhaul network`: what is known of the network, and where it comes from.
 
 pub mod archive;
+mod explain;
 pub mod links;
 pub mod map;
 mod probes;

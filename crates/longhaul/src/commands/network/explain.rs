@@ -1,0 +1,129 @@
+//! `longhaul network explain`: why a link gives what it gives, and what it would do with more work.
+
+use std::time::Duration;
+
+use clap::Args;
+use longhaul_api::network::{NetworkLinkDetail, NetworkWhatIf};
+use longhaul_model::units::{bytes, count, duration, parse_bytes, rate};
+
+use super::links::{LinkArgs, changes, listed, title};
+use crate::clock;
+use crate::terminal::Style;
+
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    #[command(flatten)]
+    pub(super) link: LinkArgs,
+    /// Tell what it would give with so many more files at once [default: 1, 4 and 16]
+    #[arg(long, value_name = "COUNT")]
+    files: Option<u32>,
+    /// Tell how long so many bytes more would take, such as 20TB [default: 1GB, 100GB and 10TB]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    bytes: Option<u64>,
+}
+
+impl ExplainArgs {
+    pub(super) fn query(&self) -> [(&'static str, Option<String>); 2] {
+        [
+            ("files", self.files.map(|files| files.to_string())),
+            ("bytes", self.bytes.map(|bytes| bytes.to_string())),
+        ]
+    }
+}
+
+pub(super) fn explained(detail: &NetworkLinkDetail, style: Style, width: Option<usize>) -> String {
+    let mut text = title(&detail.link, style);
+    text.push_str(&listed(&detail.explanation, width));
+    let more = sentences(&detail.what_if);
+    if !more.is_empty() {
+        text.push_str("\nwith more work\n");
+        text.push_str(&listed(&more, width));
+    }
+    if !detail.changes.is_empty() {
+        text.push('\n');
+        text.push_str(&changes(&detail.changes, clock::now()).human(style, width));
+    }
+    if !detail.advice.is_empty() {
+        text.push_str(&format!(
+            "\nadvice: longhaul network advise {} {}\n",
+            detail.link.source, detail.link.target
+        ));
+    }
+    text
+}
+
+fn sentences(what_if: &NetworkWhatIf) -> Vec<String> {
+    let rates = what_if.rates.iter().map(|row| {
+        let files = if row.more_files == 1 { "file" } else { "files" };
+        format!(
+            "with {} more {files} at once all of them together would get {} (one in ten less than {}, one in ten more than {})",
+            count(row.more_files.into()),
+            rate(row.rate),
+            rate(row.rate_low),
+            rate(row.rate_high)
+        )
+    });
+    let times = what_if.times.iter().map(|row| {
+        format!(
+            "{} more, {} at once, would take {} (nine in ten: {} to {})",
+            bytes(row.bytes),
+            count(row.at_once.into()),
+            time(row.seconds),
+            time(row.seconds_low),
+            time(row.seconds_high)
+        )
+    });
+    let failures = what_if.failures.iter().filter(|row| row.share >= 0.001).map(|row| {
+        let whose = match row.blame.as_str() {
+            "ourselves" => "our own fault".to_owned(),
+            blame => format!("the fault of the {blame}"),
+        };
+        format!("the next attempt fails by {whose} in {:.1} % of cases", row.share * 100.0)
+    });
+    let mut lines: Vec<String> = rates.chain(times).chain(failures).collect();
+    if what_if.failures.iter().all(|row| row.share < 0.001) {
+        lines.push("no failure is to be expected".to_owned());
+    }
+    lines
+}
+
+/// The service speaks of no time below zero or without end; who does is shown as if it meant the next best.
+fn time(seconds: f64) -> String {
+    duration(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longhaul_api::network::{NetworkFailure, NetworkRate, NetworkTime};
+
+    #[test]
+    fn more_work_is_told_in_sentences() {
+        let mut what_if = NetworkWhatIf {
+            rates: vec![NetworkRate { more_files: 4, rate: 4e8, rate_low: 2e8, rate_high: 8e8 }],
+            times: vec![NetworkTime {
+                bytes: 100_000_000_000,
+                files: 100,
+                at_once: 4,
+                seconds: 250.0,
+                seconds_low: 125.0,
+                seconds_high: 500.0,
+            }],
+            failures: Vec::new(),
+        };
+        assert_eq!(
+            sentences(&what_if),
+            [
+                "with 4 more files at once all of them together would get 400 MB/s (one in ten less than 200 MB/s, one in ten more than 800 MB/s)",
+                "100 GB more, 4 at once, would take 4 min 10 s (nine in ten: 2 min 5 s to 8 min 20 s)",
+                "no failure is to be expected",
+            ]
+        );
+        let failure = |blame: &str, share| NetworkFailure { blame: blame.to_owned(), share };
+        what_if.failures = vec![failure("network", 0.05), failure("ourselves", 0.01)];
+        let lines = sentences(&what_if);
+        assert_eq!(lines[2], "the next attempt fails by the fault of the network in 5.0 % of cases");
+        assert_eq!(lines[3], "the next attempt fails by our own fault in 1.0 % of cases");
+        assert_eq!(time(f64::NAN), "0 ms");
+    }
+}

@@ -1,0 +1,62 @@
+//! What if: so many more files on a link, so many more bytes to bring, one more attempt. Answers for people who decide;
+//! the scheduler asks for the same numbers one at a time. Start with [`Knowledge::what_if`].
+
+use longhaul_model::{Blame, Timestamp};
+
+use super::{Ahead, Estimate, Forecast, Knowledge, Link, Work};
+
+/// Questions of each kind that are answered at once.
+pub const QUESTIONS_MAX: usize = 16;
+/// Bytes that are asked about come in files of this size, the mean of the grid (1.5 GB) in round numbers.
+pub const FILE_BYTES: u64 = 1_000_000_000;
+/// More files at once than any link has.
+pub const MORE_MAX: u32 = 10_000;
+
+/// What is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Questions {
+    /// Files beyond those under way.
+    pub more: Vec<u32>,
+    /// Bytes beyond those that were asked for.
+    pub bytes: Vec<u64>,
+    /// Files of these bytes under way at once; none: as many as the link usually has.
+    pub at_once: Option<u32>,
+    /// What was asked for before.
+    pub ahead: Ahead,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct WhatIf {
+    /// What all files of the link together would get with so many more.
+    pub rates: Vec<(u32, Estimate)>,
+    pub times: Vec<(Work, Forecast)>,
+    /// How likely the next attempt fails by whose fault, most likely first; those that are to be expected.
+    pub failures: Vec<(Blame, f64)>,
+}
+
+impl Knowledge {
+    pub fn what_if(&self, link: Link, questions: &Questions, now: Timestamp) -> WhatIf {
+        let more = questions.more.iter().take(QUESTIONS_MAX).map(|&more| more.min(MORE_MAX));
+        let usual = self.links.get(&link).map_or(1.0, |state| state.files_usual());
+        let at_once = questions.at_once.unwrap_or(usual.round() as u32).clamp(1, MORE_MAX);
+        let bytes = questions.bytes.iter().take(QUESTIONS_MAX);
+        let times = bytes.map(|&bytes| {
+            let files = u32::try_from(bytes.div_ceil(FILE_BYTES)).unwrap_or(u32::MAX).max(1);
+            let work = Work { bytes, files, at_once: at_once.min(files), ahead: questions.ahead };
+            (work, self.forecast(link, work, now))
+        });
+        WhatIf {
+            rates: more.map(|more| (more, self.rate_with(link, more, now))).collect(),
+            times: times.collect(),
+            failures: self.failure_odds(link, now),
+        }
+    }
+
+    fn failure_odds(&self, link: Link, now: Timestamp) -> Vec<(Blame, f64)> {
+        let shares = self.failure_shares(link, now);
+        let all = Blame::ALL.iter().copied().zip(shares);
+        let mut odds: Vec<(Blame, f64)> = all.filter(|&(_, share)| share > 0.0).collect();
+        odds.sort_by(|one, other| other.1.total_cmp(&one.1));
+        odds
+    }
+}
