@@ -101,9 +101,9 @@ impl Outcomes {
     fn note(&self, finished: &Finished) {
         let Finished { transfer, attempt, bytes_moved, bytes_resent, .. } = finished;
         if !self.circuits.is_empty()
-            && let Some(source) = self.ledger.source_of(*attempt)
+            && let Some((source, circuits)) = self.ledger.way_of(*attempt)
         {
-            self.circuits.ended(&source, finished.result.as_ref().err());
+            self.circuits.ended(&source, circuits, finished.result.as_ref().err());
         }
         match &finished.result {
             Ok(success) => tracing::info!(

@@ -99,6 +99,7 @@ async fn report(shared: &Shared) -> Result<(), Fault> {
     if ask_ahead {
         shared.circuits.learn(&reply.ahead);
     }
+    shared.circuits.copied(&reply.circuit_copies);
     if !restarted {
         shared.circuits.planned(reply.circuits_planned);
         shared.circuits.ordered(&reply.circuits);

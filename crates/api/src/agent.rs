@@ -298,6 +298,18 @@ pub struct ReportReply {
     /// The service decides whether work is worth a circuit: the agent asks for none because of it.
     #[serde(default)]
     pub circuits_planned: bool,
+    /// Copies between storages of others that go by the agent's circuits now: none is given back under them. A link that is not
+    /// named has none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub circuit_copies: Vec<CircuitCopies>,
+}
+
+/// Who uses the circuit of a link beside the agent's streams.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CircuitCopies {
+    #[schema(value_type = String)]
+    pub source: StorageName,
+    pub copies: u32,
 }
 
 /// The queue of one link, as far as it can be said before a source is chosen for each file.

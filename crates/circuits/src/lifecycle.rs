@@ -42,7 +42,7 @@ enum Phase {
     Off,
     Requested { reservation: Reservation, step: usize, deadline: Due },
     Established { reservation: Reservation, probe: Option<Probe> },
-    Draining { reservation: Reservation, until: Due, then: Option<Why> },
+    Draining { reservation: Reservation, since: Timestamp, until: Due, then: Option<Why> },
     Resting { rest: Rest, until: Due },
 }
 
@@ -205,6 +205,8 @@ impl Lifecycle {
         reservations.extend(self.current().cloned());
         let rest = match &self.phase {
             Phase::Resting { rest, .. } => Some(*rest),
+            // What is killed while streams leave must not ask for the same again.
+            Phase::Draining { since, then: Some(why), .. } => Some(self.rest_from(*why, *since)),
             _ => None,
         };
         let mut book = Book { reservations, rest };
@@ -524,7 +526,8 @@ impl Lifecycle {
             return self.fade(reservation, now);
         }
         let reservation = Reservation { stage: Stage::Leaving, ..reservation };
-        self.phase = Phase::Draining { reservation, until: Due::after(now, self.settings.drain), then };
+        let until = Due::after(now, self.settings.drain);
+        self.phase = Phase::Draining { reservation, since: now, until, then };
         match self.users {
             0 => self.end(then, now),
             _ => self.keep(),
@@ -559,13 +562,17 @@ impl Lifecycle {
     }
 
     fn set_rest(&mut self, why: Why, now: Timestamp) {
+        let rest = self.rest_from(why, now);
+        self.phase = Phase::Resting { rest, until: Due::at(rest.until, rest.window()) };
+        self.order_failed();
+    }
+
+    fn rest_from(&self, why: Why, since: Timestamp) -> Rest {
         let window = match why {
             Why::Request | Why::Released => self.settings.request_window,
             Why::Transfer => self.settings.transfer_window,
         };
-        let rest = Rest { why, since: now, until: now.plus(window) };
-        self.phase = Phase::Resting { rest, until: Due::at(rest.until, window) };
-        self.order_failed();
+        Rest { why, since, until: since.plus(window) }
     }
 
     /// Said once it is written down.

@@ -238,6 +238,25 @@ fn a_spare_path_takes_over_from_one_that_falls_silent() {
     assert!(paused.relays[0].bytes() > before + 10 * CHUNK as u64);
 }
 
+/// It takes connections and nothing else, as where only small packets pass: what was on its way to it stays on the spare one.
+#[test]
+fn a_spare_path_takes_over_from_one_that_was_silent_from_the_beginning() {
+    let deployment = Deployment::new();
+    let paused = paused(&deployment, 1, 3, &[10]);
+    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+    let file = put(&paused.alpha, 1, 80 * CHUNK);
+    let mut batch = deployment.batch(&paused.source, "alpha", &paused.target, "beta", vec![file.clone()]);
+    batch.addresses = vec![paused.relays[0].address.clone()];
+    paused.target.engine.fetch(batch);
+    paused.reached.recv().unwrap();
+    let first = Path::to(mute.local_addr().unwrap().to_string());
+    let spare = Path { spare: true, ..Path::to(&paused.relays[0].address) };
+    paused.target.engine.set_paths(paused.source.agent, vec![first, spare]).unwrap();
+    paused.go_on.send(()).unwrap();
+    let end = paused.arrived(&file);
+    assert_eq!(end.bytes_resent, 0);
+}
+
 /// The source dials, and all its streams fall silent: it dials new ones. Also when something between them goes on to take
 /// what it says.
 #[test]

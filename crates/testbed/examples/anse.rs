@@ -73,6 +73,7 @@ fn show(outcome: &Outcome, figures: &Figures) {
         ("decision_s", figures.decision_s),
         ("payload_share", figures.payload_share),
         ("surplus_mb", figures.surplus_mb),
+        ("resent_mb_max", figures.resent_mb_max),
     ];
     others.iter().for_each(|(name, value)| println!("{name:<26} {value:>10.3}"));
     outcome.story.iter().for_each(|line| println!("  {line}"));

@@ -15,6 +15,7 @@ mod ad_hoc;
 pub mod anse;
 pub mod browser;
 mod changes;
+mod circuit_provider;
 pub mod clock;
 mod deployment;
 pub mod effort;
@@ -34,6 +35,7 @@ pub mod wan;
 mod watcher;
 
 pub use ad_hoc::{AdHoc, INTERRUPTED, TICK};
+pub use circuit_provider::CircuitProvider;
 pub use deployment::{Deployment, SERVICE, ServiceOptions, SiteOptions};
 pub use log::Log;
 pub use ports::free_port;

@@ -17,13 +17,19 @@ pub fn binary() -> PathBuf {
     if let Some(named) = std::env::var_os("LONGHAUL_BINARY") {
         return PathBuf::from(named);
     }
+    beside("longhaul")
+}
+
+/// A program of this workspace that was built with the running test.
+pub(crate) fn beside(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a process knows its program");
     // target/release/deps/kill-0123 or target/release/examples/x → target/release/longhaul
-    let beside = test.ancestors().skip(1).take(2).map(|directory| directory.join("longhaul"));
+    let beside = test.ancestors().skip(1).take(2).map(|directory| directory.join(name));
     let found = beside.into_iter().find(|path| path.is_file());
     found.unwrap_or_else(|| {
         panic!(
-            "there is no longhaul beside {}: build it first (cargo build --release), or set LONGHAUL_BINARY",
+            "there is no {name} beside {}: build it first (cargo build --release --workspace); \
+             LONGHAUL_BINARY names another longhaul",
             test.display()
         )
     })

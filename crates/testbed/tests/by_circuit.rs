@@ -26,8 +26,13 @@ impl World {
     /// Two sites with a static circuit, for which the agent asks by these rules; the source is called that on it. Its answers are
     /// slow, so that a queue takes a while.
     fn new(on_circuit: &str, rules: &str) -> World {
+        World::with(1_000_000, on_circuit, rules)
+    }
+
+    /// With a source that answers at this rate.
+    fn with(bytes_per_s: u32, on_circuit: &str, rules: &str) -> World {
         let authority = ForeignAuthority::new("storages");
-        let slow = NginxRules { bytes_per_s: Some(1_000_000), ..NginxRules::default() };
+        let slow = NginxRules { bytes_per_s: Some(bytes_per_s), ..NginxRules::default() };
         let (source, target) =
             (Nginx::start(&authority, slow), Nginx::start(&authority, NginxRules::default()));
         for at in 0..FILES {
@@ -130,6 +135,33 @@ fn a_queue_of_jobs_brings_a_circuit_and_goes_by_it() {
         circuit["carried_bytes"].as_u64() == Some((by_circuit * SIZE) as u64)
     });
     assert!(carried["circuits"][0]["circuit"]["carried_s"].as_f64() > Some(0.0), "{carried}");
+    world.deployment.assert_alive();
+}
+
+/// Copies of others use a circuit as streams do: what is released is given back when they are done.
+#[test]
+fn a_circuit_is_not_given_back_under_copies() {
+    if !may_run("copies on a circuit that is released") {
+        return;
+    }
+    let mut world = World::with(250_000, "127.0.0.1", "work_s = 100000\ndrain_s = 600\n");
+    world.request();
+    let job = world.submit(0..4, "released");
+    world.deployment.until("they run", WITHIN, || {
+        let job = world.deployment.json(&["job", "show", &job]);
+        (job["counts"]["running"] == 4).then_some(())
+    });
+    world.deployment.longhaul(&["circuit", "release", LINK]).ok();
+    let waits = world.explained("it is left", |detail| detail["link"]["state"] != "established");
+    assert_eq!(waits["link"]["state"], "draining", "{waits}");
+    let gone = world.explained("it is given back", |detail| detail["link"]["state"] != "draining");
+    // By then each has told what it brought, and none had to be made again.
+    let circuit = &gone["circuits"][0]["circuit"];
+    assert_eq!(circuit["carried_bytes"].as_u64(), Some(4 * SIZE as u64), "{gone}");
+    assert_eq!(world.ways(&job), ["stream by circuit"; 4]);
+    // What begins now has none.
+    let after = world.submit(0..1, "after");
+    assert_eq!(world.ways(&after), ["stream"]);
     world.deployment.assert_alive();
 }
 

@@ -7,7 +7,7 @@
 use std::fs;
 use std::time::Duration;
 
-use longhaul_testbed::wan::{Change, Counters, Direction, Lab, PathConfig, Side};
+use longhaul_testbed::wan::{Change, DATA_BYTES, Direction, Lab, PathConfig, Side, Stall};
 use longhaul_testbed::{AdHoc, Process, Random, TICK, effort, needs, tree};
 
 const WITHIN: Duration = Duration::from_secs(600);
@@ -15,8 +15,6 @@ const RTT_MS: f64 = 40.0;
 const RATE_MBIT: f64 = 100.0;
 /// By the emulator's clock, from data to data.
 const STALL_NS_MAX: u64 = 3_000_000_000;
-/// Less than this is no data: dials, pings, acknowledgements.
-const DATA_BYTES: u64 = 200_000;
 /// The volume in flight (at least an extent for each stream).
 const IN_FLIGHT: u64 = 10 << 20;
 const OVERHEAD: f64 = 1.06;
@@ -39,7 +37,7 @@ fn a_path_that_is_cut_silently_costs_a_short_stall() {
     let other = 1 - cut;
     ground.lab.set(cut, Change::Cut).unwrap();
     // The last byte that came over the path that is cut, or over the other one if that has carried data as well.
-    let mut stall = Stall { last_ns: of(cut).last_out_ns, bytes: of(other).bytes_carried, longest_ns: 0 };
+    let mut stall = Stall::after(&of(cut), &of(other));
     let status = loop {
         stall.look(&of(other));
         if let Some(status) = copy.wait(TICK) {
@@ -52,11 +50,11 @@ fn a_path_that_is_cut_silently_costs_a_short_stall() {
     let late_ns = of(other).late_ns_max;
     println!(
         "a stall of {} ms, {} ms of it the emulator's; {carried} bytes carried and {} dropped by the cut for {size}",
-        stall.longest_ns / 1_000_000,
+        stall.longest_ns() / 1_000_000,
         late_ns / 1_000_000,
         of(cut).bytes_cut
     );
-    assert!(stall.longest_ns <= STALL_NS_MAX + late_ns, "nothing came for {} ns", stall.longest_ns);
+    assert!(stall.longest_ns() <= STALL_NS_MAX + late_ns, "nothing came for {} ns", stall.longest_ns());
     assert!(of(other).bytes_carried > size / 3, "it went another way");
     let most = (size as f64 * OVERHEAD) as u64 + IN_FLIGHT;
     assert!(carried <= most, "{carried} bytes were carried for {size}");
@@ -114,23 +112,6 @@ fn streams_from_two_addresses_use_two_uplinks() {
         let said = wrong.output().unwrap();
         assert!(String::from_utf8_lossy(&said.stderr).contains("192.0.2.77"), "{said:?}");
         server.kill();
-    }
-}
-
-/// The longest time without data on a path, by the clock of what carries them.
-struct Stall {
-    last_ns: u64,
-    bytes: u64,
-    longest_ns: u64,
-}
-
-impl Stall {
-    fn look(&mut self, counters: &Counters) {
-        if counters.bytes_carried >= self.bytes + DATA_BYTES {
-            self.longest_ns = self.longest_ns.max(counters.last_out_ns.saturating_sub(self.last_ns));
-            self.last_ns = counters.last_out_ns;
-            self.bytes = counters.bytes_carried;
-        }
     }
 }
 

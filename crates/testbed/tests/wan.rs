@@ -123,6 +123,21 @@ fn a_cut_path_carries_nothing_until_it_is_restored_and_the_other_goes_on() {
 }
 
 #[test]
+fn a_path_that_is_cut_in_one_direction_carries_the_other() {
+    let Some(lab) = lab(&[PathConfig::new(4.0)]) else { return };
+    let (mut left, mut right) = connection(&lab, 0, false);
+    lab.set(0, Change::CutOneWay(THERE)).unwrap();
+    let at_cut = carried(&lab, THERE);
+    left.write_all(b"lost").unwrap();
+    until(|| lab.counters(0, THERE).packets_cut > 0);
+    right.write_all(b"this arrives").unwrap();
+    left.read_exact(&mut [0; 12]).unwrap();
+    assert_eq!((carried(&lab, THERE), lab.counters(0, BACK).packets_cut), (at_cut, 0));
+    lab.set(0, Change::Restore).unwrap();
+    right.read_exact(&mut [0; 4]).unwrap();
+}
+
+#[test]
 fn changes_that_make_no_sense_are_refused() {
     for config in [
         PathConfig::new(-1.0),

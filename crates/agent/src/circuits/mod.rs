@@ -17,10 +17,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use longhaul_api::agent::{LinkAhead, SourcePeer};
+use longhaul_api::agent::{CircuitCopies, LinkAhead, SourcePeer};
 use longhaul_circuits::{Event, Order, Record};
 use longhaul_gateways::circuits::{CircuitConfig, FILE_BYTES_MAX, Keeper, Place, Streams};
-use longhaul_model::{Blame, Fault, FaultCode, StorageName};
+use longhaul_model::{Blame, CircuitUse, Fault, FaultCode, StorageName};
 
 use crate::agent::Shared;
 use crate::locked;
@@ -64,6 +64,8 @@ struct LinkState {
     ahead: Option<Ahead>,
     /// Whether on the circuit, and whether it went well.
     ended: VecDeque<(bool, bool)>,
+    /// Copies between storages of others that go by the circuit, as last heard.
+    copies: u32,
     /// What people want, as last heard.
     orders: Vec<Order>,
     /// The service decides about work.
@@ -148,7 +150,7 @@ impl Circuits {
     }
 
     /// An attempt has ended. What the disks or the permissions of either end did says nothing about the way.
-    pub(crate) fn ended(&self, source: &StorageName, fault: Option<&Fault>) {
+    pub(crate) fn ended(&self, source: &StorageName, circuits: CircuitUse, fault: Option<&Fault>) {
         let good = fault.is_none();
         if fault.is_some_and(|fault| fault.blame != Blame::Network) {
             return;
@@ -156,7 +158,8 @@ impl Circuits {
         for link in self.of(source) {
             let mut state = locked(&link.state);
             if state.ended.len() < ENDED_MAX {
-                let on_circuit = state.circuit.is_some();
+                // What never goes by circuits was beside it.
+                let on_circuit = state.circuit.is_some() && circuits != CircuitUse::Never;
                 state.ended.push_back((on_circuit, good));
             }
         }
@@ -173,6 +176,15 @@ impl Circuits {
             *asked = Some(Instant::now());
         }
         due
+    }
+
+    /// The copies that the service makes by circuits. Those of a link that it does not name have ended.
+    pub(crate) fn copied(&self, all: &[CircuitCopies]) {
+        for link in &self.links {
+            let named = all.iter().filter(|one| one.source == link.config.from);
+            let copies = named.fold(0, |sum: u32, one| sum.saturating_add(one.copies));
+            locked(&link.state).copies = copies;
+        }
     }
 
     /// The service's answer. A link that it does not name has no queue.
@@ -196,4 +208,38 @@ fn read(config: &CircuitLinkConfig) -> Result<CircuitConfig, Fault> {
         .and_then(|file| file.take(FILE_BYTES_MAX as u64 + 1).read_to_string(&mut text));
     read.map_err(|error| Fault::new(FaultCode::BadRequest, format!("{shown}: {error}")))?;
     CircuitConfig::parse(&text, &shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINK: &str = "provider = \"static\"\nsource = \"10.1.0.2\"\ntarget = \"10.1.0.1\"\nmbit = 100\n";
+
+    #[test]
+    fn an_attempt_that_stays_on_the_plain_way_says_nothing_of_the_circuit() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("circuit.toml");
+        std::fs::write(&file, LINK).unwrap();
+        let config = toml::from_str(&format!("from = 'beta'\nfile = {file:?}\n")).unwrap();
+        let circuits = Circuits::read(&[config]).unwrap();
+        let beta: StorageName = "beta".parse().unwrap();
+        let told = |circuits: &Circuits| locked(&circuits.links[0].state).ended.drain(..).collect::<Vec<_>>();
+        let network = Fault::new(FaultCode::Stalled, "nothing came");
+        assert_eq!(network.blame, Blame::Network);
+        circuits.ended(&beta, CircuitUse::Prefer, None);
+        assert_eq!(told(&circuits), [(false, true)], "there is none");
+        locked(&circuits.links[0].state).circuit = "10.1.0.2:7000".parse().ok();
+        for (wish, on_circuit) in
+            [(CircuitUse::Never, false), (CircuitUse::Prefer, true), (CircuitUse::Only, true)]
+        {
+            circuits.ended(&beta, wish, Some(&network));
+            circuits.ended(&beta, wish, None);
+            assert_eq!(told(&circuits), [(on_circuit, false), (on_circuit, true)], "{wish}");
+        }
+        // The disk is not the way, and another storage is another link.
+        circuits.ended(&beta, CircuitUse::Prefer, Some(&Fault::new(FaultCode::TargetFull, "full")));
+        circuits.ended(&"gamma".parse().unwrap(), CircuitUse::Prefer, Some(&network));
+        assert_eq!(told(&circuits), []);
+    }
 }

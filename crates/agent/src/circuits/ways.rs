@@ -85,6 +85,10 @@ impl Ways for AgentWays {
         of_peer.flat_map(|session| session.addresses).collect()
     }
 
+    fn others(&self) -> usize {
+        self.link(|_, link| locked(&link.state).copies as usize).unwrap_or_default()
+    }
+
     fn tell(&mut self, note: &Note) {
         self.link(|shared, link| {
             tracing::info!(from = %link.config.from, %note, "circuit");

@@ -22,7 +22,7 @@ use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 use longhaul_api::agent::{AgentSettings, Entry, Fact, LeaseBatch, Outcome, Task, Work};
-use longhaul_model::{AttemptId, Epoch, Fault, FaultCode, Lfn, StorageName, TaskId, TransferId};
+use longhaul_model::{AttemptId, CircuitUse, Epoch, Fault, FaultCode, Lfn, StorageName, TaskId, TransferId};
 use tokio::sync::Notify;
 
 use crate::locked;
@@ -252,9 +252,9 @@ impl Ledger {
         locked(&self.state).bytes_from(source)
     }
 
-    /// Where the file of an attempt comes from.
-    pub(crate) fn source_of(&self, attempt: AttemptId) -> Option<StorageName> {
-        locked(&self.state).lease(attempt).map(|(batch, _)| batch.source.storage.clone())
+    /// Where the file of an attempt comes from, and whether by circuits.
+    pub(crate) fn way_of(&self, attempt: AttemptId) -> Option<(StorageName, CircuitUse)> {
+        locked(&self.state).lease(attempt).map(|(batch, _)| (batch.source.storage.clone(), batch.circuits))
     }
 
     /// Which transfer an attempt serves, and how large the file is.

@@ -170,6 +170,7 @@ impl Desk {
                 ahead: Vec::new(),
                 circuits: Vec::new(),
                 circuits_planned: false,
+                circuit_copies: Vec::new(),
             })
         })
     }

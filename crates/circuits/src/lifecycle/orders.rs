@@ -380,6 +380,28 @@ mod tests {
     }
 
     #[test]
+    fn what_was_given_back_rests_also_if_it_is_killed_while_streams_leave() {
+        let mut link = Link::new();
+        link.work(MUCH);
+        let wish = link.after(MINUTE).unwrap();
+        link.grant(&wish);
+        link.tell(Event::Users(2));
+        link.tell(Event::Orders(vec![release(1, wish.key)]));
+        assert_eq!(link.machine.state(), State::Draining);
+        let (released, book) = (link.now, link.machine.book());
+        link.now = link.now.plus(MINUTE);
+        link.machine = Lifecycle::restore("beta→alpha", Settings::default(), 2, book, link.now);
+        let State::Resting(rest) = link.machine.state() else { panic!("{:?}", link.machine.state()) };
+        assert_eq!((rest.why, rest.since, rest.until), (Why::Released, released, released.plus(HOUR)));
+        let torn_down = std::iter::from_fn(|| link.machine.poll())
+            .any(|action| matches!(action, Action::TearDown(key) if key == wish.key));
+        assert!(torn_down, "what was there is given back");
+        link.work(MUCH);
+        assert_eq!(link.after(HOUR - 2 * MINUTE), None, "the work brings none before");
+        assert!(link.after(2 * MINUTE).is_some() || link.after(MINUTE).is_some());
+    }
+
+    #[test]
     fn a_circuit_that_was_ordered_is_given_back_by_the_one_who_says_so() {
         let mut link = Link::new();
         let wish = link.tell(Event::Orders(vec![circuit(1, 400, HOUR)])).unwrap();

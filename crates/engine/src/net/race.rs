@@ -22,6 +22,7 @@ pub(crate) struct Race {
 
 struct State {
     others: VecDeque<Way>,
+    tried: Vec<Way>,
     running: usize,
     /// Of the running ones.
     connected: usize,
@@ -42,7 +43,8 @@ pub(super) enum Step {
 impl Race {
     pub(super) fn new(dialler: Dialler, ways: Vec<Way>, now: Duration) -> Race {
         let others = ways.into();
-        let state = State { others, running: 0, connected: 0, begun: now, won: false, fault: None };
+        let (tried, fault) = (Vec::new(), None);
+        let state = State { others, tried, running: 0, connected: 0, begun: now, won: false, fault };
         Race { dialler, state: Mutex::new(state) }
     }
 
@@ -56,6 +58,7 @@ impl Race {
             if let Some(way) = state.others.pop_front() {
                 state.running += 1;
                 state.begun = now;
+                state.tried.push(way.clone());
                 return Step::Begin(way);
             }
             if state.running == 0 {
@@ -70,9 +73,15 @@ impl Race {
         lock(&self.state).connected += 1;
     }
 
-    /// The peer is known. False if another address was faster.
-    pub(super) fn win(&self) -> bool {
-        !std::mem::replace(&mut lock(&self.state).won, true)
+    /// The peer is known there. None if another address was faster; else those that were tried before a spare way, and have not
+    /// answered in time.
+    pub(super) fn win(&self, way: &Way) -> Option<Vec<Way>> {
+        let mut state = lock(&self.state);
+        if std::mem::replace(&mut state.won, true) {
+            return None;
+        }
+        let is_late = |tried: &Way| way.path.spare && !tried.path.spare;
+        Some(std::mem::take(&mut state.tried).into_iter().filter(is_late).collect())
     }
 
     pub(super) fn is_won(&self) -> bool {
@@ -95,13 +104,14 @@ impl Race {
 mod tests {
     use super::*;
     use crate::calls::Calling;
+    use crate::interface::Path;
 
     #[test]
     fn a_rival_starts_when_the_first_is_late_or_fails() {
         let at = Duration::from_millis;
         let address = |number: u16| {
             let address = std::net::SocketAddr::from(([127, 0, 0, 1], number));
-            let path = crate::interface::Path::to(address.to_string());
+            let path = Path::to(address.to_string());
             Way { address, path: std::sync::Arc::new(path) }
         };
         let race = |count: u16| {
@@ -118,7 +128,7 @@ mod tests {
         assert_eq!(slow.step(at(1_200)), Step::Wait, "what connects is given more time");
         assert_eq!(slow.step(at(1_250)), Step::Begin(address(3)));
         assert_eq!(slow.step(at(5_000)), Step::Wait, "there is no other");
-        assert!(slow.win() && !slow.win());
+        assert_eq!((slow.win(&address(2)), slow.win(&address(1))), (Some(Vec::new()), None));
         assert_eq!(slow.step(at(5_001)), Step::Won);
 
         let bad = race(2);
@@ -130,5 +140,13 @@ mod tests {
         let Step::Lost(fault) = bad.step(at(2)) else { panic!("nothing is left") };
         assert_eq!(fault.code, FaultCode::ForeignDeployment);
         assert!(matches!(race(0).step(at(0)), Step::Lost(_)));
+
+        let plain = address(2);
+        let spare = Way { path: std::sync::Arc::new(Path { spare: true, ..(*plain.path).clone() }), ..plain };
+        let mute = Race::new(Dialler::Calls(Calling::new(None)), vec![address(1), spare.clone()], at(0));
+        mute.step(at(0));
+        mute.connected();
+        assert_eq!(mute.step(at(1_000)), Step::Begin(spare.clone()));
+        assert_eq!(mute.win(&spare), Some(vec![address(1)]));
     }
 }

@@ -148,9 +148,9 @@ impl Inner {
             let detail = format!("the agent {peer} answered in place of {wanted}");
             return Err(Fault::new(FaultCode::Unreachable, detail));
         }
-        if !race.win() {
-            return Err(too_late());
-        }
+        let Some(late) = race.win(&way) else { return Err(too_late()) };
+        // As long as one of them may answer, a spare way would be left again at once, and another tried, for ever.
+        late.iter().for_each(|way| race.dialler.way_failed(way, shared.now()));
         self.way = Some(way);
         match &race.dialler {
             Dialler::Session(session, stream) => self.fetch_for(session.clone(), *stream, shared),

@@ -24,6 +24,10 @@ pub trait Ways: Send {
     fn set(&mut self, circuit: Option<CircuitWay>);
     /// Where streams are now.
     fn in_use(&mut self) -> Vec<SocketAddr>;
+    /// Who uses the circuit beside streams: copies of others that go by it.
+    fn others(&self) -> usize {
+        0
+    }
     fn tell(&mut self, note: &Note);
 }
 
@@ -100,13 +104,19 @@ impl<W: Ways> Traffic for Streams<W> {
         let there = self.ways.in_use();
         let left = [self.before, self.used.as_ref().filter(|used| used.is_left).map(|used| used.address)];
         let has_left = !left.into_iter().flatten().any(|address| there.contains(&address));
-        let Some(used) = &mut self.used else { return Health { has_left, ..Health::default() } };
+        let others = self.ways.others();
+        let Some(used) = &mut self.used else {
+            return Health { users: others, has_left, ..Health::default() };
+        };
         let users = there.iter().filter(|address| **address == used.address).count();
         used.seen |= users > 0;
         let is_late = used.seen || used.since.elapsed() > MOVE_WITHIN;
-        let lost = (users == 0 && !there.is_empty() && is_late)
-            .then(|| "streams on it fell silent, and went back to the plain way".to_owned());
-        Health { users, lost, has_left }
+        let why = match used.seen {
+            true => "streams on it fell silent, and went back to the plain way",
+            false => "no stream comes to be on it, and they stay on the plain way",
+        };
+        let lost = (users == 0 && !there.is_empty() && is_late).then(|| why.to_owned());
+        Health { users: users + others, lost, has_left }
     }
 
     fn tell(&mut self, note: &Note) {
@@ -122,6 +132,7 @@ mod tests {
         plain: Vec<String>,
         set: Option<CircuitWay>,
         there: Vec<SocketAddr>,
+        others: usize,
     }
 
     impl Ways for Fake {
@@ -134,11 +145,15 @@ mod tests {
         fn in_use(&mut self) -> Vec<SocketAddr> {
             self.there.clone()
         }
+        fn others(&self) -> usize {
+            self.others
+        }
         fn tell(&mut self, _note: &Note) {}
     }
 
     fn streams() -> Streams<Fake> {
-        Streams::new(Fake { plain: vec!["10.0.0.2:7000".into()], set: None, there: Vec::new() }, true)
+        let plain = vec!["10.0.0.2:7000".into()];
+        Streams::new(Fake { plain, set: None, there: Vec::new(), others: 0 }, true)
     }
 
     #[test]
@@ -184,6 +199,23 @@ mod tests {
         }
         streams.stop_using();
         assert_eq!(streams.ways.set, None);
+    }
+
+    #[test]
+    fn copies_of_others_use_a_circuit_as_streams_do_and_say_nothing_of_how_it_does() {
+        let mut streams = streams();
+        let circuit: SocketAddr = "10.1.0.2:7000".parse().unwrap();
+        streams.use_circuit(100, &Ends { source: "10.1.0.2".into(), target: "10.1.0.1".into() });
+        streams.ways.there = vec![circuit];
+        streams.ways.others = 3;
+        assert_eq!(streams.health().users, 4);
+        // Left by all streams: the copies are still there.
+        streams.stop_using();
+        streams.ways.there.clear();
+        let health = streams.health();
+        assert_eq!((health.users, health.has_left, health.lost), (3, true, None));
+        streams.ways.others = 0;
+        assert_eq!(streams.health().users, 0);
     }
 
     #[test]

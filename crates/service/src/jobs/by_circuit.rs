@@ -6,7 +6,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::time::Duration;
 
+use longhaul_api::agent::CircuitCopies;
 use longhaul_catalog::CatalogError;
 use longhaul_circuits::plan::{Pair, Waits};
 use longhaul_model::{AgentId, CircuitUse, Fault, SiteId, StorageId, StorageName, Timestamp};
@@ -31,6 +33,7 @@ pub struct ByCircuit(Mutex<BTreeMap<String, Used>>);
 
 #[derive(Default)]
 struct Used {
+    link: Option<LinkKey>,
     running: u32,
     /// Since when without a pause.
     since: Option<Timestamp>,
@@ -54,7 +57,7 @@ pub(super) async fn copy(
 ) -> Result<Moved, Fault> {
     let Some(way) = way(shared, &order) else { return mover.copy(order, progress, stop).await };
     let used = &shared.jobs.by_circuit;
-    used.began(&way.circuit, shared.now());
+    used.began(&way.key, &way.circuit, shared.now());
     let tried = mover.copy(way.order, progress, stop.clone()).await;
     let bytes = tried.as_ref().map_or(0, |moved| moved.bytes);
     used.ended(shared, &way.key, &way.circuit, bytes);
@@ -110,24 +113,40 @@ fn site(directory: &Directory, host: &HostConfig) -> Option<SiteId> {
 }
 
 impl ByCircuit {
-    fn began(&self, circuit: &str, now: Timestamp) {
+    fn began(&self, link: &LinkKey, circuit: &str, now: Timestamp) {
         let mut all = guard(&self.0);
         if all.len() >= REMEMBERED_MAX {
             all.retain(|_, used| used.running > 0);
         }
         let used = all.entry(circuit.to_owned()).or_default();
+        used.link.get_or_insert_with(|| link.clone());
         used.running += 1;
         used.since.get_or_insert(now);
     }
 
     fn ended(&self, shared: &Shared, key: &LinkKey, circuit: &str, bytes: u64) {
-        let now = shared.now();
+        let during = self.stopped(circuit, shared.now());
+        circuits::carried(shared, key, circuit, bytes, during);
+    }
+
+    /// One copy less; for how long the circuit was used since the one before.
+    fn stopped(&self, circuit: &str, now: Timestamp) -> Duration {
         let mut all = guard(&self.0);
-        let Some(used) = all.get_mut(circuit) else { return };
+        let Some(used) = all.get_mut(circuit) else { return Duration::ZERO };
         used.running = used.running.saturating_sub(1);
         let since = if used.running > 0 { used.since.replace(now) } else { used.since.take() };
-        drop(all);
-        circuits::carried(shared, key, circuit, bytes, now.since(since.unwrap_or(now)));
+        now.since(since.unwrap_or(now))
+    }
+
+    /// Copies that go by circuits of this agent, by the link's source.
+    fn under_way(&self, agent: AgentId) -> BTreeMap<StorageName, u32> {
+        let mut copies = BTreeMap::new();
+        for used in guard(&self.0).values().filter(|used| used.running > 0) {
+            if let Some((_, source)) = used.link.as_ref().filter(|link| link.0 == agent) {
+                *copies.entry(source.clone()).or_default() += used.running;
+            }
+        }
+        copies
     }
 
     fn judged(&self, circuit: &str, good: bool) {
@@ -139,6 +158,12 @@ impl ByCircuit {
     fn is_left(&self, circuit: &str) -> bool {
         guard(&self.0).get(circuit).is_some_and(|used| used.failed >= FAILURES_MAX)
     }
+}
+
+/// As an agent hears it, which gives no circuit back under them.
+pub fn under_way(shared: &Shared, agent: AgentId) -> Vec<CircuitCopies> {
+    let copies = shared.jobs.by_circuit.under_way(agent);
+    copies.into_iter().map(|(source, copies)| CircuitCopies { source, copies }).collect()
 }
 
 /// What jobs want moved between sites whose storages can be reached by circuits.
@@ -286,12 +311,30 @@ mod tests {
     #[test]
     fn a_circuit_is_left_after_failures_in_a_row() {
         let used = ByCircuit::default();
-        used.began("one", Timestamp(0));
+        used.began(&(AgentId(1), "beta".parse().unwrap()), "one", Timestamp(0));
         for good in [false, false, true, false, false] {
             used.judged("one", good);
             assert!(!used.is_left("one"));
         }
         used.judged("one", false);
         assert!(used.is_left("one") && !used.is_left("another"));
+    }
+
+    #[test]
+    fn an_agent_hears_of_the_copies_on_its_own_circuits() {
+        let used = ByCircuit::default();
+        let link = |agent, source: &str| (AgentId(agent), source.parse().unwrap());
+        let (beta, gamma): (StorageName, StorageName) = ("beta".parse().unwrap(), "gamma".parse().unwrap());
+        used.began(&link(1, "beta"), "one", Timestamp(0));
+        used.began(&link(1, "beta"), "one", Timestamp(0));
+        // The next one of the same link, and those of others.
+        used.began(&link(1, "beta"), "two", Timestamp(0));
+        used.began(&link(1, "gamma"), "three", Timestamp(0));
+        used.began(&link(2, "beta"), "four", Timestamp(0));
+        assert_eq!(used.under_way(AgentId(1)), BTreeMap::from([(beta.clone(), 3), (gamma.clone(), 1)]));
+        assert_eq!(used.under_way(AgentId(2)), BTreeMap::from([(beta.clone(), 1)]));
+        used.stopped("three", Timestamp(1));
+        assert_eq!(used.under_way(AgentId(1)), BTreeMap::from([(beta, 3)]));
+        assert!(used.under_way(AgentId(3)).is_empty());
     }
 }

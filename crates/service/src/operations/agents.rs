@@ -127,7 +127,18 @@ impl Operations {
         let now = self.now();
         let circuits = if say_hello { Vec::new() } else { self.shared.circuits.orders(peer.agent, now) };
         let circuits_planned = self.config().circuits.level == Level::Service;
-        Ok(ReportReply { version, acknowledged, now, say_hello, probe, ahead, circuits, circuits_planned })
+        let circuit_copies = by_circuit::under_way(&self.shared, peer.agent);
+        Ok(ReportReply {
+            version,
+            acknowledged,
+            now,
+            say_hello,
+            probe,
+            ahead,
+            circuits,
+            circuits_planned,
+            circuit_copies,
+        })
     }
 
     /// What waits for an agent's storages, by link; nothing if the scheduler is too busy to say.

@@ -1,13 +1,14 @@
-//! The run: a short queue on the shared path, then a long one, and what the agent makes of it.
+//! The run: a short queue on the shared path, then a long one, and what the agent makes of it; in the end a circuit that is cut.
 
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use super::record::{Record, Sample};
 use super::world::{CIRCUIT, SHARED, Terms, World, in_world};
 use super::{Background, Figures};
+use crate::wan::{Change, Stall};
 
 /// Between two looks at what the paths have carried.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -19,6 +20,12 @@ const PAYLOAD_PART: f64 = 0.95;
 const ALMOST_ALL: f64 = 0.999;
 /// Whatever does not happen within this will not.
 const WITHIN_S: f64 = 300.0;
+/// Of what the circuit carries before it is cut, and the plain way after that, in jobs.
+const JOBS_BEFORE_CUT: u64 = 2;
+/// Until it is asked for again, until it is cut, and after that.
+const JOBS_AROUND_CUT: usize = 6;
+/// Between two looks at what goes on after the cut.
+const LOOK_AT_CUT_EVERY: Duration = Duration::from_millis(20);
 
 /// What is scaled down from the paper.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,6 +68,11 @@ pub struct Outcome {
     pub used_s: f64,
     pub done_s: f64,
     pub attempts_failed: u64,
+    /// Of what files are made of, as the agent counts it: until the last job was done, and after the cut.
+    pub resent_bytes: u64,
+    pub cut_resent_bytes: u64,
+    /// The longest time without data after the circuit was cut silently, by the emulator's clock.
+    pub cut_stall_s: f64,
     /// What the agent said about its circuit.
     pub story: Vec<String>,
 }
@@ -114,6 +126,9 @@ impl Experiment {
             used_s: 0.0,
             done_s: 0.0,
             attempts_failed: 0,
+            resent_bytes: 0,
+            cut_resent_bytes: 0,
+            cut_stall_s: 0.0,
             story: Vec::new(),
         };
         let before = look(world, &background, 0.0);
@@ -150,6 +165,8 @@ impl Experiment {
         let total = outcome.record.last().ours() as f64 * ALMOST_ALL;
         let last = outcome.record.samples.iter().find(|sample| sample.ours() as f64 >= total);
         outcome.done_s = last.map_or(0.0, |sample| sample.at_s);
+        outcome.resent_bytes = resent(world);
+        self.cut(world, background, &mut outcome)?;
         outcome.attempts_failed = failed(world);
         let note = |line: String| {
             let line: Value = serde_json::from_str(&line).ok()?;
@@ -158,6 +175,41 @@ impl Experiment {
         outcome.story = log.lines_with(&["circuit", "note"]).into_iter().filter_map(note).collect();
         Ok(outcome)
     }
+
+    /// A long queue once more, and in the midst of it a circuit that is silent from one packet to the next. Others are gone by then,
+    /// for the emulator's clock does not tell their packets from ours.
+    fn cut(&self, world: &World<'_>, background: Background, outcome: &mut Outcome) -> Result<(), String> {
+        let plain_mbit = self.rate_mbit - self.background_mbit;
+        let wanted = plain_mbit * 1e6 / 8.0 * f64::from(self.work_s) / self.job_bytes() as f64;
+        let jobs = wanted.ceil() as usize + JOBS_AROUND_CUT;
+        let name = |job: usize| format!("anse/cut{job:02}");
+        (0..jobs).for_each(|job| world.register(&name(job), self.files_per_job, self.file_bytes));
+        (0..jobs).for_each(|job| world.submit(&name(job)));
+        let part = JOBS_BEFORE_CUT * self.job_bytes();
+        until_carried(world, CIRCUIT, part / 2, || ())?;
+        drop(background);
+        until_carried(world, CIRCUIT, part, || ())?;
+        world.lab.set(CIRCUIT, Change::Cut)?;
+        let mut stall = Stall::after(&world.counters(CIRCUIT), &world.counters(SHARED));
+        until_carried(world, SHARED, part, || stall.look(&world.counters(SHARED)))?;
+        outcome.cut_stall_s = stall.longest_s();
+        (0..jobs).for_each(|job| world.wait_for(&name(job), Duration::from_secs(120)));
+        outcome.cut_resent_bytes = resent(world) - outcome.resent_bytes;
+        Ok(())
+    }
+}
+
+/// Waits until a path has carried so much more.
+fn until_carried(world: &World<'_>, path: usize, bytes: u64, mut look: impl FnMut()) -> Result<(), String> {
+    let (begun, bytes) = (Instant::now(), world.carried(path) + bytes);
+    while world.carried(path) < bytes {
+        if begun.elapsed().as_secs_f64() > WITHIN_S {
+            return Err(format!("nothing comes on path {path}; the agent's log:\n{}", world.log().tail()));
+        }
+        sleep(LOOK_AT_CUT_EVERY);
+        look();
+    }
+    Ok(())
 }
 
 fn look(world: &World<'_>, background: &Background, at_s: f64) -> Sample {
@@ -172,6 +224,12 @@ fn since(now: Sample, before: Sample) -> Sample {
         circuit: now.circuit.saturating_sub(before.circuit),
         background: now.background.saturating_sub(before.background),
     }
+}
+
+/// Bytes of files that came again, in all attempts that have ended.
+fn resent(world: &World<'_>) -> u64 {
+    let of = |line: String| serde_json::from_str::<Value>(&line).ok()?["bytes_resent"].as_u64();
+    world.log().lines_with(&["bytes_resent"]).into_iter().filter_map(of).sum()
 }
 
 fn failed(world: &World<'_>) -> u64 {

@@ -1,5 +1,6 @@
 //! The figures of the run by name, and what is wanted of them.
 
+use longhaul_model::limits::CHUNK_BYTES;
 use serde::Serialize;
 
 use super::Outcome;
@@ -13,8 +14,15 @@ const BEGIN_S: f64 = 5.0;
 const PAUSE_PART: f64 = 0.1;
 /// Streams have moved by then: what is wanted of the switch.
 const SWITCH_S: f64 = 3.0;
+/// After a cut data come again within this.
+const STALL_S_MAX: f64 = 3.0;
 /// The last files of the last job do not fill a path.
 const END_S: f64 = 1.5;
+/// Of what a round trip holds, this part may come twice, beside chunks that were in flight when a path was left.
+const TWICE_PART: f64 = 0.01;
+/// One is in flight on each stream, of which an agent has no more.
+const CHUNKS_IN_FLIGHT: f64 = 8.0;
+const CHUNK_MB: f64 = CHUNK_BYTES as f64 * 1e-6;
 
 /// Rates in Mbit/s; shares are of payload, of what the path has for it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -40,6 +48,12 @@ pub struct Figures {
     pub dedicated_over_shared: f64,
     /// More than the files and their framing, megabytes: an upper bound of what was sent twice.
     pub surplus_mb: f64,
+    /// What of files came twice until the last job was done, megabytes; and what may.
+    pub resent_mb: f64,
+    pub resent_mb_max: f64,
+    /// The same of a circuit that is cut silently, and for how long nothing came then, by the emulator's clock.
+    pub cut_resent_mb: f64,
+    pub cut_stall_s: f64,
     pub attempts_failed: u64,
 }
 
@@ -69,8 +83,9 @@ impl Figures {
         let dedicated = rate(moved, end, |sample| sample.circuit);
         let full = experiment.rate_mbit;
         let seconds = || record.samples.iter().map(|sample| sample.at_s).filter(|at| *at > outcome.used_s);
-        // A second that is full, first seen at its end.
-        let there = seconds().find(|at| rate(at - 0.5, *at, |sample| sample.circuit) >= 0.95 * full);
+        // Half a second that is full of payload, first seen at its end: of what the path has for it.
+        let goodput = |at: f64| rate(at - 0.5, at, |sample| sample.circuit) * payload_share;
+        let there = seconds().find(|at| goodput(*at) >= 0.95 * full);
         Figures {
             rate_mbit: full,
             rtt_ms: experiment.rtt_ms,
@@ -89,6 +104,10 @@ impl Figures {
             dedicated_share: dedicated * payload_share / full,
             dedicated_over_shared: dedicated / shared.max(1e-9),
             surplus_mb: (carried * PAYLOAD_OF_PACKET - bytes) * 1e-6,
+            resent_mb: outcome.resent_bytes as f64 * 1e-6,
+            resent_mb_max: full / 8.0 * experiment.rtt_ms * 1e-3 * TWICE_PART + CHUNKS_IN_FLIGHT * CHUNK_MB,
+            cut_resent_mb: outcome.cut_resent_bytes as f64 * 1e-6,
+            cut_stall_s: outcome.cut_stall_s,
             attempts_failed: outcome.attempts_failed,
         }
     }
@@ -126,6 +145,15 @@ impl Figures {
                 self.dedicated_share,
                 self.dedicated_share >= 0.98,
                 Some("0.85"),
+            ),
+            bar("resent_mb", "≤ resent_mb_max", self.resent_mb, self.resent_mb <= self.resent_mb_max, None),
+            bar("cut_stall_s", "≤ 3", self.cut_stall_s, self.cut_stall_s <= STALL_S_MAX, None),
+            bar(
+                "cut_resent_mb",
+                "≤ resent_mb_max",
+                self.cut_resent_mb,
+                self.cut_resent_mb <= self.resent_mb_max,
+                None,
             ),
             bar("attempts_failed", "0", failed, self.attempts_failed == 0, Some("0")),
         ]

@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use longhaul_storage::VirtualContent;
 use serde_json::json;
 
 use crate::run::{COMMAND_WITHIN, Ran};
-use crate::wan::{Direction, Lab, PathConfig, Side};
+use crate::wan::{Counters, Direction, Lab, PathConfig, Side};
 use crate::{Deployment, Log, SERVICE, ServiceOptions, SiteOptions, free_port};
 
 /// The way that is there anyway.
@@ -79,13 +80,8 @@ impl<'a> World<'a> {
         let mut options = SiteOptions::new(TARGET).with_virtual_storage();
         let mut settings = "probes = false\n".to_owned();
         if let Some(plan) = &self.terms.plan {
-            let file = self.deployment.directory().join("circuit.toml");
-            let [source, target] = [Side::Right, Side::Left].map(|side| self.lab.address(side, CIRCUIT));
-            let text = format!(
-                "provider = \"static\"\nsource = \"{source}\"\ntarget = \"{target}\"\nmbit = {:.0}\n{}",
-                self.terms.promised_mbit, self.terms.circuit
-            );
-            fs::write(&file, text).expect("the file about the circuit is written");
+            self.set_provider("static", &self.terms.circuit);
+            let file = self.circuit_file();
             settings.push_str(&format!(
                 "[[agent.circuits]]\nfrom = \"{SOURCE}-test\"\nfile = {}\n{plan}\n",
                 json!(file.to_str().expect("paths of tests are UTF-8"))
@@ -93,6 +89,20 @@ impl<'a> World<'a> {
         }
         options.settings = settings + &options.settings;
         options
+    }
+
+    fn circuit_file(&self) -> PathBuf {
+        self.deployment.directory().join("circuit.toml")
+    }
+
+    /// Who gives circuits, with further lines about it, from the agent's next start on.
+    pub fn set_provider(&self, provider: &str, more: &str) {
+        let [source, target] = [Side::Right, Side::Left].map(|side| self.lab.address(side, CIRCUIT));
+        let text = format!(
+            "provider = \"{provider}\"\nsource = \"{source}\"\ntarget = \"{target}\"\nmbit = {:.0}\n{more}",
+            self.terms.promised_mbit
+        );
+        fs::write(self.circuit_file(), text).expect("the file about the circuit is written");
     }
 
     // ---- the target's agent ----------------------------------------------------------------------------------
@@ -145,23 +155,38 @@ impl<'a> World<'a> {
     }
 
     pub fn submit(&self, job: &str) {
-        self.deployment.longhaul(&["subscribe", job, &format!("{TARGET}-test")]).ok();
+        self.submit_with(job, &[]);
     }
 
     /// With a priority of its own.
     pub fn submit_at(&self, job: &str, priority: u8) {
-        let (target, priority) = (format!("{TARGET}-test"), priority.to_string());
-        self.deployment.longhaul(&["subscribe", job, &target, "--priority", &priority]).ok();
+        self.submit_with(job, &["--priority", &priority.to_string()]);
+    }
+
+    /// With further words of `longhaul subscribe`.
+    pub fn submit_with(&self, job: &str, more: &[&str]) {
+        let target = format!("{TARGET}-test");
+        self.deployment.longhaul(&[&["subscribe", job, &target], more].concat()).ok();
     }
 
     pub fn wait_for(&self, job: &str, within: Duration) {
-        let wait = format!("--wait={}", within.as_secs());
-        let words = ["subscribe", job, &format!("{TARGET}-test"), &wait];
+        self.wait_with(job, &[], within);
+    }
+
+    /// For what was submitted with these words.
+    pub fn wait_with(&self, job: &str, more: &[&str], within: Duration) {
+        let (target, wait) = (format!("{TARGET}-test"), format!("--wait={}", within.as_secs()));
+        let words = [&["subscribe", job, &target, &wait], more].concat();
         Ran::of(&mut self.deployment.command(&words), within + COMMAND_WITHIN).ok();
     }
 
     /// What a path has carried towards the target, headers included.
     pub fn carried(&self, path: usize) -> u64 {
-        self.lab.counters(path, Direction::RightToLeft).bytes_carried
+        self.counters(path).bytes_carried
+    }
+
+    /// The same with all that was counted of it.
+    pub fn counters(&self, path: usize) -> Counters {
+        self.lab.counters(path, Direction::RightToLeft)
     }
 }

@@ -36,7 +36,7 @@ Options:
   --lan             no emulation: a pair of virtual Ethernet devices, MTU 9000
   --hold            print the names and wait; lines on standard input change paths, its end ends all:
                       path 0 cut | path 0 restore | path 0 loss 1e-3 | path 0 rtt 50 | path 0 rate 100 | path 0 blackhole 1400
-                      path 0 rate none | show
+                      path 0 rate none | path 0 cut left-to-right | path 0 cut right-to-left | show
   --check           say whether this machine allows it
 ";
 
@@ -174,6 +174,7 @@ fn obey(lab: &Lab, line: &str) -> Result<String, String> {
         [] => return Ok(String::new()),
         ["show"] => return Ok(account(lab).trim_end().to_owned()),
         ["path", path, "cut"] => (path, Change::Cut),
+        ["path", path, "cut", way] => (path, Change::CutOneWay(direction_named(way)?)),
         ["path", path, "restore"] => (path, Change::Restore),
         ["path", path, "loss", value] => (path, Change::Loss(number("loss", value)?)),
         ["path", path, "rtt", value] => (path, Change::RttMs(number("rtt", value)?)),
@@ -182,7 +183,7 @@ fn obey(lab: &Lab, line: &str) -> Result<String, String> {
         ["path", path, "blackhole", value] => (path, Change::BlackHole(Some(number("blackhole", value)?))),
         _ => {
             return Err(format!(
-                "{line:?} is not known: path N cut|restore|loss P|rtt MS|rate MBIT|blackhole BYTES|blackhole off, or show"
+                "{line:?} is not known: path N cut [left-to-right|right-to-left]|restore|loss P|rtt MS|rate MBIT|blackhole BYTES|blackhole off, or show"
             ));
         }
     };
@@ -238,6 +239,11 @@ fn told(counted: &Counters) -> String {
 fn side_named(name: &str) -> Result<Side, String> {
     let named = Side::BOTH.into_iter().find(|side| side.name() == name);
     named.ok_or_else(|| format!("--in {name:?}: left or right"))
+}
+
+fn direction_named(name: &str) -> Result<Direction, String> {
+    let named = Direction::BOTH.into_iter().find(|direction| direction.name() == name);
+    named.ok_or_else(|| format!("cut {name:?}: left-to-right or right-to-left"))
 }
 
 fn rate(text: &str) -> Result<Option<f64>, String> {

@@ -35,6 +35,13 @@ pub enum Direction {
 
 impl Direction {
     pub const BOTH: [Direction; 2] = [Direction::LeftToRight, Direction::RightToLeft];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Direction::LeftToRight => "left-to-right",
+            Direction::RightToLeft => "right-to-left",
+        }
+    }
 }
 
 /// One path between the two sides. Both directions are alike, and each has the rate, the loss and the queue for itself.
@@ -109,11 +116,18 @@ pub enum Change {
     BlackHole(Option<u32>),
     /// Nothing arrives any more, not even what was on the way, and nobody is told.
     Cut,
-    /// Ends a cut.
+    /// The same in one direction only: what goes the other way arrives.
+    CutOneWay(Direction),
+    /// Ends a cut, in both directions.
     Restore,
 }
 
 impl Change {
+    /// Whether it concerns what goes that way.
+    pub(super) fn is_for(self, direction: Direction) -> bool {
+        !matches!(self, Change::CutOneWay(only) if only != direction)
+    }
+
     pub(super) fn check(&self) -> Result<(), String> {
         match self {
             Change::RttMs(ms) if !(0.0..=10_000.0).contains(ms) => {

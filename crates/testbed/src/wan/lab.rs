@@ -121,11 +121,13 @@ impl Lab {
         self.of(side).sysctl("net.ipv4.tcp_moderate_rcvbuf", "0")
     }
 
-    /// Changes a path, both directions of it. When this returns, it is so.
+    /// Changes a path, both directions of it unless the change names one. When this returns, it is so.
     pub fn set(&self, path: usize, change: Change) -> Result<(), String> {
         let wire = self.wires.get(path).ok_or_else(|| format!("there is no emulated path {path}"))?;
         change.check()?;
-        wire.workers().iter().try_for_each(|worker| worker.order(Some(change)).map(drop))
+        let workers = Direction::BOTH.into_iter().zip(wire.workers());
+        let mut changed = workers.filter(|(direction, _)| change.is_for(*direction));
+        changed.try_for_each(|(_, worker)| worker.order(Some(change)).map(drop))
     }
 
     /// What a direction of a path has done until now. A LAN counts nothing.

@@ -75,7 +75,7 @@ impl Line {
             Change::RateMbit(rate) => self.bytes_per_s = rate.map(bytes_per_s),
             Change::Loss(loss) => self.losses.change(loss),
             Change::BlackHole(bytes) => self.packet_bytes_max = bytes,
-            Change::Cut => self.cut(),
+            Change::Cut | Change::CutOneWay(_) => self.cut(),
             Change::Restore => self.cut = false,
         }
         self.size_queue();

@@ -13,9 +13,11 @@ mod line;
 mod namespace;
 mod packet;
 mod sockets;
+mod stall;
 mod tun;
 mod worker;
 
 pub use config::{Change, Counters, Direction, Options, PathConfig, Side};
 pub use lab::Lab;
 pub use sockets::SocketMemory;
+pub use stall::{DATA_BYTES, Stall};

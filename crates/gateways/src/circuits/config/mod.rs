@@ -50,6 +50,8 @@ pub struct FixedConfig {
     pub refuse: Option<String>,
     /// It never answers a request.
     pub silent: bool,
+    /// So long after the grant it says that the circuit is gone; none is never.
+    pub lose_after: Option<Duration>,
 }
 
 /// What is said of every provider.
@@ -77,6 +79,7 @@ struct Static {
     refuse: Option<String>,
     #[serde(default)]
     silent: bool,
+    lose_after_s: Option<f64>,
 }
 
 /// Those of the names, and the others.
@@ -138,6 +141,7 @@ impl Reader<'_> {
             lasts: common.lasts_s.map(|value| self.seconds("lasts_s", value)).transpose()?,
             refuse: file.refuse,
             silent: file.silent,
+            lose_after: file.lose_after_s.map(|value| self.seconds("lose_after_s", value)).transpose()?,
         }))
     }
 }
@@ -301,6 +305,7 @@ mod tests {
             (changed("mbit = 1000", ""), "missing field `mbit`"),
             (format!("{GOOD}lasts_s = -1\n"), "lasts_s is 0 to"),
             (format!("{GOOD}setup_s = nan\n"), "setup_s is 0 to"),
+            (format!("{GOOD}lose_after_s = -0.5\n"), "lose_after_s is 0 to"),
             (format!("{GOOD}mbits = 3\n"), "unknown field `mbits`"),
             (" ".repeat(FILE_BYTES_MAX + 1), "larger than"),
         ];
@@ -313,7 +318,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in ".{0,300}", tail in "(setup_s|lasts_s|mbit|refuse) = [-0-9a-z.\"]{0,30}") {
+        fn any_text_is_read_or_refused(text in ".{0,300}", tail in "(setup_s|lasts_s|lose_after_s|mbit|refuse) = [-0-9a-z.\"]{0,30}") {
             let _ = CircuitConfig::parse(&text, "file");
             let _ = CircuitConfig::parse(&format!("{GOOD}{tail}\n"), "file");
             let _ = nsi(&tail);
